@@ -1,0 +1,37 @@
+// Package driver is the contract between holdfast and a store.
+//
+// A store is a lock table that is asked one step at a time. Every lock that holdfast
+// offers is a request for some of a named resource, in arrival order, under a
+// lease: a mutex asks for all of it, a reader for a share, a semaphore for N of Limit. The
+// store decides and remembers; waiting, retrying, renewing, deadlines and re-entrancy are
+// written once, in package holdfast, on top of [Session].
+//
+// # The rules
+//
+// Package drivertest checks a store against these; its failures cite them by number.
+//
+//   - R1: Every method is one bounded exchange. None waits for another holder.
+//   - R2: The store's clock decides when a lease has run out, never a client's.
+//   - R3: Every grant has a token larger than every earlier token of its name: over release,
+//     expiry, break, restart, and loss of data as far as the store can.
+//   - R4: Ownership is checked where the state lives, in the same atomic step: Release,
+//     Renew, Cancel, Downgrade and Adopt act on the caller's own grant or not at all.
+//   - R5: Every request may be repeated. A lost answer, a retry, a connection that broke in
+//     the middle leave no second grant, no lost or doubled permit, and nobody in line
+//     who does not wait.
+//   - R6: A dead waiter stalls the line no longer than its own place in it lasts (a TTL after
+//     its last sign of life, noticed when those behind renew theirs); a dead holder no longer than its lease.
+//   - R7: The line is served in arrival order and strictly: a request that does not fit holds
+//     up those behind it, so large requests and writers do not starve. A newcomer is
+//     granted at once only when it fits and nobody waits.
+//   - R8: Cancel leaves nothing behind, whichever way it crossed with a grant.
+//   - R9: A name in use by one kind (or another limit) refuses another with ErrKind. Names
+//     are kept apart byte for byte.
+//   - R10: Break fences: every token given out afterwards is larger.
+//   - R11: A lost wake-up costs time, never the lock: whoever renews a place or asks again
+//     learns the truth, and dead leases are noticed by whoever asks next.
+//   - R12: A grant that has run out stays ended even if nobody has taken the lock since:
+//     Renew answers Gone, Release answers ErrGone.
+//
+// To write a store, read memlock first: it is the meaning of all this in one short file.
+package driver

@@ -1,0 +1,33 @@
+package driver
+
+import "errors"
+
+// The errors that a store tells apart. A store wraps its own cause beside them
+// (fmt.Errorf with two %w), so that errors.As still reaches it.
+var (
+	// ErrGone: the grant, place, latch or semaphore that was named does not exist (any more).
+	ErrGone = errors.New("no longer there")
+
+	// ErrTaken: the grant that was named has ended, and another holds the lock now.
+	ErrTaken = errors.New("another holds it now")
+
+	// ErrKind: the name is in use as another kind of lock, or with another limit.
+	ErrKind = errors.New("in use as another kind of lock or with another limit")
+
+	// ErrUnavailable: the store could not be reached, or answered that it cannot serve now.
+	// What was asked has not been done.
+	ErrUnavailable = errors.New("store unavailable")
+
+	// ErrUncertain: the store was asked and did not answer; it may have done it or not.
+	ErrUncertain = errors.New("outcome unknown")
+
+	// ErrRefused: the store answered that it will not: credentials, permissions,
+	// read-only, a schema of another version. Asking again does not help.
+	ErrRefused = errors.New("refused by the store")
+
+	// ErrInvalid: the request or configuration makes no sense; the text says what is allowed.
+	ErrInvalid = errors.New("invalid")
+
+	// ErrClosed: the session or backend has been closed.
+	ErrClosed = errors.New("closed")
+)

@@ -1,0 +1,89 @@
+package driver
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits that every store can rely on.
+const (
+	MaxName  = 512     // bytes in a name
+	MaxInfo  = 4096    // bytes in an encoded Info
+	MaxLimit = 1 << 30 // permits of a semaphore
+	MinTTL   = 100 * time.Millisecond
+	MaxTTL   = 24 * time.Hour
+	MaxHold  = 366 * 24 * time.Hour // longest minimum hold
+)
+
+// Info says who holds or waits, for people. Stores keep it as the string that
+// String gives and never look into it.
+type Info struct {
+	Host    string            `json:"host,omitempty"`
+	PID     int               `json:"pid,omitempty"`
+	User    string            `json:"user,omitempty"`
+	Program string            `json:"prog,omitempty"`
+	Note    string            `json:"note,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// String encodes i for a store: one line of JSON.
+func (i Info) String() string {
+	b, err := json.Marshal(i)
+	if err != nil { // cannot happen: strings and an int
+		return "{}"
+	}
+	return string(b)
+}
+
+// ParseInfo decodes what String encoded. What another program wrote in another form comes
+// back as a Note, so that operators see it all the same.
+func ParseInfo(s string) Info {
+	var i Info
+	if s == "" {
+		return i
+	}
+	if err := json.Unmarshal([]byte(s), &i); err != nil {
+		return Info{Note: s}
+	}
+	return i
+}
+
+// CheckName returns an ErrInvalid that says what is wrong with name, or nil.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w name: it is empty; allowed is any UTF-8 text of 1 to %d bytes", ErrInvalid, MaxName)
+	case len(name) > MaxName:
+		return fmt.Errorf("%w name: it has %d bytes; allowed are 1 to %d", ErrInvalid, len(name), MaxName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w name: %q is not valid UTF-8", ErrInvalid, name)
+	}
+	return nil
+}
+
+// Check returns an ErrInvalid that says what is wrong with r, or nil. Package holdfast
+// calls it before any store sees the request.
+func (r *Request) Check() error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	switch {
+	case r.ID == "" || len(r.ID) > 48:
+		return fmt.Errorf("%w request id: %d bytes; allowed are 1 to 48", ErrInvalid, len(r.ID))
+	case r.Mode < Exclusive || r.Mode > Permits:
+		return fmt.Errorf("%w mode %d", ErrInvalid, r.Mode)
+	case r.Mode != Permits && (r.N != 1 || r.Limit != 0):
+		return fmt.Errorf("%w request: N must be 1 and Limit 0 unless permits are asked for", ErrInvalid)
+	case r.Mode == Permits && (r.Limit < 1 || r.Limit > MaxLimit):
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, r.Limit, MaxLimit)
+	case r.Mode == Permits && (r.N < 1 || r.N > r.Limit):
+		return fmt.Errorf("%w number of permits %d: allowed are 1 to the limit, %d", ErrInvalid, r.N, r.Limit)
+	case r.MinHold < 0 || r.MinHold > MaxHold:
+		return fmt.Errorf("%w minimum hold %v: allowed are 0 to %v", ErrInvalid, r.MinHold, MaxHold)
+	case len(r.Info) > MaxInfo:
+		return fmt.Errorf("%w note and labels: %d bytes encoded; allowed are %d", ErrInvalid, len(r.Info), MaxInfo)
+	}
+	return nil
+}

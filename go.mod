@@ -1,0 +1,3 @@
+module github.com/holdfast-lock/holdfast
+
+go 1.26

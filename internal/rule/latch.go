@@ -1,0 +1,60 @@
+package rule
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// SetCount is driver.Session.SetCount.
+func (e *Entry) SetCount(now time.Duration, n int64) (bool, []Grant, error) {
+	grants := e.Advance(now)
+	switch e.Kind {
+	case driver.Unused:
+		e.Kind, e.Count, e.Done = driver.Latch, n, map[string]bool{}
+		return true, grants, nil
+	case driver.Latch:
+		return false, grants, nil
+	default:
+		return false, grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
+	}
+}
+
+// CountDown is driver.Session.CountDown.
+func (e *Entry) CountDown(id string) (int64, error) {
+	if e.Kind != driver.Latch {
+		return 0, driver.ErrGone
+	}
+	if !e.Done[id] {
+		e.Done[id] = true
+		e.Count = max(0, e.Count-1)
+	}
+	return e.Count, nil
+}
+
+// Record is driver.Backend.Inspect.
+func (e *Entry) Record(now time.Duration, name string) driver.Record {
+	r := driver.Record{
+		Name: name, Kind: e.Kind, Limit: e.Limit, Count: e.Count, Token: e.Last, Waiting: len(e.Line),
+	}
+	for i := range e.Holds {
+		h := &e.Holds[i]
+		r.Holders = append(r.Holders, h.Describe(now))
+	}
+	for i := range e.Line[:min(len(e.Line), driver.MaxWaiters)] {
+		p := &e.Line[i]
+		r.Waiters = append(r.Waiters, driver.Holder{
+			ID: p.ID, Mode: p.Mode, N: p.N, Age: now - p.Since, Left: p.Deadline - now, Info: p.Info,
+		})
+	}
+	return r
+}
+
+// Describe shows the grant to people.
+func (h *Hold) Describe(now time.Duration) driver.Holder {
+	return driver.Holder{
+		ID: h.ID, Mode: h.Mode, N: h.N, Token: h.Token, Age: now - h.Since,
+		Left: max(0, h.Expires-now), Kept: h.Kept, Info: h.Info,
+	}
+}

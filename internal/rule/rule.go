@@ -1,0 +1,295 @@
+// Package rule says, once and without any I/O, who may have a name and who must wait.
+//
+// An [Entry] is the whole state of one name and its methods are the rules R3 to R12 of
+// package driver as plain code. memlock is this table behind a mutex; the other stores
+// keep the same state in their own form and are compared with it step by step.
+package rule
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Entry is the state of one name. All times are readings of the store's clock. The zero
+// Entry is an unused name. It is not safe for concurrent use.
+type Entry struct {
+	Kind  driver.Kind
+	Limit int              // Semaphore
+	Last  uint64           // the last token given out
+	Holds []Hold           // in order of their tokens
+	Line  []Place          // in order of arrival
+	Count int64            // Latch: what is left
+	Done  map[string]bool  // Latch: ids that have counted
+	Mint  func(last uint64) uint64 // the next token; larger than last
+}
+
+// Hold is a grant.
+type Hold struct {
+	driver.Request
+	Session   string
+	Token     uint64
+	Since     time.Duration
+	Expires   time.Duration // the lease, or if Kept the kept time, runs out
+	KeepUntil time.Duration // the minimum hold runs out
+	Kept      bool          // nobody's any more: released or run out before KeepUntil
+}
+
+// Place is a place in line.
+type Place struct {
+	driver.Request
+	Session  string
+	Since    time.Duration
+	Deadline time.Duration // the waiter is taken for dead from here on
+}
+
+// Grant is a hand-over that the waiter has to be told of.
+type Grant struct {
+	Session, ID string
+	Token       uint64
+}
+
+// KindOf is the kind of lock that a request of this mode makes of a name.
+func KindOf(m driver.Mode) driver.Kind {
+	if m == driver.Permits {
+		return driver.Semaphore
+	}
+	return driver.Lock
+}
+
+// Fits reports whether a request may be granted beside what is held. holders counts the
+// grants (kept ones included), used sums their N, and exclusive says whether one of
+// them is exclusive. Who stands in line is not its concern.
+func Fits(mode driver.Mode, n, limit, holders, used int, exclusive bool) bool {
+	switch mode {
+	case driver.Exclusive:
+		return holders == 0
+	case driver.Shared:
+		return !exclusive
+	default:
+		return used+n <= limit
+	}
+}
+
+// Used reports whether the name is held, kept, waited for, or a latch.
+func (e *Entry) Used() bool {
+	return len(e.Holds) > 0 || len(e.Line) > 0 || e.Kind == driver.Latch
+}
+
+// Fits reports whether r may be granted beside what e holds.
+func (e *Entry) Fits(r *driver.Request) bool {
+	used, exclusive := 0, false
+	for i := range e.Holds {
+		used += e.Holds[i].N
+		exclusive = exclusive || e.Holds[i].Mode == driver.Exclusive
+	}
+	return Fits(r.Mode, r.N, e.Limit, len(e.Holds), used, exclusive)
+}
+
+// Advance lets time pass: it drops leases that have run out and places whose waiters
+// are dead, and hands what is free to the line, in order, until one does not fit.
+// Every other method begins with it.
+func (e *Entry) Advance(now time.Duration) (grants []Grant) {
+	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool {
+		return h.Expires <= now && h.KeepUntil <= now
+	})
+	for i := range e.Holds {
+		if h := &e.Holds[i]; h.Expires <= now {
+			h.Expires, h.Kept = h.KeepUntil, true
+		}
+	}
+	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.Deadline <= now })
+	for len(e.Line) > 0 && e.Fits(&e.Line[0].Request) {
+		p := e.Line[0]
+		e.Line = slices.Delete(e.Line, 0, 1)
+		// The lease runs from the waiter's last sign of life: what it believes then holds
+		// (it counts from when it sent that), and if it is dead the line goes on sooner.
+		token := e.grant(now, &p.Request, p.Session, p.Deadline)
+		grants = append(grants, Grant{p.Session, p.ID, token})
+	}
+	if !e.Used() {
+		e.Kind, e.Limit = driver.Unused, 0
+	}
+	return grants
+}
+
+func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expires time.Duration) uint64 {
+	e.Last = e.Mint(e.Last)
+	e.Holds = append(e.Holds, Hold{
+		Request: *r, Session: session, Token: e.Last,
+		Since: now, Expires: expires, KeepUntil: now + r.MinHold,
+	})
+	return e.Last
+}
+
+// Acquire is driver.Session.Acquire. A zero token means not yet (or not at all, if the
+// request does not wait), with ahead requests before it.
+func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (token uint64, ahead int, grants []Grant, err error) {
+	grants = e.Advance(now)
+	if h := e.find(r.ID); h != nil && !h.Kept {
+		h.Expires = now + ttl
+		return h.Token, 0, grants, nil
+	}
+	if i := e.place(r.ID); i >= 0 {
+		e.Line[i].Deadline = now + ttl
+		return 0, i, grants, nil
+	}
+	if !e.Used() {
+		e.Kind, e.Limit = KindOf(r.Mode), r.Limit
+	}
+	if e.Kind != KindOf(r.Mode) || e.Limit != r.Limit {
+		return 0, 0, grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
+	}
+	if len(e.Line) == 0 && e.Fits(r) {
+		return e.grant(now, r, session, now+ttl), 0, grants, nil
+	}
+	if r.Wait {
+		e.Line = append(e.Line, Place{Request: *r, Session: session, Since: now, Deadline: now + ttl})
+		return 0, len(e.Line) - 1, grants, nil
+	}
+	return 0, len(e.Line), grants, nil
+}
+
+// Retry is how long from now the first of the leases (or kept times) runs out; 0 if
+// nothing is held.
+func (e *Entry) Retry(now time.Duration) (d time.Duration) {
+	for i := range e.Holds {
+		if left := e.Holds[i].Expires - now; d == 0 || left < d {
+			d = left
+		}
+	}
+	return d
+}
+
+// Cancel is driver.Session.Cancel.
+func (e *Entry) Cancel(now time.Duration, id string) []Grant {
+	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.ID == id })
+	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return h.ID == id && !h.Kept })
+	return e.Advance(now)
+}
+
+// Release is driver.Session.Release.
+func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Duration) ([]Grant, error) {
+	grants := e.Advance(now)
+	h, err := e.own(id, token)
+	if err != nil {
+		return grants, err
+	}
+	h.Kept, h.KeepUntil = true, max(h.KeepUntil, now+keep)
+	h.Expires = h.KeepUntil
+	return append(grants, e.Advance(now)...), nil
+}
+
+// Renew is driver.Session.Renew for one hold; State 0 says that there is no news.
+func (e *Entry) Renew(now time.Duration, id string, token uint64, ttl time.Duration) (driver.Change, []Grant) {
+	grants := e.Advance(now)
+	if token != 0 {
+		h, err := e.own(id, token)
+		if err != nil {
+			return driver.Change{State: driver.Gone}, grants
+		}
+		h.Expires = now + ttl
+		return driver.Change{}, grants
+	}
+	if h := e.find(id); h != nil && !h.Kept {
+		h.Expires = now + ttl
+		return driver.Change{State: driver.Granted, Token: h.Token}, grants
+	}
+	if i := e.place(id); i >= 0 {
+		e.Line[i].Deadline = now + ttl
+		return driver.Change{State: driver.Waiting, Retry: e.Retry(now), Ahead: i}, grants
+	}
+	return driver.Change{State: driver.Gone}, grants
+}
+
+// Downgrade is driver.Session.Downgrade.
+func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, error) {
+	grants := e.Advance(now)
+	h, err := e.own(id, token)
+	if err != nil {
+		return grants, err
+	}
+	if h.Mode == driver.Permits {
+		return grants, fmt.Errorf("%w: a semaphore's permits cannot be downgraded", driver.ErrKind)
+	}
+	h.Mode = driver.Shared
+	return append(grants, e.Advance(now)...), nil
+}
+
+// Adopt is driver.Session.Adopt.
+func (e *Entry) Adopt(now time.Duration, id string, token uint64, session string, ttl time.Duration) ([]Grant, error) {
+	grants := e.Advance(now)
+	h, err := e.own(id, token)
+	if err != nil {
+		return grants, err
+	}
+	h.Session, h.Expires = session, now+ttl
+	return grants, nil
+}
+
+// Break is driver.Backend.Break. The token that the next grant gets is larger anyway.
+func (e *Entry) Break(now time.Duration, token uint64) ([]Grant, error) {
+	grants := e.Advance(now)
+	i := slices.IndexFunc(e.Holds, func(h Hold) bool { return h.Token == token })
+	if i < 0 {
+		return grants, driver.ErrGone
+	}
+	e.Holds = slices.Delete(e.Holds, i, i+1)
+	return append(grants, e.Advance(now)...), nil
+}
+
+// SetLimit is driver.Backend.SetLimit.
+func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
+	grants := e.Advance(now)
+	switch e.Kind {
+	case driver.Unused:
+		return grants, driver.ErrGone
+	case driver.Semaphore:
+		e.Limit = limit
+		for i := range e.Line { // those in line asked under the old limit; they stay
+			e.Line[i].Limit = limit
+		}
+		return append(grants, e.Advance(now)...), nil
+	default:
+		return grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
+	}
+}
+
+// own finds the grant that its owner names, or says why it is not there.
+func (e *Entry) own(id string, token uint64) (*Hold, error) {
+	if h := e.find(id); h != nil && h.Token == token && !h.Kept {
+		return h, nil
+	}
+	if e.Last > token && slices.ContainsFunc(e.Holds, func(h Hold) bool { return !h.Kept }) {
+		return nil, driver.ErrTaken
+	}
+	return nil, driver.ErrGone
+}
+
+func (e *Entry) find(id string) *Hold {
+	for i := range e.Holds {
+		if e.Holds[i].ID == id {
+			return &e.Holds[i]
+		}
+	}
+	return nil
+}
+
+func (e *Entry) place(id string) int {
+	return slices.IndexFunc(e.Line, func(p Place) bool { return p.ID == id })
+}
+
+func describe(k driver.Kind, limit int) string {
+	switch k {
+	case driver.Lock:
+		return "it is a lock"
+	case driver.Semaphore:
+		return fmt.Sprintf("it is a semaphore of %d", limit)
+	case driver.Latch:
+		return "it is a latch"
+	default:
+		return "it is not in use"
+	}
+}
