@@ -58,7 +58,7 @@ type Session interface {
 	// TTL is what the store really granted; it may differ from what was asked.
 	TTL() time.Duration
 
-	// Acquire asks once for what req says. See Reply. Asking again with the same ID
+	// Acquire asks once for what req says; req is the caller's again when it returns. Asking again with the same ID
 	// takes no second grant and keeps the place in line (R5); on a grant that stands it
 	// refreshes the lease to a full TTL and repeats the token. A request that does not
 	// wait writes nothing when it is refused.
@@ -161,10 +161,10 @@ type Reply struct {
 	// name (R3). Zero: not granted.
 	Token uint64
 
-	// Proved, if set, is when the exchange was sent whose answer the grant's lease really
-	// counts from; for stores whose leases hang on a session that this exchange did not
-	// refresh. Unset: this exchange.
-	Proved time.Time
+	// Stale is how much earlier than this exchange was sent the proof lies that the grant's
+	// lease counts from, sleep of the machine included; for stores whose leases hang on a
+	// session that Acquire itself does not refresh. Zero: it counts from this exchange.
+	Stale time.Duration
 
 	// Wake yields at most one value at a time: the token of a grant that the store has
 	// handed over, or 0: ask again. A grant handed over stands for a full TTL counted

@@ -1,0 +1,316 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// acquire is every Lock of every primitive: one exchange if the lock is free, else await.
+func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
+	if o.err != nil {
+		return nil, &Error{Op: op, Name: req.Name, Err: o.err}
+	}
+	if outer := c.carried(ctx, req.Name); outer != nil {
+		if !o.reentrant {
+			return nil, &Error{Op: op, Name: req.Name, Err: ErrDeadlock}
+		}
+		return c.borrow(op, outer, o)
+	}
+	if ctx.Err() != nil {
+		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}
+	}
+	l := &Lease{c: c, req: *req, index: -1}
+	l.req.Wait = wait && o.every == 0
+	l.enter(c.session.Load())
+	sent := c.now()
+	reply, err := l.ask(ctx)
+	if err == nil && reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale) {
+		c.observer.acquired(req.Name, l.token, c.now()-sent)
+		return l, nil
+	}
+	if !c.begin() {
+		l.leave()
+		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
+	}
+	defer c.ends.Done()
+	h, err := l.await(ctx, o, wait, sent, reply, err)
+	if err != nil {
+		return nil, &Error{Op: op, Name: req.Name, Holder: h, Err: err}
+	}
+	c.observer.acquired(req.Name, l.token, c.now()-sent)
+	return l, nil
+}
+
+// begin counts a slow acquire, unless the client is closed.
+func (c *Client) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.ends.Add(1)
+	return true
+}
+
+// enter makes l a new request of session s. A request never outlives its session.
+func (l *Lease) enter(s *session) {
+	l.session, l.req.ID = s, l.c.nextID(s)
+}
+
+// ask is one exchange about l's request.
+func (l *Lease) ask(ctx context.Context) (driver.Reply, error) {
+	ctx, cancel := l.c.bound(ctx)
+	defer cancel()
+	return l.session.Acquire(ctx, &l.req)
+}
+
+// leave gives up l's request, and the grant it may have got. It returns when the store
+// has heard that, or soon, while the attempt goes on beside it.
+func (l *Lease) leave() {
+	const soon = 20 * time.Millisecond
+	heard := make(chan struct{})
+	l.c.background(func() {
+		defer close(heard)
+		l.c.insist(func(ctx context.Context) error { return l.session.Cancel(ctx, l.req.Name, l.req.ID) })
+	})
+	t := time.NewTimer(soon)
+	defer t.Stop()
+	select {
+	case <-heard:
+	case <-t.C:
+	}
+}
+
+// admit makes l a lease that stands for a TTL from proof, unless so much of that has
+// passed that the grant has to be confirmed first: a grant handed over to a waiter
+// that has been silent for long would be born expired.
+func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
+	now := c.now()
+	if now-proof > c.ttl/3 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.session.Load() != l.session {
+		return false
+	}
+	l.token, l.since = token, time.Now()
+	l.latest = forever
+	if o.maxHold > 0 {
+		l.latest = now + o.maxHold
+	}
+	l.extend(proof + c.ttl - c.margin)
+	c.watch(l)
+	return true
+}
+
+// wait is a place in line as the keeper sees it.
+type wait struct {
+	l     *Lease
+	proof time.Duration      // when the last exchange about it was sent that was answered; c.mu
+	news  chan driver.Change // from renewals; the latest only
+}
+
+// await brings l's request to its end: granted, or given up for the error it returns (with
+// the holder, if that is known). reply and err are the answer to the exchange sent at
+// sent. This is the one place where holdfast waits for somebody else.
+func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*Holder, error) {
+	c := l.c
+	w := &wait{l: l, news: make(chan driver.Change, 1)}
+	defer c.forget(w)
+	var giveUp <-chan time.Time
+	if o.atMost > 0 {
+		t := time.NewTimer(o.atMost)
+		defer t.Stop()
+		giveUp = t.C
+	}
+	patience := min(c.limit(), 500*time.Millisecond) // how long a silent store is tried
+	if join {
+		patience = c.ttl
+	}
+	heard := sent             // when the store was last known to answer
+	pause := time.Duration(0) // before the next try at a store that does not
+	asked := false            // the store may know of the request
+	last := holder(reply.Holder)
+	leave := func(err error) (*Holder, error) {
+		if asked {
+			l.leave()
+		}
+		return last, err
+	}
+	for tries := 1; ; {
+		asked = asked || err == nil && (reply.Token != 0 || l.req.Wait) || err != nil && !errors.Is(err, ErrUnavailable)
+		switch {
+		case !c.live():
+			return leave(ErrClosed)
+		case ctx.Err() != nil:
+			return leave(cause(ctx))
+		case err != nil && final(err) && !errors.Is(err, ErrClosed): // of a session that is over
+			return leave(err)
+		case err != nil:
+			if c.now()-heard > patience {
+				return leave(outage(err))
+			}
+			pause = min(max(2*pause, 10*time.Millisecond), 500*time.Millisecond)
+			if stop := c.pause(ctx, giveUp, pause/2+rand.N(pause/2)); stop != nil {
+				return leave(stop)
+			}
+		case reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale):
+			return nil, nil
+		case reply.Token != 0: // a slow store: confirm
+		case !join:
+			return holder(reply.Holder), ErrHeld
+		case o.every > 0:
+			last = holder(reply.Holder)
+			if tries++; tries > o.tries {
+				return last, ErrHeld
+			}
+			if stop := c.pause(ctx, giveUp, o.every); stop != nil {
+				return leave(stop)
+			}
+		default:
+			if h := holder(reply.Holder); h != nil {
+				last = h
+			}
+			c.observer.waiting(Waiting{l.req.Name, l.req.ID, reply.Ahead, last})
+			token, stop := l.stand(ctx, w, sent, reply, giveUp)
+			if stop != nil {
+				return leave(stop)
+			}
+			if token != 0 && c.admit(l, o, token, w.proved(c)) {
+				return nil, nil
+			}
+		}
+		if s := c.session.Load(); s != l.session {
+			c.forget(w)
+			l.enter(s)
+		}
+		sent = c.now()
+		if reply, err = l.ask(ctx); err == nil {
+			heard, pause = sent, 0
+		}
+	}
+}
+
+// stand waits in line until the lock was handed over (a token), or there is reason to
+// ask again (0), or to stop.
+func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan time.Time) (uint64, error) {
+	c := l.c
+	c.mu.Lock()
+	w.proof = sent - reply.Stale
+	c.waits[w] = struct{}{}
+	c.mu.Unlock()
+	retry := time.NewTimer(forever)
+	defer retry.Stop()
+	if reply.Retry > 0 {
+		retry.Reset(reply.Retry + c.spread(reply.Ahead))
+	}
+	for {
+		select {
+		case token := <-reply.Wake:
+			return token, nil
+		case n := <-w.news:
+			switch n.State {
+			case driver.Granted:
+				return n.Token, nil
+			case driver.Gone:
+				return 0, nil
+			}
+			if n.Retry > 0 {
+				retry.Reset(n.Retry + c.spread(n.Ahead))
+			}
+			c.observer.waiting(Waiting{l.req.Name, l.req.ID, n.Ahead, nil})
+		case <-retry.C:
+			return 0, nil
+		case <-l.session.Lost():
+			return 0, c.pause(ctx, giveUp, 10*time.Millisecond) // the keeper opens another
+		case <-giveUp:
+			return 0, ErrHeld
+		case <-ctx.Done():
+			return 0, cause(ctx)
+		case <-c.closing:
+			return 0, ErrClosed
+		}
+	}
+}
+
+const forever = 1 << 62 * time.Nanosecond
+
+// spread keeps a line from asking all at once when the lease in its way has run out: whoever
+// asks first sets the line in motion, and it should be one of the first in it.
+func (c *Client) spread(ahead int) time.Duration {
+	return min(time.Duration(ahead)*time.Millisecond/2, c.ttl/20) + time.Millisecond
+}
+
+// pause sleeps for d, or says why not to go on.
+func (c *Client) pause(ctx context.Context, giveUp <-chan time.Time, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-giveUp:
+		return ErrHeld
+	case <-ctx.Done():
+		return cause(ctx)
+	case <-c.closing:
+		return ErrClosed
+	}
+}
+
+// forget takes w out of the renewals.
+func (c *Client) forget(w *wait) {
+	c.mu.Lock()
+	delete(c.waits, w)
+	c.mu.Unlock()
+}
+
+func (w *wait) proved(c *Client) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return w.proof
+}
+
+// live reports whether the client is open.
+func (c *Client) live() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed
+}
+
+// cause is the error of a context that has ended, with what its owner said of it.
+func cause(ctx context.Context) error {
+	if c := context.Cause(ctx); c != ctx.Err() {
+		return fmt.Errorf("%w: %w", ctx.Err(), c)
+	}
+	return ctx.Err()
+}
+
+// borrow makes a lease that lives inside outer.
+func (c *Client) borrow(op string, outer *Lease, o *options) (*Lease, error) {
+	l := &Lease{c: outer.c, session: outer.session, req: outer.req, token: outer.token, since: time.Now(), outer: outer, index: -1}
+	c = outer.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if outer.ended != nil {
+		return nil, &Error{Op: op, Name: outer.req.Name, Err: ErrDeadlock}
+	}
+	l.latest = forever
+	if o.maxHold > 0 {
+		l.latest = c.now() + o.maxHold
+	}
+	l.extend(forever)
+	if o.maxHold > 0 {
+		c.watch(l)
+	}
+	if outer.inner == nil {
+		outer.inner = map[*Lease]struct{}{}
+	}
+	outer.inner[l] = struct{}{}
+	return l, nil
+}

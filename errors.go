@@ -1,0 +1,110 @@
+package holdfast
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// The errors to test for with errors.Is. They arrive wrapped in an [*Error] that names the
+// lock and the operation, with the store's own cause beside them. When the context of a
+// wait ends, the error is the context's: errors.Is(err, context.DeadlineExceeded).
+var (
+	// ErrHeld: the lock was not free, and the call was not to wait (any longer).
+	ErrHeld = errors.New("held by another")
+
+	// ErrLost: the lease ended without Release. Stop, and do not write: somebody else may
+	// have the lock. [Error.Reason] says why.
+	ErrLost = errors.New("lease lost")
+
+	// ErrReleased: the lease has already been released by its holder.
+	ErrReleased = errors.New("already released")
+
+	// ErrDeadlock: the context already holds this lock, so waiting for it would never
+	// end. Make the lock Reentrant if that is meant.
+	ErrDeadlock = errors.New("this context already holds it")
+
+	// ErrKind: the name is in use as another kind of lock, or with another limit.
+	ErrKind = driver.ErrKind
+
+	// ErrGone: no grant has the token that was named, or no latch the name.
+	ErrGone = driver.ErrGone
+
+	// ErrUncertain: the store was asked and did not answer. What it may have done is
+	// being taken back, or runs out by itself within a TTL.
+	ErrUncertain = driver.ErrUncertain
+
+	// ErrUnavailable: the store cannot be reached, or says that it cannot serve now.
+	ErrUnavailable = driver.ErrUnavailable
+
+	// ErrRefused: the store will not: credentials, permissions, read-only, another
+	// version of its schema.
+	ErrRefused = driver.ErrRefused
+
+	// ErrInvalid: a name, option or duration makes no sense. The text says what is allowed.
+	ErrInvalid = driver.ErrInvalid
+
+	// ErrClosed: the client has been closed.
+	ErrClosed = driver.ErrClosed
+)
+
+// Reason is why a lease was lost.
+type Reason string
+
+// The reasons.
+const (
+	ReasonExpired Reason = "expired"  // not renewed in time, or the machine slept
+	ReasonTaken   Reason = "taken"    // not renewed in time, and another holds the lock now
+	ReasonRevoked Reason = "revoked"  // the store says it is gone: an operator broke it, or its data was lost
+	ReasonSession Reason = "session"  // the store ended the client's session
+	ReasonMaxHold Reason = "max hold" // the MaxHold of the lock has passed
+)
+
+// Error is what every operation on a lock returns when it fails.
+type Error struct {
+	Op     string  // "lock", "release", …
+	Name   string  // of the lock
+	Holder *Holder // who has the lock, where the store told; may be nil
+	Reason Reason  // why the lease was lost, if Err is ErrLost
+	Err    error   // one of the errors above or a context's, with its cause
+}
+
+// Error is one line: operation, name, what went wrong, who holds the lock.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "holdfast: %s %q: %v", e.Op, e.Name, e.Err)
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	if e.Holder != nil {
+		fmt.Fprintf(&b, ": %s", e.Holder)
+	}
+	return b.String()
+}
+
+// Unwrap returns the sentinel and its cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func lost(op string, r *driver.Request, reason Reason) *Error {
+	return &Error{Op: op, Name: r.Name, Reason: reason, Err: ErrLost}
+}
+
+// final reports whether a store's error is an answer, not a failure to get one.
+func final(err error) bool {
+	for _, e := range []error{ErrKind, ErrInvalid, ErrRefused, ErrClosed, ErrGone, driver.ErrTaken} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// outage makes sure that a store's failure says what is known of the outcome.
+func outage(err error) error {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUncertain) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
+}

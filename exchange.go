@@ -1,0 +1,51 @@
+package holdfast
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// exchangeLimit bounds one exchange with a store that does not answer; a short TTL
+// bounds it more. What then happens to the request is up to the caller: all of them
+// may be repeated.
+const exchangeLimit = 5 * time.Second
+
+func (c *Client) limit() time.Duration {
+	return min(max(c.ttl/3, 500*time.Millisecond), exchangeLimit)
+}
+
+// bounds hands out contexts that end after about a given time. Exchanges that start
+// at about the same time share one: a context with a timer of its own for each would be
+// most of what an uncontended lock costs here.
+type bounds struct {
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelFunc
+	until  time.Time // when the next one is made
+}
+
+// shared returns a context without values that ends between limit and 9/8 of limit from now.
+func (b *bounds) shared(limit time.Duration) context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); b.ctx == nil || !now.Before(b.until) {
+		b.until = now.Add(limit / 8)
+		// The last one is left to its timer: exchanges may still run under it.
+		b.ctx, b.cancel = context.WithDeadline(context.Background(), b.until.Add(limit))
+		_ = b.cancel
+	}
+	return b.ctx
+}
+
+// bound limits one exchange made on behalf of ctx.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := c.limit()
+	if ctx.Done() == nil {
+		return c.bounds.shared(limit), func() {}
+	}
+	if d, ok := ctx.Deadline(); ok && time.Until(d) <= limit {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, limit)
+}

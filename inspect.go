@@ -1,0 +1,149 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Holder is who holds a lock or waits for it, as the client that does said itself.
+type Holder struct {
+	Host    string
+	PID     int
+	User    string
+	Program string
+	Note    string
+	Labels  map[string]string
+
+	ID      string        // of the grant, or of the place in line
+	Shared  bool          // holds or wants a share only
+	Permits int           // of a semaphore; 1 otherwise
+	Token   uint64        // fencing token; 0 for a waiter
+	Since   time.Time     // when it was granted, or joined the line
+	Left    time.Duration // until it runs out unless renewed
+	Kept    bool          // nobody's any more; the name is kept for a minimum hold
+}
+
+// String is one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
+func (h *Holder) String() string {
+	var b strings.Builder
+	if h.Kept {
+		fmt.Fprintf(&b, "kept for another %v after ", round(h.Left))
+	}
+	if h.Program != "" {
+		b.WriteString(h.Program + " ")
+	}
+	b.WriteByte('(')
+	if h.User != "" {
+		b.WriteString(h.User + "@")
+	}
+	fmt.Fprintf(&b, "%s:%d)", h.Host, h.PID)
+	if h.Note != "" {
+		fmt.Fprintf(&b, " %q", h.Note)
+	}
+	fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
+	return b.String()
+}
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > 10*time.Second:
+		return d.Round(time.Second)
+	case d > 100*time.Millisecond:
+		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Millisecond)
+	}
+}
+
+// Record is the state of one name at the store.
+type Record struct {
+	Name    string
+	Kind    string   // "lock", "semaphore", "latch", or "" if it is not in use
+	Limit   int      // of a semaphore
+	Count   int64    // of a latch: what is left
+	Token   uint64   // the highest token given out that the store still knows
+	Holders []Holder // in order of their tokens
+	Waiters []Holder // the head of the line, in order
+	Waiting int      // how long the line is
+}
+
+// Inspect returns the state of a name: one exchange with the store. A name that is not in
+// use has a Record with an empty Kind. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
+func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
+	if err := driver.CheckName(name); err != nil {
+		return Record{}, &Error{Op: "inspect", Name: name, Err: err}
+	}
+	r, err := c.backend.Inspect(ctx, name)
+	if err != nil {
+		return Record{}, &Error{Op: "inspect", Name: name, Err: err}
+	}
+	return record(r), nil
+}
+
+// Locks yields the names in use that begin with prefix, in byte order, with their state.
+// It asks the store page by page; names taken or freed meanwhile may be seen or not. An
+// error ends it.
+func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		const page = 100
+		for after := ""; ; {
+			list, err := c.backend.List(ctx, prefix, after, page)
+			if err != nil {
+				yield(Record{}, &Error{Op: "list", Name: prefix, Err: err})
+				return
+			}
+			for _, r := range list {
+				if !yield(record(r), nil) {
+					return
+				}
+			}
+			if len(list) < page {
+				return
+			}
+			after = list[len(list)-1].Name
+		}
+	}
+}
+
+// Break ends somebody's grant: the one with this token, which Inspect shows. The holder
+// learns of it at its next renewal; what it still writes is fenced off, because every
+// later token is larger. Errors: ErrGone if no grant has this token (any more).
+func (c *Client) Break(ctx context.Context, name string, token uint64) error {
+	err := driver.CheckName(name)
+	if err == nil {
+		err = c.backend.Break(ctx, name, token)
+	}
+	if err != nil {
+		return &Error{Op: "break", Name: name, Err: err}
+	}
+	return nil
+}
+
+func record(r driver.Record) Record {
+	out := Record{Name: r.Name, Limit: r.Limit, Count: r.Count, Token: r.Token, Waiting: r.Waiting}
+	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
+	for i := range r.Holders {
+		out.Holders = append(out.Holders, *holder(&r.Holders[i]))
+	}
+	for i := range r.Waiters {
+		out.Waiters = append(out.Waiters, *holder(&r.Waiters[i]))
+	}
+	return out
+}
+
+func holder(h *driver.Holder) *Holder {
+	if h == nil {
+		return nil
+	}
+	i := driver.ParseInfo(h.Info)
+	return &Holder{
+		Host: i.Host, PID: i.PID, User: i.User, Program: i.Program, Note: i.Note, Labels: i.Labels,
+		ID: h.ID, Shared: h.Mode == driver.Shared, Permits: h.N, Token: h.Token,
+		Since: time.Now().Add(-h.Age), Left: h.Left, Kept: h.Kept,
+	}
+}

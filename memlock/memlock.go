@@ -1,0 +1,135 @@
+// Package memlock is a store in the memory of one process: for applications' own tests,
+// and the shortest complete answer to what package driver asks of a store.
+//
+// It is internal/rule behind a mutex. Each method lets time pass, applies one rule, and
+// rings the waiters that the rule has granted to.
+package memlock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// Store is a lock table in memory. Clients that are given the same Store exclude each
+// other. It is safe for concurrent use, and works under testing/synctest.
+type Store struct {
+	mu       sync.Mutex
+	start    time.Time
+	tokens   uint64 // one count for all names, so that an idle name need not be remembered
+	entries  map[string]*rule.Entry
+	sessions map[string]*session
+	awaiting map[string]map[string]*session // latch name, request id
+}
+
+var _ driver.Backend = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		start: time.Now(), entries: map[string]*rule.Entry{},
+		sessions: map[string]*session{}, awaiting: map[string]map[string]*session{},
+	}
+}
+
+// Name returns "memory".
+func (s *Store) Name() string { return "memory" }
+
+// Close does nothing: what the store holds goes with it.
+func (s *Store) Close() error { return nil }
+
+// Open starts a session. It never fails, except for a context that has ended.
+func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, bells: map[string]chan uint64{}}
+	s.sessions[n.id] = n
+	return n, nil
+}
+
+// do runs f on the entry of name and rings whoever it granted to.
+func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[name]
+	if e == nil {
+		e = &rule.Entry{Mint: s.mint}
+		s.entries[name] = e
+	}
+	grants, err := f(e, time.Since(s.start))
+	for _, g := range grants {
+		if n := s.sessions[g.Session]; n != nil {
+			n.ring(g.ID, g.Token)
+		}
+	}
+	if !e.Used() {
+		delete(s.entries, name)
+	}
+	return err
+}
+
+func (s *Store) mint(last uint64) uint64 {
+	s.tokens = max(s.tokens, last) + 1
+	return s.tokens
+}
+
+// List returns the names in use, in order.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	s.mu.Lock()
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(s.entries)), func(name string) bool {
+		return !strings.HasPrefix(name, prefix) || name <= after
+	})
+	s.mu.Unlock()
+	slices.Sort(names)
+	var list []driver.Record
+	for _, name := range names {
+		r, err := s.Inspect(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if r.Kind != driver.Unused {
+			list = append(list, r)
+		}
+		if len(list) == limit {
+			break
+		}
+	}
+	return list, nil
+}
+
+// Inspect returns the state of one name.
+func (s *Store) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
+	err = s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		grants := e.Advance(now)
+		r = e.Record(now, name)
+		return grants, nil
+	})
+	return r, err
+}
+
+// Break ends the grant with this token.
+func (s *Store) Break(ctx context.Context, name string, token uint64) error {
+	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.Break(now, token)
+	})
+}
+
+// SetLimit changes the limit of a semaphore in use.
+func (s *Store) SetLimit(ctx context.Context, name string, limit int) error {
+	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.SetLimit(now, limit)
+	})
+}

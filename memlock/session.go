@@ -1,0 +1,185 @@
+package memlock
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// session is one client's presence. Its fields are guarded by the store's mutex.
+type session struct {
+	store  *Store
+	id     string
+	ttl    time.Duration
+	bells  map[string]chan uint64 // request id: how its waiter is woken
+	closed bool
+}
+
+func (n *session) ring(id string, token uint64) {
+	if bell := n.bells[id]; bell != nil {
+		select {
+		case <-bell: // what was not heard yet is out of date
+		default:
+		}
+		bell <- token
+	}
+}
+
+// do is store.do for a session that is open.
+func (n *session) do(ctx context.Context, name string, f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
+	return n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		if n.closed {
+			return nil, driver.ErrClosed
+		}
+		return f(e, now)
+	})
+}
+
+func (n *session) TTL() time.Duration { return n.ttl }
+
+// Lost is never closed: each lease stands for itself.
+func (n *session) Lost() <-chan struct{} { return nil }
+
+func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
+	err = n.do(ctx, r.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		token, ahead, grants, err := e.Acquire(now, r, n.id, n.ttl)
+		delete(n.bells, r.ID)
+		if err != nil || token != 0 {
+			reply.Token = token
+			return grants, err
+		}
+		reply.Ahead, reply.Retry = ahead, e.Retry(now)
+		if len(e.Holds) > 0 {
+			h := e.Holds[0].Describe(now)
+			reply.Holder = &h
+		}
+		if r.Wait {
+			bell := make(chan uint64, 1)
+			n.bells[r.ID], reply.Wake = bell, bell
+		}
+		return grants, nil
+	})
+	return reply, err
+}
+
+func (n *session) Cancel(ctx context.Context, name, id string) error {
+	return n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		delete(n.bells, id)
+		delete(n.store.awaiting[name], id)
+		return e.Cancel(now, id), nil
+	})
+}
+
+func (n *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		g, err := e.Release(now, h.ID, h.Token, keep)
+		if err == nil && len(g) == 0 && len(e.Line) > 0 { // kept: the next in line asks how long
+			g = []rule.Grant{{Session: e.Line[0].Session, ID: e.Line[0].ID}}
+		}
+		return g, err
+	})
+}
+
+func (n *session) Renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+	for i, h := range holds {
+		err := n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+			ch, grants := e.Renew(now, h.ID, h.Token, n.ttl)
+			if ch.Index = i; ch.State != 0 {
+				changes = append(changes, ch)
+			}
+			return grants, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
+}
+
+func (n *session) Downgrade(ctx context.Context, h driver.Hold) error {
+	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.Downgrade(now, h.ID, h.Token)
+	})
+}
+
+func (n *session) Adopt(ctx context.Context, h driver.Hold) error {
+	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.Adopt(now, h.ID, h.Token, n.id, n.ttl)
+	})
+}
+
+func (n *session) SetCount(ctx context.Context, name string, count int64) (created bool, err error) {
+	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) (g []rule.Grant, err error) {
+		created, g, err = e.SetCount(now, count)
+		return g, err
+	})
+	return created, err
+}
+
+func (n *session) CountDown(ctx context.Context, name, id string) (left int64, err error) {
+	err = n.do(ctx, name, func(e *rule.Entry, _ time.Duration) (_ []rule.Grant, err error) {
+		if left, err = e.CountDown(id); err == nil && left == 0 {
+			for id, s := range n.store.awaiting[name] {
+				s.ring(id, 0)
+			}
+			delete(n.store.awaiting, name)
+		}
+		return nil, err
+	})
+	return left, err
+}
+
+func (n *session) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
+	err = n.do(ctx, name, func(e *rule.Entry, _ time.Duration) ([]rule.Grant, error) {
+		switch {
+		case e.Kind != driver.Latch:
+			return nil, driver.ErrGone
+		case e.Count == 0:
+			reply.Token = 1
+			return nil, nil
+		}
+		bell := make(chan uint64, 1)
+		n.bells[id], reply.Wake = bell, bell
+		if n.store.awaiting[name] == nil {
+			n.store.awaiting[name] = map[string]*session{}
+		}
+		n.store.awaiting[name][id] = n
+		return nil, nil
+	})
+	return reply, err
+}
+
+// Close gives back everything that the session holds or waits for.
+func (n *session) Close(ctx context.Context) error {
+	n.store.mu.Lock()
+	names := slices.Collect(maps.Keys(n.store.entries))
+	n.store.mu.Unlock()
+	for _, name := range names {
+		err := n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) (g []rule.Grant, _ error) {
+			for _, p := range slices.Clone(e.Line) {
+				if p.Session == n.id {
+					g = append(g, e.Cancel(now, p.ID)...)
+				}
+			}
+			for _, h := range slices.Clone(e.Holds) {
+				if h.Session == n.id {
+					freed, _ := e.Release(now, h.ID, h.Token, 0) // gone is as good
+					g = append(g, freed...)
+				}
+			}
+			return g, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	n.store.mu.Lock()
+	defer n.store.mu.Unlock()
+	n.closed = true
+	delete(n.store.sessions, n.id)
+	return nil
+}

@@ -1,0 +1,70 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Mutex is a lock that one holder has at a time, among all clients of the store. It is a
+// value without state: what is held is the Lease. Any number of Mutex values of one
+// name, in any process, are the same lock. It is safe for concurrent use.
+type Mutex struct {
+	c   *Client
+	req driver.Request
+	opt options
+}
+
+// Mutex returns the mutex of that name; nothing is asked of the store. The name is any
+// UTF-8 text of 1 to 512 bytes. A name or option that makes no sense is reported by
+// the first use, as ErrInvalid.
+func (c *Client) Mutex(name string, opts ...Option) *Mutex {
+	m := &Mutex{c: c}
+	m.req, m.opt = c.request(name, driver.Exclusive, 1, 0, opts)
+	return m
+}
+
+// Do runs f while it holds m. The context that f gets is a child of ctx, carries the
+// fencing token (see Token), and ends when the lock is lost; Do then returns ErrLost even
+// if f returned nil. A panic in f releases the lock as well.
+//
+// Errors: those of Lock, f's own, those of Lease.Release.
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
+	l, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return l.do(ctx, f)
+}
+
+func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
+	defer func() {
+		if rerr := l.Release(); err == nil {
+			err = rerr
+		} else if rerr != nil {
+			err = errors.Join(err, rerr)
+		}
+	}()
+	return f(l.Context(ctx))
+}
+
+// Lock waits until it holds m and returns the lease. ctx bounds the waiting only, never the
+// holding; when it ends, the place in line is given up at once. On return the store
+// has recorded a grant that excludes every other, with a token greater than any before
+// it. Lock may be called from many goroutines; each call is a contender of its own.
+// A free lock costs one exchange with the store.
+//
+// A store that does not answer is tried for up to a TTL. Errors: ctx's, ErrDeadlock,
+// ErrHeld (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain,
+// ErrRefused, ErrClosed.
+func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
+	return m.c.acquire(ctx, "lock", &m.req, &m.opt, true)
+}
+
+// TryLock takes m if it is free now and nobody waits for it, in one exchange with the
+// store, and writes nothing otherwise. Errors: ErrHeld, with the holder in the *Error, and
+// those of Lock.
+func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
+	return m.c.acquire(ctx, "try lock", &m.req, &m.opt, false)
+}

@@ -1,0 +1,129 @@
+package holdfast
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Option adjusts one lock. Few are needed; a lock without options waits its turn,
+// renews itself for as long as it is held, and does not re-enter.
+type Option func(*options)
+
+type options struct {
+	fair      bool
+	reentrant bool
+	maxHold   time.Duration
+	minHold   time.Duration
+	atMost    time.Duration
+	every     time.Duration
+	tries     int
+	note      string
+	labels    map[string]string
+	err       error
+}
+
+func (o *options) refuse(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf("%w "+format, append([]any{ErrInvalid}, args...)...)
+	}
+}
+
+// Fair keeps strict arrival order among all contenders, also among the goroutines of one
+// process. Without it a store may serve contenders of one process together.
+func Fair() Option { return func(o *options) { o.fair = true } }
+
+// Reentrant lets a context that already holds the lock take it again: the second lease is
+// borrowed from the first, with the same token and without asking the store, and ends
+// no later. Without it such a Lock fails at once with ErrDeadlock.
+func Reentrant() Option { return func(o *options) { o.reentrant = true } }
+
+// MaxHold ends the lease after d, whatever happens: it is then lost for ReasonMaxHold, and
+// the name comes free within a TTL. For work that may hang.
+func MaxHold(d time.Duration) Option {
+	return func(o *options) {
+		if o.maxHold = d; d <= 0 {
+			o.refuse("MaxHold of %v: it must be positive", d)
+		}
+	}
+}
+
+// MinHold keeps the name taken for at least d from the grant, also past Release and past
+// the death of the process. For jobs that may run once per tick on any one machine.
+func MinHold(d time.Duration) Option {
+	return func(o *options) {
+		if o.minHold = d; d <= 0 || d > driver.MaxHold {
+			o.refuse("MinHold of %v: it must be positive and at most %v", d, driver.MaxHold)
+		}
+	}
+}
+
+// WaitAtMost makes Lock give up with ErrHeld (which names the holder) after d. The context
+// bounds the wait as well; whichever ends first decides the error.
+func WaitAtMost(d time.Duration) Option {
+	return func(o *options) {
+		if o.atMost = d; d <= 0 {
+			o.refuse("WaitAtMost of %v: it must be positive; TryLock does not wait", d)
+		}
+	}
+}
+
+// Poll makes Lock try every d, at most tries times, outside the line, and then give up with
+// ErrHeld. Whoever stands in line goes first, so a polling contender may starve; it is for
+// callers who must not leave anything at the store while they wait.
+func Poll(every time.Duration, tries int) Option {
+	return func(o *options) {
+		if o.every, o.tries = every, tries; every <= 0 || tries < 1 {
+			o.refuse("Poll(%v, %d): both must be positive", every, tries)
+		}
+	}
+}
+
+// Note is shown to operators and to those who wait: what the lock is held for.
+func Note(text string) Option { return func(o *options) { o.note = text } }
+
+// Label is shown to operators and to those who wait.
+func Label(key, value string) Option {
+	return func(o *options) {
+		if key == "" {
+			o.refuse("Label: the key is empty")
+			return
+		}
+		labels := map[string]string{key: value}
+		maps.Copy(labels, o.labels)
+		labels[key] = value
+		o.labels = labels
+	}
+}
+
+// request is the part of a lock that is the same for each attempt.
+func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Option) (driver.Request, options) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	r := driver.Request{
+		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, Fair: o.fair, MinHold: o.minHold, Info: c.info,
+	}
+	if o.note != "" || o.labels != nil {
+		i := c.self
+		if o.note != "" {
+			i.Note = o.note
+		}
+		if o.labels != nil {
+			i.Labels = maps.Clone(i.Labels)
+			if i.Labels == nil {
+				i.Labels = o.labels
+			} else {
+				maps.Copy(i.Labels, o.labels)
+			}
+		}
+		r.Info = i.String()
+	}
+	if err := r.Check(); o.err == nil {
+		o.err = err
+	}
+	return r, o
+}
