@@ -17,12 +17,12 @@ import (
 // Entry is an unused name. It is not safe for concurrent use.
 type Entry struct {
 	Kind  driver.Kind
-	Limit int              // Semaphore
-	Last  uint64           // the last token given out
-	Holds []Hold           // in order of their tokens
-	Line  []Place          // in order of arrival
-	Count int64            // Latch: what is left
-	Done  map[string]bool  // Latch: ids that have counted
+	Limit int                      // Semaphore
+	Last  uint64                   // the last token given out
+	Holds []Hold                   // in order of their tokens
+	Line  []Place                  // in order of arrival
+	Count int64                    // Latch: what is left
+	Done  map[string]bool          // Latch: ids that have counted
 	Mint  func(last uint64) uint64 // the next token; larger than last
 }
 
