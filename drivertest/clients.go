@@ -1,0 +1,265 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// clients checks the store through package holdfast, which does the waiting and renewing.
+var clients = []check{
+	{"R4", "client excludes", "many goroutines of several clients never hold one name together, and tokens grow", func(e *env) {
+		var inside, rounds atomic.Int64
+		var mu sync.Mutex
+		last := uint64(0)
+		var all sync.WaitGroup
+		for range 4 {
+			c := e.client(nil)
+			for range 4 {
+				all.Go(func() {
+					for range 10 {
+						err := c.Mutex(e.name("x")).Do(e.ctx, func(ctx context.Context) error {
+							if n := inside.Add(1); n != 1 {
+								e.Errorf("%d inside", n)
+							}
+							mu.Lock()
+							if t := holdfast.Token(ctx); t <= last {
+								e.Errorf("token %d after %d", t, last)
+							} else {
+								last = t
+							}
+							mu.Unlock()
+							rounds.Add(1)
+							inside.Add(-1)
+							return nil
+						})
+						if err != nil {
+							e.Errorf("Do: %v", err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		if rounds.Load() != 160 {
+			e.Errorf("%d rounds; want 160", rounds.Load())
+		}
+	}},
+	{"R4", "client keeps", "a lease lives for many TTLs by itself, and TryLock tells who has it", func(e *env) {
+		a, b := e.client(nil), e.client(nil)
+		l := e.lock(a, "x")
+		for range 10 {
+			time.Sleep(e.ttl / 2)
+			_, err := b.Mutex(e.name("x")).TryLock(e.ctx)
+			var he *holdfast.Error
+			if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &he) || he.Holder == nil || he.Holder.Token != l.Token() || he.Holder.PID == 0 {
+				e.Fatalf("TryLock: %v; want ErrHeld and the holder", err)
+			}
+		}
+		if err := l.Err(); err != nil {
+			e.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			e.Fatal(err)
+		}
+		e.lock(b, "x")
+	}},
+	{"R6", "client cut off", "a holder that is cut off is told before another can have the lock", func(e *env) {
+		conn := e.conn()
+		a, b := e.clientOn(conn, nil), e.client(nil)
+		l := e.lock(a, "x")
+		ctx := l.Context(e.ctx)
+		var told time.Time
+		seen := make(chan struct{})
+		go func() { <-ctx.Done(); told = time.Now(); close(seen) }()
+		got := make(chan time.Time, 1)
+		go func() {
+			l2, err := b.Mutex(e.name("x")).Lock(e.ctx)
+			if err != nil {
+				e.Errorf("Lock: %v", err)
+			} else if l2.Token() <= l.Token() {
+				e.Errorf("token %d after %d", l2.Token(), l.Token())
+			}
+			got <- time.Now()
+		}()
+		time.Sleep(e.ttl / 5)
+		heal := conn.Cut()
+		defer heal()
+		at := <-got
+		<-seen
+		if !told.Before(at) {
+			e.Errorf("told %v after another had the lock", told.Sub(at))
+		}
+		if cause := context.Cause(ctx); !errors.Is(cause, holdfast.ErrLost) {
+			e.Errorf("cause %v; want ErrLost", cause)
+		}
+		if err := l.Release(); !errors.Is(err, holdfast.ErrLost) {
+			e.Errorf("Release: %v; want ErrLost", err)
+		}
+	}},
+	{"R10", "client broken", "a holder whose grant an operator broke is told at its next renewal", func(e *env) {
+		a, b := e.client(nil), e.client(nil)
+		l := e.lock(a, "x")
+		if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
+			e.Fatal(err)
+		}
+		select {
+		case <-l.Done():
+		case <-time.After(e.ttl/3 + e.slack()):
+			e.Fatal("not told")
+		}
+		var he *holdfast.Error
+		if err := l.Err(); !errors.As(err, &he) || he.Reason != holdfast.ReasonRevoked {
+			e.Errorf("Err: %v; want lost, revoked", err)
+		}
+	}},
+	{"R8", "client cancelled", "a cancelled wait leaves the line at once, with the context's error", func(e *env) {
+		a, b, c := e.client(nil), e.client(nil), e.client(nil)
+		l := e.lock(a, "x")
+		ctx, cancel := context.WithCancel(e.ctx)
+		errs := make(chan error, 1)
+		go func() { _, err := b.Mutex(e.name("x")).Lock(ctx); errs <- err }()
+		e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
+		cancel()
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			e.Errorf("Lock: %v; want context.Canceled", err)
+		}
+		e.until("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
+		if err := l.Release(); err != nil {
+			e.Fatal(err)
+		}
+		if _, err := c.Mutex(e.name("x")).TryLock(e.ctx); err != nil {
+			e.Errorf("TryLock after a cancelled wait: %v", err)
+		}
+	}},
+	{"R6", "client long silent", "a lock handed over after a long silence is confirmed before it is used: no lease is born expired", func(e *env) {
+		conn := e.conn()
+		a, b := e.client(nil), e.clientOn(conn, nil)
+		for range 3 {
+			l := e.lock(a, "x")
+			got := make(chan *holdfast.Lease, 1)
+			go func() {
+				l, err := b.Mutex(e.name("x")).Lock(e.ctx)
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+				got <- l
+			}()
+			e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
+			// Cut off for long enough that its last word is old, not so long that its place lapses.
+			heal := conn.Cut()
+			time.Sleep(e.ttl * 6 / 10)
+			heal()
+			if err := l.Release(); err != nil {
+				e.Fatal(err)
+			}
+			l = <-got
+			if l == nil {
+				return
+			}
+			if err := l.Err(); err != nil {
+				e.Fatalf("born ended: %v", err)
+			}
+			for range 4 {
+				time.Sleep(e.ttl / 3)
+				if err := l.Err(); err != nil {
+					e.Fatalf("a lease handed over after a silence: %v", err)
+				}
+			}
+			if err := l.Release(); err != nil {
+				e.Fatal(err)
+			}
+		}
+	}},
+	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last sign of life", func(e *env) {
+		conn := e.conn()
+		a, b := e.clientOn(conn, nil), e.client(nil)
+		e.lock(a, "x")
+		got := make(chan error, 1)
+		go func() { _, err := b.Mutex(e.name("x")).Lock(e.ctx); got <- err }()
+		e.until("one waits", func() bool { return e.waiting(b, "x") == 1 })
+		start := time.Now()
+		conn.Kill()
+		if err := <-got; err != nil {
+			e.Fatal(err)
+		}
+		if d := time.Since(start); d > e.ttl+e.slack() {
+			e.Errorf("served %v after the holder died; the TTL is %v", d, e.ttl)
+		}
+	}},
+	{"R3", "client survives a restart", "waiters and new locks go on after the store was restarted", func(e *env) {
+		a, b := e.client(nil), e.client(nil)
+		l := e.lock(a, "x")
+		got := make(chan error, 1)
+		go func() { _, err := b.Mutex(e.name("x")).Lock(e.ctx); got <- err }()
+		e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
+		e.h.Restart(e.TB)
+		if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrLost) {
+			e.Errorf("Release: %v", err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				e.Errorf("Lock: %v", err)
+			}
+		case <-time.After(3*e.ttl + e.slack()):
+			e.Error("a waiter was forgotten over a restart")
+		}
+		e.lock(a, "y")
+	}},
+}
+
+func (e *env) client(cfg *holdfast.Config) *holdfast.Client {
+	e.Helper()
+	return e.clientOn(e.conn(), cfg)
+}
+
+func (e *env) clientOn(conn Conn, cfg *holdfast.Config) *holdfast.Client {
+	e.Helper()
+	if cfg == nil {
+		cfg = &holdfast.Config{}
+	}
+	cfg.TTL = e.ttl
+	c, err := holdfast.New(e.ctx, conn, cfg)
+	if err != nil {
+		e.Fatalf("New: %v", err)
+	}
+	e.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // its network may be gone
+	})
+	return c
+}
+
+func (e *env) lock(c *holdfast.Client, name string) *holdfast.Lease {
+	e.Helper()
+	l, err := c.Mutex(e.name(name)).Lock(e.ctx)
+	if err != nil {
+		e.Fatalf("Lock: %v", err)
+	}
+	return l
+}
+
+func (e *env) waiting(c *holdfast.Client, name string) int {
+	e.Helper()
+	r, err := c.Inspect(e.ctx, e.name(name))
+	if err != nil {
+		e.Fatalf("Inspect: %v", err)
+	}
+	return r.Waiting
+}
+
+// until polls for a condition that must come true.
+func (e *env) until(what string, ok func() bool) {
+	e.Helper()
+	for end := time.Now().Add(5*time.Second + e.ttl); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			e.Fatalf("never came true: %s", what)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+// Package drivertest checks a store against the rules of package driver.
+//
+// A store's tests call [Run] with a [Harness] that knows how to open the store and how to
+// hurt it. The suite is a table: each check has the rule it stands for and a sentence,
+// which are printed when it fails. A store that cannot be hurt in one of the ways is
+// refused, not skipped: what has not been tried does not work.
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Harness is a store under test.
+type Harness struct {
+	// TTL is what the checks use: as short as the store allows without its own delays
+	// mattering. 1 s is good for a server on the same machine.
+	TTL time.Duration
+
+	// Open connects to the store as a process of its own would. The connection is closed by
+	// the harness when the test ends.
+	Open func(t testing.TB) Conn
+
+	// Restart stops the store and starts it again with its data, and returns when it
+	// serves. For a store without a server: closes every handle on it and opens it again.
+	Restart func(t testing.TB)
+
+	// Bubble runs every check in a testing/synctest bubble, where time costs nothing. For
+	// stores without sockets, files or processes.
+	Bubble bool
+}
+
+// Conn is a backend with connections of its own, and the ways to hurt them.
+type Conn struct {
+	driver.Backend
+
+	// Kill does what kill -9 of the process would: its connections close, nothing was said.
+	// Nothing sent through the backend afterwards reaches the store.
+	Kill func()
+
+	// Cut makes a black hole of the network until heal is called: nothing arrives in
+	// either direction, and the store does not know.
+	Cut func() (heal func())
+
+	// DropReplies lets requests arrive and be carried out, but their answers are lost,
+	// until heal is called.
+	DropReplies func() (heal func())
+}
+
+type check struct {
+	rule, name, sentence string
+	run                  func(e *env)
+}
+
+var suite = [][]check{exclusive, line, faults, tokens, modes, names, latches, operators, clients}
+
+// Run checks the store against every rule.
+func Run(t *testing.T, h Harness) {
+	if h.Open == nil || h.Restart == nil || h.TTL < driver.MinTTL {
+		t.Fatal("drivertest: the harness must be able to Open and Restart the store, with a TTL of at least ", driver.MinTTL)
+	}
+	for _, topic := range suite {
+		for _, c := range topic {
+			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+				if h.Bubble {
+					synctest.Test(t, func(t *testing.T) { h.check(t, c) })
+				} else {
+					h.check(t, c)
+				}
+			})
+		}
+	}
+}
+
+func (h Harness) check(t testing.TB, c check) {
+	// A check has a deadline of its own: with a store that hangs, the suite must not.
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second+20*h.TTL)
+	e := &env{TB: t, h: h, ttl: h.TTL, ctx: ctx, prefix: strings.ToLower(rand.Text()[:8]) + "/"}
+	t.Cleanup(func() {
+		cancel()
+		if t.Failed() {
+			t.Logf("%s: %s", c.rule, c.sentence)
+		}
+	})
+	c.run(e)
+}
+
+// env is what one check works with.
+type env struct {
+	testing.TB
+	h      Harness
+	ttl    time.Duration
+	ctx    context.Context
+	prefix string // of every name, so that checks do not meet
+	ids    int
+}
+
+// slack is how late something may be on a busy machine.
+func (e *env) slack() time.Duration { return max(e.ttl/2, 500*time.Millisecond) }
+
+func (e *env) name(s string) string { return e.prefix + s }
+
+// conn opens a connection that can be hurt.
+func (e *env) conn() Conn {
+	e.Helper()
+	c := e.h.Open(e.TB)
+	if c.Kill == nil || c.Cut == nil || c.DropReplies == nil {
+		e.Fatal("drivertest: the harness cannot kill, cut or drop replies; a store that has not been hurt is not checked")
+	}
+	return c
+}
+
+// party is one session and its connection.
+type party struct {
+	e *env
+	Conn
+	driver.Session
+	id string
+}
+
+func (e *env) party() *party {
+	e.Helper()
+	c := e.conn()
+	id := strings.ToLower(rand.Text())
+	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: e.ttl, Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
+	if err != nil {
+		e.Fatalf("Open: %v", err)
+	}
+	e.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Close(ctx) // it may be dead by now
+	})
+	return &party{e, c, s, id}
+}
+
+// Name keeps the embedded Backend's and Session's methods apart.
+func (p *party) Close(ctx context.Context) error { return p.Session.Close(ctx) }
+
+// req makes a request that waits.
+func (p *party) req(name string) *driver.Request {
+	p.e.ids++
+	id := p.id + "-" + string(rune('a'+p.e.ids%26)) + strings.Repeat("z", p.e.ids/26%10) + itoa(p.e.ids)
+	return &driver.Request{ID: id, Name: p.e.name(name), Mode: driver.Exclusive, N: 1, Wait: true, Info: driver.Info{Note: "info of " + name}.String()}
+}
+
+func (p *party) shared(name string) *driver.Request {
+	r := p.req(name)
+	r.Mode = driver.Shared
+	return r
+}
+
+func (p *party) permits(name string, n, limit int) *driver.Request {
+	r := p.req(name)
+	r.Mode, r.N, r.Limit = driver.Permits, n, limit
+	return r
+}
+
+func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
+
+// ask is Acquire that must be answered.
+func (p *party) ask(r *driver.Request) driver.Reply {
+	p.e.Helper()
+	reply, err := p.Acquire(p.e.ctx, r)
+	if err != nil {
+		p.e.Fatalf("Acquire(%q): %v", r.Name, err)
+	}
+	return reply
+}
+
+// get is Acquire that must be granted.
+func (p *party) get(r *driver.Request) driver.Hold {
+	p.e.Helper()
+	reply := p.ask(r)
+	if reply.Token == 0 {
+		p.e.Fatalf("Acquire(%q) was not granted; in the way: %+v", r.Name, reply.Holder)
+	}
+	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
+}
+
+// refused is Acquire that must not be granted.
+func (p *party) refused(r *driver.Request) driver.Reply {
+	p.e.Helper()
+	reply := p.ask(r)
+	if reply.Token != 0 {
+		p.e.Fatalf("Acquire(%q) was granted token %d beside another holder", r.Name, reply.Token)
+	}
+	if r.Wait && reply.Wake == nil {
+		p.e.Fatalf("Acquire(%q): no Wake for a request that waits", r.Name)
+	}
+	return reply
+}
+
+func (p *party) release(h driver.Hold) {
+	p.e.Helper()
+	if err := p.Release(p.e.ctx, h, 0); err != nil {
+		p.e.Fatalf("Release(%q): %v", h.Name, err)
+	}
+}
+
+// renew is Renew of one hold that must be answered; the zero Change is no news.
+func (p *party) renew(h driver.Hold) driver.Change {
+	p.e.Helper()
+	changes, err := p.Renew(p.e.ctx, []driver.Hold{h})
+	if err != nil {
+		p.e.Fatalf("Renew(%q): %v", h.Name, err)
+	}
+	if len(changes) == 0 {
+		return driver.Change{}
+	}
+	if len(changes) > 1 || changes[0].Index != 0 {
+		p.e.Fatalf("Renew of one hold answered %+v", changes)
+	}
+	return changes[0]
+}
+
+func place(r *driver.Request) driver.Hold { return driver.Hold{Name: r.Name, ID: r.ID} }
+
+// woken waits up to d for a token on the reply's Wake, asking again when told to, as
+// package holdfast would (reply is then the newer answer); it does not renew. 0: nothing came.
+func (p *party) woken(r *driver.Request, reply *driver.Reply, d time.Duration) uint64 {
+	p.e.Helper()
+	end := time.NewTimer(d)
+	defer end.Stop()
+	for reply.Token == 0 {
+		select {
+		case token := <-reply.Wake:
+			if token != 0 {
+				return token
+			}
+			*reply = p.ask(r)
+		case <-end.C:
+			return 0
+		}
+	}
+	return reply.Token
+}
+
+// waits brings r to its grant as package holdfast would, renewing the place, for up to d.
+func (p *party) waits(r *driver.Request, reply driver.Reply, d time.Duration) uint64 {
+	p.e.Helper()
+	end := time.NewTimer(d)
+	defer end.Stop()
+	beat := time.NewTicker(p.e.ttl / 3)
+	defer beat.Stop()
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for reply.Token == 0 {
+		if reply.Retry > 0 {
+			retry.Reset(reply.Retry + time.Millisecond)
+		}
+		select {
+		case token := <-reply.Wake:
+			if token != 0 {
+				return token
+			}
+			reply = p.ask(r)
+		case <-beat.C:
+			switch ch := p.renew(place(r)); ch.State {
+			case driver.Granted:
+				return ch.Token
+			case driver.Gone:
+				reply = p.ask(r)
+			case driver.Waiting:
+				reply.Retry = ch.Retry
+			}
+		case <-retry.C:
+			reply = p.ask(r)
+		case <-end.C:
+			return 0
+		}
+	}
+	return reply.Token
+}
+
+// inspect is Inspect that must be answered.
+func (p *party) inspect(name string) driver.Record {
+	p.e.Helper()
+	r, err := p.Inspect(p.e.ctx, p.e.name(name))
+	if err != nil {
+		p.e.Fatalf("Inspect(%q): %v", name, err)
+	}
+	return r
+}
+
+func itoa(n int) string {
+	const digits = "0123456789"
+	if n < 10 {
+		return digits[n : n+1]
+	}
+	return itoa(n/10) + digits[n%10:n%10+1]
+}

@@ -1,0 +1,203 @@
+package drivertest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+var exclusive = []check{
+	{"R4", "one holder", "while one holds, another is refused, is told who holds, and leaves nothing behind", func(e *env) {
+		a, b := e.party(), e.party()
+		r := a.req("x")
+		h := a.get(r)
+		if h.Token == 0 {
+			e.Fatal("token 0")
+		}
+		reply := b.refused(once(b.req("x")))
+		if reply.Wake != nil {
+			e.Error("a request that does not wait got a Wake")
+		}
+		if w := reply.Holder; w == nil || w.ID != r.ID || w.Token != h.Token || w.Mode != driver.Exclusive || w.Info != r.Info || w.Left <= 0 || w.Left > e.ttl {
+			e.Errorf("Holder = %+v; want id %s, token %d, info %q, 0 < left ≤ TTL", w, r.ID, h.Token, r.Info)
+		}
+		if rec := b.inspect("x"); rec.Kind != driver.Lock || rec.Waiting != 0 || len(rec.Holders) != 1 || rec.Token != h.Token || rec.Name != r.Name {
+			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
+		}
+		a.release(h)
+		if rec := b.inspect("x"); rec.Kind != driver.Unused || len(rec.Holders) != 0 {
+			e.Errorf("after release Inspect = %+v; want unused", rec)
+		}
+		b.get(once(b.req("x")))
+	}},
+	{"R5", "repeat", "the same request again is the same grant, with a fresh lease", func(e *env) {
+		a, b := e.party(), e.party()
+		r := a.req("x")
+		h := a.get(r)
+		for range 4 {
+			time.Sleep(e.ttl / 2)
+			if again := a.get(r); again != h {
+				e.Fatalf("repeated: %+v; want %+v", again, h)
+			}
+			b.refused(once(b.req("x")))
+		}
+		if rec := a.inspect("x"); len(rec.Holders) != 1 {
+			e.Errorf("%d holders after repeated requests", len(rec.Holders))
+		}
+		a.release(h)
+		b.get(once(b.req("x")))
+	}},
+	{"R4", "renew", "a renewed lease stands; nobody else enters meanwhile", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		for range 8 {
+			time.Sleep(e.ttl / 3)
+			if ch := a.renew(h); ch.State != 0 {
+				e.Fatalf("Renew = %+v", ch)
+			}
+			b.refused(once(b.req("x")))
+		}
+		a.release(h)
+	}},
+	{"R6", "dead holder", "a lease that is not renewed runs out, not before its TTL and not long after", func(e *env) {
+		a, b := e.party(), e.party()
+		start := time.Now()
+		h := a.get(a.req("x"))
+		got := time.Time{}
+		for time.Since(start) < e.ttl+e.slack() {
+			if reply := b.ask(once(b.req("x"))); reply.Token != 0 {
+				got = time.Now()
+				if reply.Token <= h.Token {
+					e.Errorf("token %d after %d", reply.Token, h.Token)
+				}
+				break
+			}
+			time.Sleep(e.ttl / 50)
+		}
+		if got.IsZero() || got.Sub(start) < e.ttl {
+			e.Fatalf("granted %v after the holder asked; the TTL is %v", got.Sub(start), e.ttl)
+		}
+	}},
+	{"R12", "release after expiry", "a grant that ran out is over: released, renewed or repeated, it says so", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		time.Sleep(e.ttl + e.slack()/5)
+		if ch := a.renew(h); ch.State != driver.Gone {
+			e.Errorf("Renew of a grant that ran out = %+v; want Gone", ch)
+		}
+		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("Release of a grant that ran out: %v; want ErrGone", err)
+		}
+		hb := b.get(once(b.req("x")))
+		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrTaken) {
+			e.Errorf("Release of a grant that ran out and was taken: %v; want ErrTaken", err)
+		}
+		if ch := a.renew(h); ch.State != driver.Gone {
+			e.Errorf("Renew of a grant that was taken = %+v; want Gone", ch)
+		}
+		if ch := b.renew(hb); ch.State != 0 {
+			e.Errorf("the new holder's Renew = %+v", ch)
+		}
+		b.release(hb)
+	}},
+	{"R4", "double release", "a second release says so and harms nobody", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		a.release(h)
+		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("second Release: %v; want ErrGone", err)
+		}
+		hb := b.get(b.req("x"))
+		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrTaken) {
+			e.Errorf("Release when another holds: %v; want ErrTaken", err)
+		}
+		a.refused(once(a.req("x")))
+		b.release(hb)
+	}},
+	{"R4", "not the owner", "a wrong token or id releases, renews and cancels nothing", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		for _, wrong := range []driver.Hold{
+			{Name: h.Name, ID: h.ID, Token: h.Token + 2},
+			{Name: h.Name, ID: h.ID, Token: h.Token + 1},
+			{Name: h.Name, ID: b.req("x").ID, Token: h.Token},
+		} {
+			if err := b.Release(e.ctx, wrong, 0); !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) {
+				e.Errorf("Release(%+v): %v; want ErrGone or ErrTaken", wrong, err)
+			}
+			if ch := b.renew(wrong); ch.State != driver.Gone {
+				e.Errorf("Renew(%+v) = %+v; want Gone", wrong, ch)
+			}
+		}
+		if err := b.Cancel(e.ctx, h.Name, b.req("x").ID); err != nil {
+			e.Errorf("Cancel of an unknown request: %v", err)
+		}
+		b.refused(once(b.req("x")))
+		a.release(h)
+	}},
+	{"R4", "minimum hold", "the name stays taken for the minimum, past release and past the death of the holder", func(e *env) {
+		a, b := e.party(), e.party()
+		for _, end := range []string{"release", "death"} {
+			r := a.req(end)
+			r.MinHold = 2 * e.ttl
+			start := time.Now()
+			h := a.get(r)
+			if end == "release" {
+				a.release(h)
+				if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
+					e.Errorf("second Release of a kept name: %v; want ErrGone", err)
+				}
+				if ch := a.renew(h); ch.State != driver.Gone {
+					e.Errorf("Renew of a kept name = %+v; want Gone", ch)
+				}
+			} else {
+				time.Sleep(e.ttl + e.slack()/5)
+			}
+			reply := b.refused(once(b.req(end)))
+			if reply.Holder == nil || !reply.Holder.Kept || reply.Retry <= 0 || reply.Retry > 2*e.ttl {
+				e.Errorf("%s: reply %+v, holder %+v; want a kept holder and when to ask again", end, reply, reply.Holder)
+			}
+			r = b.req(end)
+			token := b.waits(r, b.ask(r), 3*e.ttl+e.slack())
+			if d := time.Since(start); token == 0 || d < 2*e.ttl {
+				e.Errorf("%s: token %d granted %v after a grant with a minimum hold of %v", end, token, d, 2*e.ttl)
+			}
+		}
+	}},
+	{"R4", "keep", "Release can keep the name taken, and the line learns until when", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		reply := b.refused(r)
+		start := time.Now()
+		if err := a.Release(e.ctx, h, e.ttl); err != nil {
+			e.Fatalf("Release: %v", err)
+		}
+		token := b.waits(r, reply, 2*e.ttl+e.slack())
+		if d := time.Since(start); token <= h.Token || d < e.ttl || d > e.ttl+e.slack() {
+			e.Errorf("token %d granted %v after a release that keeps the name for %v", token, d, e.ttl)
+		}
+	}},
+	{"R8", "close", "Close gives everything back at once", func(e *env) {
+		a, b := e.party(), e.party()
+		a.get(a.req("held"))
+		h := b.get(b.req("waited for"))
+		a.refused(a.req("waited for"))
+		if err := a.Close(e.ctx); err != nil {
+			e.Fatalf("Close: %v", err)
+		}
+		if err := a.Close(e.ctx); err != nil {
+			e.Errorf("second Close: %v", err)
+		}
+		b.get(once(b.req("held")))
+		if rec := b.inspect("waited for"); rec.Waiting != 0 {
+			e.Errorf("%d waiting after Close", rec.Waiting)
+		}
+		b.release(h)
+		b.get(once(b.req("waited for")))
+		if _, err := a.Acquire(e.ctx, a.req("x")); !errors.Is(err, driver.ErrClosed) {
+			e.Errorf("Acquire after Close: %v; want ErrClosed", err)
+		}
+	}},
+}

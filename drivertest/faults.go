@@ -1,0 +1,240 @@
+package drivertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+var faults = []check{
+	{"R5", "answer to acquire lost", "a request that was carried out but not answered is one grant, found by asking again", func(e *env) {
+		a, b := e.party(), e.party()
+		r := a.req("x")
+		heal := a.DropReplies()
+		e.fails(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+		heal()
+		h := a.get2(r)
+		if rec := b.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 0 {
+			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
+		}
+		a.release(h)
+		b.get(once(b.req("x")))
+	}},
+	{"R5", "answer to joining lost", "a request to wait that was not answered is one place in line", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		heal := b.DropReplies()
+		e.fails(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+		heal()
+		if ch := a.renew(h); ch.State != 0 {
+			e.Fatalf("the holder's Renew = %+v", ch)
+		}
+		reply := b.retry(r)
+		if rec := a.inspect("x"); rec.Waiting != 1 {
+			e.Errorf("%d waiting; want 1", rec.Waiting)
+		}
+		a.release(h)
+		token := b.woken(r, &reply, e.ttl/2)
+		if token == 0 {
+			e.Fatal("not served")
+		}
+		b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
+		a.get(once(a.req("x")))
+	}},
+	{"R5", "answer to release lost", "a release that was not answered has released, and its repetition harms nobody", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		heal := a.DropReplies()
+		e.fails(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+		hb := b.get(once(b.req("x")))
+		heal()
+		e.eventually(func(ctx context.Context) bool { return a.Release(ctx, h, 0) == driver.ErrTaken || ctx.Err() == nil })
+		if ch := b.renew(hb); ch.State != 0 {
+			e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
+		}
+	}},
+	{"R5", "answer to cancel lost", "a cancel that was not answered has cancelled", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		b.refused(r)
+		heal := b.DropReplies()
+		e.fails(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
+		if rec := a.inspect("x"); rec.Waiting != 0 {
+			e.Errorf("%d waiting after a cancel whose answer was lost", rec.Waiting)
+		}
+		heal()
+		a.release(h)
+		a.get(once(a.req("x")))
+	}},
+	{"R5", "permits are conserved", "lost answers and retries neither lose nor double a permit", func(e *env) {
+		a, b := e.party(), e.party()
+		for range 3 {
+			r := a.permits("x", 2, 4)
+			heal := a.DropReplies()
+			e.fails(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+			heal()
+			h := a.get2(r)
+			heal = a.DropReplies()
+			e.fails(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			heal()
+			e.eventually(func(ctx context.Context) bool { return !retryable(a.Release(ctx, h, 0)) })
+		}
+		var all []driver.Hold
+		for range 4 {
+			all = append(all, b.get(once(b.permits("x", 1, 4))))
+		}
+		b.refused(once(b.permits("x", 1, 4)))
+		for _, h := range all {
+			b.release(h)
+		}
+	}},
+	{"R1", "silent store", "with the network cut, every call ends with its context, and nothing was done", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("held"))
+		heal := a.Cut()
+		for name, call := range map[string]func(context.Context) error{
+			"Acquire": func(ctx context.Context) error { _, err := a.Acquire(ctx, a.req("x")); return err },
+			"Cancel":  func(ctx context.Context) error { return a.Cancel(ctx, h.Name, "nobody-1") },
+			"Release": func(ctx context.Context) error { return a.Release(ctx, h, 0) },
+			"Renew":   func(ctx context.Context) error { return renewAll(ctx, a, h) },
+			"Inspect": func(ctx context.Context) error { _, err := a.Inspect(ctx, h.Name); return err },
+			"List":    func(ctx context.Context) error { _, err := a.List(ctx, e.prefix, "", 10); return err },
+			"Await":   func(ctx context.Context) error { _, err := a.Await(ctx, e.name("l"), "id-1"); return err },
+		} {
+			ctx, cancel := context.WithTimeout(e.ctx, 100*time.Millisecond)
+			start := time.Now()
+			err := call(ctx)
+			cancel()
+			if err == nil {
+				e.Errorf("%s succeeded through a cut network", name)
+			}
+			if d := time.Since(start); d > 100*time.Millisecond+e.slack() {
+				e.Errorf("%s returned %v after it was called with a context of 100 ms", name, d)
+			}
+		}
+		_ = b
+		heal()
+	}},
+	{"R11", "cut and healed", "after an outage a client finds its grants and places as they are, and is woken again", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		stop := e.renewing(a, func() driver.Hold { return h })
+		r := b.req("x")
+		b.refused(r)
+		heal := b.Cut()
+		time.Sleep(e.ttl / 3)
+		heal()
+		reply := b.retry(r)
+		if reply.Token != 0 || reply.Ahead != 0 {
+			e.Fatalf("asked again after an outage: %+v; want the place in line", reply)
+		}
+		stop()
+		a.release(h)
+		if token := b.waits(r, reply, e.ttl+e.slack()); token <= h.Token {
+			e.Fatalf("token %d after %d", token, h.Token)
+		}
+	}},
+	{"R11", "released during an outage", "who was handed the lock while cut off learns of it afterwards", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		b.refused(r)
+		heal := b.Cut()
+		a.release(h)
+		time.Sleep(e.ttl / 5)
+		heal()
+		reply := b.retry(r)
+		if token := b.waits(r, reply, e.ttl+e.slack()); token <= h.Token {
+			e.Fatalf("token %d after %d", token, h.Token)
+		}
+	}},
+	{"R3", "restart", "after a restart of the store tokens go on growing, and sessions go on", func(e *env) {
+		a := e.party()
+		h := a.get(a.req("x"))
+		a.release(h)
+		held := a.get(a.req("held"))
+		e.h.Restart(e.TB)
+		b := e.party()
+		r := b.req("x")
+		if token := b.retry(r).Token; token <= h.Token {
+			e.Fatalf("token %d after a restart, %d before", token, h.Token)
+		}
+		ra := a.req("y")
+		if token := a.retry(ra).Token; token == 0 {
+			e.Error("a session from before the restart gets no grants")
+		}
+		if reply := b.retry(b.req("held")); reply.Token != 0 && reply.Token <= held.Token {
+			e.Errorf("token %d after a restart, %d before", reply.Token, held.Token)
+		}
+		rw := b.req("y")
+		reply := b.refused(rw)
+		if err := a.Release(e.ctx, driver.Hold{Name: ra.Name, ID: ra.ID, Token: a.get(ra).Token}, 0); err != nil {
+			e.Fatalf("Release after a restart: %v", err)
+		}
+		if b.waits(rw, reply, e.ttl) == 0 {
+			e.Error("no wake-up after a restart")
+		}
+	}},
+}
+
+// fails runs a call whose answer is lost: it must end with its context, in an error.
+func (e *env) fails(call func(context.Context) error) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.ctx, min(e.ttl/4, 500*time.Millisecond))
+	defer cancel()
+	if err := call(ctx); err == nil {
+		e.Fatal("a call whose answer was lost succeeded")
+	} else if !retryable(err) {
+		e.Fatalf("a call whose answer was lost said that it was final: %v", err)
+	}
+}
+
+// eventually repeats a call until it is satisfied: connections need a moment to come back.
+func (e *env) eventually(ok func(context.Context) bool) {
+	e.Helper()
+	for end := time.Now().Add(5*time.Second + e.ttl); ; time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(e.ctx, time.Second)
+		done := ok(ctx)
+		cancel()
+		if done {
+			return
+		}
+		if time.Now().After(end) {
+			e.Fatal("the store does not come back")
+		}
+	}
+}
+
+// retry is ask for when connections may need a moment to come back.
+func (p *party) retry(r *driver.Request) (reply driver.Reply) {
+	p.e.Helper()
+	p.e.eventually(func(ctx context.Context) bool {
+		var err error
+		reply, err = p.Acquire(ctx, r)
+		return err == nil
+	})
+	return reply
+}
+
+// get2 is get for when connections may need a moment to come back.
+func (p *party) get2(r *driver.Request) driver.Hold {
+	p.e.Helper()
+	reply := p.retry(r)
+	if reply.Token == 0 {
+		p.e.Fatalf("asked again: not granted; in the way: %+v", reply.Holder)
+	}
+	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
+}
+
+func renewAll(ctx context.Context, p *party, holds ...driver.Hold) error {
+	changes, err := p.Renew(ctx, holds)
+	for _, ch := range changes {
+		if ch.State == driver.Unknown {
+			return driver.ErrUncertain
+		}
+	}
+	return err
+}

@@ -1,0 +1,187 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// retryable reports whether an error leaves the outcome of a request open.
+func retryable(err error) bool {
+	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// Faulty puts a network that can be hurt between a client and a store that has none of its
+// own.
+func Faulty(b driver.Backend) Conn {
+	f := &faulty{Backend: b, quit: make(chan struct{})}
+	set := func(fault fault) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.fault != killed {
+			f.fault = fault
+		}
+		if fault == killed {
+			close(f.quit)
+		}
+	}
+	hurt := func(fault fault) func() func() {
+		return func() func() {
+			set(fault)
+			return func() { set(well) }
+		}
+	}
+	return Conn{Backend: f, Kill: sync.OnceFunc(func() { set(killed) }), Cut: hurt(cut), DropReplies: hurt(drop)}
+}
+
+type fault int
+
+const (
+	well fault = iota
+	cut
+	drop
+	killed
+)
+
+type faulty struct {
+	driver.Backend
+	mu    sync.Mutex
+	fault fault
+	quit  chan struct{} // closed when killed
+}
+
+func (f *faulty) now() fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault
+}
+
+// through carries one exchange over the network as it is now.
+func (f *faulty) through(ctx context.Context, call func() error) error {
+	switch f.now() {
+	case cut, killed:
+		select {
+		case <-ctx.Done():
+		case <-f.quit:
+		}
+		return fmt.Errorf("%w: the network is cut: %w", driver.ErrUncertain, context.DeadlineExceeded)
+	case drop:
+		_ = call()
+		<-ctx.Done()
+		return fmt.Errorf("%w: the answer was lost: %w", driver.ErrUncertain, ctx.Err())
+	}
+	return call()
+}
+
+func (f *faulty) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	var s driver.Session
+	err := f.through(ctx, func() (err error) { s, err = f.Backend.Open(ctx, cfg); return err })
+	if err != nil {
+		return nil, err
+	}
+	return &faultySession{Session: s, f: f, over: make(chan struct{})}, nil
+}
+
+func (f *faulty) List(ctx context.Context, prefix, after string, limit int) (l []driver.Record, err error) {
+	err = f.through(ctx, func() (err error) { l, err = f.Backend.List(ctx, prefix, after, limit); return err })
+	return l, err
+}
+
+func (f *faulty) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
+	err = f.through(ctx, func() (err error) { r, err = f.Backend.Inspect(ctx, name); return err })
+	return r, err
+}
+
+func (f *faulty) Break(ctx context.Context, name string, token uint64) error {
+	return f.through(ctx, func() error { return f.Backend.Break(ctx, name, token) })
+}
+
+func (f *faulty) SetLimit(ctx context.Context, name string, limit int) error {
+	return f.through(ctx, func() error { return f.Backend.SetLimit(ctx, name, limit) })
+}
+
+type faultySession struct {
+	driver.Session
+	f    *faulty
+	once sync.Once
+	over chan struct{} // closed by Close
+}
+
+// wake drops the wake-ups that arrive while the network is down.
+func (s *faultySession) wake(reply driver.Reply) driver.Reply {
+	if reply.Wake == nil {
+		return reply
+	}
+	in, out := reply.Wake, make(chan uint64, 1)
+	go func() {
+		for {
+			select {
+			case token := <-in:
+				if s.f.now() == well {
+					select {
+					case <-out:
+					default:
+					}
+					out <- token
+				}
+			case <-s.f.quit:
+				return
+			case <-s.over:
+				return
+			}
+		}
+	}()
+	reply.Wake = out
+	return reply
+}
+
+func (s *faultySession) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
+	err = s.f.through(ctx, func() (err error) { reply, err = s.Session.Acquire(ctx, r); return err })
+	return s.wake(reply), err
+}
+
+func (s *faultySession) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
+	err = s.f.through(ctx, func() (err error) { reply, err = s.Session.Await(ctx, name, id); return err })
+	return s.wake(reply), err
+}
+
+func (s *faultySession) Cancel(ctx context.Context, name, id string) error {
+	return s.f.through(ctx, func() error { return s.Session.Cancel(ctx, name, id) })
+}
+
+func (s *faultySession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	return s.f.through(ctx, func() error { return s.Session.Release(ctx, h, keep) })
+}
+
+func (s *faultySession) Renew(ctx context.Context, holds []driver.Hold) (ch []driver.Change, err error) {
+	err = s.f.through(ctx, func() (err error) { ch, err = s.Session.Renew(ctx, holds); return err })
+	return ch, err
+}
+
+func (s *faultySession) Downgrade(ctx context.Context, h driver.Hold) error {
+	return s.f.through(ctx, func() error { return s.Session.Downgrade(ctx, h) })
+}
+
+func (s *faultySession) Adopt(ctx context.Context, h driver.Hold) error {
+	return s.f.through(ctx, func() error { return s.Session.Adopt(ctx, h) })
+}
+
+func (s *faultySession) SetCount(ctx context.Context, name string, n int64) (ok bool, err error) {
+	err = s.f.through(ctx, func() (err error) { ok, err = s.Session.SetCount(ctx, name, n); return err })
+	return ok, err
+}
+
+func (s *faultySession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
+	err = s.f.through(ctx, func() (err error) { left, err = s.Session.CountDown(ctx, name, id); return err })
+	return left, err
+}
+
+func (s *faultySession) Close(ctx context.Context) error {
+	s.once.Do(func() { close(s.over) })
+	return s.f.through(ctx, func() error { return s.Session.Close(ctx) })
+}

@@ -1,0 +1,206 @@
+package drivertest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+var modes = []check{
+	{"R7", "readers and a writer", "readers share; a writer waits for all of them; a later reader waits behind the writer", func(e *env) {
+		a, b, c := e.party(), e.party(), e.party()
+		h1, h2 := a.get(a.shared("x")), b.get(b.shared("x"))
+		rw, rr := c.req("x"), b.shared("x")
+		ww := c.refused(rw)
+		b.refused(once(a.shared("x")))
+		wr := b.refused(rr)
+		if wr.Ahead != 1 {
+			e.Errorf("Ahead = %d; want 1", wr.Ahead)
+		}
+		a.release(h1)
+		if token := c.woken(rw, &ww, e.ttl/10); token != 0 {
+			e.Fatal("the writer entered beside a reader")
+		}
+		b.release(h2)
+		token := c.woken(rw, &ww, e.ttl/2)
+		if token == 0 {
+			e.Fatal("the writer was not served")
+		}
+		c.release(driver.Hold{Name: rw.Name, ID: rw.ID, Token: token})
+		if b.woken(rr, &wr, e.ttl/2) == 0 {
+			e.Fatal("the reader behind the writer was not served")
+		}
+	}},
+	{"R7", "readers enter together", "when a writer leaves, all readers at the head of the line enter, up to the next writer", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.req("x"))
+		var reqs []*driver.Request
+		var replies []driver.Reply
+		for i := range 6 {
+			r := b.shared("x")
+			if i == 4 {
+				r = b.req("x")
+			}
+			reqs, replies = append(reqs, r), append(replies, b.refused(r))
+		}
+		a.release(h)
+		for i := range 4 {
+			if b.woken(reqs[i], &replies[i], e.ttl/2) == 0 {
+				e.Fatalf("reader %d was not served with the others", i)
+			}
+		}
+		if rec := a.inspect("x"); len(rec.Holders) != 4 || rec.Waiting != 2 || rec.Holders[0].Mode != driver.Shared {
+			e.Errorf("%d holders, %d waiting; want 4 and 2", len(rec.Holders), rec.Waiting)
+		}
+	}},
+	{"R6", "dead reader", "a reader that died lets the writer in when its lease has run out, the living ones renewed or not", func(e *env) {
+		a, b, c := e.party(), e.party(), e.party()
+		a.get(a.shared("x"))
+		h := b.get(b.shared("x"))
+		r := c.req("x")
+		reply := c.refused(r)
+		time.Sleep(e.ttl * 2 / 3)
+		b.renew(h)
+		c.renew(place(r))
+		time.Sleep(e.ttl * 2 / 3)
+		if ch := b.renew(h); ch.State != 0 {
+			e.Fatalf("the living reader's Renew = %+v", ch)
+		}
+		c.renew(place(r))
+		b.release(h)
+		if c.waits(r, reply, e.ttl/2) == 0 {
+			e.Fatal("the writer was not served")
+		}
+	}},
+	{"R7", "permits", "permits are given up to the limit, no further, and come back", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.permits("x", 3, 5))
+		h2 := b.get(b.permits("x", 2, 5))
+		b.refused(once(b.permits("x", 1, 5)))
+		if rec := b.inspect("x"); rec.Kind != driver.Semaphore || rec.Limit != 5 || len(rec.Holders) != 2 || rec.Holders[0].N != 3 {
+			e.Errorf("Inspect = %+v", rec)
+		}
+		b.release(h2)
+		b.get(b.permits("x", 1, 5))
+		b.get(b.permits("x", 1, 5))
+		b.refused(once(b.permits("x", 1, 5)))
+		a.release(h)
+		b.get(b.permits("x", 3, 5))
+	}},
+	{"R7", "a large request", "a large request is not starved by small ones that would fit", func(e *env) {
+		a, b := e.party(), e.party()
+		h := a.get(a.permits("x", 3, 4))
+		large, small := b.permits("x", 4, 4), b.permits("x", 1, 4)
+		wl := b.refused(large)
+		a.refused(once(a.permits("x", 1, 4)))
+		ws := b.refused(small)
+		a.release(h)
+		token := b.woken(large, &wl, e.ttl/2)
+		if token == 0 {
+			e.Fatal("the large request was not served")
+		}
+		a.refused(once(a.permits("x", 1, 4)))
+		b.release(driver.Hold{Name: large.Name, ID: large.ID, Token: token})
+		if b.woken(small, &ws, e.ttl/2) == 0 {
+			e.Fatal("the small request was not served")
+		}
+	}},
+	{"R6", "a dead holder's permits", "each permit has a lease of its own; a dead holder's come back", func(e *env) {
+		a, b := e.party(), e.party()
+		a.get(a.permits("x", 2, 3))
+		h := b.get(b.permits("x", 1, 3))
+		start := time.Now()
+		r := b.permits("x", 2, 3)
+		reply := b.refused(r)
+		time.Sleep(e.ttl / 2)
+		b.renew(h)
+		if b.waits(r, reply, 2*e.ttl+e.slack()) == 0 {
+			e.Fatal("a dead holder's permits did not come back")
+		}
+		if d := time.Since(start); d > e.ttl+e.slack() {
+			e.Errorf("a dead holder's permits came back after %v; the TTL is %v", d, e.ttl)
+		}
+		if rec := b.inspect("x"); len(rec.Holders) != 2 {
+			e.Errorf("%d holders; want 2", len(rec.Holders))
+		}
+	}},
+	{"R9", "kinds", "a name in use as one kind refuses another, and another limit, until it is free", func(e *env) {
+		a, b := e.party(), e.party()
+		refuse := func(what string, r *driver.Request) {
+			e.Helper()
+			for _, wait := range []bool{false, true} {
+				r.Wait = wait
+				if _, err := b.Acquire(e.ctx, r); !errors.Is(err, driver.ErrKind) {
+					e.Errorf("%s: %v; want ErrKind", what, err)
+				}
+			}
+		}
+		h := a.get(a.req("x"))
+		refuse("permits of a lock", b.permits("x", 1, 2))
+		if _, err := b.SetCount(e.ctx, h.Name, 3); !errors.Is(err, driver.ErrKind) {
+			e.Errorf("a latch of a lock: %v; want ErrKind", err)
+		}
+		a.release(h)
+		h = a.get(a.shared("x"))
+		refuse("permits of a read lock", b.permits("x", 1, 2))
+		a.release(h)
+		h = a.get(a.permits("x", 1, 2))
+		refuse("a lock of a semaphore", b.req("x"))
+		refuse("a read lock of a semaphore", b.shared("x"))
+		refuse("another limit", b.permits("x", 1, 3))
+		if rec := a.inspect("x"); rec.Waiting != 0 || len(rec.Holders) != 1 {
+			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
+		}
+		a.release(h)
+		b.release(b.get(b.permits("x", 3, 3)))
+		b.get(b.req("x"))
+	}},
+	{"R4", "downgrade", "a writer becomes a reader in one step: readers at the head enter, the next writer does not", func(e *env) {
+		a, b, c := e.party(), e.party(), e.party()
+		h := a.get(a.req("x"))
+		rr, rw := b.shared("x"), c.req("x")
+		wr, ww := b.refused(rr), c.refused(rw)
+		if err := a.Downgrade(e.ctx, h); err != nil {
+			e.Fatalf("Downgrade: %v", err)
+		}
+		token := b.woken(rr, &wr, e.ttl/2)
+		if token == 0 {
+			e.Fatal("the reader was not let in")
+		}
+		if c.woken(rw, &ww, e.ttl/10) != 0 {
+			e.Fatal("a writer entered beside readers")
+		}
+		if ch := a.renew(h); ch.State != 0 {
+			e.Fatalf("Renew after Downgrade = %+v", ch)
+		}
+		b.release(driver.Hold{Name: rr.Name, ID: rr.ID, Token: token})
+		a.release(h)
+		if c.woken(rw, &ww, e.ttl/2) == 0 {
+			e.Fatal("the writer was not served")
+		}
+		if err := a.Downgrade(e.ctx, h); !errors.Is(err, driver.ErrTaken) {
+			e.Errorf("Downgrade of a grant that is over: %v; want ErrTaken", err)
+		}
+	}},
+	{"R4", "adopt", "a grant goes to another session without a moment in which nobody holds it", func(e *env) {
+		a, b, c := e.party(), e.party(), e.party()
+		h := a.get(a.req("x"))
+		if err := b.Adopt(e.ctx, h); err != nil {
+			e.Fatalf("Adopt: %v", err)
+		}
+		a.Kill()
+		for range 4 {
+			time.Sleep(e.ttl / 3)
+			if ch := b.renew(h); ch.State != 0 {
+				e.Fatalf("the adopter's Renew = %+v", ch)
+			}
+			c.refused(once(c.req("x")))
+		}
+		b.release(h)
+		c.get(once(c.req("x")))
+		if err := b.Adopt(e.ctx, h); !errors.Is(err, driver.ErrTaken) {
+			e.Errorf("Adopt of a grant that is over: %v; want ErrTaken", err)
+		}
+	}},
+}

@@ -1,0 +1,125 @@
+package drivertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// hostile names are those that encodings get wrong.
+var hostile = []string{
+	"a", "A", "a ", " a", "a\x00", "\x00", "a\nb", "a\r\nb", "\t", "{a}", "{", "}", "}{", "{}", "{{a}}", "a}b", "a{b",
+	"/", "//", "a/", "a/b", "/a", ".", "..", "../a", "a/../b", "%", "%00", "%2f", "a%2Fb", "%s", "?", "*", "a*", "[a]", "\\", "\\0",
+	"'", "''", "\"", "; DROP TABLE lock", "--", "a:b", "a:b:c", ":", "é", "e\u0301", "É", "ß", "ss", "SS", "İ", "i̇", "日本", "🔒", "\u202e", "\ufeff", "ﬀ",
+	"null", "0", "00", "-1", "true", strings.Repeat("x", 500), strings.Repeat("x", 499) + "y", strings.Repeat("é", 250),
+}
+
+var names = []check{
+	{"R9", "hostile names", "every name is a lock of its own, whatever it is made of, and is listed as it was given", func(e *env) {
+		a, b := e.party(), e.party()
+		var holds []driver.Hold
+		var want []string
+		for _, n := range hostile {
+			h := a.get(once(a.req(n)))
+			holds, want = append(holds, h), append(want, h.Name)
+			if rec := b.inspect(n); rec.Name != h.Name || rec.Token != h.Token {
+				e.Errorf("Inspect(%q) = %q, token %d; want token %d", h.Name, rec.Name, rec.Token, h.Token)
+			}
+		}
+		for _, n := range hostile {
+			b.refused(once(b.req(n)))
+		}
+		slices.Sort(want)
+		var got []string
+		list, err := b.List(e.ctx, e.prefix, "", 1000)
+		if err != nil {
+			e.Fatalf("List: %v", err)
+		}
+		for _, rec := range list {
+			got = append(got, rec.Name)
+		}
+		if !slices.Equal(got, want) {
+			e.Errorf("List = %q\nwant   %q", got, want)
+		}
+		for _, h := range holds {
+			a.release(h)
+		}
+		for _, n := range hostile {
+			b.release(b.get(once(b.req(n))))
+		}
+	}},
+	{"R9", "lengths", "names of 1 and of 512 bytes work", func(e *env) {
+		a := e.party()
+		for _, n := range []string{"x", "\x7f", strings.Repeat("y", driver.MaxName), strings.Repeat("é", driver.MaxName/2)} {
+			r := a.req("")
+			if r.Name = n; len(n) == 1 {
+				// Not under the check's own prefix; somebody else may use it.
+				r.Name = n
+			}
+			h := a.get(r)
+			if rec, err := a.Inspect(e.ctx, n); err != nil || rec.Token != h.Token {
+				e.Errorf("Inspect of a name of %d bytes: %+v, %v", len(n), rec, err)
+			}
+			a.release(h)
+		}
+	}},
+	{"R9", "ten thousand names", "10,000 names are held, renewed together and listed in pages", func(e *env) {
+		a := e.party()
+		var holds []driver.Hold
+		for i := range 10_000 {
+			if i%1000 == 999 { // longer than a TTL on a slow machine
+				if _, err := a.Renew(e.ctx, holds); err != nil {
+					e.Fatalf("Renew: %v", err)
+				}
+			}
+			holds = append(holds, a.get(once(a.req(fmt.Sprintf("n%05d", i)))))
+		}
+		if changes, err := a.Renew(e.ctx, holds); err != nil || len(changes) != 0 {
+			e.Fatalf("Renew of 10,000: %d changes, %v", len(changes), err)
+		}
+		seen := 0
+		for after := e.name("n00004"); ; {
+			list, err := a.List(e.ctx, e.name("n"), after, 777)
+			if err != nil {
+				e.Fatalf("List: %v", err)
+			}
+			for _, rec := range list {
+				if want := e.name(fmt.Sprintf("n%05d", seen+5)); rec.Name != want {
+					e.Fatalf("List: %q where %q was due", rec.Name, want)
+				}
+				seen++
+			}
+			if len(list) < 777 {
+				break
+			}
+			after = list[len(list)-1].Name
+			if seen%2 == 0 {
+				if _, err := a.Renew(e.ctx, holds); err != nil {
+					e.Fatalf("Renew: %v", err)
+				}
+			}
+		}
+		if seen != 10_000-5 {
+			e.Errorf("listed %d names; want %d", seen, 10_000-5)
+		}
+		if err := a.Close(e.ctx); err != nil {
+			e.Fatalf("Close: %v", err)
+		}
+	}},
+	{"R9", "list prefix", "List is confined to the prefix, byte for byte", func(e *env) {
+		a := e.party()
+		for _, n := range []string{"p", "p/1", "p/2", "p0", "P/1", "q"} {
+			a.get(a.req(n))
+		}
+		list, err := a.List(e.ctx, e.name("p/"), "", 10)
+		if err != nil || len(list) != 2 || list[0].Name != e.name("p/1") || list[1].Name != e.name("p/2") {
+			e.Errorf("List(p/) = %+v, %v", list, err)
+		}
+		list, err = a.List(e.ctx, e.name("p"), e.name("p"), 2)
+		if err != nil || len(list) != 2 || list[0].Name != e.name("p/1") {
+			e.Errorf("List(p) after p, 2 = %+v, %v", list, err)
+		}
+	}},
+}
