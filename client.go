@@ -57,7 +57,7 @@ type Client struct {
 	log      *slog.Logger
 	observer *Observer
 	start    time.Time
-	asleep   func() time.Duration // time the machine has slept; suspended, but for tests
+	asleep   func() time.Duration // how long the machine has slept; suspended, but for tests
 	asleep0  time.Duration
 	bounds   bounds
 
@@ -87,6 +87,10 @@ type session struct {
 // backend stays the caller's: close it after the client. Errors: ErrInvalid,
 // ErrUnavailable, ErrRefused.
 func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, error) {
+	return newClient(ctx, backend, cfg, suspended)
+}
+
+func newClient(ctx context.Context, backend driver.Backend, cfg *Config, asleep func() time.Duration) (*Client, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
@@ -102,7 +106,7 @@ func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, err
 	}
 	c := &Client{
 		backend: backend, ttl: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
-		start: time.Now(), asleep: suspended, asleep0: suspended(),
+		start: time.Now(), asleep: asleep, asleep0: asleep(),
 		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{},
 	}
 	if c.log == nil {

@@ -1,0 +1,117 @@
+package holdfast_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = 10 * time.Second
+
+// hooks puts functions of a test between a client and a store. A nil function passes
+// through; one that is set decides whether the store is asked.
+type hooks struct {
+	driver.Backend
+	open    func() (lost <-chan struct{})
+	renew   func(ctx context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error)
+	acquire func(ctx context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error)
+	release func(ctx context.Context, h driver.Hold, next func() error) error
+}
+
+type hooked struct {
+	driver.Session
+	h    *hooks
+	lost <-chan struct{}
+}
+
+func (h *hooks) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := h.Backend.Open(ctx, cfg)
+	n := &hooked{Session: s, h: h}
+	if h.open != nil {
+		n.lost = h.open()
+	}
+	return n, err
+}
+
+func (s *hooked) Lost() <-chan struct{} { return s.lost }
+
+func (s *hooked) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	next := func() ([]driver.Change, error) { return s.Session.Renew(ctx, holds) }
+	if s.h.renew != nil {
+		return s.h.renew(ctx, holds, next)
+	}
+	return next()
+}
+
+func (s *hooked) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	next := func() (driver.Reply, error) { return s.Session.Acquire(ctx, r) }
+	if s.h.acquire != nil {
+		return s.h.acquire(ctx, r, next)
+	}
+	return next()
+}
+
+func (s *hooked) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	next := func() error { return s.Session.Release(ctx, h, keep) }
+	if s.h.release != nil {
+		return s.h.release(ctx, h, next)
+	}
+	return next()
+}
+
+// client opens a client that is closed with the test.
+func client(t testing.TB, b driver.Backend, cfg *holdfast.Config) *holdfast.Client {
+	t.Helper()
+	if cfg == nil {
+		cfg = &holdfast.Config{}
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = ttl
+	}
+	c, err := holdfast.New(t.Context(), b, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // a test may have broken its store
+	})
+	return c
+}
+
+func lock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Lease {
+	t.Helper()
+	l, err := c.Mutex(name, opts...).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func release(t testing.TB, l *holdfast.Lease) {
+	t.Helper()
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// within runs f and fails unless it took between least and most.
+func within(t testing.TB, what string, least, most time.Duration, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	if d := time.Since(start); d < least || d > most {
+		t.Errorf("%s took %v; want %v to %v", what, d, least, most)
+	}
+}
+
+var _ driver.Backend = (*memlock.Store)(nil)

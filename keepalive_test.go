@@ -1,0 +1,262 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+var errStore = errors.New("the store is out for lunch")
+
+func isLost(t testing.TB, err error, reason holdfast.Reason) {
+	t.Helper()
+	var e *holdfast.Error
+	if !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &e) || e.Reason != reason {
+		t.Errorf("got %v; want ErrLost, %s", err, reason)
+	}
+}
+
+// A holder that is cut off is told TTL - margin after its last proof was sent, and the
+// waiter enters when the store's TTL is over, after that.
+func TestLossIsToldBeforeExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		conn := drivertest.Faulty(store)
+		a, b := client(t, conn, nil), client(t, store, nil)
+		start := time.Now()
+		l := lock(t, a, "x")
+		conn.Cut()
+		got := make(chan time.Duration)
+		go func() {
+			_, err := b.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- time.Since(start)
+		}()
+		<-l.Context(t.Context()).Done()
+		if d := time.Since(start); d != 9*time.Second {
+			t.Errorf("told after %v; want 9s, TTL less a tenth", d)
+		}
+		isLost(t, l.Err(), holdfast.ReasonExpired)
+		if d := <-got; d < ttl || d > ttl+100*time.Millisecond {
+			t.Errorf("the next holder entered after %v; want about 10s", d)
+		}
+	})
+}
+
+// The trust of a lease counts from when a renewal was sent. One that is answered late
+// proves less, and one that is never answered nothing.
+func TestSlowRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		h := &hooks{Backend: memlock.New()}
+		h.renew = func(ctx context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			switch calls.Add(1) {
+			case 1: // at 10/3 s: the answer takes 3 s
+				ch, err := next()
+				time.Sleep(3 * time.Second)
+				return ch, err
+			default: // no answer ever
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}
+		c := client(t, h, nil)
+		start := time.Now()
+		l := lock(t, c, "x")
+		<-l.Done()
+		want := ttl/3 + 9*time.Second // from when the one good renewal was sent
+		if d := time.Since(start); d != want {
+			t.Errorf("lost after %v; want %v", d, want)
+		}
+	})
+}
+
+// One failed renewal, or a few, do not stop the renewing.
+func TestFailedRenewalsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		h := &hooks{Backend: memlock.New()}
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			switch n := calls.Add(1); {
+			case n%4 == 0:
+				return next()
+			case n%4 == 1: // some are not proven
+				var ch []driver.Change
+				for i := range holds {
+					ch = append(ch, driver.Change{Index: i, State: driver.Unknown})
+				}
+				return ch, nil
+			default:
+				return nil, errStore
+			}
+		}
+		c := client(t, h, nil)
+		l := lock(t, c, "x")
+		time.Sleep(10 * time.Minute)
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		release(t, l)
+		before := calls.Load()
+		time.Sleep(time.Minute)
+		if n := calls.Load() - before; n > 80 {
+			t.Errorf("%d renewals a minute with nothing held; want at most one try a second", n)
+		}
+	})
+}
+
+// Nothing is renewed after release.
+func TestNoRenewalAfterRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hooks{Backend: memlock.New()}
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			if len(holds) > 0 {
+				t.Errorf("renewed %v", holds)
+			}
+			return next()
+		}
+		c := client(t, h, nil)
+		for range 100 {
+			l := lock(t, c, "x")
+			time.Sleep(ttl / 7 / 100)
+			release(t, l)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A release that the store did not hear is repeated until it is heard.
+func TestReleaseIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		var calls atomic.Int32
+		h := &hooks{Backend: store}
+		h.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+			if calls.Add(1) < 4 {
+				return errStore
+			}
+			return next()
+		}
+		a, b := client(t, h, nil), client(t, store, nil)
+		l := lock(t, a, "x")
+		if err := l.Release(); !errors.Is(err, holdfast.ErrUncertain) || !errors.Is(err, errStore) {
+			t.Errorf("Release: %v; want ErrUncertain and the cause", err)
+		}
+		if err := l.Release(); !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("second Release: %v; want ErrReleased", err)
+		}
+		within(t, "the next Lock", 0, time.Second, func() { lock(t, b, "x") })
+	})
+}
+
+// A lease that was lost frees the name at the store when its holder says it is done.
+func TestReleaseOfALostLeaseFreesTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := &hooks{Backend: store}
+		var deaf atomic.Bool
+		h.renew = func(_ context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			if deaf.Load() {
+				return nil, errStore
+			}
+			return next()
+		}
+		a, b := client(t, h, nil), client(t, store, nil)
+		l := lock(t, a, "x")
+		deaf.Store(true)
+		<-l.Done()
+		isLost(t, l.Release(), holdfast.ReasonExpired)
+		within(t, "the next Lock", 0, 100*time.Millisecond, func() { lock(t, b, "x") })
+		isLost(t, l.Release(), holdfast.ReasonExpired)
+	})
+}
+
+// Fifty locks handed over after long waits: none is born expired, whatever the time of the
+// hand-over within the renewal interval.
+func TestHandOversAfterLongWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		a, b := client(t, store, nil), client(t, store, nil)
+		l := lock(t, a, "x")
+		for i := range 50 {
+			got := make(chan *holdfast.Lease)
+			go func() {
+				l, err := b.Mutex("x").Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				got <- l
+			}()
+			time.Sleep(time.Duration(i+1) * 777 * time.Millisecond)
+			release(t, l)
+			if l = <-got; l == nil || l.Err() != nil {
+				t.Fatalf("hand-over %d: %v", i, l.Err())
+			}
+			time.Sleep(ttl)
+			if err := l.Err(); err != nil {
+				t.Fatalf("hand-over %d, a TTL later: %v", i, err)
+			}
+			a, b = b, a
+		}
+	})
+}
+
+// The client's session is over: every lease is lost, and the client goes on with another.
+func TestSessionLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		first := make(chan struct{})
+		opened := 0
+		h := &hooks{Backend: store, open: func() <-chan struct{} {
+			if opened++; opened == 1 {
+				return first
+			}
+			return nil
+		}}
+		a, b := client(t, h, nil), client(t, store, nil)
+		l := lock(t, a, "x")
+		other := lock(t, b, "y")
+		waiting := make(chan error)
+		go func() { _, err := a.Mutex("y").Lock(t.Context()); waiting <- err }()
+		synctest.Wait()
+		close(first)
+		<-l.Done()
+		isLost(t, l.Err(), holdfast.ReasonSession)
+		synctest.Wait()
+		release(t, other)
+		if err := <-waiting; err != nil {
+			t.Errorf("a wait over the end of the session: %v", err)
+		}
+		within(t, "Lock in the new session", 0, ttl+time.Second, func() { lock(t, a, "x") })
+		if opened != 2 {
+			t.Errorf("%d sessions opened; want 2", opened)
+		}
+	})
+}
+
+// A week of one lease.
+func TestLongLease(t *testing.T) {
+	days := 7
+	if testing.Short() {
+		days = 1
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		l := lock(t, c, "x")
+		time.Sleep(time.Duration(days) * 24 * time.Hour)
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		release(t, l)
+	})
+}

@@ -1,0 +1,162 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+func TestLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		var errs []error
+		report := func(err error) { errs = append(errs, err) }
+		a := client(t, store, nil)
+		b := client(t, store, nil)
+		la, lb := a.Mutex("x").Locker(t.Context(), report), b.Mutex("x").Locker(t.Context(), report)
+		n := 0
+		var all sync.WaitGroup
+		for _, l := range []sync.Locker{la, la, lb, lb} {
+			all.Go(func() {
+				for range 20 {
+					l.Lock()
+					n++
+					l.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if n != 80 || len(errs) != 0 {
+			t.Errorf("n = %d, errors %v", n, errs)
+		}
+
+		la.Lock()
+		r, err := b.Inspect(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Break(t.Context(), "x", r.Token); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl)
+		la.Unlock()
+		if len(errs) != 1 || !errors.Is(errs[0], holdfast.ErrLost) {
+			t.Errorf("Unlock of a lost lock reported %v", errs)
+		}
+
+		mustPanic(t, "Unlock of what is not locked", la.Unlock)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		lb.Lock()
+		late := a.Mutex("x").Locker(ctx, report)
+		mustPanic(t, "Lock that gives up", late.Lock)
+		if !errors.Is(errs[len(errs)-1], context.DeadlineExceeded) {
+			t.Errorf("Lock that gave up reported %v", errs)
+		}
+		mustPanic(t, "Lock that gives up, again", late.Lock)
+		lb.Unlock()
+	})
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s did not panic", what)
+		}
+	}()
+	f()
+}
+
+func TestInvalid(t *testing.T) {
+	c := client(t, memlock.New(), nil)
+	for want, m := range map[string]*holdfast.Mutex{
+		"empty":            c.Mutex(""),
+		"513 bytes":        c.Mutex(strings.Repeat("x", 513)),
+		"not valid UTF-8":  c.Mutex("\xff"),
+		"MaxHold of 0s":    c.Mutex("x", holdfast.MaxHold(0)),
+		"MinHold of -1s":   c.Mutex("x", holdfast.MinHold(-time.Second)),
+		"WaitAtMost of 0s": c.Mutex("x", holdfast.WaitAtMost(0)),
+		"Poll(0s, 3)":      c.Mutex("x", holdfast.Poll(0, 3)),
+		"Poll(1s, 0)":      c.Mutex("x", holdfast.Poll(time.Second, 0)),
+		"the key is empty": c.Mutex("x", holdfast.Label("", "v")),
+		"allowed are 4096": c.Mutex("x", holdfast.Note(strings.Repeat("n", 5000))),
+	} {
+		for _, f := range []func(context.Context) (*holdfast.Lease, error){m.Lock, m.TryLock} {
+			if _, err := f(t.Context()); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v; want ErrInvalid that says %q", err, want)
+			}
+		}
+	}
+	for want, cfg := range map[string]*holdfast.Config{
+		"TTL 1ms: allowed are 100ms to 24h": {TTL: time.Millisecond},
+		"TTL 25h":                           {TTL: 25 * time.Hour},
+		"margin 6s":                         {TTL: 10 * time.Second, Margin: 6 * time.Second},
+		"labels":                            {Labels: map[string]string{"k": strings.Repeat("v", 4000)}},
+	} {
+		if _, err := holdfast.New(t.Context(), memlock.New(), cfg); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("New: %v; want ErrInvalid that says %q", err, want)
+		}
+	}
+	if err := c.Break(t.Context(), "", 1); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("Break: %v", err)
+	}
+	if err := c.Break(t.Context(), "x", 1); !errors.Is(err, holdfast.ErrGone) {
+		t.Errorf("Break: %v", err)
+	}
+	if _, err := c.Inspect(t.Context(), ""); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("Inspect: %v", err)
+	}
+}
+
+func TestLocks(t *testing.T) {
+	c := client(t, memlock.New(), nil)
+	for i := range 250 {
+		lock(t, c, "l/"+string(rune('a'+i/26))+string(rune('a'+i%26)))
+	}
+	lock(t, c, "m")
+	n, last := 0, ""
+	for r, err := range c.Locks(t.Context(), "l/") {
+		if err != nil || r.Name <= last || r.Kind != "lock" {
+			t.Fatalf("%+v, %v after %q", r, err, last)
+		}
+		last = r.Name
+		n++
+	}
+	if n != 250 {
+		t.Errorf("%d locks; want 250", n)
+	}
+	for range c.Locks(t.Context(), "") {
+		break // stopping early is fine
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range c.Locks(ctx, "") {
+		if err == nil {
+			t.Error("no error from a context that has ended")
+		}
+	}
+}
+
+// A context that outlives many leases does not collect them.
+func TestNoLeakInTheParent(t *testing.T) {
+	c := client(t, memlock.New(), nil)
+	parent, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run := func(n int) float64 {
+		return testing.AllocsPerRun(n, func() {
+			_ = c.Mutex("x").Do(parent, func(context.Context) error { return nil })
+		})
+	}
+	run(100)
+	if a := run(1000); a > 45 {
+		t.Errorf("%.0f allocations for a Do on memlock; want at most 45", a)
+	}
+}

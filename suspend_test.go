@@ -1,0 +1,81 @@
+package holdfast
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// sleeper stands for a machine that can be suspended: timers and Go's monotonic clock stop,
+// the time at the store goes on.
+func sleeper(t *testing.T) (*Client, *atomic.Int64) {
+	var slept atomic.Int64
+	c, err := newClient(t.Context(), memlock.New(), &Config{TTL: 10 * time.Second}, func() time.Duration {
+		return time.Duration(slept.Load())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return c, &slept
+}
+
+// Sleep counts as elapsed time: after a nap longer than the trust, Err knows at once and
+// the context ends within a second.
+func TestSuspendEndsALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, slept := sleeper(t)
+		l, err := c.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l2, err := c.Mutex("y").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		slept.Add(int64(9 * time.Second))
+		if err := l.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("Err right after a nap of 9s: %v; want ErrLost", err)
+		}
+		woke := time.Now()
+		<-l2.Context(t.Context()).Done()
+		if d := time.Since(woke); d > time.Second {
+			t.Errorf("the context ended %v after the nap; want at most 1s", d)
+		}
+	})
+}
+
+// A short nap costs as much trust as it lasted, no more.
+func TestShortSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, slept := sleeper(t)
+		l, err := c.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			slept.Add(int64(2 * time.Second))
+			if err := l.Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestSuspendedClock(t *testing.T) {
+	a := suspended()
+	time.Sleep(10 * time.Millisecond)
+	if d := suspended() - a; d < -time.Millisecond || d > 5*time.Millisecond {
+		t.Errorf("the reading moved by %v on a machine that did not sleep", d)
+	}
+}
