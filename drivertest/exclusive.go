@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -30,6 +31,17 @@ var exclusive = []check{
 			e.Errorf("after release Inspect = %+v; want unused", rec)
 		}
 		b.get(once(b.req("x")))
+	}},
+	{"R1", "never waits", "Acquire of a lock that is held answers at once, whether it joins the line or not", func(e *env) {
+		a, b := e.party(), e.party()
+		a.get(a.req("x"))
+		for _, r := range []*driver.Request{once(b.req("x")), b.req("x")} {
+			ctx, cancel := context.WithTimeout(e.ctx, e.ttl/2)
+			if reply, err := b.Acquire(ctx, r); err != nil || reply.Token != 0 {
+				e.Errorf("Acquire = %+v, %v; want an answer within %v: not granted", reply, err, e.ttl/2)
+			}
+			cancel()
+		}
 	}},
 	{"R5", "repeat", "the same request again is the same grant, with a fresh lease", func(e *env) {
 		a, b := e.party(), e.party()

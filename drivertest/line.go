@@ -233,7 +233,7 @@ var line = []check{
 		if got.Sub(sent) < e.ttl {
 			e.Errorf("the lease ended %v after its holder's last sign of life; the TTL is %v", got.Sub(sent), e.ttl)
 		}
-		if got.Sub(asked) > e.ttl+e.ttl/3+e.slack() {
+		if got.Sub(asked) > e.ttl*14/10 { // a lease from the hand-over on would last 1.6
 			e.Errorf("a dead holder that never used its grant stalled the line until %v after its last sign of life; the TTL is %v", got.Sub(asked), e.ttl)
 		}
 	}},
