@@ -66,7 +66,7 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 	defer s.mu.Unlock()
 	e := s.entries[name]
 	if e == nil {
-		e = &rule.Entry{Mint: s.mint}
+		e = &rule.Entry{Mint: func(last uint64) uint64 { s.tokens = max(s.tokens, last) + 1; return s.tokens }}
 		s.entries[name] = e
 	}
 	grants, err := f(e, time.Since(s.start))
@@ -81,11 +81,6 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 	return err
 }
 
-func (s *Store) mint(last uint64) uint64 {
-	s.tokens = max(s.tokens, last) + 1
-	return s.tokens
-}
-
 // List returns the names in use, in order.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	s.mu.Lock()
@@ -95,16 +90,13 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]dr
 	s.mu.Unlock()
 	slices.Sort(names)
 	var list []driver.Record
-	for _, name := range names {
-		r, err := s.Inspect(ctx, name)
+	for i := 0; i < len(names) && len(list) < limit; i++ {
+		r, err := s.Inspect(ctx, names[i])
 		if err != nil {
 			return nil, err
 		}
 		if r.Kind != driver.Unused {
 			list = append(list, r)
-		}
-		if len(list) == limit {
-			break
 		}
 	}
 	return list, nil

@@ -19,6 +19,11 @@ type session struct {
 	closed bool
 }
 
+func (n *session) bell(id string) <-chan uint64 {
+	n.bells[id] = make(chan uint64, 1)
+	return n.bells[id]
+}
+
 func (n *session) ring(id string, token uint64) {
 	if bell := n.bells[id]; bell != nil {
 		select {
@@ -52,14 +57,9 @@ func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.
 			reply.Token = token
 			return grants, err
 		}
-		reply.Ahead, reply.Retry = ahead, e.Retry(now)
-		if len(e.Holds) > 0 {
-			h := e.Holds[0].Describe(now)
-			reply.Holder = &h
-		}
+		reply.Ahead, reply.Retry, reply.Holder = ahead, e.Retry(now), e.First(now)
 		if r.Wait {
-			bell := make(chan uint64, 1)
-			n.bells[r.ID], reply.Wake = bell, bell
+			reply.Wake = n.bell(r.ID)
 		}
 		return grants, nil
 	})
@@ -142,8 +142,7 @@ func (n *session) Await(ctx context.Context, name, id string) (reply driver.Repl
 			reply.Token = 1
 			return nil, nil
 		}
-		bell := make(chan uint64, 1)
-		n.bells[id], reply.Wake = bell, bell
+		reply.Wake = n.bell(id)
 		if n.store.awaiting[name] == nil {
 			n.store.awaiting[name] = map[string]*session{}
 		}
@@ -159,19 +158,8 @@ func (n *session) Close(ctx context.Context) error {
 	names := slices.Collect(maps.Keys(n.store.entries))
 	n.store.mu.Unlock()
 	for _, name := range names {
-		err := n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) (g []rule.Grant, _ error) {
-			for _, p := range slices.Clone(e.Line) {
-				if p.Session == n.id {
-					g = append(g, e.Cancel(now, p.ID)...)
-				}
-			}
-			for _, h := range slices.Clone(e.Holds) {
-				if h.Session == n.id {
-					freed, _ := e.Release(now, h.ID, h.Token, 0) // gone is as good
-					g = append(g, freed...)
-				}
-			}
-			return g, nil
+		err := n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+			return e.Leave(now, n.id), nil
 		})
 		if err != nil {
 			return err

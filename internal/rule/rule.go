@@ -163,10 +163,30 @@ func (e *Entry) Retry(now time.Duration) (d time.Duration) {
 	return d
 }
 
+// First describes the oldest grant, or returns nil.
+func (e *Entry) First(now time.Duration) *driver.Holder {
+	if len(e.Holds) == 0 {
+		return nil
+	}
+	h := e.Holds[0].Describe(now)
+	return &h
+}
+
 // Cancel is driver.Session.Cancel.
 func (e *Entry) Cancel(now time.Duration, id string) []Grant {
 	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.ID == id })
 	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return h.ID == id && !h.Kept })
+	return e.Advance(now)
+}
+
+// Leave ends a session: its places are given up and its grants released.
+func (e *Entry) Leave(now time.Duration, session string) []Grant {
+	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.Session == session })
+	for i := range e.Holds {
+		if h := &e.Holds[i]; h.Session == session && !h.Kept {
+			h.Kept, h.Expires = true, h.KeepUntil
+		}
+	}
 	return e.Advance(now)
 }
 

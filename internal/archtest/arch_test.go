@@ -1,0 +1,230 @@
+// Package archtest keeps the shape of the house: which package may import which, how long
+// a file may be, what must be documented. Each rule says why.
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/holdfast-lock/holdfast"
+	root   = "../.."
+)
+
+// layer says what a directory's non-test files may import beside the standard library, as
+// prefixes; the first entry that matches a directory counts.
+var layers = []struct {
+	dir     string
+	imports []string
+	why     string
+}{
+	{".", []string{module + "/driver"}, "the root knows the contract and no store, and links nothing of others"},
+	{"driver", nil, "the contract is the standard library's words only, so that anybody can write a store"},
+	{"internal/rule", []string{module + "/driver"}, "the rules are pure"},
+	{"memlock", []string{module + "/driver", module + "/internal/rule"}, "a store knows the contract, never the root"},
+	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter joins one client to the store"},
+	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter joins one client to the store"},
+	{"redislock", []string{module + "/driver", module + "/internal/rule"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
+	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
+	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
+	{"internal", []string{module, "golang.org/x/sys"}, "helpers of tests"},
+}
+
+type file struct {
+	path string // relative to the module
+	pkg  string // directory
+	src  []byte
+	ast  *ast.File
+	fset *token.FileSet
+}
+
+// files parses every Go file of the repository, those of the other modules included.
+func files(t *testing.T) []file {
+	t.Helper()
+	var all []file
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		if d.IsDir() {
+			if name := d.Name(); rel != "." && (strings.HasPrefix(name, ".") || name == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, rel, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		all = append(all, file{filepath.ToSlash(rel), filepath.ToSlash(filepath.Dir(rel)), src, f, fset})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 30 {
+		t.Fatalf("only %d files found: the walk is broken", len(all))
+	}
+	return all
+}
+
+func (f file) test() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// ofLibrary reports whether f belongs to the library's module.
+func (f file) ofLibrary() bool {
+	return !strings.HasPrefix(f.path, "cmd/") && !strings.HasPrefix(f.path, "bench/")
+}
+
+func TestImports(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test() || !f.ofLibrary() {
+			continue
+		}
+		i := slices.IndexFunc(layers, func(l struct {
+			dir     string
+			imports []string
+			why     string
+		}) bool {
+			return f.pkg == l.dir || l.dir != "." && strings.HasPrefix(f.pkg, l.dir+"/")
+		})
+		if i < 0 {
+			t.Errorf("%s: the directory has no entry in the layers of this test", f.path)
+			continue
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+				continue // standard library
+			}
+			ok := slices.ContainsFunc(layers[i].imports, func(p string) bool {
+				return path == p || strings.HasPrefix(path, p+"/")
+			})
+			if !ok {
+				t.Errorf("%s imports %s: %s", f.path, path, layers[i].why)
+			}
+		}
+	}
+}
+
+// A file is read in one sitting.
+func TestFileLength(t *testing.T) {
+	for _, f := range files(t) {
+		if n := bytes.Count(f.src, []byte("\n")); n > 400 {
+			t.Errorf("%s has %d lines; split it at 400", f.path, n)
+		}
+	}
+}
+
+// memlock is the answer to "what does a store do?", so it must stay short.
+func TestReferenceIsShort(t *testing.T) {
+	n := 0
+	for _, f := range files(t) {
+		if f.pkg == "memlock" && !f.test() {
+			n += bytes.Count(f.src, []byte("\n"))
+		}
+	}
+	if n == 0 || n >= 300 {
+		t.Errorf("memlock has %d lines; it is to be read in one go: fewer than 300", n)
+	}
+}
+
+func TestFormat(t *testing.T) {
+	for _, f := range files(t) {
+		if out, err := format.Source(f.src); err != nil || !bytes.Equal(out, f.src) {
+			t.Errorf("%s is not gofmt'd (%v)", f.path, err)
+		}
+	}
+}
+
+// What is exported is promised, and a promise has words.
+func TestDocComments(t *testing.T) {
+	documented := map[string]bool{}
+	packages := map[string]string{}
+	for _, f := range files(t) {
+		if f.test() {
+			continue
+		}
+		packages[f.pkg] = f.path
+		if f.ast.Doc != nil {
+			documented[f.pkg] = true
+		}
+		for _, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && exportedReceiver(d) {
+					t.Errorf("%s: %s has no doc comment", f.fset.Position(d.Pos()), d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					checkSpec(t, f, d, s)
+				}
+			}
+		}
+	}
+	for pkg, path := range packages {
+		if !documented[pkg] {
+			t.Errorf("package %s (%s) has no doc comment that says its one job", pkg, path)
+		}
+	}
+}
+
+// exportedReceiver reports whether d is a function, or a method of an exported type. Methods
+// of other types implement an interface, which has the words.
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	id, ok := typ.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+func checkSpec(t *testing.T, f file, d *ast.GenDecl, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.TypeSpec:
+		if s.Name.IsExported() && s.Doc == nil && d.Doc == nil {
+			t.Errorf("%s: %s has no doc comment", f.fset.Position(s.Pos()), s.Name.Name)
+		}
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
+				t.Errorf("%s: %s has no doc comment", f.fset.Position(n.Pos()), n.Name)
+			}
+		}
+	}
+}
+
+// Work is finished or it is an issue; it is not a remark in the code.
+func TestNoLeftovers(t *testing.T) {
+	words := []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:"}
+	for _, f := range files(t) {
+		for _, w := range words {
+			if bytes.Contains(f.src, []byte(w)) {
+				t.Errorf("%s contains %s", f.path, w)
+			}
+		}
+	}
+}
