@@ -45,16 +45,13 @@ func (s *Store) Name() string { return "memory" }
 // Close does nothing: what the store holds goes with it.
 func (s *Store) Close() error { return nil }
 
-// Open starts a session. It never fails, except for a context that has ended.
+// Open starts a session. It fails only if ctx has ended.
 func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, bells: map[string]chan uint64{}}
 	s.sessions[n.id] = n
-	return n, nil
+	return n, ctx.Err()
 }
 
 // do runs f on the entry of name and rings whoever it granted to.
