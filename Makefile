@@ -1,0 +1,16 @@
+.PHONY: test short lint bench build
+
+test: ## everything, as CI runs it
+	./scripts/test.sh
+
+short: ## without servers, under two minutes
+	go test -short ./...
+
+lint: ## format, vet, staticcheck, the shape of the house; known vulnerabilities if their database answers
+	./scripts/lint.sh
+
+bench: ## holdfast beside its peers, with the targets
+	go run -C bench . -check
+
+build: ## bin/holdfast
+	go build -C cmd/holdfast -o ../../bin/holdfast .

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Runs every check of the repository on a machine that has Go, git and gcc: installs what
+# the tests start (as root on Debian, by apt; else it says what to install), then vet,
+# staticcheck, and the tests of all modules under the race detector.
+set -eu
+cd "$(dirname "$0")/.."
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+
+# need PROGRAM PACKAGE: PROGRAM must be there; it comes with Debian's PACKAGE.
+missing=""
+need() { PATH="$PATH:/usr/sbin:/usr/bin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+need redis-server redis-server
+if [ -n "$missing" ]; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+		echo "installing:$missing"
+		# The tests start servers of their own; the packages must not.
+		policy=/usr/sbin/policy-rc.d
+		if [ ! -e "$policy" ]; then
+			printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+			trap 'rm -f "$policy"' EXIT
+		fi
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get update -q || true
+		# shellcheck disable=SC2086 # a list of words
+		apt-get install -q -y --no-install-recommends $missing
+	else
+		echo "The tests need these Debian packages, or the same programs from elsewhere:$missing" >&2
+		echo "Install them:  sudo apt-get install$missing" >&2
+		exit 1
+	fi
+fi
+
+for module in . cmd/holdfast bench; do
+	echo "== $module"
+	go -C "$module" vet ./...
+	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go -C "$module" test -race -timeout 20m ./...
+done
