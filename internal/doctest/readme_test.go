@@ -1,0 +1,179 @@
+// Package doctest runs what the documents tell people to type.
+package doctest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+const root = "../.."
+
+var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// blocks returns the fenced blocks of one language in a document.
+func blocks(t *testing.T, doc, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		if m[1] == language {
+			found = append(found, m[2])
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no %s blocks", doc, language)
+	}
+	return found
+}
+
+const testCommand = "./scripts/test.sh\n"
+
+// The shell blocks of the README work as they are written, one after another in one
+// shell, in a home of their own.
+func TestShell(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test builds and runs the command line program")
+	}
+	// A copy of what the commands need: the README says to run them in the checkout, and
+	// they leave a program there.
+	dir := t.TempDir()
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(abs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() == "bin" || e.Name() == "cmd" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(abs, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "cmd"), os.DirFS(filepath.Join(abs, "cmd"))); err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	for _, b := range blocks(t, "README.md", "sh") {
+		if b != testCommand {
+			script.WriteString(b)
+		}
+	}
+	cmd := exec.Command("sh", "-eu", "-c", script.String())
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME=", "HOLDFAST_URL=", "GOFLAGS=-buildvcs=false",
+		"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+goEnv(t, "GOPATH"))
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"I hold the lock\n", "deploy/prod", "release 12", "exit code 75: busy", "my turn, with token ", "the report\n", "report/hourly",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the output does not contain %q", want)
+		}
+	}
+	for _, not := range []string{"not reached\n", "not again\n"} {
+		if strings.Contains(string(out), not) {
+			t.Errorf("the output contains %q", not)
+		}
+	}
+}
+
+// The Go blocks of the README compile and run.
+func TestGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test starts a redis-server")
+	}
+	addr := testenv.Existing(t)
+	want := []string{"charged, with fencing token 1\ntrue\n", "taking stock\n"}
+	got := blocks(t, "README.md", "go")
+	if len(got) != len(want) {
+		t.Fatalf("%d Go blocks; the test knows %d", len(got), len(want))
+	}
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range got {
+		dir := t.TempDir()
+		src, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+		if err := os.WriteFile(src, []byte(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pkg := fmt.Sprint("internal/doctest/block", i)
+		text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(abs, pkg, "main.go"): src}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(overlay, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("go", "run", "-overlay", overlay, "./"+pkg)
+		cmd.Dir = abs
+		cmd.Env = append(os.Environ(), "REDIS_ADDR="+addr)
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != want[i] {
+			t.Errorf("block %d: %v\n%s\nwant:\n%s", i, err, out, want[i])
+		}
+	}
+}
+
+// CI runs the test command that the README gives, and nothing else.
+func TestCommand(t *testing.T) {
+	found := false
+	for _, b := range blocks(t, "README.md", "sh") {
+		found = found || b == testCommand
+	}
+	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found || !strings.HasSuffix(string(ci), "\nexec "+testCommand) {
+		t.Errorf("README.md and .ci/run do not agree on %q:\n%s", testCommand, ci)
+	}
+}
+
+// Links of the documents lead somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	docs, _ := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	adrs, _ := filepath.Glob(filepath.Join(root, "docs/adr/*.md"))
+	tops, _ := filepath.Glob(filepath.Join(root, "*.md"))
+	for _, doc := range append(append(docs, adrs...), tops...) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s: link to %s: %v", doc, m[1], err)
+			}
+		}
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
