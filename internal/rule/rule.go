@@ -128,7 +128,7 @@ func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expi
 // request does not wait), with ahead requests before it.
 func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (token uint64, ahead int, grants []Grant, err error) {
 	grants = e.Advance(now)
-	if h := e.find(r.ID); h != nil && !h.Kept {
+	if h := e.find(r.ID); h != nil {
 		h.Expires = now + ttl
 		return h.Token, 0, grants, nil
 	}
@@ -213,7 +213,7 @@ func (e *Entry) Renew(now time.Duration, id string, token uint64, ttl time.Durat
 		h.Expires = now + ttl
 		return driver.Change{}, grants
 	}
-	if h := e.find(id); h != nil && !h.Kept {
+	if h := e.find(id); h != nil {
 		h.Expires = now + ttl
 		return driver.Change{State: driver.Granted, Token: h.Token}, grants
 	}
@@ -279,7 +279,7 @@ func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
 
 // own finds the grant that its owner names, or says why it is not there.
 func (e *Entry) own(id string, token uint64) (*Hold, error) {
-	if h := e.find(id); h != nil && h.Token == token && !h.Kept {
+	if h := e.find(id); h != nil && h.Token == token {
 		return h, nil
 	}
 	if e.Last > token && slices.ContainsFunc(e.Holds, func(h Hold) bool { return !h.Kept }) {
@@ -288,9 +288,10 @@ func (e *Entry) own(id string, token uint64) (*Hold, error) {
 	return nil, driver.ErrGone
 }
 
+// find returns the grant of a request, unless it is kept and so nobody's any more.
 func (e *Entry) find(id string) *Hold {
 	for i := range e.Holds {
-		if e.Holds[i].ID == id {
+		if e.Holds[i].ID == id && !e.Holds[i].Kept {
 			return &e.Holds[i]
 		}
 	}

@@ -1,0 +1,120 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Push says whether bells wake anybody; without it waiters have to poll.
+const Push = true
+
+// MaxPath is how long a socket's path may be on every system.
+const MaxPath = 103
+
+// Bell is a datagram socket that a process is woken by.
+type Bell struct {
+	path string
+	conn *net.UnixConn
+}
+
+// Listen creates the socket at path, mode 0600. The path must not exist.
+func Listen(path string) (*Bell, error) {
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Bell{path, conn}, nil
+}
+
+// Read waits for one datagram.
+func (b *Bell) Read(p []byte) (int, error) { return b.conn.Read(p) }
+
+// Intact reports whether the socket's name still exists.
+func (b *Bell) Intact() bool {
+	fi, err := os.Lstat(b.path)
+	return err == nil && fi.Mode()&os.ModeSocket != 0
+}
+
+// Close ends Read and removes the socket.
+func (b *Bell) Close() error {
+	return errors.Join(b.conn.Close(), ignoreMissing(os.Remove(b.path)))
+}
+
+// Drop ends Read and leaves the socket's name, as the end of the process would.
+func (b *Bell) Drop() error { return b.conn.Close() }
+
+// Ringer sends to bells. Its methods may be called concurrently.
+type Ringer struct {
+	mu sync.RWMutex
+	fd int
+}
+
+// NewRinger opens a socket to send from.
+func NewRinger() (*Ringer, error) {
+	syscall.ForkLock.RLock() // not every system can set close-on-exec in the same call
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &Ringer{fd: fd}, nil
+}
+
+// Ring sends msg and never waits: if the listener's buffer is full the message is lost
+// and the error is not ErrNobody.
+func (r *Ringer) Ring(path string, msg []byte) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.fd < 0 {
+		return net.ErrClosed
+	}
+	for {
+		err := unix.Sendto(r.fd, msg, 0, &unix.SockaddrUnix{Name: path})
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+			return fmt.Errorf("%w: %w", ErrNobody, err)
+		default:
+			return err
+		}
+	}
+}
+
+// Close ends the ringer.
+func (r *Ringer) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fd < 0 {
+		return nil
+	}
+	fd := r.fd
+	r.fd = -1
+	return unix.Close(fd)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package host
+
+import "os"
+
+// PrivateDir creates dir unless it exists.
+func PrivateDir(dir string) error { return os.MkdirAll(dir, 0o700) }

@@ -1,0 +1,164 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// SQLiteConfig is how an SQLite store is opened. The zero value and nil are good.
+type SQLiteConfig struct {
+	// Driver is the name that the program's SQLite driver has in database/sql;
+	// empty means "sqlite", the name of modernc.org/sqlite.
+	Driver string
+
+	env *env // replaced by tests
+}
+
+// SQLite is a lock table in one file, shared by all processes of one machine. It is a
+// [driver.Backend]; its methods may be called concurrently.
+//
+// The line is served by direct hand-over: the transaction that releases a lock makes the
+// next waiter its owner, and a datagram tells it. A process that was killed is noticed
+// through a file lock that the kernel drops, so what it held passes on within about 100 ms;
+// a process that hangs loses its leases when they run out.
+//
+// Leases are timed by the clock of the boot (Linux, macOS), which no one can set and which
+// counts suspend; a boot voids them all. Tokens go on growing over a boot and over power
+// loss, also if the wall clock goes back meanwhile.
+type SQLite struct {
+	st   *store
+	once sync.Once
+	mu   sync.Mutex
+	open map[*session]bool
+	shut bool
+}
+
+var _ driver.Backend = (*SQLite)(nil)
+
+// OpenSQLite opens the store at path and creates it (mode 0600, missing folders 0700)
+// unless it exists. The file must be holdfast's own; beside it lie SQLite's own -wal and
+// -shm files and a folder path.run with what processes signal each other through.
+//
+// Errors: driver.ErrInvalid (no such SQLite driver, an empty path, a network file system),
+// driver.ErrRefused (no permission, read-only, not a file of holdfast, another version of
+// the schema: such a file is not touched), driver.ErrUnavailable (a full disk, a file that
+// stays locked). ctx is not needed: opening is bounded by 5 seconds.
+func OpenSQLite(path string, cfg *SQLiteConfig) (*SQLite, error) {
+	if cfg == nil {
+		cfg = &SQLiteConfig{}
+	}
+	st, err := openStore(path, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite store %s: %w", path, err)
+	}
+	return &SQLite{st: st, open: map[*session]bool{}}, nil
+}
+
+// Name is "sqlite".
+func (b *SQLite) Name() string { return "sqlite" }
+
+// Open implements [driver.Backend].
+func (b *SQLite) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	s, err := openSession(ctx, b, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	shut := b.shut
+	if !shut {
+		b.open[s] = true
+	}
+	b.mu.Unlock()
+	if shut {
+		return nil, errors.Join(driver.ErrClosed, s.Close(ctx))
+	}
+	return s, nil
+}
+
+// Break implements [driver.Backend].
+func (b *SQLite) Break(ctx context.Context, name string, token uint64) error {
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.breakGrant(r, int64(token)) })
+}
+
+// SetLimit implements [driver.Backend].
+func (b *SQLite) SetLimit(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	}
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.setLimit(r, limit) })
+}
+
+// operate runs one transaction on one name.
+func (b *SQLite) operate(ctx context.Context, name string, do func(*tx, *row) error) error {
+	if err := errors.Join(b.usable(), driver.CheckName(name)); err != nil {
+		return err
+	}
+	return b.st.write(ctx, func(t *tx) error {
+		r, err := t.row(name)
+		if err != nil {
+			return err
+		}
+		return do(t, r)
+	})
+}
+
+// Inspect implements [driver.Backend].
+func (b *SQLite) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := errors.Join(b.usable(), driver.CheckName(name)); err != nil {
+		return driver.Record{}, err
+	}
+	return b.st.inspect(ctx, name)
+}
+
+// List implements [driver.Backend].
+func (b *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	return b.st.list(ctx, prefix, after, limit)
+}
+
+// Close implements [driver.Backend]. It also closes sessions that are still open. The
+// file is closed when the last SQLite of this process on it is.
+func (b *SQLite) Close() error {
+	var err error
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.shut = true
+		left := make([]*session, 0, len(b.open))
+		for s := range b.open {
+			left = append(left, s)
+		}
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		for _, s := range left {
+			err = errors.Join(err, s.Close(ctx))
+		}
+		err = errors.Join(err, b.st.release())
+	})
+	return err
+}
+
+func (b *SQLite) usable() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut {
+		return fmt.Errorf("sqlite store: %w", driver.ErrClosed)
+	}
+	return nil
+}
+
+func (b *SQLite) forget(s *session) {
+	b.mu.Lock()
+	delete(b.open, s)
+	b.mu.Unlock()
+}

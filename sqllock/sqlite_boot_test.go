@@ -1,0 +1,207 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+func TestSQLiteBoot(t *testing.T) {
+	path := storePath(t)
+	c := &clock{}
+	c.now.Store(int64(time.Hour))
+	c.wall.Store(1_700_000_000_000_000)
+	b, err := OpenSQLite(path, &SQLiteConfig{env: c.env()})
+	must(t, err)
+	s := openTestSession(t, b, time.Hour)
+	held, kept := granted(t, s, exclusive("held")), exclusive("kept")
+	kept.MinHold = time.Hour
+	granted(t, s, kept)
+	granted(t, s, permits("sem", 2, 2))
+	queued(t, s, exclusive("held"))
+	_, err = s.SetCount(t.Context(), "latch", 2)
+	must(t, err)
+	_, err = s.CountDown(t.Context(), "latch", "one")
+	must(t, err)
+	s.kill()
+	must(t, b.Close())
+
+	// The wall clock goes back a year, and the clock of the boot begins anew.
+	c.now.Store(int64(time.Second))
+	c.wall.Store(1_670_000_000_000_000)
+	env := c.env()
+	env.boot = func() (string, error) { return "boot-2", nil }
+	b = openTest(t, path, &SQLiteConfig{env: env})
+	recs, err := b.List(t.Context(), "", "", 10)
+	must(t, err)
+	if len(recs) != 1 || recs[0].Name != "latch" || recs[0].Count != 1 {
+		t.Fatalf("after a boot: %+v; want the latch with 1 left", recs)
+	}
+	s = openTestSession(t, b, time.Hour)
+	if h := granted(t, s, exclusive("held")); h.Token <= held.Token+uint64(span/2) {
+		t.Errorf("token %d after a boot, %d before: grants lost with the power could have had it", h.Token, held.Token)
+	}
+	if left, err := s.CountDown(t.Context(), "latch", "one"); err != nil || left != 1 {
+		t.Errorf("an id counted twice over a boot: %d, %v", left, err)
+	}
+}
+
+// TestSQLiteCeiling grants past the ceiling in both ways of granting.
+func TestSQLiteCeiling(t *testing.T) {
+	c := &clock{}
+	c.now.Store(int64(time.Hour))
+	b := openTest(t, storePath(t), &SQLiteConfig{env: c.env()})
+	s := openTestSession(t, b, time.Hour)
+	ceiling := func() (n int64) {
+		must(t, b.st.r.with(t.Context(), func() error {
+			_, err := b.st.r.get(qMeta, nil, new(int64), &n)
+			return err
+		}))
+		return n
+	}
+	last := uint64(0)
+	for i := range 10 {
+		c.wall.Store(int64(i) * span * 2 / 3)
+		for _, req := range []*driver.Request{exclusive("x"), permits("y", 1, 2)} {
+			h := granted(t, s, req)
+			if int64(h.Token) >= ceiling() {
+				t.Fatalf("token %d; the ceiling is %d", h.Token, ceiling())
+			}
+			if req.Mode == driver.Exclusive {
+				if h.Token <= last {
+					t.Fatalf("token %d after %d", h.Token, last)
+				}
+				last = h.Token
+			}
+			must(t, s.Release(t.Context(), h, 0))
+		}
+	}
+}
+
+// TestSQLiteSweep finds rows of idle names deleted, and their tokens exceeded all the same.
+func TestSQLiteSweep(t *testing.T) {
+	c := &clock{}
+	c.now.Store(int64(time.Hour))
+	c.wall.Store(1000) // far behind, so that tokens come from the rows and the floor
+	env := c.env()
+	env.idle = time.Minute
+	b := openTest(t, storePath(t), &SQLiteConfig{env: env})
+	s := openTestSession(t, b, time.Hour)
+	var last uint64
+	for range 50 {
+		h := granted(t, s, exclusive("x"))
+		last = h.Token
+		must(t, s.Release(t.Context(), h, 0))
+	}
+	for _, name := range lockNames(700) {
+		must(t, s.Release(t.Context(), granted(t, s, exclusive(name)), 0))
+	}
+	granted(t, s, exclusive("held"))
+	_, err := s.SetCount(t.Context(), "latch", 1)
+	must(t, err)
+	c.now.Add(int64(2 * time.Minute))
+	for more := true; more; {
+		more, err = b.st.sweepRows(t.Context())
+		must(t, err)
+	}
+	var rows int
+	must(t, b.st.r.c.QueryRowContext(t.Context(), `SELECT count(*) FROM lock`).Scan(&rows))
+	if rows != 2 {
+		t.Errorf("%d rows left; want the lock held and the latch", rows)
+	}
+	if h := granted(t, s, exclusive("x")); h.Token <= last {
+		t.Errorf("token %d after the row was deleted, %d before", h.Token, last)
+	}
+}
+
+// TestSQLiteVoided ends a session behind its back.
+func TestSQLiteVoided(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	s, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
+	h := granted(t, s, exclusive("a"))
+	wake := queued(t, other, exclusive("a"))
+	must(t, b.st.bury(t.Context(), s.id))
+	woken(t, wake, 5*time.Second)
+	if _, err := s.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrClosed) {
+		t.Fatalf("Renew of a session that was ended: %v; want ErrClosed", err)
+	}
+	select {
+	case <-s.Lost():
+	default:
+		t.Error("Lost is not closed")
+	}
+	if _, err := s.Acquire(t.Context(), exclusive("b")); !errors.Is(err, driver.ErrClosed) {
+		t.Fatalf("Acquire of a session that was ended: %v; want ErrClosed", err)
+	}
+}
+
+// TestSQLiteFilesRemoved takes a live session's files away: it is not taken for dead, and
+// has new ones after its next renewal.
+func TestSQLiteFilesRemoved(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	s, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
+	h := granted(t, s, exclusive("a"))
+	wake := queued(t, other, exclusive("a"))
+	must(t, os.Remove(s.body.filePath))
+	must(t, os.WriteFile(s.body.filePath, nil, 0o600)) // one that nobody has locked
+	must(t, os.Remove(s.body.bellPath))
+	at := &address{bell: s.st.addressOf(s.body.bellPath), file: s.st.addressOf(s.body.filePath), inode: s.body.presence.Inode()}
+	if b.st.buryIfDead(t.Context(), s.id, at) {
+		t.Fatal("taken for dead because its file was replaced")
+	}
+	if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
+		t.Fatal(err)
+	}
+	if !s.body.presence.Intact() || !s.body.bell.Intact() {
+		t.Fatal("no new files after a renewal")
+	}
+	select {
+	case token := <-wake:
+		t.Fatalf("handed over (%d) though the holder lives", token)
+	default:
+	}
+	s.kill()
+	woken(t, wake, 5*time.Second)
+}
+
+// TestSQLiteOrphans finds what dead sessions leave cleared away by the next that opens.
+func TestSQLiteOrphans(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	for range 5 {
+		openTestSession(t, b, time.Hour).kill()
+	}
+	body, err := b.st.newBody() // of a process that died before it was recorded
+	must(t, err)
+	body.presence.Drop()
+	body.bell.Drop()
+	openTestSession(t, b, time.Hour)
+	until(t, 10*time.Second, func() error {
+		files, err := os.ReadDir(b.st.run)
+		if err == nil && len(files) != 2 {
+			b.st.upkeep.sweepSoon()
+			err = fmt.Errorf("%d files; want 2", len(files))
+		}
+		return err
+	})
+}
+
+// until waits for a condition.
+func until(t testing.TB, limit time.Duration, ok func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for err := ok(); err != nil; err = ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package sqllock
+
+import (
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+)
+
+func TestSQLiteConformance(t *testing.T) {
+	paths := map[testing.TB]string{}
+	path := func(t testing.TB) string {
+		if paths[t] == "" {
+			paths[t] = storePath(t)
+		}
+		return paths[t]
+	}
+	drivertest.Run(t, drivertest.Harness{
+		TTL: raceFactor * time.Second,
+		Open: func(t testing.TB) drivertest.Conn {
+			b := openTest(t, path(t), nil)
+			c := drivertest.Faulty(b)
+			silence := c.Kill
+			c.Kill = func() {
+				silence()
+				b.kill()
+			}
+			return c
+		},
+		Restart: func(t testing.TB) {
+			b := openTest(t, path(t), nil)
+			if err := b.st.reopen(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+}
+
+// kill does to the sessions of b what the end of their process would.
+func (b *SQLite) kill() {
+	b.mu.Lock()
+	var all []*session
+	for s := range b.open {
+		all = append(all, s)
+	}
+	b.mu.Unlock()
+	for _, s := range all {
+		s.kill()
+	}
+}
+
+// reopen closes the file, which removes its log, and opens it again.
+func (st *store) reopen() (err error) {
+	for _, c := range []*conn{st.w, st.r} {
+		c.gate <- struct{}{}
+		defer func() { <-c.gate }()
+		err = errors.Join(err, c.close())
+		c.c = nil
+	}
+	if err = errors.Join(err, st.db.Close()); err != nil {
+		return err
+	}
+	if st.db, err = sql.Open(st.driver, st.dsn("")); err != nil {
+		return err
+	}
+	return errors.Join(st.connect(st.w), st.connect(st.r))
+}

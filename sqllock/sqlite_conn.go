@@ -1,0 +1,250 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// busyLimit bounds a call whose ctx has no deadline, while another process keeps the
+// file locked (one that was stopped in the middle of a transaction, say).
+const busyLimit = 5 * time.Second
+
+// conn is one connection with its prepared statements. Whoever has its gate may use it.
+// Statements take no ctx: each is a matter of microseconds, none waits (SQLite's busy
+// handler is off), and a driver needs a goroutine to watch a ctx.
+type conn struct {
+	gate  chan struct{}
+	c     *sql.Conn
+	stmts [numQueries]*sql.Stmt
+	used  func() // called after each use
+}
+
+func (c *conn) stmt(q query) (*sql.Stmt, error) {
+	if c.stmts[q] == nil {
+		s, err := c.c.PrepareContext(context.Background(), queries[q])
+		if err != nil {
+			return nil, err
+		}
+		c.stmts[q] = s
+	}
+	return c.stmts[q], nil
+}
+
+func (c *conn) close() error {
+	for i, s := range c.stmts {
+		if s != nil {
+			s.Close()
+			c.stmts[i] = nil
+		}
+	}
+	return c.c.Close()
+}
+
+// exec runs q and returns how many rows it changed.
+func (c *conn) exec(q query, args ...any) (int64, error) {
+	s, err := c.stmt(q)
+	if err != nil {
+		return 0, err
+	}
+	r, err := s.ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// get scans the one row of q into dest and reports whether there was one.
+func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
+	s, err := c.stmt(q)
+	if err != nil {
+		return false, err
+	}
+	err = s.QueryRowContext(context.Background(), args...).Scan(dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// each calls do for every row of q.
+func (c *conn) each(q query, args []any, do func(scan func(...any) error) error) error {
+	s, err := c.stmt(q)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(context.Background(), args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := do(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// with runs do on c alone, again while another process has the file locked, for as long
+// as ctx and busyLimit allow. Its own short pauses are fairer than SQLite's, which grow
+// to 100 ms: a process that had slept so long lost to those that came later.
+func (c *conn) with(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	select {
+	case c.gate <- struct{}{}:
+	default:
+		limit := time.NewTimer(busyLimit)
+		defer limit.Stop()
+		select {
+		case c.gate <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+		case <-limit.C:
+			return fmt.Errorf("%w: the file stayed locked for %v", driver.ErrUnavailable, busyLimit)
+		}
+	}
+	defer func() { <-c.gate }()
+	if c.c == nil {
+		return driver.ErrClosed
+	}
+	defer c.used()
+	return retryBusy(ctx, do)
+}
+
+func retryBusy(ctx context.Context, do func() error) error {
+	err := do()
+	if !isBusy(err) {
+		return fault(err)
+	}
+	var timer *time.Timer
+	begun := time.Now()
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
+		d := pause/2 + rand.N(pause)
+		if timer == nil {
+			timer = time.NewTimer(d)
+			defer timer.Stop()
+		} else {
+			timer.Reset(d)
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w (%w)", driver.ErrUnavailable, ctx.Err(), err)
+		}
+		if err = do(); !isBusy(err) {
+			return fault(err)
+		}
+		if time.Since(begun) > busyLimit {
+			return fmt.Errorf("%w: the file stayed locked for %v: %w", driver.ErrUnavailable, busyLimit, err)
+		}
+	}
+}
+
+// errCeiling says that a token would reach meta.ceiling, which has to be raised first.
+var errCeiling = errors.New("token ceiling reached")
+
+// tx is a write transaction. It keeps the rows of lock that it read and writes those
+// back that changed.
+type tx struct {
+	st    *store
+	c     *conn
+	now   int64 // the store's clock, read when the lock on the file was had
+	us    int64 // the wall clock in microseconds, for tokens
+	rows  map[string]*row
+	order []*row
+	rings []ring
+}
+
+// write runs do in a transaction and, if that was committed, wakes whom it granted
+// something to. If do returns an error of its own, what it did up to then stands: a
+// release that comes too late still lets time pass. Errors of the database undo it.
+func (st *store) write(ctx context.Context, do func(*tx) error) error {
+	var rings []ring
+	var verdict error
+	try := func() error {
+		t, err := st.begin()
+		if err != nil {
+			return err
+		}
+		if verdict = do(t); verdict == nil || isVerdict(verdict) {
+			if err = t.commit(); err == nil {
+				rings = t.rings
+				return nil
+			}
+		} else {
+			err = verdict
+		}
+		t.c.exec(qRollback) // fails if SQLite has rolled back by itself
+		return err
+	}
+	err := st.w.with(ctx, func() error {
+		err := try()
+		for i := 0; errors.Is(err, errCeiling) && i < 3; i++ {
+			if err = st.raise(); err == nil {
+				err = try()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	st.ring(rings)
+	return verdict
+}
+
+func (st *store) begin() (*tx, error) {
+	if err := st.present(); err != nil {
+		return nil, err
+	}
+	if _, err := st.w.exec(qBegin); err != nil {
+		return nil, err
+	}
+	return &tx{st: st, c: st.w, now: st.env.now(), us: st.env.wall(), rows: map[string]*row{}}, nil
+}
+
+func (t *tx) commit() error {
+	for _, r := range t.order {
+		if r.dirty {
+			if err := t.putRow(r); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range t.rings {
+		if err := t.address(&t.rings[i]); err != nil {
+			return err
+		}
+	}
+	_, err := t.c.exec(qCommit)
+	return err
+}
+
+// span is by how much the ceiling is raised: an hour of the wall clock in microseconds.
+const span = int64(time.Hour / time.Microsecond)
+
+// raise moves meta.ceiling up and forces that to the disk. All other commits only reach
+// the system's cache, so a power loss can take back the last of them and with them tokens
+// that were given out. All of those are below the ceiling, though, and at the first open
+// of the next boot the floor becomes the ceiling: no token comes twice, whatever was lost
+// and however the wall clock was set. It costs one fsync an hour.
+func (st *store) raise() (err error) {
+	bg := context.Background()
+	if _, err := st.w.c.ExecContext(bg, `PRAGMA synchronous = FULL`); err != nil {
+		return err
+	}
+	defer func() {
+		_, back := st.w.c.ExecContext(bg, `PRAGMA synchronous = NORMAL`)
+		err = errors.Join(err, back)
+	}()
+	_, err = st.w.exec(qCeiling, st.env.wall()+span, span)
+	return err
+}

@@ -1,0 +1,178 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// identify refuses a file that is not ours before anything could change it. It reads the
+// header through SQLite itself, as an immutable file, so that no locks are touched; it
+// stands in the main file from the beginning (see create), so the log need not be read.
+func (st *store) identify() error {
+	if st.file.Size() == 0 {
+		return nil
+	}
+	db, err := sql.Open(st.driver, st.dsn("mode=ro&immutable=1"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return checkHeader(db)
+}
+
+// rower is what *sql.DB and *sql.Conn have in common here.
+type rower interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func checkHeader(q rower) error {
+	bg := context.Background()
+	var app, version int
+	if err := q.QueryRowContext(bg, `PRAGMA application_id`).Scan(&app); err != nil {
+		return err
+	}
+	if err := q.QueryRowContext(bg, `PRAGMA user_version`).Scan(&version); err != nil {
+		return err
+	}
+	switch {
+	case app != sqliteAppID:
+		return fmt.Errorf("%w: this database was not made by holdfast: its application id is %#x, expected %#x", driver.ErrRefused, app, sqliteAppID)
+	case version != sqliteVersion:
+		return fmt.Errorf("%w: the schema has version %d, expected %d", driver.ErrRefused, version, sqliteVersion)
+	}
+	return nil
+}
+
+// build makes the file under another name and links it to its own when it is complete: so
+// no other process ever sees half of one, not even if this one dies here. If another was
+// quicker, its file stands.
+func (st *store) build() (err error) {
+	tmp := &store{env: st.env, path: st.path + ".new-" + strings.ToLower(rand.Text()[:8]), driver: st.driver}
+	defer func() {
+		for _, end := range []string{"", "-wal", "-shm", "-journal"} {
+			os.Remove(tmp.path + end)
+		}
+	}()
+	// SQLite would create it with the mode of the umask.
+	f, err := os.OpenFile(tmp.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil { // nobody has locks on it yet
+		return err
+	}
+	if tmp.db, err = sql.Open(st.driver, tmp.dsn("")); err != nil {
+		return err
+	}
+	tmp.w = &conn{gate: make(chan struct{}, 1)}
+	if err = tmp.connect(tmp.w); err == nil {
+		if err = tmp.create(); err == nil {
+			err = tmp.walMode()
+		}
+	}
+	if err = errors.Join(err, tmp.closeDB()); err != nil {
+		return err
+	}
+	if err = os.Link(tmp.path, st.path); errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// create makes the tables in an empty file, else checks that they are ours. It does so
+// before the file has a write-ahead log, so that the header in the main file is complete
+// from the moment it is there at all.
+func (st *store) create() (err error) {
+	bg := context.Background()
+	c := st.w.c
+	if _, err := c.ExecContext(bg, `BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.ExecContext(bg, `ROLLBACK`)
+		}
+	}()
+	var tables int
+	if err := c.QueryRowContext(bg, `SELECT count(*) FROM sqlite_schema`).Scan(&tables); err != nil {
+		return err
+	}
+	if tables > 0 {
+		if err := checkHeader(c); err != nil {
+			return err
+		}
+		_, err = c.ExecContext(bg, `COMMIT`)
+		return err
+	}
+	stmts := append([]string{
+		fmt.Sprintf(`PRAGMA application_id = %d`, sqliteAppID),
+		fmt.Sprintf(`PRAGMA user_version = %d`, sqliteVersion),
+	}, sqliteSchema...)
+	stmts = append(stmts, `INSERT INTO meta VALUES (1, '', 0, 0, x'00')`, `COMMIT`)
+	for _, s := range stmts {
+		if _, err := c.ExecContext(bg, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (st *store) walMode() error {
+	var mode string
+	err := st.w.c.QueryRowContext(context.Background(), `PRAGMA journal_mode = WAL`).Scan(&mode)
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("%w: SQLite's write-ahead log does not work here (journal mode %q)", driver.ErrRefused, mode)
+	}
+	return err
+}
+
+// enterBoot voids what an earlier boot of the machine left: its processes are gone, and its
+// clock means nothing in this one. Tokens go on above all that can have been given out,
+// see raise. Latches are no leases; they stay.
+func (st *store) enterBoot() (err error) {
+	boot, err := st.env.boot()
+	if err != nil {
+		return err
+	}
+	bg := context.Background()
+	c := st.w.c
+	var was string
+	if err := c.QueryRowContext(bg, `SELECT boot FROM meta`).Scan(&was); err != nil || was == boot {
+		return err
+	}
+	if _, err := c.ExecContext(bg, `BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.ExecContext(bg, `ROLLBACK`)
+		}
+	}()
+	if err := c.QueryRowContext(bg, `SELECT boot FROM meta`).Scan(&was); err != nil {
+		return err
+	}
+	if was != boot { // nobody else was faster
+		for _, s := range []string{
+			`DELETE FROM hold`, `DELETE FROM place`, `DELETE FROM session`, `DELETE FROM awaiting`,
+			`UPDATE lock SET kind = iif(kind = 3, 3, 0), lim = 0, holders = 0, used = 0, waiting = 0,
+				id = '', session = '', since = 0, expires = 0, keep = 0, kept = 0, info = ''`,
+		} {
+			if _, err := c.ExecContext(bg, s); err != nil {
+				return err
+			}
+		}
+		if _, err := c.ExecContext(bg, `UPDATE meta SET boot = ?, floor = max(floor, ceiling)`, boot); err != nil {
+			return err
+		}
+	}
+	_, err = c.ExecContext(bg, `COMMIT`)
+	return err
+}

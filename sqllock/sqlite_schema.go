@@ -1,0 +1,222 @@
+package sqllock
+
+// What marks a file as ours, and which form of the tables it has. Both stand in the header
+// of the main file, where they can be read without changing anything.
+const (
+	sqliteAppID   = 0x686f6c64 // "hold"
+	sqliteVersion = 1
+)
+
+// The tables. Times are nanoseconds of the store's clock. Names are blobs, so that they
+// are kept apart byte for byte.
+//
+// An exclusive grant is always alone on its name, so it lives in the row of the name: taking
+// and releasing a free mutex is one statement. Grants that can have company (shared ones,
+// permits) are rows of hold, and the name's row keeps their number and sum.
+//
+// A row of lock stays when nobody uses the name, for its token. Old idle rows are deleted
+// after their tokens have gone into meta.floor, which every token exceeds.
+//
+// meta.ceiling has been forced to the disk, and no token reaches it: see raise.
+var sqliteSchema = []string{
+	`CREATE TABLE meta (
+		one INTEGER PRIMARY KEY CHECK (one = 1),
+		boot TEXT NOT NULL, floor INTEGER NOT NULL, ceiling INTEGER NOT NULL, swept BLOB NOT NULL)`,
+	`CREATE TABLE session (
+		id TEXT PRIMARY KEY, bell TEXT NOT NULL, file TEXT NOT NULL, inode INTEGER NOT NULL,
+		opened INTEGER NOT NULL, info TEXT NOT NULL) WITHOUT ROWID`,
+	`CREATE TABLE lock (
+		name BLOB PRIMARY KEY, kind INTEGER NOT NULL, lim INTEGER NOT NULL DEFAULT 0,
+		count INTEGER NOT NULL DEFAULT 0, token INTEGER NOT NULL, seq INTEGER NOT NULL DEFAULT 0,
+		holders INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL DEFAULT 0, waiting INTEGER NOT NULL DEFAULT 0,
+		id TEXT NOT NULL DEFAULT '', session TEXT NOT NULL DEFAULT '', since INTEGER NOT NULL DEFAULT 0,
+		expires INTEGER NOT NULL DEFAULT 0, keep INTEGER NOT NULL DEFAULT 0, kept INTEGER NOT NULL DEFAULT 0,
+		info TEXT NOT NULL DEFAULT '') WITHOUT ROWID`,
+	`CREATE INDEX lock_session ON lock (session) WHERE session <> ''`,
+	`CREATE TABLE hold (
+		name BLOB NOT NULL, token INTEGER NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL,
+		mode INTEGER NOT NULL, n INTEGER NOT NULL, since INTEGER NOT NULL, expires INTEGER NOT NULL,
+		keep INTEGER NOT NULL, kept INTEGER NOT NULL, info TEXT NOT NULL,
+		PRIMARY KEY (name, token)) WITHOUT ROWID`,
+	`CREATE INDEX hold_id ON hold (id)`,
+	`CREATE INDEX hold_due ON hold (name, expires)`,
+	`CREATE INDEX hold_session ON hold (session, name)`,
+	`CREATE TABLE place (
+		name BLOB NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL,
+		mode INTEGER NOT NULL, n INTEGER NOT NULL, since INTEGER NOT NULL, deadline INTEGER NOT NULL,
+		minhold INTEGER NOT NULL, info TEXT NOT NULL,
+		PRIMARY KEY (name, seq)) WITHOUT ROWID`,
+	`CREATE INDEX place_id ON place (id)`,
+	`CREATE INDEX place_due ON place (name, deadline)`,
+	`CREATE INDEX place_session ON place (session, name)`,
+	`CREATE TABLE counted (
+		name BLOB NOT NULL, id TEXT NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID`,
+	`CREATE TABLE awaiting (
+		name BLOB NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID`,
+	`CREATE INDEX awaiting_session ON awaiting (session)`,
+}
+
+// query is the number of a statement, prepared once per connection.
+type query int
+
+const (
+	qBegin query = iota
+	qCommit
+	qRollback
+	qRead
+	qMeta
+	qCeiling
+	qTake
+	qRelease
+	qRenew
+	qRenewShared
+	qRow
+	qPutRow
+	qHoldsDue
+	qDropHoldsDue
+	qKeepHoldsDue
+	qHoldByID
+	qHoldByToken
+	qFirstHold
+	qAddHold
+	qDropHold
+	qKeepHold
+	qExpireHold
+	qHoldSession
+	qLive
+	qNextDue
+	qHolds
+	qDropPlacesDue
+	qHead
+	qPlaceByID
+	qAddPlace
+	qDropPlace
+	qRenewPlace
+	qAhead
+	qLine
+	qPlaces
+	qStale
+	qInUse
+	qCounted
+	qForgetCounted
+	qAwait
+	qDropAwait
+	qDropAwaitID
+	qAwaiting
+	qIsAwaiting
+	qSession
+	qAddSession
+	qMoveSession
+	qDropSession
+	qSessions
+	qHolderSession
+	qHoldSessions
+	qSessionNames
+	qBuryHolds
+	qBuryPlaces
+	qBuryAwaits
+	qSwept
+	qSetSwept
+	qIdle
+	qDropRow
+	numQueries
+)
+
+const grantColumns = `token, id, session, mode, n, since, expires, keep, kept, info`
+
+var queries = [numQueries]string{
+	qBegin:    `BEGIN IMMEDIATE`,
+	qCommit:   `COMMIT`,
+	qRollback: `ROLLBACK`,
+	qRead:     `BEGIN`,
+	qMeta:     `SELECT floor, ceiling FROM meta`,
+	qCeiling:  `UPDATE meta SET ceiling = max(ceiling, ?, floor + ?)`,
+
+	// The whole uncontended acquire. It does nothing unless the session stands, the
+	// name is free and nobody waits, and the token is below the ceiling.
+	qTake: `INSERT INTO lock (name, kind, token, id, session, since, expires, keep, info)
+		SELECT ?, 1, t, ?, s, ?, ?, ?, ? FROM
+			(SELECT max(?, floor + 1) AS t, ceiling AS c, ? AS s FROM meta)
+		WHERE t < c AND EXISTS (SELECT 1 FROM session WHERE id = s)
+		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0, token = max(token + 1, excluded.token),
+			id = excluded.id, session = excluded.session, since = excluded.since,
+			expires = excluded.expires, keep = excluded.keep, kept = 0, info = excluded.info
+		WHERE waiting = 0 AND holders = 0 AND kind <> 3 AND expires <= excluded.since
+			AND keep <= excluded.since AND token + 1 < (SELECT ceiling FROM meta)
+		RETURNING token`,
+	// The whole uncontended release of an exclusive grant without minimum hold.
+	qRelease: `UPDATE lock SET kind = 0, id = '', session = '', expires = 0, keep = 0, info = ''
+		WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND waiting = 0 AND expires > ? AND keep <= ?`,
+	qRenew:       `UPDATE lock SET expires = ? WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ?`,
+	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ?`,
+
+	qRow: `SELECT kind, lim, count, token, seq, holders, used, waiting,
+		id, session, since, expires, keep, kept, info FROM lock WHERE name = ?`,
+	qPutRow: `INSERT INTO lock (name, kind, lim, count, token, seq, holders, used, waiting,
+			id, session, since, expires, keep, kept, info) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, lim = excluded.lim, count = excluded.count,
+			token = excluded.token, seq = excluded.seq, holders = excluded.holders, used = excluded.used,
+			waiting = excluded.waiting, id = excluded.id, session = excluded.session, since = excluded.since,
+			expires = excluded.expires, keep = excluded.keep, kept = excluded.kept, info = excluded.info`,
+
+	qHoldsDue:     `SELECT count(*), ifnull(sum(keep <= ?), 0), ifnull(sum((keep <= ?) * n), 0) FROM hold WHERE name = ? AND expires <= ?`,
+	qDropHoldsDue: `DELETE FROM hold WHERE name = ? AND expires <= ? AND keep <= ?`,
+	qKeepHoldsDue: `UPDATE hold SET kept = 1, expires = keep, session = '' WHERE name = ? AND expires <= ?`,
+	qHoldByID:     `SELECT ` + grantColumns + ` FROM hold WHERE id = ? AND name = ? ORDER BY kept LIMIT 1`,
+	qHoldByToken:  `SELECT ` + grantColumns + ` FROM hold WHERE name = ? AND token = ?`,
+	qFirstHold:    `SELECT ` + grantColumns + ` FROM hold WHERE name = ? ORDER BY token LIMIT 1`,
+	qAddHold:      `INSERT INTO hold (name, ` + grantColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	qDropHold:     `DELETE FROM hold WHERE name = ? AND token = ?`,
+	qKeepHold:     `UPDATE hold SET kept = 1, expires = ?, keep = ?, session = '' WHERE name = ? AND token = ?`,
+	qExpireHold:   `UPDATE hold SET expires = ? WHERE name = ? AND token = ?`,
+	qHoldSession:  `UPDATE hold SET session = ?, expires = ? WHERE name = ? AND token = ?`,
+	qLive:         `SELECT 1 FROM hold WHERE name = ? AND kept = 0 LIMIT 1`,
+	qNextDue:      `SELECT min(expires) FROM hold WHERE name = ?`,
+	qHolds:        `SELECT ` + grantColumns + ` FROM hold WHERE name = ? ORDER BY token`,
+
+	qDropPlacesDue: `DELETE FROM place WHERE name = ? AND deadline <= ?`,
+	qHead:          `SELECT seq, id, session, mode, n, deadline, minhold, info FROM place WHERE name = ? ORDER BY seq LIMIT 1`,
+	qPlaceByID:     `SELECT seq FROM place WHERE id = ? AND name = ?`,
+	qAddPlace: `INSERT INTO place (name, seq, id, session, mode, n, since, deadline, minhold, info)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	qDropPlace:  `DELETE FROM place WHERE name = ? AND seq = ?`,
+	qRenewPlace: `UPDATE place SET deadline = ? WHERE name = ? AND seq = ?`,
+	qAhead:      `SELECT count(*) FROM place WHERE name = ? AND seq < ?`,
+	qLine:       `SELECT seq FROM place WHERE name = ? ORDER BY seq`,
+	qPlaces:     `SELECT id, mode, n, since, deadline, info FROM place WHERE name = ? ORDER BY seq LIMIT ?`,
+	qStale: `SELECT EXISTS (SELECT 1 FROM hold WHERE name = ? AND expires <= ?)
+		OR EXISTS (SELECT 1 FROM place WHERE name = ? AND deadline <= ?)`,
+	qInUse: `SELECT name FROM lock WHERE name > ifnull(?, x'') AND name >= ifnull(?, x'') AND (id <> '' OR holders > 0 OR waiting > 0 OR kind = 3)
+		ORDER BY name LIMIT ?`,
+
+	qCounted:       `INSERT INTO counted (name, id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+	qForgetCounted: `DELETE FROM counted WHERE name = ?`,
+	qAwait: `INSERT INTO awaiting (name, id, session) VALUES (?, ?, ?)
+		ON CONFLICT DO UPDATE SET session = excluded.session`,
+	qDropAwait:   `DELETE FROM awaiting WHERE name = ?`,
+	qDropAwaitID: `DELETE FROM awaiting WHERE name = ? AND id = ?`,
+	qAwaiting:    `SELECT id, session FROM awaiting WHERE name = ?`,
+	qIsAwaiting:  `SELECT 1 FROM awaiting WHERE name = ? AND id = ?`,
+
+	qSession:     `SELECT bell, file, inode FROM session WHERE id = ?`,
+	qAddSession:  `INSERT INTO session (id, bell, file, inode, opened, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+	qMoveSession: `UPDATE session SET bell = ?, file = ?, inode = ? WHERE id = ?`,
+	qDropSession: `DELETE FROM session WHERE id = ?`,
+	qSessions:    `SELECT id, bell, file, inode FROM session WHERE id > ? ORDER BY id LIMIT ?`,
+	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, s.inode FROM lock AS l JOIN session AS s
+		ON s.id = l.session WHERE l.name = ? AND l.session <> ''`,
+	qHoldSessions: `SELECT id FROM (SELECT id FROM session WHERE id > ? ORDER BY id LIMIT 256) AS s
+		WHERE EXISTS (SELECT 1 FROM hold WHERE session = s.id AND name = ?) LIMIT 16`,
+	qSessionNames: `SELECT name FROM lock WHERE session = ?1 AND session <> ''
+		UNION SELECT name FROM hold WHERE session = ?1 AND kept = 0
+		UNION SELECT name FROM place WHERE session = ?1 LIMIT ?2`,
+	qBuryHolds:  `UPDATE hold SET expires = ? WHERE session = ? AND name = ? AND expires > ?`,
+	qBuryPlaces: `DELETE FROM place WHERE session = ? AND name = ?`,
+	qBuryAwaits: `DELETE FROM awaiting WHERE session = ?`,
+
+	qSwept:    `SELECT swept FROM meta`,
+	qSetSwept: `UPDATE meta SET swept = ?, floor = max(floor, ?)`,
+	qIdle: `SELECT name, token, kind <> 3 AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
+		FROM lock WHERE name > ? ORDER BY name LIMIT ?`,
+	qDropRow: `DELETE FROM lock WHERE name = ?`,
+}

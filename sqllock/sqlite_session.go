@@ -1,0 +1,295 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// session is one client's presence in the file.
+type session struct {
+	b     *SQLite
+	st    *store
+	id    string
+	ttl   time.Duration
+	bells *bells
+
+	mu      sync.Mutex
+	body    *body // what shows other processes that this one lives, and wakes it
+	probing bool
+	closed  bool
+
+	lost     chan struct{}
+	lostOnce sync.Once
+	ctx      context.Context // ends with the session; for its goroutines
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+func openSession(ctx context.Context, b *SQLite, cfg driver.SessionConfig) (*session, error) {
+	if err := checkSession(cfg); err != nil {
+		return nil, err
+	}
+	s := &session{
+		b: b, st: b.st, id: cfg.ID, ttl: cfg.TTL, bells: newBells(), lost: make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	var err error
+	if s.body, err = s.st.newBody(); err != nil {
+		return nil, fmt.Errorf("opening a session: %w", fault(err))
+	}
+	err = s.st.write(ctx, func(t *tx) error {
+		n, err := t.c.exec(qAddSession, s.id, s.st.addressOf(s.body.bellPath), s.st.addressOf(s.body.filePath),
+			int64(s.body.presence.Inode()), t.now, cfg.Info)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("%w session id: %s is in use", driver.ErrInvalid, s.id)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening a session: %w", errors.Join(err, s.body.close()))
+	}
+	s.st.mu.Lock()
+	s.st.sessions[s.id] = s
+	s.st.mu.Unlock()
+	s.listen(s.body)
+	s.st.upkeep.sweepSoon()
+	return s, nil
+}
+
+func checkSession(cfg driver.SessionConfig) error {
+	switch {
+	case len(cfg.ID) < 1 || len(cfg.ID) > 32:
+		return fmt.Errorf("%w session id: it has %d bytes; allowed are 1 to 32", driver.ErrInvalid, len(cfg.ID))
+	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
+		return fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
+	case len(cfg.Info) > driver.MaxInfo:
+		return fmt.Errorf("%w session info: %d bytes; allowed are %d", driver.ErrInvalid, len(cfg.Info), driver.MaxInfo)
+	}
+	for _, c := range []byte(cfg.ID) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return fmt.Errorf("%w session id %q: allowed are digits and lower-case letters", driver.ErrInvalid, cfg.ID)
+		}
+	}
+	return nil
+}
+
+// TTL implements [driver.Session].
+func (s *session) TTL() time.Duration { return s.ttl }
+
+// Lost implements [driver.Session].
+func (s *session) Lost() <-chan struct{} { return s.lost }
+
+func (s *session) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("session: %w", driver.ErrClosed)
+	}
+	select {
+	case <-s.lost:
+		return errVoided
+	default:
+		return nil
+	}
+}
+
+var errVoided = fmt.Errorf("the store has ended this session: %w", driver.ErrClosed)
+
+// stands checks inside a transaction that nobody has ended the session: what a session
+// takes that is no longer there would outlive it unwatched.
+func (s *session) stands(t *tx) error {
+	var a address
+	ok, err := t.c.get(qSession, []any{s.id}, &a.bell, &a.file, new(int64))
+	if err == nil && !ok {
+		return s.void()
+	}
+	return err
+}
+
+func (s *session) void() error {
+	s.lostOnce.Do(func() { close(s.lost) })
+	return errVoided
+}
+
+var errCancelled = fmt.Errorf("%w: the request was cancelled", driver.ErrUnavailable)
+
+// Acquire implements [driver.Session].
+func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	if err := errors.Join(s.usable(), req.Check()); err != nil {
+		return driver.Reply{}, err
+	}
+	w := s.bells.begin(req.ID, req.Name)
+	rep, last, err := s.acquire(ctx, req, w)
+	if err != nil || rep.Token != 0 || !req.Wait {
+		s.bells.end(req.ID, w)
+		return rep, err
+	}
+	rep.Wake = s.bells.park(w, last)
+	s.probe()
+	return rep, nil
+}
+
+func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
+	if req.Mode == driver.Exclusive {
+		token, err := s.take(ctx, req, w)
+		if err != nil || token != 0 {
+			return driver.Reply{Token: token}, 0, err
+		}
+	}
+	err = s.st.write(ctx, func(t *tx) error {
+		if s.bells.isCancelled(w) {
+			return errCancelled
+		}
+		err := s.stands(t)
+		if err == nil {
+			rep, last, err = t.acquire(s, req)
+		}
+		return err
+	})
+	if err != nil {
+		rep = driver.Reply{}
+	}
+	return rep, last, err
+}
+
+// take is the fast way to a free name, one statement. Token 0 says that it is not that
+// simple.
+func (s *session) take(ctx context.Context, req *driver.Request, w *waiter) (token uint64, err error) {
+	st := s.st
+	err = st.w.with(ctx, func() error {
+		if s.bells.isCancelled(w) {
+			return errCancelled
+		}
+		if err := st.present(); err != nil {
+			return err
+		}
+		now := st.env.now()
+		var t int64
+		_, err := st.w.get(qTake, []any{
+			[]byte(req.Name), req.ID, now, now + int64(s.ttl), now + int64(req.MinHold), req.Info, st.env.wall(), s.id,
+		}, &t)
+		token = uint64(t)
+		return err
+	})
+	if token != 0 {
+		st.upkeep.took()
+	}
+	return token, err
+}
+
+// Cancel implements [driver.Session].
+func (s *session) Cancel(ctx context.Context, name, id string) error {
+	s.bells.cancel(id)
+	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
+		return err
+	}
+	return s.st.write(ctx, func(t *tx) error { return t.cancel(name, id) })
+}
+
+// Release implements [driver.Session].
+func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	if keep < 0 || keep > driver.MaxHold {
+		return fmt.Errorf("%w time to keep the name, %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)
+	}
+	st := s.st
+	if keep == 0 { // the fast way, one statement
+		var n int64
+		err := st.w.with(ctx, func() (err error) {
+			if err := st.present(); err != nil {
+				return err
+			}
+			now := st.env.now()
+			n, err = st.w.exec(qRelease, []byte(h.Name), h.ID, int64(h.Token), now, now)
+			return err
+		})
+		if err != nil || n > 0 {
+			return err
+		}
+	}
+	return st.write(ctx, func(t *tx) error { return t.release(h, keep) })
+}
+
+// renewBatch bounds how long one transaction of Renew keeps others from the file.
+const renewBatch = 256
+
+// Renew implements [driver.Session].
+func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	if err := s.repair(ctx); err != nil {
+		return nil, err
+	}
+	var news []driver.Change
+	for first := 0; first < len(holds); first += renewBatch {
+		batch := holds[first:min(first+renewBatch, len(holds))]
+		changes, err := s.renew(ctx, batch)
+		if err != nil {
+			if first == 0 {
+				return nil, err
+			}
+			for i := first; i < len(holds); i++ {
+				news = append(news, driver.Change{Index: i, State: driver.Unknown})
+			}
+			return news, nil
+		}
+		for _, ch := range changes {
+			ch.Index += first
+			news = append(news, ch)
+		}
+	}
+	return news, nil
+}
+
+func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+	err = s.st.write(ctx, func(t *tx) error {
+		changes = changes[:0]
+		if err := s.stands(t); err != nil {
+			return err
+		}
+		var found []standing
+		for i, h := range holds {
+			ch, at, err := t.renew(s, h)
+			if err != nil {
+				return err
+			}
+			if ch.State == 0 {
+				continue
+			}
+			ch.Index = i
+			changes = append(changes, ch)
+			if at != nil {
+				at.change = len(changes) - 1
+				found = append(found, *at)
+			}
+		}
+		return t.stand(found, changes)
+	})
+	return changes, err
+}
+
+// Downgrade implements [driver.Session].
+func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	return s.st.write(ctx, func(t *tx) error { return t.downgrade(h) })
+}
+
+// Adopt implements [driver.Session].
+func (s *session) Adopt(ctx context.Context, h driver.Hold) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	return s.st.write(ctx, func(t *tx) error {
+		return errors.Join(s.stands(t), t.adopt(s, h))
+	})
+}

@@ -1,0 +1,304 @@
+package sqllock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// row is a row of lock: one name without its shared grants and its line.
+type row struct {
+	name                   string
+	kind                   driver.Kind
+	limit                  int
+	count                  int64 // Latch: what is left
+	token                  int64 // the last given out
+	seq                    int64 // the last place given out
+	holders, used, waiting int   // rows of hold, the sum of their n, rows of place
+	x                      grant // the exclusive grant; id "" if there is none
+	dirty                  bool
+}
+
+// grant is a row of hold, or the exclusive grant in a row of lock.
+type grant struct {
+	token       int64
+	id, session string
+	mode        driver.Mode
+	n           int
+	since       int64
+	expires     int64 // the lease, or if kept the kept time, runs out
+	keep        int64 // the minimum hold runs out
+	kept        bool
+	info        string
+}
+
+func (g *grant) fields() []any {
+	return []any{&g.token, &g.id, &g.session, &g.mode, &g.n, &g.since, &g.expires, &g.keep, &g.kept, &g.info}
+}
+
+func (g *grant) describe(now int64) driver.Holder {
+	return driver.Holder{
+		ID: g.id, Mode: g.mode, N: g.n, Token: uint64(g.token), Age: time.Duration(now - g.since),
+		Left: time.Duration(max(0, g.expires-now)), Kept: g.kept, Info: g.info,
+	}
+}
+
+func (r *row) inUse() bool {
+	return r.x.id != "" || r.holders > 0 || r.waiting > 0 || r.kind == driver.Latch
+}
+
+func (r *row) fits(mode driver.Mode, n int) bool {
+	holders, used, exclusive := r.holders, r.used, r.x.id != ""
+	if exclusive {
+		holders, used = holders+1, used+1
+	}
+	return rule.Fits(mode, n, r.limit, holders, used, exclusive)
+}
+
+// readRow reads a row of lock; a name without one is as good as an unused one.
+func readRow(c *conn, name string) (*row, error) {
+	r := &row{name: name}
+	r.x.mode, r.x.n = driver.Exclusive, 1
+	_, err := c.get(qRow, []any{[]byte(name)}, &r.kind, &r.limit, &r.count, &r.token, &r.seq, &r.holders,
+		&r.used, &r.waiting, &r.x.id, &r.x.session, &r.x.since, &r.x.expires, &r.x.keep, &r.x.kept, &r.x.info)
+	r.x.token = r.token // nothing is granted beside an exclusive grant
+	return r, err
+}
+
+// row returns the row of name with time passed, as every verb begins.
+func (t *tx) row(name string) (*row, error) {
+	if r := t.rows[name]; r != nil {
+		return r, nil
+	}
+	r, err := readRow(t.c, name)
+	if err != nil {
+		return nil, err
+	}
+	t.rows[name] = r
+	t.order = append(t.order, r)
+	return r, t.advance(r)
+}
+
+func (t *tx) putRow(r *row) error {
+	if r.x.id == "" {
+		r.x.since = t.now // without a grant: when the row was last used
+	}
+	_, err := t.c.exec(qPutRow, []byte(r.name), int(r.kind), r.limit, r.count, r.token, r.seq, r.holders, r.used,
+		r.waiting, r.x.id, r.x.session, r.x.since, r.x.expires, r.x.keep, r.x.kept, r.x.info)
+	return err
+}
+
+func (r *row) clear() {
+	r.x = grant{mode: driver.Exclusive, n: 1}
+	r.dirty = true
+}
+
+// advance lets time pass: it drops leases that have run out and places of the dead, and
+// hands what is free to the line, in order, until one does not fit. What it costs depends
+// on what has run out and what is handed over, not on how many hold or wait.
+func (t *tx) advance(r *row) error {
+	if r.x.id != "" && r.x.expires <= t.now {
+		if r.x.keep <= t.now {
+			r.clear()
+		} else {
+			r.x.expires, r.x.kept, r.x.session, r.dirty = r.x.keep, true, "", true
+		}
+	}
+	if r.holders > 0 {
+		if err := t.dropHolds(r); err != nil {
+			return err
+		}
+	}
+	if r.waiting > 0 {
+		n, err := t.c.exec(qDropPlacesDue, []byte(r.name), t.now)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			r.waiting, r.dirty = r.waiting-int(n), true
+		}
+	}
+	for r.waiting > 0 && r.x.id == "" { // nothing fits beside an exclusive grant
+		done, err := t.promote(r)
+		if err != nil {
+			return err
+		}
+		if done {
+			break
+		}
+	}
+	if !r.inUse() && r.kind != driver.Unused {
+		r.kind, r.limit, r.dirty = driver.Unused, 0, true
+	}
+	return nil
+}
+
+func (t *tx) dropHolds(r *row) error {
+	var due, drop, n int
+	name := []byte(r.name)
+	if _, err := t.c.get(qHoldsDue, []any{t.now, t.now, name, t.now}, &due, &drop, &n); err != nil {
+		return err
+	}
+	if drop > 0 {
+		if _, err := t.c.exec(qDropHoldsDue, name, t.now, t.now); err != nil {
+			return err
+		}
+		r.holders, r.used, r.dirty = r.holders-drop, r.used-n, true
+	}
+	if due > drop {
+		if _, err := t.c.exec(qKeepHoldsDue, name, t.now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place is the first row of a line.
+type place struct {
+	grant        // as it would be granted; expires is the place's deadline
+	seq, minhold int64
+}
+
+func readHead(c *conn, r *row) (*place, error) {
+	p := &place{}
+	ok, err := c.get(qHead, []any{[]byte(r.name)}, &p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info)
+	if !ok {
+		return nil, err
+	}
+	return p, nil
+}
+
+// promote grants the head of the line if it fits; done says that it does not.
+func (t *tx) promote(r *row) (done bool, err error) {
+	p, err := readHead(t.c, r)
+	if err != nil {
+		return false, err
+	}
+	if p == nil { // cannot be; but the rows of place are the truth
+		r.waiting, r.dirty = 0, true
+		return true, nil
+	}
+	if !r.fits(p.mode, p.n) {
+		return true, nil
+	}
+	if _, err := t.c.exec(qDropPlace, []byte(r.name), p.seq); err != nil {
+		return false, err
+	}
+	r.waiting--
+	// The lease ends with the place's deadline: it counts from the waiter's last sign of
+	// life, so it agrees with what the waiter knows, and a dead one holds nothing up longer.
+	g := p.grant
+	g.since, g.keep = t.now, t.now+p.minhold
+	if err := t.grant(r, &g); err != nil {
+		return false, err
+	}
+	t.rings = append(t.rings, ring{session: g.session, id: g.id, token: uint64(g.token)})
+	return false, nil
+}
+
+// grant gives g, which fits, the next token and records it.
+func (t *tx) grant(r *row, g *grant) error {
+	var floor, ceiling int64
+	if ok, err := t.c.get(qMeta, nil, &floor, &ceiling); err != nil || !ok {
+		return fmt.Errorf("reading the token floor: %w", err)
+	}
+	token := max(r.token+1, floor+1, t.us)
+	if token >= ceiling {
+		return errCeiling
+	}
+	g.token, r.token, r.dirty = token, token, true
+	if g.mode == driver.Exclusive {
+		r.x = *g
+		return nil
+	}
+	r.holders, r.used = r.holders+1, r.used+g.n
+	return t.addHold(r, g)
+}
+
+func (t *tx) addHold(r *row, g *grant) error {
+	_, err := t.c.exec(qAddHold, []byte(r.name), g.token, g.id, g.session, int(g.mode), g.n,
+		g.since, g.expires, g.keep, g.kept, g.info)
+	return err
+}
+
+// dropGrant removes g.
+func (t *tx) dropGrant(r *row, g *grant) error {
+	r.dirty = true
+	if g.mode == driver.Exclusive {
+		r.clear()
+		return nil
+	}
+	r.holders, r.used = r.holders-1, r.used-g.n
+	_, err := t.c.exec(qDropHold, []byte(r.name), g.token)
+	return err
+}
+
+// find returns the grant of a request, nil if there is none.
+func (t *tx) find(r *row, id string) (*grant, error) {
+	if r.x.id == id {
+		g := r.x
+		return &g, nil
+	}
+	if r.holders == 0 {
+		return nil, nil
+	}
+	return t.hold(qHoldByID, id, []byte(r.name))
+}
+
+func (t *tx) hold(q query, args ...any) (*grant, error) {
+	var g grant
+	ok, err := t.c.get(q, args, g.fields()...)
+	if !ok {
+		return nil, err
+	}
+	return &g, nil
+}
+
+// placeOf returns where in line a request stands, 0 if it does not.
+func (t *tx) placeOf(r *row, id string) (seq int64, err error) {
+	if r.waiting > 0 {
+		_, err = t.c.get(qPlaceByID, []any{id, []byte(r.name)}, &seq)
+	}
+	return seq, err
+}
+
+// own finds the grant that its owner names, or says why it is not there.
+func (t *tx) own(r *row, id string, token uint64) (*grant, error) {
+	g, err := t.find(r, id)
+	if err != nil {
+		return nil, err
+	}
+	if g != nil && uint64(g.token) == token && !g.kept {
+		return g, nil
+	}
+	if uint64(r.token) > token {
+		live := r.x.id != "" && !r.x.kept
+		if !live && r.holders > 0 {
+			var one int
+			if live, err = t.c.get(qLive, []any{[]byte(r.name)}, &one); err != nil {
+				return nil, err
+			}
+		}
+		if live {
+			return nil, driver.ErrTaken
+		}
+	}
+	return nil, driver.ErrGone
+}
+
+// retry is how long from now the first of the leases or kept times runs out.
+func retry(c *conn, r *row, now int64) (time.Duration, error) {
+	due := r.x.expires
+	switch {
+	case r.x.id != "":
+	case r.holders > 0:
+		if _, err := c.get(qNextDue, []any{[]byte(r.name)}, &due); err != nil {
+			return 0, err
+		}
+	default:
+		return 0, nil
+	}
+	return pollAtLeast(time.Duration(max(1, due-now))), nil
+}

@@ -1,0 +1,193 @@
+package sqllock
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
+)
+
+const (
+	sweepEvery      = 1024           // grants between two sweeps
+	sweepBatch      = 256            // rows per transaction
+	sweepRows       = 4 * sweepEvery // rows per sweep: it is faster than rows can come
+	checkpointEvery = 256            // uses of the file for writing between two checkpoints
+)
+
+// upkeep counts what makes work for the goroutine that clears up.
+type upkeep struct {
+	takes, writes     atomic.Uint64
+	sweep, checkpoint chan struct{}
+}
+
+func (u *upkeep) took() {
+	if u.takes.Add(1)%sweepEvery == 0 {
+		u.sweepSoon()
+	}
+}
+
+func (u *upkeep) wrote() {
+	if u.writes.Add(1)%checkpointEvery == 0 {
+		signal(u.checkpoint)
+	}
+}
+
+func (u *upkeep) sweepSoon() { signal(u.sweep) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// startUpkeep starts the goroutine that does, off everybody's path, what has to be done
+// now and then: moving the log into the file, which waits for the disk, and clearing
+// away rows of names long unused, and sessions and files of the dead.
+func (st *store) startUpkeep() {
+	ctx, stop := context.WithCancel(context.Background())
+	st.stop = stop
+	st.upkeep.sweep, st.upkeep.checkpoint = make(chan struct{}, 1), make(chan struct{}, 1)
+	st.w.used = st.upkeep.wrote
+	st.wg.Add(1)
+	go func() {
+		defer st.wg.Done()
+		session := ""
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-st.upkeep.checkpoint:
+				// If it fails, SQLite itself does it in some commit, later.
+				_ = st.r.with(ctx, func() error {
+					_, err := st.r.c.ExecContext(context.Background(), `PRAGMA wal_checkpoint(PASSIVE)`)
+					return err
+				})
+				continue
+			case <-st.upkeep.sweep:
+			}
+			// A sweep is for so many grants; a store just opened makes do with a batch.
+			for range 1 + sweepRows*min(1, st.upkeep.takes.Load()/sweepEvery)/sweepBatch {
+				if more, err := st.sweepRows(ctx); err != nil || !more {
+					break
+				}
+			}
+			session = st.sweepSessions(ctx, session)
+			st.sweepFiles(ctx)
+		}
+	}()
+}
+
+// sweepRows deletes the idle ones among the next few rows; their tokens live on in the
+// floor. Where the next sweep goes on is in the file, since a process may be too short
+// for more than one. more says that this was not the end of the table.
+func (st *store) sweepRows(ctx context.Context) (more bool, err error) {
+	err = st.write(ctx, func(t *tx) error {
+		var idle [][]byte
+		var last []byte
+		var floor int64
+		n := 0
+		if _, err := t.c.get(qSwept, nil, &last); err != nil {
+			return err
+		}
+		err := t.c.each(qIdle, []any{t.now, t.now, t.now - int64(st.env.idle), last, sweepBatch}, func(scan func(...any) error) error {
+			var name []byte
+			var token int64
+			var unused bool
+			err := scan(&name, &token, &unused)
+			if n++; unused {
+				idle, floor = append(idle, name), max(floor, token)
+			}
+			last = name
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, name := range idle {
+			if _, err := t.c.exec(qDropRow, name); err != nil {
+				return err
+			}
+		}
+		if more = n == sweepBatch; !more {
+			last = []byte{0} // smaller than any other name, and non-empty
+		}
+		_, err = t.c.exec(qSetSwept, last, floor)
+		return err
+	})
+	return more, err
+}
+
+// sweepSessions buries the dead among the next few sessions, of which nobody may ever
+// have waited for anything, and returns where to go on.
+func (st *store) sweepSessions(ctx context.Context, after string) string {
+	at := map[string]*address{}
+	last := ""
+	err := st.snapshot(ctx, func(c *conn, _ int64) error {
+		clear(at)
+		return c.each(qSessions, []any{after, 64}, func(scan func(...any) error) error {
+			var a address
+			var inode int64
+			err := scan(&last, &a.bell, &a.file, &inode)
+			a.inode = uint64(inode)
+			at[last] = &a
+			return err
+		})
+	})
+	if err != nil {
+		return after
+	}
+	for id, a := range at {
+		st.buryIfDead(ctx, id, a)
+	}
+	if len(at) < 64 {
+		return ""
+	}
+	return last
+}
+
+// sweepFiles removes files whose session was never recorded or is gone.
+func (st *store) sweepFiles(ctx context.Context) {
+	dir, err := os.Open(st.run)
+	if err != nil {
+		return
+	}
+	names, err := dir.Readdirnames(1024)
+	dir.Close()
+	if err != nil {
+		return
+	}
+	known := map[string]bool{}
+	if st.snapshot(ctx, func(c *conn, _ int64) error {
+		for last := ""; ; {
+			n := 0
+			err := c.each(qSessions, []any{last, 256}, func(scan func(...any) error) error {
+				var a address
+				err := scan(&last, &a.bell, &a.file, new(int64))
+				known[filepath.Base(a.file)] = true
+				n++
+				return err
+			})
+			if err != nil || n < 256 {
+				return err
+			}
+		}
+	}) != nil {
+		return
+	}
+	for _, name := range names {
+		key, ok := strings.CutPrefix(name, "s-")
+		if !ok || known[name] {
+			continue
+		}
+		path := filepath.Join(st.run, name)
+		// A live session's file is locked from the moment it is there, or is made anew.
+		if life, grave := host.Probe(path, 0); life == host.Dead {
+			os.Remove(filepath.Join(st.run, "b-"+key))
+			grave.Close(true)
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package sqllock
+
+import (
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
+)
+
+// The verbs of the contract on a transaction. What they mean is internal/rule; what
+// they do here is to read and write no more than they need.
+
+func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last uint64, err error) {
+	r, err := t.row(req.Name)
+	if err != nil {
+		return rep, 0, err
+	}
+	g, err := t.find(r, req.ID)
+	if err != nil {
+		return rep, 0, err
+	}
+	if g != nil && !g.kept {
+		rep.Token = uint64(g.token)
+		return rep, 0, t.expireAt(r, g, t.now+int64(s.ttl))
+	}
+	seq, err := t.placeOf(r, req.ID)
+	if err != nil {
+		return rep, 0, err
+	}
+	if seq != 0 {
+		if _, err := t.c.exec(qRenewPlace, t.now+int64(s.ttl), []byte(r.name), seq); err != nil {
+			return rep, 0, err
+		}
+		rep, err = t.notYet(r, seq)
+		return rep, uint64(r.token), err
+	}
+	if r.inUse() && (r.kind != rule.KindOf(req.Mode) || r.limit != req.Limit) {
+		return rep, 0, wrongKind(r)
+	}
+	if !r.inUse() {
+		r.kind, r.limit = rule.KindOf(req.Mode), req.Limit
+	}
+	free := r.waiting == 0 && r.fits(req.Mode, req.N)
+	if free {
+		g := &grant{
+			id: req.ID, session: s.id, mode: req.Mode, n: req.N, since: t.now,
+			expires: t.now + int64(s.ttl), keep: t.now + int64(req.MinHold), info: req.Info,
+		}
+		err := t.grant(r, g)
+		rep.Token = uint64(g.token)
+		return rep, 0, err
+	}
+	if req.Wait {
+		if seq, err = t.join(s, r, req); err != nil {
+			return rep, 0, err
+		}
+	}
+	rep, err = t.notYet(r, seq)
+	return rep, uint64(r.token), err
+}
+
+func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
+	r.seq, r.waiting, r.dirty = r.seq+1, r.waiting+1, true
+	_, err := t.c.exec(qAddPlace, []byte(r.name), r.seq, req.ID, s.id, int(req.Mode), req.N,
+		t.now, t.now+int64(s.ttl), int64(req.MinHold), req.Info)
+	return r.seq, err
+}
+
+// notYet describes what is in the way of the place seq; 0 stands for one behind the line.
+func (t *tx) notYet(r *row, seq int64) (rep driver.Reply, err error) {
+	switch {
+	case seq == 0:
+		rep.Ahead = r.waiting
+	case seq == r.seq: // the last place given out: everybody else is before it
+		rep.Ahead = r.waiting - 1
+	default:
+		if _, err = t.c.get(qAhead, []any{[]byte(r.name), seq}, &rep.Ahead); err != nil {
+			return rep, err
+		}
+	}
+	g := &r.x
+	if g.id == "" {
+		g = nil
+		if r.holders > 0 {
+			if g, err = t.hold(qFirstHold, []byte(r.name)); err != nil {
+				return rep, err
+			}
+		}
+	}
+	if g != nil {
+		h := g.describe(t.now)
+		rep.Holder = &h
+	}
+	rep.Retry, err = retry(t.c, r, t.now)
+	return rep, err
+}
+
+func (t *tx) expireAt(r *row, g *grant, at int64) error {
+	if g.mode == driver.Exclusive {
+		r.x.expires, r.dirty = at, true
+		return nil
+	}
+	_, err := t.c.exec(qExpireHold, at, []byte(r.name), g.token)
+	return err
+}
+
+func (t *tx) cancel(name, id string) error {
+	r, err := t.row(name)
+	if err != nil {
+		return err
+	}
+	if r.kind == driver.Latch {
+		_, err := t.c.exec(qDropAwaitID, []byte(name), id)
+		return err
+	}
+	seq, err := t.placeOf(r, id)
+	if err != nil {
+		return err
+	}
+	if seq != 0 {
+		if _, err := t.c.exec(qDropPlace, []byte(name), seq); err != nil {
+			return err
+		}
+		r.waiting, r.dirty = r.waiting-1, true
+	}
+	g, err := t.find(r, id)
+	if err != nil {
+		return err
+	}
+	if g != nil && !g.kept {
+		if err := t.dropGrant(r, g); err != nil {
+			return err
+		}
+	}
+	return t.advance(r)
+}
+
+func (t *tx) release(h driver.Hold, keep time.Duration) error {
+	r, err := t.row(h.Name)
+	if err != nil {
+		return err
+	}
+	g, err := t.own(r, h.ID, h.Token)
+	if err != nil {
+		return err
+	}
+	until := max(g.keep, t.now+int64(keep))
+	switch {
+	case until <= t.now:
+		err = t.dropGrant(r, g)
+	case g.mode == driver.Exclusive:
+		r.x.kept, r.x.session, r.x.keep, r.x.expires, r.dirty = true, "", until, until, true
+	default:
+		_, err = t.c.exec(qKeepHold, until, until, []byte(r.name), g.token)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.advance(r); err != nil || until <= t.now || r.waiting == 0 {
+		return err
+	}
+	// The head of the line was told of the lease; now it should ask how long the name is kept.
+	p, err := readHead(t.c, r)
+	if p != nil {
+		t.rings = append(t.rings, ring{session: p.session, id: p.id})
+	}
+	return err
+}
+
+// standing is a place that renew found in line.
+type standing struct {
+	change int // index into the changes
+	r      *row
+	seq    int64
+}
+
+// renew proves one hold alive and returns what is news of it.
+func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) {
+	until := t.now + int64(s.ttl)
+	if h.Token != 0 {
+		alive, err := t.renewGrant(h, until)
+		if err != nil || alive {
+			return driver.Change{}, nil, err
+		}
+		return driver.Change{State: driver.Gone}, nil, nil
+	}
+	r, err := t.row(h.Name)
+	if err != nil {
+		return driver.Change{}, nil, err
+	}
+	if r.kind == driver.Latch {
+		var one int
+		waits, err := t.c.get(qIsAwaiting, []any{[]byte(h.Name), h.ID}, &one)
+		if err != nil || waits {
+			return driver.Change{}, nil, err
+		}
+		return driver.Change{State: driver.Gone}, nil, nil
+	}
+	g, err := t.find(r, h.ID)
+	if err != nil {
+		return driver.Change{}, nil, err
+	}
+	if g != nil && !g.kept {
+		return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.expireAt(r, g, until)
+	}
+	seq, err := t.placeOf(r, h.ID)
+	if err != nil {
+		return driver.Change{}, nil, err
+	}
+	if seq == 0 {
+		return driver.Change{State: driver.Gone}, nil, nil
+	}
+	if _, err := t.c.exec(qRenewPlace, until, []byte(r.name), seq); err != nil {
+		return driver.Change{}, nil, err
+	}
+	return driver.Change{State: driver.Waiting}, &standing{r: r, seq: seq}, nil
+}
+
+func (t *tx) renewGrant(h driver.Hold, until int64) (bool, error) {
+	name, token := []byte(h.Name), int64(h.Token)
+	if r := t.rows[h.Name]; r != nil && r.x.id != "" { // read before: the copy would overwrite
+		if r.x.id != h.ID || r.x.token != token || r.x.kept {
+			return false, nil
+		}
+		r.x.expires, r.dirty = until, true
+		return true, nil
+	}
+	n, err := t.c.exec(qRenew, until, name, h.ID, token, t.now)
+	if err == nil && n == 0 {
+		n, err = t.c.exec(qRenewShared, until, name, token, h.ID, t.now)
+	}
+	return n > 0, err
+}
+
+// stand fills in how the places found by renew stand. A line with many of them is read
+// once, not counted for each.
+func (t *tx) stand(found []standing, changes []driver.Change) error {
+	per := map[*row]int{}
+	for _, f := range found {
+		per[f.r]++
+	}
+	lines := map[*row][]int64{}
+	for _, f := range found {
+		ch := &changes[f.change]
+		var err error
+		if ch.Retry, err = retry(t.c, f.r, t.now); err != nil {
+			return err
+		}
+		if per[f.r] <= 4 {
+			if _, err = t.c.get(qAhead, []any{[]byte(f.r.name), f.seq}, &ch.Ahead); err != nil {
+				return err
+			}
+			continue
+		}
+		line := lines[f.r]
+		if line == nil {
+			err = t.c.each(qLine, []any{[]byte(f.r.name)}, func(scan func(...any) error) error {
+				var seq int64
+				err := scan(&seq)
+				line = append(line, seq)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			lines[f.r] = line
+		}
+		ch.Ahead = sort.Search(len(line), func(i int) bool { return line[i] >= f.seq })
+	}
+	return nil
+}
+
+func (t *tx) downgrade(h driver.Hold) error {
+	r, err := t.row(h.Name)
+	if err != nil {
+		return err
+	}
+	g, err := t.own(r, h.ID, h.Token)
+	if err != nil {
+		return err
+	}
+	switch g.mode {
+	case driver.Permits:
+		return fmt.Errorf("%w: a semaphore's permits cannot be downgraded", driver.ErrKind)
+	case driver.Exclusive:
+		r.clear()
+		g.mode = driver.Shared
+		r.holders, r.used = r.holders+1, r.used+g.n
+		if err := t.addHold(r, g); err != nil {
+			return err
+		}
+	}
+	return t.advance(r)
+}
+
+func (t *tx) adopt(s *session, h driver.Hold) error {
+	r, err := t.row(h.Name)
+	if err != nil {
+		return err
+	}
+	g, err := t.own(r, h.ID, h.Token)
+	if err != nil {
+		return err
+	}
+	until := t.now + int64(s.ttl)
+	if g.mode == driver.Exclusive {
+		r.x.session, r.x.expires, r.dirty = s.id, until, true
+		return nil
+	}
+	_, err = t.c.exec(qHoldSession, s.id, until, []byte(r.name), g.token)
+	return err
+}
+
+func (t *tx) breakGrant(r *row, token int64) error {
+	g := &r.x
+	if g.id == "" || g.token != token {
+		var err error
+		if g, err = t.hold(qHoldByToken, []byte(r.name), token); err != nil {
+			return err
+		}
+	}
+	if g == nil {
+		return driver.ErrGone
+	}
+	if err := t.dropGrant(r, g); err != nil {
+		return err
+	}
+	return t.advance(r)
+}
+
+func (t *tx) setLimit(r *row, limit int) error {
+	switch r.kind {
+	case driver.Unused:
+		return driver.ErrGone
+	case driver.Semaphore:
+		r.limit, r.dirty = limit, true
+		return t.advance(r)
+	default:
+		return wrongKind(r)
+	}
+}
+
+func wrongKind(r *row) error {
+	switch r.kind {
+	case driver.Lock:
+		return fmt.Errorf("%w: it is a lock", driver.ErrKind)
+	case driver.Semaphore:
+		return fmt.Errorf("%w: it is a semaphore of %d", driver.ErrKind, r.limit)
+	default:
+		return fmt.Errorf("%w: it is a latch", driver.ErrKind)
+	}
+}
+
+// pollAtLeast shortens d where no bell wakes anybody.
+func pollAtLeast(d time.Duration) time.Duration {
+	if !host.Push {
+		return min(d, 20*time.Millisecond)
+	}
+	return d
+}
