@@ -70,11 +70,12 @@ type Client struct {
 	life    context.Context // ends when Close gives up waiting for those
 	kill    context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	leases leaseHeap
-	waits  map[*wait]struct{}
-	wakeAt time.Duration // when the keeper looks next
+	mu      sync.Mutex
+	closed  bool
+	leases  leaseHeap
+	waits   map[*wait]struct{}
+	wakeAt  time.Duration // when the keeper looks next
+	looking bool          // it looks at least once a second, because something is held
 }
 
 // session is a driver's session and its name; a client has one at a time.

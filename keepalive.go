@@ -74,7 +74,7 @@ func (c *Client) sleepUntil(next, interval time.Duration, running bool) time.Dur
 	if running {
 		at = forever
 	}
-	if len(c.leases) > 0 {
+	if c.looking = len(c.leases) > 0; c.looking {
 		// Timers stop while the machine sleeps. Looking once a second bounds how long
 		// a lease that lapsed meanwhile goes unnoticed after it woke.
 		at = min(at, c.leases[0].until, c.now()+min(interval, time.Second))
@@ -86,7 +86,8 @@ func (c *Client) sleepUntil(next, interval time.Duration, running bool) time.Dur
 // watch puts l under the keeper's eye. Called with c.mu held.
 func (c *Client) watch(l *Lease) {
 	heap.Push(&c.leases, l)
-	if l.until < c.wakeAt {
+	if l.until < c.wakeAt || !c.looking {
+		c.looking = true // one kick is enough
 		select {
 		case c.kick <- struct{}{}:
 		default:
