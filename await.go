@@ -27,10 +27,10 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	l := &Lease{c: c, req: *req, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.enter(c.session.Load())
-	sent := c.now()
+	sent := c.soonest()
 	reply, err := l.ask(ctx)
 	if err == nil && reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale) {
-		c.observer.acquired(req.Name, l.token, c.now()-sent)
+		c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
 		return l, nil
 	}
 	if !c.begin() {
@@ -40,9 +40,9 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	defer c.ends.Done()
 	h, err := l.await(ctx, o, wait, sent, reply, err)
 	if err != nil {
-		return nil, &Error{Op: op, Name: req.Name, Holder: h, Err: err}
+		return nil, &Error{Op: op, Name: req.Name, Holder: holder(h), Err: err}
 	}
-	c.observer.acquired(req.Name, l.token, c.now()-sent)
+	c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
 	return l, nil
 }
 
@@ -90,7 +90,7 @@ func (l *Lease) leave() {
 // passed that the grant has to be confirmed first: a grant handed over to a waiter
 // that has been silent for long would be born expired.
 func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
-	now := c.now()
+	now := c.soonest()
 	if now-proof > c.ttl/3 {
 		return false
 	}
@@ -119,7 +119,7 @@ type wait struct {
 // await brings l's request to its end: granted, or given up for the error it returns (with
 // the holder, if that is known). reply and err are the answer to the exchange sent at
 // sent. This is the one place where holdfast waits for somebody else.
-func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*Holder, error) {
+func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
 	c := l.c
 	w := &wait{l: l, news: make(chan driver.Change, 1)}
 	defer c.forget(w)
@@ -136,8 +136,8 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 	heard := sent             // when the store was last known to answer
 	pause := time.Duration(0) // before the next try at a store that does not
 	asked := false            // the store may know of the request
-	last := holder(reply.Holder)
-	leave := func(err error) (*Holder, error) {
+	last := reply.Holder
+	leave := func(err error) (*driver.Holder, error) {
 		if asked {
 			l.leave()
 		}
@@ -153,7 +153,7 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 		case err != nil && final(err) && !errors.Is(err, ErrClosed): // of a session that is over
 			return leave(err)
 		case err != nil:
-			if c.now()-heard > patience {
+			if c.soonest()-heard > patience {
 				return leave(outage(err))
 			}
 			pause = min(max(2*pause, 10*time.Millisecond), 500*time.Millisecond)
@@ -164,9 +164,9 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 			return nil, nil
 		case reply.Token != 0: // a slow store: confirm
 		case !join:
-			return holder(reply.Holder), ErrHeld
+			return reply.Holder, ErrHeld
 		case o.every > 0:
-			last = holder(reply.Holder)
+			last = reply.Holder
 			if tries++; tries > o.tries {
 				return last, ErrHeld
 			}
@@ -174,10 +174,10 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 				return leave(stop)
 			}
 		default:
-			if h := holder(reply.Holder); h != nil {
-				last = h
+			if reply.Holder != nil {
+				last = reply.Holder
 			}
-			c.observer.waiting(Waiting{l.req.Name, l.req.ID, reply.Ahead, last})
+			c.observer.waiting(&l.req, reply.Ahead, last)
 			token, stop := l.stand(ctx, w, sent, reply, giveUp)
 			if stop != nil {
 				return leave(stop)
@@ -190,7 +190,7 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 			c.forget(w)
 			l.enter(s)
 		}
-		sent = c.now()
+		sent = c.soonest()
 		if reply, err = l.ask(ctx); err == nil {
 			heard, pause = sent, 0
 		}
@@ -224,7 +224,7 @@ func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply dr
 			if n.Retry > 0 {
 				retry.Reset(n.Retry + c.spread(n.Ahead))
 			}
-			c.observer.waiting(Waiting{l.req.Name, l.req.ID, n.Ahead, nil})
+			c.observer.waiting(&l.req, n.Ahead, nil)
 		case <-retry.C:
 			return 0, nil
 		case <-l.session.Lost():

@@ -173,11 +173,11 @@ func (c *Client) renew() error {
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(c.life, c.limit())
-	sent := c.now()
+	sent := c.soonest()
 	changes, err := s.Renew(ctx, holds)
 	cancel()
 	if len(holds) > 0 {
-		c.observer.renewed(len(holds), c.now()-sent, err)
+		c.observer.renewed(len(holds), c.soonest()-sent, err)
 	}
 	if err != nil {
 		c.log.Warn("holdfast: renewal failed; trying again", "leases", len(leases), "waits", len(waits), "err", err)

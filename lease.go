@@ -107,8 +107,9 @@ func (l *Lease) Context(parent context.Context) context.Context {
 func (l *Lease) Release() error { return l.release(context.Background()) }
 
 func (l *Lease) release(ctx context.Context) error {
+	// Whether its time is over is for the store to say: if it still takes the release, the
+	// lock was held all the while.
 	c := l.c
-	_ = l.Err() // notices a lapse
 	prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
 	c.mu.Lock()
 	first := !l.gave

@@ -1,6 +1,10 @@
 package holdfast
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
 
 // Observer is told what happens to a client's locks, for metrics and progress displays.
 // Any field may be nil. The functions are called from the goroutines that do the work:
@@ -30,9 +34,9 @@ type Waiting struct {
 	Holder *Holder // one of those in the way; nil if the store did not tell
 }
 
-func (o *Observer) waiting(w Waiting) {
+func (o *Observer) waiting(r *driver.Request, ahead int, h *driver.Holder) {
 	if o != nil && o.Waiting != nil {
-		o.Waiting(w)
+		o.Waiting(Waiting{r.Name, r.ID, ahead, holder(h)})
 	}
 }
 
