@@ -170,6 +170,7 @@ type Reply struct {
 	// handed over, or 0: ask again. A grant handed over stands for a full TTL counted
 	// from the store's last answer about this request (Acquire or Renew), not from the
 	// hand-over: so a dead waiter stalls the line no longer than its own place lasted.
+	// What was pushed for an earlier grant of the ID and arrives late is not delivered.
 	// Wake is nil when the request does not wait; the driver never blocks on it, and
 	// the channel is good until the next Acquire of the ID, or Cancel.
 	Wake <-chan uint64

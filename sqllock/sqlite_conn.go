@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
 // busyLimit bounds a call whose ctx has no deadline, while another process keeps the
@@ -20,6 +21,7 @@ const busyLimit = 5 * time.Second
 // handler is off), and a driver needs a goroutine to watch a ctx.
 type conn struct {
 	gate  chan struct{}
+	queue *host.Gate // among processes; nil for a connection that only reads
 	c     *sql.Conn
 	stmts [numQueries]*sql.Stmt
 	used  func() // called after each use
@@ -116,6 +118,9 @@ func (c *conn) with(ctx context.Context, do func() error) error {
 		return driver.ErrClosed
 	}
 	defer c.used()
+	if c.queue != nil && c.queue.Lock(ctx, busyLimit/2) {
+		defer c.queue.Unlock()
+	}
 	return retryBusy(ctx, do)
 }
 

@@ -200,7 +200,8 @@ func (st *store) openDB() error {
 			}
 		}
 	}
-	return nil
+	st.w.queue, err = host.OpenGate(st.path + "-gate")
+	return err
 }
 
 func (st *store) connect(c *conn) error {
@@ -225,6 +226,9 @@ func (st *store) closeDB() (err error) {
 		if c != nil && c.c != nil {
 			c.gate <- struct{}{}
 			err = errors.Join(err, c.close())
+			if c.queue != nil {
+				err = errors.Join(err, c.queue.Close())
+			}
 			c.c = nil
 			<-c.gate
 		}

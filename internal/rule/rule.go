@@ -172,11 +172,12 @@ func (e *Entry) First(now time.Duration) *driver.Holder {
 	return &h
 }
 
-// Cancel is driver.Session.Cancel.
+// Cancel is driver.Session.Cancel. The place goes first, so that nothing is granted to it.
 func (e *Entry) Cancel(now time.Duration, id string) []Grant {
 	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.ID == id })
+	grants := e.Advance(now)
 	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return h.ID == id && !h.Kept })
-	return e.Advance(now)
+	return append(grants, e.Advance(now)...)
 }
 
 // Leave ends a session: its places are given up and its grants released.

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestHistQuantiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var a, b hist
+	var all []time.Duration
+	for i := range 20_000 {
+		d := time.Duration(math.Exp(r.Float64() * 25)) // 1 ns to 72 s
+		all = append(all, d)
+		if i%2 == 0 {
+			a.record(d)
+		} else {
+			b.record(d)
+		}
+	}
+	a.merge(&b)
+	slices.Sort(all)
+	for _, q := range []float64{0, 0.01, 0.5, 0.99, 0.999} {
+		want, got := float64(all[int(q*float64(len(all)))]), float64(a.quantile(q))
+		if math.Abs(got-want) > 0.01*want+1 {
+			t.Errorf("quantile %v: got %v, want %v", q, got, want)
+		}
+	}
+	if a.max != all[len(all)-1] || a.n != uint64(len(all)) {
+		t.Errorf("max %v, n %d", a.max, a.n)
+	}
+	if n := testing.AllocsPerRun(100, func() { a.record(time.Millisecond) }); n != 0 {
+		t.Errorf("recording allocates %v times", n)
+	}
+}
+
+func TestParserCountsCommandsHoweverTheyAreCut(t *testing.T) {
+	stream := []byte("*1\r\n$4\r\nPING\r\n" +
+		"*3\r\n$3\r\nSET\r\n$11\r\n*3\r\n$1\r\n\n\n$\r\n$0\r\n\r\n" + // a value that looks like a command
+		"*2\r\n$7\r\nEVALSHA\r\n$2\r\n\r\n\r\n")
+	for size := 1; size <= len(stream); size++ {
+		var p parser
+		n := 0
+		for chunk := range slices.Chunk(stream, size) {
+			n += p.feed(chunk)
+		}
+		if n != 3 {
+			t.Errorf("in pieces of %d bytes: %d commands, want 3", size, n)
+		}
+	}
+}
+
+// openDoor is a lock that lets everybody in: the fault that the guard is there for.
+type openDoor struct{}
+
+func (openDoor) lock(ctx context.Context) error { return ctx.Err() }
+func (openDoor) unlock() error                  { return nil }
+
+type realLock struct{ c chan struct{} }
+
+func (l realLock) lock(ctx context.Context) error {
+	select {
+	case l.c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l realLock) unlock() error { <-l.c; return nil }
+
+func race(t *testing.T, k contender, until func(*ring) bool) metrics {
+	t.Helper()
+	r := newRing(8)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r.counting.Store(true)
+	var group sync.WaitGroup
+	for i := range r.members {
+		group.Go(func() { r.contend(ctx, i, k) })
+	}
+	for !until(r) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	r.end.Store(int64(time.Since(r.base)))
+	cancel()
+	group.Wait()
+	if err := r.failure(); err != nil {
+		t.Fatal(err)
+	}
+	return r.metrics()
+}
+
+func TestRingSeesBrokenLock(t *testing.T) {
+	m := race(t, openDoor{}, func(r *ring) bool { return r.violations.Load() > 0 })
+	if m["violations"] == 0 {
+		t.Fatal("a lock that excludes nobody went unnoticed")
+	}
+	rep := &report{Results: []*result{{Rows: []*row{{Rounds: []metrics{m}}}}}}
+	if rep.violations() == 0 {
+		t.Fatal("the report does not count it")
+	}
+}
+
+func TestRingOfSoundLock(t *testing.T) {
+	start := time.Now()
+	m := race(t, realLock{make(chan struct{}, 1)}, func(*ring) bool { return time.Since(start) > 50*time.Millisecond })
+	if m["violations"] != 0 {
+		t.Errorf("%v violations of a channel", m["violations"])
+	}
+	if m["n"] == 0 || m["p50"] > m["p99"] || m["jain"] <= 0 || m["jain"] > 1.0001 {
+		t.Errorf("figures make no sense: %v", m)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	a := outcome{Events: []event{{Asked: 0, Got: 10, Left: 20, Token: 1}, {Asked: 25, Joined: 28, Got: 45, Left: 50, Token: 3}}}
+	b := outcome{Events: []event{{Asked: 5, Joined: 7, Got: 24, Left: 40, Token: 2}}}
+	m := judge([]outcome{a, b}, 0, 100)
+	if m["n"] != 3 || m["violations"] != 0 || m["overtaken"] != 0 || m["self"] != 0 || m["waitmax"] != 20 {
+		t.Errorf("in order: %v", m)
+	}
+	if m["p50"] != 5 || m["jain"] < 0.89 || m["jain"] > 0.91 {
+		t.Errorf("in order: %v", m)
+	}
+	twice := outcome{Events: []event{{Asked: 12, Got: 15, Left: 30, Token: 4}}}
+	if m := judge([]outcome{a, twice}, 0, 100); m["violations"] == 0 {
+		t.Errorf("held twice, and not noticed: %v", m)
+	}
+	late := outcome{Events: []event{{Asked: 8, Got: 21, Left: 22, Token: 2}}}
+	passed := outcome{Events: []event{{Asked: 5, Joined: 7, Got: 24, Left: 40, Token: 3}}}
+	if m := judge([]outcome{late, passed}, 0, 100); m["overtaken"] != 1 {
+		t.Errorf("overtaken, and not noticed: %v", m)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	rep := &report{Results: []*result{
+		{Scenario: "pair", Rows: []*row{
+			{Library: ours, Median: metrics{"sent": 2, "p50": 120, "allocs": 13}},
+			{Library: floor, Median: metrics{"p50": 100}},
+		}},
+		{Scenario: "names", Rows: []*row{
+			{Library: ours, Median: metrics{"persec": 900}},
+			{Library: floor, Median: metrics{"persec": 1000}},
+			{Library: "redsync", Median: metrics{"persec": 800}},
+			{Library: "rueidislock", Median: metrics{"persec": 850}},
+		}},
+	}}
+	var out bytes.Buffer
+	bad := rep.check(&out)
+	for want, n := range map[string]int{"| pass |": 3, "| FAIL |": 2, "| not measured |": len(targets) - 5} {
+		if got := strings.Count(out.String(), want); got != n {
+			t.Errorf("%d lines say %q, want %d:\n%s", got, want, n, out.String())
+		}
+	}
+	if bad != len(targets)-3 {
+		t.Errorf("%d missed, want %d", bad, len(targets)-3)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	r := &result{Rows: []*row{{Rounds: []metrics{{"x": 3}, {"x": 1}, {"x": 2}}}, {Rounds: []metrics{{"x": 1}, {"x": 2}}}, {}}}
+	r.summarize()
+	if r.Rows[0].Median["x"] != 2 || r.Rows[0].Spread["x"] != 1 || r.Rows[1].Median["x"] != 1.5 || len(r.Rows[2].Median) != 0 {
+		t.Errorf("%+v %+v %+v", r.Rows[0], r.Rows[1], r.Rows[2])
+	}
+}
+
+// TestMain lets the test binary be a worker, as the program itself can be.
+func TestMain(m *testing.M) {
+	if job := os.Getenv(workerEnv); job != "" {
+		exit(runWorker(job))
+	}
+	os.Exit(m.Run())
+}
+
+// TestProcesses runs real processes on a real file.
+func TestProcesses(t *testing.T) {
+	for _, name := range []string{"flock", "holdfast-sqlite"} {
+		m, err := runProcesses(t.Context(), &bed{dir: t.TempDir(), duration: 300 * time.Millisecond}, name, 3)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if m["violations"] != 0 || m["overtaken"] != 0 || m["n"] == 0 {
+			t.Errorf("%s: %v", name, m)
+		}
+	}
+	if _, err := runProcesses(t.Context(), &bed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2); err == nil {
+		t.Error("a folder that cannot be: no error")
+	}
+	_, _, err := spawn(t.Context(), job{Library: "holdfast-sqlite", Dir: "/dev/null/nowhere"}, 2, time.Second)
+	if err == nil || !strings.Contains(err.Error(), "worker: ") {
+		t.Errorf("a worker that cannot begin: %v", err)
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// target is one promise about the medians.
+type target struct {
+	text  string
+	value figure
+	least bool // the value must be at least the limit, not at most
+	limit figure
+	show  func(float64) string // nil: a plain number
+}
+
+// The libraries that the targets are about. holdfast-goredis has none of its own.
+const ours, floor, oursSQLite = "holdfast-rueidis", "raw-rueidis", "holdfast-sqlite"
+
+// targets is everything that -check compares.
+var targets = []target{
+	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
+	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"), limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
+	{text: "pair: allocations", value: of("pair", ours, "allocs"), limit: number(12)},
+
+	{text: "names: pairs/s, against 0.85 of the raw commands'", value: of("names", ours, "persec"), least: true, limit: times(0.85, of("names", floor, "persec")), show: showNumber},
+	{text: "names: pairs/s, against the best peer", value: of("names", ours, "persec"), least: true, limit: bestPeer("names", "persec", math.Max), show: showNumber},
+
+	{text: "one/128: commands per acquisition", value: of("one/128", ours, "sent"), limit: number(2.1)},
+	{text: "one/128: hand-over p50, against the best peer", value: of("one/128", ours, "p50"), limit: bestPeer("one/128", "p50", math.Min), show: showDuration},
+	{text: "one/128: hand-over p99, against the best peer", value: of("one/128", ours, "p99"), limit: bestPeer("one/128", "p99", math.Min), show: showDuration},
+	{text: "one/128: hand-over p50, against two PINGs", value: of("one/128", ours, "p50"), limit: times(2, of("ping", floor, "p50")), show: showDuration},
+	{text: "one/128: Jain index", value: of("one/128", ours, "jain"), least: true, limit: number(0.99)},
+	{text: "one/128: longest wait, against a tenth of the best peer's", value: of("one/128", ours, "waitmax"), limit: times(0.1, bestPeer("one/128", "waitmax", math.Min)), show: showDuration},
+
+	{text: "held: commands/s", value: of("held", ours, "sentps"), limit: number(10)},
+	{text: "held: extra goroutines", value: of("held", ours, "goroutines"), limit: number(4)},
+	{text: "held: heap bytes per lease", value: of("held", ours, "heap"), limit: number(1024)},
+
+	{text: "sqlite: pair p50", value: of("sqlite/pair", oursSQLite, "p50"), limit: number(100e3), show: showDuration},
+	{text: "sqlite: hand-over p50, 2 processes", value: of("sqlite/2", oursSQLite, "p50"), limit: number(350e3), show: showDuration},
+	{text: "sqlite: hand-over p99, 2 processes", value: of("sqlite/2", oursSQLite, "p99"), limit: number(1e6), show: showDuration},
+	{text: "sqlite: out of order, 2 processes", value: of("sqlite/2", oursSQLite, "overtaken"), limit: number(0)},
+	{text: "sqlite: hand-over p50, 32 processes", value: of("sqlite/32", oursSQLite, "p50"), limit: number(350e3), show: showDuration},
+	{text: "sqlite: hand-over p99, 32 processes", value: of("sqlite/32", oursSQLite, "p99"), limit: number(1e6), show: showDuration},
+	{text: "sqlite: out of order, 32 processes", value: of("sqlite/32", oursSQLite, "overtaken"), limit: number(0)},
+	{text: "sqlite: idle waiter, percent of a core", value: of("sqlite/idle", oursSQLite, "idle"), limit: number(0.5)},
+
+	{text: "cli: added time", value: of("cli", "holdfast-cli", "added"), limit: number(15e6), show: showDuration},
+}
+
+// figure finds a number in a report; NaN if it was not measured.
+type figure func(*report) float64
+
+func number(v float64) figure { return func(*report) float64 { return v } }
+
+func times(k float64, f figure) figure { return func(r *report) float64 { return k * f(r) } }
+
+func of(scenario, library, key string) figure {
+	return func(r *report) float64 {
+		for _, res := range r.Results {
+			if res.Scenario != scenario {
+				continue
+			}
+			for _, row := range res.Rows {
+				if v, ok := row.Median[key]; ok && row.Library == library {
+					return v
+				}
+			}
+		}
+		return math.NaN()
+	}
+}
+
+// bestPeer is the best median of the libraries that are neither ours nor the floor.
+func bestPeer(scenario, key string, better func(a, b float64) float64) figure {
+	return func(r *report) float64 {
+		best := math.NaN()
+		for _, l := range libraries() {
+			if strings.HasPrefix(l.name, "raw-") || strings.HasPrefix(l.name, "holdfast-") {
+				continue
+			}
+			switch v := of(scenario, l.name, key)(r); {
+			case math.IsNaN(best):
+				best = v
+			case !math.IsNaN(v):
+				best = better(best, v)
+			}
+		}
+		return best
+	}
+}
+
+// check prints a line for each target and returns how many were missed or not measured.
+func (r *report) check(w io.Writer) (bad int) {
+	fmt.Fprintf(w, "\n### targets\n\n| target | value | limit | |\n|---|---:|---:|---|\n")
+	for _, t := range targets {
+		value, limit := t.value(r), t.limit(r)
+		verdict := "pass"
+		switch {
+		case math.IsNaN(value) || math.IsNaN(limit):
+			verdict = "not measured"
+			bad++
+		case t.least && value < limit, !t.least && value > rounding*limit:
+			verdict = "FAIL"
+			bad++
+		}
+		relation, show := "≤ ", t.show
+		if t.least {
+			relation = "≥ "
+		}
+		if show == nil {
+			show = func(v float64) string { return fmt.Sprintf("%.4g", v) }
+		}
+		cells := [2]string{"–", "–"}
+		for i, v := range []float64{value, limit} {
+			if !math.IsNaN(v) {
+				cells[i] = show(v)
+			}
+		}
+		fmt.Fprintf(w, "| %s | %s | %s%s | %s |\n", t.text, cells[0], relation, cells[1], verdict)
+	}
+	return bad
+}
+
+// rounding forgives the few commands that renewals and connections add to an exact count.
+const rounding = 1.005

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// openHoldfast makes a client of a backend that it closes in the end.
+func openHoldfast(ctx context.Context, backend driver.Backend, at site) (client, error) {
+	c, err := holdfast.New(ctx, backend, &holdfast.Config{TTL: at.ttl})
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
+	return &holdfastClient{c: c, backend: backend}, nil
+}
+
+type holdfastClient struct {
+	c       *holdfast.Client
+	backend driver.Backend
+
+	mu   sync.Mutex
+	held []*holdfast.Lease
+}
+
+func (c *holdfastClient) contender(name string) contender {
+	return &holdfastContender{m: c.c.Mutex(name)}
+}
+
+func (c *holdfastClient) hold(ctx context.Context, name string) error {
+	l, err := c.c.Mutex(name).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.held = append(c.held, l)
+	c.mu.Unlock()
+	return nil
+}
+
+// close reports a lease that was lost while it was to be kept.
+func (c *holdfastClient) close() error {
+	var errs []error
+	for _, l := range c.held {
+		if err := l.Err(); err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	errs = append(errs, c.c.Close(context.Background()), c.backend.Close())
+	return errors.Join(errs...)
+}
+
+type holdfastContender struct {
+	m *holdfast.Mutex
+	l *holdfast.Lease
+}
+
+func (k *holdfastContender) lock(ctx context.Context) (err error) {
+	k.l, err = k.m.Lock(ctx)
+	return err
+}
+
+func (k *holdfastContender) unlock() error { return k.l.Release() }

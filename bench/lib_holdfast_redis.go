@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+var (
+	holdfastRueidis = library{name: "holdfast-rueidis", waits: true, open: func(ctx context.Context, at site) (client, error) {
+		// As rueidisconn.Dial sets it up, which cannot be used here: commands are counted.
+		option := at.wire.rueidisOption(at.addr)
+		option.ForceSingleClient, option.DisableRetry, option.DisableCache = true, true, true
+		option.PipelineMultiplex = -1
+		option.ReadBufferEachConn, option.WriteBufferEachConn = 64<<10, 64<<10
+		c, err := rueidis.NewClient(option)
+		if err != nil {
+			return nil, err
+		}
+		backend := redislock.New(rueidisconn.New(c), nil)
+		return openHoldfast(ctx, closing{backend, func() error { c.Close(); return nil }}, at)
+	}}
+	holdfastGoredis = library{name: "holdfast-goredis", waits: true, open: func(ctx context.Context, at site) (client, error) {
+		c := at.wire.goredisClient(at.addr)
+		return openHoldfast(ctx, closing{redislock.New(goredisconn.New(c), nil), c.Close}, at)
+	}}
+)
+
+// closing is a backend with a connection that it does not close itself.
+type closing struct {
+	driver.Backend
+	end func() error
+}
+
+func (b closing) Close() error { return errors.Join(b.Backend.Close(), b.end()) }

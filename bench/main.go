@@ -1,0 +1,141 @@
+// Command bench runs holdfast beside the other lock libraries of its stores, against one
+// server that it starts itself, and prints a table for each scenario.
+//
+//	go run -C bench . -rounds 5 -duration 3s -json result.json
+//
+// README.md says what the columns mean and what is unfair to whom.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// settings is what the command line says.
+type settings struct {
+	scenarios *regexp.Regexp
+	libraries *regexp.Regexp
+	duration  time.Duration
+	held      time.Duration
+	rounds    int
+	json      string
+	store     string
+	check     bool
+	profile   string
+}
+
+func parse() (settings, error) {
+	var s settings
+	scenarios := flag.String("scenario", "", "run only scenarios that match this `regexp`, such as 'pair|one/128'")
+	libraries := flag.String("libs", "", "run only libraries that match this `regexp`")
+	flag.DurationVar(&s.duration, "duration", 3*time.Second, "length of each measurement")
+	flag.DurationVar(&s.held, "held", 21*time.Second, "length of the measurement with 10,000 held leases; two renewals are 20 s")
+	flag.IntVar(&s.rounds, "rounds", 3, "how often each measurement is repeated; the tables show medians")
+	flag.StringVar(&s.json, "json", "", "write all figures of all rounds to this `file`")
+	flag.StringVar(&s.store, "store", "all", "redis, sqlite or all")
+	flag.BoolVar(&s.check, "check", false, "compare with the targets; exit 1 if one is missed")
+	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of this process to this `file`")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return s, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if s.duration < 100*time.Millisecond || s.held < time.Second || s.rounds < 1 {
+		return s, fmt.Errorf("-duration must be at least 100ms, -held at least 1s, -rounds at least 1")
+	}
+	if s.store != "redis" && s.store != "sqlite" && s.store != "all" {
+		return s, fmt.Errorf("-store %q: allowed are redis, sqlite and all", s.store)
+	}
+	var err error
+	if s.scenarios, err = regexp.Compile(*scenarios); err != nil {
+		return s, fmt.Errorf("-scenario: %w", err)
+	}
+	if s.libraries, err = regexp.Compile(*libraries); err != nil {
+		return s, fmt.Errorf("-libs: %w", err)
+	}
+	return s, nil
+}
+
+func main() {
+	if job := os.Getenv(workerEnv); job != "" {
+		exit(runWorker(job))
+	}
+	s, err := parse()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exit(run(ctx, s))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run(ctx context.Context, s settings) error {
+	if s.profile != "" {
+		f, err := os.Create(s.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	b := &bed{duration: s.duration, held: s.held, rounds: s.rounds}
+	all := scenarios()
+	if s.store != "sqlite" {
+		srv, err := startServer(ctx)
+		if err != nil {
+			return err
+		}
+		defer srv.stop()
+		b.server = srv
+	}
+	dir, err := os.MkdirTemp("", "holdfast-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b.dir = dir
+
+	rep := newReport(s, b)
+	for _, sc := range all {
+		if !s.scenarios.MatchString(sc.name) || s.store != "all" && sc.store != s.store && sc.store != "any" {
+			continue
+		}
+		res, err := measure(ctx, b, sc, s.libraries)
+		if err != nil {
+			return err
+		}
+		rep.Results = append(rep.Results, res)
+		res.print(os.Stdout)
+	}
+	rep.Finished = time.Now()
+	if s.json != "" {
+		if err := rep.write(s.json); err != nil {
+			return err
+		}
+	}
+	if bad := rep.violations(); bad > 0 {
+		return fmt.Errorf("%d violations of mutual exclusion: the figures above are worth nothing", bad)
+	}
+	if s.check && rep.check(os.Stdout) > 0 {
+		return fmt.Errorf("targets missed")
+	}
+	return nil
+}

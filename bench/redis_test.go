@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// TestEveryLibrary runs each library, alone and contended, against a real server.
+func TestEveryLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	srv, err := startServer(t.Context())
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.stop()
+	b := &bed{server: srv, dir: t.TempDir(), duration: 200 * time.Millisecond}
+	for _, l := range libraries() {
+		t.Run(l.name, func(t *testing.T) {
+			if err := srv.flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m, err := runPair(t.Context(), b, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The count of commands is exact, but for a renewal or a connection's greeting.
+			if m["sent"] < 2 || m["sent"] > 2.2 || m["calls"] < m["sent"] || m["p50"] <= 0 || m["p99"] < m["p50"] {
+				t.Errorf("pair: %v", m)
+			}
+			if !l.waits {
+				return
+			}
+			m, err = runOne(t.Context(), b, l, 3, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m["violations"] != 0 || m["n"] == 0 || m["sent"] < 1.5 {
+				t.Errorf("one: %v", m)
+			}
+		})
+	}
+}

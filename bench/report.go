@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is all of one run; it is also the JSON file. Durations in it are nanoseconds.
+type report struct {
+	Started  time.Time
+	Finished time.Time
+	Host     string
+	CPUs     int
+	Go       string
+	Redis    string            `json:",omitempty"`
+	Modules  map[string]string // the versions that were measured
+	Duration string
+	Held     string
+	Rounds   int
+	Results  []*result
+}
+
+// result is one scenario, with a row for each library.
+type result struct {
+	Scenario string
+	Title    string
+	Rows     []*row
+
+	columns []column
+}
+
+// row is one library in one scenario.
+type row struct {
+	Library string
+	Median  metrics   // of the rounds that gave a result
+	Spread  metrics   // (max - min) / median of the rounds
+	Rounds  []metrics `json:",omitempty"`
+	Errors  []string  `json:",omitempty"`
+}
+
+func newReport(s settings, b *bed) *report {
+	r := &report{
+		Started: time.Now(), CPUs: runtime.NumCPU(), Go: runtime.Version(),
+		Duration: s.duration.String(), Held: s.held.String(), Rounds: s.rounds, Modules: map[string]string{},
+	}
+	r.Host, _ = os.Hostname()
+	if b.server != nil {
+		r.Redis = b.server.version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			r.Modules[m.Path] = m.Version
+		}
+	}
+	return r
+}
+
+func (r *report) write(path string) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// violations counts how often a lock was held twice, in all rounds.
+func (r *report) violations() (n int) {
+	for _, res := range r.Results {
+		for _, row := range res.Rows {
+			for _, m := range row.Rounds {
+				n += int(m["violations"])
+			}
+		}
+	}
+	return n
+}
+
+func (r *result) summarize() {
+	for _, row := range r.Rows {
+		row.Median, row.Spread = metrics{}, metrics{}
+		if len(row.Rounds) == 0 {
+			continue
+		}
+		for key := range row.Rounds[0] {
+			var all []float64
+			for _, m := range row.Rounds {
+				all = append(all, m[key])
+			}
+			slices.Sort(all)
+			n := len(all)
+			mid := (all[(n-1)/2] + all[n/2]) / 2
+			row.Median[key] = mid
+			if mid != 0 {
+				row.Spread[key] = (all[n-1] - all[0]) / mid
+			}
+		}
+	}
+}
+
+// print writes the table in Markdown. The last column is how far the rounds differ in the
+// first figure.
+func (r *result) print(w io.Writer) {
+	fmt.Fprintf(w, "\n### %s\n\n%s\n\n| library |", r.Scenario, r.Title)
+	for _, c := range r.columns {
+		fmt.Fprintf(w, " %s |", c.head)
+	}
+	fmt.Fprintf(w, " spread |\n|---|%s---:|\n", strings.Repeat("---:|", len(r.columns)))
+	for _, row := range r.Rows {
+		fmt.Fprintf(w, "| %s |", row.Library)
+		for _, c := range r.columns {
+			cell := "–"
+			if v, ok := row.Median[c.key]; ok {
+				cell = c.show(v)
+			}
+			fmt.Fprintf(w, " %s |", cell)
+		}
+		fmt.Fprintf(w, " %.0f %% |\n", 100*row.Spread[r.columns[0].key])
+	}
+	for _, row := range r.Rows {
+		for _, e := range row.Errors {
+			fmt.Fprintf(w, "\n%s failed: %s\n", row.Library, e)
+		}
+	}
+}
+
+// column is one figure of a table.
+type column struct {
+	key, head string
+	show      func(float64) string
+}
+
+func dur(key, head string) column { return column{key, head, showDuration} }
+func num(key, head string) column { return column{key, head, showNumber} }
+func ratio(key, head string) column {
+	return column{key, head, func(v float64) string { return fmt.Sprintf("%.3f", v) }}
+}
+func pct(key, head string) column {
+	return column{key, head, func(v float64) string { return fmt.Sprintf("%.2f %%", v) }}
+}
+
+func showDuration(ns float64) string {
+	switch {
+	case ns < 1e3:
+		return fmt.Sprintf("%.0f ns", ns)
+	case ns < 1e5:
+		return fmt.Sprintf("%.1f µs", ns/1e3)
+	case ns < 1e6:
+		return fmt.Sprintf("%.0f µs", ns/1e3)
+	case ns < 1e9:
+		return fmt.Sprintf("%.2f ms", ns/1e6)
+	default:
+		return fmt.Sprintf("%.2f s", ns/1e9)
+	}
+}
+
+func showNumber(v float64) string {
+	switch {
+	case v == float64(int64(v)) && v < 1000, v >= 100 && v < 1000:
+		return fmt.Sprintf("%.0f", v)
+	case v < 100:
+		return fmt.Sprintf("%.2f", v)
+	}
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+func oneScenarios() []scenario {
+	waits := func(l library) bool { return l.waits }
+	var out []scenario
+	for _, n := range []int{2, 16, 128} {
+		out = append(out, scenario{
+			name: fmt.Sprintf("one/%d", n), store: "redis", columns: oneColumns,
+			title: fmt.Sprintf("One name, empty critical section, %d clients with connections of their own.", n),
+			subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
+				return runOne(ctx, b, l, n, n)
+			}),
+		})
+	}
+	return append(out, scenario{
+		name: "one/128-goroutines", store: "redis", columns: oneColumns,
+		title: "One name, empty critical section, 128 goroutines of one client.",
+		subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
+			return runOne(ctx, b, l, 1, 128)
+		}),
+	})
+}
+
+var oneColumns = []column{
+	num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"), num("sent", "commands"), num("calls", "with scripts"),
+	dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
+	dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
+}
+
+func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m metrics, err error) {
+	w := new(wire)
+	open := make([]client, 0, clients)
+	defer func() {
+		var group sync.WaitGroup
+		errs := make([]error, len(open))
+		for i, c := range open {
+			group.Go(func() { errs[i] = c.close() })
+		}
+		group.Wait()
+		err = firstError(append([]error{err}, errs...)...)
+	}()
+	for range clients {
+		c, err := l.open(ctx, site{addr: b.server.addr, wire: w})
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, c)
+	}
+	r := newRing(contenders)
+	lctx, cancel := context.WithTimeout(ctx, 4*b.duration+time.Minute) // a deadline, since redislock else takes its TTL for one
+	defer cancel()
+	var group sync.WaitGroup
+	for i := range contenders {
+		k := open[i%clients].contender("one")
+		group.Go(func() { r.contend(lctx, i, k) })
+	}
+	pause(ctx, b.duration/5)
+	before, berr := b.read(ctx, w)
+	r.counting.Store(true)
+	pause(ctx, b.duration)
+	r.counting.Store(false)
+	after, aerr := b.read(ctx, w)
+	r.end.Store(int64(time.Since(r.base)))
+	cancel()
+	group.Wait()
+	if err := firstError(r.failure(), berr, aerr, ctx.Err()); err != nil {
+		return nil, err
+	}
+	m = r.metrics()
+	if m["n"] == 0 {
+		return nil, errors.New("nobody got the lock")
+	}
+	before.until(after, m["n"], m)
+	return m, nil
+}
+
+// ring is one name and those who contend for it. All times are read from base, so they
+// are comparable: everybody lives in this process.
+type ring struct {
+	base     time.Time
+	counting atomic.Bool
+	end      atomic.Int64 // when the measurement ended; 0 before
+
+	inside     atomic.Int64 // never above one, or the library is broken
+	violations atomic.Int64
+	left       atomic.Int64 // just before the last holder called unlock
+	last       atomic.Int64 // who that was
+
+	members []member
+}
+
+type member struct {
+	n, self        int
+	handover, wait hist
+	longest        time.Duration
+	err            error
+}
+
+func newRing(n int) *ring {
+	r := &ring{base: time.Now(), members: make([]member, n)}
+	r.last.Store(-1)
+	return r
+}
+
+// contend locks and unlocks until ctx ends.
+func (r *ring) contend(ctx context.Context, id int, k contender) {
+	me := &r.members[id]
+	asked := time.Since(r.base)
+	for r.end.Load() == 0 {
+		err := k.lock(ctx)
+		if errors.Is(err, errGaveUp) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				me.err = fmt.Errorf("lock: %w", err)
+			} else if end := time.Duration(r.end.Load()); end > asked {
+				me.longest = max(me.longest, end-asked) // who still waits has waited, too
+			}
+			return
+		}
+		now := time.Since(r.base)
+		if r.inside.Add(1) != 1 {
+			r.violations.Add(1)
+		}
+		last := r.last.Load()
+		if r.counting.Load() {
+			me.n++
+			me.wait.record(now - asked)
+			me.longest = max(me.longest, now-asked)
+			if last == int64(id) {
+				me.self++
+			} else if last >= 0 {
+				me.handover.record(now - time.Duration(r.left.Load()))
+			}
+		}
+		r.last.Store(int64(id))
+		r.inside.Add(-1)
+		r.left.Store(int64(time.Since(r.base)))
+		if err := k.unlock(); err != nil {
+			me.err = fmt.Errorf("unlock: %w", err)
+			return
+		}
+		asked = time.Since(r.base)
+	}
+}
+
+func (r *ring) failure() error {
+	for i := range r.members {
+		if err := r.members[i].err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *ring) metrics() metrics {
+	var handover, wait hist
+	var sum, squares, self float64
+	longest := time.Duration(0)
+	for i := range r.members {
+		k := &r.members[i]
+		handover.merge(&k.handover)
+		wait.merge(&k.wait)
+		sum += float64(k.n)
+		squares += float64(k.n) * float64(k.n)
+		self += float64(k.self)
+		longest = max(longest, k.longest)
+	}
+	m := metrics{
+		"n": sum, "violations": float64(r.violations.Load()), "waitmax": float64(longest),
+		"waitp99": float64(wait.quantile(0.99)), "handovers": float64(handover.n),
+	}
+	m.p50p99("", &handover)
+	if sum > 0 {
+		m["jain"] = sum * sum / (float64(len(r.members)) * squares)
+		m["self"] = 100 * self / sum
+	}
+	return m
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// ping is the floor: one exchange of the least that can be asked.
+func pingScenarios() []scenario {
+	return []scenario{{
+		name: "ping", store: "redis",
+		title:   "PING, one goroutine: one exchange with the server that does nothing.",
+		columns: []column{dur("p50", "p50"), dur("p99", "p99"), num("persec", "per s")},
+		subjects: []subject{
+			{"raw-rueidis", func(ctx context.Context, b *bed) (metrics, error) {
+				c, err := rueidis.NewClient(new(wire).rueidisOption(b.server.addr))
+				if err != nil {
+					return nil, err
+				}
+				defer c.Close()
+				return ping(b, func() error { return c.Do(ctx, c.B().Ping().Build()).Error() })
+			}},
+			{"raw-goredis", func(ctx context.Context, b *bed) (metrics, error) {
+				c := new(wire).goredisClient(b.server.addr)
+				defer c.Close()
+				return ping(b, func() error { return c.Ping(ctx).Err() })
+			}},
+		},
+	}}
+}
+
+func ping(b *bed, once func() error) (metrics, error) {
+	for range 100 {
+		if err := once(); err != nil {
+			return nil, err
+		}
+	}
+	var h hist
+	start := time.Now()
+	for time.Since(start) < b.duration {
+		t := time.Now()
+		if err := once(); err != nil {
+			return nil, err
+		}
+		h.record(time.Since(t))
+	}
+	m := metrics{"persec": float64(h.n) / time.Since(start).Seconds()}
+	m.p50p99("", &h)
+	return m, nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// A scenario is one table: some subjects under the same load.
+type scenario struct {
+	name     string // "one/128"
+	title    string // one line above the table
+	store    string // redis, sqlite or any
+	columns  []column
+	subjects []subject
+}
+
+// A subject is one library, in one configuration, under the load of a scenario.
+type subject struct {
+	name string
+	run  func(context.Context, *bed) (metrics, error)
+}
+
+// metrics are the figures of one measurement, by the keys of the columns.
+type metrics map[string]float64
+
+// bed is what measurements run on.
+type bed struct {
+	server   *server // nil when only SQLite is measured
+	dir      string  // for files; removed at the end
+	duration time.Duration
+	held     time.Duration
+	rounds   int
+}
+
+// scenarios lists everything that can be measured, in the order of the output.
+func scenarios() []scenario {
+	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(),
+		heldScenarios(), sqliteScenarios(), cliScenarios())
+}
+
+// measure runs all subjects of sc, interleaved: each round runs each once, in an order
+// that is turned by one from round to round, so that a disturbance hits all alike.
+func measure(ctx context.Context, b *bed, sc scenario, libs *regexp.Regexp) (*result, error) {
+	subjects := slices.DeleteFunc(slices.Clone(sc.subjects), func(s subject) bool { return !libs.MatchString(s.name) })
+	res := &result{Scenario: sc.name, Title: sc.title, columns: sc.columns}
+	for _, s := range subjects {
+		res.Rows = append(res.Rows, &row{Library: s.name})
+	}
+	for round := range b.rounds {
+		for i := range subjects {
+			k := (i + round) % len(subjects)
+			fmt.Fprintf(os.Stderr, "%s, round %d of %d: %s\n", sc.name, round+1, b.rounds, subjects[k].name)
+			m, err := guard(ctx, b, subjects[k])
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "  failed: %v\n", err)
+				res.Rows[k].Errors = append(res.Rows[k].Errors, err.Error())
+				continue
+			}
+			res.Rows[k].Rounds = append(res.Rows[k].Rounds, m)
+		}
+	}
+	res.summarize()
+	return res, nil
+}
+
+var errHung = errors.New("hung: gave no result long after its time; its goroutines are left behind")
+
+// guard bounds one measurement, for libraries that can hang.
+func guard(ctx context.Context, b *bed, s subject) (metrics, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.duration+b.held+60*time.Second)
+	defer cancel()
+	if b.server != nil {
+		if err := b.server.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
+	type outcome struct {
+		m   metrics
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		m, err := s.run(ctx, b)
+		done <- outcome{m, err}
+	}()
+	select {
+	case o := <-done:
+		return o.m, o.err
+	case <-ctx.Done():
+		select { // what ends with its context is not hung
+		case o := <-done:
+			return o.m, o.err
+		case <-time.After(5 * time.Second):
+			return nil, errHung
+		}
+	}
+}

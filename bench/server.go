@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// server is the redis-server of this run: without persistence, on a free port of the
+// loopback interface.
+type server struct {
+	addr    string
+	version string
+	cmd     *exec.Cmd
+	log     bytes.Buffer
+	admin   *goredis.Client // not counted
+}
+
+func startServer(ctx context.Context) (*server, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, fmt.Errorf("the Redis scenarios need redis-server (or use -store sqlite): %w", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	s := &server{addr: addr.String()}
+	s.cmd = exec.Command(path, "--port", strconv.Itoa(addr.Port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--maxclients", "4000", "--loglevel", "warning")
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	dieWithParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	s.admin = goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1})
+	if err := s.ready(ctx); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("redis-server did not come up: %w\n%s", err, s.log.String())
+	}
+	return s, nil
+}
+
+func (s *server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		info, err := s.admin.Info(ctx, "server").Result()
+		if err == nil {
+			s.version = field(info, "redis_version")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the server and waits for that.
+func (s *server) stop() {
+	_ = s.admin.Close()
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// flush empties the server, so that no measurement sees the keys of another.
+func (s *server) flush(ctx context.Context) error { return s.admin.FlushAll(ctx).Err() }
+
+// load is what the server has done so far.
+type load struct {
+	commands int64 // those called by scripts included
+	cpu      time.Duration
+}
+
+func (s *server) load(ctx context.Context) (load, error) {
+	info, err := s.admin.Info(ctx, "everything").Result()
+	if err != nil {
+		return load{}, err
+	}
+	var l load
+	for line := range strings.Lines(info) {
+		name, rest, ok := strings.Cut(line, ":calls=")
+		if !ok || name == "cmdstat_info" {
+			continue
+		}
+		calls, _, _ := strings.Cut(rest, ",")
+		n, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			return l, fmt.Errorf("INFO commandstats: %q: %w", line, err)
+		}
+		l.commands += n
+	}
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		sec, err := strconv.ParseFloat(field(info, name), 64)
+		if err != nil {
+			return l, fmt.Errorf("INFO: %s: %w", name, err)
+		}
+		l.cpu += time.Duration(sec * float64(time.Second))
+	}
+	return l, nil
+}
+
+// field finds "name:value" in what INFO says.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// errGaveUp: the library's own limit on waiting has passed; the contender tries again, and
+// its wait goes on.
+var errGaveUp = errors.New("gave up waiting")
+
+// window is the time between two readings of everything that is counted.
+type window struct {
+	start   time.Time
+	sent    int64
+	load    load
+	cpu     time.Duration
+	mallocs uint64
+	bytes   uint64
+}
+
+func (b *bed) read(ctx context.Context, w *wire) (window, error) {
+	var r window
+	var ms runtime.MemStats
+	runtime.ReadMemStats(&ms)
+	r.mallocs, r.bytes = ms.Mallocs, ms.TotalAlloc
+	if b.server != nil {
+		l, err := b.server.load(ctx)
+		if err != nil {
+			return r, err
+		}
+		r.load, r.sent = l, w.commands.Load()
+	}
+	r.cpu = cpuTime()
+	r.start = time.Now()
+	return r, nil
+}
+
+// until adds to m what happened between two readings, for each of n operations.
+func (r window) until(end window, n float64, m metrics) {
+	took := end.start.Sub(r.start)
+	m["persec"] = n / took.Seconds()
+	m["sent"] = float64(end.sent-r.sent) / n
+	m["calls"] = float64(end.load.commands-r.load.commands) / n
+	m["cpu"] = float64(end.cpu-r.cpu) / n
+	m["srvcpu"] = float64(end.load.cpu-r.load.cpu) / n
+	m["allocs"] = float64(end.mallocs-r.mallocs) / n
+	m["bytes"] = float64(end.bytes-r.bytes) / n
+}
+
+// cpuTime is what this process has used of all cores.
+func cpuTime() time.Duration {
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		return 0
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}

@@ -1,0 +1,110 @@
+package testenv
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// needs skips the test under -short, and fails it if program is not installed.
+func needs(t testing.TB, program, install string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: this test starts a %s", program)
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Fatalf("%v; this test needs %s", err, install)
+	}
+}
+
+// freeAddr returns an address of the loopback interface that nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// process is a server process.
+type process struct {
+	cmd  *exec.Cmd
+	out  output
+	done chan struct{} // it has ended
+}
+
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func start(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.out, &p.out
+	started := make(chan error, 1)
+	bound(cmd, func() {
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is of no interest
+			close(p.done)
+		}
+	})
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// waitFor waits until ready returns nil.
+func (p *process) waitFor(t testing.TB, what string, ready func() error) {
+	t.Helper()
+	const limit = 15 * time.Second
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(limit); ; {
+		err := ready()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s does not serve: %v\n%s", what, err, p.out.String())
+		}
+		select {
+		case <-p.done:
+			t.Fatalf("%s has ended:\n%s", what, p.out.String())
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // it may have ended
+
+// end sends a signal that ends the process, frozen or not, and waits until it has ended.
+func (p *process) end(s syscall.Signal) {
+	if p == nil {
+		return
+	}
+	p.signal(s)
+	p.signal(syscall.SIGCONT)
+	<-p.done
+}

@@ -1,0 +1,236 @@
+package testenv
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TCPProxy passes TCP connections on to a server, and spoils them when it is told to.
+type TCPProxy struct {
+	Addr string
+
+	target string
+	ln     net.Listener
+
+	mu      sync.Mutex
+	change  chan struct{} // closed when mode or delay change
+	mode    proxyMode
+	delay   time.Duration
+	links   map[*link]struct{}
+	stopped bool
+	wg      sync.WaitGroup
+}
+
+type proxyMode int
+
+const (
+	pass proxyMode = iota
+	refuse
+	hole
+	dropReplies
+)
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	harmed         bool // something that it carried was withheld or lost
+}
+
+// Proxy starts a proxy to the server at target, an address of host and port. It stops, and
+// resets its connections, when the test ends.
+func Proxy(t testing.TB, target string) *TCPProxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &TCPProxy{Addr: ln.Addr().String(), target: target, ln: ln, change: make(chan struct{}), links: map[*link]struct{}{}}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		p.mu.Lock()
+		p.stopped = true
+		p.mu.Unlock()
+		_ = ln.Close()
+		p.set(refuse)
+		p.reset(func(*link) bool { return true })
+		p.wg.Wait()
+	})
+	return p
+}
+
+// Reset resets all connections. New ones are accepted.
+func (p *TCPProxy) Reset() { p.reset(func(*link) bool { return true }) }
+
+// Refuse resets all connections, and every new one at once.
+func (p *TCPProxy) Refuse() {
+	p.set(refuse)
+	p.Reset()
+}
+
+// Hole withholds everything in both directions. Connections stay open at the server;
+// new ones are accepted, and hang.
+func (p *TCPProxy) Hole() { p.set(hole) }
+
+// DropReplies passes requests on and throws the answers away.
+func (p *TCPProxy) DropReplies() { p.set(dropReplies) }
+
+// Delay passes everything on later by d, in each direction.
+func (p *TCPProxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	p.delay = d
+	p.mu.Unlock()
+}
+
+// Heal ends whatever was wrong. Connections that were harmed by it are reset.
+func (p *TCPProxy) Heal() {
+	p.Delay(0)
+	// What a hole withheld must not arrive now: resetting comes first.
+	p.reset(func(l *link) bool { return l.harmed })
+	p.set(pass)
+	p.reset(func(l *link) bool { return l.harmed })
+}
+
+func (p *TCPProxy) set(m proxyMode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = m
+	close(p.change)
+	p.change = make(chan struct{})
+}
+
+func (p *TCPProxy) reset(which func(*link) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if which(l) {
+			p.drop(l)
+		}
+	}
+}
+
+// drop resets both ends of l. Called with p.mu held.
+func (p *TCPProxy) drop(l *link) {
+	delete(p.links, l)
+	rst(l.client)
+	rst(l.server)
+}
+
+func rst(c net.Conn) {
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+func (p *TCPProxy) accept() {
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		if p.mode == refuse || p.stopped {
+			p.mu.Unlock()
+			rst(c)
+			continue
+		}
+		l := &link{client: c}
+		p.links[l] = struct{}{}
+		p.mu.Unlock()
+		p.wg.Go(func() { p.serve(l) })
+	}
+}
+
+func (p *TCPProxy) serve(l *link) {
+	if !p.await(l) { // a hole does not connect
+		return
+	}
+	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	p.mu.Lock()
+	_, alive := p.links[l]
+	l.server = server
+	if err != nil || !alive {
+		p.drop(l)
+		p.mu.Unlock()
+		if server != nil {
+			rst(server)
+		}
+		return
+	}
+	p.mu.Unlock()
+	p.wg.Go(func() { p.copy(l, l.client, l.server, true) })
+	p.copy(l, l.server, l.client, false)
+}
+
+// await waits while there is a hole. It reports false if l was dropped meanwhile.
+func (p *TCPProxy) await(l *link) bool {
+	for {
+		p.mu.Lock()
+		mode, change := p.mode, p.change
+		_, alive := p.links[l]
+		if mode == hole {
+			l.harmed = true
+		}
+		p.mu.Unlock()
+		if !alive || mode != hole {
+			return alive
+		}
+		<-change
+	}
+}
+
+// copy carries one direction, up to the server or down to the client, until it ends.
+func (p *TCPProxy) copy(l *link, from, to net.Conn, up bool) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			p.mu.Lock()
+			delay := p.delay
+			p.mu.Unlock()
+			if delay > 0 {
+				time.Sleep(delay)
+			}
+			if !p.await(l) {
+				return
+			}
+			p.mu.Lock()
+			drop := p.mode == dropReplies && !up
+			l.harmed = l.harmed || drop
+			p.mu.Unlock()
+			if !drop {
+				if _, werr := to.Write(buf[:n]); werr != nil {
+					err = errors.Join(err, werr)
+				}
+			}
+		}
+		if err != nil {
+			p.mu.Lock()
+			holed := p.mode == hole
+			p.mu.Unlock()
+			// Behind a hole the other end does not learn of it.
+			if holed && !p.await(l) {
+				return
+			}
+			p.mu.Lock()
+			if _, alive := p.links[l]; alive {
+				if errors.Is(err, io.EOF) { // a polite end stays one
+					delete(p.links, l)
+					_ = l.client.Close()
+					_ = l.server.Close()
+				} else {
+					p.drop(l)
+				}
+			}
+			p.mu.Unlock()
+			return
+		}
+	}
+}

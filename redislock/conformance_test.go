@@ -1,0 +1,92 @@
+package redislock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// aclRule is the rule that the package's documentation gives.
+const aclRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:s:* -@all " +
+	"+evalsha +eval +publish +subscribe +unsubscribe +hello +ping +select " +
+	"+get +set +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists " +
+	"+zadd +zrem +zcount +zrank +zrange +zrangebyscore +zrevrangebyscore +zrandmember +zrangebylex"
+
+const ttl = time.Second
+
+func TestConformance(t *testing.T) {
+	t.Run("rueidis", func(t *testing.T) {
+		conform(t, testenv.Redis(t, "--appendonly", "yes"), dialRueidis)
+	})
+	t.Run("go-redis", func(t *testing.T) {
+		conform(t, testenv.Redis(t, "--appendonly", "yes"), dialGoRedis)
+	})
+	t.Run("least privilege", func(t *testing.T) {
+		server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
+		conform(t, server, func(t testing.TB, addr string) redislock.Conn {
+			return must(rueidisconn.Dial("redis://holdfast:secret@" + addr))(t)
+		})
+	})
+}
+
+func must(c redislock.Conn, err error) func(testing.TB) redislock.Conn {
+	return func(t testing.TB) redislock.Conn {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+func dialRueidis(t testing.TB, addr string) redislock.Conn {
+	t.Helper()
+	return must(rueidisconn.Dial("redis://" + addr))(t)
+}
+
+func dialGoRedis(t testing.TB, addr string) redislock.Conn {
+	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return goredisconn.New(client)
+}
+
+// rawClient is a rueidis client as Dial makes it.
+func rawClient(t testing.TB, addr string) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, PipelineMultiplex: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func conform(t *testing.T, server *testenv.RedisServer, dial func(testing.TB, string) redislock.Conn) {
+	drivertest.Run(t, drivertest.Harness{
+		TTL: ttl,
+		Open: func(t testing.TB) drivertest.Conn {
+			t.Helper()
+			proxy := testenv.Proxy(t, server.Addr)
+			b := redislock.New(dial(t, proxy.Addr), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			return drivertest.Conn{
+				Backend:     b,
+				Kill:        proxy.Refuse,
+				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
+				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+			}
+		},
+		Restart: func(t testing.TB) {
+			t.Helper()
+			server.Restart(true)
+		},
+	})
+}

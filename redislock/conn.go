@@ -1,0 +1,102 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Conn is what this package needs of a Redis client; packages rueidisconn and goredisconn
+// provide it. Its methods may be called concurrently, and each ends when ctx does, or after
+// a limit of the client's own. keys, args and calls are the caller's again when a
+// method has returned.
+//
+// Errors wrap a sentinel of package driver beside their cause: what ServerError says of an
+// error reply, ErrUnavailable if nothing was sent, ErrUncertain if no answer came,
+// ErrClosed after Close.
+type Conn interface {
+	// Run runs one script: by its hash, and if the server does not know it by its text.
+	Run(ctx context.Context, s *Script, keys, args []string) (Value, error)
+
+	// RunAll runs several in one pipeline. The results are those of calls, in order.
+	RunAll(ctx context.Context, calls []Call) []Result
+
+	// Subscribe returns when the server has confirmed the subscription to channel. From
+	// then on message is called with every payload, and again with every later
+	// confirmation, that is after messages may have been missed. Both are called one at a
+	// time and must not block. The subscription lasts until stop is called, across
+	// lost connections; after stop has returned neither is called.
+	Subscribe(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
+
+	// Close frees what belongs to the Conn. It may be called more than once.
+	Close() error
+}
+
+// Script is a Lua script.
+type Script struct {
+	Text string
+	SHA1 string // hexadecimal
+}
+
+// Call is one script of a pipeline.
+type Call struct {
+	Script     *Script
+	Keys, Args []string
+}
+
+// Result is the answer to a Call.
+type Result struct {
+	Value Value
+	Err   error
+}
+
+// Value is a script's answer: a number, a text, a list of values, or nothing.
+type Value struct {
+	Kind ValueKind
+	Int  int64
+	Text string
+	List []Value
+}
+
+// ValueKind says which field of a Value counts.
+type ValueKind uint8
+
+// The kinds of values.
+const (
+	Nothing ValueKind = iota
+	Int
+	Text
+	List
+)
+
+// ServerError wraps an error reply of the server with the sentinel that it means. text is
+// the reply; cause what the client made of it.
+func ServerError(text string, cause error) error {
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	// Credentials first: the texts of these replies quote what was asked.
+	case has("NOAUTH", "WRONGPASS", "NOPERM", "invalid password", "invalid username-password", "AUTH failed"):
+		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
+	case has("LOADING", "BUSY ", "MISCONF", "OOM ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
+		"max number of clients", "ERR shutting down", "UNBLOCKED"):
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, cause)
+	default: // READONLY, MOVED, WRONGTYPE, unknown commands: asking again does not help
+		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
+	}
+}
+
+// final reports whether err says that nothing was taken and never will be.
+func final(err error) bool {
+	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) ||
+		errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrClosed)
+}

@@ -1,0 +1,22 @@
+package redislock
+
+// NewEdited is New with the text of every script changed by edit.
+func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
+	return newBackend(conn, cfg, edit)
+}
+
+// DecodeRecord and DecodeHolder read answers of scripts.
+var (
+	DecodeRecord = decodeRecord
+	DecodeHolder = decodeHolder
+)
+
+// Scripts is the text of every script, by name.
+func Scripts() map[string]string {
+	all := map[string]string{}
+	load(true, func(name, text string) string {
+		all[name] = text
+		return text
+	})
+	return all
+}

@@ -1,0 +1,57 @@
+package redislock_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// FuzzDecode: whatever a server answers, decoding it ends in a record that makes sense, or
+// in an error.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`["F",0,0,7,0,[],[]]`,
+		`["X",0,0,7,1,[["id","x",1,7,5,6,0,"info"]],[["w","s",1,0,5,6,0,""]]]`,
+		`["P",5,2,9,0,[["a~8","P",2,8,1,1,1,""],["b","P",3,9,1,1,0,""]],[]]`,
+		`["L",0,3,0,0,[],[]]`, `["X",0,0,-1,0,[],[]]`, `[]`, `7`, `"X"`, `["X",0,0,7,0,[[]],0]`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var raw any
+		if json.Unmarshal([]byte(text), &raw) != nil {
+			return
+		}
+		v := value(raw)
+		r, err := redislock.DecodeRecord("n", v)
+		if err != nil {
+			return
+		}
+		if r.Kind > driver.Latch || r.Waiting < 0 || r.Count < 0 {
+			t.Errorf("%s: %+v", text, r)
+		}
+		for i, h := range r.Holders {
+			if h.Mode < driver.Exclusive || h.Mode > driver.Permits || h.Left < 0 || h.Age < 0 || i > 0 && h.Token < r.Holders[i-1].Token {
+				t.Errorf("%s: %+v", text, r)
+			}
+		}
+	})
+}
+
+func value(raw any) redislock.Value {
+	switch raw := raw.(type) {
+	case float64:
+		return redislock.Value{Kind: redislock.Int, Int: int64(raw)}
+	case string:
+		return redislock.Value{Kind: redislock.Text, Text: raw}
+	case []any:
+		v := redislock.Value{Kind: redislock.List}
+		for _, r := range raw {
+			v.List = append(v.List, value(r))
+		}
+		return v
+	}
+	return redislock.Value{}
+}

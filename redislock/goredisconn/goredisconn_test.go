@@ -1,0 +1,132 @@
+package goredisconn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var echo = &redislock.Script{Text: "return {1, ARGV[1], {KEYS[1], false}}", SHA1: "3bd0a52e9e17b9a4d0a7e0c1c5b2d5d8b5f5e9aa"}
+
+func open(t *testing.T, opt *redis.Options) redislock.Conn {
+	client := redis.NewClient(opt)
+	c := goredisconn.New(client)
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = client.Close()
+	})
+	return c
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestRun(t *testing.T) {
+	server := testenv.Redis(t)
+	for _, obedient := range []bool{false, true} {
+		c := open(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient})
+		// The hash is unknown to the server, so both take the text in the end.
+		v, err := c.Run(within(t, 5*time.Second), echo, []string{"k"}, []string{"a"})
+		const want = "{3 0  [{1 1  []} {2 0 a []} {3 0  [{2 0 k []} {0 0  []}]}]}"
+		if got := fmt.Sprint(v); err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+		for _, r := range c.RunAll(within(t, 5*time.Second), []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}, {Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}) {
+			if got := fmt.Sprint(r.Value); r.Err != nil || got != want {
+				t.Errorf("%s, %v; want %s", got, r.Err, want)
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	server := testenv.RedisACL(t, []string{"user weak on >pw ~hf:* &hf:* +@connection"})
+	is := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v; want %v", what, err, want)
+		}
+	}
+	run := func(opt *redis.Options, d time.Duration) error {
+		opt.MaxRetries = -1
+		_, err := open(t, opt).Run(within(t, d), echo, []string{"hf:k"}, []string{"a"})
+		return err
+	}
+	is("wrong password", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "no"}, 5*time.Second), driver.ErrRefused)
+	is("no permission", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "pw"}, 5*time.Second), driver.ErrRefused)
+	_, err := open(t, &redis.Options{Addr: server.Addr, Username: "weak", Password: "pw"}).
+		Subscribe(within(t, 5*time.Second), "hf:s:x", func(string) {}, func() {})
+	is("no permission to subscribe", err, driver.ErrRefused)
+
+	for _, obedient := range []bool{false, true} {
+		server.Pause()
+		start := time.Now()
+		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: 3 * time.Second}, 200*time.Millisecond), driver.ErrUncertain)
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("a frozen server held up a request with a context of 200 ms for %v", d)
+		}
+		server.Continue()
+	}
+	server.Kill()
+	is("down", run(&redis.Options{Addr: server.Addr}, 5*time.Second), driver.ErrUnavailable)
+	c := open(t, &redis.Options{Addr: server.Addr})
+	_ = c.Close()
+	_, err = c.Run(within(t, time.Second), echo, []string{"k"}, nil)
+	is("closed", err, driver.ErrClosed)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = open(t, &redis.Options{Addr: server.Addr}).Run(ctx, echo, []string{"k"}, nil)
+	is("a context that has ended", err, driver.ErrUnavailable)
+}
+
+// TestSilentSubscription: a subscription whose connection has become a black hole is
+// replaced although no error was ever reported.
+func TestSilentSubscription(t *testing.T) {
+	server := testenv.Redis(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	c := open(t, &redis.Options{Addr: proxy.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	got, again := make(chan string, 16), make(chan struct{}, 16)
+	stop, err := c.Subscribe(within(t, 5*time.Second), "ch", func(s string) { got <- s }, func() { again <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.DropReplies() // the requests arrive: only the missing answers can tell
+	if s := server.Do("PUBLISH ch lost"); s != ":1" {
+		t.Fatal(s)
+	}
+	healed := time.AfterFunc(5*time.Second, proxy.Heal)
+	defer healed.Stop()
+	select {
+	case <-again:
+	case <-time.After(15 * time.Second):
+		t.Fatal("not subscribed again")
+	}
+	if s := server.Do("PUBLISH ch found"); strings.HasPrefix(s, ":0") {
+		t.Fatal(s)
+	}
+	select {
+	case s := <-got:
+		if s != "found" {
+			t.Errorf("received %q", s)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing received")
+	}
+	stop()
+}

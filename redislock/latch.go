@@ -1,0 +1,81 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// maxCount is the largest count of a latch: beyond it Lua's numbers are not exact.
+const maxCount = 1 << 52
+
+// SetCount is driver.Session.SetCount.
+func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
+	if n < 0 || n > maxCount {
+		return false, fmt.Errorf("%w count %d: allowed are 0 to %d", driver.ErrInvalid, n, int64(maxCount))
+	}
+	c := s.latch(name, "set").padded(uint64(n), 16).end()
+	v, err := s.latchRun(ctx, c)
+	return v == 1, err
+}
+
+// CountDown is driver.Session.CountDown.
+func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
+	return s.latchRun(ctx, s.latch(name, "down").str(id).end())
+}
+
+// Await is driver.Session.Await.
+func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := s.enter(id, ask{name: name, group: true}); err != nil {
+		return driver.Reply{}, err
+	}
+	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(s.id).end())
+	switch {
+	case err != nil:
+		if final(err) || ended(err) {
+			s.leave(id)
+		}
+		return driver.Reply{}, err
+	case v == 1:
+		s.leave(id)
+		return driver.Reply{Token: 1}, nil
+	}
+	wake, ok := s.waits(id, 0)
+	if !ok {
+		return driver.Reply{}, s.Cancel(ctx, name, id)
+	}
+	return driver.Reply{Wake: wake}, nil
+}
+
+func (s *session) latch(name, what string) *call {
+	return newCall().name(s.b.prefix, name, "lzmti").str(what).end()
+}
+
+func (s *session) latchRun(ctx context.Context, c *call) (int64, error) {
+	if err := s.open(); err != nil {
+		c.free()
+		return 0, err
+	}
+	v, err := s.b.run(ctx, s.b.scripts.latch, c)
+	switch {
+	case err != nil:
+		return 0, err
+	case v.Kind == Text:
+		return 0, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
+	case v.Kind != Int:
+		return 0, strange(v)
+	case v.Int < 0:
+		return 0, driver.ErrGone
+	}
+	return v.Int, nil
+}
+
+func (s *session) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package redislock
+
+import (
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// The keys. A name belongs to one of 64 shards, whose number is the hash tag, so that
+// everything a script needs lies in one slot of a Cluster and each shard can have an index.
+// The name ends its keys byte for byte: it needs no encoding.
+//
+//	hf:{3f}:l:NAME  string: the state of NAME, see below
+//	hf:{3f}:z:NAME  zset: ends of holds, line, deadlines of places; see common.lua
+//	hf:{3f}:m:NAME  hash: h<id> a hold of a group, w<id> a place in line; of a latch
+//	                d<id> has counted, a<id> waits
+//	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
+//	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
+//	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" says: ask again
+//
+// The state is of fixed width, so that string.sub reads it. Times are readings of the
+// server's clock in microseconds; a lease has run out when TIME says so, never because a
+// key has: keys live for a good while longer than what they protect.
+//
+//	1      F free, X held exclusively, S by a group of readers, P of permits, L latch
+//	2      1 if somebody waits
+//	3-18   the last token
+//	X:     19-34 renewed at, 35-50 TTL, 51-66 minimum hold, 67-82 granted at, id,
+//	       session, info
+//	S, P:  19-28 sum of n, 29-38 number of holds, 39-48 limit
+//	L:     19-34 count
+//
+// id and session are preceded by their length in two digits.
+
+const (
+	shards = 64
+	digits = "0123456789abcdef"
+
+	maxToken = 9999999999999999 // what 16 digits hold
+)
+
+func shardOf(name string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	s := h.Sum32()
+	return int((s ^ s>>16) % shards)
+}
+
+// call builds the keys and arguments of one script in one string.
+type call struct {
+	buf  []byte
+	ends [16]int
+	strs [16]string
+	n    int
+	keys int
+}
+
+var callPool = sync.Pool{New: func() any { return new(call) }}
+
+func newCall() *call {
+	c := callPool.Get().(*call)
+	c.buf, c.n, c.keys = c.buf[:0], 0, 0
+	return c
+}
+
+// free gives c back. Strings taken from it stay valid.
+func (c *call) free() {
+	clear(c.strs[:])
+	callPool.Put(c)
+}
+
+// end ends the string that was being built.
+func (c *call) end() *call {
+	c.ends[c.n] = len(c.buf)
+	c.n++
+	return c
+}
+
+func (c *call) str(s string) *call {
+	c.buf = append(c.buf, s...)
+	return c
+}
+
+// padded appends n with leading zeros.
+func (c *call) padded(n uint64, width int) *call {
+	from := len(c.buf)
+	for range width {
+		c.buf = append(c.buf, '0')
+	}
+	for i := from + width - 1; n > 0 && i >= from; i-- {
+		c.buf[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return c
+}
+
+func (c *call) number(n int) *call {
+	c.buf = strconv.AppendInt(c.buf, int64(n), 10)
+	return c
+}
+
+func (c *call) micros(d time.Duration) *call {
+	if d > 0 && d < time.Microsecond {
+		d = time.Microsecond
+	}
+	return c.padded(uint64(max(d, 0)/time.Microsecond), 16)
+}
+
+// counted appends s after its length in two digits.
+func (c *call) counted(s string) *call {
+	return c.padded(uint64(len(s)), 2).str(s)
+}
+
+// tag appends the prefix of a shard's keys.
+func (c *call) tag(prefix string, shard int) *call {
+	c.buf = append(append(c.buf, prefix...), '{', digits[shard>>4], digits[shard&15], '}', ':')
+	return c
+}
+
+// name adds the keys of name that kinds lists, each by its letter.
+func (c *call) name(prefix, name, kinds string) *call {
+	shard := shardOf(name)
+	for i := range len(kinds) {
+		c.tag(prefix, shard)
+		c.buf = append(c.buf, kinds[i])
+		if kinds[i] != 't' && kinds[i] != 'i' {
+			c.buf = append(append(c.buf, ':'), name...)
+		}
+		c.end()
+	}
+	c.keys = c.n
+	return c
+}
+
+// done cuts the strings. There must be no more building after it.
+func (c *call) done() *call {
+	s, from := string(c.buf), 0
+	for i, to := range c.ends[:c.n] {
+		c.strs[i], from = s[from:to], to
+	}
+	return c
+}
+
+func (c *call) keyList() []string { return c.strs[:c.keys] }
+func (c *call) argList() []string { return c.strs[c.keys:c.n] }
+
+// modes are the letters of the modes.
+const modes = "?xsp"
+
+func modeOf(letter string) driver.Mode {
+	switch letter {
+	case "x", "X":
+		return driver.Exclusive
+	case "s", "S":
+		return driver.Shared
+	case "p", "P":
+		return driver.Permits
+	}
+	return 0
+}

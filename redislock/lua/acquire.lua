@@ -1,0 +1,96 @@
+-- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), TTL and
+-- minimum hold in microseconds (16 digits each), n, limit (10 digits each). ARGV[2]: the
+-- id with its length, the session's id with its length, info. ARGV[3]: how many
+-- milliseconds the key has to live if it is granted.
+--
+-- Answers the token; or {token, two names of the index} for a name that is new here; or a
+-- text: in use as that; or {0, retry, ahead, last token, one holder}.
+
+local a, v = ARGV[1], redis.call('GET', KEYS[1])
+if v and string.sub(v, 1, 1) == 'F' and string.sub(a, 1, 1) == 'x' then
+  -- Free, nobody waits, used not long ago: the common case. Comparing times as strings
+  -- of 16 digits costs less than formatting numbers.
+  local sub, t = string.sub, redis.call('TIME')
+  local now, last, us = t[1], sub(v, 3, 18), t[2]
+  now = now .. sub('000000', #us + 1) .. us
+  if now > last and sub(now, 1, 9) == sub(last, 1, 9) then -- else the floor needs a look
+    redis.call('SET', KEYS[1], 'X0' .. now .. now .. sub(a, 3, 34) .. now .. ARGV[2], 'PX', ARGV[3])
+    return tonumber(now)
+  end
+end
+
+--COMMON
+
+local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 18)), num(sub(a, 19, 34))
+local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
+local id, at = field(ARGV[2], 1)
+local owner = sub(ARGV[2], at)
+
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+if fresh and call('EXISTS', KZ, KM) > 0 then call('DEL', KZ, KM) end -- left by an eviction or a deletion
+advance()
+
+-- Holds it already: the answer was lost, or a hand-over is being confirmed.
+if st == 'X' then
+  if exp > now and field(tail, 1) == id then
+    exp, dirty = now + ttl, true
+    save()
+    return last
+  end
+elseif count > 0 then
+  local t, e, k, s, m, o = getHold(id)
+  if t and e > now then
+    putHold(id, t, now + ttl, k, s, m, o)
+    dirty = true
+    save()
+    return t
+  end
+end
+
+local joined = false
+if line then
+  local d, s, h, m, c, o = getPlace(id)
+  if d then
+    putPlace(id, now + ttl, s, h, m, c, o)
+    joined, dirty = true, true
+  end
+end
+
+if not joined then
+  if st ~= 'F' then
+    local same = mode == 'p' and st == 'P' and limit == max_ or mode ~= 'p' and (st == 'X' or st == 'S')
+    if not same then
+      save()
+      return kind()
+    end
+  end
+  limit = max_
+  if not line and fits(mode, n) then
+    local new = fresh
+    local token = give(id, mode, n, now + ttl, hold, owner)
+    save()
+    if not new then return token end
+    call('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2))
+    return {token, unpack(call('ZRANDMEMBER', KEYS[5], 2))}
+  end
+  if wait then
+    local tip = call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    call('ZADD', KZ, (tip or 0) + 1, 'q' .. id)
+    putPlace(id, now + ttl, now, hold, mode, n, owner)
+    line, joined, dirty = true, true, true
+  end
+end
+save()
+
+local r = {0, retry(), joined and ahead(id) or waiters(), last}
+if st == 'X' then
+  local hid, p = field(tail, 1)
+  local _, q = field(tail, p)
+  r[5] = {hid, 'x', 1, last, now - since, retry(), exp <= now and 1 or 0, sub(tail, q)}
+elseif count > 0 then
+  local hid = sub(call('ZRANGE', KZ, 0, 0)[1], 2)
+  local t, e, k, s, m, o = getHold(hid)
+  local _, q = field(o, 1)
+  r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
+end
+return r

@@ -1,0 +1,21 @@
+-- Takes a request out of the line, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
+
+--COMMON
+
+local id = ARGV[1]
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+if st == 'L' then
+  if call('ZREM', KZ, 'a' .. id) == 1 then call('HDEL', KM, 'a' .. id) end
+  return 0
+end
+if line then dropPlace(id) end
+if st == 'X' then
+  if exp > now and field(tail, 1) == id then st, dirty = 'F', true end
+elseif count > 0 then
+  local t, e, _, _, n = getHold(id)
+  if t and e > now then dropHold(id, n) end
+end
+if line and st == 'F' then st = 'S' end -- an empty group: advance looks at the line
+advance()
+save()
+return 0

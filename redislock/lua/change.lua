@@ -1,0 +1,74 @@
+-- Changes a grant that stands, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers
+-- 0: done; 1: gone; 2: taken; a text: in use as that.
+--   downgrade id token
+--   adopt     id token TTL session
+--   break     token
+--   limit     n
+
+--COMMON
+
+local what = ARGV[1]
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+
+local function done(result)
+  save()
+  return result
+end
+
+if what == 'limit' then
+  if st == 'F' then return done(1) end
+  if st ~= 'P' then return done(kind()) end
+  limit, dirty = num(ARGV[2]), true
+  advance()
+  return done(0)
+end
+
+if what == 'break' then
+  local token = num(ARGV[2])
+  local found = false
+  if st == 'X' then
+    found = last == token
+    if found then
+      exp, keep, dirty = 0, 0, true
+    end
+  elseif count > 0 and st ~= 'L' then
+    for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
+      local t, _, _, _, n = getHold(sub(h, 2))
+      if t == token then
+        found = true
+        dropHold(sub(h, 2), n)
+        break
+      end
+    end
+  end
+  if found then advance() end
+  return done(found and 0 or 1)
+end
+
+local id, token = ARGV[2], num(ARGV[3])
+local mine, why = owned(id, token)
+if not mine then return done(why) end
+if what == 'adopt' then
+  local till, session = now + num(ARGV[4]), len2(ARGV[5])
+  dirty = true
+  if st == 'X' then
+    local _, p = field(tail, 1)
+    local _, q = field(tail, p)
+    exp, tail = till, len2(id) .. session .. sub(tail, q)
+  else
+    local t, _, k, s, n, o = getHold(id)
+    local _, q = field(o, 1)
+    putHold(id, t, till, k, s, n, session .. sub(o, q))
+  end
+  return done(0)
+end
+
+if st == 'P' then return done(kind()) end
+if st == 'X' then
+  local _, p = field(tail, 1)
+  st, used, count, limit, dirty = 'S', 1, 1, 0, true
+  putHold(id, token, exp, keep, since, 1, sub(tail, p))
+  advance()
+end
+return done(0)

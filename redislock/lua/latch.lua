@@ -1,0 +1,58 @@
+-- A latch. KEYS: l, z, m, t, i. ARGV[1]: what. Answers -1: no such latch; a text: the name
+-- is in use as that.
+--   set   n            1: created; 0: there already
+--   down  id           what is left
+--   await id session   1: zero; 0: not yet, and the session is told when
+
+--COMMON
+
+local what, id = ARGV[1], ARGV[2]
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+
+if what == 'set' then
+  if st == 'L' then return 0 end
+  if st ~= 'F' then
+    save()
+    return kind()
+  end
+  call('DEL', KZ, KM)
+  st, count, dirty = 'L', num(ARGV[2]), true
+  if fresh then call('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+  save()
+  return 1
+end
+
+if st ~= 'L' then
+  save()
+  return -1
+end
+dirty = true -- every touch prolongs its life
+
+if what == 'await' then
+  if count == 0 then
+    save()
+    return 1
+  end
+  for _, a in ipairs(call('ZRANGEBYSCORE', KZ, 0, fmt('%.0f', now), 'LIMIT', 0, 100)) do
+    call('ZREM', KZ, a)
+    call('HDEL', KM, a)
+  end
+  call('ZADD', KZ, fmt('%.0f', now + INTEREST), 'a' .. id)
+  call('HSET', KM, 'a' .. id, ARGV[3])
+  save()
+  return 0
+end
+
+if call('HSETNX', KM, 'd' .. id, 1) == 1 and count > 0 then
+  count = count - 1
+  if count == 0 then
+    for _, a in ipairs(call('ZRANGE', KZ, 0, -1)) do
+      tell(call('HGET', KM, a), sub(a, 2), 1)
+      call('HDEL', KM, a)
+    end
+    call('DEL', KZ)
+  end
+end
+save()
+return count

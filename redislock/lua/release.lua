@@ -1,0 +1,47 @@
+-- Ends a grant. KEYS: l, z, m, t. ARGV[1]: token, keep in microseconds (16 digits each).
+-- ARGV[2]: the id with its length. Answers 0: done; 1: gone; 2: taken.
+
+local a, v, sub = ARGV[1], redis.call('GET', KEYS[1]), string.sub
+if v and sub(v, 1, 18) == 'X0' .. sub(a, 1, 16) and sub(a, 17) == '0000000000000000'
+  and sub(v, 51, 66) == '0000000000000000' and sub(v, 83, 82 + #ARGV[2]) == ARGV[2] then
+  -- The caller's, and nobody waits: the common case.
+  local t = redis.call('TIME')
+  if sub(v, 19, 34) + sub(v, 35, 50) > t[1] * 1000000 + t[2] then
+    redis.call('SET', KEYS[1], 'F0' .. sub(a, 1, 16), 'PX', 'RETAIN')
+    return 0
+  end
+end
+
+--COMMON
+
+local token, wish, id = num(sub(a, 1, 16)), num(sub(a, 17, 32)), field(ARGV[2], 1)
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+local mine, why = owned(id, token)
+if not mine then
+  save()
+  return why
+end
+local stays
+if st == 'X' then
+  exp, keep, dirty = 0, max(keep, wish > 0 and now + wish or 0), true
+  stays = keep > now
+else
+  local _, _, k, s, n, o = getHold(id)
+  k = max(k, wish > 0 and now + wish or 0)
+  stays = k > now
+  if stays then
+    putHold(id, token, 0, k, s, n, o)
+    dirty = true
+  else
+    dropHold(id, n)
+  end
+end
+advance()
+if stays and line then -- the first in line must learn when to look again
+  local first = head()
+  local _, _, _, _, _, o = getPlace(first)
+  tell(field(o, 1), first, 0)
+end
+save()
+return 0

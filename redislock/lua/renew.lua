@@ -1,0 +1,23 @@
+-- Renews exclusive holds. KEYS: the l of each. ARGV[1]: TTL in microseconds. ARGV[2...]: of
+-- each hold its token (16 digits), its id with its length. Answers the positions (from 1)
+-- of those that are not simply alive: refresh.lua has to look at them.
+
+local call, sub, t = redis.call, string.sub, redis.call('TIME')
+local now, ttl, rest = t[1] * 1000000 + t[2], tonumber(ARGV[1]), {}
+local fresh = string.format('%016.0f', now) .. ARGV[1]
+local px = string.format('%.0f', ttl / 1000 + RETAIN)
+for i = 1, #KEYS do
+  local a, v = ARGV[i + 1], call('GET', KEYS[i])
+  if v and sub(v, 1, 1) == 'X' and sub(v, 3, 18) == sub(a, 1, 16) and sub(v, 83, 66 + #a) == sub(a, 17)
+    and sub(v, 19, 34) + sub(v, 35, 50) > now then
+    local ms, hold = px, sub(v, 51, 66)
+    if hold ~= '0000000000000000' or sub(v, 2, 2) == '1' then
+      -- Something else may need the key for longer.
+      ms = string.format('%.0f', math.max(ms, call('PTTL', KEYS[i])))
+    end
+    call('SET', KEYS[i], sub(v, 1, 18) .. fresh .. sub(v, 51), 'PX', ms)
+  else
+    rest[#rest + 1] = i
+  end
+end
+return rest

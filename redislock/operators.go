@@ -1,0 +1,179 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Inspect is driver.Backend.Inspect.
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Record{}, err
+	}
+	v, err := b.run(ctx, b.scripts.inspect, b.inspection(name))
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return decodeRecord(name, v)
+}
+
+func (b *Backend) inspection(name string) *call {
+	return newCall().name(b.prefix, name, "lzmt").number(driver.MaxWaiters).end()
+}
+
+// Break is driver.Backend.Break.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	if token == 0 || token > maxToken {
+		return driver.ErrGone
+	}
+	c := newCall().name(b.prefix, name, "lzmt").str("break").end().padded(token, 16).end()
+	return verdict(b.run(ctx, b.scripts.change, c))
+}
+
+// SetLimit is driver.Backend.SetLimit.
+func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	}
+	c := newCall().name(b.prefix, name, "lzmt").str("limit").end().padded(uint64(limit), 10).end()
+	return verdict(b.run(ctx, b.scripts.change, c))
+}
+
+// List is driver.Backend.List. It asks the index of every shard for its next names, and
+// goes on while many of them turn out to be no longer in use.
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	var records []driver.Record
+	for limit > len(records) {
+		// Unused names are remembered for a while, so more than the limit is looked at.
+		want := min(limit-len(records)+16, 512)
+		names, err := b.page(ctx, prefix, after, want)
+		if err != nil {
+			return nil, err
+		}
+		found, err := b.inspectAll(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			if r.Kind != driver.Unused && len(records) < limit {
+				records = append(records, r)
+			}
+		}
+		if len(names) < want {
+			break
+		}
+		after = names[len(names)-1]
+	}
+	return records, nil
+}
+
+// page returns the next want names of the index.
+func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]string, error) {
+	from, to := "["+prefix, "+"
+	if after >= prefix {
+		from = "(" + after
+	}
+	end := []byte(prefix) // the first that comes after all names with the prefix
+	for len(end) > 0 && end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	if len(end) > 0 {
+		end[len(end)-1]++
+		to = "(" + string(end)
+	}
+	if from == "[" {
+		from = "-"
+	}
+	calls := make([]Call, shards)
+	for i := range calls {
+		c := newCall().tag(b.prefix, i).str("i").end()
+		c.keys = 1
+		c.str(from).end().str(to).end().number(want).end().done()
+		calls[i] = Call{b.scripts.names, slices.Clone(c.keyList()), slices.Clone(c.argList())}
+		c.free()
+	}
+	var names []string
+	for _, r := range b.conn.RunAll(ctx, calls) {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		for _, v := range r.Value.List {
+			names = append(names, v.Text)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), want)], nil
+}
+
+func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Record, error) {
+	calls := make([]Call, len(names))
+	for i, name := range names {
+		c := b.inspection(name).done()
+		calls[i] = Call{b.scripts.inspect, slices.Clone(c.keyList()), slices.Clone(c.argList())}
+		c.free()
+	}
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	records := make([]driver.Record, len(names))
+	for i, r := range b.conn.RunAll(ctx, calls) {
+		err := r.Err
+		if err == nil {
+			records[i], err = decodeRecord(names[i], r.Value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}
+
+// collect keeps two names of the index that a new one came with, to see whether they can
+// be forgotten: so the index does not grow with names that are used once.
+func (s *session) collect(ctx context.Context, name string, v []Value) {
+	const enough = 128
+	s.mu.Lock()
+	for _, v := range v {
+		if v.Kind == Text && v.Text != name {
+			s.stray = append(s.stray, v.Text)
+		}
+	}
+	var stray []string
+	if len(s.stray) >= enough {
+		stray, s.stray = s.stray, nil
+	}
+	s.mu.Unlock()
+	if stray != nil {
+		// If this fails others will come across the same names.
+		_ = s.b.forget(ctx, stray)
+	}
+}
+
+// forget takes those of names out of the index that the store does not remember.
+func (b *Backend) forget(ctx context.Context, names []string) error {
+	var sorted [shards][]string
+	for _, name := range names {
+		sorted[shardOf(name)] = append(sorted[shardOf(name)], name)
+	}
+	var calls []Call
+	for i, names := range sorted {
+		for names := range slices.Chunk(names, 128) {
+			c := newCall().tag(b.prefix, i).str("i").end().done()
+			keys := []string{c.strs[0]}
+			c.free()
+			for _, name := range names {
+				c := newCall().name(b.prefix, name, "l").done()
+				keys = append(keys, c.strs[0])
+				c.free()
+			}
+			calls = append(calls, Call{b.scripts.forget, keys, names})
+		}
+	}
+	return b.runAll(ctx, calls)
+}

@@ -1,0 +1,113 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Config is optional: the zero value, or nil, works.
+type Config struct {
+	// Prefix begins every key and channel; "hf:" if empty. Clients exclude each other
+	// only under one prefix (and one database). It must not contain braces.
+	Prefix string
+
+	// Uncounted says that PUBLISH does not count every receiver, as in a Cluster, where it
+	// counts those of one node. Then a waiter whose connection is gone is noticed only
+	// when its place in line runs out, and not at the hand-over.
+	Uncounted bool
+}
+
+// Backend is a lock table in Redis. Use New.
+type Backend struct {
+	conn    Conn
+	prefix  string
+	scripts *scripts
+	err     error // of the Config
+}
+
+var _ driver.Backend = (*Backend)(nil)
+
+// New returns the lock table that conn leads to. It sends nothing yet. A cfg that makes
+// no sense is reported by every method. The Backend takes over conn: Close closes it.
+func New(conn Conn, cfg *Config) *Backend {
+	return newBackend(conn, cfg, nil)
+}
+
+func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
+	if cfg == nil {
+		cfg = new(Config)
+	}
+	b := &Backend{conn: conn, prefix: cfg.Prefix, scripts: load(!cfg.Uncounted, edit)}
+	if b.prefix == "" {
+		b.prefix = "hf:"
+	}
+	if strings.ContainsAny(b.prefix, "{}") {
+		b.err = fmt.Errorf("%w prefix %q: braces are not allowed", driver.ErrInvalid, b.prefix)
+	}
+	return b
+}
+
+// Name is "redis".
+func (b *Backend) Name() string { return "redis" }
+
+// Close closes the Conn.
+func (b *Backend) Close() error { return b.conn.Close() }
+
+// Open starts a session. It subscribes to the session's channel.
+func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	switch {
+	case b.err != nil:
+		return nil, b.err
+	case cfg.ID == "" || len(cfg.ID) > 32:
+		return nil, fmt.Errorf("%w session id: %d bytes; allowed are 1 to 32", driver.ErrInvalid, len(cfg.ID))
+	case strings.IndexFunc(cfg.ID, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') }) >= 0:
+		return nil, fmt.Errorf("%w session id %q: allowed are 0-9 and a-z", driver.ErrInvalid, cfg.ID)
+	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
+		return nil, fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
+	}
+	s := &session{b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), began: time.Now(), asks: map[string]ask{}}
+	stop, err := b.conn.Subscribe(ctx, b.prefix+"s:"+cfg.ID, s.message, s.again)
+	if err != nil {
+		return nil, err
+	}
+	s.stop = stop
+	return s, nil
+}
+
+// run runs a script whose keys and arguments c holds, and frees c.
+func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
+	if b.err != nil {
+		return Value{}, b.err
+	}
+	c.done()
+	v, err := b.conn.Run(ctx, s, c.keyList(), c.argList())
+	c.free()
+	return v, err
+}
+
+// verdict is the error that a script's answer means which is 0: done, 1: gone, 2: taken,
+// or a text: in use as that.
+func verdict(v Value, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case v.Kind == Text:
+		return fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
+	case v.Kind != Int:
+		return strange(v)
+	case v.Int == 1:
+		return driver.ErrGone
+	case v.Int == 2:
+		return driver.ErrTaken
+	}
+	return nil
+}
+
+// strange is the error for an answer that no script of ours gives.
+func strange(v Value) error {
+	return fmt.Errorf("%w: the server's answer makes no sense: %.200v", driver.ErrRefused, v)
+}

@@ -1,0 +1,160 @@
+// Package rueidisconn lets package redislock use github.com/redis/rueidis, the fastest of
+// the Redis clients: concurrent requests share round trips by themselves.
+package rueidisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// New makes a client a redislock.Conn. The client stays the caller's: Close ends the
+// Conn's subscriptions, but does not close it. Set its Dialer.Timeout and ConnWriteTimeout to
+// a few seconds: they bound how long a silent server is waited for beside contexts.
+func New(client rueidis.Client) redislock.Conn {
+	return newConn(client, false)
+}
+
+func newConn(client rueidis.Client, owned bool) *conn {
+	c := &conn{client: client, owned: owned}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+type conn struct {
+	client rueidis.Client
+	owned  bool // opened by Dial
+	closed atomic.Bool
+	once   sync.Once
+	ctx    context.Context // ends with Close
+	end    context.CancelFunc
+	loops  sync.WaitGroup // the subscriptions
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.closed.Store(true)
+		c.end()
+		c.loops.Wait()
+		if c.owned {
+			c.client.Close()
+		}
+	})
+	return nil
+}
+
+func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	if err := c.ready(ctx); err != nil {
+		return redislock.Value{}, err
+	}
+	r := c.client.Do(ctx, c.evalsha(s, keys, args))
+	if missing(r) {
+		r = c.client.Do(ctx, c.eval(s, keys, args))
+	}
+	return c.value(r)
+}
+
+func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
+	results := make([]redislock.Result, len(calls))
+	if err := c.ready(ctx); err != nil {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results
+	}
+	if len(calls) == 0 {
+		return results
+	}
+	cmds := make(rueidis.Commands, len(calls))
+	for i, call := range calls {
+		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)
+	}
+	for i, r := range c.client.DoMulti(ctx, cmds...) {
+		if missing(r) {
+			r = c.client.Do(ctx, c.eval(calls[i].Script, calls[i].Keys, calls[i].Args))
+		}
+		results[i].Value, results[i].Err = c.value(r)
+	}
+	return results
+}
+
+func (c *conn) ready(ctx context.Context) error {
+	if c.closed.Load() {
+		return driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (c *conn) evalsha(s *redislock.Script, keys, args []string) rueidis.Completed {
+	return c.client.B().Evalsha().Sha1(s.SHA1).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func (c *conn) eval(s *redislock.Script, keys, args []string) rueidis.Completed {
+	return c.client.B().Eval().Script(s.Text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func missing(r rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(r.Error())
+	return ok && err.IsNoScript()
+}
+
+func (c *conn) value(r rueidis.RedisResult) (redislock.Value, error) {
+	m, err := r.ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return redislock.Value{}, c.wrap(err)
+	}
+	return convert(&m)
+}
+
+func convert(m *rueidis.RedisMessage) (redislock.Value, error) {
+	switch {
+	case m.IsInt64():
+		n, err := m.AsInt64()
+		return redislock.Value{Kind: redislock.Int, Int: n}, err
+	case m.IsString():
+		s, err := m.ToString()
+		return redislock.Value{Kind: redislock.Text, Text: s}, err
+	case m.IsArray():
+		list, err := m.ToArray()
+		v := redislock.Value{Kind: redislock.List, List: make([]redislock.Value, len(list))}
+		for i := range list {
+			if v.List[i], err = convert(&list[i]); err != nil {
+				return v, err
+			}
+		}
+		return v, err
+	}
+	return redislock.Value{}, nil
+}
+
+// wrap adds the sentinel that err means.
+func (c *conn) wrap(err error) error {
+	if e, ok := rueidis.IsRedisErr(err); ok {
+		return redislock.ServerError(e.Error(), err)
+	}
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, rueidis.ErrClosing) && c.closed.Load():
+		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
+	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
+		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+}

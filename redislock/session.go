@@ -1,0 +1,227 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// session is a driver.Session.
+type session struct {
+	b     *Backend
+	id    string
+	ttl   time.Duration
+	began time.Time
+	stop  func() // ends the subscription
+
+	mu     sync.Mutex
+	asks   map[string]ask // by request id: all that the session holds, waits for or is asking for
+	pruned time.Duration  // when prune was last at work, since began
+	closed bool
+	stray  []string // names that the index listed and that may be forgotten
+}
+
+// TTL is the one asked for, in whole microseconds.
+func (s *session) TTL() time.Duration { return s.ttl }
+
+// Lost is never closed: each lease stands for itself.
+func (s *session) Lost() <-chan struct{} { return nil }
+
+// Acquire is driver.Session.Acquire.
+func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
+		return driver.Reply{}, req.Check()
+	}
+	if err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive}); err != nil {
+		return driver.Reply{}, err
+	}
+	c := newCall().name(s.b.prefix, req.Name, "lzmti")
+	c.buf = append(c.buf, modes[req.Mode], '0')
+	if req.Wait {
+		c.buf[len(c.buf)-1] = '1'
+	}
+	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
+	c.counted(req.ID).counted(s.id).str(req.Info).end()
+	c.number(int((max(s.ttl, req.MinHold) + retention).Milliseconds())).end()
+	v, err := s.b.run(ctx, s.b.scripts.acquire, c)
+	switch {
+	case err != nil:
+		if final(err) {
+			s.leave(req.ID)
+		}
+		return driver.Reply{}, err
+	case v.Kind == Text:
+		s.leave(req.ID)
+		return driver.Reply{}, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
+	case v.Kind == Int && v.Int > 0:
+		return s.granted(ctx, req, uint64(v.Int))
+	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
+		s.collect(ctx, req.Name, v.List[1:])
+		return s.granted(ctx, req, uint64(v.List[0].Int))
+	case v.Kind != List || len(v.List) < 4:
+		return driver.Reply{}, strange(v)
+	}
+	r := driver.Reply{Retry: micros(v.List[1].Int), Ahead: int(max(v.List[2].Int, 0))}
+	if len(v.List) > 4 {
+		h, err := decodeHolder(v.List[4])
+		if err != nil {
+			return driver.Reply{}, err
+		}
+		r.Holder = &h
+	}
+	if !req.Wait {
+		s.leave(req.ID)
+		return r, nil
+	}
+	wake, ok := s.waits(req.ID, uint64(v.List[3].Int))
+	if !ok { // cancelled meanwhile, and perhaps before the store had heard of it
+		return r, s.Cancel(ctx, req.Name, req.ID)
+	}
+	r.Wake = wake
+	return r, nil
+}
+
+func (s *session) granted(ctx context.Context, req *driver.Request, token uint64) (driver.Reply, error) {
+	if !s.holds(req.ID, token) {
+		if err := s.Cancel(ctx, req.Name, req.ID); err != nil {
+			return driver.Reply{}, err
+		}
+		return driver.Reply{}, fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
+	}
+	return driver.Reply{Token: token}, nil
+}
+
+// Cancel is driver.Session.Cancel.
+func (s *session) Cancel(ctx context.Context, name, id string) error {
+	s.leave(id)
+	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
+}
+
+// Release is driver.Session.Release.
+func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	err := s.b.release(ctx, h, keep)
+	if err == nil || ended(err) {
+		s.leave(h.ID)
+	}
+	return err
+}
+
+func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	switch {
+	case h.Token > maxToken || h.Token == 0:
+		return driver.ErrGone
+	case keep < 0 || keep > driver.MaxHold:
+		return fmt.Errorf("%w time to keep %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)
+	}
+	return verdict(b.run(ctx, b.scripts.release, b.releaseCall(h, keep)))
+}
+
+func (b *Backend) releaseCall(h driver.Hold, keep time.Duration) *call {
+	return newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep).end().counted(h.ID).end()
+}
+
+// Downgrade is driver.Session.Downgrade.
+func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
+	if h.Token > maxToken || h.Token == 0 {
+		return driver.ErrGone
+	}
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("downgrade").end().str(h.ID).end().padded(h.Token, 16).end()
+	err := verdict(s.b.run(ctx, s.b.scripts.change, c))
+	if err == nil {
+		s.regroup(h.ID)
+	}
+	return err
+}
+
+// Adopt is driver.Session.Adopt.
+func (s *session) Adopt(ctx context.Context, h driver.Hold) error {
+	if h.Token > maxToken || h.Token == 0 {
+		return driver.ErrGone
+	}
+	// Its mode is not known; as one of a group it is renewed right whatever it is.
+	if err := s.enter(h.ID, ask{name: h.Name, group: true}); err != nil {
+		return err
+	}
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
+		micros(s.ttl).end().str(s.id).end()
+	err := verdict(s.b.run(ctx, s.b.scripts.change, c))
+	if err != nil {
+		s.leave(h.ID)
+		return err
+	}
+	s.holds(h.ID, h.Token)
+	return nil
+}
+
+// Close is driver.Session.Close.
+func (s *session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	asks, stray := s.asks, s.stray
+	s.asks, s.stray = map[string]ask{}, nil
+	s.mu.Unlock()
+	err := s.end(ctx, asks)
+	if err == nil && len(stray) > 0 {
+		err = s.b.forget(ctx, stray)
+	}
+	s.stop()
+	return err
+}
+
+// end gives back the grants among asks and cancels the others, a pipeline for each few hundred.
+func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
+	const most = 512
+	built := make([]*call, 0, most)
+	calls := make([]Call, 0, most)
+	for id, a := range asks {
+		script := s.b.scripts.cancel
+		var c *call
+		if a.token > 1 {
+			script, c = s.b.scripts.release, s.b.releaseCall(driver.Hold{Name: a.name, ID: id, Token: a.token}, 0)
+		} else {
+			c = newCall().name(s.b.prefix, a.name, "lzmt").str(id).end()
+		}
+		c.done()
+		built, calls = append(built, c), append(calls, Call{script, c.keyList(), c.argList()})
+		delete(asks, id)
+		if len(calls) < most && len(asks) > 0 {
+			continue
+		}
+		err = s.b.runAll(ctx, calls)
+		for _, c := range built {
+			c.free()
+		}
+		if err != nil {
+			return err
+		}
+		built, calls = built[:0], calls[:0]
+	}
+	return nil
+}
+
+// runAll runs calls in pipelines of a bounded size, and returns the first error.
+func (b *Backend) runAll(ctx context.Context, calls []Call) error {
+	const most = 1024
+	for len(calls) > 0 {
+		n := min(len(calls), most)
+		for _, r := range b.conn.RunAll(ctx, calls[:n]) {
+			if r.Err != nil {
+				return r.Err
+			}
+		}
+		calls = calls[n:]
+	}
+	return nil
+}
+
+func micros(n int64) time.Duration {
+	return time.Duration(max(n, 0)) * time.Microsecond
+}

@@ -1,0 +1,159 @@
+package redislock
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// ask is a request as its session knows it: from before it is sent, so that no hand-over
+// can overtake it, until it has ended.
+type ask struct {
+	name  string
+	token uint64        // of its grant
+	early uint64        // a token that was pushed before the answer to the request
+	wake  chan uint64   // of a request in line
+	seen  time.Duration // when it was asked for or renewed, since the session began
+	group bool          // shared or permits: renewed by another script
+	waits bool          // wake is in the caller's hands
+	nudge bool          // asking again was advised before the answer to the request
+}
+
+// enter notes a request that is about to be sent.
+func (s *session) enter(id string, a ask) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	if old, ok := s.asks[id]; ok {
+		// What lies in the channel belongs to an earlier exchange. The answer to this one
+		// knows better.
+		if a.wake = old.wake; a.wake != nil {
+			select {
+			case <-a.wake:
+			default:
+			}
+		}
+		a.group = a.group || old.group
+	}
+	a.seen = time.Since(s.began)
+	s.asks[id] = a
+	return nil
+}
+
+// holds notes that id was granted. It reports false if id has been cancelled.
+func (s *session) holds(id string, token uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.asks[id]
+	if ok {
+		a.token, a.wake, a.waits, a.nudge, a.early = token, nil, false, false, 0
+		s.asks[id] = a
+	}
+	return ok
+}
+
+// waits returns the channel of a request that the store answered with not yet, when last was
+// the latest token of the name. It reports false if id has been cancelled.
+func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.asks[id]
+	if !ok {
+		return nil, false
+	}
+	if a.wake == nil {
+		a.wake = make(chan uint64, 1)
+	}
+	a.waits, a.token = true, 0
+	// A token up to last belongs to a grant that had ended when the store answered.
+	if a.early > last {
+		a.wake <- a.early
+		a.token = a.early
+	} else if a.nudge {
+		a.wake <- 0
+	}
+	a.early, a.nudge = last, false
+	s.asks[id] = a
+	return a.wake, true
+}
+
+// leave forgets a request that has ended.
+func (s *session) leave(id string) {
+	s.mu.Lock()
+	if a, ok := s.asks[id]; ok {
+		if a.wake != nil {
+			select { // no wake-up after Cancel
+			case <-a.wake:
+			default:
+			}
+		}
+		delete(s.asks, id)
+	}
+	s.mu.Unlock()
+}
+
+func (s *session) regroup(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.asks[id]; ok {
+		a.group = true
+		s.asks[id] = a
+	}
+}
+
+// message takes what was published on the session's channel.
+func (s *session) message(payload string) {
+	id, text, ok := strings.Cut(payload, " ")
+	token, err := strconv.ParseUint(text, 10, 64)
+	if !ok || err != nil || token > maxToken {
+		return // not ours
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.asks[id]
+	switch {
+	case !ok || token != 0 && token <= a.early:
+	case a.waits:
+		a.push(token)
+		if token != 0 {
+			a.token = token
+			s.asks[id] = a
+		}
+	case a.token == 0: // before the answer
+		a.early, a.nudge = max(a.early, token), a.nudge || token == 0
+		s.asks[id] = a
+	}
+}
+
+// push leaves v in the channel, unless a token lies there already.
+func (a *ask) push(v uint64) {
+	select {
+	case old := <-a.wake:
+		v = max(v, old)
+	default:
+	}
+	a.wake <- v // there is room: only push sends, under s.mu
+}
+
+// again tells every waiter to ask again, after messages may have been missed.
+func (s *session) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, a := range s.asks {
+		if a.waits {
+			a.push(0)
+		} else if a.token == 0 {
+			a.nudge = true
+			s.asks[id] = a
+		}
+	}
+}
+
+func ended(err error) bool {
+	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
+}
