@@ -3,10 +3,74 @@ package redislock
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
+
+// decodeNotYet reads what acquire.lua answers when it does not grant. last is the name's
+// last token.
+func decodeNotYet(v Value) (r driver.Reply, last uint64, err error) {
+	f := v.List
+	if len(f) == 4 && f[3].Kind == Text { // of a mutex
+		var h driver.Holder
+		if h, err = decodeState(f[3].Text, f[2].Int); err == nil {
+			r = driver.Reply{Retry: max(h.Left, time.Microsecond), Ahead: int(max(f[1].Int, 0)), Holder: &h}
+		}
+		return r, h.Token, err
+	}
+	if len(f) != 4 && len(f) != 5 {
+		return r, 0, strange(v)
+	}
+	r = driver.Reply{Retry: micros(f[1].Int), Ahead: int(max(f[2].Int, 0))}
+	if len(f) == 5 {
+		h, err := decodeHolder(f[4])
+		if err != nil {
+			return r, 0, err
+		}
+		r.Holder = &h
+	}
+	return r, uint64(f[3].Int), nil
+}
+
+// decodeState reads the state of a mutex that is held, at the time now; see layout.go.
+func decodeState(s string, now int64) (h driver.Holder, err error) {
+	bad := func() (driver.Holder, error) { return driver.Holder{}, strange(Value{Kind: Text, Text: s}) }
+	if len(s) < 82 || s[0] != 'X' {
+		return bad()
+	}
+	var n [5]int64 // token, renewed, TTL, minimum hold, granted
+	for i := range n {
+		if n[i], err = strconv.ParseInt(s[2+16*i:18+16*i], 10, 64); err != nil || n[i] < 0 {
+			return bad()
+		}
+	}
+	id, rest, ok := cutCounted(s[82:])
+	if !ok {
+		return bad()
+	}
+	if _, rest, ok = cutCounted(rest); !ok {
+		return bad()
+	}
+	return driver.Holder{
+		ID: id, Mode: driver.Exclusive, N: 1, Token: uint64(n[0]),
+		Age: micros(now - n[4]), Left: micros(n[1] + n[2] - now), Info: rest,
+	}, nil
+}
+
+// cutCounted cuts off a string that is preceded by its length in two digits.
+func cutCounted(s string) (head, rest string, ok bool) {
+	if len(s) < 2 {
+		return "", "", false
+	}
+	n, err := strconv.Atoi(s[:2])
+	if err != nil || n < 0 || len(s) < 2+n {
+		return "", "", false
+	}
+	return s[2 : 2+n], s[2+n:], true
+}
 
 // decodeHolder reads {id, mode, n, token, age, left, kept, info}.
 func decodeHolder(v Value) (driver.Holder, error) {

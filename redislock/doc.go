@@ -18,7 +18,7 @@
 //   - over a restart, a crash and FLUSHALL, with or without the data: as long as the server's
 //     clock has not been set back by more than the outage took;
 //   - when the clock is set back: always while the name is in use or was within the last
-//     minute. After that the floor of tokens that is kept with each of 64 shards sees to it,
+//     half minute. After that the floor of tokens that is kept with each of 64 shards sees to it,
 //     unless the clock was set back by more than a minute, the name was then left alone
 //     for just so long that the clock comes within ten seconds of the floor again, and
 //     nothing else in its shard was used anew meanwhile;
@@ -48,8 +48,8 @@
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:s:* -@all
 //	  +evalsha +eval +publish +subscribe +unsubscribe +hello +ping +select
-//	  +get +set +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists
-//	  +zadd +zrem +zcount +zrank +zrange +zrangebyscore +zrevrangebyscore +zrandmember +zrangebylex
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists
+//	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrevrangebyscore +zrandmember +zrangebylex
 //
 // # Cluster
 //

@@ -19,12 +19,12 @@ const (
 
 	latchLife = 24 * time.Hour   // after its last touch
 	interest  = time.Hour        // how long a latch remembers who waits for it
-	granule   = 10 * time.Second // in which the floor of the tokens is kept; acquire.lua knows it, too
+	granule   = 10 * time.Second // in which the floor of the tokens is kept; take.lua and release.lua know it, too
 )
 
 // scripts are the scripts of one Backend.
 type scripts struct {
-	acquire, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
+	take, acquire, drop, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
 }
 
 // load assembles the scripts. counted says that PUBLISH counts receivers everywhere.
@@ -47,6 +47,7 @@ func load(counted bool, edit func(name, text string) string) *scripts {
 		return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 	}
 	return &scripts{
+		take: script("take"), drop: script("drop"),
 		acquire: script("acquire"), release: script("release"), renew: script("renew"), refresh: script("refresh"),
 		cancel: script("cancel"), change: script("change"), latch: script("latch"),
 		inspect: script("inspect"), names: script("names"), forget: script("forget"),

@@ -18,8 +18,9 @@ type session struct {
 	stop  func() // ends the subscription
 
 	mu     sync.Mutex
-	asks   map[string]ask // by request id: all that the session holds, waits for or is asking for
-	pruned time.Duration  // when prune was last at work, since began
+	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
+	busy   map[string]int8 // names lately contended for; see calm
+	pruned time.Duration   // when prune was last at work, since began
 	closed bool
 	stray  []string // names that the index listed and that may be forgotten
 }
@@ -38,50 +39,65 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	if err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive}); err != nil {
 		return driver.Reply{}, err
 	}
+	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
+	if req.Mode == driver.Exclusive && s.calm(req.Name) {
+		c := newCall().name(s.b.prefix, req.Name, "l").micros(s.ttl).micros(req.MinHold).end()
+		v, err := s.b.run(ctx, s.b.scripts.take, c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end())
+		switch {
+		case err != nil:
+			return driver.Reply{}, s.refused(req.ID, err)
+		case v.Kind == Int && v.Int > 0:
+			return s.granted(ctx, req, uint64(v.Int))
+		}
+		s.contended(req.Name)
+	}
 	c := newCall().name(s.b.prefix, req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
 	if req.Wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
 	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
-	c.counted(req.ID).counted(s.id).str(req.Info).end()
-	c.number(int((max(s.ttl, req.MinHold) + retention).Milliseconds())).end()
+	c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 	v, err := s.b.run(ctx, s.b.scripts.acquire, c)
 	switch {
 	case err != nil:
-		if final(err) {
-			s.leave(req.ID)
-		}
-		return driver.Reply{}, err
+		return driver.Reply{}, s.refused(req.ID, err)
 	case v.Kind == Text:
 		s.leave(req.ID)
 		return driver.Reply{}, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
 	case v.Kind == Int && v.Int > 0:
+		s.quieter(req.Name)
 		return s.granted(ctx, req, uint64(v.Int))
 	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
+		s.quieter(req.Name)
 		s.collect(ctx, req.Name, v.List[1:])
 		return s.granted(ctx, req, uint64(v.List[0].Int))
 	case v.Kind != List || len(v.List) < 4:
 		return driver.Reply{}, strange(v)
 	}
-	r := driver.Reply{Retry: micros(v.List[1].Int), Ahead: int(max(v.List[2].Int, 0))}
-	if len(v.List) > 4 {
-		h, err := decodeHolder(v.List[4])
-		if err != nil {
-			return driver.Reply{}, err
-		}
-		r.Holder = &h
+	s.contended(req.Name)
+	r, last, err := decodeNotYet(v)
+	if err != nil {
+		return driver.Reply{}, err
 	}
 	if !req.Wait {
 		s.leave(req.ID)
 		return r, nil
 	}
-	wake, ok := s.waits(req.ID, uint64(v.List[3].Int))
+	wake, ok := s.waits(req.ID, last)
 	if !ok { // cancelled meanwhile, and perhaps before the store had heard of it
 		return r, s.Cancel(ctx, req.Name, req.ID)
 	}
 	r.Wake = wake
 	return r, nil
+}
+
+// refused passes on an error; a final one ends the request.
+func (s *session) refused(id string, err error) error {
+	if final(err) {
+		s.leave(id)
+	}
+	return err
 }
 
 func (s *session) granted(ctx context.Context, req *driver.Request, token uint64) (driver.Reply, error) {
@@ -103,6 +119,18 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 
 // Release is driver.Session.Release.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
+		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
+		v, err := s.b.run(ctx, s.b.scripts.drop, c)
+		switch {
+		case err != nil:
+			return err
+		case v.Kind == Int && v.Int == 0:
+			s.leave(h.ID)
+			return nil
+		}
+		s.contended(h.Name)
+	}
 	err := s.b.release(ctx, h, keep)
 	if err == nil || ended(err) {
 		s.leave(h.ID)

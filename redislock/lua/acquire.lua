@@ -4,18 +4,33 @@
 -- milliseconds the key has to live if it is granted.
 --
 -- Answers the token; or {token, two names of the index} for a name that is new here; or a
--- text: in use as that; or {0, retry, ahead, last token, one holder}.
+-- text: in use as that; or {0, retry, ahead, last token, one holder}; or {0, ahead, now,
+-- state}, which says the same of a mutex.
 
 local a, v = ARGV[1], redis.call('GET', KEYS[1])
-if v and string.sub(v, 1, 1) == 'F' and string.sub(a, 1, 1) == 'x' then
-  -- Free, nobody waits, used not long ago: the common case. Comparing times as strings
-  -- of 16 digits costs less than formatting numbers.
-  local sub, t = string.sub, redis.call('TIME')
-  local now, last, us = t[1], sub(v, 3, 18), t[2]
-  now = now .. sub('000000', #us + 1) .. us
-  if now > last and sub(now, 1, 9) == sub(last, 1, 9) then -- else the floor needs a look
-    redis.call('SET', KEYS[1], 'X0' .. now .. now .. sub(a, 3, 34) .. now .. ARGV[2], 'PX', ARGV[3])
-    return tonumber(now)
+if v and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' then -- X
+  -- A mutex that somebody holds, and a new waiter: it joins the line.
+  local call, sub = redis.call, string.sub
+  local t, n = redis.call('TIME'), tonumber(string.sub(ARGV[2], 1, 2))
+  local now, id = t[1] * 1000000 + t[2], sub(ARGV[2], 3, n + 2)
+  local lives = sub(a, 3, 18) / 1000 + RETAIN / 2
+  local l, z = call('PTTL', KEYS[1]), call('PTTL', KEYS[2])
+  if sub(v, 19, 34) + sub(v, 35, 50) > now and l >= lives and (z >= lives or z == -2)
+    and string.find(v, sub(ARGV[2], 1, n + 2), 83, true) ~= 83
+    and (z == -2 or call('ZCOUNT', KEYS[2], 1000000000000, now) == 0) then -- nobody in line is dead
+    local deadline = string.format('%.0f', now + sub(a, 3, 18))
+    -- The record is as putPlace writes it.
+    if call('HSETNX', KEYS[3], 'w' .. id, deadline .. string.format('%016.0f', now) .. sub(a, 19, 34)
+      .. 'x' .. sub(a, 35, 44) .. sub(ARGV[2], n + 3)) == 1 then
+      local tip = z == -2 and 0 or call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'WITHSCORES', 'LIMIT', 0, 1)[2] or 0
+      call('ZADD', KEYS[2], tip + 1, 'q' .. id, deadline, 'w' .. id)
+      if z == -2 then
+        call('PEXPIRE', KEYS[2], l)
+        call('PEXPIRE', KEYS[3], l)
+      end
+      if string.byte(v, 2) == 48 then call('SETRANGE', KEYS[1], 1, '1') end
+      return {0, call('ZCARD', KEYS[2]) / 2 - 1, now, v}
+    end
   end
 end
 

@@ -61,7 +61,8 @@ local function save()
   end
   local ms = floor(max(stay - now, 0) / 1000) + RETAIN
   if line or st == 'S' or st == 'P' or st == 'L' then
-    ms = max(ms, call('PTTL', KL)) -- others may rely on it for longer than this script knows
+    local left = call('PTTL', KL) -- others may rely on it for longer than this script knows
+    ms = left >= ms and left or ms + RETAIN -- more than is needed, so that it is not needed often
     if reach > 0 or st == 'L' then
       extend(KZ, ms)
       extend(KM, ms)

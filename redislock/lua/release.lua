@@ -2,13 +2,26 @@
 -- ARGV[2]: the id with its length. Answers 0: done; 1: gone; 2: taken.
 
 local a, v, sub = ARGV[1], redis.call('GET', KEYS[1]), string.sub
-if v and sub(v, 1, 18) == 'X0' .. sub(a, 1, 16) and sub(a, 17) == '0000000000000000'
-  and sub(v, 51, 66) == '0000000000000000' and sub(v, 83, 82 + #ARGV[2]) == ARGV[2] then
-  -- The caller's, and nobody waits: the common case.
-  local t = redis.call('TIME')
-  if sub(v, 19, 34) + sub(v, 35, 50) > t[1] * 1000000 + t[2] then
-    redis.call('SET', KEYS[1], 'F0' .. sub(a, 1, 16), 'PX', 'RETAIN')
-    return 0
+local zero = '0000000000000000'
+if v and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17) == zero
+  and string.find(v, zero, 51, true) == 51 and string.find(v, ARGV[2], 83, true) == 83 then
+  -- A mutex that somebody waits for: it goes to the first in line.
+  local call, t = redis.call, redis.call('TIME')
+  local now = t[1] .. sub('000000', #t[2] + 1) .. t[2]
+  local first = call('ZRANGE', KEYS[2], 0, 0)[1]
+  local id = first and sub(first, 1, 1) == 'q' and sub(first, 2)
+  local w = id and call('HGET', KEYS[3], 'w' .. id)
+  if w and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
+    and now > sub(a, 1, 16) and sub(now, 1, 9) == sub(a, 1, 9) then
+    local n = tonumber(sub(w, 60, 61))
+    if call('PUBLISH', sub(KEYS[4], 1, -7) .. 's:' .. sub(w, 62, 61 + n), id .. ' ' .. now) > 0 or not COUNTED then
+      call('ZREM', KEYS[2], first, 'w' .. id)
+      call('HDEL', KEYS[3], 'w' .. id)
+      -- The lease runs from the waiter's last sign of life; see advance.
+      call('SET', KEYS[1], (call('EXISTS', KEYS[2]) == 1 and 'X1' or 'X0') .. now .. sub(w, 1, 16) .. zero .. zero .. now
+        .. string.format('%02d', #id) .. id .. sub(w, 60), 'KEEPTTL')
+      return 0
+    end
   end
 end
 

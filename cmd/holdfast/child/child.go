@@ -1,0 +1,104 @@
+// Package child runs one command in a process group of its own and sees the whole group to
+// its end.
+//
+// The command gets standard input, output and error as they are, no descriptor that this
+// process opened, and the terminal if there is one. Signals are passed on to the group, and job control works
+// as if the command had been started by the shell itself. When the lock that the command
+// runs under is lost, the group is asked to end and then made to. Run returns when nobody
+// is left in the group, so that whoever then gets the lock works alone. If this process is
+// killed, so is the group; see package guard. Processes that leave the group, as daemons
+// do, are not followed.
+//
+// On systems that are not Unix there are no process groups: only the command itself is
+// waited for and ended.
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Command is what to run and how.
+type Command struct {
+	Path string   // of the executable, as Find returned it
+	Args []string // with the name of the command first
+	Env  []string
+
+	// Signals has a buffer and was given to signal.Notify with what Signals returns. What
+	// arrives is passed on. Run adds the signals of job control.
+	Signals chan os.Signal
+
+	// Lost is closed when the command must end: TERM to the group, KILL after KillAfter
+	// (0: at once).
+	Lost      <-chan struct{}
+	KillAfter time.Duration
+
+	// Valid reports whether the command may go on. It is asked before a stopped command is
+	// continued, because Lost may be closed late after a stop.
+	Valid func() bool
+
+	// Notice is told, in a sentence, what a user may wonder about. It must not block.
+	Notice func(string)
+}
+
+// Result is how a command ended.
+type Result struct {
+	Code   int            // of the command, unless a signal ended it
+	Signal syscall.Signal // that ended it, or 0
+	Lost   bool           // it was made to end because Lost was closed
+
+	// Interrupted: a key of the terminal sent Signal. A script that runs this process was
+	// interrupted too, and goes on all the same unless this process dies of the signal; see Die.
+	Interrupted bool
+}
+
+// ExitCode is what a shell would report: the code, or 128 and the signal's number.
+func (r Result) ExitCode() int {
+	if r.Signal != 0 {
+		return 128 + int(r.Signal)
+	}
+	return r.Code
+}
+
+// StartError is returned by Find and Run when the command cannot be run.
+type StartError struct {
+	Name string
+	Err  error
+}
+
+// Error names the command and says what to do about it where that is known.
+func (e *StartError) Error() string {
+	if errors.Is(e.Err, syscall.ENOEXEC) {
+		return fmt.Sprintf("cannot run %q: %v (a script needs a #! line)", e.Name, e.Err)
+	}
+	return fmt.Sprintf("cannot run %q: %v", e.Name, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// ExitCode is what a shell would report: 127 not found, 126 found but not runnable.
+func (e *StartError) ExitCode() int {
+	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
+		return 127
+	}
+	return 126
+}
+
+// Find returns the path of the executable that name means, looked for as a shell does. The
+// error is a *StartError.
+func Find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	if e := (*exec.Error)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	return "", &StartError{name, err}
+}

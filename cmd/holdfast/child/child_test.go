@@ -1,0 +1,80 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func command(t *testing.T, args ...string) *Command {
+	t.Helper()
+	path, err := Find(args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Command{
+		Path: path, Args: args, Env: os.Environ(), Signals: make(chan os.Signal, 1),
+		Lost: make(chan struct{}), KillAfter: time.Minute,
+		Valid: func() bool { return true }, Notice: func(s string) { t.Log(s) },
+	}
+}
+
+func TestRunResults(t *testing.T) {
+	for script, want := range map[string]Result{
+		"exit 0": {}, "exit 3": {Code: 3}, "kill -KILL $$": {Signal: syscall.SIGKILL}, "kill -USR1 $$": {Signal: syscall.SIGUSR1},
+	} {
+		got, err := Run(command(t, "sh", "-c", script))
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", script, got, err, want)
+		}
+	}
+}
+
+func TestRunWhatCannotRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text string
+		mode os.FileMode
+		code int
+	}{
+		"gone":     {"", 0, 127},
+		"noline":   {"exit 0\n", 0o755, 126},
+		"badshell": {"#!/no/such/shell\n", 0o755, 127},
+		"nox":      {"#!/bin/sh\n", 0o644, 126},
+	} {
+		path := filepath.Join(dir, name)
+		if c.mode != 0 {
+			if err := os.WriteFile(path, []byte(c.text), c.mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := command(t, "true")
+		cmd.Path = path
+		_, err := Run(cmd)
+		var start *StartError
+		if !errors.As(err, &start) || start.ExitCode() != c.code {
+			t.Errorf("%s: %v, want code %d", name, err, c.code)
+		}
+	}
+}
+
+// Lost before the start: the command ends all the same.
+func TestRunLostAtOnce(t *testing.T) {
+	cmd := command(t, "sleep", "1000")
+	lost := make(chan struct{})
+	close(lost)
+	cmd.Lost = lost
+	got, err := Run(cmd)
+	if want := (Result{Signal: syscall.SIGTERM, Lost: true}); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,43 @@
+//go:build !unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Signals are those that a program which runs a command should catch.
+func Signals() []os.Signal { return []os.Signal{os.Interrupt} }
+
+// Die does nothing: there are no signals to die of.
+func Die(syscall.Signal) {}
+
+// Run runs the command and returns when it has ended. The error is a *StartError, and then
+// nothing was run.
+func Run(c *Command) (Result, error) {
+	cmd := &exec.Cmd{Path: c.Path, Args: c.Args, Env: c.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return Result{}, &StartError{c.Path, err}
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	var r Result
+	lost := c.Lost
+	for {
+		select {
+		case <-c.Signals: // the console has told the command as well
+		case <-lost:
+			r.Lost, lost = true, nil
+			_ = cmd.Process.Kill() // there is no way to ask
+		case err := <-done:
+			r.Code = cmd.ProcessState.ExitCode()
+			if e := (*exec.ExitError)(nil); err != nil && !errors.As(err, &e) {
+				r.Code = 1
+			}
+			return r, nil
+		}
+	}
+}

@@ -1,0 +1,283 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
+)
+
+const (
+	patience  = 2 * time.Second        // before Notice is told about members that stay
+	hopeless  = 10 * time.Second       // after KILL, before the group is given up
+	firstLook = time.Millisecond       // at a group whose leader has ended; doubles
+	lastLook  = 200 * time.Millisecond //
+	stopTime  = 100 * time.Millisecond // in which a signal stops this process, if it does
+)
+
+// Signals are those that end or inform a program. One that runs a command should catch them
+// before and pass them on. Those that were ignored from the start, as nohup does, are
+// left out: they stay ignored.
+func Signals() []os.Signal {
+	var list []os.Signal
+	for _, s := range []os.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGALRM, syscall.SIGWINCH,
+	} {
+		if !signal.Ignored(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Die ends this process by a signal. It returns if that fails.
+func Die(s syscall.Signal) {
+	signal.Reset(s)
+	if syscall.Kill(os.Getpid(), s) == nil {
+		time.Sleep(time.Second) // the signal may take a moment to arrive
+	}
+}
+
+// catchStops makes this process hear of stops and continuations instead of obeying.
+func (j *job) catchStops() {
+	if !signal.Ignored(syscall.SIGTSTP) {
+		signal.Notify(j.Signals, syscall.SIGTSTP)
+	}
+	signal.Notify(j.Signals, syscall.SIGCONT)
+}
+
+// job is a running command. All of it belongs to the goroutine of Run.
+type job struct {
+	*Command
+	pid    int // of the command, and number of its group
+	term   *terminal
+	result Result
+	ended  bool // the command itself
+
+	halted  bool             // the command is stopped
+	held    bool             // by STOP, which only a CONT from outside may undo
+	asked   bool             // this process was asked to stop
+	resume  <-chan time.Time // set while this process is stopping
+	undo    func()           // of stopSelf; set with resume
+	kill    <-chan time.Time // set while the group is asked to end
+	giveUp  <-chan time.Time // set when the group was made to end
+	look    <-chan time.Time // set while members are left after the command
+	pause   time.Duration    // until the next look
+	notice  <-chan time.Time // set until members that stay are mentioned
+	pending <-chan struct{}  // Lost, until it is closed
+}
+
+// Run runs the command and returns when its group has ended. The error is a *StartError, and
+// then nothing was run.
+func Run(c *Command) (Result, error) {
+	j := &job{Command: c, pending: c.Lost}
+	g, err := guard.Start()
+	if err != nil {
+		return Result{}, &StartError{c.Path, err}
+	}
+	defer g.Dismiss()
+	j.catchStops()
+	if j.term = openTerminal(); j.term != nil {
+		defer j.term.close()
+	}
+	statuses := make(chan syscall.WaitStatus)
+	launched := make(chan launch)
+	go supervise(c, g, launched, statuses)
+	l := <-launched
+	if l.err != nil {
+		return Result{}, &StartError{c.Path, l.err}
+	}
+	j.pid = l.pid
+	// The child has its own dispositions by now, so this is not inherited.
+	signal.Ignore(syscall.SIGTTOU)
+	j.term.lend(j.pid)
+	if err := l.started(); err != nil {
+		<-statuses
+		j.term.reclaim(j.pid)
+		return Result{}, &StartError{c.Path, err}
+	}
+	for {
+		select {
+		case ws := <-statuses:
+			j.changed(ws)
+		case s := <-c.Signals:
+			j.pass(s.(syscall.Signal))
+		case <-j.pending:
+			j.stop()
+		case <-j.kill:
+			j.makeEnd()
+		case <-j.resume: // this process did not stop
+			if j.held {
+				j.caught()
+			} else {
+				j.goOn()
+			}
+		case <-j.notice:
+			j.notice = nil
+			c.Notice("the command has ended, but processes that it started are still running in its group; keeping the lock until they end")
+		case <-j.giveUp:
+			c.Notice("processes of the command did not end when they were killed; leaving them")
+			return j.result, nil
+		case <-j.look:
+			j.look = nil
+		}
+		if j.ended && j.look == nil {
+			if !alive(j.pid) {
+				j.term.reclaim(j.pid)
+				return j.result, nil
+			}
+			j.pause = min(max(2*j.pause, firstLook), lastLook)
+			j.look = time.After(j.pause)
+		}
+	}
+}
+
+// launch is how a start went.
+type launch struct {
+	pid     int
+	started func() error
+	err     error
+}
+
+// supervise starts the command and reports each change of its state. The command is
+// killed when the thread that started it ends (on Linux), so this goroutine keeps its thread
+// until the command has ended.
+func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan<- syscall.WaitStatus) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, started, err := g.Launch(c.Path, c.Args, c.Env, ownGroup())
+	launched <- launch{pid, started, err}
+	for err == nil {
+		var ws syscall.WaitStatus
+		if _, werr := syscall.Wait4(pid, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil); werr == syscall.EINTR {
+			continue
+		} else if werr != nil { // somebody else has waited for it: it has ended
+			ws = 0
+		}
+		statuses <- ws
+		if ws.Exited() || ws.Signaled() {
+			return
+		}
+	}
+}
+
+// signal sends s to the group, or if the command has left it to the command.
+func (j *job) signal(s syscall.Signal) {
+	if err := syscall.Kill(-j.pid, s); errors.Is(err, syscall.ESRCH) && !j.ended {
+		_ = syscall.Kill(j.pid, s)
+	}
+}
+
+// changed draws the conclusions from a new state of the command.
+func (j *job) changed(ws syscall.WaitStatus) {
+	switch {
+	case ws.Stopped():
+		j.halted, j.held = true, ws.StopSignal() == syscall.SIGSTOP
+		j.stopped(ws.StopSignal())
+	case ws.Continued():
+		j.halted = false
+	case ws.Signaled():
+		j.ended, j.result.Signal = true, ws.Signal()
+	default:
+		j.ended, j.result.Code = true, ws.ExitStatus()
+	}
+	if !j.ended {
+		return
+	}
+	if j.kill == nil && j.giveUp == nil {
+		j.notice = time.After(patience)
+	}
+	if s := j.result.Signal; s == syscall.SIGINT || s == syscall.SIGQUIT {
+		hit := j.term.interrupted(j.pid, s)
+		j.result.Interrupted = hit && s == syscall.SIGINT // of QUIT, a Go program dies talking
+	}
+}
+
+// pass hands on a signal that this process got.
+func (j *job) pass(s syscall.Signal) {
+	switch s {
+	case syscall.SIGCONT:
+		j.goOn()
+	case syscall.SIGTSTP:
+		j.signal(s)
+		if j.asked = true; j.halted {
+			j.suspend()
+		}
+	default:
+		j.signal(s)
+	}
+}
+
+// stopped follows a stop of the command: who waits for this process, a shell with job
+// control, is to see it stop as well. Without a terminal nobody would continue it, so
+// then it stops only when it was told to.
+func (j *job) stopped(by syscall.Signal) {
+	switch {
+	case j.kill != nil || j.giveUp != nil: // it is to end, not to stop
+		j.signal(syscall.SIGCONT)
+	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
+		j.signal(syscall.SIGCONT) // it wanted the terminal, and now has it
+	case j.term != nil || j.asked:
+		j.suspend()
+	}
+}
+
+// suspend stops this process, with its group, until it is continued.
+func (j *job) suspend() {
+	j.asked = false
+	if j.resume != nil {
+		return
+	}
+	j.term.reclaim(j.pid)
+	// Here this process stops. If it does not, because nobody could continue it, then the
+	// command must not stay stopped either.
+	j.undo, j.resume = stopSelf(), time.After(stopTime)
+}
+
+// caught makes this process catch SIGTSTP again.
+func (j *job) caught() {
+	if j.resume != nil {
+		j.undo()
+		j.undo, j.resume = nil, nil
+	}
+}
+
+// goOn continues the command after this process has been continued.
+func (j *job) goOn() {
+	j.caught()
+	if !j.Valid() {
+		j.stop()
+		return
+	}
+	j.term.lend(j.pid)
+	j.signal(syscall.SIGCONT)
+	j.halted = false
+}
+
+// stop asks the group to end because the lock is lost.
+func (j *job) stop() {
+	if j.result.Lost {
+		return
+	}
+	j.result.Lost, j.pending, j.notice = true, nil, nil
+	if j.KillAfter <= 0 {
+		j.makeEnd()
+		return
+	}
+	j.kill = time.After(j.KillAfter)
+	j.signal(syscall.SIGTERM)
+	j.signal(syscall.SIGCONT) // a stopped process takes TERM when it is continued, before anything else
+}
+
+// makeEnd kills the group.
+func (j *job) makeEnd() {
+	j.kill, j.giveUp = nil, time.After(hopeless)
+	j.signal(syscall.SIGKILL)
+}

@@ -1,0 +1,165 @@
+// Package cli is the command line of holdfast: one file for each command, what they share
+// in cli.go, exit.go and print.go.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+)
+
+// closeLimit bounds how long an exit waits for the store.
+const closeLimit = 3 * time.Second
+
+// app is what the commands share.
+type app struct {
+	store  string // URL
+	ttl    time.Duration
+	stdout io.Writer
+	stderr io.Writer
+	die    syscall.Signal // what to end by in place of an exit code
+}
+
+// Main runs the command that args asks for and returns the exit code.
+func Main(args []string) (code int) {
+	a := &app{stdout: os.Stdout, stderr: os.Stderr}
+	defer func() {
+		if p := recover(); p != nil {
+			a.say("this is a bug: %v\n%s", p, debug.Stack())
+			code = exitBug
+		}
+	}()
+	root := a.root()
+	root.SetArgs(args)
+	code = a.exit(root.Execute())
+	if a.die != 0 {
+		child.Die(a.die)
+	}
+	return code
+}
+
+const about = `holdfast runs a command while it holds a distributed lock, and shows who holds what.
+
+  holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
+  holdfast run -n backup -- ./backup.sh         run only if nobody else does
+  holdfast ls                                   who holds what
+
+Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
+processes):
+
+  (none)                     a file of the user's, shared by all processes of the user on
+                             this machine: $XDG_STATE_HOME/holdfast/locks.db, or
+                             ~/.local/state/holdfast/locks.db
+  sqlite:PATH                another file
+  redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
+  memory:                    this process alone, for trying things out
+
+Exit codes: those of the command, 128+N if signal N ended it, and
+  75  busy, or the wait was over (-E chooses another, --skip-ok makes it 0)
+  76  the lock was lost, and the command was made to end
+  69  the store cannot be reached         64  wrong usage, or it would wait for itself
+  77  the store refuses                   70  a bug in holdfast
+  78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
+  126 the command cannot be run           127 it was not found`
+
+func (a *app) root() *cobra.Command {
+	c := &cobra.Command{
+		Use:           "holdfast",
+		Short:         "Run a command under a distributed lock",
+		Long:          about,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return usagef("say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help")
+		},
+	}
+	c.SetOut(a.stdout)
+	c.SetErr(a.stderr)
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, c.CommandPath())
+	})
+	c.PersistentFlags().StringVar(&a.store, "store", "", "where the locks are kept (`URL`; default $HOLDFAST_URL, else a file of the user's)")
+	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder")
+	c.AddCommand(a.runCommand(), a.lsCommand(), a.infoCommand(), a.breakCommand(), a.versionCommand())
+	return c
+}
+
+// url is the URL of the store that was asked for, "" for the embedded one.
+func (a *app) url() string {
+	if a.store != "" {
+		return a.store
+	}
+	return os.Getenv(envURL)
+}
+
+// say writes one message for people. No password of the store's URL is in it.
+func (a *app) say(format string, args ...any) {
+	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "holdfast: ") // the library says it too
+	fmt.Fprintf(a.stderr, "holdfast: %s\n", open.Scrub(text, a.url()))
+}
+
+// session is an open store and a client of it.
+type session struct {
+	*holdfast.Client
+	place string // of the store; see open.Store
+	store *open.Store
+}
+
+// connect opens the store and a client. If cfg has no TTL, it gets the one asked for.
+func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error) {
+	if a.ttl <= 0 { // which Config takes for the default
+		return nil, fmt.Errorf("%w TTL %v: it must be positive", holdfast.ErrInvalid, a.ttl)
+	}
+	cfg.TTL = a.ttl
+	st, err := open.Open(ctx, a.url())
+	if err != nil {
+		return nil, err
+	}
+	c, err := holdfast.New(ctx, st, &cfg)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &session{c, st.Place, st}, nil
+}
+
+// close ends the client and the store, within closeLimit.
+func (s *session) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- errors.Join(s.Close(ctx), s.store.Close()) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(2 * closeLimit):
+		return context.DeadlineExceeded
+	}
+}
+
+// with runs f with a client. What is wrong at the close is worth a word, but changes
+// nothing about what f did.
+func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) error) error {
+	s, err := a.connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := s.close(); err != nil {
+			a.say("closing the store: %v", err)
+		}
+	}()
+	return f(s)
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+)
+
+// The exit codes of holdfast itself, after sysexits.h where that has one.
+const (
+	exitUsage       = 64
+	exitUnavailable = 69
+	exitBug         = 70
+	exitBusy        = 75
+	exitLost        = 76
+	exitRefused     = 77
+	exitConfig      = 78
+)
+
+// failure is an error whose exit code is known. Without an error there is nothing to say.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// usagef says what is wrong with the command line.
+func usagef(format string, args ...any) error {
+	return &failure{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// signaled is the cause of a context that a signal has ended.
+type signaled struct{ s syscall.Signal }
+
+func (e signaled) Error() string { return fmt.Sprintf("ended by signal %d (%v)", int(e.s), e.s) }
+
+// command marks the errors of our own commands, so that those of the flag library, which
+// have no type, can be told from them.
+type command struct{ error }
+
+func (c command) Unwrap() error { return c.error }
+
+// ours marks the errors of one of our commands.
+func ours(f func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if err := f(c, args); err != nil {
+			return command{err}
+		}
+		return nil
+	}
+}
+
+// exit reports err and returns the code that belongs to it.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	code, silent := codeOf(err)
+	if !silent {
+		a.say("%v", err)
+	}
+	return code
+}
+
+func codeOf(err error) (code int, silent bool) {
+	var (
+		f     *failure
+		sig   signaled
+		start *child.StartError
+		ours  command
+		is    = func(target error) bool { return errors.Is(err, target) }
+	)
+	switch {
+	case errors.As(err, &f):
+		return f.code, f.err == nil
+	case errors.As(err, &sig):
+		return 128 + int(sig.s), true
+	case errors.As(err, &start):
+		return start.ExitCode(), false
+	case !errors.As(err, &ours):
+		return exitUsage, false
+	case is(holdfast.ErrHeld):
+		return exitBusy, false
+	case is(holdfast.ErrLost):
+		return exitLost, false
+	case is(holdfast.ErrDeadlock):
+		return exitUsage, false
+	case is(holdfast.ErrInvalid), is(holdfast.ErrKind):
+		return exitConfig, false
+	case is(holdfast.ErrRefused), is(holdfast.ErrGone):
+		return exitRefused, false
+	case is(holdfast.ErrUnavailable), is(holdfast.ErrUncertain), is(context.DeadlineExceeded), is(os.ErrDeadlineExceeded):
+		return exitUnavailable, false
+	}
+	return exitBug, false
+}

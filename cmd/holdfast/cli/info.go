@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+func (a *app) infoCommand() *cobra.Command {
+	var out format
+	c := &cobra.Command{
+		Use:   "info NAME",
+		Short: "Show one lock: holders, tokens, and who waits",
+		Args:  cobra.ExactArgs(1),
+		RunE:  ours(func(c *cobra.Command, args []string) error { return a.info(args[0], out) }),
+	}
+	out.register(c)
+	return c
+}
+
+func (a *app) info(name string, out format) error {
+	ctx := context.Background()
+	return a.with(ctx, holdfast.Config{}, func(s *session) error {
+		r, err := s.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.Name = name // a store need not know it when it is not in use
+		switch out {
+		case "json", "jsonl":
+			return writeJSON(a.stdout, toJSON(&r), out == "json")
+		case "name":
+			_, err := fmt.Fprintln(a.stdout, show(name))
+			return err
+		}
+		return a.describe(&r, out == "wide")
+	})
+}
+
+func (a *app) describe(r *holdfast.Record, wide bool) error {
+	if r.Kind == "" {
+		_, err := fmt.Fprintf(a.stdout, "%s is not in use\n", show(r.Name))
+		return err
+	}
+	rows := [][]string{{"name", show(r.Name)}, {"kind", r.Kind}, {"token", strconv.FormatUint(r.Token, 10)}, {"waiting", strconv.Itoa(r.Waiting)}}
+	switch r.Kind {
+	case "semaphore":
+		rows = append(rows, []string{"limit", strconv.Itoa(r.Limit)})
+	case "latch":
+		rows = append(rows, []string{"count", strconv.FormatInt(r.Count, 10)})
+	}
+	if err := table(a.stdout, rows); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		title, since, left string
+		list               []holdfast.Holder
+	}{{"HOLDER", "HELD", "LEASE", r.Holders}, {"WAITER", "WAITS", "PLACE", r.Waiters}} {
+		if len(part.list) == 0 {
+			continue
+		}
+		fmt.Fprintln(a.stdout)
+		rows := [][]string{{part.title, "PROGRAM", part.since, part.left, "TOKEN", "NOTE", "LABELS"}}
+		if wide {
+			rows[0] = append(rows[0], "ID", "PERMITS")
+		}
+		for _, h := range part.list {
+			rows = append(rows, detail(&h, wide))
+		}
+		if err := table(a.stdout, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func detail(h *holdfast.Holder, wide bool) []string {
+	name, token := who(h), "-"
+	if h.Kept {
+		name = "(kept) " + name
+	}
+	if h.Shared {
+		name += " (shared)"
+	}
+	if h.Token != 0 {
+		token = strconv.FormatUint(h.Token, 10)
+	}
+	cells := []string{
+		name, orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), rough(h.Left), token,
+		orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
+	}
+	if wide {
+		cells = append(cells, show(h.ID), strconv.Itoa(h.Permits))
+	}
+	return cells
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var out format
+	c := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List the locks in use, with who holds them",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return a.ls(prefix, out)
+		}),
+	}
+	out.register(c)
+	return c
+}
+
+func (a *app) ls(prefix string, out format) error {
+	ctx := context.Background()
+	return a.with(ctx, holdfast.Config{}, func(s *session) error {
+		records := []recordJSON{}
+		rows := [][]string{{"NAME", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING"}}
+		if out == "wide" {
+			rows[0] = append(rows[0], "KIND", "TOKEN", "NOTE", "LABELS")
+		}
+		for r, err := range s.Locks(ctx, prefix) {
+			switch {
+			case err != nil:
+				return err
+			case out == "jsonl":
+				err = writeJSON(a.stdout, toJSON(&r), false)
+			case out == "json":
+				j := toJSON(&r)
+				j.Schema = "" // stands once, around the list
+				records = append(records, j)
+			case out == "name":
+				_, err = fmt.Fprintln(a.stdout, show(r.Name))
+			default:
+				rows = append(rows, row(&r, out == "wide"))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		switch {
+		case out == "json":
+			return writeJSON(a.stdout, struct {
+				Schema string       `json:"schema"`
+				Locks  []recordJSON `json:"locks"`
+			}{schema, records}, true)
+		case len(rows) > 1:
+			return table(a.stdout, rows)
+		case out == "table" || out == "wide":
+			fmt.Fprintln(a.stderr, "no lock is in use")
+		}
+		return nil
+	})
+}
+
+// row is a record in one line: the first holder stands for all.
+func row(r *holdfast.Record, wide bool) []string {
+	holder, program, held, left, note, labels := "-", "-", "-", "-", "-", "-"
+	if len(r.Holders) > 0 {
+		h := &r.Holders[0]
+		holder, held, left = who(h), rough(time.Since(h.Since)), rough(h.Left)
+		if h.Kept {
+			holder = "(kept) " + holder
+		}
+		if n := len(r.Holders) - 1; n > 0 {
+			holder += fmt.Sprintf(" +%d", n)
+		}
+		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels))
+	}
+	cells := []string{show(r.Name), holder, program, held, left, strconv.Itoa(r.Waiting)}
+	if wide {
+		cells = append(cells, r.Kind, strconv.FormatUint(r.Token, 10), note, labels)
+	}
+	return cells
+}
+
+func orDash(shown, text string) string {
+	if text == "" {
+		return "-"
+	}
+	return shown
+}

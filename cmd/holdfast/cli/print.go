@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// schema says in JSON which fields to expect. Fields may be added to it, none changed.
+const schema = "holdfast/v1"
+
+var formats = []string{"table", "wide", "json", "jsonl", "name"}
+
+// format is the flag -o.
+type format string
+
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "FORMAT" }
+
+func (f *format) Set(text string) error {
+	if !slices.Contains(formats, text) {
+		return fmt.Errorf("there are %s", strings.Join(formats, ", "))
+	}
+	*f = format(text)
+	return nil
+}
+
+func (f *format) register(c *cobra.Command) {
+	*f = "table"
+	c.Flags().VarP(f, "output", "o", "`FORMAT`: "+strings.Join(formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// show makes text that others chose safe for a terminal: control characters, which could
+// move the cursor or worse, are shown in the way of a Go string.
+func show(text string) string {
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }) {
+		return text
+	}
+	return strconv.QuoteToGraphic(text)
+}
+
+// who is user@host:pid.
+func who(h *holdfast.Holder) string {
+	name := ""
+	if h.User != "" {
+		name = show(h.User) + "@"
+	}
+	return fmt.Sprintf("%s%s:%d", name, show(h.Host), h.PID)
+}
+
+// describe is what is known of a holder, in one line that follows the name of the lock.
+func describe(h *holdfast.Holder) string {
+	var b strings.Builder
+	if h.Kept {
+		fmt.Fprintf(&b, "kept for another %s after %s", rough(h.Left), who(h))
+	} else {
+		b.WriteString("held by " + who(h))
+	}
+	if h.Program != "" {
+		b.WriteString(" " + strconv.QuoteToGraphic(h.Program))
+	}
+	fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
+	if !h.Kept {
+		fmt.Fprintf(&b, " · lease %s", rough(h.Left))
+	}
+	if h.Note != "" {
+		b.WriteString(" · " + strconv.QuoteToGraphic(h.Note))
+	}
+	if l := joined(h.Labels); l != "" {
+		b.WriteString(" · " + l)
+	}
+	return b.String()
+}
+
+// joined is k=v k=v, in order of the keys.
+func joined(labels map[string]string) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, show(k)+"="+show(labels[k]))
+	}
+	return strings.Join(list, " ")
+}
+
+// rough is d for people: 12s, 3m12s, 2h5m, 3d4h.
+func rough(d time.Duration) string {
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", max(s, 0))
+	case s < 3600:
+		return fmt.Sprintf("%dm%ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%dm", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%dd%dh", s/86400, s%86400/3600)
+}
+
+// cut keeps text on one row of a terminal.
+func cut(text string, columns int) string {
+	if r := []rune(text); len(r) > columns {
+		return string(r[:max(columns-1, 0)]) + "…"
+	}
+	return text
+}
+
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "?"
+}
+
+// table writes rows in columns.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
+
+// recordJSON is a lock in JSON. Tokens are texts: programs that read numbers as floating
+// point would change large ones.
+type recordJSON struct {
+	Schema  string       `json:"schema,omitempty"`
+	Name    string       `json:"name"`
+	Kind    string       `json:"kind"`
+	Limit   int          `json:"limit,omitempty"`
+	Count   *int64       `json:"count,omitempty"`
+	Token   string       `json:"token"`
+	Holders []holderJSON `json:"holders"`
+	Waiters []holderJSON `json:"waiters"`
+	Waiting int          `json:"waiting"`
+}
+
+type holderJSON struct {
+	ID      string            `json:"id"`
+	Token   string            `json:"token,omitempty"`
+	User    string            `json:"user"`
+	Host    string            `json:"host"`
+	PID     int               `json:"pid"`
+	Program string            `json:"program"`
+	Note    string            `json:"note,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Shared  bool              `json:"shared,omitempty"`
+	Permits int               `json:"permits"`
+	Kept    bool              `json:"kept,omitempty"`
+	Since   time.Time         `json:"since"`
+	LeftMS  int64             `json:"left_ms"`
+}
+
+func toJSON(r *holdfast.Record) recordJSON {
+	out := recordJSON{
+		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
+		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting,
+	}
+	if r.Kind == "latch" {
+		out.Count = &r.Count
+	}
+	return out
+}
+
+func holdersJSON(list []holdfast.Holder) []holderJSON {
+	out := []holderJSON{} // not null
+	for _, h := range list {
+		j := holderJSON{
+			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
+			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond), LeftMS: h.Left.Milliseconds(),
+		}
+		if h.Token != 0 {
+			j.Token = strconv.FormatUint(h.Token, 10)
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+func writeJSON(w io.Writer, v any, indent bool) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indent {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(v)
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWaitText(t *testing.T) {
+	h := &holdfast.Holder{Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh", Since: time.Now().Add(-12 * time.Second), Left: 9 * time.Second}
+	w := &holdfast.Waiting{Name: "deploy/prod", Ahead: 3, Holder: h}
+	if got, want := waitText("deploy/prod", w, 0), `waiting for deploy/prod: 3 ahead · held by ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := waitText("deploy/prod", w, 4*time.Second); !strings.HasSuffix(got, "lease 5s") {
+		t.Error(got)
+	}
+	h.Note, h.Labels = "release 12", map[string]string{"ticket": "OPS-12", "b": "c"}
+	if got := waitText("deploy/prod", w, 0); !strings.HasSuffix(got, ` · "release 12" · b=c ticket=OPS-12`) {
+		t.Error(got)
+	}
+	h.Kept = true
+	if got := waitText("deploy/prod", w, 0); !strings.Contains(got, `3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
+		t.Error(got)
+	}
+	if got := waitText("x", &holdfast.Waiting{}, 0); got != "waiting for x: 0 ahead" {
+		t.Error(got)
+	}
+}
+
+// What others wrote into the store cannot command the terminal.
+func TestTextOfOthersIsHarmless(t *testing.T) {
+	evil := "a\x1b]0;b\x07\r\n\u202e\xff"
+	h := holdfast.Holder{Host: evil, User: evil, Program: evil, Note: evil, ID: evil, Labels: map[string]string{evil: evil}}
+	r := holdfast.Record{Name: evil, Kind: "lock", Holders: []holdfast.Holder{h}, Waiters: []holdfast.Holder{h}}
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out}
+	if err := a.describe(&r, true); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String() + strings.Join(row(&r, true), " ") + waitText(evil, &holdfast.Waiting{Holder: &h}, 0)
+	if strings.ContainsAny(text, "\x1b\x07\r\u202e") {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestRough(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 400 * time.Millisecond: "0s", 59*time.Second + 499*time.Millisecond: "59s", 60 * time.Second: "1m0s",
+		192 * time.Second: "3m12s", 125 * time.Minute: "2h5m", 76 * time.Hour: "3d4h",
+	} {
+		if got := rough(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for columns, want := range map[int]string{10: "äöü", 3: "äöü", 2: "ä…", 1: "…", 0: "…"} {
+		if got := cut("äöü", columns); got != want {
+			t.Errorf("%d: %q, want %q", columns, got, want)
+		}
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "10": 10 * time.Second, "0.5": 500 * time.Millisecond, "1m30s": 90 * time.Second, "50ms": 50 * time.Millisecond} {
+		var s seconds
+		if err := s.Set(text); err != nil || s.d != want || !s.set {
+			t.Errorf("%s: %v, %v", text, s.d, err)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "-1s", "NaN", "Inf", "1e30", "1d"} {
+		var s seconds
+		if s.Set(text) == nil {
+			t.Errorf("%s: %v", text, s.d)
+		}
+	}
+}
+
+// Every error of the library has its code.
+func TestCodes(t *testing.T) {
+	for err, want := range map[error]int{
+		holdfast.ErrHeld: 75, holdfast.ErrLost: 76, holdfast.ErrDeadlock: 64, holdfast.ErrInvalid: 78, holdfast.ErrKind: 78,
+		holdfast.ErrRefused: 77, holdfast.ErrGone: 77, driver.ErrUnavailable: 69, driver.ErrUncertain: 69, holdfast.ErrClosed: 70,
+		fmt.Errorf("no idea"): 70,
+	} {
+		e := command{&holdfast.Error{Op: "lock", Name: "x", Err: fmt.Errorf("%w: why", err)}}
+		if code, silent := codeOf(e); code != want || silent {
+			t.Errorf("%v: %d, want %d", err, code, want)
+		}
+	}
+}

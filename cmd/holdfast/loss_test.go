@@ -1,0 +1,143 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A lock that was broken ends the command, and its whole group.
+func TestBrokenLockEndsTheGroup(t *testing.T) {
+	b := newBench(t)
+	p := b.start("--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	child, inner := b.pid("ready"), b.pid("inner")
+	out, _ := b.want(0, "break", "a", "--token", b.token("a"))
+	if !strings.Contains(out, "broken: a, token ") {
+		t.Error(out)
+	}
+	if code := p.code(); code != 76 {
+		t.Errorf("exit code %d", code)
+	}
+	if stderr := p.err.String(); !strings.Contains(stderr, "lost") || !strings.Contains(stderr, "ending the command") {
+		t.Errorf("stderr: %q", stderr)
+	}
+	if running(child) || running(inner) {
+		t.Error("a process of the group runs")
+	}
+	b.want(0, "run", "-n", "a", "--", "true")
+}
+
+func TestKillAfter(t *testing.T) {
+	for name, c := range map[string]struct{ after, want time.Duration }{
+		"after TERM": {300 * time.Millisecond, 300 * time.Millisecond}, "at once": {0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := b.start("--ttl", "600ms", "run", "--kill-after", c.after.String(), "a", "--", "sh", "-c",
+				"trap '' TERM; sh -c 'echo $$ >$D/inner; while :; do sleep 0.01; done' & echo $$ >$D/ready; while :; do sleep 0.01; done")
+			child, inner := b.pid("ready"), b.pid("inner")
+			token := b.token("a")
+			begin := time.Now()
+			b.want(0, "break", "a", "--token", token)
+			if code := p.code(); code != 76 {
+				t.Errorf("exit code %d", code)
+			}
+			if took := time.Since(begin); took < c.want {
+				t.Errorf("took %v, want %v at least", took, c.want)
+			}
+			if running(child) || running(inner) {
+				t.Error("a process that ignores TERM runs")
+			}
+		})
+	}
+}
+
+// A command that ends by itself on TERM is not killed, and its last words are heard.
+func TestLossLetsTheCommandFinish(t *testing.T) {
+	b := newBench(t)
+	p := b.start("--ttl", "600ms", "run", "a", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.01; done")
+	b.file("ready")
+	b.want(0, "break", "a", "--token", b.token("a"))
+	if code := p.code(); code != 76 || p.out.String() != "bye\n" {
+		t.Errorf("exit code %d, stdout %q", code, p.out.String())
+	}
+}
+
+func TestMaxHold(t *testing.T) {
+	b := newBench(t)
+	_, stderr := b.want(76, "run", "--max-hold", "200ms", "a", "--", "sleep", "1000")
+	if !strings.Contains(stderr, "max hold") {
+		t.Error(stderr)
+	}
+	b.want(0, "run", "-w", "5", "a", "--", "true")
+}
+
+func TestMinHold(t *testing.T) {
+	b := newBench(t)
+	b.want(0, "run", "--min-hold", "1h", "a", "--", "true")
+	if _, stderr := b.want(75, "run", "-n", "a", "--", "true"); !strings.Contains(stderr, "a is kept for another ") {
+		t.Error(stderr)
+	}
+	b.want(0, "run", "--min-hold", "1s", "b", "--", "true")
+	b.want(0, "run", "-w", "20", "b", "--", "true")
+}
+
+// A holder that was stopped for longer than the TTL has lost the lock when it goes on; its
+// command is ended without doing anything more.
+func TestStoppedHolderLosesTheLock(t *testing.T) {
+	b := newBench(t)
+	p := b.prepare("--ttl", "500ms", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.01; done; echo no")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin()
+	child := b.pid("ready")
+	p.signal(syscall.SIGSTOP)
+	b.want(0, "run", "-w", "20", "a", "--", "true") // when the lease has run out
+	if !running(child) {
+		t.Error("the command has ended before anybody could end it")
+	}
+	p.signal(syscall.SIGCONT)
+	if code := p.code(); code != 76 {
+		t.Errorf("exit code %d", code)
+	}
+	if running(child) {
+		t.Error("the command runs")
+	}
+}
+
+// A job that was stopped with its holder does nothing when it is continued too late.
+func TestStoppedJobDoesNotGoOn(t *testing.T) {
+	b := newBench(t)
+	p := b.prepare("--ttl", "500ms", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; kill -TSTP $$; touch $D/on")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin()
+	b.file("ready")
+	p.signal(syscall.SIGTSTP) // as a terminal would stop both
+	b.want(0, "run", "-w", "20", "a", "--", "true")
+	p.signal(syscall.SIGCONT)
+	if code := p.code(); code != 76 {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "on")); err == nil {
+		t.Error("the command went on without the lock")
+	}
+}
+
+// A lock that is lost is reported even if the command had just ended well.
+func TestLossIsReportedAtTheEnd(t *testing.T) {
+	b := newBench(t)
+	// The TTL is long: nobody tells the holder before it releases.
+	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c", `echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.01; done`)
+	b.file("ready")
+	b.want(0, "break", "a", "--token", b.token("a"))
+	if err := os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.code(); code != 76 || !strings.Contains(p.err.String(), "lost before the command ended (with code 0)") {
+		t.Errorf("exit code %d, stderr %q", code, p.err.String())
+	}
+}

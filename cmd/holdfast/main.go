@@ -1,0 +1,15 @@
+// Command holdfast runs a command under a distributed lock, and shows who holds what.
+//
+//	holdfast run deploy/prod -- ./deploy.sh
+//
+// Without a server it keeps its locks in one file of the user's; --store or HOLDFAST_URL
+// choose another store. "holdfast help" says more.
+package main
+
+import (
+	"os"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:])) }

@@ -1,0 +1,238 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary is the program under test, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "holdfast-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "holdfast")
+	if out, err := build().CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// build is how releases are built; the race detector needs cgo.
+func build() *exec.Cmd {
+	if raceDetector {
+		return exec.Command("go", "build", "-race", "-o", binary, ".")
+	}
+	cmd := exec.Command("go", "build", "-o", binary, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
+}
+
+// limit bounds everything that a test waits for.
+const limit = 30 * time.Second
+
+// bench is a place of its own for one test: a store and a folder of files.
+type bench struct {
+	*testing.T
+	dir string
+	env []string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	dir := t.TempDir()
+	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
+}
+
+// process is a running holdfast.
+type process struct {
+	*exec.Cmd
+	t        *bench
+	out, err output
+	done     chan struct{}
+}
+
+// output collects what a process writes. grown gets a value when it writes for the first time.
+type output struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	grown chan struct{}
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.grown <- struct{}{}:
+	default:
+	}
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// start runs holdfast. Scripts find it as $H, and the test's folder as $D.
+func (b *bench) start(args ...string) *process {
+	b.Helper()
+	p := b.prepare(args...)
+	p.begin()
+	return p
+}
+
+func (b *bench) prepare(args ...string) *process {
+	return b.process(exec.Command(binary, args...))
+}
+
+// process is cmd in the test's place.
+func (b *bench) process(cmd *exec.Cmd) *process {
+	p := &process{Cmd: cmd, t: b, done: make(chan struct{})}
+	p.out.grown, p.err.grown = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.Env, p.Dir = b.env, b.dir
+	p.Stdout, p.Stderr = &p.out, &p.err
+	// What is left behind, for the tests of just that, must not keep Wait from returning.
+	p.WaitDelay = limit
+	return p
+}
+
+func (p *process) begin() {
+	p.t.Helper()
+	if err := p.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() { _ = p.Wait(); close(p.done) }()
+	p.t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.done
+	})
+}
+
+// code waits for the end.
+func (p *process) code() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		p.t.Fatalf("%v does not end; stderr: %s", p.Args[1:], p.err.String())
+	}
+	ws := p.ProcessState.Sys().(syscall.WaitStatus)
+	if ws.Signaled() {
+		return -int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run runs holdfast to its end.
+func (b *bench) run(args ...string) (code int, stdout, stderr string) {
+	b.Helper()
+	p := b.start(args...)
+	code = p.code()
+	return code, p.out.String(), p.err.String()
+}
+
+// want runs holdfast and checks the exit code.
+func (b *bench) want(code int, args ...string) (stdout, stderr string) {
+	b.Helper()
+	got, stdout, stderr := b.run(args...)
+	if got != code {
+		b.Fatalf("holdfast %q: exit code %d, want %d; stdout %q, stderr %q", args, got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// until waits for a condition.
+func (b *bench) until(what string, f func() bool) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	for !f() {
+		select {
+		case <-ctx.Done():
+			b.Fatalf("not within %v: %s", limit, what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// file waits until a file of the test's folder has a whole line, and returns its content.
+func (b *bench) file(name string) string {
+	b.Helper()
+	var text []byte
+	b.until("file "+name, func() bool {
+		text, _ = os.ReadFile(filepath.Join(b.dir, name))
+		return bytes.HasSuffix(text, []byte("\n"))
+	})
+	return strings.TrimSpace(string(text))
+}
+
+// pid is file as a number.
+func (b *bench) pid(name string) int {
+	b.Helper()
+	n, err := strconv.Atoi(b.file(name))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// running reports whether a process runs; one that has ended but is not waited for does not.
+func running(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		_, perr := os.Stat("/proc/self/stat")
+		return perr != nil
+	}
+	return !strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z")
+}
+
+// token is the token of the one holder of name.
+func (b *bench) token(name string) string {
+	b.Helper()
+	return strings.TrimSpace(b.field(name, "token "))
+}
+
+// field is the rest of a line of info.
+func (b *bench) field(name, key string) string {
+	b.Helper()
+	out, _ := b.want(0, "info", name)
+	for line := range strings.Lines(out) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	b.Fatalf("info has no %q: %s", key, out)
+	return ""
+}

@@ -1,0 +1,125 @@
+// Package open finds the store that a URL means and opens it. It is the only place that
+// knows all of them.
+//
+//	memory:                    this process alone, for trying things out
+//	sqlite:PATH                a file, shared by the processes of this machine
+//	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+//	rediss://...               the same over TLS
+//	redis+unix://[USER:PASSWORD@]/PATH[?db=N]
+//	                           the same over a Unix socket
+//
+// An empty URL means one SQLite file per user, in the folder for programs' state.
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// Store is a store that has been opened.
+type Store struct {
+	driver.Backend
+
+	// Place names the store for people and to compare: no credentials, and the same for two
+	// URLs that lead to the same store in the same way. It is empty if no other process
+	// can reach the store.
+	Place string
+}
+
+// available are the schemes that Open knows.
+const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://"
+
+// later are schemes whose stores come with later versions.
+var later = []string{
+	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "redis+quorum", "rediss+quorum",
+	"zookeeper", "zk", "mysql", "mariadb", "postgres", "postgresql", "etcd", "etcds",
+}
+
+// Open opens the store that url means. The caller closes it. The text of errors has no
+// password in it.
+//
+// Errors: driver.ErrInvalid (the URL makes no sense, or its store is not in this version),
+// driver.ErrUnavailable, driver.ErrRefused, or ctx's when it ends first.
+func Open(ctx context.Context, url string) (*Store, error) {
+	type result struct {
+		s   *Store
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		s, err := dispatch(url)
+		opened <- result{s, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.s, Redact(r.err, url)
+	case <-ctx.Done():
+		go func() { // openers are bounded, but take no context
+			if r := <-opened; r.err == nil {
+				_ = r.s.Close() // nobody waits for it any more
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func dispatch(url string) (*Store, error) {
+	if url == "" {
+		path, err := defaultPath()
+		if err != nil {
+			return nil, err
+		}
+		return openSQLite(path)
+	}
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || scheme == "" {
+		return nil, invalid("it has no scheme")
+	}
+	switch scheme = strings.ToLower(scheme); scheme {
+	case "memory":
+		if strings.Trim(rest, "/") != "" {
+			return nil, invalid("nothing may follow memory:")
+		}
+		return &Store{Backend: memlock.New()}, nil
+	case "sqlite":
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return openSQLite(path)
+	case "redis", "rediss", "redis+unix", "unix":
+		return openRedis(url)
+	}
+	for _, l := range later {
+		if scheme == l {
+			return nil, invalid("%s: is not in this version", scheme)
+		}
+	}
+	if strings.ContainsFunc(scheme, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r)
+	}) {
+		return nil, invalid("it has no scheme")
+	}
+	return nil, invalid("the scheme %s: is unknown", scheme)
+}
+
+// invalid is the error for a URL that makes no sense. The URL itself is not part of it: a
+// password could be anywhere in a URL that makes no sense.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w store URL: %s; there are %s", driver.ErrInvalid, fmt.Sprintf(format, args...), available)
+}
+
+// classify makes sure that an error of a store's opener has a sentinel.
+func classify(err error, otherwise error) error {
+	for _, e := range []error{driver.ErrInvalid, driver.ErrUnavailable, driver.ErrRefused, driver.ErrUncertain, driver.ErrClosed} {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", otherwise, err)
+}

@@ -1,0 +1,140 @@
+package open
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOpenSQLitePlaces(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	places := map[string][]string{}
+	for _, url := range []string{
+		"sqlite:a.db", "sqlite:./a.db", "sqlite:" + dir + "/a.db", "sqlite://" + dir + "/a.db", "SQLITE://localhost" + dir + "/a.db",
+		"", "sqlite:state/holdfast/locks.db", "sqlite:b.db",
+	} {
+		s, err := Open(t.Context(), url)
+		if err != nil {
+			t.Fatalf("%q: %v", url, err)
+		}
+		places[s.Place] = append(places[s.Place], url)
+		if s.Name() != "sqlite" {
+			t.Errorf("%q is %s", url, s.Name())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(places) != 3 {
+		t.Errorf("three files, but %v", places)
+	}
+}
+
+func TestOpenMemory(t *testing.T) {
+	for _, url := range []string{"memory:", "memory://", "MEMORY:"} {
+		s, err := Open(t.Context(), url)
+		if err != nil || s.Name() != "memory" || s.Place != "" {
+			t.Errorf("%q: %v %v", url, s, err)
+		}
+	}
+}
+
+func TestOpenRefusesNonsense(t *testing.T) {
+	for _, url := range []string{
+		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/", "sqlite:relative\x00",
+		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://h", "etcd://h", "redis+sentinel://h", "a b:c", "file:x",
+	} {
+		s, err := Open(t.Context(), url)
+		if !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%q: %v %v, want ErrInvalid", url, s, err)
+		}
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	// Whichever comes first: the store or the end. Either way nothing is left open.
+	s, err := Open(ctx, "memory:")
+	if err == nil {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	} else if !errors.Is(err, cause) {
+		t.Error(err)
+	}
+}
+
+func TestRedisPlace(t *testing.T) {
+	for _, same := range [][]string{
+		{"redis://h", "redis://u:p@H:6379/0", "rediss://h:6379/00", "redis://h/"},
+		{"redis://h/1", "redis://h:6379/01"},
+		{"redis://h:1"},
+		{"unix:///s", "redis+unix://:p@/s?db=0"},
+		{"unix:///s?db=1"},
+	} {
+		for _, url := range same {
+			if got := redisPlace(url); got != redisPlace(same[0]) || strings.Contains(got, "p@") {
+				t.Errorf("%s: %s, but %s: %s", url, got, same[0], redisPlace(same[0]))
+			}
+		}
+	}
+	if redisPlace("redis://h/1") == redisPlace("redis://h/0") || redisPlace("redis://h") == redisPlace("redis://h:1") {
+		t.Error("two databases with one place")
+	}
+}
+
+func TestScrub(t *testing.T) {
+	const url = "redis://user:s%40crt@h:1/0?auth=hidden"
+	for _, text := range []string{
+		"dial " + url + ": refused", "password s@crt is wrong", "password s%40crt is wrong", "hidden",
+		"another: redis://u:s@crt@h", `parse "redis://x:s%40crt@": no`,
+	} {
+		got := Scrub(text, url)
+		for _, secret := range []string{"s@crt", "s%40crt", "hidden"} {
+			if strings.Contains(got, secret) {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+	if got := Scrub("dial redis://h:1/0: refused by a@b", "redis://h:1/0"); got != "dial redis://h:1/0: refused by a@b" {
+		t.Errorf("%q: too much", got)
+	}
+	err := Redact(errors.Join(driver.ErrRefused, errors.New("s@crt")), url)
+	if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "s@crt") {
+		t.Error(err)
+	}
+}
+
+func TestWithoutPassword(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h:1/2":                   "redis://h:1/2",
+		"redis://u:secret@h:1/2":          "redis://u@h:1/2",
+		"redis://:secret@h:1/2":           "redis://h:1/2",
+		"redis+unix://u:secret@/s?db=1":   "redis+unix://u@/s?db=1",
+		"x://h/?password=secret&keep=yes": "x://h/?keep=yes",
+		"sqlite:/a/b":                     "sqlite:/a/b",
+		"":                                "",
+		"redis://:secret%zz@h":            "-",
+		"redis://:secret@[::1":            "-",
+	} {
+		got, ok := WithoutPassword(url)
+		if !ok {
+			got = "-"
+		}
+		if got != want || strings.Contains(got, "secret") {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+	}
+}

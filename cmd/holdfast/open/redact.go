@@ -1,0 +1,116 @@
+package open
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Redact returns err with a text that has neither the URL's password in it nor other
+// passwords that stand where passwords stand in URLs. errors.Is and As still reach what err wraps.
+func Redact(err error, rawURL string) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := Scrub(text, rawURL)
+	if clean == text {
+		return err
+	}
+	return &redacted{clean, err}
+}
+
+type redacted struct {
+	text string
+	err  error
+}
+
+func (e *redacted) Error() string { return e.text }
+func (e *redacted) Unwrap() error { return e.err }
+
+const mask = "***"
+
+// inURL finds what stands between the // and the last @ of a URL.
+var inURL = regexp.MustCompile(`(://)[^\s"']*@`)
+
+// Scrub masks passwords in text: those of rawURL, and whatever looks like one in a URL.
+func Scrub(text, rawURL string) string {
+	text = inURL.ReplaceAllString(text, "$1"+mask+"@")
+	for _, s := range secrets(rawURL) {
+		text = strings.ReplaceAll(text, s, mask)
+	}
+	return text
+}
+
+// secrets are the forms in which the URL's password may appear, the longest first. It
+// also finds that of a URL that cannot be parsed.
+func secrets(rawURL string) []string {
+	var list []string
+	add := func(s string) {
+		if plain, err := url.PathUnescape(s); err == nil && plain != s && plain != "" {
+			list = append(list, plain)
+		}
+		if s != "" {
+			list = append(list, s)
+		}
+	}
+	_, rest, ok := strings.Cut(rawURL, "://")
+	if !ok {
+		return nil
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if _, password, ok := strings.Cut(rest[:at], ":"); ok {
+			add(password)
+		}
+	}
+	if u, err := url.Parse(rawURL); err == nil {
+		for key, values := range u.Query() {
+			if secret(key) {
+				for _, v := range values {
+					add(v)
+					add(url.QueryEscape(v))
+				}
+			}
+		}
+	}
+	return list
+}
+
+// secret reports whether a parameter of that name carries a password.
+func secret(key string) bool {
+	key = strings.ToLower(key)
+	for _, s := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {
+		if strings.Contains(key, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// WithoutPassword returns rawURL without its password, for programs that may know where the
+// store is but not get in. ok is false if the URL cannot be understood and is better
+// kept from them altogether.
+func WithoutPassword(rawURL string) (clean string, ok bool) {
+	if len(secrets(rawURL)) == 0 && !strings.Contains(rawURL, "@") {
+		return rawURL, true
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Host == "" && u.Path == "" {
+		return "", false
+	}
+	if u.User != nil {
+		if name := u.User.Username(); name != "" {
+			u.User = url.User(name)
+		} else {
+			u.User = nil
+		}
+	}
+	q := u.Query()
+	for key := range q {
+		if secret(key) {
+			q.Del(key)
+		}
+	}
+	u.RawQuery = q.Encode()
+	return u.String(), true
+}

@@ -1,0 +1,64 @@
+package open
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	_ "modernc.org/sqlite" // the driver that sqllock uses
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+func openSQLite(path string) (*Store, error) {
+	b, err := sqllock.OpenSQLite(path, nil)
+	if err != nil {
+		return nil, classify(err, driver.ErrUnavailable)
+	}
+	// One name for one file, however the path was written. The file exists by now.
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return &Store{b, "sqlite:" + path}, nil
+}
+
+// sqlitePath is the path in sqlite:PATH, sqlite:///PATH or sqlite://localhost/PATH.
+func sqlitePath(rest string) (string, error) {
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		host, path, _ := strings.Cut(after, "/")
+		if host != "" && host != "localhost" {
+			return "", invalid("a path that is relative is written sqlite:PATH, an absolute one sqlite:/PATH or sqlite:///PATH")
+		}
+		rest = "/" + path
+	}
+	if strings.Trim(rest, "/") == "" {
+		return "", invalid("sqlite: needs the path of a file")
+	}
+	if strings.HasSuffix(rest, "/") {
+		return "", invalid("sqlite: needs the path of a file, not of a folder")
+	}
+	return rest, nil
+}
+
+// defaultPath is where the embedded store of this user lies.
+func defaultPath() (string, error) {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) { // the specification says to ignore a relative one
+		home, err := os.UserHomeDir()
+		if err != nil || !filepath.IsAbs(home) {
+			return "", fmt.Errorf("%w environment: no home folder for the embedded store (set HOME or XDG_STATE_HOME to an absolute path, or choose a store with --store or HOLDFAST_URL)", driver.ErrInvalid)
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	dir = filepath.Join(dir, "holdfast")
+	// Made here, so that nobody else may look into it even if folders above are open.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("%w: the folder of the embedded store: %w", driver.ErrRefused, err)
+	}
+	return filepath.Join(dir, "locks.db"), nil
+}
