@@ -1,45 +1,41 @@
 package redislock
 
-import (
-	"time"
-
-	"github.com/holdfast-lock/holdfast/driver"
-)
+import "github.com/holdfast-lock/holdfast/driver"
 
 // A mutex that nobody contends for is taken and released by two lean scripts, which leave
 // everything else to the full ones at the price of a second exchange. So a session
-// remembers which names were contended for lately, and goes to the full ones with them.
+// remembers which names it was granted at once, and tries the lean ones with them.
 
 const (
-	wary    = 4     // a name counts as contended for until so many grants came at once
-	wariest = 10000 // names are remembered; then all are forgotten
+	calmest  = 3    // how much calm is remembered
+	calmFrom = 2    // grants at once in a row, before take.lua is tried
+	mostCalm = 4096 // names are remembered; then all are forgotten
 )
 
-// calm reports whether the mutex is probably free.
+// calm reports whether the mutex is probably free, and known to the server.
 func (s *session) calm(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.busy) == 0 || s.busy[name] == 0
+	return s.quiet[name] >= calmFrom
 }
 
 // contended notes that somebody else holds or waits for the name.
 func (s *session) contended(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy == nil || len(s.busy) >= wariest {
-		s.busy = map[string]int8{}
-	}
-	s.busy[name] = wary
+	delete(s.quiet, name)
 }
 
-// quieter notes that the name was free.
-func (s *session) quieter(name string) {
+// atOnce notes that the name was free.
+func (s *session) atOnce(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.busy[name]; n > 1 {
-		s.busy[name] = n - 1
-	} else if n == 1 {
-		delete(s.busy, name)
+	n := s.quiet[name]
+	if n == 0 && len(s.quiet) >= mostCalm {
+		clear(s.quiet)
+	}
+	if n < calmest {
+		s.quiet[name] = n + 1
 	}
 }
 
@@ -49,5 +45,5 @@ func (s *session) simple(h driver.Hold) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.asks[h.ID]
-	return ok && !a.group && time.Since(s.began)-a.seen < s.ttl && s.busy[h.Name] == 0
+	return ok && !a.group && s.b.now()-a.seen < s.ttl && s.quiet[h.Name] > 0
 }

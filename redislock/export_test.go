@@ -1,9 +1,14 @@
 package redislock
 
+import "time"
+
 // NewEdited is New with the text of every script changed by edit.
 func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
 	return newBackend(conn, cfg, edit)
 }
+
+// SetClock replaces the clock of the process.
+func (b *Backend) SetClock(now func() time.Duration) { b.now = now }
 
 // DecodeRecord and DecodeHolder read answers of scripts.
 var (

@@ -26,7 +26,8 @@ type Backend struct {
 	conn    Conn
 	prefix  string
 	scripts *scripts
-	err     error // of the Config
+	err     error                // of the Config
+	now     func() time.Duration // this process's monotonic clock
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -41,7 +42,11 @@ func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Ba
 	if cfg == nil {
 		cfg = new(Config)
 	}
-	b := &Backend{conn: conn, prefix: cfg.Prefix, scripts: load(!cfg.Uncounted, edit)}
+	start := time.Now()
+	b := &Backend{
+		conn: conn, prefix: cfg.Prefix, scripts: load(!cfg.Uncounted, edit),
+		now: func() time.Duration { return time.Since(start) },
+	}
 	if b.prefix == "" {
 		b.prefix = "hf:"
 	}
@@ -69,7 +74,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
 		return nil, fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
 	}
-	s := &session{b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), began: time.Now(), asks: map[string]ask{}}
+	s := &session{b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), asks: map[string]ask{}, quiet: map[string]int8{}}
 	stop, err := b.conn.Subscribe(ctx, b.prefix+"s:"+cfg.ID, s.message, s.again)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 	if s.closed {
 		return nil, nil, driver.ErrClosed
 	}
-	now := time.Since(s.began)
+	now := s.b.now()
 	for i := range holds {
 		a, ok := s.asks[holds[i].ID]
 		if ok {
@@ -169,7 +169,7 @@ func (s *session) prune() {
 	const slack = time.Minute
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Since(s.began)
+	now := s.b.now()
 	if now-s.pruned < s.ttl+slack {
 		return
 	}

@@ -113,6 +113,7 @@ func compare(t *testing.T, client rueidis.Client, seed uint64, steps int, uncoun
 			}
 			return strings.ReplaceAll(text, "redis.call('TIME')", "redis.call('HMGET', '"+w.clock+"', 's', 'u')")
 		})
+	w.b.SetClock(func() time.Duration { return w.now })
 	defer func() { _ = w.b.Close() }()
 	ready := make(chan struct{}, 1)
 	listen := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {

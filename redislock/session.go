@@ -11,16 +11,15 @@ import (
 
 // session is a driver.Session.
 type session struct {
-	b     *Backend
-	id    string
-	ttl   time.Duration
-	began time.Time
-	stop  func() // ends the subscription
+	b    *Backend
+	id   string
+	ttl  time.Duration
+	stop func() // ends the subscription
 
 	mu     sync.Mutex
 	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
-	busy   map[string]int8 // names lately contended for; see calm
-	pruned time.Duration   // when prune was last at work, since began
+	quiet  map[string]int8 // names that were granted at once; see calm
+	pruned time.Duration   // when prune was last at work
 	closed bool
 	stray  []string // names that the index listed and that may be forgotten
 }
@@ -66,10 +65,10 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		s.leave(req.ID)
 		return driver.Reply{}, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
 	case v.Kind == Int && v.Int > 0:
-		s.quieter(req.Name)
+		s.atOnce(req.Name)
 		return s.granted(ctx, req, uint64(v.Int))
 	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
-		s.quieter(req.Name)
+		s.atOnce(req.Name)
 		s.collect(ctx, req.Name, v.List[1:])
 		return s.granted(ctx, req, uint64(v.List[0].Int))
 	case v.Kind != List || len(v.List) < 4:

@@ -16,7 +16,7 @@ type ask struct {
 	token uint64        // of its grant
 	early uint64        // a token that was pushed before the answer to the request
 	wake  chan uint64   // of a request in line
-	seen  time.Duration // when it was asked for or renewed, since the session began
+	seen  time.Duration // when it was asked for or renewed
 	group bool          // shared or permits: renewed by another script
 	waits bool          // wake is in the caller's hands
 	nudge bool          // asking again was advised before the answer to the request
@@ -40,7 +40,7 @@ func (s *session) enter(id string, a ask) error {
 		}
 		a.group = a.group || old.group
 	}
-	a.seen = time.Since(s.began)
+	a.seen = s.b.now()
 	s.asks[id] = a
 	return nil
 }
