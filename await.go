@@ -157,7 +157,11 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 				return leave(outage(err))
 			}
 			pause = min(max(2*pause, 10*time.Millisecond), 500*time.Millisecond)
-			if stop := c.pause(ctx, giveUp, pause/2+rand.N(pause/2)); stop != nil {
+			switch stop := c.pause(ctx, giveUp, pause/2+rand.N(pause/2)); stop {
+			case nil:
+			case ErrHeld: // for all that is known, nobody holds it
+				return leave(outage(err))
+			default:
 				return leave(stop)
 			}
 		case reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale):

@@ -252,6 +252,11 @@ func TestStoreSilent(t *testing.T) {
 				t.Errorf("Lock: %v; want ErrUncertain", err)
 			}
 		})
+		within(t, "Lock", 3*time.Second, 6*time.Second, func() {
+			if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
+				t.Errorf("Lock: %v; want ErrUncertain", err)
+			}
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		within(t, "Lock", time.Second, time.Second+50*time.Millisecond, func() {

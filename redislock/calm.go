@@ -8,6 +8,7 @@ import "github.com/holdfast-lock/holdfast/driver"
 
 const (
 	calmest  = 3    // how much calm is remembered
+	restless = -8   // how much contention: so many grants at once outweigh it
 	calmFrom = 2    // grants at once in a row, before take.lua is tried
 	mostCalm = 4096 // names are remembered; then all are forgotten
 )
@@ -23,19 +24,23 @@ func (s *session) calm(name string) bool {
 func (s *session) contended(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.quiet, name)
+	s.remember(name, restless)
+}
+
+// remember is called with s.mu held.
+func (s *session) remember(name string, calm int8) {
+	if _, known := s.quiet[name]; !known && len(s.quiet) >= mostCalm {
+		clear(s.quiet)
+	}
+	s.quiet[name] = calm
 }
 
 // atOnce notes that the name was free.
 func (s *session) atOnce(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.quiet[name]
-	if n == 0 && len(s.quiet) >= mostCalm {
-		clear(s.quiet)
-	}
-	if n < calmest {
-		s.quiet[name] = n + 1
+	if n := s.quiet[name]; n < calmest {
+		s.remember(name, n+1)
 	}
 }
 

@@ -48,8 +48,8 @@
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:s:* -@all
 //	  +evalsha +eval +publish +subscribe +unsubscribe +hello +ping +select
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists
-//	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrevrangebyscore +zrandmember +zrangebylex
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby
+//	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //
 // # Cluster
 //

@@ -15,7 +15,8 @@ import (
 //
 //	hf:{3f}:l:NAME  string: the state of NAME, see below
 //	hf:{3f}:z:NAME  zset: ends of holds, line, deadlines of places; see common.lua
-//	hf:{3f}:m:NAME  hash: h<id> a hold of a group, w<id> a place in line; of a latch
+//	hf:{3f}:m:NAME  hash: h<id> a hold of a group, w<id> a place in line, s the
+//	                number of the last place; of a latch
 //	                d<id> has counted, a<id> waits
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing

@@ -153,6 +153,9 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
+// maxCrowded bounds what a process remembers of names that others wait for.
+const maxCrowded = 1024
+
 // errCeiling says that a token would reach meta.ceiling, which has to be raised first.
 var errCeiling = errors.New("token ceiling reached")
 
@@ -169,10 +172,17 @@ type tx struct {
 }
 
 // write runs do in a transaction and, if that was committed, wakes whom it granted
-// something to. If do returns an error of its own, what it did up to then stands: a
+// something to. Sessions that turn out to be dead are buried at once, which may hand their
+// grants on. If do returns an error of its own, what it did up to then stands: a
 // release that comes too late still lets time pass. Errors of the database undo it.
 func (st *store) write(ctx context.Context, do func(*tx) error) error {
-	var rings []ring
+	return st.writeOr(ctx, "", func() (bool, error) { return false, nil }, do)
+}
+
+// writeOr is write, unless quick does all there is to do in one statement. If others waited
+// for name the last time, quick would be in vain and is not tried.
+func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, error), do func(*tx) error) error {
+	var dead []ring
 	var verdict error
 	try := func() error {
 		t, err := st.begin()
@@ -181,7 +191,7 @@ func (st *store) write(ctx context.Context, do func(*tx) error) error {
 		}
 		if verdict = do(t); verdict == nil || isVerdict(verdict) {
 			if err = t.commit(); err == nil {
-				rings = t.rings
+				dead = st.ring(t.rings) // first of all: somebody waits for it
 				return nil
 			}
 		} else {
@@ -191,7 +201,17 @@ func (st *store) write(ctx context.Context, do func(*tx) error) error {
 		return err
 	}
 	err := st.w.with(ctx, func() error {
-		err := try()
+		err := st.present()
+		if err == nil && !st.crowded[name] {
+			var done bool
+			if done, err = quick(); done {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+		err = try()
 		for i := 0; errors.Is(err, errCeiling) && i < 3; i++ {
 			if err = st.raise(); err == nil {
 				err = try()
@@ -202,14 +222,13 @@ func (st *store) write(ctx context.Context, do func(*tx) error) error {
 	if err != nil {
 		return err
 	}
-	st.ring(rings)
+	for _, g := range dead {
+		st.coroner(g)
+	}
 	return verdict
 }
 
 func (st *store) begin() (*tx, error) {
-	if err := st.present(); err != nil {
-		return nil, err
-	}
 	if _, err := st.w.exec(qBegin); err != nil {
 		return nil, err
 	}
@@ -229,8 +248,26 @@ func (t *tx) commit() error {
 			return err
 		}
 	}
-	_, err := t.c.exec(qCommit)
-	return err
+	if _, err := t.c.exec(qCommit); err != nil {
+		return err
+	}
+	for _, r := range t.order {
+		t.st.noteCrowd(r.name, r.waiting > 0 || len(t.rings) > 0)
+	}
+	return nil
+}
+
+// noteCrowd remembers for the next writeOr whether others wait for name, or just did.
+func (st *store) noteCrowd(name string, crowded bool) {
+	switch {
+	case !crowded:
+		delete(st.crowded, name)
+	case len(st.crowded) >= maxCrowded && !st.crowded[name]:
+		clear(st.crowded) // it is only a guess
+		fallthrough
+	default:
+		st.crowded[name] = true
+	}
 }
 
 // span is by how much the ceiling is raised: an hour of the wall clock in microseconds.

@@ -46,6 +46,8 @@ type store struct {
 	w, r   *conn // for write transactions, for reads
 	ringer *host.Ringer
 
+	crowded map[string]bool // names that others wait for, as far as known; under w's gate
+
 	refs int // under opened.mu
 
 	mu       sync.Mutex
@@ -76,7 +78,7 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w path: %w", driver.ErrInvalid, err)
 	}
-	st := &store{env: machine, path: abs, driver: name, sessions: map[string]*session{}}
+	st := &store{env: machine, path: abs, driver: name, sessions: map[string]*session{}, crowded: map[string]bool{}}
 	if cfg.env != nil {
 		st.env = *cfg.env
 	}

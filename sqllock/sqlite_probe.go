@@ -96,13 +96,11 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]b
 			}
 			seen[id] = true
 			var a address
-			var inode int64
-			ok, err := c.get(qSession, []any{id}, &a.bell, &a.file, &inode)
+			ok, err := c.get(qSession, []any{id}, &a.bell, &a.file, &a.inode)
 			if err != nil {
 				return err
 			}
 			if ok {
-				a.inode = uint64(inode)
 				at[id] = &a
 			}
 		}
@@ -120,11 +118,11 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]b
 // beside it, so who is first in line does not matter. It reports whether that was all.
 func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]bool) bool {
 	var id, owner string
-	var token, inode int64
+	var token int64
 	var a address
 	var ok bool
 	err := s.st.r.with(ctx, func() (err error) {
-		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &inode)
+		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &a.inode)
 		return err
 	})
 	if err != nil || !ok {
@@ -135,7 +133,6 @@ func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]
 	}
 	if !seen[owner] {
 		seen[owner] = true
-		a.inode = uint64(inode)
 		s.st.buryIfDead(ctx, owner, &a)
 	}
 	return true

@@ -73,10 +73,10 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 			return err
 		}
 		b := []byte(name)
-		if _, err := c.get(qStale, []any{b, now, b, now}, &stale); err != nil {
+		if _, err := c.get(qStale, []any{b, now}, &stale); err != nil {
 			return err
 		}
-		stale = stale || r.x.id != "" && r.x.expires <= now
+		stale = stale || r.x.id != "" && r.x.expires <= now || r.waiting > 0 && r.due <= now
 		rec = driver.Record{Name: name, Kind: r.kind, Limit: r.limit, Token: uint64(r.token), Waiting: r.waiting}
 		if !r.inUse() {
 			rec.Kind, rec.Limit = driver.Unused, 0

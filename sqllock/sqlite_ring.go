@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
@@ -19,7 +20,7 @@ type ring struct {
 // address is where a session can be reached and watched.
 type address struct {
 	bell, file string
-	inode      uint64
+	inode      int64
 }
 
 const (
@@ -27,13 +28,14 @@ const (
 	maxPacket = 4096
 )
 
-// address fills in where g goes to.
+// address fills in where g goes to, unless that is known.
 func (t *tx) address(g *ring) error {
+	if g.to != nil {
+		return nil
+	}
 	a := &address{}
-	var inode int64
-	ok, err := t.c.get(qSession, []any{g.session}, &a.bell, &a.file, &inode)
+	ok, err := t.c.get(qSession, []any{g.session}, &a.bell, &a.file, &a.inode)
 	if ok {
-		a.inode = uint64(inode)
 		g.to = a
 	}
 	return err
@@ -56,12 +58,10 @@ func (st *store) addressOf(path string) string {
 	return path
 }
 
-// ring delivers rings after the commit. Sessions that turn out to be dead are buried at
-// once, which may hand their grants on and ring more.
-func (st *store) ring(rings []ring) {
-	var dead []ring
+// ring delivers rings after the commit and returns those whose session cannot be reached.
+func (st *store) ring(rings []ring) (dead []ring) {
 	for i, g := range rings {
-		if g.to == nil || st.ringLocal(g) {
+		if g.to == nil || g.to.bell == "" || st.ringLocal(g) {
 			continue
 		}
 		// Grants that one transaction hands to one session travel together: a socket
@@ -73,9 +73,7 @@ func (st *store) ring(rings []ring) {
 			dead = append(dead, g)
 		}
 	}
-	for _, g := range dead {
-		st.coroner(g)
-	}
+	return dead
 }
 
 // ringRemote sends the first of rings that go to one session.
@@ -123,7 +121,7 @@ func (st *store) coroner(g ring) {
 
 // buryIfDead probes a session and buries it if it is dead. It reports whether it was.
 func (st *store) buryIfDead(ctx context.Context, session string, at *address) bool {
-	life, grave := host.Probe(st.locate(at.file), at.inode)
+	life, grave := host.Probe(st.locate(at.file), uint64(at.inode))
 	if life != host.Dead {
 		return false
 	}
@@ -139,39 +137,50 @@ func (st *store) buryIfDead(ctx context.Context, session string, at *address) bo
 const buryBatch = 256
 
 // bury ends a session with everything it holds and waits for, and passes on what it held.
-// Minimum holds are kept.
+// Minimum holds are kept. Where the session is to be found takes reading the tables through,
+// so that is done beside the writers: from the first transaction on the session gets nothing
+// in any other name, and its row stays until the last, so that a burial cut short is resumed.
 func (st *store) bury(ctx context.Context, session string) error {
-	for {
-		var names []string
+	err := st.write(ctx, func(t *tx) error {
+		_, err := t.c.exec(qEndSession, session)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var names []string
+	err = st.snapshot(ctx, func(c *conn, _ int64) error {
+		names = names[:0]
+		return c.each(qSessionNames, []any{session}, func(scan func(...any) error) error {
+			var b []byte
+			err := scan(&b)
+			names = append(names, string(b))
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(names, buryBatch) {
 		err := st.write(ctx, func(t *tx) error {
-			names = names[:0]
-			err := t.c.each(qSessionNames, []any{session, buryBatch}, func(scan func(...any) error) error {
-				var b []byte
-				err := scan(&b)
-				names = append(names, string(b))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			for _, name := range names {
+			for _, name := range batch {
 				if err := t.buryIn(name, session); err != nil {
 					return err
 				}
 			}
-			if len(names) == buryBatch {
-				return nil
-			}
-			if _, err := t.c.exec(qBuryAwaits, session); err != nil {
-				return err
-			}
-			_, err = t.c.exec(qDropSession, session)
-			return err
+			return nil
 		})
-		if err != nil || len(names) < buryBatch {
+		if err != nil {
 			return err
 		}
 	}
+	return st.write(ctx, func(t *tx) error {
+		if _, err := t.c.exec(qBuryAwaits, session); err != nil {
+			return err
+		}
+		_, err := t.c.exec(qDropSession, session)
+		return err
+	})
 }
 
 // buryIn takes a session out of one name. It does so before time passes there, so that
@@ -197,7 +206,7 @@ func (t *tx) buryIn(name, session string) error {
 			return err
 		}
 		if n > 0 {
-			r.waiting, r.dirty = r.waiting-int(n), true
+			r.waiting, r.head, r.dirty = r.waiting-int(n), place{}, true
 		}
 	}
 	return t.advance(r)

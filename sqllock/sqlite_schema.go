@@ -14,6 +14,10 @@ const (
 // and releasing a free mutex is one statement. Grants that can have company (shared ones,
 // permits) are rows of hold, and the name's row keeps their number and sum.
 //
+// Each tree that a transaction changes is a page more for it to write, and that is most of
+// what it costs. So there is no index for what is rare: bury reads the tables through, and
+// lock.due, which no deadline in the line is earlier than, tells when to look for dead places.
+//
 // A row of lock stays when nobody uses the name, for its token. Old idle rows are deleted
 // after their tokens have gone into meta.floor, which every token exceeds.
 //
@@ -24,15 +28,14 @@ var sqliteSchema = []string{
 		boot TEXT NOT NULL, floor INTEGER NOT NULL, ceiling INTEGER NOT NULL, swept BLOB NOT NULL)`,
 	`CREATE TABLE session (
 		id TEXT PRIMARY KEY, bell TEXT NOT NULL, file TEXT NOT NULL, inode INTEGER NOT NULL,
-		opened INTEGER NOT NULL, info TEXT NOT NULL) WITHOUT ROWID`,
+		opened INTEGER NOT NULL, info TEXT NOT NULL, ended INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID`,
 	`CREATE TABLE lock (
 		name BLOB PRIMARY KEY, kind INTEGER NOT NULL, lim INTEGER NOT NULL DEFAULT 0,
 		count INTEGER NOT NULL DEFAULT 0, token INTEGER NOT NULL, seq INTEGER NOT NULL DEFAULT 0,
 		holders INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL DEFAULT 0, waiting INTEGER NOT NULL DEFAULT 0,
-		id TEXT NOT NULL DEFAULT '', session TEXT NOT NULL DEFAULT '', since INTEGER NOT NULL DEFAULT 0,
+		due INTEGER NOT NULL DEFAULT 0, id TEXT NOT NULL DEFAULT '', session TEXT NOT NULL DEFAULT '', since INTEGER NOT NULL DEFAULT 0,
 		expires INTEGER NOT NULL DEFAULT 0, keep INTEGER NOT NULL DEFAULT 0, kept INTEGER NOT NULL DEFAULT 0,
 		info TEXT NOT NULL DEFAULT '') WITHOUT ROWID`,
-	`CREATE INDEX lock_session ON lock (session) WHERE session <> ''`,
 	`CREATE TABLE hold (
 		name BLOB NOT NULL, token INTEGER NOT NULL, id TEXT NOT NULL, session TEXT NOT NULL,
 		mode INTEGER NOT NULL, n INTEGER NOT NULL, since INTEGER NOT NULL, expires INTEGER NOT NULL,
@@ -47,8 +50,6 @@ var sqliteSchema = []string{
 		minhold INTEGER NOT NULL, info TEXT NOT NULL,
 		PRIMARY KEY (name, seq)) WITHOUT ROWID`,
 	`CREATE INDEX place_id ON place (id)`,
-	`CREATE INDEX place_due ON place (name, deadline)`,
-	`CREATE INDEX place_session ON place (session, name)`,
 	`CREATE TABLE counted (
 		name BLOB NOT NULL, id TEXT NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID`,
 	`CREATE TABLE awaiting (
@@ -64,7 +65,6 @@ const (
 	qCommit
 	qRollback
 	qRead
-	qMeta
 	qCeiling
 	qTake
 	qRelease
@@ -87,6 +87,7 @@ const (
 	qNextDue
 	qHolds
 	qDropPlacesDue
+	qNextPlaceDue
 	qHead
 	qPlaceByID
 	qAddPlace
@@ -107,6 +108,8 @@ const (
 	qSession
 	qAddSession
 	qMoveSession
+	qStands
+	qEndSession
 	qDropSession
 	qSessions
 	qHolderSession
@@ -122,6 +125,10 @@ const (
 	numQueries
 )
 
+// headColumns are those of a place and of its session, should there be neither.
+const headColumns = `ifnull(p.seq, 0), ifnull(p.id, ''), ifnull(p.session, ''), ifnull(p.mode, 0), ifnull(p.n, 0),
+	ifnull(p.deadline, 0), ifnull(p.minhold, 0), ifnull(p.info, ''), ifnull(s.bell, ''), ifnull(s.file, ''), ifnull(s.inode, 0)`
+
 const grantColumns = `token, id, session, mode, n, since, expires, keep, kept, info`
 
 var queries = [numQueries]string{
@@ -129,7 +136,6 @@ var queries = [numQueries]string{
 	qCommit:   `COMMIT`,
 	qRollback: `ROLLBACK`,
 	qRead:     `BEGIN`,
-	qMeta:     `SELECT floor, ceiling FROM meta`,
 	qCeiling:  `UPDATE meta SET ceiling = max(ceiling, ?, floor + ?)`,
 
 	// The whole uncontended acquire. It does nothing unless the session stands, the
@@ -137,7 +143,7 @@ var queries = [numQueries]string{
 	qTake: `INSERT INTO lock (name, kind, token, id, session, since, expires, keep, info)
 		SELECT ?, 1, t, ?, s, ?, ?, ?, ? FROM
 			(SELECT max(?, floor + 1) AS t, ceiling AS c, ? AS s FROM meta)
-		WHERE t < c AND EXISTS (SELECT 1 FROM session WHERE id = s)
+		WHERE t < c AND EXISTS (SELECT 1 FROM session WHERE id = s AND NOT ended)
 		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0, token = max(token + 1, excluded.token),
 			id = excluded.id, session = excluded.session, since = excluded.since,
 			expires = excluded.expires, keep = excluded.keep, kept = 0, info = excluded.info
@@ -150,13 +156,20 @@ var queries = [numQueries]string{
 	qRenew:       `UPDATE lock SET expires = ? WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ?`,
 	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ?`,
 
-	qRow: `SELECT kind, lim, count, token, seq, holders, used, waiting,
-		id, session, since, expires, keep, kept, info FROM lock WHERE name = ?`,
-	qPutRow: `INSERT INTO lock (name, kind, lim, count, token, seq, holders, used, waiting,
-			id, session, since, expires, keep, kept, info) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	// A name with the head of its line and where that can be reached: all that a hand-over
+	// has to know. There is always one row.
+	qRow: `SELECT m.floor, m.ceiling, ifnull(kind, 0), ifnull(lim, 0), ifnull(count, 0), ifnull(token, 0),
+			ifnull(l.seq, 0), ifnull(holders, 0), ifnull(used, 0), ifnull(waiting, 0), ifnull(due, 0),
+			ifnull(l.id, ''), ifnull(l.session, ''), ifnull(l.since, 0), ifnull(expires, 0), ifnull(keep, 0),
+			ifnull(kept, 0), ifnull(l.info, ''), ` + headColumns + `
+		FROM meta AS m LEFT JOIN lock AS l ON l.name = ?
+		LEFT JOIN place AS p ON p.name = l.name AND p.seq = (SELECT min(seq) FROM place WHERE name = l.name)
+		LEFT JOIN session AS s ON s.id = p.session`,
+	qPutRow: `INSERT INTO lock (name, kind, lim, count, token, seq, holders, used, waiting, due,
+			id, session, since, expires, keep, kept, info) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, lim = excluded.lim, count = excluded.count,
 			token = excluded.token, seq = excluded.seq, holders = excluded.holders, used = excluded.used,
-			waiting = excluded.waiting, id = excluded.id, session = excluded.session, since = excluded.since,
+			waiting = excluded.waiting, due = excluded.due, id = excluded.id, session = excluded.session, since = excluded.since,
 			expires = excluded.expires, keep = excluded.keep, kept = excluded.kept, info = excluded.info`,
 
 	qHoldsDue:     `SELECT count(*), ifnull(sum(keep <= ?), 0), ifnull(sum((keep <= ?) * n), 0) FROM hold WHERE name = ? AND expires <= ?`,
@@ -175,8 +188,10 @@ var queries = [numQueries]string{
 	qHolds:        `SELECT ` + grantColumns + ` FROM hold WHERE name = ? ORDER BY token`,
 
 	qDropPlacesDue: `DELETE FROM place WHERE name = ? AND deadline <= ?`,
-	qHead:          `SELECT seq, id, session, mode, n, deadline, minhold, info FROM place WHERE name = ? ORDER BY seq LIMIT 1`,
-	qPlaceByID:     `SELECT seq FROM place WHERE id = ? AND name = ?`,
+	qNextPlaceDue:  `SELECT ifnull(min(deadline), 0) FROM place WHERE name = ?`,
+	qHead: `SELECT ` + headColumns + ` FROM place AS p LEFT JOIN session AS s ON s.id = p.session
+		WHERE p.name = ? ORDER BY p.seq LIMIT 1`,
+	qPlaceByID: `SELECT seq FROM place WHERE id = ? AND name = ?`,
 	qAddPlace: `INSERT INTO place (name, seq, id, session, mode, n, since, deadline, minhold, info)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	qDropPlace:  `DELETE FROM place WHERE name = ? AND seq = ?`,
@@ -184,8 +199,7 @@ var queries = [numQueries]string{
 	qAhead:      `SELECT count(*) FROM place WHERE name = ? AND seq < ?`,
 	qLine:       `SELECT seq FROM place WHERE name = ? ORDER BY seq`,
 	qPlaces:     `SELECT id, mode, n, since, deadline, info FROM place WHERE name = ? ORDER BY seq LIMIT ?`,
-	qStale: `SELECT EXISTS (SELECT 1 FROM hold WHERE name = ? AND expires <= ?)
-		OR EXISTS (SELECT 1 FROM place WHERE name = ? AND deadline <= ?)`,
+	qStale:      `SELECT EXISTS (SELECT 1 FROM hold WHERE name = ? AND expires <= ?)`,
 	qInUse: `SELECT name FROM lock WHERE name > ifnull(?, x'') AND name >= ifnull(?, x'') AND (id <> '' OR holders > 0 OR waiting > 0 OR kind = 3)
 		ORDER BY name LIMIT ?`,
 
@@ -201,15 +215,17 @@ var queries = [numQueries]string{
 	qSession:     `SELECT bell, file, inode FROM session WHERE id = ?`,
 	qAddSession:  `INSERT INTO session (id, bell, file, inode, opened, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 	qMoveSession: `UPDATE session SET bell = ?, file = ?, inode = ? WHERE id = ?`,
+	qStands:      `SELECT 1 FROM session WHERE id = ? AND NOT ended`,
+	qEndSession:  `UPDATE session SET ended = 1 WHERE id = ?`,
 	qDropSession: `DELETE FROM session WHERE id = ?`,
 	qSessions:    `SELECT id, bell, file, inode FROM session WHERE id > ? ORDER BY id LIMIT ?`,
 	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, s.inode FROM lock AS l JOIN session AS s
 		ON s.id = l.session WHERE l.name = ? AND l.session <> ''`,
 	qHoldSessions: `SELECT id FROM (SELECT id FROM session WHERE id > ? ORDER BY id LIMIT 256) AS s
 		WHERE EXISTS (SELECT 1 FROM hold WHERE session = s.id AND name = ?) LIMIT 16`,
-	qSessionNames: `SELECT name FROM lock WHERE session = ?1 AND session <> ''
+	qSessionNames: `SELECT name FROM lock WHERE session = ?1
 		UNION SELECT name FROM hold WHERE session = ?1 AND kept = 0
-		UNION SELECT name FROM place WHERE session = ?1 LIMIT ?2`,
+		UNION SELECT name FROM place WHERE session = ?1`,
 	qBuryHolds:  `UPDATE hold SET expires = ? WHERE session = ? AND name = ? AND expires > ?`,
 	qBuryPlaces: `DELETE FROM place WHERE session = ? AND name = ?`,
 	qBuryAwaits: `DELETE FROM awaiting WHERE session = ?`,

@@ -103,8 +103,8 @@ var errVoided = fmt.Errorf("the store has ended this session: %w", driver.ErrClo
 // stands checks inside a transaction that nobody has ended the session: what a session
 // takes that is no longer there would outlive it unwatched.
 func (s *session) stands(t *tx) error {
-	var a address
-	ok, err := t.c.get(qSession, []any{s.id}, &a.bell, &a.file, new(int64))
+	var one int
+	ok, err := t.c.get(qStands, []any{s.id}, &one)
 	if err == nil && !ok {
 		return s.void()
 	}
@@ -135,13 +135,16 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 }
 
 func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
-	if req.Mode == driver.Exclusive {
-		token, err := s.take(ctx, req, w)
-		if err != nil || token != 0 {
-			return driver.Reply{Token: token}, 0, err
+	take := func() (bool, error) {
+		if req.Mode != driver.Exclusive || s.bells.isCancelled(w) {
+			return false, nil
 		}
+		now := s.st.env.now()
+		return s.st.w.get(qTake, []any{
+			[]byte(req.Name), req.ID, now, now + int64(s.ttl), now + int64(req.MinHold), req.Info, s.st.env.wall(), s.id,
+		}, &rep.Token)
 	}
-	err = s.st.write(ctx, func(t *tx) error {
+	err = s.st.writeOr(ctx, req.Name, take, func(t *tx) error {
 		if s.bells.isCancelled(w) {
 			return errCancelled
 		}
@@ -154,32 +157,10 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (
 	if err != nil {
 		rep = driver.Reply{}
 	}
-	return rep, last, err
-}
-
-// take is the fast way to a free name, one statement. Token 0 says that it is not that
-// simple.
-func (s *session) take(ctx context.Context, req *driver.Request, w *waiter) (token uint64, err error) {
-	st := s.st
-	err = st.w.with(ctx, func() error {
-		if s.bells.isCancelled(w) {
-			return errCancelled
-		}
-		if err := st.present(); err != nil {
-			return err
-		}
-		now := st.env.now()
-		var t int64
-		_, err := st.w.get(qTake, []any{
-			[]byte(req.Name), req.ID, now, now + int64(s.ttl), now + int64(req.MinHold), req.Info, st.env.wall(), s.id,
-		}, &t)
-		token = uint64(t)
-		return err
-	})
-	if token != 0 {
-		st.upkeep.took()
+	if rep.Token != 0 {
+		s.st.upkeep.took()
 	}
-	return token, err
+	return rep, last, err
 }
 
 // Cancel implements [driver.Session].
@@ -199,22 +180,15 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	if keep < 0 || keep > driver.MaxHold {
 		return fmt.Errorf("%w time to keep the name, %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)
 	}
-	st := s.st
-	if keep == 0 { // the fast way, one statement
-		var n int64
-		err := st.w.with(ctx, func() (err error) {
-			if err := st.present(); err != nil {
-				return err
-			}
-			now := st.env.now()
-			n, err = st.w.exec(qRelease, []byte(h.Name), h.ID, int64(h.Token), now, now)
-			return err
-		})
-		if err != nil || n > 0 {
-			return err
+	free := func() (bool, error) {
+		if keep > 0 {
+			return false, nil
 		}
+		now := s.st.env.now()
+		n, err := s.st.w.exec(qRelease, []byte(h.Name), h.ID, int64(h.Token), now, now)
+		return n > 0, err
 	}
-	return st.write(ctx, func(t *tx) error { return t.release(h, keep) })
+	return s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
 }
 
 // renewBatch bounds how long one transaction of Renew keeps others from the file.

@@ -17,7 +17,10 @@ type row struct {
 	token                  int64 // the last given out
 	seq                    int64 // the last place given out
 	holders, used, waiting int   // rows of hold, the sum of their n, rows of place
+	due                    int64 // no place of the line runs out before
 	x                      grant // the exclusive grant; id "" if there is none
+	head                   place // the first of the line; seq 0 if it has to be read
+	floor, ceiling         int64 // every token is between them
 	dirty                  bool
 }
 
@@ -61,8 +64,12 @@ func (r *row) fits(mode driver.Mode, n int) bool {
 func readRow(c *conn, name string) (*row, error) {
 	r := &row{name: name}
 	r.x.mode, r.x.n = driver.Exclusive, 1
-	_, err := c.get(qRow, []any{[]byte(name)}, &r.kind, &r.limit, &r.count, &r.token, &r.seq, &r.holders,
-		&r.used, &r.waiting, &r.x.id, &r.x.session, &r.x.since, &r.x.expires, &r.x.keep, &r.x.kept, &r.x.info)
+	dest := append([]any{&r.floor, &r.ceiling, &r.kind, &r.limit, &r.count, &r.token, &r.seq, &r.holders, &r.used, &r.waiting,
+		&r.due, &r.x.id, &r.x.session, &r.x.since, &r.x.expires, &r.x.keep, &r.x.kept, &r.x.info}, r.head.fields()...)
+	ok, err := c.get(qRow, []any{[]byte(name)}, dest...)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: the table meta is empty", driver.ErrRefused)
+	}
 	r.x.token = r.token // nothing is granted beside an exclusive grant
 	return r, err
 }
@@ -86,7 +93,7 @@ func (t *tx) putRow(r *row) error {
 		r.x.since = t.now // without a grant: when the row was last used
 	}
 	_, err := t.c.exec(qPutRow, []byte(r.name), int(r.kind), r.limit, r.count, r.token, r.seq, r.holders, r.used,
-		r.waiting, r.x.id, r.x.session, r.x.since, r.x.expires, r.x.keep, r.x.kept, r.x.info)
+		r.waiting, r.due, r.x.id, r.x.session, r.x.since, r.x.expires, r.x.keep, r.x.kept, r.x.info)
 	return err
 }
 
@@ -111,13 +118,9 @@ func (t *tx) advance(r *row) error {
 			return err
 		}
 	}
-	if r.waiting > 0 {
-		n, err := t.c.exec(qDropPlacesDue, []byte(r.name), t.now)
-		if err != nil {
+	if r.waiting > 0 && r.due <= t.now {
+		if err := t.dropPlaces(r); err != nil {
 			return err
-		}
-		if n > 0 {
-			r.waiting, r.dirty = r.waiting-int(n), true
 		}
 	}
 	for r.waiting > 0 && r.x.id == "" { // nothing fits beside an exclusive grant
@@ -133,6 +136,19 @@ func (t *tx) advance(r *row) error {
 		r.kind, r.limit, r.dirty = driver.Unused, 0, true
 	}
 	return nil
+}
+
+// dropPlaces reads the whole line. It is due about once a TTL, since renewals leave r.due
+// behind until then.
+func (t *tx) dropPlaces(r *row) error {
+	name := []byte(r.name)
+	n, err := t.c.exec(qDropPlacesDue, name, t.now)
+	if err != nil {
+		return err
+	}
+	r.waiting, r.head, r.dirty = r.waiting-int(n), place{}, true
+	_, err = t.c.get(qNextPlaceDue, []any{name}, &r.due)
+	return err
 }
 
 func (t *tx) dropHolds(r *row) error {
@@ -159,15 +175,27 @@ func (t *tx) dropHolds(r *row) error {
 type place struct {
 	grant        // as it would be granted; expires is the place's deadline
 	seq, minhold int64
+	at           address // of its session; empty if that is gone
 }
 
+func (p *place) fields() []any {
+	return []any{&p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info, &p.at.bell, &p.at.file, &p.at.inode}
+}
+
+// readHead returns the head of the line, nil if there is none.
 func readHead(c *conn, r *row) (*place, error) {
-	p := &place{}
-	ok, err := c.get(qHead, []any{[]byte(r.name)}, &p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info)
-	if !ok {
-		return nil, err
+	if r.head.seq == 0 {
+		if ok, err := c.get(qHead, []any{[]byte(r.name)}, r.head.fields()...); !ok {
+			return nil, err
+		}
 	}
-	return p, nil
+	return &r.head, nil
+}
+
+// wake has whoever stands at p told of token once this is committed.
+func (t *tx) wake(p *place, token int64) {
+	at := p.at
+	t.rings = append(t.rings, ring{session: p.session, id: p.id, token: uint64(token), to: &at})
 }
 
 // promote grants the head of the line if it fits; done says that it does not.
@@ -194,18 +222,15 @@ func (t *tx) promote(r *row) (done bool, err error) {
 	if err := t.grant(r, &g); err != nil {
 		return false, err
 	}
-	t.rings = append(t.rings, ring{session: g.session, id: g.id, token: uint64(g.token)})
+	t.wake(p, g.token)
+	r.head = place{}
 	return false, nil
 }
 
 // grant gives g, which fits, the next token and records it.
 func (t *tx) grant(r *row, g *grant) error {
-	var floor, ceiling int64
-	if ok, err := t.c.get(qMeta, nil, &floor, &ceiling); err != nil || !ok {
-		return fmt.Errorf("reading the token floor: %w", err)
-	}
-	token := max(r.token+1, floor+1, t.us)
-	if token >= ceiling {
+	token := max(r.token+1, r.floor+1, t.us)
+	if token >= r.ceiling {
 		return errCeiling
 	}
 	g.token, r.token, r.dirty = token, token, true

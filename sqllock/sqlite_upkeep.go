@@ -130,9 +130,7 @@ func (st *store) sweepSessions(ctx context.Context, after string) string {
 		clear(at)
 		return c.each(qSessions, []any{after, 64}, func(scan func(...any) error) error {
 			var a address
-			var inode int64
-			err := scan(&last, &a.bell, &a.file, &inode)
-			a.inode = uint64(inode)
+			err := scan(&last, &a.bell, &a.file, &a.inode)
 			at[last] = &a
 			return err
 		})

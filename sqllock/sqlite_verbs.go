@@ -31,7 +31,7 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 		return rep, 0, err
 	}
 	if seq != 0 {
-		if _, err := t.c.exec(qRenewPlace, t.now+int64(s.ttl), []byte(r.name), seq); err != nil {
+		if err := t.renewPlace(r, seq, t.now+int64(s.ttl)); err != nil {
 			return rep, 0, err
 		}
 		rep, err = t.notYet(r, seq)
@@ -63,10 +63,26 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 }
 
 func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
+	deadline := t.now + int64(s.ttl)
+	if r.waiting == 0 {
+		r.due = deadline
+	}
+	r.due = min(r.due, deadline)
 	r.seq, r.waiting, r.dirty = r.seq+1, r.waiting+1, true
 	_, err := t.c.exec(qAddPlace, []byte(r.name), r.seq, req.ID, s.id, int(req.Mode), req.N,
-		t.now, t.now+int64(s.ttl), int64(req.MinHold), req.Info)
+		t.now, deadline, int64(req.MinHold), req.Info)
 	return r.seq, err
+}
+
+func (t *tx) renewPlace(r *row, seq, deadline int64) error {
+	if deadline < r.due { // asked by a session with a shorter TTL
+		r.due, r.dirty = deadline, true
+	}
+	if r.head.seq == seq {
+		r.head.expires = deadline
+	}
+	_, err := t.c.exec(qRenewPlace, deadline, []byte(r.name), seq)
+	return err
 }
 
 // notYet describes what is in the way of the place seq; 0 stands for one behind the line.
@@ -124,7 +140,7 @@ func (t *tx) cancel(name, id string) error {
 		if _, err := t.c.exec(qDropPlace, []byte(name), seq); err != nil {
 			return err
 		}
-		r.waiting, r.dirty = r.waiting-1, true
+		r.waiting, r.head, r.dirty = r.waiting-1, place{}, true
 	}
 	g, err := t.find(r, id)
 	if err != nil {
@@ -165,7 +181,7 @@ func (t *tx) release(h driver.Hold, keep time.Duration) error {
 	// The head of the line was told of the lease; now it should ask how long the name is kept.
 	p, err := readHead(t.c, r)
 	if p != nil {
-		t.rings = append(t.rings, ring{session: p.session, id: p.id})
+		t.wake(p, 0)
 	}
 	return err
 }
@@ -213,7 +229,7 @@ func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) 
 	if seq == 0 {
 		return driver.Change{State: driver.Gone}, nil, nil
 	}
-	if _, err := t.c.exec(qRenewPlace, until, []byte(r.name), seq); err != nil {
+	if err := t.renewPlace(r, seq, until); err != nil {
 		return driver.Change{}, nil, err
 	}
 	return driver.Change{State: driver.Waiting}, &standing{r: r, seq: seq}, nil

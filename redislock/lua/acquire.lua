@@ -22,8 +22,7 @@ if v and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' then -- X
     -- The record is as putPlace writes it.
     if call('HSETNX', KEYS[3], 'w' .. id, deadline .. string.format('%016.0f', now) .. sub(a, 19, 34)
       .. 'x' .. sub(a, 35, 44) .. sub(ARGV[2], n + 3)) == 1 then
-      local tip = z == -2 and 0 or call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'WITHSCORES', 'LIMIT', 0, 1)[2] or 0
-      call('ZADD', KEYS[2], tip + 1, 'q' .. id, deadline, 'w' .. id)
+      call('ZADD', KEYS[2], call('HINCRBY', KEYS[3], 's', 1), 'q' .. id, deadline, 'w' .. id)
       if z == -2 then
         call('PEXPIRE', KEYS[2], l)
         call('PEXPIRE', KEYS[3], l)
@@ -89,8 +88,7 @@ if not joined then
     return {token, unpack(call('ZRANDMEMBER', KEYS[5], 2))}
   end
   if wait then
-    local tip = call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    call('ZADD', KZ, (tip or 0) + 1, 'q' .. id)
+    call('ZADD', KZ, call('HINCRBY', KM, 's', 1), 'q' .. id)
     putPlace(id, now + ttl, now, hold, mode, n, owner)
     line, joined, dirty = true, true, true
   end
