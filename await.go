@@ -27,8 +27,14 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	l := &Lease{c: c, req: *req, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.enter(c.session.Load())
+	limited := ctx // bounds the exchanges as well
+	if wait && o.atMost > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, o.atMost)
+		defer cancel()
+	}
 	sent := c.soonest()
-	reply, err := l.ask(ctx)
+	reply, err := l.ask(limited)
 	if err == nil && reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale) {
 		c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
 		return l, nil
@@ -38,7 +44,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.ends.Done()
-	h, err := l.await(ctx, o, wait, sent, reply, err)
+	h, err := l.await(ctx, limited, o, wait, sent, reply, err)
 	if err != nil {
 		return nil, &Error{Op: op, Name: req.Name, Holder: holder(h), Err: err}
 	}
@@ -119,15 +125,13 @@ type wait struct {
 // await brings l's request to its end: granted, or given up for the error it returns (with
 // the holder, if that is known). reply and err are the answer to the exchange sent at
 // sent. This is the one place where holdfast waits for somebody else.
-func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
+func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
 	c := l.c
 	w := &wait{l: l, news: make(chan driver.Change, 1)}
 	defer c.forget(w)
-	var giveUp <-chan time.Time
-	if o.atMost > 0 {
-		t := time.NewTimer(o.atMost)
-		defer t.Stop()
-		giveUp = t.C
+	var giveUp <-chan struct{}
+	if limited != ctx {
+		giveUp = limited.Done()
 	}
 	patience := min(c.limit(), 500*time.Millisecond) // how long a silent store is tried
 	if join {
@@ -195,7 +199,7 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 			l.enter(s)
 		}
 		sent = c.soonest()
-		if reply, err = l.ask(ctx); err == nil {
+		if reply, err = l.ask(limited); err == nil {
 			heard, pause = sent, 0
 		}
 	}
@@ -203,7 +207,7 @@ func (l *Lease) await(ctx context.Context, o *options, join bool, sent time.Dura
 
 // stand waits in line until the lock was handed over (a token), or there is reason to
 // ask again (0), or to stop.
-func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan time.Time) (uint64, error) {
+func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan struct{}) (uint64, error) {
 	c := l.c
 	c.mu.Lock()
 	w.proof = sent - reply.Stale
@@ -234,7 +238,7 @@ func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply dr
 		case <-l.session.Lost():
 			return 0, c.pause(ctx, giveUp, 10*time.Millisecond) // the keeper opens another
 		case <-giveUp:
-			return 0, ErrHeld
+			return 0, late(ctx)
 		case <-ctx.Done():
 			return 0, cause(ctx)
 		case <-c.closing:
@@ -252,19 +256,27 @@ func (c *Client) spread(ahead int) time.Duration {
 }
 
 // pause sleeps for d, or says why not to go on.
-func (c *Client) pause(ctx context.Context, giveUp <-chan time.Time, d time.Duration) error {
+func (c *Client) pause(ctx context.Context, giveUp <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
 	case <-giveUp:
-		return ErrHeld
+		return late(ctx)
 	case <-ctx.Done():
 		return cause(ctx)
 	case <-c.closing:
 		return ErrClosed
 	}
+}
+
+// late is the error of a wait whose WaitAtMost has passed, or whose context has ended.
+func late(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return cause(ctx)
+	}
+	return ErrHeld
 }
 
 // forget takes w out of the renewals.

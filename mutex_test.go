@@ -252,7 +252,7 @@ func TestStoreSilent(t *testing.T) {
 				t.Errorf("Lock: %v; want ErrUncertain", err)
 			}
 		})
-		within(t, "Lock", 3*time.Second, 6*time.Second, func() {
+		within(t, "Lock", 3*time.Second, 3*time.Second+50*time.Millisecond, func() {
 			if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
 				t.Errorf("Lock: %v; want ErrUncertain", err)
 			}

@@ -2,6 +2,8 @@ package sqllock
 
 import (
 	"context"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -13,6 +15,26 @@ const (
 	probeEvery = 100 * time.Millisecond
 	probeNames = 32
 )
+
+// view is what the prober's last look at the table found. While nobody has written since,
+// those in the way are the same, and only whether they live has to be found out again.
+type view struct {
+	names   []string
+	wal     os.FileInfo // the log of writes before the look
+	at      time.Time
+	settled bool // a write after the look shows in wal, and the owners are all
+	owners  map[string]*address
+}
+
+// fresh looks at what has been written since v. A second is as long as it is believed.
+func (st *store) fresh(v *view, names []string) (wal os.FileInfo, ok bool) {
+	wal, err := os.Stat(st.path + "-wal")
+	if err != nil {
+		return nil, false
+	}
+	return wal, v.settled && time.Since(v.at) < time.Second && wal.Size() == v.wal.Size() &&
+		wal.ModTime().Equal(v.wal.ModTime()) && slices.Equal(names, v.names)
+}
 
 // probe sees to it that one goroutine looks after the processes that this session waits
 // for, while it waits for any.
@@ -32,6 +54,7 @@ func (s *session) prober() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	cursors := map[string]string{}
+	var v view
 	for {
 		select {
 		case <-tick.C:
@@ -45,9 +68,22 @@ func (s *session) prober() {
 		if len(names) == 0 {
 			return
 		}
-		seen := map[string]bool{s.id: true}
+		slices.Sort(names)
+		wal, ok := s.st.fresh(&v, names)
+		if ok {
+			for id, a := range v.owners {
+				s.st.buryIfDead(s.ctx, id, a)
+			}
+			continue
+		}
+		// Times of files are only so fine: what was written long ago is not written again
+		// with the same time.
+		v = view{names: names, wal: wal, at: time.Now(), owners: map[string]*address{}}
+		v.settled = wal != nil && len(names) < probeNames && v.at.Sub(wal.ModTime()) > probeEvery
 		for _, name := range names {
-			s.look(name, cursors, seen)
+			if !s.look(name, cursors, v.owners) {
+				v.settled = false
+			}
 		}
 		if len(cursors) > 4*probeNames {
 			clear(cursors)
@@ -56,12 +92,13 @@ func (s *session) prober() {
 }
 
 // look probes those who hold name and the first in its line, who might hold the others
-// up for nothing. It also finds a grant whose wake-up was lost.
-func (s *session) look(name string, cursors map[string]string, seen map[string]bool) {
+// up for nothing. It also finds a grant whose wake-up was lost. It reports whether one owner
+// is all that is in the way.
+func (s *session) look(name string, cursors map[string]string, seen map[string]*address) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, probeEvery)
 	defer cancel()
-	if s.lookAtOwner(ctx, name, seen) {
-		return
+	if ok, err := s.lookAtOwner(ctx, name, seen); ok || err != nil {
+		return ok
 	}
 	at := map[string]*address{}
 	err := s.st.snapshot(ctx, func(c *conn, _ int64) error {
@@ -91,51 +128,48 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]b
 			}
 		}
 		for _, id := range who {
-			if id == "" || seen[id] {
+			if id == "" || id == s.id || seen[id] != nil {
 				continue
 			}
-			seen[id] = true
 			var a address
 			ok, err := c.get(qSession, []any{id}, &a.bell, &a.file, &a.inode)
 			if err != nil {
 				return err
 			}
 			if ok {
-				at[id] = &a
+				at[id], seen[id] = &a, &a
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return // the next look will tell
+	if err == nil { // else the next look will tell
+		for id, a := range at {
+			s.st.buryIfDead(ctx, id, a)
+		}
 	}
-	for id, a := range at {
-		s.st.buryIfDead(ctx, id, a)
-	}
+	return false
 }
 
 // lookAtOwner is look for a name with an exclusive grant, in one statement: nothing fits
-// beside it, so who is first in line does not matter. It reports whether that was all.
-func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]bool) bool {
+// beside it, so who is first in line does not matter. ok says that it is such a name.
+func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]*address) (ok bool, err error) {
 	var id, owner string
 	var token int64
 	var a address
-	var ok bool
-	err := s.st.r.with(ctx, func() (err error) {
+	err = s.st.r.with(ctx, func() (err error) {
 		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &a.inode)
 		return err
 	})
 	if err != nil || !ok {
-		return err != nil
+		return false, err
 	}
 	if owner == s.id {
 		s.bells.ring(id, uint64(token))
-	}
-	if !seen[owner] {
-		seen[owner] = true
+	} else if seen[owner] == nil {
+		seen[owner] = &a
 		s.st.buryIfDead(ctx, owner, &a)
 	}
-	return true
+	return true, nil
 }
 
 // sharers returns some of the sessions that hold name, others at the next look, so that
