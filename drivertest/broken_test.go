@@ -121,7 +121,6 @@ type saboteur struct {
 	count   func(ctx context.Context, name, id string) (int64, error)
 	down    func(ctx context.Context, h driver.Hold) error
 	close   func(ctx context.Context) error
-	ttl     time.Duration
 }
 
 func (s *saboteur) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
