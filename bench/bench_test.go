@@ -186,7 +186,7 @@ func TestMain(m *testing.M) {
 // TestProcesses runs real processes on a real file.
 func TestProcesses(t *testing.T) {
 	for _, name := range []string{"flock", "holdfast-sqlite"} {
-		m, err := runProcesses(t.Context(), &bed{dir: t.TempDir(), duration: 300 * time.Millisecond}, name, 3)
+		m, err := runProcesses(t.Context(), &bed{dir: t.TempDir(), duration: 300 * time.Millisecond}, name, 3, time.Millisecond)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -194,7 +194,7 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
-	if _, err := runProcesses(t.Context(), &bed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2); err == nil {
+	if _, err := runProcesses(t.Context(), &bed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2, 0); err == nil {
 		t.Error("a folder that cannot be: no error")
 	}
 	_, _, err := spawn(t.Context(), job{Library: "holdfast-sqlite", Dir: "/dev/null/nowhere"}, 2, time.Second)

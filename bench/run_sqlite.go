@@ -47,16 +47,24 @@ func sqliteScenarios() []scenario {
 			return m, errors.Join(err, c.close())
 		}),
 	}}
-	for _, n := range []int{2, 32} {
+	for _, c := range []struct {
+		n    int
+		hold time.Duration
+		name string
+		what string
+	}{
+		{2, 0, "sqlite/2", "empty critical section"}, {32, 0, "sqlite/32", "empty critical section"},
+		{2, work2ms, "sqlite/2-work", "held for 2 ms"}, {32, work2ms, "sqlite/32-work", "held for 2 ms"},
+	} {
 		out = append(out, scenario{
-			name: fmt.Sprintf("sqlite/%d", n), store: "sqlite",
-			title: fmt.Sprintf("One name, empty critical section, %d processes.", n),
+			name: c.name, store: "sqlite",
+			title: fmt.Sprintf("One name, %s, %d processes.", c.what, c.n),
 			columns: []column{
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), dur("waitmax", "longest wait"),
 				ratio("jain", "Jain"), pct("self", "same again"), num("overtaken", "out of order"), num("violations", "violations"),
 			},
 			subjects: local(func(ctx context.Context, b *bed, name string) (metrics, error) {
-				return runProcesses(ctx, b, name, n)
+				return runProcesses(ctx, b, name, c.n, c.hold)
 			}),
 		})
 	}
@@ -73,7 +81,11 @@ func sqliteScenarios() []scenario {
 	})
 }
 
-func runProcesses(ctx context.Context, b *bed, name string, n int) (m metrics, err error) {
+// work2ms is how long the lock is held where there is work: long enough for the others to
+// get back in line, so that what is measured is a hand-over and not the rush for the file.
+const work2ms = 2 * time.Millisecond
+
+func runProcesses(ctx context.Context, b *bed, name string, n int, hold time.Duration) (m metrics, err error) {
 	// The store is made, and kept open, before anybody contends.
 	c, err := openLocal(ctx, name, b.dir, func() {})
 	if err != nil {
@@ -81,7 +93,7 @@ func runProcesses(ctx context.Context, b *bed, name string, n int) (m metrics, e
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	ramp := b.duration / 5
-	outs, s, err := spawn(ctx, job{Library: name, Dir: b.dir}, n, ramp+b.duration)
+	outs, s, err := spawn(ctx, job{Library: name, Dir: b.dir, Hold: hold}, n, ramp+b.duration)
 	if err != nil {
 		return nil, err
 	}

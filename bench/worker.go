@@ -28,7 +28,8 @@ const workerEnv = "HOLDFAST_BENCH_WORKER"
 type job struct {
 	Library string
 	Dir     string
-	Idle    bool // wait once, to the end, and report the CPU that it cost
+	Hold    time.Duration // how long to hold the lock
+	Idle    bool          // wait once, to the end, and report the CPU that it cost
 }
 
 const readyLine = "ready\n" // on standard error, when a worker could begin
@@ -105,6 +106,9 @@ func work(j job) (o outcome, err error) {
 		e.Got, e.Joined = clock(), joined.Load()
 		if h, ok := k.(*holdfastContender); ok {
 			e.Token = h.l.Token()
+		}
+		if j.Hold > 0 {
+			time.Sleep(j.Hold)
 		}
 		e.Left = clock()
 		if err := k.unlock(); err != nil {
