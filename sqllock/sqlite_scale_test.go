@@ -63,4 +63,5 @@ func TestSQLiteCostIsFlat(t *testing.T) {
 	if cost[10_000] > 4*cost[10]+time.Millisecond {
 		t.Errorf("a permit costs %v with 10,000 holders, %v with 10", cost[10_000], cost[10])
 	}
+	must(t, s.Close(ctx)) // without the limit of a second that the store's Close has
 }
