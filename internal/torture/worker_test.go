@@ -26,9 +26,6 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// ttl is short, so that many leases run out in a minute.
-const ttl = 500 * time.Millisecond
-
 // TestMain runs the tests, or one worker: the test binary is its own worker program.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TORTURE_DIR"); dir != "" {
