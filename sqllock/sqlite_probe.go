@@ -9,11 +9,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// probeEvery is how soon a waiter notices that a holder was killed; probeNames bounds
-// what one look costs.
+// probeEvery is how soon the first in line notices that a holder was killed. Those behind,
+// who matter only if the first died as well, look at every fifth tick: many that wait for
+// one name would else keep the machine busy. probeNames bounds what one look costs.
 const (
-	probeEvery = 100 * time.Millisecond
-	probeNames = 32
+	probeEvery  = 100 * time.Millisecond
+	probeSeldom = 5
+	probeNames  = 32
 )
 
 // view is what the prober's last look at the table found. While nobody has written since,
@@ -23,6 +25,7 @@ type view struct {
 	wal     os.FileInfo // the log of writes before the look
 	at      time.Time
 	settled bool // a write after the look shows in wal, and the owners are all
+	behind  bool // others stand before this session in every line
 	owners  map[string]*address
 }
 
@@ -55,11 +58,14 @@ func (s *session) prober() {
 	defer tick.Stop()
 	cursors := map[string]string{}
 	var v view
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-tick.C:
 		case <-s.ctx.Done():
 			return
+		}
+		if v.behind && n%probeSeldom != 0 {
+			continue
 		}
 		s.mu.Lock()
 		names := s.bells.waiting(probeNames)
@@ -78,12 +84,11 @@ func (s *session) prober() {
 		}
 		// Times of files are only so fine: what was written long ago is not written again
 		// with the same time.
-		v = view{names: names, wal: wal, at: time.Now(), owners: map[string]*address{}}
+		v = view{names: names, wal: wal, at: time.Now(), owners: map[string]*address{}, behind: true}
 		v.settled = wal != nil && len(names) < probeNames && v.at.Sub(wal.ModTime()) > probeEvery
 		for _, name := range names {
-			if !s.look(name, cursors, v.owners) {
-				v.settled = false
-			}
+			settled, first := s.look(name, cursors, v.owners)
+			v.settled, v.behind = v.settled && settled, v.behind && !first
 		}
 		if len(cursors) > 4*probeNames {
 			clear(cursors)
@@ -93,12 +98,12 @@ func (s *session) prober() {
 
 // look probes those who hold name and the first in its line, who might hold the others
 // up for nothing. It also finds a grant whose wake-up was lost. It reports whether one owner
-// is all that is in the way.
-func (s *session) look(name string, cursors map[string]string, seen map[string]*address) bool {
+// is all that is in the way, and whether nobody else is known to be first in line.
+func (s *session) look(name string, cursors map[string]string, seen map[string]*address) (settled, first bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, probeEvery)
 	defer cancel()
-	if ok, err := s.lookAtOwner(ctx, name, seen); ok || err != nil {
-		return ok
+	if ok, first, err := s.lookAtOwner(ctx, name, seen); ok || err != nil {
+		return ok, first
 	}
 	at := map[string]*address{}
 	err := s.st.snapshot(ctx, func(c *conn, _ int64) error {
@@ -147,21 +152,22 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]*
 			s.st.buryIfDead(ctx, id, a)
 		}
 	}
-	return false
+	return false, true
 }
 
 // lookAtOwner is look for a name with an exclusive grant, in one statement: nothing fits
-// beside it, so who is first in line does not matter. ok says that it is such a name.
-func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]*address) (ok bool, err error) {
-	var id, owner string
+// beside it, so whether the first in line lives does not matter. ok says that it is such a
+// name, first that nobody else is first in line.
+func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]*address) (ok, first bool, err error) {
+	var id, owner, head string
 	var token int64
 	var a address
 	err = s.st.r.with(ctx, func() (err error) {
-		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &a.inode)
+		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &a.inode, &head)
 		return err
 	})
 	if err != nil || !ok {
-		return false, err
+		return false, true, err
 	}
 	if owner == s.id {
 		s.bells.ring(id, uint64(token))
@@ -169,7 +175,7 @@ func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]
 		seen[owner] = &a
 		s.st.buryIfDead(ctx, owner, &a)
 	}
-	return true, nil
+	return true, head == "" || head == s.id, nil
 }
 
 // sharers returns some of the sessions that hold name, others at the next look, so that

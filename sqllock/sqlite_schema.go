@@ -219,8 +219,9 @@ var queries = [numQueries]string{
 	qEndSession:  `UPDATE session SET ended = 1 WHERE id = ?`,
 	qDropSession: `DELETE FROM session WHERE id = ?`,
 	qSessions:    `SELECT id, bell, file, inode FROM session WHERE id > ? ORDER BY id LIMIT ?`,
-	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, s.inode FROM lock AS l JOIN session AS s
-		ON s.id = l.session WHERE l.name = ? AND l.session <> ''`,
+	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, s.inode,
+			ifnull((SELECT p.session FROM place AS p WHERE p.name = l.name ORDER BY p.seq LIMIT 1), '')
+		FROM lock AS l JOIN session AS s ON s.id = l.session WHERE l.name = ? AND l.session <> ''`,
 	qHoldSessions: `SELECT id FROM (SELECT id FROM session WHERE id > ? ORDER BY id LIMIT 256) AS s
 		WHERE EXISTS (SELECT 1 FROM hold WHERE session = s.id AND name = ?) LIMIT 16`,
 	qSessionNames: `SELECT name FROM lock WHERE session = ?1
