@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"os/exec"
 	"testing"
 	"time"
 )
@@ -10,12 +8,9 @@ import (
 // TestEveryLibrary runs each library, alone and contended, against a real server.
 func TestEveryLibrary(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts a redis-server")
+		t.Skip("-short: this test starts a redis-server")
 	}
 	srv, err := startServer(t.Context())
-	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip(err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,40 +152,10 @@ var line = []check{
 		}
 	}},
 	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place runs out", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
-		h := a.get(a.req("x"))
-		stop := e.renewing(a, func() driver.Hold { return h })
-		b.refused(b.req("x"))
-		rc := c.req("x")
-		wc := c.refused(rc)
-		b.Kill()
-		time.Sleep(e.ttl / 10)
-		stop()
-		start := time.Now()
-		a.release(h)
-		if token := c.waits(rc, wc, 2*e.ttl+e.slack()); token == 0 {
-			e.Fatalf("the one behind a dead waiter has waited for %v", time.Since(start))
-		} else if d := time.Since(start); d > e.ttl+e.ttl/3+e.slack() {
-			e.Errorf("the one behind a dead waiter waited %v; the TTL is %v", d, e.ttl)
-		}
+		e.passedOver(func(b *party) { b.Kill() })
 	}},
 	{"R6", "silent waiter", "a waiter that is cut off stalls the line no longer than its place lasts", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
-		h := a.get(a.req("x"))
-		stop := e.renewing(a, func() driver.Hold { return h })
-		b.refused(b.req("x"))
-		rc := c.req("x")
-		wc := c.refused(rc)
-		heal := b.Cut()
-		defer heal()
-		stop()
-		a.release(h)
-		start := time.Now()
-		if token := c.waits(rc, wc, 2*e.ttl+e.slack()); token == 0 {
-			e.Fatalf("the one behind a silent waiter has waited for %v", time.Since(start))
-		} else if d := time.Since(start); d > e.ttl+e.ttl/3+e.slack() {
-			e.Errorf("the one behind a silent waiter waited %v; the TTL is %v", d, e.ttl)
-		}
+		e.passedOver(func(b *party) { e.Cleanup(b.Cut()) })
 	}},
 	{"R6", "lapsed place", "a place that is not renewed lapses: Renew says so, and asking again joins at the end", func(e *env) {
 		a, b, c := e.party(), e.party(), e.party()
@@ -283,6 +253,26 @@ var line = []check{
 			e.Errorf("the lock of a dead holder came free after %v; the TTL is %v", d, e.ttl)
 		}
 	}},
+}
+
+// passedOver hurts the first of two waiters and releases the lock: the second must get it.
+func (e *env) passedOver(hurt func(first *party)) {
+	e.Helper()
+	a, b, c := e.party(), e.party(), e.party()
+	h := a.get(a.req("x"))
+	stop := e.renewing(a, func() driver.Hold { return h })
+	b.refused(b.req("x"))
+	rc := c.req("x")
+	wc := c.refused(rc)
+	hurt(b)
+	stop()
+	start := time.Now()
+	a.release(h)
+	if token := c.waits(rc, wc, 2*e.ttl+e.slack()); token == 0 {
+		e.Fatalf("the one behind has waited for %v", time.Since(start))
+	} else if d := time.Since(start); d > e.ttl+e.ttl/3+e.slack() {
+		e.Errorf("the one behind waited %v; the TTL is %v", d, e.ttl)
+	}
 }
 
 // renewing renews a hold in the background until stop is called, which returns when it
