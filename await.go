@@ -93,8 +93,8 @@ func (l *Lease) leave() {
 }
 
 // admit makes l a lease that stands for a TTL from proof, unless so much of that has
-// passed that the grant has to be confirmed first: a grant handed over to a waiter
-// that has been silent for long would be born expired.
+// passed that it might end before its first renewal. The grant has to be confirmed then:
+// one handed over to a waiter that has been silent for long would be born expired.
 func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
 	now := c.soonest()
 	if now-proof > c.ttl/3 {
@@ -140,6 +140,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 	heard := sent             // when the store was last known to answer
 	pause := time.Duration(0) // before the next try at a store that does not
 	asked := false            // the store may know of the request
+	slow := 0                 // grants in a row that came too late to be relied on
 	last := reply.Holder
 	leave := func(err error) (*driver.Holder, error) {
 		if asked {
@@ -148,7 +149,11 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 		return last, err
 	}
 	for tries := 1; ; {
-		asked = asked || err == nil && (reply.Token != 0 || l.req.Wait) || err != nil && !errors.Is(err, ErrUnavailable)
+		if err == nil {
+			asked = asked || reply.Token != 0 || l.req.Wait
+		} else {
+			asked = asked || !final(err) && !errors.Is(err, ErrUnavailable)
+		}
 		switch {
 		case !c.live():
 			return leave(ErrClosed)
@@ -157,7 +162,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 		case err != nil && final(err) && !errors.Is(err, ErrClosed): // of a session that is over
 			return leave(err)
 		case err != nil:
-			if c.soonest()-heard > patience {
+			if c.soonest()-max(heard, w.proved(c)) > patience {
 				return leave(outage(err))
 			}
 			pause = min(max(2*pause, 10*time.Millisecond), 500*time.Millisecond)
@@ -170,7 +175,10 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 			}
 		case reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale):
 			return nil, nil
-		case reply.Token != 0: // a slow store: confirm
+		case reply.Token != 0: // confirm it, with an answer that is younger
+			if slow++; slow > 3 {
+				return leave(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.ttl))
+			}
 		case !join:
 			return reply.Holder, ErrHeld
 		case o.every > 0:

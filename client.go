@@ -156,6 +156,8 @@ func (c *Client) Close(ctx context.Context) error {
 	leases := slices.Clone(c.leases)
 	c.mu.Unlock()
 
+	stop := context.AfterFunc(ctx, c.kill)
+	defer stop()
 	const atOnce = 32
 	gate := make(chan struct{}, atOnce)
 	var released sync.WaitGroup
@@ -167,14 +169,8 @@ func (c *Client) Close(ctx context.Context) error {
 		})
 	}
 	released.Wait()
-	done := make(chan struct{})
-	go func() { c.ends.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	c.ends.Wait()
 	c.kill()
-	<-done
 	if err := c.session.Load().Close(ctx); err != nil {
 		return fmt.Errorf("holdfast: close: %w", err)
 	}

@@ -19,10 +19,9 @@ func (c *Client) limit() time.Duration {
 // at about the same time share one: a context with a timer of its own for each would be
 // most of what an uncontended lock costs here.
 type bounds struct {
-	mu     sync.Mutex
-	ctx    context.Context
-	cancel context.CancelFunc
-	until  time.Time // when the next one is made
+	mu    sync.Mutex
+	ctx   context.Context
+	until time.Time // when the next one is made
 }
 
 // shared returns a context without values that ends between limit and 9/8 of limit from now.
@@ -31,9 +30,9 @@ func (b *bounds) shared(limit time.Duration) context.Context {
 	defer b.mu.Unlock()
 	if now := time.Now(); b.ctx == nil || !now.Before(b.until) {
 		b.until = now.Add(limit / 8)
-		// The last one is left to its timer: exchanges may still run under it.
-		b.ctx, b.cancel = context.WithDeadline(context.Background(), b.until.Add(limit))
-		_ = b.cancel
+		ctx, cancel := context.WithDeadline(context.Background(), b.until.Add(limit))
+		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
+		b.ctx = ctx
 	}
 	return b.ctx
 }

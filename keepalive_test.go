@@ -260,3 +260,73 @@ func TestLongLease(t *testing.T) {
 		release(t, l)
 	})
 }
+
+// A store that takes a quarter of the TTL to answer is still of use. One that takes so long
+// that no grant can be relied on is not, and Lock says so.
+func TestSlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 200 * time.Millisecond
+		var delay atomic.Int64 // of each answer
+		delay.Store(int64(50 * time.Millisecond))
+		slowly := func() { time.Sleep(time.Duration(delay.Load() / 2)) }
+		h := &hooks{Backend: memlock.New()}
+		h.acquire = func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+			slowly()
+			defer slowly()
+			return next()
+		}
+		h.renew = func(_ context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+			slowly()
+			defer slowly()
+			return next()
+		}
+		c := client(t, h, &holdfast.Config{TTL: ttl})
+		for range 20 { // at different times within the renewal interval
+			l := lock(t, c, "x")
+			time.Sleep(5 * ttl)
+			if err := l.Err(); err != nil {
+				t.Fatal(err)
+			}
+			release(t, l)
+			time.Sleep(7 * time.Millisecond)
+		}
+		delay.Store(int64(150 * time.Millisecond))
+		within(t, "Lock", 0, time.Second, func() {
+			if _, err := c.Mutex("y").Lock(t.Context()); !errors.Is(err, holdfast.ErrUnavailable) {
+				t.Errorf("Lock: %v; want ErrUnavailable", err)
+			}
+		})
+	})
+}
+
+// The patience with a silent store begins with its silence, not with the wait.
+func TestOutageAfterALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := &hooks{Backend: store}
+		var out atomic.Bool
+		asked := 0
+		h.acquire = func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+			if out.Load() {
+				asked++
+				return driver.Reply{}, errStore
+			}
+			return next()
+		}
+		a, b := client(t, store, nil), client(t, h, nil)
+		l := lock(t, a, "x", holdfast.MinHold(10*time.Minute))
+		got := make(chan error)
+		go func() { _, err := b.Mutex("x").Lock(t.Context()); got <- err }()
+		time.Sleep(5 * time.Minute)
+		out.Store(true)
+		release(t, l) // the name is kept, and who waits is told to ask until when
+		time.Sleep(2 * time.Second)
+		out.Store(false)
+		if err := <-got; err != nil {
+			t.Errorf("Lock, after a wait of 5 minutes and an outage of 2 seconds: %v", err)
+		}
+		if asked == 0 {
+			t.Error("nothing was asked during the outage")
+		}
+	})
+}

@@ -319,3 +319,30 @@ func TestClose(t *testing.T) {
 		release(t, held)
 	})
 }
+
+// Close is bounded by its context also when the store does not answer.
+func TestCloseWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := drivertest.Faulty(memlock.New())
+		c, other := client(t, conn, nil), lock(t, client(t, conn, nil), "held")
+		for _, name := range []string{"x", "y"} {
+			lock(t, c, name)
+		}
+		waiting := make(chan error)
+		go func() { _, err := c.Mutex("held").Lock(t.Context()); waiting <- err }()
+		synctest.Wait()
+		heal := conn.Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		within(t, "Close", time.Second, time.Second+10*time.Millisecond, func() {
+			if err := c.Close(ctx); err == nil {
+				t.Error("Close succeeded without the store")
+			}
+		})
+		if err := <-waiting; !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("a wait when the client was closed: %v", err)
+		}
+		heal()
+		release(t, other)
+	})
+}
