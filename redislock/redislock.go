@@ -26,6 +26,8 @@ type Backend struct {
 	conn    Conn
 	prefix  string
 	scripts *scripts
+	take    *combiner
+	drop    *combiner
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
 }
@@ -47,6 +49,8 @@ func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Ba
 		conn: conn, prefix: cfg.Prefix, scripts: load(!cfg.Uncounted, edit),
 		now: func() time.Duration { return time.Since(start) },
 	}
+	b.take = &combiner{conn: conn, script: b.scripts.take, single: cfg.Uncounted}
+	b.drop = &combiner{conn: conn, script: b.scripts.drop, single: cfg.Uncounted}
 	if b.prefix == "" {
 		b.prefix = "hf:"
 	}

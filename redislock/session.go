@@ -41,7 +41,9 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.calm(req.Name) {
 		c := newCall().name(s.b.prefix, req.Name, "l").micros(s.ttl).micros(req.MinHold).end()
-		v, err := s.b.run(ctx, s.b.scripts.take, c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end())
+		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
+		name, id := req.Name, req.ID
+		v, err := s.b.take.run(ctx, c, func() { s.undo(name, id) })
 		switch {
 		case err != nil:
 			return driver.Reply{}, s.refused(req.ID, err)
@@ -109,6 +111,22 @@ func (s *session) granted(ctx context.Context, req *driver.Request, token uint64
 	return driver.Reply{Token: token}, nil
 }
 
+// undo cancels a request that was cancelled already, and that the store may have heard of
+// only after that.
+func (s *session) undo(name, id string) {
+	s.mu.Lock()
+	_, asked := s.asks[id]
+	s.mu.Unlock()
+	if asked {
+		return // it is being asked again
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
+		defer cancel()
+		_ = s.Cancel(ctx, name, id) // else the grant runs out by itself
+	}()
+}
+
 // Cancel is driver.Session.Cancel.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	s.leave(id)
@@ -120,7 +138,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
 		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
-		v, err := s.b.run(ctx, s.b.scripts.drop, c)
+		v, err := s.b.drop.run(ctx, c, nil)
 		switch {
 		case err != nil:
 			return err

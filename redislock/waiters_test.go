@@ -295,7 +295,7 @@ func TestIndexForgets(t *testing.T) {
 	client := rawClient(t, server.Addr)
 	// Names are forgotten soon after their release.
 	b := redislock.NewEdited(rueidisconn.New(client), nil, func(_, text string) string {
-		return strings.ReplaceAll(text, "redis.call('SETRANGE', KEYS[1], 0, 'F')", "redis.call('PEXPIRE', KEYS[1], 1)")
+		return strings.ReplaceAll(text, "redis.call('SETRANGE', l, 0, 'F')", "redis.call('PEXPIRE', l, 1)")
 	})
 	s := openSession(t, b, time.Second)
 	ctx := within(t, long)

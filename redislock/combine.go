@@ -1,0 +1,136 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A combiner runs one of the lean scripts for many goroutines at once. As long as few of
+// them ask, each has an exchange of its own. When there are more, those that come while the
+// exchanges are under way share the next: a busy process asks the server less often, and
+// nobody waits for company.
+type combiner struct {
+	conn   Conn
+	script *Script
+	single bool // nothing is combined: the keys might lie on different nodes
+
+	mu    sync.Mutex
+	busy  int // exchanges under way
+	queue []*part
+}
+
+// part is a call that waits for an exchange to share.
+type part struct {
+	call   *call
+	answer chan Result
+	left   bool   // its caller has gone
+	late   func() // what is done then when the answer is there; may be nil
+}
+
+const (
+	atOnce    = 4                // exchanges under way, before calls are combined
+	mostParts = 32               // in one exchange: a script keeps the server from others
+	sharedFor = 10 * time.Second // bounds a shared exchange; callers have bounds of their own
+)
+
+// run is Backend.run, perhaps together with others. late is called if ctx ends while the
+// call is under way in a shared exchange, which goes on, when that is over.
+func (m *combiner) run(ctx context.Context, c *call, late func()) (Value, error) {
+	c.done()
+	m.mu.Lock()
+	if m.busy < atOnce || m.single {
+		m.busy++
+		m.mu.Unlock()
+		v, err := m.conn.Run(ctx, m.script, c.keyList(), c.argList())
+		c.free()
+		if parts := m.next(); parts != nil {
+			go m.share(parts)
+		}
+		return v, err
+	}
+	p := &part{call: c, answer: make(chan Result, 1), late: late}
+	m.queue = append(m.queue, p)
+	m.mu.Unlock()
+	select {
+	case r := <-p.answer:
+		return r.Value, r.Err
+	case <-ctx.Done():
+		if m.withdraw(p) {
+			return Value{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+		}
+		return Value{}, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
+}
+
+// next takes the parts of the next exchange from the queue; if there are none, an exchange
+// less is under way.
+func (m *combiner) next() []*part {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(len(m.queue), mostParts)
+	if n == 0 {
+		m.busy--
+		m.queue = nil
+		return nil
+	}
+	parts := m.queue[:n:n]
+	m.queue = m.queue[n:]
+	return parts
+}
+
+// withdraw takes p out of the queue, unless it is under way.
+func (m *combiner) withdraw(p *part) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, q := range m.queue {
+		if q == p {
+			m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
+			return true
+		}
+	}
+	p.left = true
+	return false
+}
+
+// answer gives p its answer.
+func (m *combiner) answer(p *part, r Result) {
+	p.call.free()
+	p.answer <- r
+	m.mu.Lock()
+	left := p.left
+	m.mu.Unlock()
+	if left && p.late != nil {
+		p.late()
+	}
+}
+
+// share makes exchanges until the queue is empty.
+func (m *combiner) share(parts []*part) {
+	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
+	defer cancel()
+	var keys, args []string
+	for parts != nil {
+		keys, args = keys[:0], args[:0]
+		for _, p := range parts {
+			keys, args = append(keys, p.call.keyList()...), append(args, p.call.argList()...)
+		}
+		v, err := m.conn.Run(ctx, m.script, keys, args)
+		if err == nil && len(parts) > 1 && len(v.List) != len(parts) {
+			err = strange(v)
+		}
+		for i, p := range parts {
+			r := Result{v, err}
+			if err == nil && len(parts) > 1 {
+				r.Value = v.List[i]
+			}
+			m.answer(p, r)
+		}
+		runtime.Gosched() // those who have their answer may be about to ask again
+		parts = m.next()
+	}
+}

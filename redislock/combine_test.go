@@ -1,0 +1,129 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// calm makes a session remember count names as calm, which lets it use the lean scripts.
+func calm(t testing.TB, s driver.Session, count int) (names []string) {
+	t.Helper()
+	for i := range count {
+		names = append(names, fmt.Sprintf("calm-%d", i))
+		for range 3 {
+			if err := s.Release(within(t, 5*time.Second), granted(t, s, exclusive(names[i])), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return names
+}
+
+// Many goroutines share exchanges. A name whose key is spoilt does not harm the others.
+func TestCombined(t *testing.T) {
+	const goroutines, rounds = 64, 50
+	server := testenv.Redis(t)
+	s, _ := session(t, server.URL(), 10*time.Second)
+	names := calm(t, s, goroutines)
+	// It is taken for calm, and has become something else.
+	spoilt := names[0]
+	h := granted(t, s, exclusive(spoilt))
+	raw := rawClient(t, server.Addr)
+	keys, err := raw.Do(t.Context(), raw.B().Keys().Pattern("*:l:"+spoilt).Build()).AsStrSlice()
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	server.Do("DEL " + keys[0])
+	server.Do("RPUSH " + keys[0] + " x")
+	server.Do("CONFIG RESETSTAT")
+	var pairs, refused atomic.Int32
+	var group sync.WaitGroup
+	for n, name := range names {
+		last := uint64(0)
+		group.Go(func() {
+			for range rounds {
+				r := exclusive(name)
+				r.Wait = false
+				reply, err := s.Acquire(within(t, 20*time.Second), r)
+				if n == 0 {
+					if !errors.Is(err, driver.ErrRefused) {
+						t.Errorf("Acquire of a key that is a list: %v; want ErrRefused", err)
+					}
+					refused.Add(1)
+					continue
+				}
+				if err != nil || reply.Token <= last {
+					t.Errorf("%s: token %d after %d: %v", name, reply.Token, last, err)
+					return
+				}
+				last = reply.Token
+				if err := s.Release(within(t, 20*time.Second), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0); err != nil {
+					t.Error(err)
+				}
+				pairs.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if refused.Load() != rounds || pairs.Load() != (goroutines-1)*rounds {
+		t.Errorf("%d refused, %d pairs", refused.Load(), pairs.Load())
+	}
+	if err := s.Release(within(t, 5*time.Second), h, 0); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("Release of a key that is a list: %v; want ErrRefused", err)
+	}
+	stats, err := raw.Do(t.Context(), raw.B().Info().Section("commandstats").Build()).ToString()
+	_, of, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	calls, cerr := strconv.Atoi(of[:max(0, strings.IndexByte(of, ','))])
+	if asked := 2 * int(pairs.Load()); err != nil || cerr != nil || !found || calls >= asked {
+		t.Errorf("%d exchanges for %d requests; want fewer (%v, %v)", calls, asked, err, cerr)
+	}
+}
+
+// Whoever gives up while the exchange that it shares is under way leaves nothing behind.
+func TestCombinedCancel(t *testing.T) {
+	const goroutines = 64
+	server := testenv.Redis(t)
+	s, _ := session(t, server.URL(), time.Minute)
+	other, _ := session(t, server.URL(), time.Minute)
+	names := calm(t, s, goroutines)
+	for range 5 {
+		server.Pause()
+		var group sync.WaitGroup
+		for _, name := range names {
+			group.Go(func() {
+				r := exclusive(name)
+				ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+				defer cancel()
+				if reply, err := s.Acquire(ctx, r); err == nil {
+					t.Errorf("Acquire while the server is stopped: %+v", reply)
+				}
+				for s.Cancel(within(t, 200*time.Millisecond), name, r.ID) != nil {
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond) // nothing can be asked while the server is stopped
+		server.Continue()
+		group.Wait()
+		for _, name := range names {
+			until(t, name+" is free", func() bool {
+				r := exclusive(name)
+				r.Wait = false
+				reply := acquire(t, other, r)
+				if reply.Token == 0 {
+					return false
+				}
+				return other.Release(within(t, 5*time.Second), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0) == nil
+			})
+		}
+	}
+}
