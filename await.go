@@ -15,11 +15,12 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	if o.err != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: o.err}
 	}
-	if outer := c.carried(ctx, req.Name); outer != nil {
-		if !o.reentrant {
-			return nil, &Error{Op: op, Name: req.Name, Err: ErrDeadlock}
-		}
-		return c.borrow(op, outer, o)
+	outer, err := c.carried(ctx, req, o)
+	if err != nil {
+		return nil, &Error{Op: op, Name: req.Name, Err: err}
+	}
+	if outer != nil {
+		return outer.lend(op, req, o)
 	}
 	if ctx.Err() != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}
@@ -89,6 +90,15 @@ func (l *Lease) leave() {
 	select {
 	case <-heard:
 	case <-t.C:
+	}
+}
+
+// giveUp ends a lease under which nothing was done. Unlike Release it does not keep the
+// name for a minimum hold.
+func (l *Lease) giveUp() {
+	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
+		l.leave()
+		l.c.observer.released(l.req.Name, l.token, time.Since(l.since), nil)
 	}
 }
 
@@ -313,28 +323,4 @@ func cause(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ctx.Err(), c)
 	}
 	return ctx.Err()
-}
-
-// borrow makes a lease that lives inside outer.
-func (c *Client) borrow(op string, outer *Lease, o *options) (*Lease, error) {
-	l := &Lease{c: outer.c, session: outer.session, req: outer.req, token: outer.token, since: time.Now(), outer: outer, index: -1}
-	c = outer.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if outer.ended != nil {
-		return nil, &Error{Op: op, Name: outer.req.Name, Err: ErrDeadlock}
-	}
-	l.latest = forever
-	if o.maxHold > 0 {
-		l.latest = c.now() + o.maxHold
-	}
-	l.extend(forever)
-	if o.maxHold > 0 {
-		c.watch(l)
-	}
-	if outer.inner == nil {
-		outer.inner = map[*Lease]struct{}{}
-	}
-	outer.inner[l] = struct{}{}
-	return l, nil
 }

@@ -26,6 +26,11 @@ var (
 	// end. Make the lock Reentrant if that is meant.
 	ErrDeadlock = errors.New("this context already holds it")
 
+	// ErrUpgrade is an ErrDeadlock: the context holds the lock for reading and wants it for
+	// writing. Two that did so would wait for each other for ever. Release first, or take it for
+	// writing from the start and Downgrade.
+	ErrUpgrade = fmt.Errorf("%w for reading, and cannot have it for writing besides", ErrDeadlock)
+
 	// ErrKind: the name is in use as another kind of lock, or with another limit.
 	ErrKind = driver.ErrKind
 
@@ -100,6 +105,9 @@ func final(err error) bool {
 	}
 	return false
 }
+
+// over reports whether a store's error says that the grant has ended.
+func over(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, driver.ErrTaken) }
 
 // outage makes sure that a store's failure says what is known of the outcome.
 func outage(err error) error {

@@ -34,6 +34,17 @@ func (h *Holder) String() string {
 	if h.Kept {
 		fmt.Fprintf(&b, "kept for another %v after ", round(h.Left))
 	}
+	b.WriteString(h.who())
+	if h.Note != "" {
+		fmt.Fprintf(&b, " %q", h.Note)
+	}
+	fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
+	return b.String()
+}
+
+// who is the program and where it runs: deploy.sh (ci@runner-7:4211)
+func (h *Holder) who() string {
+	var b strings.Builder
 	if h.Program != "" {
 		b.WriteString(h.Program + " ")
 	}
@@ -42,10 +53,6 @@ func (h *Holder) String() string {
 		b.WriteString(h.User + "@")
 	}
 	fmt.Fprintf(&b, "%s:%d)", h.Host, h.PID)
-	if h.Note != "" {
-		fmt.Fprintf(&b, " %q", h.Note)
-	}
-	fmt.Fprintf(&b, " for %v", round(time.Since(h.Since)))
 	return b.String()
 }
 

@@ -10,19 +10,41 @@ import (
 // Mutex is a lock that one holder has at a time, among all clients of the store. It is a
 // value without state: what is held is the Lease. Any number of Mutex values of one
 // name, in any process, are the same lock. It is safe for concurrent use.
-type Mutex struct {
+type Mutex struct{ lock }
+
+// lock is what the primitives have in common: what is asked for, and how it is waited for.
+type lock struct {
 	c   *Client
 	req driver.Request
 	opt options
+}
+
+func (c *Client) lock(name string, mode driver.Mode, n, limit int, opts []Option) lock {
+	k := lock{c: c}
+	k.req, k.opt = c.request(name, mode, n, limit, opts)
+	return k
+}
+
+// take acquires k and waits if wait is set. op names the operation in errors.
+func (k *lock) take(ctx context.Context, op string, wait bool) (*Lease, error) {
+	return k.c.acquire(ctx, op, &k.req, &k.opt, wait)
+}
+
+func (k *lock) part() *lock { return k }
+
+func (k *lock) do(ctx context.Context, op string, f func(context.Context) error) error {
+	l, err := k.take(ctx, op, true)
+	if err != nil {
+		return err
+	}
+	return l.do(ctx, f)
 }
 
 // Mutex returns the mutex of that name; nothing is asked of the store. The name is any
 // UTF-8 text of 1 to 512 bytes. A name or option that makes no sense is reported by
 // the first use, as ErrInvalid.
 func (c *Client) Mutex(name string, opts ...Option) *Mutex {
-	m := &Mutex{c: c}
-	m.req, m.opt = c.request(name, driver.Exclusive, 1, 0, opts)
-	return m
+	return &Mutex{c.lock(name, driver.Exclusive, 1, 0, opts)}
 }
 
 // Do runs f while it holds m. The context that f gets is a child of ctx, carries the
@@ -31,11 +53,7 @@ func (c *Client) Mutex(name string, opts ...Option) *Mutex {
 //
 // Errors: those of Lock, f's own, those of Lease.Release.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	return l.do(ctx, f)
+	return m.do(ctx, "lock", f)
 }
 
 func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
@@ -59,12 +77,12 @@ func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err erro
 // ErrHeld (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain,
 // ErrRefused, ErrClosed.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, "lock", &m.req, &m.opt, true)
+	return m.take(ctx, "lock", true)
 }
 
 // TryLock takes m if it is free now and nobody waits for it, in one exchange with the
 // store, and writes nothing otherwise. Errors: ErrHeld, with the holder in the *Error, and
 // those of Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, "try lock", &m.req, &m.opt, false)
+	return m.take(ctx, "try lock", false)
 }

@@ -1,0 +1,146 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Election chooses one leader among any number of candidates, who succeed each other in
+// order of arrival. The leader's term is the fencing token: larger for every later leader.
+// It is a value without state and safe for concurrent use.
+type Election struct{ lock }
+
+// Election returns the election of that name; nothing is asked of the store. Names and
+// options are as for Mutex; see Candidate.
+func (c *Client) Election(name string, opts ...Option) *Election {
+	return &Election{c.lock(name, driver.Exclusive, 1, 0, opts)}
+}
+
+// The labels in which Candidate is kept.
+const (
+	labelCandidate = "candidate"
+	labelAddress   = "address"
+)
+
+// Candidate says who is campaigning, and where the leader can be reached; Leader shows both.
+func Candidate(name, address string) Option {
+	return func(o *options) {
+		Label(labelCandidate, name)(o)
+		Label(labelAddress, address)(o)
+	}
+}
+
+// Campaign waits until it leads. The lease is the leadership: its Context ends with it,
+// its Token is the term, Release resigns. It is as Mutex.Lock otherwise.
+func (e *Election) Campaign(ctx context.Context) (*Lease, error) {
+	return e.take(ctx, "campaign", true)
+}
+
+// Lead campaigns, and runs f as leader; the context that f gets ends when the leadership is
+// lost. When f has returned, and not before, Lead resigns: a leader that returns from f has
+// stopped before anyone else starts. It is as Mutex.Do otherwise; call it again to
+// campaign again.
+func (e *Election) Lead(ctx context.Context, f func(context.Context) error) error {
+	return e.do(ctx, "campaign", f)
+}
+
+// Leader is who leads.
+type Leader struct {
+	Name    string // as Candidate said; else program, user, host and pid
+	Address string // as Candidate said
+	Term    uint64 // the fencing token of the leadership
+	Holder         // all that is known
+}
+
+// Leader returns who leads now, or nil if nobody does: one exchange with the store.
+// Errors: ErrInvalid, ErrUnavailable, ErrRefused.
+func (e *Election) Leader(ctx context.Context) (*Leader, error) {
+	r, err := e.c.Inspect(ctx, e.req.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Holders) == 0 || r.Holders[0].Kept {
+		return nil, nil
+	}
+	h := r.Holders[0]
+	l := &Leader{Name: h.Labels[labelCandidate], Address: h.Labels[labelAddress], Term: h.Token, Holder: h}
+	if l.Name == "" {
+		l.Name = h.who()
+	}
+	return l, nil
+}
+
+// Observe yields who leads, now and whenever that has changed, until ctx ends; nil for
+// nobody. It asks the store every third of the TTL, so a change is seen that late, and one
+// that lasts less may not be seen; Terms tell. An error of the store is yielded, once for
+// each outage, and does not end it.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
+	return func(yield func(*Leader, error) bool) {
+		first, out := true, false
+		term := uint64(0)
+		for {
+			l, err := e.Leader(ctx)
+			now := uint64(0)
+			if l != nil {
+				now = l.Term
+			}
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil && !out:
+				if out = true; !yield(nil, err) {
+					return
+				}
+			case err == nil && (first || now != term):
+				if !yield(l, nil) {
+					return
+				}
+				first, term = false, now
+			}
+			if err == nil {
+				out = false
+			}
+			if !sleep(ctx, e.c.ttl/3) {
+				return
+			}
+		}
+	}
+}
+
+// UntilTick is how long from now the current tick lasts, if ticks of that length are counted
+// from midnight UTC, as far as they divide the day; 0 if every is not positive. A tick
+// begins and ends a tenth of its length early: clocks differ, timers fire early, and what was
+// kept to the very end would be in the way of the next.
+func UntilTick(now time.Time, every time.Duration) time.Duration {
+	if every <= 0 {
+		return 0
+	}
+	now = now.Add(every / 10)
+	return now.Truncate(every).Add(every).Sub(now)
+}
+
+// OnlyOne runs f if nobody has run it in this tick: the job that a schedule starts on many
+// machines at once, and that one of them is to do. It takes the mutex of that name without
+// waiting and keeps it until the tick is over (see UntilTick and MinHold), also past the
+// end of f and of the process. ran tells whether f was run; if another has done it or is
+// at it, that is no error. f gets the context of the lease, as in Mutex.Do. Clocks of the
+// machines may differ by up to a tenth of a tick.
+func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error, opts ...Option) (ran bool, err error) {
+	if every <= 0 {
+		return false, &Error{Op: "run once per tick", Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
+	}
+	opts = append(opts, MinHold(UntilTick(time.Now(), every)))
+	l, err := c.Mutex(name, opts...).TryLock(ctx)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, l.do(ctx, f)
+}

@@ -1,0 +1,215 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// Terms grow, and nobody leads before the last leader's function has returned.
+func TestElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		var leading atomic.Int32
+		var mu sync.Mutex
+		var terms []uint64
+		var group sync.WaitGroup
+		for i := range 3 {
+			e := client(t, store, nil).Election("boss", holdfast.Candidate(fmt.Sprint("node-", i), fmt.Sprintf("10.0.0.%d:80", i)))
+			group.Go(func() {
+				for range 5 {
+					err := e.Lead(t.Context(), func(ctx context.Context) error {
+						if leading.Add(1) != 1 {
+							t.Error("two lead")
+						}
+						mu.Lock()
+						terms = append(terms, holdfast.Token(ctx))
+						mu.Unlock()
+						l, err := e.Leader(ctx)
+						if err != nil || l == nil || l.Name != fmt.Sprint("node-", i) || l.Address != fmt.Sprintf("10.0.0.%d:80", i) || l.Term != holdfast.Token(ctx) {
+							t.Errorf("Leader: %+v, %v", l, err)
+						}
+						time.Sleep(ttl)
+						leading.Add(-1)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if len(terms) != 15 || !slices.IsSorted(terms) || len(slices.Compact(terms)) != 15 {
+			t.Errorf("terms: %v", terms)
+		}
+		if l, err := client(t, store, nil).Election("boss").Leader(t.Context()); l != nil || err != nil {
+			t.Errorf("nobody leads, but: %+v, %v", l, err)
+		}
+	})
+}
+
+// A leader that is cut off is told before another leads.
+func TestLeaderIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		conn := drivertest.Faulty(store)
+		var leading atomic.Int32
+		ended := make(chan error)
+		go func() {
+			ended <- client(t, conn, nil).Election("boss").Lead(t.Context(), func(ctx context.Context) error {
+				leading.Add(1)
+				<-ctx.Done()
+				leading.Add(-1)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		next := enters(t, client(t, store, nil).Election("boss").Campaign)
+		waits(t, "a second leader", next)
+		conn.Cut()
+		l := <-next
+		if leading.Load() != 0 {
+			t.Error("two lead")
+		}
+		isLost(t, <-ended, holdfast.ReasonExpired)
+		release(t, l)
+	})
+}
+
+func TestObserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		conn := drivertest.Faulty(store)
+		watch := client(t, conn, nil).Election("boss")
+		seen := make(chan string, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			for l, err := range watch.Observe(ctx) {
+				switch {
+				case err != nil:
+					seen <- "outage"
+				case l == nil:
+					seen <- "nobody"
+				default:
+					seen <- l.Name
+				}
+			}
+		}()
+		expect := func(want string) {
+			t.Helper()
+			time.Sleep(ttl)
+			synctest.Wait()
+			select {
+			case got := <-seen:
+				if got != want {
+					t.Fatalf("observed %s; want %s", got, want)
+				}
+			default:
+				t.Fatalf("nothing observed; want %s", want)
+			}
+			if len(seen) != 0 {
+				t.Fatalf("observed besides: %s", <-seen)
+			}
+		}
+		expect("nobody")
+		l := take(t)(c.Election("boss", holdfast.Candidate("a", "")).Campaign(t.Context()))
+		expect("a")
+		release(t, l)
+		expect("nobody")
+		l = take(t)(c.Election("boss", holdfast.Candidate("b", "")).Campaign(t.Context()))
+		expect("b")
+		release(t, l)
+		take(t)(c.Election("boss", holdfast.Candidate("b", "")).Campaign(t.Context()))
+		expect("b") // another term
+		conn.Kill()
+		expect("outage")
+		cancel()
+		<-done
+	})
+}
+
+func TestUntilTick(t *testing.T) {
+	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ at, every, want time.Duration }{
+		{0, time.Minute, 54 * time.Second},
+		{time.Second, time.Minute, 53 * time.Second},
+		{54*time.Second - 1, time.Minute, 1},
+		{54 * time.Second, time.Minute, time.Minute},
+		{-time.Millisecond, time.Minute, 54*time.Second + time.Millisecond},
+		{0, 24 * time.Hour, 12*time.Hour - 144*time.Minute},
+		{0, 0, 0},
+		{0, -time.Second, 0},
+	} {
+		if got := holdfast.UntilTick(noon.Add(c.at), c.every); got != c.want {
+			t.Errorf("UntilTick(noon %+v, %v) = %v; want %v", c.at, c.every, got, c.want)
+		}
+	}
+}
+
+// On machines whose clocks differ by less than a tenth of a tick, a job runs once per tick,
+// on whichever; also on one machine alone, whose every try comes exactly a tick later.
+func TestOnlyOne(t *testing.T) {
+	const every, ticks = time.Minute, 20
+	for _, skews := range [][]time.Duration{{0}, {-5 * time.Second}, {5 * time.Second}, {-5 * time.Second, 0, 0, 4 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			begin := time.Now().Truncate(every).Add(every)
+			var runs [ticks]atomic.Int32
+			var group sync.WaitGroup
+			for _, skew := range skews {
+				h := &hooks{Backend: store, acquire: func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+					time.Sleep(5 * time.Millisecond) // the way to the store
+					return next()
+				}}
+				c := client(t, h, nil)
+				group.Go(func() {
+					for i := range ticks {
+						time.Sleep(time.Until(begin.Add(time.Duration(i)*every + skew)))
+						ran, err := c.OnlyOne(t.Context(), "job", every, func(ctx context.Context) error { return ctx.Err() })
+						if err != nil {
+							t.Error(err)
+						}
+						if ran {
+							runs[i].Add(1)
+						}
+					}
+				})
+			}
+			group.Wait()
+			for i := range runs {
+				if n := runs[i].Load(); n != 1 {
+					t.Errorf("clocks %v: %d runs in tick %d", skews, n, i)
+				}
+			}
+		})
+	}
+}
+
+func TestOnlyOneErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		if _, err := c.OnlyOne(t.Context(), "job", 0, nil); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("a tick of 0: %v", err)
+		}
+		failed := errors.New("failed")
+		if ran, err := c.OnlyOne(t.Context(), "other", time.Minute, func(context.Context) error { return failed }); !ran || !errors.Is(err, failed) {
+			t.Errorf("a job that fails: %v, %v", ran, err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Part is one lock of LockAll: a *Mutex, an *RWMutex (for writing), what its Reader
+// returns, a *Semaphore (one permit), or what its Permits returns.
+type Part interface{ part() *lock }
+
+// MultiLease is several locks that are held together: all that Lease says of one, for all
+// of them. It ends when any part does. It is safe for concurrent use.
+type MultiLease struct {
+	leases []*Lease
+	all    context.Context // carries all of them, and ends with the first
+}
+
+// LockAll waits until it holds all parts, of one client or of several, and so of several
+// stores. It never dead-locks with others that do the same, whatever their order: parts
+// are taken in the order of their names, and one that turns out to be held is waited for
+// in line while the parts before it are kept only for a moment (at most a second, and a
+// tenth of the TTL) and then given back, to be taken again. So nobody waits for long for
+// a lock that is not being used; a call for many contended locks may take several rounds.
+//
+// Parts of one name at one store are one part: for writing if any is, and with the sum of
+// the permits. Two clients count as one store if they were made with the same Backend. The
+// options of each part hold for it; the shortest WaitAtMost bounds the whole call, as
+// ctx does. On failure nothing is held. Errors: those of Mutex.Lock, for the part that the
+// *Error names; ErrInvalid without parts; ErrKind if one name is wanted as two kinds.
+func LockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
+	return lockAll(ctx, true, parts)
+}
+
+// TryLockAll takes all parts if all are free now. Errors: ErrHeld, with the holder of the
+// first part that is not free, and those of LockAll.
+func TryLockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
+	return lockAll(ctx, false, parts)
+}
+
+// DoAll runs f while it holds all parts, as Mutex.Do does for one.
+func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) (err error) {
+	m, err := LockAll(ctx, parts...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Release()) }()
+	return f(m.Context(ctx))
+}
+
+func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err error) {
+	locks, err := merge(parts)
+	if err != nil {
+		return nil, err
+	}
+	end := time.Time{}
+	for _, k := range locks {
+		if t := time.Now().Add(k.opt.atMost); k.opt.atMost > 0 && (end.IsZero() || t.Before(end)) {
+			end = t
+		}
+	}
+	held := make([]*Lease, len(locks))
+	back := func() {
+		for i, l := range held {
+			if l != nil {
+				l.giveUp()
+			}
+			held[i] = nil
+		}
+	}
+	for {
+		next := -1
+		for i, l := range held {
+			if l != nil && l.Err() != nil { // lost while another part was waited for
+				l.giveUp()
+				held[i] = nil
+			}
+			if held[i] == nil && next < 0 {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		k := locks[next]
+		if !end.IsZero() {
+			k.opt.atMost = max(time.Until(end), time.Nanosecond)
+		}
+		l, err := k.beside(ctx, wait, back)
+		if err != nil {
+			back()
+			return nil, err
+		}
+		held[next] = l
+	}
+	m := &MultiLease{held, context.Background()}
+	m.all = m.Context(m.all)
+	return m, nil
+}
+
+// beside takes k while other parts are held. If that takes long, it calls back, which gives
+// them up, and goes on: k's place in line is kept.
+func (k *lock) beside(ctx context.Context, wait bool, back func()) (*Lease, error) {
+	if !wait {
+		return k.take(ctx, "try lock", false)
+	}
+	// Two that get in each other's way should not do so again and again in step.
+	patience := min(k.c.ttl/10, time.Second)
+	patience = patience/2 + rand.N(patience/2)
+	gave := make(chan struct{})
+	t := time.AfterFunc(patience, func() { defer close(gave); back() })
+	l, err := k.take(ctx, "lock", true)
+	if !t.Stop() {
+		<-gave
+	}
+	return l, err
+}
+
+// merge sorts the parts and makes those of one name at one store one.
+func merge(parts []Part) ([]*lock, error) {
+	const op = "lock all"
+	var locks []*lock
+	for i, p := range parts {
+		if p == nil {
+			return nil, &Error{Op: op, Err: fmt.Errorf("%w part %d: it is nil", ErrInvalid, i)}
+		}
+		k := *p.part()
+		locks = append(locks, &k)
+	}
+	if len(locks) == 0 {
+		return nil, &Error{Op: op, Err: fmt.Errorf("%w: no parts; at least one is needed", ErrInvalid)}
+	}
+	slices.SortStableFunc(locks, func(a, b *lock) int {
+		return cmp.Or(strings.Compare(a.req.Name, b.req.Name), strings.Compare(a.c.backend.Name(), b.c.backend.Name()))
+	})
+	out := locks[:1]
+	for _, k := range locks[1:] {
+		i := slices.IndexFunc(out, func(o *lock) bool { return o.req.Name == k.req.Name && o.c.sameStore(k.c) })
+		if i < 0 {
+			out = append(out, k)
+			continue
+		}
+		o := out[i]
+		if (o.req.Mode == driver.Permits) != (k.req.Mode == driver.Permits) || o.req.Limit != k.req.Limit {
+			return nil, &Error{Op: op, Name: k.req.Name, Err: fmt.Errorf("%w: parts want it as different kinds", ErrKind)}
+		}
+		switch {
+		case o.req.Mode == driver.Permits:
+			o.req.N += k.req.N
+			if err := o.req.Check(); err != nil {
+				return nil, &Error{Op: op, Name: k.req.Name, Err: err}
+			}
+		case k.req.Mode == driver.Exclusive:
+			o.req.Mode = driver.Exclusive
+		}
+		o.req.MinHold = max(o.req.MinHold, k.req.MinHold)
+		if o.opt.err == nil {
+			o.opt.err = k.opt.err
+		}
+	}
+	return out, nil
+}
+
+// Leases returns the parts in the order of their names.
+func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
+
+// Err returns nil while all parts may be relied on, and afterwards why the first ended; see
+// Lease.Err.
+func (m *MultiLease) Err() error {
+	for _, l := range m.leases {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Done is closed when any part ends.
+func (m *MultiLease) Done() <-chan struct{} { return m.all.Done() }
+
+// Context returns a child of parent that ends with the first part that ends, and carries
+// all of them; see Lease.Context and TokenOf.
+func (m *MultiLease) Context(parent context.Context) context.Context {
+	for _, l := range m.leases {
+		parent = l.Context(parent)
+	}
+	return parent
+}
+
+// Release ends all parts; see Lease.Release. It returns the errors of all, joined.
+func (m *MultiLease) Release() error {
+	var errs []error
+	for _, l := range slices.Backward(m.leases) {
+		errs = append(errs, l.Release())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,206 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Contexts carry leases: down to Token, and to locks that are taken under them. There are
+// no goroutine ids in Go, and none are needed: what a context holds is what the code that
+// got the context runs under.
+
+// leaseContext carries a lease. A context of its own, and not context.WithValue, saves
+// allocations on the way.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+type leaseKey struct{}
+
+func (ctx *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return ctx
+	}
+	return ctx.Context.Value(key)
+}
+
+// leases yields what ctx carries, innermost first.
+func leases(ctx context.Context) iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for {
+			lc, ok := ctx.Value(leaseKey{}).(*leaseContext)
+			if !ok || !yield(lc.lease) {
+				return
+			}
+			ctx = lc.Context
+		}
+	}
+}
+
+// Token returns the fencing token of the innermost lease that ctx was made from, by Do or
+// by Lease.Context; 0 if there is none.
+func Token(ctx context.Context) uint64 {
+	for l := range leases(ctx) {
+		return l.token
+	}
+	return 0
+}
+
+// TokenOf returns the fencing token of the innermost lease of that name that ctx was made
+// from; 0 if there is none. It is for contexts that carry several, as LockAll's do.
+func TokenOf(ctx context.Context, name string) uint64 {
+	for l := range leases(ctx) {
+		if l.req.Name == name {
+			return l.token
+		}
+	}
+	return 0
+}
+
+// carried finds the lease in ctx that req can borrow from, or says why the request would
+// wait for itself. It returns nil, nil if ctx holds nothing that stands in the way.
+func (c *Client) carried(ctx context.Context, req *driver.Request, o *options) (*Lease, error) {
+	if ctx.Value(leaseKey{}) == nil {
+		return nil, nil
+	}
+	permits, reads := 0, false
+	var held *Lease
+	for l := range leases(ctx) {
+		if l.req.Name != req.Name || !l.c.sameStore(c) || l.Err() != nil {
+			continue
+		}
+		mode := l.mode()
+		if (mode == driver.Permits) != (req.Mode == driver.Permits) {
+			continue // the store says ErrKind
+		}
+		held = l
+		reads = reads || mode == driver.Shared
+		if l.outer == nil {
+			permits += l.req.N
+		}
+		if o.reentrant && (mode == driver.Exclusive || mode == req.Mode && req.N <= l.req.N) {
+			return l, nil
+		}
+	}
+	switch {
+	case held == nil || req.Mode == driver.Permits && permits+req.N <= req.Limit:
+		return nil, nil
+	case reads && req.Mode == driver.Exclusive:
+		return nil, ErrUpgrade
+	}
+	return nil, ErrDeadlock
+}
+
+// sameStore reports whether c and d were made with one Backend.
+func (c *Client) sameStore(d *Client) bool {
+	return c == d || reflect.ValueOf(c.backend).Comparable() && c.backend == d.backend
+}
+
+// lend makes a lease for req that lives inside outer: the same token, no exchange with the
+// store, and no longer life.
+func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, error) {
+	c := outer.c
+	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, since: time.Now(), outer: outer, index: -1}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if outer.ended != nil {
+		return nil, &Error{Op: op, Name: req.Name, Err: outer.ended}
+	}
+	if outer.req.Mode == driver.Shared && req.Mode == driver.Exclusive { // downgraded meanwhile
+		return nil, &Error{Op: op, Name: req.Name, Err: ErrUpgrade}
+	}
+	l.latest = forever
+	if o.maxHold > 0 {
+		l.latest = c.now() + o.maxHold
+	}
+	l.extend(forever)
+	if o.maxHold > 0 {
+		c.watch(l)
+	}
+	if outer.inner == nil {
+		outer.inner = map[*Lease]struct{}{}
+	}
+	outer.inner[l] = struct{}{}
+	return l, nil
+}
+
+// mode is what the lease is held for.
+func (l *Lease) mode() driver.Mode {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.req.Mode
+}
+
+// Downgrade turns a write lease of an RWMutex into a read lease, with the same token, and
+// lets in the readers at the head of the line. No other writer comes between: what was
+// written can be read undisturbed. It asks the store once.
+//
+// From the call on the lease is for reading only, also if Downgrade returns an error:
+// ErrUncertain or ErrUnavailable if the store did not answer (it is told again in the
+// background), ErrLost if the lease is over, ErrInvalid if it is not a write lease of its
+// own, or write leases that were borrowed from it are still held: nothing has changed then.
+func (l *Lease) Downgrade() error {
+	const op = "downgrade"
+	if err := l.Err(); err != nil {
+		e := *err.(*Error)
+		e.Op = op
+		return &e
+	}
+	c := l.c
+	c.mu.Lock()
+	var bad string
+	switch {
+	case l.req.Mode == driver.Permits:
+		bad = "the permits of a semaphore have no read mode"
+	case l.outer != nil:
+		bad = "the lease is borrowed; downgrade the one that it was borrowed from"
+	case l.writers() > 0:
+		bad = "write leases that were borrowed from it are still held"
+	}
+	if bad == "" {
+		l.req.Mode = driver.Shared
+	}
+	c.mu.Unlock()
+	if bad != "" {
+		return &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: %s", ErrInvalid, bad)}
+	}
+	h := l.hold()
+	ctx, cancel := c.bound(context.Background())
+	err := l.session.Downgrade(ctx, h)
+	cancel()
+	switch {
+	case err == nil:
+		return nil
+	case !final(err):
+		c.background(func() {
+			c.insist(func(ctx context.Context) error {
+				if l.Err() != nil {
+					return nil
+				}
+				return l.session.Downgrade(ctx, h)
+			})
+		})
+		return &Error{Op: op, Name: l.req.Name, Err: outage(err)}
+	case over(err):
+		c.lose(l, lost("use", &l.req, ReasonRevoked))
+		return lost(op, &l.req, ReasonRevoked)
+	}
+	return &Error{Op: op, Name: l.req.Name, Err: err}
+}
+
+// writers counts the write leases that live inside l. Called with c.mu held.
+func (l *Lease) writers() (n int) {
+	for b := range l.inner {
+		if b.req.Mode == driver.Exclusive {
+			n++
+		}
+		n += b.writers()
+	}
+	return n
+}

@@ -1,0 +1,60 @@
+package holdfast
+
+import (
+	"context"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// RWMutex is a lock that one writer has at a time, or any number of readers. It is served
+// in strict order of arrival: readers that come after a waiting writer wait behind it, so
+// writers do not starve, and readers that stand together in line are let in together. A
+// Mutex of the same name is the same lock, held for writing. It is a value without state
+// and safe for concurrent use.
+//
+// A write lease can become a read lease: see Lease.Downgrade. The reverse is refused with
+// ErrUpgrade where holdfast sees it: when the context of the one is used to ask for the
+// other. With Reentrant, a context that holds the lock for writing can also take it for
+// reading.
+type RWMutex struct{ write, read lock }
+
+// RWMutex returns the read/write lock of that name; nothing is asked of the store. Names
+// and options are as for Mutex.
+func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
+	return &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
+}
+
+// Lock waits until it holds m for writing. It is as Mutex.Lock otherwise.
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.take(ctx, "lock", true) }
+
+// TryLock takes m for writing if it is free now and nobody waits for it, as Mutex.TryLock.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
+	return m.write.take(ctx, "try lock", false)
+}
+
+// Do runs f while it holds m for writing, as Mutex.Do.
+func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
+	return m.write.do(ctx, "lock", f)
+}
+
+// RLock waits until it holds m for reading. Each reader has a lease and a token of its own.
+// It is as Mutex.Lock otherwise.
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
+	return m.read.take(ctx, "read lock", true)
+}
+
+// TryRLock takes m for reading if no writer holds it now and nobody waits for it, as
+// Mutex.TryLock.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
+	return m.read.take(ctx, "try read lock", false)
+}
+
+// RDo runs f while it holds m for reading, as Mutex.Do.
+func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error {
+	return m.read.do(ctx, "read lock", f)
+}
+
+// Reader is m for reading, as a part of LockAll. m itself is the part for writing.
+func (m *RWMutex) Reader() Part { return &m.read }
+
+func (m *RWMutex) part() *lock { return &m.write }
