@@ -27,7 +27,9 @@ type Backend interface {
 
 	// Break ends the grant of name that has this token, whoever holds it, and in the
 	// same step makes sure that every later token is larger, so that the old holder is
-	// fenced (R10). It passes the lock on to the line. ErrGone: no grant has this token.
+	// fenced (R10). It passes the lock on to the line. Token 1 of a latch (what its Await
+	// grants) removes the latch, its count and the ids that have counted; who awaits it is
+	// told to ask again, and learns ErrGone. ErrGone: no grant has this token.
 	Break(ctx context.Context, name string, token uint64) error
 
 	// SetLimit changes the limit of a semaphore in use. Lowering it takes nothing from
@@ -94,10 +96,14 @@ type Session interface {
 	// at the head of the line. ErrGone, ErrTaken as for Release.
 	Downgrade(ctx context.Context, h Hold) error
 
-	// Adopt makes this session answer for a grant that another session took, and
-	// refreshes its lease. From then on the old session's end does not end the grant.
-	// ErrGone, ErrTaken as for Release.
-	Adopt(ctx context.Context, h Hold) error
+	// Adopt makes this session answer for the grant h, which another session took, and
+	// refreshes its lease. The grant's request ID becomes id, which is this session's and
+	// as unique as that of any request; its token stays. From then on h.ID names nothing:
+	// neither Renew, Release and Cancel of it nor the end of the old session touch
+	// the grant. Adopting again with the same h and id succeeds and refreshes (R5).
+	// ErrGone, ErrTaken as for Release; ErrInvalid: id is malformed, or it stands for
+	// another grant or place of the name.
+	Adopt(ctx context.Context, h Hold, id string) error
 
 	// SetCount creates the latch with count n, and reports whether it did: a latch that
 	// exists keeps its count. ErrKind: the name is in use as something else.
@@ -108,7 +114,10 @@ type Session interface {
 	CountDown(ctx context.Context, name, id string) (int64, error)
 
 	// Await asks once whether the latch has reached zero: granted (with Token 1), or
-	// not yet. Cancel ends the interest that id has shown. ErrGone: no such latch.
+	// not yet. Not yet leaves an interest, which is woken at zero and when the latch is removed. It is
+	// no place in line, so Renew does not know it: who waits asks again every third of
+	// a TTL, which refreshes it and makes up for a lost wake-up (R11). It lasts a TTL or
+	// longer; Cancel and the session's end end it. ErrGone: no such latch.
 	Await(ctx context.Context, name, id string) (Reply, error)
 
 	// Lost is closed when the store has said that the session is over. A store whose

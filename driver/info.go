@@ -2,6 +2,7 @@ package driver
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -63,15 +64,26 @@ func CheckName(name string) error {
 	return nil
 }
 
+// CheckID returns an ErrInvalid that says what is wrong with id as a Request.ID, or nil.
+func CheckID(id string) error {
+	if id == "" || len(id) > 48 {
+		return fmt.Errorf("%w request id: %d bytes; allowed are 1 to 48", ErrInvalid, len(id))
+	}
+	for _, c := range []byte(id) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-' {
+			return fmt.Errorf("%w request id %q: allowed are 0-9, a-z and -", ErrInvalid, id)
+		}
+	}
+	return nil
+}
+
 // Check returns an ErrInvalid that says what is wrong with r, or nil. Package holdfast
 // calls it before any store sees the request.
 func (r *Request) Check() error {
-	if err := CheckName(r.Name); err != nil {
+	if err := errors.Join(CheckName(r.Name), CheckID(r.ID)); err != nil {
 		return err
 	}
 	switch {
-	case r.ID == "" || len(r.ID) > 48:
-		return fmt.Errorf("%w request id: %d bytes; allowed are 1 to 48", ErrInvalid, len(r.ID))
 	case r.Mode < Exclusive || r.Mode > Permits:
 		return fmt.Errorf("%w mode %d", ErrInvalid, r.Mode)
 	case r.Mode != Permits && (r.N != 1 || r.Limit != 0):

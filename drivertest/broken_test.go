@@ -120,6 +120,7 @@ type saboteur struct {
 	renew   func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	count   func(ctx context.Context, name, id string) (int64, error)
 	down    func(ctx context.Context, h driver.Hold) error
+	adopt   func(ctx context.Context, h driver.Hold, id string) error
 	close   func(ctx context.Context) error
 }
 
@@ -163,6 +164,13 @@ func (s *saboteur) Downgrade(ctx context.Context, h driver.Hold) error {
 		return s.down(ctx, h)
 	}
 	return s.Session.Downgrade(ctx, h)
+}
+
+func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id string) error {
+	if s.adopt != nil {
+		return s.adopt(ctx, h, id)
+	}
+	return s.Session.Adopt(ctx, h, id)
 }
 
 func (s *saboteur) Close(ctx context.Context) error {
@@ -295,6 +303,7 @@ var brokenStores = []broken{
 			return err
 		}}
 	}},
+	{name: "adopted under both ids", rule: "R4", session: twoNames()},
 	{name: "acquire that waits", rule: "R1", session: func(s driver.Session) driver.Session {
 		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			for {
@@ -309,6 +318,39 @@ var brokenStores = []broken{
 	{name: "list without order", rule: "R9", backend: func(b driver.Backend) driver.Backend {
 		return &unordered{b}
 	}},
+}
+
+// twoNames makes sessions of one store that know an adopted grant by its old id as well.
+func twoNames() func(driver.Session) driver.Session {
+	var also sync.Map
+	now := func(h driver.Hold) driver.Hold {
+		if id, ok := also.Load(h.ID); ok {
+			h.ID = id.(string)
+		}
+		return h
+	}
+	return func(s driver.Session) driver.Session {
+		return &saboteur{
+			Session: s,
+			adopt: func(ctx context.Context, h driver.Hold, id string) error {
+				err := s.Adopt(ctx, h, id)
+				if err == nil {
+					also.Store(h.ID, id)
+				}
+				return err
+			},
+			release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
+				return s.Release(ctx, now(h), keep)
+			},
+			renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+				holds = slices.Clone(holds)
+				for i, h := range holds {
+					holds[i] = now(h)
+				}
+				return s.Renew(ctx, holds)
+			},
+		}
+	}
 }
 
 type opener struct {

@@ -58,7 +58,7 @@ type check struct {
 	run                  func(e *env)
 }
 
-var suite = [][]check{exclusive, line, faults, tokens, modes, names, latches, operators, clients, primitives}
+var suite = [][]check{exclusive, line, faults, tokens, modes, adoption, names, latches, operators, clients, primitives}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

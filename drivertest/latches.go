@@ -18,25 +18,14 @@ var latches = []check{
 		if _, err := a.Await(e.ctx, name, "w-0"); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("Await without a latch: %v; want ErrGone", err)
 		}
-		if created, err := a.SetCount(e.ctx, name, 2); err != nil || !created {
-			e.Fatalf("SetCount = %v, %v", created, err)
-		}
+		a.latch("l", 2)
 		if created, err := b.SetCount(e.ctx, name, 9); err != nil || created {
 			e.Fatalf("second SetCount = %v, %v; want false", created, err)
 		}
-		count := func(p *party, id string, want int64) {
-			e.Helper()
-			if left, err := p.CountDown(e.ctx, name, id); err != nil || left != want {
-				e.Fatalf("CountDown(%s) = %d, %v; want %d", id, left, err, want)
-			}
-		}
-		reply, err := b.Await(e.ctx, name, "w-1")
-		if err != nil || reply.Token != 0 || reply.Wake == nil {
-			e.Fatalf("Await = %+v, %v", reply, err)
-		}
-		count(a, "c-1", 1)
-		count(a, "c-1", 1)
-		count(b, "c-1", 1)
+		reply := b.awaits("l", "w-1")
+		a.counts("l", "c-1", 1)
+		a.counts("l", "c-1", 1)
+		b.counts("l", "c-1", 1)
 		if rec := a.inspect("l"); rec.Kind != driver.Latch || rec.Count != 1 {
 			e.Errorf("Inspect = %+v; want a latch with 1 left", rec)
 		}
@@ -45,17 +34,21 @@ var latches = []check{
 		}
 		e.h.Restart(e.TB)
 		e.eventually(func(ctx context.Context) bool { _, err := a.CountDown(ctx, name, "c-1"); return err == nil })
-		e.eventually(func(ctx context.Context) bool { reply, err = b.Await(ctx, name, "w-1"); return err == nil })
+		e.eventually(func(ctx context.Context) bool {
+			var err error
+			reply, err = b.Await(ctx, name, "w-1")
+			return err == nil
+		})
 		if reply.Token != 0 {
 			e.Fatal("Await let through with 1 left")
 		}
-		count(a, "c-2", 0)
+		a.counts("l", "c-2", 0)
 		select {
 		case <-reply.Wake:
 		case <-time.After(e.ttl / 2):
 			e.Error("who awaits a latch was not woken at zero")
 		}
-		count(a, "c-3", 0)
+		a.counts("l", "c-3", 0)
 		if reply, err := b.Await(e.ctx, name, "w-1"); err != nil || reply.Token == 0 {
 			e.Errorf("Await at zero = %+v, %v", reply, err)
 		}
@@ -63,26 +56,133 @@ var latches = []check{
 			e.Errorf("Await after zero = %+v, %v", reply, err)
 		}
 	}},
+	{"R10", "break a latch", "token 1 breaks a latch: the name is unused, who awaited it is told, and a new latch begins afresh", func(e *env) {
+		a, b, op := e.party(), e.party(), e.conn()
+		name := e.name("l")
+		if err := op.Break(e.ctx, name, 1); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("Break of nothing: %v; want ErrGone", err)
+		}
+		a.latch("l", 2)
+		a.counts("l", "c-1", 1)
+		reply := b.awaits("l", "w-1")
+		for _, token := range []uint64{0, 2} {
+			if err := op.Break(e.ctx, name, token); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("Break of a latch with token %d: %v; want ErrGone", token, err)
+			}
+		}
+		a.counts("l", "c-1", 1)
+		if err := op.Break(e.ctx, name, 1); err != nil {
+			e.Fatalf("Break: %v", err)
+		}
+		select {
+		case token := <-reply.Wake:
+			if token != 0 {
+				e.Errorf("woken with %d; want 0: ask again", token)
+			}
+		case <-time.After(e.ttl / 2):
+			e.Error("who awaited a latch was not told of its end")
+		}
+		if _, err := b.Await(e.ctx, name, "w-1"); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("Await of a broken latch: %v; want ErrGone", err)
+		}
+		if _, err := a.CountDown(e.ctx, name, "c-2"); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("CountDown of a broken latch: %v; want ErrGone", err)
+		}
+		if rec := a.inspect("l"); rec.Kind != driver.Unused || rec.Count != 0 {
+			e.Errorf("Inspect = %+v; want unused", rec)
+		}
+		if list, err := a.List(e.ctx, e.prefix, "", 10); err != nil || len(list) != 0 {
+			e.Errorf("List = %+v, %v; want nothing", list, err)
+		}
+		if err := op.Break(e.ctx, name, 1); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("second Break: %v; want ErrGone", err)
+		}
+		a.latch("l", 2)
+		a.counts("l", "c-1", 1)
+		a.counts("l", "c-2", 0)
+		if err := op.Break(e.ctx, name, 1); err != nil {
+			e.Fatalf("Break at zero: %v", err)
+		}
+		a.release(a.get(a.req("l")))
+	}},
+	{"R11", "latch wake-up lost", "who awaits a latch and misses the wake-up learns by asking again", func(e *env) {
+		a, b := e.party(), e.party()
+		a.latch("zero", 1)
+		a.latch("broken", 1)
+		b.awaits("zero", "w-1")
+		b.awaits("broken", "w-2")
+		heal := b.Cut()
+		a.counts("zero", "c-1", 0)
+		if err := a.Break(e.ctx, e.name("broken"), 1); err != nil {
+			e.Fatalf("Break: %v", err)
+		}
+		heal()
+		e.eventually(func(ctx context.Context) bool {
+			reply, err := b.Await(ctx, e.name("zero"), "w-1")
+			return err == nil && reply.Token == 1
+		})
+		if _, err := b.Await(e.ctx, e.name("broken"), "w-2"); !errors.Is(err, driver.ErrGone) {
+			e.Errorf("Await of a broken latch: %v; want ErrGone", err)
+		}
+	}},
+	{"R11", "latch interest", "an interest in a latch is no place in line; asking again refreshes it and it is woken", func(e *env) {
+		a, b := e.party(), e.party()
+		a.latch("l", 1)
+		b.awaits("l", "w-1")
+		if ch := b.renew(driver.Hold{Name: e.name("l"), ID: "w-1"}); ch.State != driver.Gone {
+			e.Errorf("Renew of an interest = %+v; want Gone", ch)
+		}
+		var reply driver.Reply
+		for range 4 {
+			time.Sleep(e.ttl / 3)
+			reply = b.awaits("l", "w-1")
+		}
+		a.counts("l", "c-1", 0)
+		select {
+		case <-reply.Wake:
+		case <-time.After(e.ttl / 2):
+			e.Error("not woken at zero")
+		}
+	}},
 	{"R8", "latch cancel", "who stops awaiting a latch is not woken", func(e *env) {
 		a := e.party()
 		name := e.name("l")
-		if _, err := a.SetCount(e.ctx, name, 1); err != nil {
-			e.Fatal(err)
-		}
-		reply, err := a.Await(e.ctx, name, "w-1")
-		if err != nil {
-			e.Fatal(err)
-		}
+		a.latch("l", 1)
+		reply := a.awaits("l", "w-1")
 		if err := a.Cancel(e.ctx, name, "w-1"); err != nil {
 			e.Fatalf("Cancel: %v", err)
 		}
-		if left, err := a.CountDown(e.ctx, name, "c-1"); err != nil || left != 0 {
-			e.Fatalf("CountDown = %d, %v", left, err)
-		}
+		a.counts("l", "c-1", 0)
 		select {
 		case <-reply.Wake:
 			e.Error("woken after Cancel")
 		case <-time.After(e.ttl / 10):
 		}
 	}},
+}
+
+// latch makes a latch that was not there.
+func (p *party) latch(name string, n int64) {
+	p.e.Helper()
+	if created, err := p.SetCount(p.e.ctx, p.e.name(name), n); err != nil || !created {
+		p.e.Fatalf("SetCount(%q, %d) = %v, %v", name, n, created, err)
+	}
+}
+
+// counts is CountDown that must leave want.
+func (p *party) counts(name, id string, want int64) {
+	p.e.Helper()
+	if left, err := p.CountDown(p.e.ctx, p.e.name(name), id); err != nil || left != want {
+		p.e.Fatalf("CountDown(%q, %s) = %d, %v; want %d", name, id, left, err, want)
+	}
+}
+
+// awaits is Await that must be answered: not yet.
+func (p *party) awaits(name, id string) driver.Reply {
+	p.e.Helper()
+	reply, err := p.Await(p.e.ctx, p.e.name(name), id)
+	if err != nil || reply.Token != 0 || reply.Wake == nil {
+		p.e.Fatalf("Await(%q, %s) = %+v, %v", name, id, reply, err)
+	}
+	return reply
 }

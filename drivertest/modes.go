@@ -183,24 +183,4 @@ var modes = []check{
 			e.Errorf("Downgrade of a grant that is over: %v; want ErrTaken", err)
 		}
 	}},
-	{"R4", "adopt", "a grant goes to another session without a moment in which nobody holds it", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
-		h := a.get(a.req("x"))
-		if err := b.Adopt(e.ctx, h); err != nil {
-			e.Fatalf("Adopt: %v", err)
-		}
-		a.Kill()
-		for range 4 {
-			time.Sleep(e.ttl / 3)
-			if ch := b.renew(h); ch.State != 0 {
-				e.Fatalf("the adopter's Renew = %+v", ch)
-			}
-			c.refused(once(c.req("x")))
-		}
-		b.release(h)
-		c.get(once(c.req("x")))
-		if err := b.Adopt(e.ctx, h); !errors.Is(err, driver.ErrTaken) {
-			e.Errorf("Adopt of a grant that is over: %v; want ErrTaken", err)
-		}
-	}},
 }

@@ -26,17 +26,13 @@ type Store struct {
 	tokens   uint64 // one count for all names, so that an idle name need not be remembered
 	entries  map[string]*rule.Entry
 	sessions map[string]*session
-	awaiting map[string]map[string]*session // latch name, request id
 }
 
 var _ driver.Backend = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{
-		start: time.Now(), entries: map[string]*rule.Entry{},
-		sessions: map[string]*session{}, awaiting: map[string]map[string]*session{},
-	}
+	return &Store{start: time.Now(), entries: map[string]*rule.Entry{}, sessions: map[string]*session{}}
 }
 
 // Name returns "memory".

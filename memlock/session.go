@@ -69,7 +69,6 @@ func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.
 func (n *session) Cancel(ctx context.Context, name, id string) error {
 	return n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		delete(n.bells, id)
-		delete(n.store.awaiting[name], id)
 		return e.Cancel(now, id), nil
 	})
 }
@@ -106,9 +105,12 @@ func (n *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	})
 }
 
-func (n *session) Adopt(ctx context.Context, h driver.Hold) error {
+func (n *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
 	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		return e.Adopt(now, h.ID, h.Token, n.id, n.ttl)
+		if err := driver.CheckID(id); err != nil {
+			return nil, err
+		}
+		return e.Adopt(now, h.ID, h.Token, id, n.id, n.ttl)
 	})
 }
 
@@ -121,33 +123,22 @@ func (n *session) SetCount(ctx context.Context, name string, count int64) (creat
 }
 
 func (n *session) CountDown(ctx context.Context, name, id string) (left int64, err error) {
-	err = n.do(ctx, name, func(e *rule.Entry, _ time.Duration) (_ []rule.Grant, err error) {
-		if left, err = e.CountDown(id); err == nil && left == 0 {
-			for id, s := range n.store.awaiting[name] {
-				s.ring(id, 0)
-			}
-			delete(n.store.awaiting, name)
-		}
-		return nil, err
+	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) (g []rule.Grant, err error) {
+		left, g, err = e.CountDown(now, id)
+		return g, err
 	})
 	return left, err
 }
 
 func (n *session) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
-	err = n.do(ctx, name, func(e *rule.Entry, _ time.Duration) ([]rule.Grant, error) {
-		switch {
-		case e.Kind != driver.Latch:
-			return nil, driver.ErrGone
-		case e.Count == 0:
+	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		open, grants, err := e.AskLatch(now, id, n.id)
+		if delete(n.bells, id); open {
 			reply.Token = 1
-			return nil, nil
+		} else if err == nil {
+			reply.Wake = n.bell(id)
 		}
-		reply.Wake = n.bell(id)
-		if n.store.awaiting[name] == nil {
-			n.store.awaiting[name] = map[string]*session{}
-		}
-		n.store.awaiting[name][id] = n
-		return nil, nil
+		return grants, err
 	})
 	return reply, err
 }

@@ -30,7 +30,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := s.enter(id, ask{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
-	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(s.id).end())
+	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(s.id).end().micros(s.ttl).end())
 	switch {
 	case err != nil:
 		if final(err) || ended(err) {

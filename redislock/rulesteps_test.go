@@ -245,12 +245,26 @@ func (w *world) adopt(s int) (string, error) {
 	if a == nil {
 		return "nothing to adopt", nil
 	}
-	err := w.sessions[s].Adopt(w.ctx, h)
-	grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, w.ids[s], w.ttls[s])
-	if want == nil {
-		a.session = s
+	w.adopted++
+	id := fmt.Sprintf("%s-a%d", w.ids[s], w.adopted)
+	if w.rnd.IntN(6) == 0 {
+		if other := w.pick(false); other.session == s {
+			id = other.req.ID
+		}
 	}
-	return w.verdict(fmt.Sprintf("Adopt(%s)", a.req.ID), a.name, err, want, grants)
+	what := fmt.Sprintf("Adopt(%s, %s)", a.req.ID, id)
+	err := w.sessions[s].Adopt(w.ctx, h, id)
+	grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, w.ids[s], w.ttls[s])
+	what, bad := w.verdict(what, a.name, err, want, grants)
+	if bad == nil && want == nil && w.rnd.IntN(2) == 0 { // the answer was lost
+		err := w.sessions[s].Adopt(w.ctx, h, id)
+		grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, w.ids[s], w.ttls[s])
+		what, bad = w.verdict(what+" again", a.name, err, want, grants)
+	}
+	if bad == nil && want == nil {
+		a.session, a.req.ID = s, id
+	}
+	return what, bad
 }
 
 func (w *world) breaks() (string, error) {
@@ -279,19 +293,19 @@ func (w *world) latch(n, s int) (string, error) {
 		return w.verdict("SetCount", n, err, want, grants)
 	case 1, 2:
 		got, err := w.sessions[s].CountDown(w.ctx, w.names[n], id)
-		grants := e.Advance(w.now)
-		left, want := e.CountDown(id)
+		latch := e.Kind == driver.Latch
+		left, grants, want := e.CountDown(w.now, id)
+		if latch {
+			grants = nil // those who await it are told by a token that stands for no grant
+		}
 		if got != left {
 			return "CountDown", fmt.Errorf("%d left; want %d", got, left)
 		}
 		return w.verdict("CountDown", n, err, want, grants)
 	default:
 		r, err := w.sessions[s].Await(w.ctx, w.names[n], "a"+id)
-		grants := e.Advance(w.now)
-		var want error
-		if e.Kind != driver.Latch {
-			want = driver.ErrGone
-		} else if (r.Token == 1) != (e.Count == 0) || (r.Wake == nil) != (e.Count == 0) {
+		_, grants, want := e.AskLatch(w.now, "a"+id, w.ids[s])
+		if want == nil && ((r.Token == 1) != (e.Count == 0) || (r.Wake == nil) != (e.Count == 0)) {
 			return "Await", fmt.Errorf("%+v with %d left", r, e.Count)
 		}
 		return w.verdict("Await", n, err, want, grants)

@@ -18,7 +18,7 @@ const (
 	retention = time.Minute
 
 	latchLife = 24 * time.Hour   // after its last touch
-	interest  = time.Hour        // how long a latch remembers who waits for it
+	interest  = time.Hour        // how long a latch remembers who awaits it, at least
 	granule   = 10 * time.Second // in which the floor of the tokens is kept; take.lua and release.lua know it, too
 )
 

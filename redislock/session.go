@@ -183,22 +183,35 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 }
 
 // Adopt is driver.Session.Adopt.
-func (s *session) Adopt(ctx context.Context, h driver.Hold) error {
+func (s *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
+	if err := driver.CheckID(id); err != nil {
+		return err
+	}
 	if h.Token > maxToken || h.Token == 0 {
 		return driver.ErrGone
 	}
-	// Its mode is not known; as one of a group it is renewed right whatever it is.
-	if err := s.enter(h.ID, ask{name: h.Name, group: true}); err != nil {
+	fresh, err := s.adopts(id, h)
+	if err != nil {
 		return err
 	}
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
-		micros(s.ttl).end().str(s.id).end()
-	err := verdict(s.b.run(ctx, s.b.scripts.change, c))
-	if err != nil {
-		s.leave(h.ID)
-		return err
+		micros(s.ttl).end().str(s.id).end().str(id).end()
+	v, err := s.b.run(ctx, s.b.scripts.change, c)
+	if err == nil && v.Kind == Int && v.Int == 3 {
+		err = fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
+	} else {
+		err = verdict(v, err)
 	}
-	s.holds(h.ID, h.Token)
+	if err != nil {
+		if fresh && (final(err) || ended(err)) {
+			s.leave(id)
+		}
+		return err // if the outcome is open, Close gives it back
+	}
+	s.regroup(id)
+	if !s.holds(id, h.Token) { // cancelled meanwhile, and perhaps before the store had heard of it
+		return s.Cancel(ctx, h.Name, id)
+	}
 	return nil
 }
 

@@ -45,6 +45,21 @@ func (s *session) enter(id string, a ask) error {
 	return nil
 }
 
+// adopts notes that h is about to be adopted as id, and reports whether id was unknown. Of what
+// mode h is, is not known; as one of a group it is renewed right whatever it is.
+func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, driver.ErrClosed
+	}
+	if _, known := s.asks[id]; known {
+		return false, nil
+	}
+	s.asks[id] = ask{name: h.Name, token: h.Token, group: true, seen: s.b.now()}
+	return true, nil
+}
+
 // holds notes that id was granted. It reports false if id has been cancelled.
 func (s *session) holds(id string, token uint64) bool {
 	s.mu.Lock()

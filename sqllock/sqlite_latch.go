@@ -52,17 +52,31 @@ func (t *tx) countDown(name, id string) (int64, error) {
 	if _, err := t.c.exec(qForgetCounted, []byte(name)); err != nil {
 		return 0, err
 	}
-	err = t.c.each(qAwaiting, []any{[]byte(name)}, func(scan func(...any) error) error {
-		var g ring
+	return 0, t.rouse(name, 1)
+}
+
+// rouse tells everybody who awaits the latch, and forgets them.
+func (t *tx) rouse(name string, token uint64) error {
+	err := t.c.each(qAwaiting, []any{[]byte(name)}, func(scan func(...any) error) error {
+		g := ring{token: token}
 		err := scan(&g.id, &g.session)
 		t.rings = append(t.rings, g)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	_, err = t.c.exec(qDropAwait, []byte(name))
-	return 0, err
+	return err
+}
+
+// dropLatch is Break of a latch.
+func (t *tx) dropLatch(r *row) error {
+	r.kind, r.count, r.dirty = driver.Unused, 0, true
+	if _, err := t.c.exec(qForgetCounted, []byte(r.name)); err != nil {
+		return err
+	}
+	return t.rouse(r.name, 0)
 }
 
 func (t *tx) await(s *session, name, id string) (open bool, err error) {

@@ -67,7 +67,7 @@ func (m *model) same(what string, got, want any) {
 }
 
 func kindOf(err error) error {
-	for _, e := range []error{driver.ErrGone, driver.ErrTaken, driver.ErrKind} {
+	for _, e := range []error{driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrInvalid} {
 		if errors.Is(err, e) {
 			return e
 		}
@@ -235,9 +235,15 @@ func TestSQLiteAgainstRule(t *testing.T) {
 			},
 			"adopt": func(t *rapid.T) {
 				s, r, h := m.anyHold()
-				grants, werr := m.entry(r.Name).Adopt(m.now(), h.ID, h.Token, s.id, modelTTL)
-				m.same("Adopt", kindOf(s.Adopt(ctx, h)), kindOf(werr))
-				m.granted(grants)
+				m.ids++
+				id := rapid.SampledFrom([]string{fmt.Sprintf("r%d", m.ids), m.reqs[len(m.reqs)-1].ID}).Draw(t, "id")
+				for range rapid.IntRange(1, 2).Draw(t, "times") {
+					grants, werr := m.entry(r.Name).Adopt(m.now(), h.ID, h.Token, id, s.id, modelTTL)
+					m.same("Adopt", kindOf(s.Adopt(ctx, h, id)), kindOf(werr))
+					if m.granted(grants); werr == nil {
+						r.ID = id
+					}
+				}
 			},
 			"break": func(t *rapid.T) {
 				_, r, h := m.anyHold()

@@ -82,7 +82,7 @@ const (
 	qDropHold
 	qKeepHold
 	qExpireHold
-	qHoldSession
+	qAdoptHold
 	qLive
 	qNextDue
 	qHolds
@@ -104,7 +104,6 @@ const (
 	qDropAwait
 	qDropAwaitID
 	qAwaiting
-	qIsAwaiting
 	qSession
 	qAddSession
 	qMoveSession
@@ -182,7 +181,7 @@ var queries = [numQueries]string{
 	qDropHold:     `DELETE FROM hold WHERE name = ? AND token = ?`,
 	qKeepHold:     `UPDATE hold SET kept = 1, expires = ?, keep = ?, session = '' WHERE name = ? AND token = ?`,
 	qExpireHold:   `UPDATE hold SET expires = ? WHERE name = ? AND token = ?`,
-	qHoldSession:  `UPDATE hold SET session = ?, expires = ? WHERE name = ? AND token = ?`,
+	qAdoptHold:    `UPDATE hold SET id = ?, session = ?, expires = ? WHERE name = ? AND token = ?`,
 	qLive:         `SELECT 1 FROM hold WHERE name = ? AND kept = 0 LIMIT 1`,
 	qNextDue:      `SELECT min(expires) FROM hold WHERE name = ?`,
 	qHolds:        `SELECT ` + grantColumns + ` FROM hold WHERE name = ? ORDER BY token`,
@@ -210,7 +209,6 @@ var queries = [numQueries]string{
 	qDropAwait:   `DELETE FROM awaiting WHERE name = ?`,
 	qDropAwaitID: `DELETE FROM awaiting WHERE name = ? AND id = ?`,
 	qAwaiting:    `SELECT id, session FROM awaiting WHERE name = ?`,
-	qIsAwaiting:  `SELECT 1 FROM awaiting WHERE name = ? AND id = ?`,
 
 	qSession:     `SELECT bell, file, inode FROM session WHERE id = ?`,
 	qAddSession:  `INSERT INTO session (id, bell, file, inode, opened, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,

@@ -207,14 +207,6 @@ func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) 
 	if err != nil {
 		return driver.Change{}, nil, err
 	}
-	if r.kind == driver.Latch {
-		var one int
-		waits, err := t.c.get(qIsAwaiting, []any{[]byte(h.Name), h.ID}, &one)
-		if err != nil || waits {
-			return driver.Change{}, nil, err
-		}
-		return driver.Change{State: driver.Gone}, nil, nil
-	}
 	g, err := t.find(r, h.ID)
 	if err != nil {
 		return driver.Change{}, nil, err
@@ -312,25 +304,45 @@ func (t *tx) downgrade(h driver.Hold) error {
 	return t.advance(r)
 }
 
-func (t *tx) adopt(s *session, h driver.Hold) error {
+func (t *tx) adopt(s *session, h driver.Hold, id string) error {
 	r, err := t.row(h.Name)
 	if err != nil {
 		return err
 	}
 	g, err := t.own(r, h.ID, h.Token)
 	if err != nil {
-		return err
+		adopted, no := t.own(r, id, h.Token)
+		if no != nil {
+			return err
+		}
+		g = adopted
+	}
+	if g.id != id {
+		other, err := t.find(r, id)
+		if err != nil {
+			return err
+		}
+		seq, err := t.placeOf(r, id)
+		if err != nil {
+			return err
+		}
+		if seq != 0 || other != nil && !other.kept {
+			return fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, r.name)
+		}
 	}
 	until := t.now + int64(s.ttl)
 	if g.mode == driver.Exclusive {
-		r.x.session, r.x.expires, r.dirty = s.id, until, true
+		r.x.id, r.x.session, r.x.expires, r.dirty = id, s.id, until, true
 		return nil
 	}
-	_, err = t.c.exec(qHoldSession, s.id, until, []byte(r.name), g.token)
+	_, err = t.c.exec(qAdoptHold, id, s.id, until, []byte(r.name), g.token)
 	return err
 }
 
 func (t *tx) breakGrant(r *row, token int64) error {
+	if r.kind == driver.Latch && token == 1 {
+		return t.dropLatch(r)
+	}
 	g := &r.x
 	if g.id == "" || g.token != token {
 		var err error

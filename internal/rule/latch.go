@@ -2,10 +2,25 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
+
+// Interest is somebody who awaits a latch.
+type Interest struct {
+	Session, ID string
+}
+
+// rouse tells everybody who awaits the latch, and forgets them.
+func (e *Entry) rouse(token uint64) (grants []Grant) {
+	for _, i := range e.Await {
+		grants = append(grants, Grant{i.Session, i.ID, token})
+	}
+	e.Await = nil
+	return grants
+}
 
 // SetCount is driver.Session.SetCount.
 func (e *Entry) SetCount(now time.Duration, n int64) (bool, []Grant, error) {
@@ -22,15 +37,33 @@ func (e *Entry) SetCount(now time.Duration, n int64) (bool, []Grant, error) {
 }
 
 // CountDown is driver.Session.CountDown.
-func (e *Entry) CountDown(id string) (int64, error) {
+func (e *Entry) CountDown(now time.Duration, id string) (int64, []Grant, error) {
+	grants := e.Advance(now)
 	if e.Kind != driver.Latch {
-		return 0, driver.ErrGone
+		return 0, grants, driver.ErrGone
 	}
 	if !e.Done[id] {
 		e.Done[id] = true
 		e.Count = max(0, e.Count-1)
 	}
-	return e.Count, nil
+	if e.Count == 0 {
+		grants = e.rouse(1)
+	}
+	return e.Count, grants, nil
+}
+
+// AskLatch is driver.Session.Await; open reports whether the latch is at zero.
+func (e *Entry) AskLatch(now time.Duration, id, session string) (open bool, grants []Grant, err error) {
+	grants = e.Advance(now)
+	switch {
+	case e.Kind != driver.Latch:
+		return false, grants, driver.ErrGone
+	case e.Count == 0:
+		return true, grants, nil
+	}
+	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return i.ID == id })
+	e.Await = append(e.Await, Interest{session, id})
+	return false, grants, nil
 }
 
 // Record is driver.Backend.Inspect.

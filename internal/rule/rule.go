@@ -23,6 +23,7 @@ type Entry struct {
 	Line  []Place                  // in order of arrival
 	Count int64                    // Latch: what is left
 	Done  map[string]bool          // Latch: ids that have counted
+	Await []Interest               // Latch: who waits for zero
 	Mint  func(last uint64) uint64 // the next token; larger than last
 }
 
@@ -45,7 +46,8 @@ type Place struct {
 	Deadline time.Duration // the waiter is taken for dead from here on
 }
 
-// Grant is a hand-over that the waiter has to be told of.
+// Grant is a hand-over that the waiter has to be told of; with Token 0, that it is to ask
+// again.
 type Grant struct {
 	Session, ID string
 	Token       uint64
@@ -175,6 +177,7 @@ func (e *Entry) First(now time.Duration) *driver.Holder {
 // Cancel is driver.Session.Cancel. The place goes first, so that nothing is granted to it.
 func (e *Entry) Cancel(now time.Duration, id string) []Grant {
 	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.ID == id })
+	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return i.ID == id })
 	grants := e.Advance(now)
 	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return h.ID == id && !h.Kept })
 	return append(grants, e.Advance(now)...)
@@ -183,6 +186,7 @@ func (e *Entry) Cancel(now time.Duration, id string) []Grant {
 // Leave ends a session: its places are given up and its grants released.
 func (e *Entry) Leave(now time.Duration, session string) []Grant {
 	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.Session == session })
+	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return i.Session == session })
 	for i := range e.Holds {
 		if h := &e.Holds[i]; h.Session == session && !h.Kept {
 			h.Kept, h.Expires = true, h.KeepUntil
@@ -240,19 +244,29 @@ func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, 
 }
 
 // Adopt is driver.Session.Adopt.
-func (e *Entry) Adopt(now time.Duration, id string, token uint64, session string, ttl time.Duration) ([]Grant, error) {
+func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, session string, ttl time.Duration) ([]Grant, error) {
 	grants := e.Advance(now)
-	h, err := e.own(id, token)
+	h, err := e.own(old, token)
 	if err != nil {
-		return grants, err
+		if h, _ = e.own(id, token); h == nil { // else it has been adopted
+			return grants, err
+		}
 	}
-	h.Session, h.Expires = session, now+ttl
+	if id != h.ID && (e.find(id) != nil || e.place(id) >= 0) {
+		return grants, fmt.Errorf("%w id: it stands for another request of the name", driver.ErrInvalid)
+	}
+	h.ID, h.Session, h.Expires = id, session, now+ttl
 	return grants, nil
 }
 
 // Break is driver.Backend.Break. The token that the next grant gets is larger anyway.
 func (e *Entry) Break(now time.Duration, token uint64) ([]Grant, error) {
 	grants := e.Advance(now)
+	if e.Kind == driver.Latch && token == 1 {
+		grants = e.rouse(0)
+		e.Kind, e.Count = driver.Unused, 0
+		return grants, nil
+	}
 	i := slices.IndexFunc(e.Holds, func(h Hold) bool { return h.Token == token })
 	if i < 0 {
 		return grants, driver.ErrGone

@@ -1,7 +1,7 @@
 -- Changes a grant that stands, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers
--- 0: done; 1: gone; 2: taken; a text: in use as that.
+-- 0: done; 1: gone; 2: taken; 3: the new id stands for another request; a text: in use as that.
 --   downgrade id token
---   adopt     id token TTL session
+--   adopt     id token TTL session, new id
 --   break     token
 --   limit     n
 
@@ -32,7 +32,14 @@ if what == 'break' then
     if found then
       exp, keep, dirty = 0, 0, true
     end
-  elseif count > 0 and st ~= 'L' then
+  elseif st == 'L' then
+    found = token == 1
+    if found then
+      rouse(0)
+      call('DEL', KM)
+      st, count, dirty = 'F', 0, true
+    end
+  elseif count > 0 then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
       local t, _, _, _, n = getHold(sub(h, 2))
       if t == token then
@@ -48,21 +55,34 @@ end
 
 local id, token = ARGV[2], num(ARGV[3])
 local mine, why = owned(id, token)
-if not mine then return done(why) end
 if what == 'adopt' then
-  local till, session = now + num(ARGV[4]), len2(ARGV[5])
+  local till, session, new = now + num(ARGV[4]), len2(ARGV[5]), ARGV[6]
+  if not mine then
+    if not owned(new, token) then return done(why) end
+    id = new -- it has been adopted
+  end
+  if new ~= id then
+    local _, e
+    if st ~= 'X' then _, e = getHold(new) end
+    if e and e > now or line and getPlace(new) then return done(3) end
+  end
   dirty = true
   if st == 'X' then
     local _, p = field(tail, 1)
     local _, q = field(tail, p)
-    exp, tail = till, len2(id) .. session .. sub(tail, q)
+    exp, tail = till, len2(new) .. session .. sub(tail, q)
   else
     local t, _, k, s, n, o = getHold(id)
     local _, q = field(o, 1)
-    putHold(id, t, till, k, s, n, session .. sub(o, q))
+    call('HDEL', KM, 'h' .. id)
+    call('ZREM', KZ, 'h' .. id)
+    setAside(new)
+    putHold(new, t, till, k, s, n, session .. sub(o, q))
   end
   return done(0)
 end
+
+if not mine then return done(why) end
 
 if st == 'P' then return done(kind()) end
 if st == 'X' then

@@ -163,6 +163,16 @@ local function fits(mode, n)
   return mode == 's' or count == 0
 end
 
+-- setAside gives another name to a grant of a group that is kept after its end: its id came
+-- again.
+local function setAside(id)
+  local t, e, k, s, n, o = getHold(id)
+  if not t then return end
+  call('HDEL', KM, 'h' .. id)
+  call('ZREM', KZ, 'h' .. id)
+  putHold(id .. '~' .. fmt('%.0f', t), t, e, k, s, n, o)
+end
+
 -- give makes id a holder of the name. owner: the session's id and its length, info.
 local function give(id, mode, n, e, hold, owner)
   local token = mint()
@@ -170,13 +180,7 @@ local function give(id, mode, n, e, hold, owner)
   if mode == 'x' then
     st, exp, keep, since, tail, used, count = 'X', e, k, now, len2(id) .. owner, 0, 0
   else
-    -- A name kept after this very id was released: the id came again, late. Set it aside.
-    local t2, e2, k2, s2, n2, o2 = getHold(id)
-    if t2 then
-      call('HDEL', KM, 'h' .. id)
-      call('ZREM', KZ, 'h' .. id)
-      putHold(id .. '~' .. fmt('%.0f', t2), t2, e2, k2, s2, n2, o2)
-    end
+    setAside(id)
     st = mode == 's' and 'S' or 'P'
     used, count = used + n, count + 1
     putHold(id, token, e, k, now, n, owner)
@@ -238,6 +242,16 @@ local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
   if count == 0 then return 0 end
   return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
+end
+
+-- rouse tells everybody who awaits the latch, and forgets them.
+local function rouse(token)
+  for _, a in ipairs(call('ZRANGE', KZ, 0, -1)) do
+    local session = call('HGET', KM, a)
+    if session then tell(session, sub(a, 2), token) end
+    call('HDEL', KM, a)
+  end
+  call('DEL', KZ)
 end
 
 -- kind says as what the name is in use.

@@ -2,7 +2,7 @@
 -- is in use as that.
 --   set   n            1: created; 0: there already
 --   down  id           what is left
---   await id session   1: zero; 0: not yet, and the session is told when
+--   await id session TTL   1: zero; 0: not yet, and the session is told when
 
 --COMMON
 
@@ -38,7 +38,7 @@ if what == 'await' then
     call('ZREM', KZ, a)
     call('HDEL', KM, a)
   end
-  call('ZADD', KZ, fmt('%.0f', now + INTEREST), 'a' .. id)
+  call('ZADD', KZ, fmt('%.0f', now + max(num(ARGV[4]), INTEREST)), 'a' .. id)
   call('HSET', KM, 'a' .. id, ARGV[3])
   save()
   return 0
@@ -47,11 +47,7 @@ end
 if call('HSETNX', KM, 'd' .. id, 1) == 1 and count > 0 then
   count = count - 1
   if count == 0 then
-    for _, a in ipairs(call('ZRANGE', KZ, 0, -1)) do
-      tell(call('HGET', KM, a), sub(a, 2), 1)
-      call('HDEL', KM, a)
-    end
-    call('DEL', KZ)
+    rouse(1)
   end
 end
 save()

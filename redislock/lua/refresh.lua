@@ -29,10 +29,6 @@ for i = 1, #ARGV - 1 do
     if token == 0 then report(i, 2, held, 0, 0) end
   elseif token ~= 0 then
     report(i, 1, 0, 0, 0)
-  elseif st == 'L' and call('HEXISTS', KM, 'a' .. id) == 1 then
-    call('ZADD', KZ, fmt('%.0f', now + max(ttl, INTEREST)), 'a' .. id)
-    dirty = true
-    report(i, 3, 0, 0, 0)
   else
     local d, s, h, m, n, o
     if line then d, s, h, m, n, o = getPlace(id) end
