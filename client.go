@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -75,6 +76,7 @@ type Client struct {
 	closed  bool
 	leases  leaseHeap
 	waits   map[*wait]struct{}
+	offers  map[*Lease]*offer
 	wakeAt  time.Duration // when the keeper looks next
 	looking bool          // it looks at least once a second, because something is held
 }
@@ -109,7 +111,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, asleep 
 	c := &Client{
 		backend: backend, ttl: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: asleep, asleep0: asleep(),
-		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{},
+		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -153,7 +155,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.closed = true
 	close(c.closing)
-	leases := slices.Clone(c.leases)
+	leases := append(slices.Clone(c.leases), slices.Collect(maps.Keys(c.offers))...)
 	c.mu.Unlock()
 
 	stop := context.AfterFunc(ctx, c.kill)

@@ -28,6 +28,9 @@
 // waiters are skipped, dead holders run out. The contexts of waits bound the waiting,
 // never the holding.
 //
+// Besides [Mutex] there are [RWMutex], [Semaphore], [Latch], [Election], and [LockAll] for
+// several at once. All of them are values without state: what is held is a lease.
+//
 // Stores are packages of their own (memlock, redislock, sqllock) and know nothing of this
 // one; package driver is what they have in common. To read the code, go on with lease.go,
 // mutex.go, await.go, keepalive.go, then driver/driver.go and memlock.

@@ -55,7 +55,7 @@ var (
 	ErrClosed = driver.ErrClosed
 )
 
-// Reason is why a lease was lost.
+// Reason is why a lease has ended, other than by Release.
 type Reason string
 
 // The reasons.
@@ -65,6 +65,8 @@ const (
 	ReasonRevoked Reason = "revoked"  // the store says it is gone: an operator broke it, or its data was lost
 	ReasonSession Reason = "session"  // the store ended the client's session
 	ReasonMaxHold Reason = "max hold" // the MaxHold of the lock has passed
+
+	ReasonHandedOff Reason = "handed off" // with ErrReleased: by HandOff
 )
 
 // Error is what every operation on a lock returns when it fails.
@@ -72,7 +74,7 @@ type Error struct {
 	Op     string  // "lock", "release", …
 	Name   string  // of the lock
 	Holder *Holder // who has the lock, where the store told; may be nil
-	Reason Reason  // why the lease was lost, if Err is ErrLost
+	Reason Reason  // why the lease has ended, if it has
 	Err    error   // one of the errors above or a context's, with its cause
 }
 

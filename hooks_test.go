@@ -24,6 +24,7 @@ type hooks struct {
 	renew   func(ctx context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error)
 	acquire func(ctx context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error)
 	release func(ctx context.Context, h driver.Hold, next func() error) error
+	adopt   func(next func() error) error
 }
 
 type hooked struct {
@@ -63,6 +64,14 @@ func (s *hooked) Release(ctx context.Context, h driver.Hold, keep time.Duration)
 	next := func() error { return s.Session.Release(ctx, h, keep) }
 	if s.h.release != nil {
 		return s.h.release(ctx, h, next)
+	}
+	return next()
+}
+
+func (s *hooked) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	next := func() error { return s.Session.Adopt(ctx, h, id, info) }
+	if s.h.adopt != nil {
+		return s.h.adopt(next)
 	}
 	return next()
 }

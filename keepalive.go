@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -170,6 +171,13 @@ func (c *Client) renew() error {
 			holds = append(holds, driver.Hold{Name: w.l.req.Name, ID: w.l.req.ID})
 		}
 	}
+	var offers []*Lease
+	for l := range c.offers {
+		if l.session == s {
+			offers = append(offers, l)
+			holds = append(holds, l.hold())
+		}
+	}
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(c.life, c.limit())
@@ -183,11 +191,11 @@ func (c *Client) renew() error {
 		c.log.Warn("holdfast: renewal failed; trying again", "leases", len(leases), "waits", len(waits), "err", err)
 		return err
 	}
-	return c.apply(sent, leases, waits, changes)
+	return c.apply(sent, leases, waits, offers, changes)
 }
 
 // apply draws the conclusions from what the store answered to a renewal sent at sent.
-func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, changes []driver.Change) error {
+func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
 	news := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		news[ch.Index] = ch
@@ -224,6 +232,14 @@ func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, chang
 		}
 	}
 	c.mu.Unlock()
+	for i, l := range offers {
+		switch news[len(leases)+len(waits)+i].State {
+		case driver.Gone:
+			c.adoptedNow(l)
+		case driver.Unknown:
+			unknown++
+		}
+	}
 	for _, l := range gone {
 		c.lose(l, lost("use", &l.req, ReasonRevoked))
 	}
@@ -247,10 +263,13 @@ func (l *Lease) extend(trusted time.Duration) {
 func (c *Client) replaceSession() {
 	dead := c.session.Load()
 	c.mu.Lock()
-	leases := slices.Clone(c.leases)
+	leases, offers := slices.Clone(c.leases), slices.Collect(maps.Keys(c.offers))
 	c.mu.Unlock()
 	for _, l := range leases {
 		c.lose(l, lost("use", &l.req, ReasonSession))
+	}
+	for _, l := range offers {
+		c.adoptedNow(l) // it is over in another way
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := c.open(c.life)

@@ -115,6 +115,9 @@ func (l *Lease) release(ctx context.Context) error {
 	first := !l.gave
 	l.gave = true
 	c.mu.Unlock()
+	if prior != nil && prior.Reason == ReasonHandedOff && first {
+		return l.takeBack(ctx)
+	}
 	if prior != nil {
 		// A lease that was lost is over here, yet the store may keep the name until its TTL;
 		// whoever says that the work is done frees it now.

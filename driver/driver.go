@@ -98,12 +98,12 @@ type Session interface {
 
 	// Adopt makes this session answer for the grant h, which another session took, and
 	// refreshes its lease. The grant's request ID becomes id, which is this session's and
-	// as unique as that of any request; its token stays. From then on h.ID names nothing:
+	// as unique as that of any request, and its Info info; its token stays. From then on h.ID names nothing:
 	// neither Renew, Release and Cancel of it nor the end of the old session touch
 	// the grant. Adopting again with the same h and id succeeds and refreshes (R5).
 	// ErrGone, ErrTaken as for Release; ErrInvalid: id is malformed, or it stands for
 	// another grant or place of the name.
-	Adopt(ctx context.Context, h Hold, id string) error
+	Adopt(ctx context.Context, h Hold, id, info string) error
 
 	// SetCount creates the latch with count n, and reports whether it did: a latch that
 	// exists keeps its count. ErrKind: the name is in use as something else.

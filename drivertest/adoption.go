@@ -20,6 +20,9 @@ var kinds = []struct {
 		func(p *party, name string) *driver.Request { return p.permits(name, 2, 3) }},
 }
 
+// adopter is what the adopting session says of itself.
+var adopter = driver.Info{Host: "a", Note: "adopter"}.String()
+
 var adoption = []check{
 	{"R4", "adopt", "a grant goes to another session without a moment in which nobody holds it, and outlives the death of the first", func(e *env) {
 		a, b, c := e.party(), e.party(), e.party()
@@ -59,7 +62,7 @@ var adoption = []check{
 			}
 			b.keeps(held)
 			b.keeps(left)
-			if rec := b.inspect(k.name); len(rec.Holders) != 1 || rec.Holders[0].ID != held.ID || rec.Holders[0].Token != h.Token {
+			if rec := b.inspect(k.name); len(rec.Holders) != 1 || rec.Holders[0].ID != held.ID || rec.Holders[0].Token != h.Token || rec.Holders[0].Info != adopter {
 				e.Errorf("%s: holders %+v; want %s with token %d", k.name, rec.Holders, held.ID, h.Token)
 			}
 		}
@@ -89,7 +92,7 @@ var adoption = []check{
 		}
 		time.Sleep(e.ttl * 2 / 3)
 		for i, k := range kinds {
-			if err := b.Adopt(e.ctx, taken[i], adopted[i].ID); err != nil {
+			if err := b.Adopt(e.ctx, taken[i], adopted[i].ID, adopter); err != nil {
 				e.Fatalf("%s: repeated Adopt: %v", k.name, err)
 			}
 		}
@@ -101,7 +104,7 @@ var adoption = []check{
 			waits := k.beside(c, k.name)
 			reply := c.refused(waits)
 			for what, id := range map[string]string{"no id": "", "49 bytes": strings.Repeat("x", 49), "a space": "a b", "an id in line": waits.ID} {
-				if err := c.Adopt(e.ctx, held, id); !errors.Is(err, driver.ErrInvalid) {
+				if err := c.Adopt(e.ctx, held, id, adopter); !errors.Is(err, driver.ErrInvalid) {
 					e.Errorf("%s: Adopt with %s: %v; want ErrInvalid", k.name, what, err)
 				}
 			}
@@ -110,7 +113,7 @@ var adoption = []check{
 			if c.woken(waits, &reply, e.ttl/2) == 0 {
 				e.Fatalf("%s: the next in line was not served", k.name)
 			}
-			if err := b.Adopt(e.ctx, h, held.ID); !errors.Is(err, driver.ErrTaken) {
+			if err := b.Adopt(e.ctx, h, held.ID, adopter); !errors.Is(err, driver.ErrTaken) {
 				e.Errorf("%s: Adopt of a grant that is over: %v; want ErrTaken", k.name, err)
 			}
 		}
@@ -121,12 +124,12 @@ var adoption = []check{
 		h, left := a.get(a.req("x")), a.get(a.req("left"))
 		held := driver.Hold{Name: h.Name, ID: b.req("").ID, Token: h.Token}
 		heal := b.DropReplies()
-		e.fails(func(ctx context.Context) error { return b.Adopt(ctx, h, held.ID) })
+		e.fails(func(ctx context.Context) error { return b.Adopt(ctx, h, held.ID, adopter) })
 		heal()
-		e.eventually(func(ctx context.Context) bool { return b.Adopt(ctx, h, held.ID) == nil })
+		e.eventually(func(ctx context.Context) bool { return b.Adopt(ctx, h, held.ID, adopter) == nil })
 		b.keeps(held)
 		heal = b.DropReplies()
-		e.fails(func(ctx context.Context) error { return b.Adopt(ctx, left, b.req("").ID) })
+		e.fails(func(ctx context.Context) error { return b.Adopt(ctx, left, b.req("").ID, adopter) })
 		heal()
 		e.eventually(func(ctx context.Context) bool { return renewAll(ctx, b, held) == nil })
 		if err := b.Close(e.ctx); err != nil {
@@ -141,7 +144,7 @@ var adoption = []check{
 func (p *party) adopt(h driver.Hold) driver.Hold {
 	p.e.Helper()
 	held := driver.Hold{Name: h.Name, ID: p.req("").ID, Token: h.Token}
-	if err := p.Adopt(p.e.ctx, h, held.ID); err != nil {
+	if err := p.Adopt(p.e.ctx, h, held.ID, adopter); err != nil {
 		p.e.Fatalf("Adopt(%q): %v", h.Name, err)
 	}
 	return held

@@ -120,7 +120,7 @@ type saboteur struct {
 	renew   func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	count   func(ctx context.Context, name, id string) (int64, error)
 	down    func(ctx context.Context, h driver.Hold) error
-	adopt   func(ctx context.Context, h driver.Hold, id string) error
+	adopt   func(ctx context.Context, h driver.Hold, id, info string) error
 	close   func(ctx context.Context) error
 }
 
@@ -166,11 +166,11 @@ func (s *saboteur) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.Session.Downgrade(ctx, h)
 }
 
-func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id string) error {
+func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if s.adopt != nil {
-		return s.adopt(ctx, h, id)
+		return s.adopt(ctx, h, id, info)
 	}
-	return s.Session.Adopt(ctx, h, id)
+	return s.Session.Adopt(ctx, h, id, info)
 }
 
 func (s *saboteur) Close(ctx context.Context) error {
@@ -332,8 +332,8 @@ func twoNames() func(driver.Session) driver.Session {
 	return func(s driver.Session) driver.Session {
 		return &saboteur{
 			Session: s,
-			adopt: func(ctx context.Context, h driver.Hold, id string) error {
-				err := s.Adopt(ctx, h, id)
+			adopt: func(ctx context.Context, h driver.Hold, id, info string) error {
+				err := s.Adopt(ctx, h, id, info)
 				if err == nil {
 					also.Store(h.ID, id)
 				}

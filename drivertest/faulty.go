@@ -167,8 +167,8 @@ func (s *faultySession) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.f.through(ctx, func() error { return s.Session.Downgrade(ctx, h) })
 }
 
-func (s *faultySession) Adopt(ctx context.Context, h driver.Hold, id string) error {
-	return s.f.through(ctx, func() error { return s.Session.Adopt(ctx, h, id) })
+func (s *faultySession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	return s.f.through(ctx, func() error { return s.Session.Adopt(ctx, h, id, info) })
 }
 
 func (s *faultySession) SetCount(ctx context.Context, name string, n int64) (ok bool, err error) {

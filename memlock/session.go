@@ -105,12 +105,12 @@ func (n *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	})
 }
 
-func (n *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
+func (n *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		if err := driver.CheckID(id); err != nil {
 			return nil, err
 		}
-		return e.Adopt(now, h.ID, h.Token, id, n.id, n.ttl)
+		return e.Adopt(now, h.ID, h.Token, id, info, n.id, n.ttl)
 	})
 }
 

@@ -253,12 +253,12 @@ func (w *world) adopt(s int) (string, error) {
 		}
 	}
 	what := fmt.Sprintf("Adopt(%s, %s)", a.req.ID, id)
-	err := w.sessions[s].Adopt(w.ctx, h, id)
-	grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, w.ids[s], w.ttls[s])
+	err := w.sessions[s].Adopt(w.ctx, h, id, "adopter")
+	grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, "adopter", w.ids[s], w.ttls[s])
 	what, bad := w.verdict(what, a.name, err, want, grants)
 	if bad == nil && want == nil && w.rnd.IntN(2) == 0 { // the answer was lost
-		err := w.sessions[s].Adopt(w.ctx, h, id)
-		grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, w.ids[s], w.ttls[s])
+		err := w.sessions[s].Adopt(w.ctx, h, id, "adopter")
+		grants, want := w.entries[a.name].Adopt(w.now, a.req.ID, token, id, "adopter", w.ids[s], w.ttls[s])
 		what, bad = w.verdict(what+" again", a.name, err, want, grants)
 	}
 	if bad == nil && want == nil {

@@ -183,7 +183,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 }
 
 // Adopt is driver.Session.Adopt.
-func (s *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
+func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := driver.CheckID(id); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
 		return err
 	}
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
-		micros(s.ttl).end().str(s.id).end().str(id).end()
+		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
 	v, err := s.b.run(ctx, s.b.scripts.change, c)
 	if err == nil && v.Kind == Int && v.Int == 3 {
 		err = fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
@@ -210,7 +210,10 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
 	}
 	s.regroup(id)
 	if !s.holds(id, h.Token) { // cancelled meanwhile, and perhaps before the store had heard of it
-		return s.Cancel(ctx, h.Name, id)
+		if err := s.Cancel(ctx, h.Name, id); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
 	}
 	return nil
 }

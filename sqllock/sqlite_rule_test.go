@@ -238,8 +238,8 @@ func TestSQLiteAgainstRule(t *testing.T) {
 				m.ids++
 				id := rapid.SampledFrom([]string{fmt.Sprintf("r%d", m.ids), m.reqs[len(m.reqs)-1].ID}).Draw(t, "id")
 				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					grants, werr := m.entry(r.Name).Adopt(m.now(), h.ID, h.Token, id, s.id, modelTTL)
-					m.same("Adopt", kindOf(s.Adopt(ctx, h, id)), kindOf(werr))
+					grants, werr := m.entry(r.Name).Adopt(m.now(), h.ID, h.Token, id, "i", s.id, modelTTL)
+					m.same("Adopt", kindOf(s.Adopt(ctx, h, id, "i")), kindOf(werr))
 					if m.granted(grants); werr == nil {
 						r.ID = id
 					}

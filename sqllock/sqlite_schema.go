@@ -181,7 +181,7 @@ var queries = [numQueries]string{
 	qDropHold:     `DELETE FROM hold WHERE name = ? AND token = ?`,
 	qKeepHold:     `UPDATE hold SET kept = 1, expires = ?, keep = ?, session = '' WHERE name = ? AND token = ?`,
 	qExpireHold:   `UPDATE hold SET expires = ? WHERE name = ? AND token = ?`,
-	qAdoptHold:    `UPDATE hold SET id = ?, session = ?, expires = ? WHERE name = ? AND token = ?`,
+	qAdoptHold:    `UPDATE hold SET id = ?, session = ?, expires = ?, info = ? WHERE name = ? AND token = ?`,
 	qLive:         `SELECT 1 FROM hold WHERE name = ? AND kept = 0 LIMIT 1`,
 	qNextDue:      `SELECT min(expires) FROM hold WHERE name = ?`,
 	qHolds:        `SELECT ` + grantColumns + ` FROM hold WHERE name = ? ORDER BY token`,

@@ -259,11 +259,11 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 }
 
 // Adopt implements [driver.Session].
-func (s *session) Adopt(ctx context.Context, h driver.Hold, id string) error {
+func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err
 	}
 	return s.st.write(ctx, func(t *tx) error {
-		return errors.Join(s.stands(t), t.adopt(s, h, id))
+		return errors.Join(s.stands(t), t.adopt(s, h, id, info))
 	})
 }

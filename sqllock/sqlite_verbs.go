@@ -304,7 +304,7 @@ func (t *tx) downgrade(h driver.Hold) error {
 	return t.advance(r)
 }
 
-func (t *tx) adopt(s *session, h driver.Hold, id string) error {
+func (t *tx) adopt(s *session, h driver.Hold, id, info string) error {
 	r, err := t.row(h.Name)
 	if err != nil {
 		return err
@@ -332,10 +332,10 @@ func (t *tx) adopt(s *session, h driver.Hold, id string) error {
 	}
 	until := t.now + int64(s.ttl)
 	if g.mode == driver.Exclusive {
-		r.x.id, r.x.session, r.x.expires, r.dirty = id, s.id, until, true
+		r.x.id, r.x.session, r.x.expires, r.x.info, r.dirty = id, s.id, until, info, true
 		return nil
 	}
-	_, err = t.c.exec(qAdoptHold, id, s.id, until, []byte(r.name), g.token)
+	_, err = t.c.exec(qAdoptHold, id, s.id, until, info, []byte(r.name), g.token)
 	return err
 }
 

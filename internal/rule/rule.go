@@ -244,7 +244,7 @@ func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, 
 }
 
 // Adopt is driver.Session.Adopt.
-func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, session string, ttl time.Duration) ([]Grant, error) {
+func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, session string, ttl time.Duration) ([]Grant, error) {
 	grants := e.Advance(now)
 	h, err := e.own(old, token)
 	if err != nil {
@@ -255,7 +255,7 @@ func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, session s
 	if id != h.ID && (e.find(id) != nil || e.place(id) >= 0) {
 		return grants, fmt.Errorf("%w id: it stands for another request of the name", driver.ErrInvalid)
 	}
-	h.ID, h.Session, h.Expires = id, session, now+ttl
+	h.ID, h.Info, h.Session, h.Expires = id, info, session, now+ttl
 	return grants, nil
 }
 

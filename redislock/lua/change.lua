@@ -1,7 +1,7 @@
 -- Changes a grant that stands, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers
 -- 0: done; 1: gone; 2: taken; 3: the new id stands for another request; a text: in use as that.
 --   downgrade id token
---   adopt     id token TTL session, new id
+--   adopt     id token TTL session, new id, info
 --   break     token
 --   limit     n
 
@@ -68,16 +68,13 @@ if what == 'adopt' then
   end
   dirty = true
   if st == 'X' then
-    local _, p = field(tail, 1)
-    local _, q = field(tail, p)
-    exp, tail = till, len2(new) .. session .. sub(tail, q)
+    exp, tail = till, len2(new) .. session .. ARGV[7]
   else
-    local t, _, k, s, n, o = getHold(id)
-    local _, q = field(o, 1)
+    local t, _, k, s, n = getHold(id)
     call('HDEL', KM, 'h' .. id)
     call('ZREM', KZ, 'h' .. id)
     setAside(new)
-    putHold(new, t, till, k, s, n, session .. sub(o, q))
+    putHold(new, t, till, k, s, n, session .. ARGV[7])
   end
   return done(0)
 end

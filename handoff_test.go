@@ -1,0 +1,222 @@
+package holdfast_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// From the hand-off to long after the adoption nobody else gets in, the giver does not
+// hold it, and nothing that the giver does ends it.
+func TestHandOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		giver, taker, other := client(t, store, nil), client(t, store, &holdfast.Config{Program: "taker"}), client(t, store, nil)
+		takes := map[string]func() (*holdfast.Lease, error){
+			"mutex":     func() (*holdfast.Lease, error) { return giver.Mutex("mutex").Lock(t.Context()) },
+			"read":      func() (*holdfast.Lease, error) { return giver.RWMutex("read").RLock(t.Context()) },
+			"semaphore": func() (*holdfast.Lease, error) { return giver.Semaphore("semaphore", 3).Acquire(t.Context(), 2) },
+		}
+		for name, f := range takes {
+			l := take(t)(f())
+			work := l.Context(t.Context())
+			busy := func() {
+				t.Helper()
+				var err error
+				if name == "semaphore" {
+					_, err = other.Semaphore(name, 3).TryAcquire(t.Context(), 2)
+				} else {
+					_, err = other.Mutex(name).TryLock(t.Context())
+				}
+				if !errors.Is(err, holdfast.ErrHeld) {
+					t.Fatalf("%s, for another: %v", name, err)
+				}
+			}
+			ticket, adopted, err := l.HandOff()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(l.Err(), holdfast.ErrReleased) || !errors.Is(context.Cause(work), holdfast.ErrReleased) {
+				t.Errorf("the giver's lease after HandOff: %v", l.Err())
+			}
+			for range 10 {
+				time.Sleep(ttl)
+				busy()
+			}
+			select {
+			case <-adopted:
+				t.Error("adopted by nobody")
+			default:
+			}
+			got := take(t)(taker.Adopt(t.Context(), ticket))
+			if got.Token() != l.Token() || got.Name() != l.Name() {
+				t.Errorf("adopted %s %d; want %s %d", got.Name(), got.Token(), l.Name(), l.Token())
+			}
+			r, err := other.Inspect(t.Context(), name)
+			if err != nil || len(r.Holders) != 1 || r.Holders[0].Program != "taker" || r.Holders[0].Token != got.Token() {
+				t.Errorf("the record after the adoption: %+v, %v", r, err)
+			}
+			within(t, "news of the adoption", 0, ttl/3, func() { <-adopted })
+			refused(t, holdfast.ErrGone)(other.Adopt(t.Context(), ticket))
+			if err := l.Release(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("the giver's Release: %v", err)
+			}
+			busy()
+			if _, _, err := l.HandOff(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("a second HandOff: %v", err)
+			}
+			defer release(t, got)
+		}
+		if err := giver.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * ttl)
+		refused(t, holdfast.ErrHeld)(other.Mutex("mutex").TryLock(t.Context()))
+	})
+}
+
+// Who hands off can take it back, and Close gives it back, before it is adopted.
+func TestHandOffTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		giver, other := client(t, store, nil), client(t, store, nil)
+		l := lock(t, giver, "x")
+		ticket, adopted, err := l.HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, l)
+		<-adopted
+		refused(t, holdfast.ErrGone)(other.Adopt(t.Context(), ticket))
+		release(t, take(t)(other.Mutex("x").TryLock(t.Context())))
+
+		if _, _, err = lock(t, giver, "x").HandOff(); err != nil {
+			t.Fatal(err)
+		}
+		if err := giver.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		release(t, take(t)(other.Mutex("x").TryLock(t.Context())))
+
+		m := other.Mutex("x", holdfast.Reentrant())
+		outer := take(t)(m.Lock(t.Context()))
+		inner := take(t)(m.Lock(outer.Context(t.Context())))
+		if _, _, err := inner.HandOff(); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("HandOff of a borrowed lease: %v", err)
+		}
+		if _, _, err := outer.HandOff(); err != nil || !errors.Is(inner.Err(), holdfast.ErrReleased) {
+			t.Errorf("after HandOff of the outer lease: %v, %v", err, inner.Err())
+		}
+		release(t, outer)
+	})
+}
+
+// An answer that is lost on the way neither loses the lock nor doubles it.
+func TestAdoptInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		conn := drivertest.Faulty(store)
+		giver, taker := client(t, store, nil), client(t, conn, nil)
+		ticket, _, err := lock(t, giver, "x").HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		heal := conn.DropReplies()
+		got := enters(t, func(ctx context.Context) (*holdfast.Lease, error) { return taker.Adopt(ctx, ticket) })
+		time.Sleep(ttl / 5)
+		heal()
+		release(t, <-got)
+		release(t, take(t)(giver.Mutex("x").TryLock(t.Context())))
+
+		if ticket, _, err = lock(t, giver, "x").HandOff(); err != nil {
+			t.Fatal(err)
+		}
+		heal = conn.DropReplies()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		refused(t, context.DeadlineExceeded)(taker.Adopt(ctx, ticket))
+		heal()
+		within(t, "the end of a grant that was adopted by who had given up", 0, ttl, func() {
+			release(t, lock(t, giver, "x"))
+		})
+	})
+}
+
+func TestTickets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		ticket, _, err := lock(t, c, "x").HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []string{"", "x", ticket[:len(ticket)-5], ticket[1:], "holdfast1.", "holdfast1." + base64.RawURLEncoding.EncodeToString([]byte("{}"))} {
+			refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), s))
+		}
+		b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast1."))
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := strings.Replace(string(b), `"memory"`, `"redis"`, 1)
+		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), "holdfast1."+base64.RawURLEncoding.EncodeToString([]byte(elsewhere))))
+		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(-1)))
+		refused(t, holdfast.ErrGone)(client(t, memlock.New(), nil).Adopt(t.Context(), ticket))
+		l := take(t)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(time.Minute)))
+		time.Sleep(time.Minute)
+		isLost(t, l.Err(), holdfast.ReasonMaxHold)
+	})
+}
+
+// A store that is slow for its TTL is told, and what it did is taken back.
+func TestAdoptFromASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		giver := client(t, store, nil)
+		var slow atomic.Bool
+		h := &hooks{Backend: store, adopt: func(next func() error) error {
+			if slow.Load() {
+				defer time.Sleep(ttl / 2)
+			}
+			return next()
+		}}
+		taker := client(t, h, &holdfast.Config{TTL: ttl})
+		slow.Store(true)
+		ticket, _, err := lock(t, giver, "x").HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "Adopt", ttl, 2*ttl, func() {
+			refused(t, holdfast.ErrUnavailable)(taker.Adopt(t.Context(), ticket))
+		})
+		time.Sleep(time.Second)
+		release(t, take(t)(giver.Mutex("x").TryLock(t.Context())))
+	})
+}
+
+func FuzzAdopt(f *testing.F) {
+	store := memlock.New()
+	c, err := holdfast.New(context.Background(), store, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = c.Close(context.Background()) })
+	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"1","mode":1,"n":1}`)
+	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"1","mode":3,"n":2,"limit":2}`)
+	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"-1","mode":9}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, s := range []string{text, "holdfast1." + text, "holdfast1." + base64.RawURLEncoding.EncodeToString([]byte(text))} {
+			_, err := c.Adopt(context.Background(), s)
+			if !errors.Is(err, holdfast.ErrInvalid) && !errors.Is(err, holdfast.ErrGone) {
+				t.Errorf("Adopt(%q): %v", s, err)
+			}
+		}
+	})
+}
