@@ -92,6 +92,7 @@ func TestLatchWaits(t *testing.T) {
 		if _, err := near.Latch("l").CountDown(t.Context(), ""); err != nil {
 			t.Error(err)
 		}
+		synctest.Wait()
 		heal()
 		within(t, "Wait, after a lost push", 0, ttl/3, func() {
 			if err := <-done; err != nil {
