@@ -48,6 +48,17 @@ var targets = []target{
 	{text: "sqlite: out of order, 32 processes, 2 ms of work", value: of("sqlite/32-work", oursSQLite, "overtaken"), limit: number(0)},
 	{text: "sqlite: idle waiter, percent of a core", value: of("sqlite/idle", oursSQLite, "idle"), limit: number(0.5)},
 
+	{text: "scale: server time per grant, 5,000 in line, against twice that with 10", value: of("scale/line", ours+"/5000", "scripts"), limit: times(2, of("scale/line", ours+"/10", "scripts")), show: showDuration},
+	{text: "scale: commands per grant, 5,000 in line, against 10", value: of("scale/line", ours+"/5000", "sent"), limit: of("scale/line", ours+"/10", "sent")},
+	{text: "scale: the same with those in scripts", value: of("scale/line", ours+"/5000", "calls"), limit: of("scale/line", ours+"/10", "calls")},
+	{text: "scale: server time per grant, 10,000 permits, against twice that with 10", value: of("scale/permits", ours+"/10000", "scripts"), limit: times(2, of("scale/permits", ours+"/10", "scripts")), show: showDuration},
+	{text: "scale: server time per grant, 1,000 readers, against twice that with 10", value: of("scale/readers", ours+"/1000", "scripts"), limit: times(2, of("scale/readers", ours+"/10", "scripts")), show: showDuration},
+	{text: "scale: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers", ours+"/1000", "writemax"), limit: times(2, of("scale/readers", ours+"/1000", "hold")), show: showDuration},
+	{text: "scale, sqlite: CPU per grant, 5,000 in line, against twice that with 10", value: of("scale/line-sqlite", oursSQLite+"/5000", "cpu"), limit: times(2, of("scale/line-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
+	{text: "scale, sqlite: CPU per grant, 10,000 permits, against twice that with 10", value: of("scale/permits-sqlite", oursSQLite+"/10000", "cpu"), limit: times(2, of("scale/permits-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
+	{text: "scale, sqlite: CPU per grant, 1,000 readers, against twice that with 10", value: of("scale/readers-sqlite", oursSQLite+"/1000", "cpu"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
+	{text: "scale, sqlite: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers-sqlite", oursSQLite+"/1000", "writemax"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/1000", "hold")), show: showDuration},
+
 	{text: "cli: added time", value: of("cli", "holdfast-cli", "added"), limit: number(15e6), show: showDuration},
 }
 

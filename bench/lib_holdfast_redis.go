@@ -14,23 +14,31 @@ import (
 
 var (
 	holdfastRueidis = library{name: "holdfast-rueidis", waits: true, open: func(ctx context.Context, at site) (client, error) {
-		// As rueidisconn.Dial sets it up, which cannot be used here: commands are counted.
-		option := at.wire.rueidisOption(at.addr)
-		option.ForceSingleClient, option.DisableRetry, option.DisableCache = true, true, true
-		option.PipelineMultiplex = -1
-		option.ReadBufferEachConn, option.WriteBufferEachConn = 64<<10, 64<<10
-		c, err := rueidis.NewClient(option)
+		backend, err := rueidisBackend(at)
 		if err != nil {
 			return nil, err
 		}
-		backend := redislock.New(rueidisconn.New(c), nil)
-		return openHoldfast(ctx, closing{backend, func() error { c.Close(); return nil }}, at)
+		return openHoldfast(ctx, backend, at)
 	}}
 	holdfastGoredis = library{name: "holdfast-goredis", waits: true, open: func(ctx context.Context, at site) (client, error) {
 		c := at.wire.goredisClient(at.addr)
 		return openHoldfast(ctx, closing{redislock.New(goredisconn.New(c), nil), c.Close}, at)
 	}}
 )
+
+// rueidisBackend is as rueidisconn.Dial sets it up, which cannot be used here: commands are
+// counted.
+func rueidisBackend(at site) (driver.Backend, error) {
+	option := at.wire.rueidisOption(at.addr)
+	option.ForceSingleClient, option.DisableRetry, option.DisableCache = true, true, true
+	option.PipelineMultiplex = -1
+	option.ReadBufferEachConn, option.WriteBufferEachConn = 64<<10, 64<<10
+	c, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+	return closing{redislock.New(rueidisconn.New(c), nil), func() error { c.Close(); return nil }}, nil
+}
 
 // closing is a backend with a connection that it does not close itself.
 type closing struct {

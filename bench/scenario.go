@@ -40,7 +40,7 @@ type bed struct {
 // scenarios lists everything that can be measured, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(),
-		heldScenarios(), sqliteScenarios(), cliScenarios())
+		heldScenarios(), sqliteScenarios(), scaleScenarios(), cliScenarios())
 }
 
 // measure runs all subjects of sc, interleaved: each round runs each once, in an order

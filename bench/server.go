@@ -82,7 +82,8 @@ func (s *server) flush(ctx context.Context) error { return s.admin.FlushAll(ctx)
 
 // load is what the server has done so far.
 type load struct {
-	commands int64 // those called by scripts included
+	commands int64         // those called by scripts included
+	scripts  time.Duration // inside scripts: no parsing, no sockets
 	cpu      time.Duration
 }
 
@@ -97,12 +98,17 @@ func (s *server) load(ctx context.Context) (load, error) {
 		if !ok || name == "cmdstat_info" {
 			continue
 		}
-		calls, _, _ := strings.Cut(rest, ",")
-		n, err := strconv.ParseInt(calls, 10, 64)
-		if err != nil {
+		calls, rest, _ := strings.Cut(rest, ",usec=")
+		usec, _, _ := strings.Cut(rest, ",")
+		n, cerr := strconv.ParseInt(calls, 10, 64)
+		us, uerr := strconv.ParseInt(usec, 10, 64)
+		if err := errors.Join(cerr, uerr); err != nil {
 			return l, fmt.Errorf("INFO commandstats: %q: %w", line, err)
 		}
 		l.commands += n
+		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
+			l.scripts += time.Duration(us) * time.Microsecond
+		}
 	}
 	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
 		sec, err := strconv.ParseFloat(field(info, name), 64)

@@ -46,6 +46,7 @@ func (r window) until(end window, n float64, m metrics) {
 	m["sent"] = float64(end.sent-r.sent) / n
 	m["calls"] = float64(end.load.commands-r.load.commands) / n
 	m["cpu"] = float64(end.cpu-r.cpu) / n
+	m["scripts"] = float64(end.load.scripts-r.load.scripts) / n
 	m["srvcpu"] = float64(end.load.cpu-r.load.cpu) / n
 	m["allocs"] = float64(end.mallocs-r.mallocs) / n
 	m["bytes"] = float64(end.bytes-r.bytes) / n

@@ -3,6 +3,8 @@ package redislock
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -10,7 +12,7 @@ import (
 
 const (
 	renewBatch   = 256 // exclusive holds in one script: a GET and a SET each
-	refreshBatch = 64  // others: about ten commands each
+	refreshBatch = 64  // others: up to 13 commands each
 )
 
 // Renew is driver.Session.Renew: exclusive holds by renew.lua, everything else by
@@ -57,6 +59,8 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 			other = append(other, i)
 		}
 	}
+	// Those of one name beside each other: refresh.lua reads and writes it once.
+	slices.SortStableFunc(other, func(i, j int) int { return strings.Compare(holds[i].Name, holds[j].Name) })
 	return plain, other, nil
 }
 

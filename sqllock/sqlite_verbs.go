@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"fmt"
-	"sort"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -93,7 +92,7 @@ func (t *tx) notYet(r *row, seq int64) (rep driver.Reply, err error) {
 	case seq == r.seq: // the last place given out: everybody else is before it
 		rep.Ahead = r.waiting - 1
 	default:
-		if _, err = t.c.get(qAhead, []any{[]byte(r.name), seq}, &rep.Ahead); err != nil {
+		if rep.Ahead, err = t.ahead(r, seq); err != nil {
 			return rep, err
 		}
 	}
@@ -186,13 +185,6 @@ func (t *tx) release(h driver.Hold, keep time.Duration) error {
 	return err
 }
 
-// standing is a place that renew found in line.
-type standing struct {
-	change int // index into the changes
-	r      *row
-	seq    int64
-}
-
 // renew proves one hold alive and returns what is news of it.
 func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) {
 	until := t.now + int64(s.ttl)
@@ -241,44 +233,6 @@ func (t *tx) renewGrant(h driver.Hold, until int64) (bool, error) {
 		n, err = t.c.exec(qRenewShared, until, name, token, h.ID, t.now)
 	}
 	return n > 0, err
-}
-
-// stand fills in how the places found by renew stand. A line with many of them is read
-// once, not counted for each.
-func (t *tx) stand(found []standing, changes []driver.Change) error {
-	per := map[*row]int{}
-	for _, f := range found {
-		per[f.r]++
-	}
-	lines := map[*row][]int64{}
-	for _, f := range found {
-		ch := &changes[f.change]
-		var err error
-		if ch.Retry, err = retry(t.c, f.r, t.now); err != nil {
-			return err
-		}
-		if per[f.r] <= 4 {
-			if _, err = t.c.get(qAhead, []any{[]byte(f.r.name), f.seq}, &ch.Ahead); err != nil {
-				return err
-			}
-			continue
-		}
-		line := lines[f.r]
-		if line == nil {
-			err = t.c.each(qLine, []any{[]byte(f.r.name)}, func(scan func(...any) error) error {
-				var seq int64
-				err := scan(&seq)
-				line = append(line, seq)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			lines[f.r] = line
-		}
-		ch.Ahead = sort.Search(len(line), func(i int) bool { return line[i] >= f.seq })
-	}
-	return nil
 }
 
 func (t *tx) downgrade(h driver.Hold) error {

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// readerShare, times their number, is how long a reader holds on average: so the readers
+// ask for as many grants a second, however many they are.
+const readerShare = 200 * time.Microsecond
+
+func readersColumns(store string) []column {
+	cost := []column{dur("cpu", "client CPU")}
+	if store == "redis" {
+		cost = []column{dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"), num("calls", "with scripts")}
+	}
+	return append(cost, num("persec", "grants/s"), num("writes", "visits of the writer"), dur("hold", "longest hold of a reader"),
+		dur("writep50", "writer's wait p50"), dur("writemax", "longest"), dur("letin", "its release p50"), num("violations", "violations"))
+}
+
+// readers is a name that many read and one writes.
+type readers struct {
+	t          *table
+	mu         sync.Mutex // guards t
+	over       atomic.Bool
+	grants     atomic.Int64
+	reading    atomic.Int64
+	writing    atomic.Bool
+	violations atomic.Int64
+	letIn      hist // how long the writer's releases took, which hand the name to all who wait
+}
+
+// get waits for a grant in mode.
+func (r *readers) get(ctx context.Context, mode driver.Mode) (claim, error) {
+	r.mu.Lock()
+	c := r.t.next()
+	r.mu.Unlock()
+	for c.token == 0 {
+		if err := c.ask(ctx, driver.Request{Mode: mode, N: 1, Wait: true}); err != nil {
+			return c, err
+		}
+		if c.token != 0 {
+			break
+		}
+		select {
+		case c.token = <-c.wake: // or 0: ask again
+		case <-ctx.Done():
+			return c, context.Cause(ctx)
+		}
+	}
+	r.grants.Add(1)
+	return c, nil
+}
+
+// read holds for about d, again and again.
+func (r *readers) read(ctx context.Context, d time.Duration) error {
+	for !r.over.Load() {
+		c, err := r.get(ctx, driver.Shared)
+		if err != nil {
+			return fmt.Errorf("reader: %w", err)
+		}
+		r.reading.Add(1)
+		if r.writing.Load() {
+			r.violations.Add(1)
+		}
+		pause(ctx, d/2+rand.N(d))
+		r.reading.Add(-1)
+		if err := c.s.Release(ctx, c.hold(), 0); err != nil {
+			return fmt.Errorf("reader: %w", err)
+		}
+	}
+	return nil
+}
+
+// write takes the name now and then, for as long as visit says. Each visit finds the readers
+// alike: none holds, and nearly all are back in line.
+func (r *readers) write(ctx context.Context, every time.Duration, visit func(waited time.Duration) (more bool, err error)) error {
+	defer r.over.Store(true)
+	for more := true; more; {
+		pause(ctx, every)
+		start := time.Now()
+		c, err := r.get(ctx, driver.Exclusive)
+		if err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
+		waited := time.Since(start)
+		r.writing.Store(true)
+		more, err = visit(waited)
+		if r.reading.Load() != 0 {
+			r.violations.Add(1)
+		}
+		r.writing.Store(false)
+		start = time.Now()
+		if err := errors.Join(err, c.s.Release(ctx, c.hold(), 0)); err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
+		r.letIn.record(time.Since(start))
+	}
+	return nil
+}
+
+func runReaders(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
+	r := &readers{t: t}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	hold := time.Duration(n) * readerShare
+	var group sync.WaitGroup
+	do := func(f func() error) {
+		group.Go(func() {
+			if err := f(); err != nil {
+				cancel(err) // the first; what follows from it is of no interest
+			}
+		})
+	}
+	for range n {
+		do(func() error { return r.read(ctx, hold) })
+	}
+	// What is counted begins and ends with a visit of the writer, so that every grant in it
+	// has its release in it.
+	var before, after window
+	var first, grants int64
+	var writes hist
+	start := time.Now()
+	do(func() error {
+		return r.write(ctx, hold, func(waited time.Duration) (more bool, err error) {
+			switch {
+			case time.Since(start) < b.duration/5:
+			case first == 0:
+				first = r.grants.Load()
+				before, err = b.read(ctx, t.w)
+			default:
+				writes.record(waited)
+				if time.Since(before.start) >= b.duration {
+					grants = r.grants.Load() - first
+					after, err = b.read(ctx, t.w)
+					return false, err
+				}
+			}
+			return true, err
+		})
+	})
+	group.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	m := metrics{
+		"n": float64(grants), "violations": float64(r.violations.Load()), "hold": float64(3 * hold / 2), "writes": float64(writes.n),
+		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max), "letin": float64(r.letIn.quantile(0.5)),
+	}
+	before.until(after, float64(grants), m)
+	return m, nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestScale runs the smallest size of each, on every store.
+func TestScale(t *testing.T) {
+	b := &bed{dir: t.TempDir(), duration: 200 * time.Millisecond}
+	if !testing.Short() {
+		srv, err := startServer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.stop()
+		b.server = srv
+	}
+	for _, sc := range scaleScenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			if sc.store == "redis" && b.server == nil {
+				t.Skip("-short: this needs a redis-server")
+			}
+			if b.server != nil {
+				if err := b.server.flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := sc.subjects[0].run(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range sc.columns {
+				if v, ok := m[c.key]; !ok || math.IsNaN(v) || c.key != "violations" && v <= 0 {
+					t.Errorf("%s: %v", c.head, v)
+				}
+			}
+			if m["violations"] != 0 || m["n"] < 10 {
+				t.Errorf("%v", m)
+			}
+			// A grant is one request and one release; some of a readers' grants are under way at the ends.
+			if sc.store == "redis" && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 10 || m["srvcpu"] < m["scripts"]) {
+				t.Errorf("%v", m)
+			}
+		})
+	}
+}
+
+// TestScaleSeesFaults: what a store must not do is not passed over.
+func TestScaleSeesFaults(t *testing.T) {
+	st := scaleStores()[2]
+	on := func(f func(*table)) {
+		t.Helper()
+		if _, err := onTable(t.Context(), &bed{dir: t.TempDir()}, st, func(table *table) (metrics, error) { f(table); return nil, nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	mutex := driver.Request{Mode: driver.Exclusive, N: 1, Wait: true}
+	on(func(table *table) {
+		if err := (&queue{t: table, like: mutex}).fill(t.Context(), 2, 0); err == nil {
+			t.Error("a second holder of a mutex had to wait, and that was not noticed")
+		}
+	})
+	on(func(table *table) {
+		q := &queue{t: table, like: mutex}
+		if err := q.fill(t.Context(), 1, 5); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.step(t.Context()); err != nil || q.violations != 0 {
+			t.Fatalf("a sound step: %v, %v violations", err, q.violations)
+		}
+		q.last = math.MaxUint64
+		if err := q.step(t.Context()); err != nil || q.violations != 1 {
+			t.Errorf("a token that is not larger: %v, %v violations", err, q.violations)
+		}
+		passed := make(chan uint64, 1)
+		passed <- 0
+		q.line[0].wake = passed
+		if err := q.step(t.Context()); !errors.Is(err, errPassedOver) {
+			t.Errorf("the first in line gets nothing: %v", err)
+		}
+	})
+	on(func(table *table) {
+		r := &readers{t: table}
+		r.reading.Store(1) // beside the writer
+		err := r.write(t.Context(), 0, func(time.Duration) (bool, error) { return false, nil })
+		if err != nil || r.violations.Load() != 1 {
+			t.Errorf("a reader beside the writer: %v, %d violations", err, r.violations.Load())
+		}
+	})
+}
