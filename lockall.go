@@ -52,7 +52,7 @@ func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) (e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.Release()) }()
+	defer func() { err = both(err, m.Release()) }()
 	return f(m.Context(ctx))
 }
 

@@ -57,14 +57,19 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
-	defer func() {
-		if rerr := l.Release(); err == nil {
-			err = rerr
-		} else if rerr != nil {
-			err = errors.Join(err, rerr)
-		}
-	}()
+	defer func() { err = both(err, l.Release()) }()
 	return f(l.Context(ctx))
+}
+
+// both is what Do returns: the error of the work, that of the release, or both.
+func both(err, released error) error {
+	switch {
+	case err == nil:
+		return released
+	case released == nil:
+		return err
+	}
+	return errors.Join(err, released)
 }
 
 // Lock waits until it holds m and returns the lease. ctx bounds the waiting only, never the
