@@ -28,10 +28,15 @@ const (
 )
 
 // Candidate says who is campaigning, and where the leader can be reached; Leader shows both.
+// Either may be empty.
 func Candidate(name, address string) Option {
 	return func(o *options) {
-		Label(labelCandidate, name)(o)
-		Label(labelAddress, address)(o)
+		if name != "" {
+			Label(labelCandidate, name)(o)
+		}
+		if address != "" {
+			Label(labelAddress, address)(o)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // binary is the program under test, built once.
@@ -62,6 +64,16 @@ func newBench(t *testing.T) *bench {
 	t.Parallel()
 	dir := t.TempDir()
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
+}
+
+// onStores runs f on the embedded store and on Redis.
+func onStores(t *testing.T, f func(*bench)) {
+	t.Run("sqlite", func(t *testing.T) { f(newBench(t)) })
+	t.Run("redis", func(t *testing.T) {
+		b := newBench(t)
+		b.env = append(b.env, "HOLDFAST_URL="+testenv.Redis(t).URL())
+		f(b)
+	})
 }
 
 // process is a running holdfast.

@@ -83,7 +83,8 @@ func TestShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"I hold the lock\n", "deploy/prod", "release 12", "exit code 75: busy", "my turn, with token ", "the report\n", "report/hourly",
+		"I hold the lock\n", "deploy/prod", "release 12", "exit code 75: busy", "my turn, with token ", "the report\n", "report/daily",
+		"reading together\n", "one of two permits\n", "both locks\n", " at 10.0.0.7:8080 leads since ", "all built\n",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output does not contain %q", want)

@@ -30,7 +30,8 @@ type Command struct {
 	Env  []string
 
 	// Signals has a buffer and was given to signal.Notify with what Signals returns. What
-	// arrives is passed on. Run adds the signals of job control.
+	// arrives is passed on. Run adds the signals of job control; what of these arrives when
+	// no command runs is to be ignored.
 	Signals chan os.Signal
 
 	// Lost is closed when the command must end: TERM to the group, KILL after KillAfter
@@ -51,6 +52,7 @@ type Result struct {
 	Code   int            // of the command, unless a signal ended it
 	Signal syscall.Signal // that ended it, or 0
 	Lost   bool           // it was made to end because Lost was closed
+	Asked  syscall.Signal // the last of INT, TERM and QUIT that was passed on, or 0
 
 	// Interrupted: a key of the terminal sent Signal. A script that runs this process was
 	// interrupted too, and goes on all the same unless this process dies of the signal; see Die.

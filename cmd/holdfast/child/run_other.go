@@ -29,6 +29,7 @@ func Run(c *Command) (Result, error) {
 	for {
 		select {
 		case <-c.Signals: // the console has told the command as well
+			r.Asked = syscall.SIGINT
 		case <-lost:
 			r.Lost, lost = true, nil
 			_ = cmd.Process.Kill() // there is no way to ask

@@ -83,6 +83,8 @@ func Run(c *Command) (Result, error) {
 		return Result{}, &StartError{c.Path, err}
 	}
 	defer g.Dismiss()
+	restore := keepActions()
+	defer func() { j.caught(); restore() }()
 	j.catchStops()
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
@@ -211,6 +213,9 @@ func (j *job) pass(s syscall.Signal) {
 			j.suspend()
 		}
 	default:
+		if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGQUIT {
+			j.result.Asked = s
+		}
 		j.signal(s)
 	}
 }

@@ -54,6 +54,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
 
   holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
   holdfast run -n backup -- ./backup.sh         run only if nobody else does
+  holdfast elect api -- ./serve                 run on one machine, elsewhere if that fails
   holdfast ls                                   who holds what
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
@@ -67,7 +68,7 @@ processes):
   memory:                    this process alone, for trying things out
 
 Exit codes: those of the command, 128+N if signal N ended it, and
-  75  busy, or the wait was over (-E chooses another, --skip-ok makes it 0)
+  75  busy, or the wait was over (-E chooses another, --skip-ok makes it 0); nobody leads
   76  the lock was lost, and the command was made to end
   69  the store cannot be reached         64  wrong usage, or it would wait for itself
   77  the store refuses                   70  a bug in holdfast
@@ -93,7 +94,10 @@ func (a *app) root() *cobra.Command {
 	})
 	c.PersistentFlags().StringVar(&a.store, "store", "", "where the locks are kept (`URL`; default $HOLDFAST_URL, else a file of the user's)")
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder")
-	c.AddCommand(a.runCommand(), a.lsCommand(), a.infoCommand(), a.breakCommand(), a.versionCommand())
+	c.AddCommand(
+		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
+		a.breakCommand(), a.semCommand(), a.latchCommand(), a.versionCommand(),
+	)
 	return c
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -47,25 +47,40 @@ func inherited() []held {
 	return list
 }
 
-// waitsForItself reports whether a process that this one was started by holds the lock
-// now. The variable alone does not prove it: a daemon outlives the lock that it was
-// started under.
-func (s *session) waitsForItself(ctx context.Context, name string) bool {
+// waitsForItself is an ErrDeadlock if processes that this one was started by hold the lock
+// now, or so many permits of limit that permits more can never be had. A reader is refused
+// beside a reader: a writer that waits between the two would be in its way. The variable
+// alone proves nothing: a daemon outlives the lock that it was started under.
+func (s *session) waitsForItself(ctx context.Context, name string, permits, limit int) error {
 	d := digest(s.place, name)
+	ours := map[uint64]bool{}
 	for _, h := range inherited() {
-		if s.place == "" || h.digest != d {
-			continue
-		}
-		r, err := s.Inspect(ctx, name)
-		if err == nil && slices.ContainsFunc(r.Holders, func(o holdfast.Holder) bool { return o.Token == h.token && !o.Kept }) {
-			return true
+		if h.digest == d && s.place != "" {
+			ours[h.token] = true
 		}
 	}
-	return false
+	if len(ours) == 0 {
+		return nil
+	}
+	r, err := s.Inspect(ctx, name)
+	if err != nil || (limit > 0) != (r.Kind == "semaphore") {
+		return nil // the request says it better
+	}
+	holds := 0
+	for _, h := range r.Holders {
+		if ours[h.Token] && !h.Kept {
+			holds += h.Permits
+		}
+	}
+	if holds == 0 || limit > 0 && holds+permits <= limit {
+		return nil
+	}
+	return &failure{exitUsage, fmt.Errorf("%w: %s is held by the run that this one is part of, and would be waited for without end", holdfast.ErrDeadlock, show(name))}
 }
 
-// environ is the environment of a command that runs under the lock.
-func (s *session) environ(name, owner string, token uint64) []string {
+// environ is the environment of a command that runs under leases, the first of which is
+// that of its lock.
+func (s *session) environ(owner string, leases []*holdfast.Lease) []string {
 	var env []string
 	for _, kv := range os.Environ() {
 		switch key, value, _ := strings.Cut(kv, "="); key {
@@ -80,10 +95,13 @@ func (s *session) environ(name, owner string, token uint64) []string {
 			env = append(env, kv)
 		}
 	}
-	env = append(env, envLock+"="+name, envToken+"="+strconv.FormatUint(token, 10), envOwner+"="+owner)
+	main := leases[0]
+	env = append(env, envLock+"="+main.Name(), envToken+"="+strconv.FormatUint(main.Token(), 10), envOwner+"="+owner)
 	list := inherited()
-	if s.place != "" {
-		list = append(list, held{digest(s.place, name), token})
+	for _, l := range leases {
+		if s.place != "" {
+			list = append(list, held{digest(s.place, l.Name()), l.Token()})
+		}
 	}
 	if len(list) == 0 {
 		return env

@@ -19,7 +19,7 @@ func (a *app) infoCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  ours(func(c *cobra.Command, args []string) error { return a.info(args[0], out) }),
 	}
-	out.register(c)
+	out.register(c, recordFormats...)
 	return c
 }
 
@@ -50,9 +50,9 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 	rows := [][]string{{"name", show(r.Name)}, {"kind", r.Kind}, {"token", strconv.FormatUint(r.Token, 10)}, {"waiting", strconv.Itoa(r.Waiting)}}
 	switch r.Kind {
 	case "semaphore":
-		rows = append(rows, []string{"limit", strconv.Itoa(r.Limit)})
+		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})
 	case "latch":
-		rows = append(rows, []string{"count", strconv.FormatInt(r.Count, 10)})
+		rows = append(rows, []string{"count", fmt.Sprintf("%d left", r.Count)})
 	}
 	if err := table(a.stdout, rows); err != nil {
 		return err
@@ -65,12 +65,12 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 			continue
 		}
 		fmt.Fprintln(a.stdout)
-		rows := [][]string{{part.title, "PROGRAM", part.since, part.left, "TOKEN", "NOTE", "LABELS"}}
+		rows := [][]string{{part.title, "MODE", "PROGRAM", part.since, part.left, "TOKEN", "NOTE", "LABELS"}}
 		if wide {
-			rows[0] = append(rows[0], "ID", "PERMITS")
+			rows[0] = append(rows[0], "ID")
 		}
 		for _, h := range part.list {
-			rows = append(rows, detail(&h, wide))
+			rows = append(rows, detail(r.Kind, &h, wide))
 		}
 		if err := table(a.stdout, rows); err != nil {
 			return err
@@ -79,23 +79,31 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 	return nil
 }
 
-func detail(h *holdfast.Holder, wide bool) []string {
+func detail(kind string, h *holdfast.Holder, wide bool) []string {
 	name, token := who(h), "-"
 	if h.Kept {
 		name = "(kept) " + name
-	}
-	if h.Shared {
-		name += " (shared)"
 	}
 	if h.Token != 0 {
 		token = strconv.FormatUint(h.Token, 10)
 	}
 	cells := []string{
-		name, orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), rough(h.Left), token,
+		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), rough(h.Left), token,
 		orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
 	}
 	if wide {
-		cells = append(cells, show(h.ID), strconv.Itoa(h.Permits))
+		cells = append(cells, show(h.ID))
 	}
 	return cells
+}
+
+// mode is what a holder has, or a waiter wants, of a name.
+func mode(kind string, h *holdfast.Holder) string {
+	switch {
+	case kind == "semaphore":
+		return fmt.Sprintf("permits:%d", h.Permits)
+	case h.Shared:
+		return "shared"
+	}
+	return "exclusive"
 }

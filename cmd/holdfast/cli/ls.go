@@ -25,7 +25,7 @@ func (a *app) lsCommand() *cobra.Command {
 			return a.ls(prefix, out)
 		}),
 	}
-	out.register(c)
+	out.register(c, recordFormats...)
 	return c
 }
 
@@ -33,7 +33,7 @@ func (a *app) ls(prefix string, out format) error {
 	ctx := context.Background()
 	return a.with(ctx, holdfast.Config{}, func(s *session) error {
 		records := []recordJSON{}
-		rows := [][]string{{"NAME", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING"}}
+		rows := [][]string{{"NAME", "USE", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING"}}
 		if out == "wide" {
 			rows[0] = append(rows[0], "KIND", "TOKEN", "NOTE", "LABELS")
 		}
@@ -85,11 +85,24 @@ func row(r *holdfast.Record, wide bool) []string {
 		}
 		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels))
 	}
-	cells := []string{show(r.Name), holder, program, held, left, strconv.Itoa(r.Waiting)}
+	cells := []string{show(r.Name), use(r), holder, program, held, left, strconv.Itoa(r.Waiting)}
 	if wide {
 		cells = append(cells, r.Kind, strconv.FormatUint(r.Token, 10), note, labels)
 	}
 	return cells
+}
+
+// use is how much of a name is taken.
+func use(r *holdfast.Record) string {
+	switch {
+	case r.Kind == "semaphore":
+		return fmt.Sprintf("%d/%d", used(r), r.Limit)
+	case r.Kind == "latch":
+		return fmt.Sprintf("%d left", r.Count)
+	case len(r.Holders) == 0:
+		return "-"
+	}
+	return mode(r.Kind, &r.Holders[0])
 }
 
 func orDash(shown, text string) string {

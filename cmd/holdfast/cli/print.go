@@ -21,27 +21,35 @@ import (
 // schema says in JSON which fields to expect. Fields may be added to it, none changed.
 const schema = "holdfast/v1"
 
-var formats = []string{"table", "wide", "json", "jsonl", "name"}
-
 // format is the flag -o.
 type format string
 
-func (f *format) String() string { return string(*f) }
-func (f *format) Type() string   { return "FORMAT" }
+// formatFlag sets a format to one of those that there are.
+type formatFlag struct {
+	to *format
+	of []string
+}
 
-func (f *format) Set(text string) error {
-	if !slices.Contains(formats, text) {
-		return fmt.Errorf("there are %s", strings.Join(formats, ", "))
+func (f formatFlag) String() string { return string(*f.to) }
+func (f formatFlag) Type() string   { return "FORMAT" }
+
+func (f formatFlag) Set(text string) error {
+	if !slices.Contains(f.of, text) {
+		return fmt.Errorf("there are %s", strings.Join(f.of, ", "))
 	}
-	*f = format(text)
+	*f.to = format(text)
 	return nil
 }
 
-func (f *format) register(c *cobra.Command) {
-	*f = "table"
-	c.Flags().VarP(f, "output", "o", "`FORMAT`: "+strings.Join(formats, ", "))
+// register adds the flag; the first of the formats is the default.
+func (f *format) register(c *cobra.Command, formats ...string) {
+	*f = format(formats[0])
+	c.Flags().VarP(formatFlag{f, formats}, "output", "o", "`FORMAT`: "+strings.Join(formats, ", "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
+
+// recordFormats are those in which ls and info show locks.
+var recordFormats = []string{"table", "wide", "json", "jsonl", "name"}
 
 // show makes text that others chose safe for a terminal: control characters, which could
 // move the cursor or worse, are shown in the way of a Go string.
@@ -67,7 +75,11 @@ func describe(h *holdfast.Holder) string {
 	if h.Kept {
 		fmt.Fprintf(&b, "kept for another %s after %s", rough(h.Left), who(h))
 	} else {
-		b.WriteString("held by " + who(h))
+		how := "held"
+		if h.Shared {
+			how = "shared"
+		}
+		b.WriteString(how + " by " + who(h))
 	}
 	if h.Program != "" {
 		b.WriteString(" " + strconv.QuoteToGraphic(h.Program))
@@ -139,6 +151,7 @@ type recordJSON struct {
 	Name    string       `json:"name"`
 	Kind    string       `json:"kind"`
 	Limit   int          `json:"limit,omitempty"`
+	Used    *int         `json:"used,omitempty"`
 	Count   *int64       `json:"count,omitempty"`
 	Token   string       `json:"token"`
 	Holders []holderJSON `json:"holders"`
@@ -167,10 +180,22 @@ func toJSON(r *holdfast.Record) recordJSON {
 		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
 		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting,
 	}
-	if r.Kind == "latch" {
+	switch r.Kind {
+	case "semaphore":
+		n := used(r)
+		out.Used = &n
+	case "latch":
 		out.Count = &r.Count
 	}
 	return out
+}
+
+// used is how many permits of a semaphore are taken.
+func used(r *holdfast.Record) (n int) {
+	for i := range r.Holders {
+		n += r.Holders[i].Permits
+	}
+	return n
 }
 
 func holdersJSON(list []holdfast.Holder) []holderJSON {

@@ -18,21 +18,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestWaitText(t *testing.T) {
 	h := &holdfast.Holder{Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh", Since: time.Now().Add(-12 * time.Second), Left: 9 * time.Second}
 	w := &holdfast.Waiting{Name: "deploy/prod", Ahead: 3, Holder: h}
-	if got, want := waitText("deploy/prod", w, 0), `waiting for deploy/prod: 3 ahead · held by ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`; got != want {
+	if got, want := waitText(w, 0), `waiting for deploy/prod: 3 ahead · held by ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if got := waitText("deploy/prod", w, 4*time.Second); !strings.HasSuffix(got, "lease 5s") {
+	if got := waitText(w, 4*time.Second); !strings.HasSuffix(got, "lease 5s") {
 		t.Error(got)
 	}
 	h.Note, h.Labels = "release 12", map[string]string{"ticket": "OPS-12", "b": "c"}
-	if got := waitText("deploy/prod", w, 0); !strings.HasSuffix(got, ` · "release 12" · b=c ticket=OPS-12`) {
+	if got := waitText(w, 0); !strings.HasSuffix(got, ` · "release 12" · b=c ticket=OPS-12`) {
 		t.Error(got)
 	}
 	h.Kept = true
-	if got := waitText("deploy/prod", w, 0); !strings.Contains(got, `3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
+	if got := waitText(w, 0); !strings.Contains(got, `3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
 		t.Error(got)
 	}
-	if got := waitText("x", &holdfast.Waiting{}, 0); got != "waiting for x: 0 ahead" {
+	if got := waitText(&holdfast.Waiting{Name: "x"}, 0); got != "waiting for x: 0 ahead" {
 		t.Error(got)
 	}
 }
@@ -47,7 +47,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 	if err := a.describe(&r, true); err != nil {
 		t.Fatal(err)
 	}
-	text := out.String() + strings.Join(row(&r, true), " ") + waitText(evil, &holdfast.Waiting{Holder: &h}, 0)
+	text := out.String() + strings.Join(row(&r, true), " ") + waitText(&holdfast.Waiting{Name: evil, Holder: &h}, 0)
 	if strings.ContainsAny(text, "\x1b\x07\r\u202e") {
 		t.Errorf("%q", text)
 	}

@@ -2,143 +2,99 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
-	"sync"
-	"syscall"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
-	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// run runs argv while it holds the lock.
+// run runs argv while it holds the lock, and the others that o names.
 func (a *app) run(o *runOptions, name string, argv []string) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkNames(append([]string{name}, o.also...)...); err != nil {
 		return err
 	}
-	if o.shell {
-		argv = []string{"/bin/sh", "-c", argv[0]}
-	}
-	path, err := child.Find(argv[0]) // a typo should not wait in line first
+	t, err := a.task(&o.taskOptions, argv)
 	if err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 32)
-	signal.Notify(signals, child.Signals()...)
-	ctx, leave := leaveOnSignal(signals)
-	defer leave()
-	line := newWaitLine(name)
-	cfg := holdfast.Config{
-		Program: filepath.Base(argv[0]), Labels: o.labels,
-		Observer: &holdfast.Observer{Waiting: line.news},
-	}
-	err = a.with(ctx, cfg, func(s *session) error {
-		lease, err := s.take(ctx, o, name, line)
-		if err == nil {
-			// From here on signals are the command's.
-			if err = leave(); err != nil {
-				_ = lease.Release() // nothing was done under it
-			}
-		}
+	return t.with(func(s *session) error {
+		h, err := t.take(func(ctx context.Context) (*hold, error) { return t.lock(ctx, s, o, name) })
 		if err != nil {
 			return o.busy(err)
 		}
-		result, err := child.Run(&child.Command{
-			Path: path, Args: argv, Env: s.environ(name, self(), lease.Token()),
-			Signals: signals, Lost: a.lost(lease, o), KillAfter: o.killAfter,
-			Valid:  func() bool { return lease.Err() == nil },
-			Notice: func(text string) { a.say("%s: %s", show(name), text) },
-		})
-		released := lease.Release()
-		switch {
-		case err != nil:
+		_, err = t.under(s, h)
+		return err
+	})
+}
+
+// lock acquires what o says.
+func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
+	var m *holdfast.MultiLease
+	var err error
+	parts := o.parts(s.Client, name, time.Now())
+	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
+		m, err = holdfast.TryLockAll(ctx, parts...)
+	} else if err = o.waitsForItself(ctx, s, name); err == nil {
+		t.line.during(ctx, s.Client, func() { m, err = holdfast.LockAll(ctx, parts...) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	leases := m.Leases()
+	main := slices.IndexFunc(leases, func(l *holdfast.Lease) bool { return l.Name() == name })
+	leases[0], leases[main] = leases[main], leases[0]
+	return &hold{m, leases}, nil
+}
+
+// parts are NAME, in the mode that was asked for, and the other locks.
+func (o *runOptions) parts(c *holdfast.Client, name string, now time.Time) []holdfast.Part {
+	opts := o.lockOptions(now)
+	lock := func(name string) holdfast.Part {
+		m := c.RWMutex(name, opts...)
+		if o.shared {
+			return m.Reader()
+		}
+		return m
+	}
+	parts := []holdfast.Part{lock(name)}
+	if o.limit > 0 {
+		parts[0] = c.Semaphore(name, o.limit, opts...).Permits(o.permits)
+	}
+	for _, n := range o.also {
+		parts = append(parts, lock(n))
+	}
+	return parts
+}
+
+func (o *runOptions) lockOptions(now time.Time) []holdfast.Option {
+	var opts []holdfast.Option
+	if o.wait.set && o.wait.d > 0 {
+		opts = append(opts, holdfast.WaitAtMost(o.wait.d))
+	}
+	if d := max(o.minHold, holdfast.UntilTick(now, o.every)); d > 0 {
+		opts = append(opts, holdfast.MinHold(d))
+	}
+	if o.maxHold > 0 {
+		opts = append(opts, holdfast.MaxHold(o.maxHold))
+	}
+	if o.note != "" {
+		opts = append(opts, holdfast.Note(o.note))
+	}
+	if o.fair {
+		opts = append(opts, holdfast.Fair())
+	}
+	return opts
+}
+
+// waitsForItself is an error if any of the locks could never be had.
+func (o *runOptions) waitsForItself(ctx context.Context, s *session, name string) error {
+	if err := s.waitsForItself(ctx, name, o.permits, o.limit); err != nil {
+		return err
+	}
+	for _, n := range o.also {
+		if err := s.waitsForItself(ctx, n, 1, 0); err != nil {
 			return err
-		case result.Lost:
-			return &failure{exitLost, nil} // said when it happened
-		case errors.Is(released, holdfast.ErrLost):
-			return &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w", result.ExitCode(), released)}
-		case released != nil:
-			a.say("the command has ended, but the lock could not be given back; it runs out within %v: %v", s.TTL(), released)
 		}
-		if result.Interrupted {
-			a.die = result.Signal
-		}
-		if code := result.ExitCode(); code != 0 {
-			return &failure{code, nil}
-		}
-		return nil
-	})
-	if came := leave(); came != nil {
-		return came
 	}
-	return err
-}
-
-// lost is lease.Done with a word about what happens then.
-func (a *app) lost(lease *holdfast.Lease, o *runOptions) <-chan struct{} {
-	done := lease.Done()
-	lost := make(chan struct{})
-	go func() {
-		<-done
-		if errors.Is(lease.Err(), holdfast.ErrLost) {
-			a.say("%s: %v; ending the command (TERM, KILL after %v)", show(lease.Name()), lease.Err(), o.killAfter)
-			close(lost)
-		}
-	}()
-	return lost
-}
-
-// take acquires the lock as o says.
-func (s *session) take(ctx context.Context, o *runOptions, name string, line *waitLine) (*holdfast.Lease, error) {
-	m := s.Mutex(name, o.lockOptions()...)
-	if o.noWait || o.wait.set && o.wait.d == 0 {
-		return m.TryLock(ctx)
-	}
-	if s.waitsForItself(ctx, name) {
-		return nil, &failure{exitUsage, fmt.Errorf("%w: %s is held by the run that this one is part of, and would be waited for without end", holdfast.ErrDeadlock, show(name))}
-	}
-	shown, hide := context.WithCancel(ctx)
-	hidden := make(chan struct{})
-	go func() { defer close(hidden); line.show(shown, s.Client) }()
-	defer func() { hide(); <-hidden }()
-	return m.Lock(ctx)
-}
-
-// leaveOnSignal returns a context that ends when a signal arrives that asks to end. Until
-// leave is called other signals are dropped; leave returns the signal that came, if one did.
-func leaveOnSignal(signals <-chan os.Signal) (_ context.Context, leave func() error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() {
-		var came error
-		for {
-			select {
-			case s := <-signals:
-				ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-				if came == nil && slices.Contains(ends, s) {
-					came = signaled{s.(syscall.Signal)}
-					cancel(came)
-				}
-			case <-stop:
-				stopped <- came
-				return
-			}
-		}
-	}()
-	return ctx, sync.OnceValue(func() error {
-		close(stop)
-		defer cancel(nil)
-		return <-stopped
-	})
-}
-
-// self names this process as its locks do.
-func self() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s@%s:%d", userName(), host, os.Getpid())
+	return nil
 }

@@ -3,10 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,18 +12,20 @@ import (
 
 // runOptions are the flags of run.
 type runOptions struct {
+	taskOptions
 	noWait    bool
 	wait      seconds
 	exclusive bool
+	shared    bool
+	permits   int
+	limit     int // 0: not a semaphore
+	also      []string
 	busyCode  int
 	skipOK    bool
-	shell     bool
 	fair      bool
-	killAfter time.Duration
+	every     time.Duration
 	minHold   time.Duration
 	maxHold   time.Duration
-	note      string
-	labels    labels
 }
 
 const aboutRun = `Wait for the lock NAME, run COMMAND while it is held, and exit with COMMAND's code.
@@ -37,6 +35,19 @@ passed on to its whole process group. The lock is released when nobody is left i
 group. If the lock is lost, because an operator broke it, the store did not answer for too
 long, or the job was stopped for longer than the TTL, the group is made to end, and the
 exit code is 76. If holdfast is killed, the group is killed with it.
+
+NAME has one holder at a time, or with -s any number that share it, while nobody has it
+alone; the line is served in order of arrival, so readers that come after a waiting writer
+wait behind it. With --limit M it is a semaphore of M permits, of which COMMAND runs under
+--permits; all that use the name say the same M ("holdfast sem limit" changes it).
+
+--also takes other locks together with NAME, exclusively or with -s shared, without dead
+locks whatever the order; COMMAND is made to end when any of them is lost.
+
+--every is for schedules that start a job on many machines: COMMAND runs once per tick. The
+first to come takes the lock, without waiting, and it stays taken until the tick is over,
+also past the end of COMMAND. Ticks are counted from midnight UTC; a tick begins and ends a
+tenth of its length early, so clocks may differ by that much.
 
 The environment of COMMAND has HOLDFAST_LOCK (the name), HOLDFAST_TOKEN (the fencing token:
 larger for every later holder, so what COMMAND writes to can refuse the writes of an earlier
@@ -53,8 +64,11 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long:  aboutRun,
 		Example: `  holdfast run deploy/prod -- ./deploy.sh --fast
-  holdfast run -w 30 deploy/prod -- ./deploy.sh      give up after 30 seconds
-  holdfast run -n --skip-ok hourly -- ./job          somebody else does it: fine
+  holdfast run -w 30 deploy/prod -- ./deploy.sh        give up after 30 seconds
+  holdfast run -s data -- ./report                     beside other readers
+  holdfast run --limit 4 encoders -- ./encode          four at a time
+  holdfast run --also db app -- ./migrate              both or neither
+  holdfast run --every 1h --skip-ok report -- ./job    once an hour on any one machine
   holdfast run -c report -- 'make report | mail ops'`,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			name, argv, err := o.check(c, args)
@@ -64,72 +78,53 @@ func (a *app) runCommand() *cobra.Command {
 			return a.run(o, name, argv)
 		}),
 	}
+	o.register(c)
 	f := c.Flags()
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait: exit at once if the lock is taken")
 	f.VarP(&o.wait, "wait", "w", "wait at most so long (`SECONDS` or a duration such as 1m30s)")
-	f.BoolVarP(&o.exclusive, "exclusive", "x", true, "one holder at a time (the only way in this version)")
+	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time (the default)")
+	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do")
+	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore that has `M` permits in all")
+	f.IntVar(&o.permits, "permits", 1, "how many of them to hold (`N`)")
+	f.StringArrayVar(&o.also, "also", nil, "hold the lock `NAME` too (repeatable)")
 	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait is over")
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait is over")
-	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- by /bin/sh -c")
-	f.DurationVar(&o.killAfter, "kill-after", 10*time.Second, "when the lock is lost: from TERM to KILL")
+	f.DurationVar(&o.every, "every", 0, "run once per tick of this length: do not wait, keep the lock until the tick is over")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken at least so long, even past the end of COMMAND")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "lose the lock, and end COMMAND, after so long")
-	f.StringVar(&o.note, "note", "", "shown to those who wait and by ls")
-	f.Var(&o.labels, "label", "shown to those who wait and by ls (`KEY=VALUE`; repeatable)")
 	f.BoolVar(&o.fair, "fair", false, "strict arrival order among all who wait")
 	c.MarkFlagsMutuallyExclusive("nonblock", "wait")
+	c.MarkFlagsMutuallyExclusive("every", "wait")
+	c.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
 	return c
 }
 
 // check is what the flag library cannot see.
 func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
-	const form = "holdfast run [flags] NAME -- COMMAND [ARG...]"
-	dash := c.ArgsLenAtDash()
+	given := c.Flags().Changed
 	switch {
-	case len(args) == 0:
-		return "", nil, usagef("the name of the lock is missing: %s", form)
-	case dash < 0 && len(args) > 1:
-		return "", nil, usagef("put -- before the command: holdfast run %s -- %s", show(args[0]), show(strings.Join(args[1:], " ")))
-	case dash < 0 || dash == len(args):
-		return "", nil, usagef("the command is missing: %s", form)
-	case dash != 1:
-		return "", nil, usagef("exactly one name stands before --, not %d: %s", dash, form)
-	case args[1] == "":
-		return "", nil, usagef("the command is empty: %s", form)
-	case o.shell && len(args) != 2:
-		return "", nil, usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
-	case !o.exclusive:
-		return "", nil, usagef("--exclusive=false: shared locks are not in this version")
+	case given("exclusive") && !o.exclusive:
+		err = usagef("--exclusive=false: say --shared or --limit")
+	case given("permits") && !given("limit"):
+		err = usagef("--permits %d: of how many? Say --limit", o.permits)
+	case given("limit") && o.limit < 1:
+		err = usagef("--limit %d: it must be positive", o.limit)
+	case o.permits < 1:
+		err = usagef("--permits %d: it must be positive", o.permits)
+	case given("limit") && o.permits > o.limit:
+		err = usagef("--permits %d: the --limit is %d", o.permits, o.limit)
 	case o.busyCode < 0 || o.busyCode > 255:
-		return "", nil, usagef("-E %d: exit codes are 0 to 255", o.busyCode)
-	case o.killAfter < 0:
-		return "", nil, usagef("--kill-after %v: it must not be negative", o.killAfter)
-	case c.Flags().Changed("min-hold") && o.minHold <= 0:
-		return "", nil, usagef("--min-hold %v: it must be positive", o.minHold)
-	case c.Flags().Changed("max-hold") && o.maxHold <= 0:
-		return "", nil, usagef("--max-hold %v: it must be positive", o.maxHold)
+		err = usagef("-E %d: exit codes are 0 to 255", o.busyCode)
+	case given("every") && o.every <= 0:
+		err = usagef("--every %v: it must be positive", o.every)
+	case given("min-hold") && o.minHold <= 0:
+		err = usagef("--min-hold %v: it must be positive", o.minHold)
+	case given("max-hold") && o.maxHold <= 0:
+		err = usagef("--max-hold %v: it must be positive", o.maxHold)
+	default:
+		return o.taskOptions.check(c, args)
 	}
-	return args[0], args[1:], nil
-}
-
-func (o *runOptions) lockOptions() []holdfast.Option {
-	var opts []holdfast.Option
-	if o.wait.set && o.wait.d > 0 {
-		opts = append(opts, holdfast.WaitAtMost(o.wait.d))
-	}
-	if o.minHold > 0 {
-		opts = append(opts, holdfast.MinHold(o.minHold))
-	}
-	if o.maxHold > 0 {
-		opts = append(opts, holdfast.MaxHold(o.maxHold))
-	}
-	if o.note != "" {
-		opts = append(opts, holdfast.Note(o.note))
-	}
-	if o.fair {
-		opts = append(opts, holdfast.Fair())
-	}
-	return opts
+	return "", nil, err
 }
 
 // busy turns the error of a lock that was taken into the exit that was asked for.
@@ -145,62 +140,4 @@ func (o *runOptions) busy(err error) error {
 		return &failure{o.busyCode, fmt.Errorf("%s is %s", show(e.Name), describe(e.Holder))}
 	}
 	return &failure{o.busyCode, err}
-}
-
-// seconds is a duration that may be given as a plain number of seconds, as flock takes it.
-type seconds struct {
-	d   time.Duration
-	set bool
-}
-
-func (s *seconds) String() string {
-	if s == nil || !s.set {
-		return ""
-	}
-	return s.d.String()
-}
-
-func (s *seconds) Type() string { return "SECONDS" }
-
-func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if n, nerr := strconv.ParseFloat(text, 64); nerr == nil {
-		d, err = time.Duration(n*float64(time.Second)), nil
-		if !(n >= 0 && n < 1e9) {
-			err = errors.New("out of range")
-		}
-	}
-	switch {
-	case err != nil:
-		return errors.New("expected seconds, such as 10 or 0.5, or a duration, such as 1m30s")
-	case d < 0:
-		return errors.New("it must not be negative")
-	}
-	s.d, s.set = d, true
-	return nil
-}
-
-// labels collects KEY=VALUE.
-type labels map[string]string
-
-func (l *labels) String() string {
-	var list []string
-	for _, k := range slices.Sorted(maps.Keys(*l)) {
-		list = append(list, k+"="+(*l)[k])
-	}
-	return strings.Join(list, ",")
-}
-
-func (l *labels) Type() string { return "KEY=VALUE" }
-
-func (l *labels) Set(text string) error {
-	k, v, ok := strings.Cut(text, "=")
-	if !ok || k == "" {
-		return errors.New("expected KEY=VALUE")
-	}
-	if *l == nil {
-		*l = labels{}
-	}
-	(*l)[k] = v
-	return nil
 }

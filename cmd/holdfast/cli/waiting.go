@@ -22,14 +22,10 @@ const (
 
 // waitLine tells on standard error who has the lock that this process waits for.
 type waitLine struct {
-	name  string
-	out   *os.File
 	fresh chan holdfast.Waiting // the latest news only
 }
 
-func newWaitLine(name string) *waitLine {
-	return &waitLine{name, os.Stderr, make(chan holdfast.Waiting, 1)}
-}
+func newWaitLine() *waitLine { return &waitLine{make(chan holdfast.Waiting, 1)} }
 
 // news is an Observer's Waiting: it never blocks.
 func (w *waitLine) news(n holdfast.Waiting) {
@@ -42,9 +38,42 @@ func (w *waitLine) news(n holdfast.Waiting) {
 	}
 }
 
-// show shows the line from two seconds after the start until ctx ends.
-func (w *waitLine) show(ctx context.Context, c *holdfast.Client) {
-	columns := width(w.out) // 0: not a terminal
+// during calls f, which waits, and shows the line meanwhile.
+func (w *waitLine) during(ctx context.Context, c *holdfast.Client, f func()) {
+	var now holdfast.Waiting
+	var asked time.Time
+	showDuring(ctx, f, func(ctx context.Context) (line, key string) {
+		select {
+		case n := <-w.fresh:
+			if n.Holder == nil && n.Name == now.Name { // the news is of the place only
+				n.Holder = now.Holder
+			}
+			now = n
+		default:
+		}
+		if now.ID == "" { // it does not stand in line
+			return "", ""
+		}
+		if time.Since(asked) >= waitLook-waitDraw/2 {
+			asked = time.Now()
+			look(ctx, c, &now)
+		}
+		return waitText(&now, time.Since(asked)), waitKey(&now)
+	})
+}
+
+// showDuring calls f, which waits, and from two seconds after that until f returns shows a
+// line on standard error. text returns it, or "", and a key that changes when it has news.
+func showDuring(ctx context.Context, f func(), text func(context.Context) (line, key string)) {
+	ctx, hide := context.WithCancel(ctx)
+	hidden := make(chan struct{})
+	go func() { defer close(hidden); showLine(ctx, os.Stderr, text) }()
+	defer func() { hide(); <-hidden }()
+	f()
+}
+
+func showLine(ctx context.Context, out *os.File, text func(context.Context) (line, key string)) {
+	columns := width(out) // 0: not a terminal
 	begin := time.NewTimer(waitSilence)
 	defer begin.Stop()
 	select {
@@ -55,38 +84,22 @@ func (w *waitLine) show(ctx context.Context, c *holdfast.Client) {
 	every := waitLook
 	if columns > 0 {
 		every = waitDraw
-		defer fmt.Fprint(w.out, "\r\x1b[K")
+		defer fmt.Fprint(out, "\r\x1b[K")
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var (
-		now    holdfast.Waiting
-		asked  time.Time
-		said   string
-		saidAt time.Time
-	)
+	var said string
+	var saidAt time.Time
 	for {
-		select {
-		case n := <-w.fresh:
-			if n.Holder == nil { // the news is of the place only
-				n.Holder = now.Holder
-			}
-			now = n
-		default:
-		}
-		if now.ID != "" { // it stands in line
-			if time.Since(asked) >= waitLook-waitDraw/2 {
-				asked = time.Now()
-				look(ctx, c, &now)
-			}
-			text := waitText(w.name, &now, time.Since(asked))
-			if columns > 0 {
-				columns = max(width(w.out), 1)
-				fmt.Fprint(w.out, "\r", cut(text, columns-1), "\x1b[K")
-			} else if key := waitKey(&now); key != said || time.Since(saidAt) >= waitRepeat {
-				fmt.Fprintln(w.out, text)
-				said, saidAt = key, time.Now()
-			}
+		line, key := text(ctx)
+		switch {
+		case line == "" || ctx.Err() != nil:
+		case columns > 0:
+			columns = max(width(out), 1)
+			fmt.Fprint(out, "\r", cut(line, columns-1), "\x1b[K")
+		case key != said || time.Since(saidAt) >= waitRepeat:
+			fmt.Fprintln(out, line)
+			said, saidAt = key, time.Now()
 		}
 		select {
 		case <-tick.C:
@@ -118,15 +131,15 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) {
 // waitKey changes when the line has news, apart from the time that has passed.
 func waitKey(w *holdfast.Waiting) string {
 	if w.Holder == nil {
-		return fmt.Sprint(w.Ahead)
+		return fmt.Sprint(w.Name, " ", w.Ahead)
 	}
-	return fmt.Sprint(w.Ahead, " ", w.Holder.ID, " ", w.Holder.Token, " ", w.Holder.Kept)
+	return fmt.Sprint(w.Name, " ", w.Ahead, " ", w.Holder.ID, " ", w.Holder.Token, " ", w.Holder.Kept)
 }
 
 // waitText is the line, when what w says is so old.
-func waitText(name string, w *holdfast.Waiting, old time.Duration) string {
+func waitText(w *holdfast.Waiting, old time.Duration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "waiting for %s: %d ahead", show(name), w.Ahead)
+	fmt.Fprintf(&b, "waiting for %s: %d ahead", show(w.Name), w.Ahead)
 	if w.Holder != nil {
 		h := *w.Holder
 		h.Left = max(h.Left-old, 0)

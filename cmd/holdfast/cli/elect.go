@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// electOptions are the flags of elect.
+type electOptions struct {
+	taskOptions
+	name    string
+	address string
+}
+
+const aboutElect = `Campaign in the election NAME, run COMMAND while this process leads, and exit with
+COMMAND's code when it ends by itself; the next in line leads then.
+
+When the leadership is lost, because an operator broke it or the store did not answer for
+too long, COMMAND and its process group are made to end, and holdfast campaigns again. It
+also goes on campaigning when the store cannot be reached for a while. INT, TERM or QUIT
+that arrive while COMMAND runs are passed on to it, and end the campaigning as well.
+
+COMMAND is run as by "holdfast run", with the same environment: HOLDFAST_TOKEN is the term,
+larger for every later leader. "holdfast leader NAME" shows who leads.`
+
+func (a *app) electCommand() *cobra.Command {
+	o := &electOptions{}
+	c := &cobra.Command{
+		Use:   "elect [flags] NAME -- COMMAND [ARG...]",
+		Short: "Run a command while leading an election",
+		Long:  aboutElect,
+		Example: `  holdfast elect --name $HOSTNAME --address 10.0.0.7:8080 api -- ./serve
+  holdfast leader api`,
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			name, argv, err := o.check(c, args)
+			if err != nil {
+				return err
+			}
+			return a.elect(o, name, argv)
+		}),
+	}
+	o.register(c)
+	c.Flags().StringVar(&o.name, "name", "", "who this candidate is, as leader shows (default: command, user, host and process)")
+	c.Flags().StringVar(&o.address, "address", "", "where the leader can be reached, as leader shows")
+	return c
+}
+
+// elect runs argv each time that it leads, until argv ends by itself.
+func (a *app) elect(o *electOptions, name string, argv []string) error {
+	if err := checkNames(name); err != nil {
+		return err
+	}
+	t, err := a.task(&o.taskOptions, argv)
+	if err != nil {
+		return err
+	}
+	return t.with(func(s *session) error {
+		for silent := false; ; { // the store, for all that is known
+			h, err := t.take(func(ctx context.Context) (*hold, error) { return t.campaign(ctx, s, o, name) })
+			if errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain) {
+				if !silent {
+					a.say("%v; campaigning on", err)
+				}
+				silent = true
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			silent = false
+			result, err := t.under(s, h)
+			switch {
+			case !result.Lost:
+				return err
+			case result.Asked != 0:
+				return signaled{result.Asked}
+			}
+			a.say("%s: campaigning again", show(name))
+		}
+	})
+}
+
+// campaign waits until this process leads.
+func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name string) (*hold, error) {
+	if err := s.waitsForItself(ctx, name, 1, 0); err != nil {
+		return nil, err
+	}
+	opts := []holdfast.Option{holdfast.Candidate(o.name, o.address)}
+	if o.note != "" {
+		opts = append(opts, holdfast.Note(o.note))
+	}
+	var l *holdfast.Lease
+	var err error
+	t.line.during(ctx, s.Client, func() { l, err = s.Election(name, opts...).Campaign(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return &hold{l, []*holdfast.Lease{l}}, nil
+}

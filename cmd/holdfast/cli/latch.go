@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+const aboutLatch = `A latch lets those who wait for it through when it has been counted down to zero, and
+then for good. Nobody holds it, and it stays until it is removed (Redis forgets it a day
+after it was last touched).
+
+  holdfast latch set built 3                each of three builds ends with
+  holdfast latch down built --id linux      ... counting down, once for its id, and
+  holdfast latch wait built -w 10m          this waits for all of them`
+
+func (a *app) latchCommand() *cobra.Command {
+	c := group("latch", "Count down to zero, and wait for that")
+	c.Long = aboutLatch
+	c.AddCommand(a.latchSet(), a.latchDown(), a.latchWait(), a.latchRemove())
+	return c
+}
+
+func (a *app) latchSet() *cobra.Command {
+	return &cobra.Command{
+		Use:   "set NAME N",
+		Short: "Make a latch that counts from N; one that exists keeps its count",
+		Args:  cobra.ExactArgs(2),
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			n, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil || n < 0 {
+				return usagef("count %s: expected a number that is not negative", show(args[1]))
+			}
+			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+				created, err := l.Set(ctx, n)
+				if err != nil {
+					return err
+				}
+				text := fmt.Sprintf("made: %s, %d left", show(args[0]), n)
+				if !created {
+					text = fmt.Sprintf("exists: %s, and keeps its count", show(args[0]))
+				}
+				_, err = fmt.Fprintln(a.stdout, text)
+				return err
+			})
+		}),
+	}
+}
+
+func (a *app) latchDown() *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use:   "down NAME",
+		Short: "Count a latch down by one and print what is left",
+		Args:  cobra.ExactArgs(1),
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("id") && id == "" {
+				return usagef("--id is empty: what counts only once?")
+			}
+			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+				left, err := l.CountDown(ctx, id)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(a.stdout, left)
+				return err
+			})
+		}),
+	}
+	c.Flags().StringVar(&id, "id", "", "count once for this `ID`, however often it is said (default: each time)")
+	return c
+}
+
+func (a *app) latchWait() *cobra.Command {
+	var wait seconds
+	c := &cobra.Command{
+		Use:   "wait NAME",
+		Short: "Wait until a latch is at zero",
+		Args:  cobra.ExactArgs(1),
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			return a.latch(args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
+				return waitLatch(ctx, s, l, args[0], wait)
+			})
+		}),
+	}
+	c.Flags().VarP(&wait, "wait", "w", "wait at most so long (`SECONDS` or a duration such as 1m30s)")
+	return c
+}
+
+func (a *app) latchRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm NAME",
+		Short: "Remove a latch; who waits for it is told that it is gone",
+		Args:  cobra.ExactArgs(1),
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+				if err := l.Remove(ctx); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.stdout, "removed: %s\n", show(args[0]))
+				return err
+			})
+		}),
+	}
+}
+
+func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, wait seconds) error {
+	limited := ctx
+	if wait.set {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, wait.d)
+		defer cancel()
+	}
+	var err error
+	showDuring(limited, func() { err = l.Wait(limited) }, func(ctx context.Context) (line, key string) {
+		r, err := s.Inspect(ctx, name)
+		if err != nil || r.Kind != "latch" {
+			return "", ""
+		}
+		return fmt.Sprintf("waiting for %s: %d left", show(name), r.Count), strconv.FormatInt(r.Count, 10)
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	// That the time is over does not tell whether the store has answered.
+	r, err := s.Inspect(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case r.Kind != "latch":
+		return holdfast.ErrGone
+	case r.Count > 0:
+		return &failure{exitBusy, fmt.Errorf("%s: %d left", show(name), r.Count)}
+	}
+	return nil
+}
+
+// latch runs f until a signal asks to end.
+func (a *app) latch(name string, f func(context.Context, *session, *holdfast.Latch) error) error {
+	ctx, leave := leaveOnSignal(catchSignals())
+	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
+		err := f(ctx, s, s.Latch(name))
+		if errors.Is(err, holdfast.ErrGone) {
+			return fmt.Errorf("there is no latch %s (any more): %w", show(name), err)
+		}
+		return err
+	})
+	if came := leave(); came != nil && err != nil {
+		return came
+	}
+	return err
+}

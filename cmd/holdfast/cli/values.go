@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// seconds is a duration that may be given as a plain number of seconds, as flock takes it.
+type seconds struct {
+	d   time.Duration
+	set bool
+}
+
+func (s *seconds) String() string {
+	if s == nil || !s.set {
+		return ""
+	}
+	return s.d.String()
+}
+
+func (s *seconds) Type() string { return "SECONDS" }
+
+func (s *seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if n, nerr := strconv.ParseFloat(text, 64); nerr == nil {
+		d, err = time.Duration(n*float64(time.Second)), nil
+		if !(n >= 0 && n < 1e9) {
+			err = errors.New("out of range")
+		}
+	}
+	switch {
+	case err != nil:
+		return errors.New("expected seconds, such as 10 or 0.5, or a duration, such as 1m30s")
+	case d < 0:
+		return errors.New("it must not be negative")
+	}
+	s.d, s.set = d, true
+	return nil
+}
+
+// labels collects KEY=VALUE.
+type labels map[string]string
+
+func (l *labels) String() string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(*l)) {
+		list = append(list, k+"="+(*l)[k])
+	}
+	return strings.Join(list, ",")
+}
+
+func (l *labels) Type() string { return "KEY=VALUE" }
+
+func (l *labels) Set(text string) error {
+	k, v, ok := strings.Cut(text, "=")
+	if !ok || k == "" {
+		return errors.New("expected KEY=VALUE")
+	}
+	if *l == nil {
+		*l = labels{}
+	}
+	(*l)[k] = v
+	return nil
+}

@@ -1,0 +1,236 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// stay runs a command under flags that writes its token to a file and stays.
+func (b *bench) stay(file string, args ...string) *process {
+	b.Helper()
+	return b.start(append(append([]string{"run"}, args...), "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/"+file+"; exec sleep 1000")...)
+}
+
+// waiting waits until so many stand in line.
+func (b *bench) waiting(name string, n int) {
+	b.Helper()
+	b.until(strconv.Itoa(n)+" waiters", func() bool { return b.field(name, "waiting ") == strconv.Itoa(n) })
+}
+
+func (b *bench) none(file string) {
+	b.Helper()
+	if _, err := os.Stat(filepath.Join(b.dir, file)); err == nil {
+		b.Errorf("%s is there", file)
+	}
+}
+
+func (p *process) end() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code := p.code(); code != 128+15 {
+		p.t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// Readers share, a writer waits for them, and later readers wait behind the writer.
+func TestShared(t *testing.T) {
+	onStores(t, func(b *bench) {
+		one := b.stay("one", "-s", "a")
+		b.file("one")
+		two := b.stay("two", "-s", "a")
+		b.file("two")
+		writer := b.stay("writer", "-x", "a")
+		b.waiting("a", 1)
+		late := b.stay("late", "--shared", "a")
+		b.waiting("a", 2)
+		_, stderr := b.want(75, "run", "-n", "-s", "a", "--", "true")
+		if !strings.Contains(stderr, "a is shared by ") {
+			b.Error(stderr)
+		}
+		info, _ := b.want(0, "info", "a")
+		if strings.Count(info, "  shared  ") != 3 || strings.Count(info, "  exclusive  ") != 1 {
+			b.Error(info)
+		}
+		if out, _ := b.want(0, "ls"); !strings.Contains(out, "shared") || !strings.Contains(out, " +1 ") {
+			b.Error(out)
+		}
+		one.end()
+		b.none("writer")
+		two.end()
+		first := b.pid("writer")
+		b.none("late")
+		writer.end()
+		if second := b.pid("late"); second <= first {
+			b.Errorf("token %d after %d", second, first)
+		}
+		late.end()
+		// Inside a reader: a writer that waits between the two would hold up both.
+		for _, mode := range []string{"-s", "-x"} {
+			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr, "part of") {
+				b.Error(stderr)
+			}
+		}
+		b.want(0, "run", "-s", "a", "--", binary, "run", "-n", "-s", "a", "--", "true")
+		b.want(75, "run", "-s", "a", "--", binary, "run", "-n", "a", "--", "true")
+	})
+}
+
+func TestPermits(t *testing.T) {
+	onStores(t, func(b *bench) {
+		holder := b.stay("holder", "--limit", "3", "--permits", "2", "a")
+		b.file("holder")
+		b.want(0, "run", "-n", "--limit", "3", "a", "--", "true")
+		b.want(75, "run", "-n", "--limit", "3", "--permits", "2", "a", "--", "true")
+		b.want(78, "run", "-n", "--limit", "4", "a", "--", "true")
+		b.want(78, "run", "-n", "a", "--", "true")
+		waiter := b.stay("waiter", "--limit", "3", "--permits", "3", "a")
+		b.waiting("a", 1)
+		if info, _ := b.want(0, "info", "a"); !strings.Contains(info, "2 of 3 in use") || !strings.Contains(info, " permits:2 ") || !strings.Contains(info, " permits:3 ") {
+			b.Error(info)
+		}
+		if out, _ := b.want(0, "ls"); !strings.Contains(out, " 2/3 ") {
+			b.Error(out)
+		}
+		var r struct {
+			Limit, Used int
+			Holders     []struct{ Permits int }
+		}
+		out, _ := b.want(0, "info", "-o", "json", "a")
+		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Limit != 3 || r.Used != 2 || len(r.Holders) != 1 || r.Holders[0].Permits != 2 {
+			b.Error(err, out)
+		}
+		b.none("waiter")
+		if out, _ := b.want(0, "sem", "limit", "a", "5"); out != "a: the limit is 5 now\n" {
+			b.Error(out)
+		}
+		b.file("waiter")
+		holder.end()
+		waiter.end()
+		// Inside: only what can never be had is refused.
+		inside := func(permits string) []string {
+			return []string{"run", "--limit", "4", "--permits", "2", "a", "--", binary, "run", "--limit", "4", "a", "--",
+				binary, "run", "--limit", "4", "--permits", permits, "a", "--", "true"}
+		}
+		b.want(0, inside("1")...)
+		if _, stderr := b.want(64, inside("2")...); !strings.Contains(stderr, "part of") {
+			b.Error(stderr)
+		}
+		b.stay("lock", "b")
+		b.file("lock")
+		b.want(78, "sem", "limit", "b", "2")
+	})
+}
+
+func TestAlso(t *testing.T) {
+	onStores(t, func(b *bench) {
+		out, _ := b.want(0, "run", "m", "--also", "b", "--also", "z", "--", "sh", "-c",
+			`echo $HOLDFAST_LOCK $HOLDFAST_TOKEN; echo $HOLDFAST_HELD; for n in b m z; do $H run -n $n -- true; echo $n $?; $H run $n -- true; echo $n $?; $H info $n | grep ^token; done`)
+		lines := strings.Split(out, "\n")
+		if len(lines) < 11 || len(strings.Fields(lines[1])) != 3 {
+			b.Fatal(out)
+		}
+		tokens := map[string]string{}
+		for i, n := range []string{"b", "m", "z"} {
+			if lines[2+3*i] != n+" 75" || lines[3+3*i] != n+" 64" {
+				b.Error(out)
+			}
+			tokens[n] = strings.Fields(lines[4+3*i])[1]
+		}
+		if lines[0] != "m "+tokens["m"] {
+			b.Errorf("%q; tokens: %v", lines[0], tokens)
+		}
+		for _, names := range [][]string{{"o", "--also", "m"}, {"m", "--also", "o"}} {
+			args := append([]string{"run", "m", "--", binary, "run"}, names...)
+			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, "m is held by the run that this one is part of") {
+				b.Error(stderr)
+			}
+		}
+		b.stay("reader", "-s", "b")
+		b.file("reader")
+		b.want(0, "run", "-n", "-s", "m", "--also", "b", "--", "true")
+		if _, stderr := b.want(75, "run", "-n", "m", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
+			b.Error(stderr)
+		}
+		if _, stderr := b.want(75, "run", "-w", "0.2", "m", "--limit", "2", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
+			b.Error(stderr)
+		}
+		b.none("ran")
+		b.want(0, "run", "-n", "m", "--", "true")
+		// With permits the other locks are exclusive.
+		b.want(75, "run", "--limit", "2", "m", "--also", "z", "--", binary, "run", "-n", "-s", "z", "--", "true")
+		b.want(0, "run", "--limit", "2", "m", "--also", "z", "--", binary, "run", "-n", "--limit", "2", "m", "--", "true")
+	})
+}
+
+// Whichever of the locks is lost, the command ends and the others come free.
+func TestAlsoLost(t *testing.T) {
+	onStores(t, func(b *bench) {
+		p := b.start("--ttl", "1s", "run", "a", "--also", "b", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+		child := b.pid("ready")
+		b.want(0, "break", "b", "--token", b.token("b"))
+		if code := p.code(); code != 76 || running(child) {
+			b.Errorf("exit code %d, %v", code, running(child))
+		}
+		if stderr := p.err.String(); !strings.Contains(stderr, "b: lease lost (revoked); ending the command") {
+			b.Error(stderr)
+		}
+		b.want(0, "run", "-n", "a", "--also", "b", "--", "true")
+	})
+}
+
+// The line names the lock that is being waited for.
+func TestWaitingLineOfOtherModes(t *testing.T) {
+	b := newBench(t)
+	b.stay("b", "b")
+	b.file("b")
+	b.stay("sem", "--limit", "2", "--permits", "2", "sem")
+	b.file("sem")
+	b.stay("reader", "-s", "data")
+	b.file("reader")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"waiting for b: 0 ahead · held by ", []string{"run", "a", "--also", "b", "--also", "c", "--", "true"}},
+		{"waiting for b: 1 ahead · held by ", []string{"elect", "b", "--", "true"}},
+		{"waiting for sem: 0 ahead · held by ", []string{"run", "--limit", "2", "sem", "--", "true"}},
+		{"waiting for data: 0 ahead · shared by ", []string{"run", "data", "--", "true"}},
+		{"waiting for data: 1 ahead · shared by ", []string{"run", "-s", "data", "--", "true"}},
+	} {
+		p := b.start(c.args...)
+		b.until(c.want, func() bool { return strings.HasPrefix(p.err.String(), c.want) })
+	}
+}
+
+func TestEvery(t *testing.T) {
+	onStores(t, func(b *bench) {
+		const tick = "8000h" // the tests run within one, but for one run in many millions
+		if out, _ := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran"); out != "ran\n" {
+			b.Error(out)
+		}
+		for _, n := range []string{"a", "b"} {
+			out, stderr := b.want(75, "run", "--every", tick, n, "--", "echo", "ran")
+			if out != "" || !strings.Contains(stderr, n+" is kept for another ") {
+				b.Error(out, stderr)
+			}
+			if out, stderr := b.want(0, "run", "--every", tick, "--skip-ok", n, "--", "echo", "ran"); out+stderr != "" {
+				b.Error(out, stderr)
+			}
+		}
+		// With --min-hold the longer holds.
+		b.want(0, "run", "--every", tick, "--min-hold", "1ms", "c", "--", "true")
+		b.want(75, "run", "--every", tick, "c", "--", "true")
+		b.want(0, "run", "--every", "1ms", "--min-hold", "1h", "d", "--", "true")
+		b.want(75, "run", "--every", "1ms", "d", "--", "true")
+		// The next tick is another.
+		b.want(0, "run", "--every", "1ms", "e", "--", "true")
+		b.until("the tick is over", func() bool { code, _, _ := b.run("run", "--every", "1ms", "e", "--", "true"); return code == 0 })
+	})
+}
