@@ -63,13 +63,16 @@ type Leader struct {
 }
 
 // Leader returns who leads now, or nil if nobody does: one exchange with the store.
-// Errors: ErrInvalid, ErrUnavailable, ErrRefused.
+// Errors: ErrKind, ErrInvalid, ErrUnavailable, ErrRefused.
 func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 	r, err := e.c.Inspect(ctx, e.req.Name)
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Holders) == 0 || r.Holders[0].Kept {
+	if r.Kind == "semaphore" || r.Kind == "latch" {
+		return nil, &Error{Op: "leader", Name: e.req.Name, Err: fmt.Errorf("%w: it is a %s", ErrKind, r.Kind)}
+	}
+	if len(r.Holders) == 0 || r.Holders[0].Kept || r.Holders[0].Shared {
 		return nil, nil
 	}
 	h := r.Holders[0]

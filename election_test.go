@@ -54,7 +54,16 @@ func TestElection(t *testing.T) {
 		if len(terms) != 15 || !slices.IsSorted(terms) || len(slices.Compact(terms)) != 15 {
 			t.Errorf("terms: %v", terms)
 		}
-		if l, err := client(t, store, nil).Election("boss").Leader(t.Context()); l != nil || err != nil {
+		c := client(t, store, nil)
+		take(t)(c.Semaphore("s", 1).Acquire(t.Context(), 1))
+		if _, err := c.Election("s").Leader(t.Context()); !errors.Is(err, holdfast.ErrKind) {
+			t.Errorf("Leader of a semaphore: %v", err)
+		}
+		take(t)(c.RWMutex("r").RLock(t.Context()))
+		if l, err := c.Election("r").Leader(t.Context()); l != nil || err != nil {
+			t.Errorf("a reader leads: %v, %v", l, err)
+		}
+		if l, err := c.Election("boss").Leader(t.Context()); l != nil || err != nil {
 			t.Errorf("nobody leads, but: %+v, %v", l, err)
 		}
 	})
