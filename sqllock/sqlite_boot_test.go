@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -81,6 +82,45 @@ func TestSQLiteCeiling(t *testing.T) {
 			}
 			must(t, s.Release(t.Context(), h, 0))
 		}
+	}
+}
+
+// TestSQLiteBusyRaise: the ceiling cannot be raised, because the file is locked; when it is
+// free again the lock is taken at once, and what failed before is not reported.
+func TestSQLiteBusyRaise(t *testing.T) {
+	c := &clock{}
+	env := c.env()
+	armed := false
+	path := storePath(t)
+	var other *sql.Conn
+	env.wall = func() int64 {
+		if armed {
+			armed = false
+			_, err := other.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
+			must(t, err)
+		}
+		return 0
+	}
+	b := openTest(t, path, &SQLiteConfig{env: env})
+	db, err := sql.Open("sqlite", path)
+	must(t, err)
+	defer db.Close()
+	other, err = db.Conn(t.Context())
+	must(t, err)
+	defer other.Close()
+	quicks := 0
+	err = b.st.writeOr(t.Context(), "x", func() (bool, error) {
+		if quicks++; quicks == 1 {
+			return false, nil
+		}
+		_, err := other.ExecContext(t.Context(), `ROLLBACK`)
+		return true, err
+	}, func(*tx) error {
+		armed = true // for raise, which reads the wall clock next
+		return errCeiling
+	})
+	if err != nil || quicks != 2 {
+		t.Errorf("after %d quick tries: %v; want 2 and no error", quicks, err)
 	}
 }
 

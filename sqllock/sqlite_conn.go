@@ -201,6 +201,7 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		return err
 	}
 	err := st.w.with(ctx, func() error {
+		dead, verdict = nil, nil // with repeats this while the file is locked
 		err := st.present()
 		if err == nil && !st.crowded[name] {
 			var done bool
