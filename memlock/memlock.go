@@ -22,7 +22,7 @@ import (
 // other. It is safe for concurrent use, and works under testing/synctest.
 type Store struct {
 	mu       sync.Mutex
-	start    time.Time
+	now      func() time.Duration
 	tokens   uint64 // one count for all names, so that an idle name need not be remembered
 	entries  map[string]*rule.Entry
 	sessions map[string]*session
@@ -32,7 +32,11 @@ var _ driver.Backend = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{start: time.Now(), entries: map[string]*rule.Entry{}, sessions: map[string]*session{}}
+	start := time.Now()
+	return &Store{
+		now:     func() time.Duration { return time.Since(start) },
+		entries: map[string]*rule.Entry{}, sessions: map[string]*session{},
+	}
 }
 
 // Name returns "memory".
@@ -62,7 +66,7 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 		e = &rule.Entry{Mint: func(last uint64) uint64 { s.tokens = max(s.tokens, last) + 1; return s.tokens }}
 		s.entries[name] = e
 	}
-	grants, err := f(e, time.Since(s.start))
+	grants, err := f(e, s.now())
 	for _, g := range grants {
 		if n := s.sessions[g.Session]; n != nil {
 			n.ring(g.ID, g.Token)

@@ -75,11 +75,7 @@ func (n *session) Cancel(ctx context.Context, name, id string) error {
 
 func (n *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		g, err := e.Release(now, h.ID, h.Token, keep)
-		if err == nil && len(g) == 0 && len(e.Line) > 0 { // kept: the next in line asks how long
-			g = []rule.Grant{{Session: e.Line[0].Session, ID: e.Line[0].ID}}
-		}
-		return g, err
+		return e.Release(now, h.ID, h.Token, keep)
 	})
 }
 

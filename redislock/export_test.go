@@ -25,3 +25,17 @@ func Scripts() map[string]string {
 	})
 	return all
 }
+
+// Answered reports whether v ends the call that s was run for. The lean scripts may leave it
+// to another.
+func (b *Backend) Answered(s *Script, v Value) bool {
+	switch s {
+	case b.scripts.take:
+		return v.Int > 0
+	case b.scripts.drop:
+		return v.Int == 0
+	case b.scripts.renew:
+		return len(v.List) == 0
+	}
+	return true
+}

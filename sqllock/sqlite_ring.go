@@ -186,12 +186,10 @@ func (st *store) bury(ctx context.Context, session string) error {
 // buryIn takes a session out of one name. It does so before time passes there, so that
 // nothing is handed to the dead.
 func (t *tx) buryIn(name, session string) error {
-	r, err := readRow(t.c, name)
+	r, err := t.unmoved(name)
 	if err != nil {
 		return err
 	}
-	t.rows[name] = r
-	t.order = append(t.order, r)
 	if r.x.session == session && r.x.expires > t.now {
 		r.x.expires, r.dirty = t.now, true
 	}

@@ -79,13 +79,22 @@ func (t *tx) row(name string) (*row, error) {
 	if r := t.rows[name]; r != nil {
 		return r, nil
 	}
+	r, err := t.unmoved(name)
+	if err != nil {
+		return nil, err
+	}
+	return r, t.advance(r)
+}
+
+// unmoved is row before time passes. No verb of the same transaction may have read the row.
+func (t *tx) unmoved(name string) (*row, error) {
 	r, err := readRow(t.c, name)
 	if err != nil {
 		return nil, err
 	}
 	t.rows[name] = r
 	t.order = append(t.order, r)
-	return r, t.advance(r)
+	return r, nil
 }
 
 func (t *tx) putRow(r *row) error {

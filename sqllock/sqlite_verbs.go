@@ -122,8 +122,9 @@ func (t *tx) expireAt(r *row, g *grant, at int64) error {
 	return err
 }
 
+// cancel takes the place away before time passes, so that nothing is handed to it.
 func (t *tx) cancel(name, id string) error {
-	r, err := t.row(name)
+	r, err := t.unmoved(name)
 	if err != nil {
 		return err
 	}
@@ -141,14 +142,15 @@ func (t *tx) cancel(name, id string) error {
 		}
 		r.waiting, r.head, r.dirty = r.waiting-1, place{}, true
 	}
-	g, err := t.find(r, id)
-	if err != nil {
+	if err := t.advance(r); err != nil {
 		return err
 	}
-	if g != nil && !g.kept {
-		if err := t.dropGrant(r, g); err != nil {
-			return err
-		}
+	g, err := t.find(r, id)
+	if err != nil || g == nil || g.kept {
+		return err
+	}
+	if err := t.dropGrant(r, g); err != nil {
+		return err
 	}
 	return t.advance(r)
 }

@@ -38,6 +38,7 @@ var layers = []struct {
 	{"redislock", []string{module + "/driver", module + "/internal/rule"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
+	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "histories are drawn and shrunk by rapid"},
 	{"internal", []string{module, "golang.org/x/sys"}, "helpers of tests"},
 }
 

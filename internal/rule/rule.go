@@ -25,6 +25,10 @@ type Entry struct {
 	Done  map[string]bool          // Latch: ids that have counted
 	Await []Interest               // Latch: who waits for zero
 	Mint  func(last uint64) uint64 // the next token; larger than last
+
+	// Dead reports a session that the store can tell is gone: what would be handed to it
+	// is passed on at once. Nil: the store cannot tell.
+	Dead func(session string) bool
 }
 
 // Hold is a grant.
@@ -109,6 +113,10 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 		// The lease runs from the waiter's last sign of life: what it believes then holds
 		// (it counts from when it sent that), and if it is dead the line goes on sooner.
 		token := e.grant(now, &p.Request, p.Session, p.Deadline)
+		if e.Dead != nil && e.Dead(p.Session) {
+			e.Holds = e.Holds[:len(e.Holds)-1]
+			continue
+		}
 		grants = append(grants, Grant{p.Session, p.ID, token})
 	}
 	if !e.Used() {
@@ -204,7 +212,12 @@ func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Du
 	}
 	h.Kept, h.KeepUntil = true, max(h.KeepUntil, now+keep)
 	h.Expires = h.KeepUntil
-	return append(grants, e.Advance(now)...), nil
+	stays := h.Expires > now
+	grants = append(grants, e.Advance(now)...)
+	if stays && len(e.Line) > 0 { // the first in line is to learn when to look again
+		grants = append(grants, Grant{e.Line[0].Session, e.Line[0].ID, 0})
+	}
+	return grants, nil
 }
 
 // Renew is driver.Session.Renew for one hold; State 0 says that there is no news.
