@@ -126,9 +126,15 @@ type party struct {
 
 func (e *env) party() *party {
 	e.Helper()
+	return e.partyFor(e.ttl)
+}
+
+// partyFor is party with a TTL of its own.
+func (e *env) partyFor(ttl time.Duration) *party {
+	e.Helper()
 	c := e.conn()
 	id := strings.ToLower(rand.Text())
-	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: e.ttl, Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
+	s, err := c.Open(e.ctx, driver.SessionConfig{ID: id, TTL: ttl, Info: driver.Info{Host: "h", PID: 1, Note: id}.String()})
 	if err != nil {
 		e.Fatalf("Open: %v", err)
 	}
