@@ -105,6 +105,6 @@ func (p *process) end(s syscall.Signal) {
 		return
 	}
 	p.signal(s)
-	p.signal(syscall.SIGCONT)
+	p.signal(sigCont)
 	<-p.done
 }

@@ -128,10 +128,10 @@ func (r *RedisServer) Restart(graceful bool) {
 }
 
 // Pause freezes the server; its connections stay open.
-func (r *RedisServer) Pause() { r.current().signal(syscall.SIGSTOP) }
+func (r *RedisServer) Pause() { r.current().signal(sigStop) }
 
 // Continue ends Pause.
-func (r *RedisServer) Continue() { r.current().signal(syscall.SIGCONT) }
+func (r *RedisServer) Continue() { r.current().signal(sigCont) }
 
 // Do runs a command given in one line, by the default user, and returns the first line of the reply.
 func (r *RedisServer) Do(line string) string {
