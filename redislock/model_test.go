@@ -43,6 +43,8 @@ func TestModelCatches(t *testing.T) {
 		{"tokens repeat", "local token = max(now, last + 1)", "local token = max(now, last)"},
 		{"an adopted permit keeps its id", "putHold(new, t, till", "putHold(id, t, till"},
 		{"an adopted mutex keeps its id", "len2(new) .. session", "len2(id) .. session"},
+		{"nobody is told how long a name is kept", "tell(field(o, 1), first, 0)", ""},
+		{"the lock goes to who is not there", "last) == 0 and", "last) < 0 and"},
 		{"a broken latch wakes nobody", "rouse(0)", ""},
 		{"a latch at zero wakes nobody", "rouse(1)", ""},
 		{"a lean take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
