@@ -37,6 +37,7 @@ var layers = []struct {
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter joins one client to the store"},
 	{"redislock", []string{module + "/driver", module + "/internal/rule"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
+	{"zklock/internal/zk", nil, "the client is ours, so that its promises are: no other is linked"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
 	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "histories are drawn and shrunk by rapid"},
 	{"internal", []string{module, "golang.org/x/sys"}, "helpers of tests"},

@@ -2,6 +2,8 @@ package testenv
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"sync"
@@ -30,6 +32,30 @@ func freeAddr(t testing.TB) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+// reserve returns n such addresses, that nobody else gets before release is called.
+func reserve(t testing.TB, n int) (addrs []string, release func()) {
+	t.Helper()
+	all := make([]net.Listener, n)
+	for i := range all {
+		// Below the ports of outgoing connections, one of which could take it while its
+		// server is down.
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000)))
+		for tries := 0; err != nil && tries < 100; tries++ {
+			l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = l
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, func() {
+		for _, l := range all {
+			_ = l.Close()
+		}
+	}
 }
 
 // process is a server process.

@@ -16,6 +16,8 @@ type TCPProxy struct {
 	target string
 	ln     net.Listener
 
+	patience time.Duration // with a target that does not listen yet
+
 	mu      sync.Mutex
 	change  chan struct{} // closed when mode or delay change
 	mode    proxyMode
@@ -44,11 +46,19 @@ type link struct {
 // resets its connections, when the test ends.
 func Proxy(t testing.TB, target string) *TCPProxy {
 	t.Helper()
+	return newProxy(t, target, 0)
+}
+
+func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &TCPProxy{Addr: ln.Addr().String(), target: target, ln: ln, change: make(chan struct{}), links: map[*link]struct{}{}}
+	p := &TCPProxy{
+		Addr: ln.Addr().String(), target: target, ln: ln, patience: patience,
+		change: make(chan struct{}), links: map[*link]struct{}{},
+	}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		p.mu.Lock()
@@ -153,6 +163,10 @@ func (p *TCPProxy) serve(l *link) {
 		return
 	}
 	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	for end := time.Now().Add(p.patience); err != nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+		server, err = net.DialTimeout("tcp", p.target, 5*time.Second)
+	}
 	p.mu.Lock()
 	_, alive := p.links[l]
 	l.server = server

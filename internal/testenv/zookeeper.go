@@ -1,0 +1,300 @@
+package testenv
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const zooKeeperPackages = "default-jre-headless, libzookeeper-java, libslf4j-java and libnetty-java " +
+	"(Debian: apt-get install --no-install-recommends default-jre-headless libzookeeper-java libslf4j-java libnetty-java)"
+
+// needsZooKeeper skips the test where ZooKeeper is not installed: nothing that is released
+// depends on it yet.
+func needsZooKeeper(t testing.TB) {
+	t.Helper()
+	for _, jar := range []string{"zookeeper", "slf4j-nop", "netty-handler"} {
+		if _, err := os.Stat("/usr/share/java/" + jar + ".jar"); err != nil {
+			t.Skipf("%v; this test needs %s", err, zooKeeperPackages)
+		}
+	}
+	needs(t, "java", zooKeeperPackages)
+}
+
+// ZooKeeperServer is a ZooKeeper server of a test's own, with a data folder of its own.
+type ZooKeeperServer struct {
+	Addr string // host:port of clients; with TLS only TLS is spoken there
+	TLS  *Certs // of ZooKeeperTLS
+
+	t    testing.TB
+	args []string
+
+	mu   sync.Mutex
+	proc *process
+}
+
+// ZooKeeper starts one server, with more settings: lines of its configuration
+// ("maxSessionTimeout=5000") or, with a leading -D, of its JVM. A tick is 100 ms, so
+// sessions last 200 ms to 2 s; nothing is synced to the disk; containers are reaped
+// within a second; any number of clients may connect.
+func ZooKeeper(t testing.TB, settings ...string) *ZooKeeperServer {
+	t.Helper()
+	z := newZooKeeper(t, nil, settings)
+	z.Start()
+	return z
+}
+
+// ZooKeeperTLS starts one server that speaks TLS only and asks for a client certificate.
+func ZooKeeperTLS(t testing.TB, settings ...string) *ZooKeeperServer {
+	t.Helper()
+	z := newZooKeeper(t, NewCerts(t), settings)
+	z.Start()
+	return z
+}
+
+// newZooKeeper prepares a server. Later settings win over earlier ones.
+func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServer {
+	t.Helper()
+	needsZooKeeper(t)
+	dir := t.TempDir()
+	addrs, release := reserve(t, 1)
+	release()
+	z := &ZooKeeperServer{Addr: addrs[0], TLS: certs, t: t}
+	host, port, _ := net.SplitHostPort(z.Addr)
+	config := []string{
+		"tickTime=100", "dataDir=" + dir, "maxClientCnxns=0", "admin.enableServer=false",
+		"4lw.commands.whitelist=*", "initLimit=20", "syncLimit=10",
+	}
+	if certs == nil {
+		config = append(config, "clientPort="+port, "clientPortAddress="+host)
+	} else {
+		key, trust := pemStores(t, certs)
+		config = append(config, "secureClientPort="+port, "secureClientPortAddress="+host,
+			"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+			"ssl.keyStore.location="+key, "ssl.keyStore.type=PEM",
+			"ssl.trustStore.location="+trust, "ssl.trustStore.type=PEM", "ssl.clientAuth=need")
+	}
+	java := []string{
+		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false", "-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
+	}
+	for _, s := range settings {
+		if strings.HasPrefix(s, "-D") {
+			java = append(java, s)
+		} else {
+			config = append(config, s)
+		}
+	}
+	file := filepath.Join(dir, "zoo.cfg")
+	if err := os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	z.args = append(java, "-cp", zooKeeperJars(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	t.Cleanup(z.Kill)
+	return z
+}
+
+// zooKeeperJars is the class path: the manifest of Debian's zookeeper.jar names what it
+// needs, all of Netty's parts excepted.
+func zooKeeperJars(t testing.TB) string {
+	t.Helper()
+	const folder = "/usr/share/java"
+	names := []string{"zookeeper", "slf4j-nop"}
+	for _, part := range []string{"buffer", "codec", "common", "handler", "resolver", "transport",
+		"transport-native-epoll", "transport-native-unix-common"} {
+		names = append(names, "netty-"+part)
+	}
+	for i, n := range names {
+		names[i] = filepath.Join(folder, n+".jar")
+		if _, err := os.Stat(names[i]); err != nil {
+			t.Fatalf("%v; this test needs %s", err, zooKeeperPackages)
+		}
+	}
+	return strings.Join(names, ":")
+}
+
+// pemStores writes the certificate and the authority the way ZooKeeper reads them.
+func pemStores(t testing.TB, c *Certs) (key, trust string) {
+	t.Helper()
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	block, _ := pem.Decode(read(c.Key))
+	ec, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key = filepath.Join(t.TempDir(), "key.pem")
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), read(c.Cert)...)
+	if err := os.WriteFile(key, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key, c.CA
+}
+
+// URL is the server's URL without credentials.
+func (z *ZooKeeperServer) URL() string {
+	u := "zookeeper://" + z.Addr
+	if z.TLS != nil {
+		u += "?ca=" + z.TLS.CA + "&cert=" + z.TLS.Cert + "&key=" + z.TLS.Key
+	}
+	return u
+}
+
+// Start starts the server after Stop or Kill, and returns when it serves.
+func (z *ZooKeeperServer) Start() {
+	z.t.Helper()
+	z.launch()
+	z.await()
+}
+
+func (z *ZooKeeperServer) launch() {
+	z.t.Helper()
+	p := start(z.t, exec.Command("java", z.args...))
+	z.mu.Lock()
+	z.proc = p
+	z.mu.Unlock()
+}
+
+func (z *ZooKeeperServer) await() {
+	z.t.Helper()
+	z.current().waitFor(z.t, "the ZooKeeper server", func() error {
+		_, err := z.mode()
+		return err
+	})
+}
+
+// Stop stops the server gracefully. Its data and its sessions are kept.
+func (z *ZooKeeperServer) Stop() { z.current().end(syscall.SIGTERM) }
+
+// Kill stops the server at once.
+func (z *ZooKeeperServer) Kill() { z.current().end(syscall.SIGKILL) }
+
+// Restart stops the server, gracefully or not, and starts it again with its data.
+func (z *ZooKeeperServer) Restart(graceful bool) {
+	z.t.Helper()
+	if graceful {
+		z.Stop()
+	} else {
+		z.Kill()
+	}
+	z.Start()
+}
+
+// Pause freezes the server; its connections stay open.
+func (z *ZooKeeperServer) Pause() { z.current().signal(sigStop) }
+
+// Continue ends Pause.
+func (z *ZooKeeperServer) Continue() { z.current().signal(sigCont) }
+
+func (z *ZooKeeperServer) current() *process {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.proc
+}
+
+// Word sends a four-letter word ("srvr", "wchs", …) and returns the reply.
+func (z *ZooKeeperServer) Word(word string) (string, error) {
+	c, err := z.dial()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := io.WriteString(c, word); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+// mode is "standalone", "leader" or "follower"; an error says that it does not serve.
+func (z *ZooKeeperServer) mode() (string, error) {
+	reply, err := z.Word("srvr")
+	if _, mode, ok := strings.Cut(reply, "Mode: "); ok {
+		mode, _, _ = strings.Cut(mode, "\n")
+		return mode, nil
+	}
+	return "", cmp.Or(err, fmt.Errorf("srvr: %q", reply))
+}
+
+func (z *ZooKeeperServer) dial() (net.Conn, error) {
+	const limit = 2 * time.Second
+	d := &net.Dialer{Timeout: limit}
+	var c net.Conn
+	var err error
+	if z.TLS != nil {
+		c, err = tls.DialWithDialer(d, "tcp", z.Addr, z.TLS.Client(z.t))
+	} else {
+		c, err = d.Dial("tcp", z.Addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, c.SetDeadline(time.Now().Add(limit))
+}
+
+// Expire ends a session as its own client could: it joins it with its password, and
+// closes it. The client that had it learns that it has expired.
+func (z *ZooKeeperServer) Expire(id int64, password []byte) {
+	z.t.Helper()
+	// The client comes back when it is pushed aside, and may push us aside in turn.
+	var alive bool
+	var err error
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		if alive, err = z.closeSession(id, password); err == nil && !alive {
+			return
+		}
+	}
+	z.t.Fatalf("session %#x: alive: %v, %v", id, alive, err)
+}
+
+// closeSession joins a session and closes it. It reports false if there is none to join.
+func (z *ZooKeeperServer) closeSession(id int64, password []byte) (alive bool, err error) {
+	c, err := z.dial()
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = c.Close() }()
+	send := func(values ...any) {
+		var b bytes.Buffer
+		for _, v := range values {
+			_ = binary.Write(&b, binary.BigEndian, v) // to memory
+		}
+		_, werr := c.Write(b.Bytes())
+		err = cmp.Or(err, werr)
+	}
+	// Length; protocol, last transaction, timeout, session, password.
+	send(int32(28+len(password)), int32(0), int64(0), int32(1000), id, int32(len(password)), password)
+	reply := make([]byte, 20)
+	if _, rerr := io.ReadFull(c, reply); rerr != nil {
+		return false, cmp.Or(err, rerr)
+	}
+	if int64(binary.BigEndian.Uint64(reply[12:])) != id {
+		return false, nil
+	}
+	send(int32(8), int32(1), int32(-11)) // a closeSession's header
+	_, _ = io.Copy(io.Discard, c)        // the server hangs up
+	return true, err
+}

@@ -1,0 +1,127 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ZooKeeperEnsembleServers are ZooKeeper servers that replicate each other. Each follows
+// each other through a proxy of its own, so that it can be cut off from the leader and not
+// from its clients.
+type ZooKeeperEnsembleServers struct {
+	Servers []*ZooKeeperServer
+
+	t     testing.TB
+	links [][]*TCPProxy // from, to
+}
+
+// ZooKeeperEnsemble starts n servers, with settings as for ZooKeeper.
+func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsembleServers {
+	t.Helper()
+	e := &ZooKeeperEnsembleServers{t: t}
+	// The addresses stay taken until the proxies have theirs.
+	addrs, release := reserve(t, 2*n)
+	quorum, election := addrs[:n], addrs[n:]
+	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+	lines := make([][]string, n)
+	for i := range n {
+		lines[i] = slices.Clone(settings)
+		links := make([]*TCPProxy, n)
+		for j := range n {
+			q := quorum[j]
+			if i != j {
+				// A leader that was just elected does not listen yet, and a follower takes
+				// a connection that is reset for the end of it.
+				links[j] = newProxy(t, q, time.Second)
+				q = links[j].Addr
+			}
+			lines[i] = append(lines[i], fmt.Sprintf("server.%d=127.0.0.1:%s:%s", j+1, port(q), port(election[j])))
+		}
+		e.links = append(e.links, links)
+	}
+	release()
+	for i := range n {
+		z := newZooKeeper(t, nil, lines[i])
+		dir := filepath.Dir(z.args[len(z.args)-1])
+		if err := os.WriteFile(filepath.Join(dir, "myid"), fmt.Appendf(nil, "%d\n", i+1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e.Servers = append(e.Servers, z)
+	}
+	for _, z := range e.Servers {
+		z.launch()
+	}
+	for _, z := range e.Servers {
+		z.await()
+	}
+	return e
+}
+
+// Addrs are the addresses of all servers.
+func (e *ZooKeeperEnsembleServers) Addrs() []string {
+	addrs := make([]string, len(e.Servers))
+	for i, z := range e.Servers {
+		addrs[i] = z.Addr
+	}
+	return addrs
+}
+
+// Leader waits until one of the servers leads, and returns its index. One that is paused
+// is not asked.
+func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
+	e.t.Helper()
+	skip := map[int]bool{}
+	for _, i := range except {
+		skip[i] = true
+	}
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for i, z := range e.Servers {
+			if skip[i] {
+				continue
+			}
+			if mode, err := z.mode(); err == nil && mode == "leader" {
+				return i
+			}
+		}
+	}
+	e.t.Fatal("none of the servers leads")
+	return -1
+}
+
+// Followers are the indexes of the servers that follow.
+func (e *ZooKeeperEnsembleServers) Followers() []int {
+	e.t.Helper()
+	var all []int
+	var errs []error
+	for i, z := range e.Servers {
+		mode, err := z.mode()
+		if err == nil && mode == "follower" {
+			all = append(all, i)
+		}
+		errs = append(errs, err)
+	}
+	if len(all) == 0 {
+		e.t.Fatalf("none of the servers follows: %v", errors.Join(errs...))
+	}
+	return all
+}
+
+// Isolate cuts server i, which follows, off from whoever leads, silently; its clients reach it.
+func (e *ZooKeeperEnsembleServers) Isolate(i int) { e.each(i, (*TCPProxy).Hole) }
+
+// Join ends Isolate.
+func (e *ZooKeeperEnsembleServers) Join(i int) { e.each(i, (*TCPProxy).Heal) }
+
+func (e *ZooKeeperEnsembleServers) each(i int, f func(*TCPProxy)) {
+	for _, p := range e.links[i] {
+		if p != nil {
+			f(p)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package zk
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultTimeout is asked for when Config.Timeout is zero.
+const DefaultTimeout = 10 * time.Second
+
+// DefaultMaxPacket is the default of Config.MaxPacket, and of servers' jute.maxbuffer.
+const DefaultMaxPacket = 1 << 20
+
+// Config says how to reach the servers, and as whom. Dial does not change it.
+type Config struct {
+	// Servers are host:port, or host for port 2181; IPv6 in brackets. Names are resolved
+	// anew for every connection, and each of their addresses is a server.
+	Servers []string
+
+	// Chroot is put before every path, and taken off again. "" and "/" are none.
+	Chroot string
+
+	// Timeout is the session timeout to ask for; the servers bound it. See Session.Timeout.
+	Timeout time.Duration
+
+	// TLS, if set, is used for every connection. An empty ServerName means each server's own.
+	TLS *tls.Config
+
+	// Auth is presented on every connection before anything else is asked.
+	Auth []Auth
+
+	// Dialer makes connections, if set: it is given the servers as they are configured
+	// and has to resolve names. It should return when its context ends.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// MaxPacket bounds packets, in bytes. Servers refuse larger requests than their
+	// jute.maxbuffer, and may send larger answers: a list of many children. 0: DefaultMaxPacket.
+	MaxPacket int
+}
+
+// Auth is a credential: a scheme and what it wants to see.
+type Auth struct {
+	Scheme string
+	Data   []byte
+}
+
+// DigestAuth is the credential of a user of the digest scheme.
+func DigestAuth(user, password string) Auth {
+	return Auth{"digest", []byte(user + ":" + password)}
+}
+
+// Permissions of an ACL.
+const (
+	PermRead int32 = 1 << iota
+	PermWrite
+	PermCreate
+	PermDelete
+	PermAdmin
+	PermAll = PermRead | PermWrite | PermCreate | PermDelete | PermAdmin
+)
+
+// ACL permits something to somebody.
+type ACL struct {
+	Perms      int32
+	Scheme, ID string
+}
+
+// WorldACL permits perms to everybody.
+func WorldACL(perms int32) []ACL { return []ACL{{perms, "world", "anyone"}} }
+
+// DigestACL permits perms to a user of the digest scheme.
+func DigestACL(perms int32, user, password string) []ACL {
+	sum := sha1.Sum([]byte(user + ":" + password))
+	return []ACL{{perms, "digest", user + ":" + base64.StdEncoding.EncodeToString(sum[:])}}
+}
+
+// normalize checks c and fills in defaults.
+func (c Config) normalize() (Config, error) {
+	if len(c.Servers) == 0 {
+		return c, fmt.Errorf("zk: no servers: %w", ErrBadArguments)
+	}
+	c.Servers = slices.Clone(c.Servers)
+	for i, s := range c.Servers {
+		if _, _, err := net.SplitHostPort(s); err == nil {
+			continue
+		}
+		s = net.JoinHostPort(strings.Trim(s, "[]"), "2181")
+		if _, _, err := net.SplitHostPort(s); err != nil || strings.HasPrefix(s, ":") {
+			return c, fmt.Errorf("zk: server %q: %w", c.Servers[i], ErrBadArguments)
+		}
+		c.Servers[i] = s
+	}
+	if c.Chroot == "/" {
+		c.Chroot = ""
+	}
+	if c.Chroot != "" {
+		if err := checkPath(c.Chroot); err != nil {
+			return c, fmt.Errorf("zk: chroot %q: %w", c.Chroot, err)
+		}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Timeout < time.Millisecond || c.Timeout > 1<<31*time.Millisecond-time.Millisecond {
+		return c, fmt.Errorf("zk: timeout %v: %w", c.Timeout, ErrBadArguments)
+	}
+	if c.MaxPacket == 0 {
+		c.MaxPacket = DefaultMaxPacket
+	}
+	if c.MaxPacket < 1024 || c.MaxPacket > 1<<30 {
+		return c, fmt.Errorf("zk: packets of %d bytes: %w", c.MaxPacket, ErrBadArguments)
+	}
+	return c, nil
+}
+
+// checkPath refuses what the servers would take for something else, or for malformed. Which
+// names are wise is for the caller to know.
+func checkPath(p string) error {
+	if p == "/" {
+		return nil
+	}
+	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") || strings.Contains(p, "//") || strings.ContainsRune(p, 0) {
+		return fmt.Errorf("path %q: %w", p, ErrBadArguments)
+	}
+	return nil
+}

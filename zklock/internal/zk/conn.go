@@ -1,0 +1,212 @@
+package zk
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// conn is one connection of a session. One goroutine writes to it and one reads.
+type conn struct {
+	s    *Session
+	nc   net.Conn
+	r    *bufio.Reader
+	dead chan struct{}
+	wg   sync.WaitGroup
+
+	// Guarded by the session's mutex.
+	inflight []*call // sent, in order: in which they are answered
+	heard    time.Time
+	xid      int32
+	resets   int // answers to setWatches that are to come
+}
+
+// drop gives c up: what is in flight on it has an unknown outcome. The session's mutex is held.
+func (s *Session) drop(c *conn, why error) {
+	if c == nil || s.conn != c {
+		return
+	}
+	s.conn = nil
+	close(c.dead)
+	_ = c.nc.Close()
+	for _, call := range c.inflight {
+		s.settle(call)
+		call.finish(uncertain(why))
+	}
+	c.inflight = nil
+}
+
+func (c *conn) fail(err error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.drop(c, err)
+}
+
+// write sends what is in the queue, all that is there at once. first goes before it.
+func (c *conn) write(first []byte) {
+	s, buf := c.s, first
+	for {
+		s.mu.Lock()
+		if s.conn != c {
+			s.mu.Unlock()
+			return
+		}
+		now := time.Now()
+		for _, call := range s.queue {
+			c.xid = max(c.xid+1, 1)
+			buf = append(buf, call.packet(c.xid)...)
+			call.e.b = nil
+			call.sent, call.sentAt = true, now
+			if call.op.fromLeader() {
+				s.asked = now
+			}
+		}
+		c.inflight = append(c.inflight, s.queue...)
+		clear(s.queue)
+		s.queue = s.queue[:0]
+		patience := s.timeout / 4
+		s.mu.Unlock()
+		if len(buf) > 0 {
+			_ = c.nc.SetWriteDeadline(now.Add(patience)) // an error shows in Write
+			if _, err := c.nc.Write(buf); err != nil {
+				c.fail(err)
+				return
+			}
+		}
+		if buf = buf[:0]; cap(buf) > 64<<10 {
+			buf = nil
+		}
+		select {
+		case <-s.kick:
+		case <-c.dead:
+			return
+		}
+	}
+}
+
+func (c *conn) read() {
+	for {
+		b, err := readPacket(c.r, c.s.cfg.MaxPacket)
+		if err == nil || errors.Is(err, ErrTooLarge) {
+			err = c.handle(b, err)
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+	}
+}
+
+// readPacket reads one packet. One of more than limit bytes is read to its end, but only
+// its header is returned, with ErrTooLarge.
+func readPacket(r *bufio.Reader, limit int) ([]byte, error) {
+	const header, step = 16, 64 << 10
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := int(int32(binary.BigEndian.Uint32(size[:])))
+	if n < 0 {
+		return nil, errMalformed
+	}
+	if n > limit && n > header {
+		b := make([]byte, header)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		if _, err := io.CopyN(io.Discard, r, int64(n-header)); err != nil {
+			return nil, err
+		}
+		return b, ErrTooLarge
+	}
+	// The length may lie: memory is taken as the bytes come.
+	b := make([]byte, min(n, step))
+	for have := 0; ; {
+		if _, err := io.ReadFull(r, b[have:]); err != nil {
+			return nil, err
+		}
+		if have = len(b); have == n {
+			return b, nil
+		}
+		b = append(b, make([]byte, min(n-have, have))...)
+	}
+}
+
+// handle takes a packet in. tooLarge says that all but its header was passed over. An error
+// ends the connection.
+func (c *conn) handle(b []byte, tooLarge error) error {
+	s, d := c.s, decoder{b: b}
+	h := d.header()
+	if d.err != nil {
+		return d.err
+	}
+	s.mu.Lock()
+	if s.conn != c {
+		s.mu.Unlock()
+		return ErrConnectionLoss
+	}
+	now := time.Now()
+	c.heard = now
+	switch h.xid {
+	case xidEvent:
+		e := d.event()
+		if d.err == nil && tooLarge == nil {
+			s.events.put(s.watches.fire(e, s.rel(e.Path))...)
+		}
+		s.mu.Unlock()
+		return errors.Join(d.err, tooLarge)
+	case xidSetWatches:
+		if c.resets--; c.resets == 0 && h.code == 0 {
+			s.events.put(s.watches.persistent(Event{Type: EventReset})...)
+		}
+		s.mu.Unlock()
+		if h.code != 0 {
+			return fmt.Errorf("set watches: %w", h.code)
+		}
+		return nil
+	}
+	if len(c.inflight) == 0 || c.inflight[0].xid != h.xid {
+		s.mu.Unlock()
+		return fmt.Errorf("an answer to nothing (exchange %d): %w", h.xid, errMalformed)
+	}
+	call := c.inflight[0]
+	c.inflight[0] = nil
+	c.inflight = c.inflight[1:]
+	s.answered(call, h, d.b, tooLarge, now)
+	s.mu.Unlock()
+	switch h.code {
+	case ErrSessionExpired:
+		s.end(ErrSessionExpired)
+		return h.code
+	case ErrSessionMoved:
+		return h.code
+	}
+	return nil
+}
+
+// answered finishes a call. The session's mutex is held.
+func (s *Session) answered(c *call, h replyHeader, body []byte, tooLarge error, now time.Time) {
+	if h.zxid > 0 {
+		s.lastZxid = h.zxid
+	}
+	switch h.code {
+	case ErrSessionExpired, ErrSessionMoved, ErrUnknownSession, ErrThrottled:
+	default:
+		s.proof.answered(c.sentAt, now, c.op.fromLeader() && h.code != ErrUnimplemented, s.timeout)
+	}
+	s.settle(c)
+	if c.watch != nil {
+		s.watchAnswered(c, h.code, tooLarge == nil)
+	}
+	c.hdr, c.body = h, body
+	if h.code != 0 {
+		c.finish(h.code)
+	} else {
+		c.finish(tooLarge)
+	}
+}

@@ -1,0 +1,183 @@
+package zk_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// A session moves to another server in time, with its nodes and watches.
+func TestServerChange(t *testing.T) {
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	for _, c := range []struct {
+		name    string
+		leader  bool
+		spoil   func(*testenv.ZooKeeperServer)
+		restore func(*testenv.ZooKeeperServer)
+	}{
+		{"the leader is killed", true, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start},
+		{"a follower is frozen", false, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			leader := e.Leader()
+			victim := leader
+			if !c.leader {
+				victim = e.Followers()[0]
+			}
+			// The session begins at the victim: the others can be reached only later.
+			addrs := []string{e.Servers[victim].Addr}
+			var others []*testenv.TCPProxy
+			for i, z := range e.Servers {
+				if i != victim {
+					p := testenv.Proxy(t, z.Addr)
+					p.Refuse()
+					others, addrs = append(others, p), append(addrs, p.Addr)
+				}
+			}
+			s := dial(t, on(addrs...))
+			for _, p := range others {
+				p.Heal()
+			}
+			id := s.ID()
+			dir := "/change-" + map[bool]string{true: "leader", false: "follower"}[c.leader]
+			a := arm(t, s, dir)
+			create(t, s, dir+"/held", zk.Ephemeral)
+			c.spoil(e.Servers[victim])
+			began := time.Now()
+			defer c.restore(e.Servers[victim])
+			until(t, "the session moves", func() bool {
+				if isLost(s) {
+					t.Fatalf("the session was lost: %v", s.Err())
+				}
+				return len(a.persistent) > 0
+			})
+			t.Logf("moved after %v", time.Since(began))
+			expect(t, a.persistent, zk.Event{Type: zk.EventReset, Path: dir + "/p"})
+			// It may move once more while the servers elect.
+			until(t, "the session goes on", func() bool { return s.Sync(bound(t), "/") == nil })
+			if s.ID() != id || !exists(t, s, dir+"/held") {
+				t.Error("another session, or its node is gone")
+			}
+			change(t, s, dir)
+			a.fired(t, dir)
+		})
+	}
+}
+
+// A follower that is cut off from the leader goes on answering reads. The session must not
+// take that for life: the leader lets it run out meanwhile.
+func TestFollowerWithoutLeader(t *testing.T) {
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40") // 4 s
+	e.Leader()
+	follower := e.Followers()[0]
+	holder := dial(t, on(e.Servers[follower].Addr))
+	other := dial(t, on(e.Servers[e.Leader()].Addr))
+	create(t, holder, "/held", zk.Ephemeral)
+	reader := dial(t, on(e.Servers[follower].Addr)) // shows that the follower serves
+	if !exists(t, reader, "/held") {
+		t.Fatal("not created")
+	}
+	// Not fresh from connecting, which the leader is asked about.
+	connected := holder.Proof()
+	until(t, "the session has lived a while", func() bool { return holder.Proof().Sub(connected) > 2*time.Second })
+	e.Isolate(follower)
+	cut := time.Now()
+	lost := make(chan time.Time, 1)
+	go func() {
+		<-holder.Lost()
+		lost <- time.Now()
+	}()
+	var served time.Time
+	until(t, "the leader lets the session run out", func() bool {
+		for _, s := range []*zk.Session{holder, reader} {
+			ctx, cancel := contextOf(t, 20*time.Millisecond)
+			if _, err := s.Exists(ctx, "/held"); err == nil {
+				served = time.Now()
+			}
+			cancel()
+		}
+		return !exists(t, other, "/held")
+	})
+	freed := time.Now()
+	t.Logf("the follower answered until %v after the cut", served.Sub(cut))
+	select {
+	case at := <-lost:
+		t.Logf("lost after %v, seen to be free after %v", at.Sub(cut), freed.Sub(cut))
+	default:
+		t.Errorf("free after %v: the node of a session that believes to live", freed.Sub(cut))
+	}
+}
+
+// The client's clock ends the session before the servers do.
+func TestPartition(t *testing.T) {
+	server := testenv.ZooKeeper(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	other := dial(t, on(server.Addr))
+	s := dial(t, on(proxy.Addr))
+	create(t, s, "/held", zk.Ephemeral)
+
+	for range 2 { // healed in time
+		proxy.Hole()
+		until(t, "disconnected", func() bool { return !s.Connected() })
+		proxy.Heal()
+		until(t, "connected", s.Connected)
+	}
+	if isLost(s) || !exists(t, s, "/held") {
+		t.Fatal("a partition that was healed in time cost the session")
+	}
+
+	proxy.Hole()
+	lost := make(chan time.Time, 1)
+	go func() {
+		<-s.Lost()
+		lost <- time.Now()
+	}()
+	until(t, "the server frees the node", func() bool { return !exists(t, other, "/held") })
+	freed := time.Now()
+	select {
+	case at := <-lost:
+		want(t, "Err", s.Err(), zk.ErrSessionExpired)
+		if before := freed.Sub(at); before > 2*time.Second {
+			t.Errorf("lost %v before the server freed it", before)
+		}
+		if age := at.Sub(s.Proof()); age < s.Timeout() {
+			t.Errorf("lost %v after the last proof, with a timeout of %v", age, s.Timeout())
+		}
+	default:
+		t.Error("the server freed the node of a session that believes to live")
+	}
+	began := time.Now()
+	err := s.Delete(bound(t), "/held", zk.AnyVersion)
+	want(t, "a call after that", err, zk.ErrSessionExpired)
+	if time.Since(began) > time.Second {
+		t.Error("a call on a lost session waited")
+	}
+}
+
+// A server that accepts and never answers costs neither the start nor the session.
+func TestHungServerBesideHealthy(t *testing.T) {
+	server := testenv.ZooKeeper(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	hung := silent(t)
+	for range 5 {
+		s := dial(t, on(hung, silent(t), proxy.Addr))
+		create(t, s, "/x", zk.Ephemeral)
+		for range 3 {
+			proxy.Reset()
+			until(t, "moved on", func() bool {
+				if isLost(s) {
+					t.Fatal("the session was lost")
+				}
+				err := s.Sync(bound(t), "/")
+				if err != nil && !errors.Is(err, zk.ErrConnectionLoss) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+		}
+		want(t, "close", s.Close(bound(t)), nil)
+	}
+}

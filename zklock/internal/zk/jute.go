@@ -1,0 +1,146 @@
+package zk
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// errMalformed says that a packet is not what the protocol says.
+var errMalformed = errors.New("zk: malformed packet")
+
+// encoder appends values in jute's binary form: big endian, lengths before what is long.
+type encoder struct{ b []byte }
+
+// newPacket begins a packet; finish fills in its length.
+func newPacket(size int) encoder { return encoder{make([]byte, 4, 4+size)} }
+
+func (e *encoder) finish() []byte {
+	binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4))
+	return e.b
+}
+
+func (e *encoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
+func (e *encoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.b = append(e.b, 1)
+	} else {
+		e.b = append(e.b, 0)
+	}
+}
+
+func (e *encoder) string(s string) {
+	e.int32(int32(len(s)))
+	e.b = append(e.b, s...)
+}
+
+func (e *encoder) buffer(p []byte) {
+	e.int32(int32(len(p)))
+	e.b = append(e.b, p...)
+}
+
+func (e *encoder) strings(all []string) {
+	e.int32(int32(len(all)))
+	for _, s := range all {
+		e.string(s)
+	}
+}
+
+func (e *encoder) acls(all []ACL) {
+	e.int32(int32(len(all)))
+	for _, a := range all {
+		e.int32(a.Perms)
+		e.string(a.Scheme)
+		e.string(a.ID)
+	}
+}
+
+// decoder takes values off the front of b. After the first error all values are zero.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+// take returns the next n bytes, which are b's own.
+func (d *decoder) take(n int) []byte {
+	if d.err != nil || n < 0 || n > len(d.b) {
+		d.err = errMalformed
+		return nil
+	}
+	p := d.b[:n:n]
+	d.b = d.b[n:]
+	return p
+}
+
+func (d *decoder) int32() int32 {
+	if p := d.take(4); p != nil {
+		return int32(binary.BigEndian.Uint32(p))
+	}
+	return 0
+}
+
+func (d *decoder) int64() int64 {
+	if p := d.take(8); p != nil {
+		return int64(binary.BigEndian.Uint64(p))
+	}
+	return 0
+}
+
+func (d *decoder) bool() bool {
+	p := d.take(1)
+	return p != nil && p[0] != 0
+}
+
+// buffer returns bytes that are b's own. A length of -1 is a buffer that is not there.
+func (d *decoder) buffer() []byte {
+	n := d.int32()
+	if n == -1 {
+		return nil
+	}
+	return d.take(int(n))
+}
+
+func (d *decoder) string() string { return string(d.buffer()) }
+
+// strings reads a vector. All of them share one copy of their bytes.
+func (d *decoder) strings() []string {
+	n := int(d.int32())
+	if n == -1 || d.err != nil {
+		return nil
+	}
+	if n < 0 || n > len(d.b)/4 { // each takes four bytes at least, so the count cannot lie by much
+		d.err = errMalformed
+		return nil
+	}
+	whole, all := d.b, make([]string, 0, n)
+	text := string(whole)
+	for range n {
+		p := d.buffer()
+		if d.err != nil {
+			return nil
+		}
+		end := len(whole) - len(d.b)
+		all = append(all, text[end-len(p):end])
+	}
+	return all
+}
+
+func (d *decoder) stat() Stat {
+	return Stat{
+		Czxid: d.int64(), Mzxid: d.int64(), Ctime: d.int64(), Mtime: d.int64(),
+		Version: d.int32(), Cversion: d.int32(), Aversion: d.int32(),
+		EphemeralOwner: d.int64(), DataLength: d.int32(), NumChildren: d.int32(), Pzxid: d.int64(),
+	}
+}
+
+// Stat is what a server knows of a node. Of the times, Ctime and Mtime are the server's
+// wall clock in milliseconds.
+type Stat struct {
+	Czxid, Mzxid                int64 // transactions that created it, that last set its data
+	Ctime, Mtime                int64
+	Version, Cversion, Aversion int32 // counts of changes: data, children, ACL
+	EphemeralOwner              int64 // the session that it lives with; 0: none
+	DataLength, NumChildren     int32
+	Pzxid                       int64 // transaction that last created or deleted a child
+}

@@ -1,0 +1,142 @@
+package zk
+
+import (
+	"context"
+	"errors"
+)
+
+// Op is a part of a Multi.
+type Op struct {
+	op      opcode
+	path    string
+	data    []byte
+	version int32
+	mode    Mode
+	acl     []ACL
+}
+
+// CheckOp demands that the node is there and has this version.
+func CheckOp(path string, version int32) Op { return Op{op: opCheck, path: path, version: version} }
+
+// DeleteOp is Delete.
+func DeleteOp(path string, version int32) Op { return Op{op: opDelete, path: path, version: version} }
+
+// SetOp is Set.
+func SetOp(path string, data []byte, version int32) Op {
+	return Op{op: opSetData, path: path, data: data, version: version}
+}
+
+// CreateOp is Create.
+func CreateOp(path string, data []byte, mode Mode, acl []ACL) Op {
+	return Op{op: createOp(mode), path: path, data: data, mode: mode, acl: acl}
+}
+
+// Result is what an Op did.
+type Result struct {
+	Path string // of CreateOp
+	Stat Stat   // of SetOp; of CreateOp what Create knows without the server's Stat
+	Err  error  // why the Multi failed; ErrRolledBack if because of another Op
+}
+
+// Multi carries out all of ops at once, or none. Its error is that of the first op that
+// could not be; then results tell of each.
+func (s *Session) Multi(ctx context.Context, ops ...Op) ([]Result, error) {
+	c := newCall(opMulti, 64*len(ops)+16)
+	path := "/"
+	for i, op := range ops {
+		if i == 0 {
+			path = op.path
+		}
+		if err := checkPath(op.path); err != nil {
+			return nil, &opError{"multi", op.path, notSent(err)}
+		}
+		encodeMultiHeader(&c.e, op.op, false)
+		c.e.string(s.abs(op.path))
+		switch op.op {
+		case opSetData:
+			c.e.buffer(op.data)
+			c.e.int32(op.version)
+		case opCreate2, opCreateContainer:
+			encodeCreate(&c.e, op.data, op.mode, op.acl)
+		default:
+			c.e.int32(op.version)
+		}
+	}
+	encodeMultiHeader(&c.e, opFailed, true)
+	d, err := s.do(ctx, "multi", path, c)
+	if err != nil {
+		// Servers put an error into the header too; what each op met follows all the same.
+		var code Code
+		if errors.Is(err, ErrConnectionLoss) || !errors.As(err, &code) || len(c.body) == 0 {
+			return nil, err
+		}
+		d = decoder{b: c.body}
+	}
+	results, failed := s.decodeMulti(&d, len(ops))
+	if d.err != nil {
+		return nil, &opError{"multi", path, d.err}
+	}
+	for i, op := range ops {
+		if results[i].Path != "" && results[i].Stat.Czxid == 0 {
+			results[i].Stat = s.bareStat(c.hdr.zxid, op.data, op.mode)
+		}
+	}
+	if failed >= 0 {
+		return results, &opError{"multi", ops[failed].path, results[failed].Err}
+	}
+	return results, err
+}
+
+// Check returns nil if a node is there and has this version, as the leader knows it. Errors:
+// ErrNoNode, ErrBadVersion.
+func (s *Session) Check(ctx context.Context, path string, version int32) error {
+	_, err := s.Multi(ctx, CheckOp(path, version))
+	return err
+}
+
+func encodeMultiHeader(e *encoder, op opcode, done bool) {
+	e.int32(int32(op))
+	e.bool(done)
+	e.int32(-1)
+}
+
+// decodeMulti reads n results, and returns the index of the one that made all fail, or -1.
+func (s *Session) decodeMulti(d *decoder, n int) (results []Result, failed int) {
+	failed = -1
+	for d.err == nil {
+		op := opcode(d.int32())
+		done := d.bool()
+		d.int32() // an error, which the result has too
+		if done || d.err != nil {
+			break
+		}
+		if len(results) == n {
+			d.err = errMalformed
+			break
+		}
+		var r Result
+		switch op {
+		case opCreate:
+			r.Path = s.rel(d.string())
+		case opCreate2, opCreateContainer:
+			r.Path, r.Stat = s.rel(d.string()), d.stat()
+		case opSetData:
+			r.Stat = d.stat()
+		case opDelete, opCheck:
+		case opFailed:
+			code := Code(d.int32())
+			r.Err = ErrRolledBack
+			if code != 0 && code != ErrRolledBack {
+				r.Err = code
+				failed = len(results)
+			}
+		default:
+			d.err = errMalformed
+		}
+		results = append(results, r)
+	}
+	if len(results) != n && d.err == nil {
+		d.err = errMalformed
+	}
+	return results, failed
+}

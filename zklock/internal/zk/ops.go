@@ -1,0 +1,266 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// Mode is what kind of node to create.
+type Mode int32
+
+// The modes. Names of sequential nodes get a number of ten digits appended, from the
+// parent's count of creations: it starts again when the parent is created anew, and is
+// of no use from 2147483647 on. A container is deleted by the servers some time after
+// its last child; servers that do not know containers create a persistent node.
+const (
+	Persistent           Mode = 0
+	Ephemeral            Mode = 1
+	PersistentSequential Mode = 2
+	EphemeralSequential  Mode = 3
+	Container            Mode = 4
+)
+
+// AnyVersion, given as a version, matches every version.
+const AnyVersion int32 = -1
+
+// Create creates a node, and returns its path with the sequence number. From servers that
+// do not send a Stat (before 3.5), only Czxid, Mzxid, Pzxid, EphemeralOwner and DataLength are known.
+// Errors: ErrNodeExists, ErrNoNode (no parent), ErrNoAuth, ErrInvalidACL, ErrEphemeralParent.
+func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
+	c := s.createCall(createOp(mode), path, data, mode, acl)
+	d, err := s.do(ctx, "create", path, c)
+	if errors.Is(err, ErrUnimplemented) {
+		return s.createOld(ctx, path, data, mode, acl)
+	}
+	if err != nil {
+		return "", Stat{}, err
+	}
+	return s.created(&d, path)
+}
+
+func createOp(mode Mode) opcode {
+	if mode == Container {
+		return opCreateContainer
+	}
+	return opCreate2
+}
+
+func (s *Session) createCall(op opcode, path string, data []byte, mode Mode, acl []ACL) *call {
+	c := pathCall(op, s.abs(path), len(data)+64)
+	encodeCreate(&c.e, data, mode, acl)
+	return c
+}
+
+// encodeCreate appends what follows the path in a create request.
+func encodeCreate(e *encoder, data []byte, mode Mode, acl []ACL) {
+	e.buffer(data)
+	e.acls(acl)
+	e.int32(int32(mode))
+}
+
+func (s *Session) created(d *decoder, path string) (string, Stat, error) {
+	name, stat := s.rel(d.string()), d.stat()
+	if d.err != nil {
+		return "", Stat{}, &opError{"create", path, d.err}
+	}
+	return name, stat, nil
+}
+
+// createOld is Create for servers that know neither containers nor create2.
+func (s *Session) createOld(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
+	if mode == Container {
+		return s.Create(ctx, path, data, Persistent, acl)
+	}
+	c := s.createCall(opCreate, path, data, mode, acl)
+	d, err := s.do(ctx, "create", path, c)
+	if err != nil {
+		return "", Stat{}, err
+	}
+	name := s.rel(d.string())
+	if d.err != nil {
+		return "", Stat{}, &opError{"create", path, d.err}
+	}
+	return name, s.bareStat(c.hdr.zxid, data, mode), nil
+}
+
+// bareStat is what is known of a node that transaction zxid created.
+func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
+	stat := Stat{Czxid: zxid, Mzxid: zxid, Pzxid: zxid, DataLength: int32(len(data))}
+	if mode == Ephemeral || mode == EphemeralSequential {
+		stat.EphemeralOwner = s.ID()
+	}
+	return stat
+}
+
+// CreateAndList is Create and then Children of the node's parent, in one round trip. If the
+// node was created and its parent could not be listed, both name and an error are returned.
+func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, []string, error) {
+	if err := checkPath(path); err != nil {
+		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
+	}
+	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
+	create := s.createCall(createOp(mode), path, data, mode, acl)
+	list := s.childrenCall(parent, nil)
+	if err := s.begin(ctx, path, create, list); err != nil {
+		return "", Stat{}, nil, &opError{"create", path, err}
+	}
+	_, err := s.wait(ctx, create)
+	if err != nil && !errors.Is(err, ErrUnimplemented) {
+		_, _ = s.wait(canceled, list) // it goes on without us
+		return "", Stat{}, nil, &opError{"create", path, err}
+	}
+	_, lerr := s.wait(ctx, list)
+	var name string
+	var stat Stat
+	if err != nil {
+		if name, stat, err = s.createOld(ctx, path, data, mode, acl); err != nil {
+			return "", Stat{}, nil, err
+		}
+		names, _, err := s.Children(ctx, parent)
+		return name, stat, names, err
+	}
+	if name, stat, err = s.created(&decoder{b: create.body}, path); err != nil {
+		return "", Stat{}, nil, err
+	}
+	if lerr != nil {
+		return name, stat, nil, &opError{"list", parent, lerr}
+	}
+	d := decoder{b: list.body}
+	names := d.strings()
+	if d.err != nil {
+		return name, stat, nil, &opError{"list", parent, d.err}
+	}
+	return name, stat, names, nil
+}
+
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Delete deletes a node of this version. Errors: ErrNoNode, ErrBadVersion, ErrNotEmpty, ErrNoAuth.
+func (s *Session) Delete(ctx context.Context, path string, version int32) error {
+	c := pathCall(opDelete, s.abs(path), 4)
+	c.e.int32(version)
+	_, err := s.do(ctx, "delete", path, c)
+	return err
+}
+
+// Set sets a node's data if it has this version. Errors: ErrNoNode, ErrBadVersion, ErrNoAuth.
+func (s *Session) Set(ctx context.Context, path string, data []byte, version int32) (Stat, error) {
+	c := pathCall(opSetData, s.abs(path), len(data)+8)
+	c.e.buffer(data)
+	c.e.int32(version)
+	d, err := s.do(ctx, "set", path, c)
+	return statOf(&d, "set", path, err)
+}
+
+func statOf(d *decoder, what, path string, err error) (Stat, error) {
+	if err != nil {
+		return Stat{}, err
+	}
+	stat := d.stat()
+	if d.err != nil {
+		return Stat{}, &opError{what, path, d.err}
+	}
+	return stat, nil
+}
+
+// Exists returns what the connected server knows of a node; it may lag behind others.
+// ErrNoNode: nothing.
+func (s *Session) Exists(ctx context.Context, path string) (Stat, error) {
+	stat, _, err := s.ExistsW(ctx, path, nil)
+	return stat, err
+}
+
+// ExistsW is Exists, and if f is not nil, sets a one-shot watch: on the node's deletion or
+// change of data, or if the error is ErrNoNode, on its creation.
+func (s *Session) ExistsW(ctx context.Context, path string, f func(Event)) (Stat, *Watch, error) {
+	c := s.readCall(opExists, path, watchExist, f)
+	d, err := s.do(ctx, "exists", path, c)
+	if err != nil && (c.watch == nil || !errors.Is(err, ErrNoNode)) {
+		return Stat{}, nil, err
+	}
+	stat, err := statOf(&d, "exists", path, err)
+	return stat, c.watch, err
+}
+
+// readCall is a request that reads path and may set a watch.
+func (s *Session) readCall(op opcode, path string, kind watchKind, f func(Event)) *call {
+	c := pathCall(op, s.abs(path), 1)
+	c.e.bool(f != nil)
+	if f != nil {
+		c.watch = &Watch{s: s, kind: kind, path: s.abs(path), f: f}
+	}
+	return c
+}
+
+// Get returns a node's data as the connected server knows it. Errors: ErrNoNode, ErrNoAuth.
+func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {
+	data, stat, _, err := s.GetW(ctx, path, nil)
+	return data, stat, err
+}
+
+// GetW is Get, and if f is not nil and there is no error, sets a one-shot watch on the node's
+// deletion or change of data.
+func (s *Session) GetW(ctx context.Context, path string, f func(Event)) ([]byte, Stat, *Watch, error) {
+	c := s.readCall(opGetData, path, watchData, f)
+	d, err := s.do(ctx, "get", path, c)
+	if err != nil {
+		return nil, Stat{}, nil, err
+	}
+	data := slices.Clone(d.buffer())
+	stat, err := statOf(&d, "get", path, nil)
+	return data, stat, c.watch, err
+}
+
+// Children returns the names of a node's children, in no order, as the connected server
+// knows them. Errors: ErrNoNode, ErrNoAuth, ErrTooLarge.
+func (s *Session) Children(ctx context.Context, path string) ([]string, Stat, error) {
+	names, stat, _, err := s.ChildrenW(ctx, path, nil)
+	return names, stat, err
+}
+
+// ChildrenW is Children, and if f is not nil and there is no error, sets a one-shot watch on
+// the node's deletion and its list of children.
+func (s *Session) ChildrenW(ctx context.Context, path string, f func(Event)) ([]string, Stat, *Watch, error) {
+	c := s.childrenCall(path, f)
+	d, err := s.do(ctx, "list", path, c)
+	if err != nil {
+		return nil, Stat{}, nil, err
+	}
+	names := d.strings()
+	stat, err := statOf(&d, "list", path, nil)
+	return names, stat, c.watch, err
+}
+
+func (s *Session) childrenCall(path string, f func(Event)) *call {
+	return s.readCall(opGetChildren2, path, watchChild, f)
+}
+
+// Sync returns when the connected server knows all that the leader knew when it was asked:
+// reads that are made afterwards, or were made after it was called, see that.
+func (s *Session) Sync(ctx context.Context, path string) error {
+	_, err := s.do(ctx, "sync", path, syncCall(s.abs(path)))
+	return err
+}
+
+// Ephemerals returns the paths of this session's ephemeral nodes that begin with prefix, as
+// the connected server knows them. Servers before 3.6 answer ErrUnimplemented.
+func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, error) {
+	d, err := s.do(ctx, "list ephemerals", prefix, pathCall(opGetEphemerals, s.abs(prefix), 0))
+	if err != nil {
+		return nil, err
+	}
+	paths := d.strings()
+	if d.err != nil {
+		return nil, &opError{"list ephemerals", prefix, d.err}
+	}
+	for i, p := range paths {
+		paths[i] = s.rel(p)
+	}
+	return paths, nil
+}

@@ -1,0 +1,332 @@
+package zk
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// EventType is what happened to a node.
+type EventType int32
+
+// The events. All but the last two are the servers'.
+const (
+	EventCreated         EventType = 1
+	EventDeleted         EventType = 2
+	EventDataChanged     EventType = 3
+	EventChildrenChanged EventType = 4
+	// EventReset tells a persistent watch that the connection was replaced, and what happened
+	// meanwhile is not told. A one-shot watch is told what it missed.
+	EventReset EventType = 100
+	// EventSessionLost is the last event of every watch of a session that is over.
+	EventSessionLost EventType = 101
+)
+
+// Event is what a watch tells. Path is that of the node, under the chroot; for the last two
+// event types it is that of the watch.
+type Event struct {
+	Type EventType
+	Path string
+}
+
+// Watch is an interest in a node. Its callback is called once, or if it is persistent, for
+// every event, on a goroutine of the session, one after another and in the servers' order.
+// The callback may use the session (not Close it); as long as it runs, later events wait.
+// A call that was answered may return before the callback of an earlier event has run.
+//
+// Do not mix persistent and one-shot watches on one path in one session: servers before 3.9
+// take them for one.
+type Watch struct {
+	s    *Session
+	kind watchKind
+	path string // as the servers know it
+	f    func(Event)
+	gone bool // guarded by eventQueue.mu
+}
+
+type watchKind uint8
+
+const (
+	watchData  watchKind = iota // get, or exists of a node that is there
+	watchExist                  // exists of a node that is not
+	watchChild
+	watchPersistent
+	watchRecursive
+	watchKinds
+)
+
+// watchGroup is what servers keep once per connection, however many want it.
+type watchGroup struct {
+	path string
+	kind watchKind // never watchExist: servers keep it as watchData
+}
+
+func (w *Watch) group() watchGroup {
+	if w.kind == watchExist {
+		return watchGroup{w.path, watchData}
+	}
+	return watchGroup{w.path, w.kind}
+}
+
+// watches are the watches of a session. They are guarded by its mutex.
+type watches struct {
+	set     [watchKinds]map[string][]*Watch
+	pending map[watchGroup]int // requests on their way that set such a watch
+}
+
+func newWatches() watches {
+	w := watches{pending: map[watchGroup]int{}}
+	for i := range w.set {
+		w.set[i] = map[string][]*Watch{}
+	}
+	return w
+}
+
+// delivery is an event for a watch.
+type delivery struct {
+	w *Watch
+	e Event
+}
+
+// take removes the one-shot watches of these kinds on path.
+func (w *watches) take(out []delivery, e Event, path string, kinds ...watchKind) []delivery {
+	for _, k := range kinds {
+		for _, one := range w.set[k][path] {
+			out = append(out, delivery{one, e})
+		}
+		delete(w.set[k], path)
+	}
+	return out
+}
+
+// fire returns what to deliver for an event of the servers; rel is its path for callers.
+func (w *watches) fire(e Event, rel string) []delivery {
+	path := e.Path
+	e.Path = rel
+	var out []delivery
+	switch e.Type {
+	case EventCreated, EventDataChanged:
+		out = w.take(out, e, path, watchData, watchExist)
+	case EventChildrenChanged:
+		out = w.take(out, e, path, watchChild)
+	case EventDeleted:
+		out = w.take(out, e, path, watchData, watchExist, watchChild)
+	default:
+		return nil // the end of a watch that was removed
+	}
+	for _, one := range w.set[watchPersistent][path] {
+		out = append(out, delivery{one, e})
+	}
+	if e.Type == EventChildrenChanged || len(w.set[watchRecursive]) == 0 {
+		return out
+	}
+	for p := path; ; {
+		for _, one := range w.set[watchRecursive][p] {
+			out = append(out, delivery{one, e})
+		}
+		i := strings.LastIndexByte(p, '/')
+		if p == "/" || i < 0 {
+			return out
+		}
+		p = p[:max(i, 1)]
+	}
+}
+
+// persistent returns e for all persistent watches.
+func (w *watches) persistent(e Event) (out []delivery) {
+	return w.each(e, watchPersistent, watchRecursive)
+}
+
+// all returns e for all watches.
+func (w *watches) all(e Event) (out []delivery) {
+	return w.each(e, watchData, watchExist, watchChild, watchPersistent, watchRecursive)
+}
+
+func (w *watches) each(e Event, kinds ...watchKind) (out []delivery) {
+	for _, k := range kinds {
+		for _, list := range w.set[k] {
+			for _, one := range list {
+				e.Path = one.s.rel(one.path)
+				out = append(out, delivery{one, e})
+			}
+		}
+	}
+	return out
+}
+
+// resume returns the packets that tell a new connection of the watches, and how many they are.
+func (w *watches) resume(zxid int64) (packets []byte, n int) {
+	const limit = 128 << 10 // a bound of old servers that holds for all
+	op, kinds := opSetWatches, 3
+	if len(w.set[watchPersistent])+len(w.set[watchRecursive]) > 0 {
+		op, kinds = opSetWatches2, 5
+	}
+	var lists [watchKinds][]string
+	size := 0
+	flush := func() {
+		if size == 0 {
+			return
+		}
+		e := newPacket(size + 64)
+		e.int32(xidSetWatches)
+		e.int32(int32(op))
+		e.int64(zxid)
+		for k := range kinds {
+			e.strings(lists[k])
+		}
+		packets = append(packets, e.finish()...)
+		n++
+		lists, size = [watchKinds][]string{}, 0
+	}
+	for k := range w.set {
+		for path := range w.set[k] {
+			if size+len(path)+64 > limit {
+				flush()
+			}
+			lists[k] = append(lists[k], path)
+			size += len(path) + 4
+		}
+	}
+	flush()
+	return packets, n
+}
+
+// watchAnswered registers the watch of a call, if the answer says that the server keeps it.
+// The session's mutex is held.
+func (s *Session) watchAnswered(c *call, code Code, readable bool) {
+	w := c.watch
+	set := code == 0 || code == ErrNoNode && w.kind == watchExist
+	if w.kind == watchExist && code == 0 {
+		w.kind = watchData
+	}
+	if set && readable && !c.abandoned {
+		s.watches.set[w.kind][w.path] = append(s.watches.set[w.kind][w.path], w)
+		return
+	}
+	s.release(w.group())
+}
+
+// release tells the server to forget what nobody wants any more. The session's mutex is held.
+func (s *Session) release(g watchGroup) {
+	var kept int
+	typ := int32(3) // all that the path has
+	switch g.kind {
+	case watchData:
+		kept, typ = len(s.watches.set[watchData][g.path])+len(s.watches.set[watchExist][g.path]), 2
+	case watchChild:
+		kept, typ = len(s.watches.set[watchChild][g.path]), 1
+	default:
+		for k := range s.watches.set {
+			kept += len(s.watches.set[k][g.path])
+		}
+	}
+	if kept > 0 || s.watches.pending[g] > 0 || s.conn == nil || s.closing {
+		return
+	}
+	c := pathCall(opRemoveWatches, g.path, 4)
+	c.e.int32(typ)
+	s.submit(c)
+}
+
+// Remove ends the watch, at the server too if nobody else in the session wants it. The
+// callback is not called after that, unless it runs already. It may be called more than
+// once, and never blocks.
+func (w *Watch) Remove() {
+	s := w.s
+	s.events.forget(w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.watches.set[w.kind][w.path]
+	i := slices.Index(list, w)
+	if i < 0 {
+		return
+	}
+	if list = slices.Delete(list, i, i+1); len(list) > 0 {
+		s.watches.set[w.kind][w.path] = list
+		return
+	}
+	delete(s.watches.set[w.kind], w.path)
+	s.release(w.group())
+}
+
+// AddWatch sets a persistent watch on a node, be it there or not; if recursive, on all
+// below it too, whose creation, deletion and change of data it tells. Servers before 3.6
+// answer ErrUnimplemented.
+func (s *Session) AddWatch(ctx context.Context, path string, recursive bool, f func(Event)) (*Watch, error) {
+	w := &Watch{s: s, kind: watchPersistent, path: s.abs(path), f: f}
+	mode := int32(0)
+	if recursive {
+		w.kind, mode = watchRecursive, 1
+	}
+	c := pathCall(opAddWatch, w.path, 4)
+	c.e.int32(mode)
+	c.watch = w
+	if _, err := s.do(ctx, "watch", path, c); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (d *decoder) event() Event {
+	typ := EventType(d.int32())
+	d.int32() // state of the session
+	return Event{typ, d.string()}
+}
+
+// eventQueue hands events to callbacks, without a bound, so that the reader never waits.
+type eventQueue struct {
+	mu   sync.Mutex
+	list []delivery
+	kick chan struct{}
+}
+
+func (q *eventQueue) put(all ...delivery) {
+	if len(all) == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.list = append(q.list, all...)
+	q.mu.Unlock()
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (q *eventQueue) forget(w *Watch) {
+	q.mu.Lock()
+	w.gone = true
+	q.mu.Unlock()
+}
+
+// run calls the callbacks until nothing is left after over is closed.
+func (q *eventQueue) run(over <-chan struct{}) {
+	for {
+		q.mu.Lock()
+		list := q.list
+		q.list = nil
+		q.mu.Unlock()
+		for _, d := range list {
+			q.mu.Lock()
+			gone := d.w.gone
+			q.mu.Unlock()
+			if !gone {
+				d.w.f(d.e)
+			}
+		}
+		if len(list) > 0 {
+			continue
+		}
+		select {
+		case <-q.kick:
+		case <-over: // what the end had to tell was put before it was closed
+			q.mu.Lock()
+			empty := len(q.list) == 0
+			q.mu.Unlock()
+			if empty {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package zk_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// armed is a watch of each kind, set on nodes under dir: data on d, exists on e (missing), child
+// on c, persistent on p, recursive on r.
+type armed struct {
+	data, exist, child, persistent, recursive    recorder
+	dataW, existW, childW, persistentW, recurseW *zk.Watch
+}
+
+func arm(t *testing.T, s *zk.Session, dir string) *armed {
+	t.Helper()
+	ctx := bound(t)
+	create(t, s, dir, zk.Persistent)
+	for _, n := range []string{"/d", "/c", "/p", "/r"} {
+		create(t, s, dir+n, zk.Persistent)
+	}
+	a := &armed{data: newRecorder(), exist: newRecorder(), child: newRecorder(), persistent: newRecorder(), recursive: newRecorder()}
+	var errs [5]error
+	_, _, a.dataW, errs[0] = s.GetW(ctx, dir+"/d", a.data.f)
+	_, a.existW, errs[1] = s.ExistsW(ctx, dir+"/e", a.exist.f)
+	_, _, a.childW, errs[2] = s.ChildrenW(ctx, dir+"/c", a.child.f)
+	a.persistentW, errs[3] = s.AddWatch(ctx, dir+"/p", false, a.persistent.f)
+	a.recurseW, errs[4] = s.AddWatch(ctx, dir+"/r", true, a.recursive.f)
+	for i, target := range []error{nil, zk.ErrNoNode, nil, nil, nil} {
+		want(t, fmt.Sprintf("watch %d", i), errs[i], target)
+	}
+	return a
+}
+
+// change makes every one-shot watch of arm fire.
+func change(t *testing.T, by *zk.Session, dir string) {
+	t.Helper()
+	want(t, "delete", by.Delete(bound(t), dir+"/d", zk.AnyVersion), nil)
+	create(t, by, dir+"/e", zk.Persistent)
+	create(t, by, dir+"/c/x", zk.Persistent)
+}
+
+func (a *armed) fired(t *testing.T, dir string) {
+	t.Helper()
+	for _, c := range []struct {
+		r recorder
+		e zk.Event
+	}{
+		{a.data, zk.Event{Type: zk.EventDeleted, Path: dir + "/d"}},
+		{a.exist, zk.Event{Type: zk.EventCreated, Path: dir + "/e"}},
+		{a.child, zk.Event{Type: zk.EventChildrenChanged, Path: dir + "/c"}},
+	} {
+		if e := c.r.next(t); e != c.e {
+			t.Errorf("%+v; want %+v", e, c.e)
+		}
+	}
+}
+
+// expect demands these events and no others before a marker.
+func expect(t *testing.T, r recorder, all ...zk.Event) {
+	t.Helper()
+	for _, w := range all {
+		if e := r.next(t); e != w {
+			t.Errorf("%+v; want %+v", e, w)
+		}
+	}
+}
+
+func empty(t *testing.T, what string, r recorder) {
+	t.Helper()
+	select {
+	case e := <-r:
+		t.Errorf("%s: %+v", what, e)
+	default:
+	}
+}
+
+// settled returns when all events that s has been sent so far have been delivered.
+func settled(t *testing.T, s *zk.Session) {
+	t.Helper()
+	name, _ := create(t, s, "/settled-", zk.EphemeralSequential)
+	r := newRecorder()
+	if _, _, _, err := s.GetW(bound(t), name, r.f); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "delete", s.Delete(bound(t), name, zk.AnyVersion), nil)
+	r.next(t)
+}
+
+func TestWatches(t *testing.T) {
+	server := testenv.ZooKeeper(t)
+	s, by := dial(t, on(server.Addr)), dial(t, on(server.Addr))
+	ctx := bound(t)
+
+	t.Run("each kind", func(t *testing.T) {
+		a := arm(t, s, "/k")
+		change(t, by, "/k")
+		a.fired(t, "/k")
+		want(t, "set", setErr(by.Set(ctx, "/k/p", nil, zk.AnyVersion)), nil)
+		create(t, by, "/k/p/x", zk.Persistent)
+		create(t, by, "/k/p/x/y", zk.Persistent) // not its matter
+		want(t, "delete", by.Delete(ctx, "/k/p/x/y", zk.AnyVersion), nil)
+		want(t, "delete", by.Delete(ctx, "/k/p/x", zk.AnyVersion), nil)
+		want(t, "delete", by.Delete(ctx, "/k/p", zk.AnyVersion), nil)
+		create(t, by, "/k/p", zk.Persistent)
+		p := func(typ zk.EventType) zk.Event { return zk.Event{Type: typ, Path: "/k/p"} }
+		expect(t, a.persistent, p(zk.EventDataChanged), p(zk.EventChildrenChanged), p(zk.EventChildrenChanged),
+			p(zk.EventDeleted), p(zk.EventCreated))
+		create(t, by, "/k/r/x", zk.Persistent)
+		create(t, by, "/k/r/x/y", zk.Persistent)
+		want(t, "set", setErr(by.Set(ctx, "/k/r/x/y", nil, zk.AnyVersion)), nil)
+		want(t, "delete", by.Delete(ctx, "/k/r/x/y", zk.AnyVersion), nil)
+		expect(t, a.recursive, zk.Event{Type: zk.EventCreated, Path: "/k/r/x"}, zk.Event{Type: zk.EventCreated, Path: "/k/r/x/y"},
+			zk.Event{Type: zk.EventDataChanged, Path: "/k/r/x/y"}, zk.Event{Type: zk.EventDeleted, Path: "/k/r/x/y"})
+		want(t, "delete", by.Delete(ctx, "/k/e", zk.AnyVersion), nil)
+		want(t, "delete", by.Delete(ctx, "/k/c/x", zk.AnyVersion), nil)
+		want(t, "sync", s.Sync(ctx, "/"), nil)
+		settled(t, s)
+		for _, r := range []recorder{a.data, a.exist, a.child} {
+			empty(t, "a one-shot watch fired again", r)
+		}
+	})
+
+	t.Run("exists of a node that is there", func(t *testing.T) {
+		create(t, by, "/there", zk.Persistent)
+		r := newRecorder()
+		if _, _, err := s.ExistsW(ctx, "/there", r.f); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "set", setErr(by.Set(ctx, "/there", nil, zk.AnyVersion)), nil)
+		expect(t, r, zk.Event{Type: zk.EventDataChanged, Path: "/there"})
+	})
+
+	t.Run("removed", func(t *testing.T) {
+		fresh := dial(t, on(server.Addr))
+		a, twin := arm(t, fresh, "/rm"), newRecorder()
+		_, _, twinW, err := fresh.GetW(ctx, "/rm/d", twin.f)
+		want(t, "a second watch", err, nil)
+		a.dataW.Remove()
+		a.dataW.Remove()
+		change(t, by, "/rm")
+		expect(t, twin, zk.Event{Type: zk.EventDeleted, Path: "/rm/d"}) // removing one leaves the other
+		twinW.Remove()
+		a.exist.next(t)
+		a.child.next(t)
+		for _, w := range []*zk.Watch{a.existW, a.childW, a.persistentW, a.recurseW} {
+			w.Remove()
+		}
+		want(t, "sync", fresh.Sync(ctx, "/"), nil)
+		if n := serverWatches(t, server, fresh); n != 0 {
+			t.Errorf("the server keeps %d watches that were removed", n)
+		}
+		want(t, "set", setErr(by.Set(ctx, "/rm/p", nil, zk.AnyVersion)), nil)
+		want(t, "sync", fresh.Sync(ctx, "/"), nil)
+		settled(t, fresh)
+		empty(t, "a removed watch fired", a.data)
+		empty(t, "a removed watch fired", a.persistent)
+	})
+
+	t.Run("nobody wants it any more", func(t *testing.T) {
+		create(t, by, "/want", zk.Persistent)
+		before := watchCount(t, server)
+		_, _, data, err := s.GetW(ctx, "/want", newRecorder().f)
+		want(t, "get", err, nil)
+		_, _, child, err := s.ChildrenW(ctx, "/want", newRecorder().f)
+		want(t, "list", err, nil)
+		_, exist, err := s.ExistsW(ctx, "/want/none", newRecorder().f)
+		want(t, "exists", err, zk.ErrNoNode)
+		if watchCount(t, server) == before {
+			t.Fatal("no watch was set")
+		}
+		for _, w := range []*zk.Watch{data, child, exist} {
+			w.Remove()
+		}
+		want(t, "sync", s.Sync(ctx, "/"), nil)
+		if n := watchCount(t, server); n != before {
+			t.Errorf("%s watches after removal; before: %s", n, before)
+		}
+
+		proxy := testenv.Proxy(t, server.Addr)
+		slow := dial(t, on(proxy.Addr))
+		proxy.Delay(50 * time.Millisecond)
+		short, cancel := contextOf(t, 30*time.Millisecond)
+		defer cancel()
+		_, _, w, err := slow.GetW(short, "/want", newRecorder().f)
+		want(t, "a call that was given up", err, zk.ErrConnectionLoss)
+		if w != nil {
+			t.Error("a call that was given up has a watch")
+		}
+		proxy.Delay(0)
+		want(t, "sync", slow.Sync(ctx, "/"), nil)
+		want(t, "sync", slow.Sync(ctx, "/"), nil) // what the first answer made it send is done
+		if n := watchCount(t, server); n != before {
+			t.Errorf("%s watches after a call that was given up; before: %s", n, before)
+		}
+	})
+
+	t.Run("a callback that blocks", func(t *testing.T) {
+		stuck, release := make(chan struct{}), make(chan struct{})
+		create(t, by, "/block", zk.Persistent)
+		if _, _, _, err := s.GetW(ctx, "/block", func(zk.Event) {
+			close(stuck)
+			<-release
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const n = 1000
+		r := newRecorder()
+		create(t, by, "/flood", zk.Persistent)
+		if _, err := s.AddWatch(ctx, "/flood", false, r.f); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "set", setErr(by.Set(ctx, "/block", nil, zk.AnyVersion)), nil)
+		<-stuck
+		for range n {
+			want(t, "set", setErr(by.Set(ctx, "/flood", nil, zk.AnyVersion)), nil)
+		}
+		want(t, "calls go on", s.Sync(ctx, "/"), nil)
+		close(release)
+		for range n {
+			r.next(t)
+		}
+	})
+}
+
+// watchCount is how many watches of all kinds the server keeps for everybody.
+func watchCount(t *testing.T, server *testenv.ZooKeeperServer) string {
+	t.Helper()
+	text, err := server.Word("mntr")
+	_, n, ok := strings.Cut(text, "zk_watch_count\t")
+	if !ok {
+		t.Fatalf("%v, %s", err, text)
+	}
+	n, _, _ = strings.Cut(n, "\n")
+	return n
+}
+
+// serverWatches is how many watches of data the server keeps for a session, and of existence.
+func serverWatches(t *testing.T, server *testenv.ZooKeeperServer, s *zk.Session) (n int) {
+	t.Helper()
+	text, err := server.Word("wchc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "\t") {
+			if mine {
+				n++
+			}
+		} else {
+			mine = strings.TrimSpace(line) == fmt.Sprintf("%#x", s.ID())
+		}
+	}
+	return n
+}
+
+// What happened while the connection was away is told after it.
+func TestWatchesSurviveReconnect(t *testing.T) {
+	server := testenv.ZooKeeper(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	by := dial(t, on(server.Addr))
+	ctx := bound(t)
+	for _, missed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("missed: %v", missed), func(t *testing.T) {
+			s := dial(t, on(proxy.Addr))
+			dir := fmt.Sprintf("/missed-%v", missed)
+			a := arm(t, s, dir)
+			proxy.Refuse()
+			until(t, "disconnected", func() bool { return !s.Connected() })
+			if missed {
+				change(t, by, dir)
+			}
+			proxy.Heal()
+			expect(t, a.persistent, zk.Event{Type: zk.EventReset, Path: dir + "/p"})
+			expect(t, a.recursive, zk.Event{Type: zk.EventReset, Path: dir + "/r"})
+			if !missed {
+				for _, r := range []recorder{a.data, a.exist, a.child} {
+					empty(t, "nothing happened", r)
+				}
+				change(t, by, dir)
+			}
+			a.fired(t, dir)
+			want(t, "set", setErr(by.Set(ctx, dir+"/p", nil, zk.AnyVersion)), nil)
+			expect(t, a.persistent, zk.Event{Type: zk.EventDataChanged, Path: dir + "/p"})
+			create(t, by, dir+"/r/x", zk.Persistent)
+			expect(t, a.recursive, zk.Event{Type: zk.EventCreated, Path: dir + "/r/x"})
+		})
+	}
+	t.Run("more than fits into a packet", func(t *testing.T) {
+		s := dial(t, on(proxy.Addr))
+		const n = 2000
+		long := "/" + strings.Repeat("x", 200)
+		fired := newRecorder()
+		for i := range n {
+			if _, _, err := s.ExistsW(ctx, fmt.Sprintf("%s%d", long, i), fired.f); i == 0 {
+				want(t, "exists", err, zk.ErrNoNode)
+			}
+		}
+		proxy.Reset()
+		until(t, "reconnected", func() bool { return s.Sync(ctx, "/") == nil })
+		if got := serverWatches(t, server, s); got != n {
+			t.Errorf("%d watches after the reconnect; want %d", got, n)
+		}
+		create(t, by, long+"0", zk.Ephemeral)
+		create(t, by, fmt.Sprintf("%s%d", long, n-1), zk.Ephemeral)
+		fired.next(t)
+		fired.next(t)
+	})
+}
