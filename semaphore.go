@@ -50,8 +50,9 @@ func (s *Semaphore) permits(n int) *lock {
 }
 
 // SetLimit changes the limit of a semaphore that is in use. Lowering it takes nothing from
-// holders; nothing is granted until they fit again. Who waits goes on under the new limit;
-// who comes with the old one gets ErrKind.
+// holders; nothing is granted until they fit again. Who waits goes on under the new limit (a
+// request for more permits than that holds up the line until it gives up, or the limit is
+// raised); who comes with the old one gets ErrKind.
 //
 // Errors: ErrGone if the name is not in use (the limit is then whatever the first to come
 // says), ErrKind if it is no semaphore, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.

@@ -61,6 +61,9 @@ var faults = []check{
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		b.refused(r)
+		if err := b.Cancel(e.ctx, e.name("known"), r.ID+"-k"); err != nil { // so that nothing has to be learnt on the way
+			e.Fatal(err)
+		}
 		heal := b.DropReplies()
 		e.fails(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
 		if rec := a.inspect("x"); rec.Waiting != 0 {
