@@ -94,7 +94,15 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		if !end.IsZero() {
 			k.opt.atMost = max(time.Until(end), time.Nanosecond)
 		}
-		l, err := k.beside(ctx, wait, back)
+		var l *Lease
+		switch {
+		case !wait:
+			l, err = k.take(ctx, "try lock", false)
+		case !slices.ContainsFunc(held, func(l *Lease) bool { return l != nil }):
+			l, err = k.take(ctx, "lock", true)
+		default:
+			l, err = k.beside(ctx, back)
+		}
 		if err != nil {
 			back()
 			return nil, err
@@ -108,10 +116,7 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 
 // beside takes k while other parts are held. If that takes long, it calls back, which gives
 // them up, and goes on: k's place in line is kept.
-func (k *lock) beside(ctx context.Context, wait bool, back func()) (*Lease, error) {
-	if !wait {
-		return k.take(ctx, "try lock", false)
-	}
+func (k *lock) beside(ctx context.Context, back func()) (*Lease, error) {
 	// Two that get in each other's way should not do so again and again in step.
 	patience := min(k.c.ttl/10, time.Second)
 	patience = patience/2 + rand.N(patience/2)

@@ -8,31 +8,18 @@ package testenv
 
 import (
 	"bufio"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // RedisServer is a redis-server of a test's own, with a data folder of its own.
 type RedisServer struct {
-	Addr   string // host:port; with TLS only TLS is spoken there
+	server
 	Socket string // path of the Unix socket
-	TLS    *Certs // of RedisTLS
-
-	t    testing.TB
-	dir  string
-	args []string
-
-	mu   sync.Mutex
-	proc *process
 }
 
 // Redis starts a server, with more arguments as on its command line ("--appendonly",
@@ -68,16 +55,17 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &RedisServer{Addr: freeAddr(t), Socket: filepath.Join(dir, "s"), TLS: certs, t: t, dir: dir}
+	r := &RedisServer{server{Addr: freeAddr(t), TLS: certs, t: t, what: "the Redis server"}, filepath.Join(dir, "s")}
+	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)
-	r.args = []string{"--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}
+	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}
 	if certs == nil {
-		r.args = append(r.args, "--port", port)
+		r.argv = append(r.argv, "--port", port)
 	} else {
-		r.args = append(r.args, "--port", "0", "--tls-port", port, "--tls-ca-cert-file", certs.CA,
+		r.argv = append(r.argv, "--port", "0", "--tls-port", port, "--tls-ca-cert-file", certs.CA,
 			"--tls-cert-file", certs.Cert, "--tls-key-file", certs.Key)
 	}
-	r.args = append(r.args, args...)
+	r.argv = append(r.argv, args...)
 	t.Cleanup(func() {
 		r.Kill()
 		_ = os.RemoveAll(dir)
@@ -89,49 +77,18 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 // URL is the server's URL without credentials.
 func (r *RedisServer) URL() string {
 	if r.TLS != nil {
-		return "rediss://" + r.Addr + "?ca=" + r.TLS.CA + "&cert=" + r.TLS.Cert + "&key=" + r.TLS.Key
+		return r.url("rediss")
 	}
-	return "redis://" + r.Addr
+	return r.url("redis")
 }
 
-// Start starts the server after Stop or Kill, and returns when it serves.
-func (r *RedisServer) Start() {
-	r.t.Helper()
-	p := start(r.t, exec.Command("redis-server", r.args...))
-	r.mu.Lock()
-	r.proc = p
-	r.mu.Unlock()
-	p.waitFor(r.t, "the Redis server", func() error {
-		reply, err := r.command("PING")
-		if err == nil && !strings.HasPrefix(reply, "+PONG") && !strings.HasPrefix(reply, "-NOAUTH") {
-			err = fmt.Errorf("PING: %s", reply)
-		}
-		return err
-	})
-}
-
-// Stop stops the server gracefully. What it persists is kept.
-func (r *RedisServer) Stop() { r.current().end(syscall.SIGTERM) }
-
-// Kill stops the server at once.
-func (r *RedisServer) Kill() { r.current().end(syscall.SIGKILL) }
-
-// Restart stops the server, gracefully or not, and starts it again with its data.
-func (r *RedisServer) Restart(graceful bool) {
-	r.t.Helper()
-	if graceful {
-		r.Stop()
-	} else {
-		r.Kill()
+func (r *RedisServer) ping() error {
+	reply, err := r.command("PING")
+	if err == nil && !strings.HasPrefix(reply, "+PONG") && !strings.HasPrefix(reply, "-NOAUTH") {
+		err = fmt.Errorf("PING: %s", reply)
 	}
-	r.Start()
+	return err
 }
-
-// Pause freezes the server; its connections stay open.
-func (r *RedisServer) Pause() { r.current().signal(sigStop) }
-
-// Continue ends Pause.
-func (r *RedisServer) Continue() { r.current().signal(sigCont) }
 
 // Do runs a command given in one line, by the default user, and returns the first line of the reply.
 func (r *RedisServer) Do(line string) string {
@@ -143,29 +100,12 @@ func (r *RedisServer) Do(line string) string {
 	return reply
 }
 
-func (r *RedisServer) current() *process {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.proc
-}
-
 func (r *RedisServer) command(line string) (string, error) {
-	const limit = 2 * time.Second
-	d := &net.Dialer{Timeout: limit}
-	var c net.Conn
-	var err error
-	if r.TLS != nil {
-		c, err = tls.DialWithDialer(d, "tcp", r.Addr, r.TLS.Client(r.t))
-	} else {
-		c, err = d.Dial("tcp", r.Addr)
-	}
+	c, err := r.dial()
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
-		return "", err
-	}
 	if _, err := fmt.Fprintf(c, "%s\r\n", line); err != nil {
 		return "", err
 	}

@@ -3,7 +3,6 @@ package testenv
 import (
 	"bytes"
 	"cmp"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/pem"
@@ -11,11 +10,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -36,16 +32,7 @@ func needsZooKeeper(t testing.TB) {
 }
 
 // ZooKeeperServer is a ZooKeeper server of a test's own, with a data folder of its own.
-type ZooKeeperServer struct {
-	Addr string // host:port of clients; with TLS only TLS is spoken there
-	TLS  *Certs // of ZooKeeperTLS
-
-	t    testing.TB
-	args []string
-
-	mu   sync.Mutex
-	proc *process
-}
+type ZooKeeperServer struct{ server }
 
 // ZooKeeper starts one server, with more settings: lines of its configuration
 // ("maxSessionTimeout=5000") or, with a leading -D, of its JVM. A tick is 100 ms, so
@@ -73,7 +60,8 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	dir := t.TempDir()
 	addrs, release := reserve(t, 1)
 	release()
-	z := &ZooKeeperServer{Addr: addrs[0], TLS: certs, t: t}
+	z := &ZooKeeperServer{server{Addr: addrs[0], TLS: certs, t: t, what: "the ZooKeeper server"}}
+	z.ready = func() error { _, err := z.mode(); return err }
 	host, port, _ := net.SplitHostPort(z.Addr)
 	config := []string{
 		"tickTime=100", "dataDir=" + dir, "maxClientCnxns=0", "admin.enableServer=false",
@@ -103,7 +91,7 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	if err := os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	z.args = append(java, "-cp", zooKeeperJars(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	z.argv = append(append([]string{"java"}, java...), "-cp", zooKeeperJars(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	t.Cleanup(z.Kill)
 	return z
 }
@@ -155,65 +143,7 @@ func pemStores(t testing.TB, c *Certs) (key, trust string) {
 }
 
 // URL is the server's URL without credentials.
-func (z *ZooKeeperServer) URL() string {
-	u := "zookeeper://" + z.Addr
-	if z.TLS != nil {
-		u += "?ca=" + z.TLS.CA + "&cert=" + z.TLS.Cert + "&key=" + z.TLS.Key
-	}
-	return u
-}
-
-// Start starts the server after Stop or Kill, and returns when it serves.
-func (z *ZooKeeperServer) Start() {
-	z.t.Helper()
-	z.launch()
-	z.await()
-}
-
-func (z *ZooKeeperServer) launch() {
-	z.t.Helper()
-	p := start(z.t, exec.Command("java", z.args...))
-	z.mu.Lock()
-	z.proc = p
-	z.mu.Unlock()
-}
-
-func (z *ZooKeeperServer) await() {
-	z.t.Helper()
-	z.current().waitFor(z.t, "the ZooKeeper server", func() error {
-		_, err := z.mode()
-		return err
-	})
-}
-
-// Stop stops the server gracefully. Its data and its sessions are kept.
-func (z *ZooKeeperServer) Stop() { z.current().end(syscall.SIGTERM) }
-
-// Kill stops the server at once.
-func (z *ZooKeeperServer) Kill() { z.current().end(syscall.SIGKILL) }
-
-// Restart stops the server, gracefully or not, and starts it again with its data.
-func (z *ZooKeeperServer) Restart(graceful bool) {
-	z.t.Helper()
-	if graceful {
-		z.Stop()
-	} else {
-		z.Kill()
-	}
-	z.Start()
-}
-
-// Pause freezes the server; its connections stay open.
-func (z *ZooKeeperServer) Pause() { z.current().signal(sigStop) }
-
-// Continue ends Pause.
-func (z *ZooKeeperServer) Continue() { z.current().signal(sigCont) }
-
-func (z *ZooKeeperServer) current() *process {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.proc
-}
+func (z *ZooKeeperServer) URL() string { return z.url("zookeeper") }
 
 // Word sends a four-letter word ("srvr", "wchs", …) and returns the reply.
 func (z *ZooKeeperServer) Word(word string) (string, error) {
@@ -237,22 +167,6 @@ func (z *ZooKeeperServer) mode() (string, error) {
 		return mode, nil
 	}
 	return "", cmp.Or(err, fmt.Errorf("srvr: %q", reply))
-}
-
-func (z *ZooKeeperServer) dial() (net.Conn, error) {
-	const limit = 2 * time.Second
-	d := &net.Dialer{Timeout: limit}
-	var c net.Conn
-	var err error
-	if z.TLS != nil {
-		c, err = tls.DialWithDialer(d, "tcp", z.Addr, z.TLS.Client(z.t))
-	} else {
-		c, err = d.Dial("tcp", z.Addr)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c, c.SetDeadline(time.Now().Add(limit))
 }
 
 // Expire ends a session as its own client could: it joins it with its password, and

@@ -48,7 +48,7 @@ func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsemb
 	release()
 	for i := range n {
 		z := newZooKeeper(t, nil, lines[i])
-		dir := filepath.Dir(z.args[len(z.args)-1])
+		dir := filepath.Dir(z.argv[len(z.argv)-1])
 		if err := os.WriteFile(filepath.Join(dir, "myid"), fmt.Appendf(nil, "%d\n", i+1), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,104 @@
+package testenv
+
+import (
+	"crypto/tls"
+	"net"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// server is what all servers have in common: a program that can be stopped, killed, frozen
+// and started again, and the address that it serves at.
+type server struct {
+	Addr string // host:port of clients; with TLS only TLS is spoken there
+	TLS  *Certs // nil without TLS
+
+	t     testing.TB
+	what  string       // "the Redis server"
+	argv  []string     // the command line
+	ready func() error // nil when it serves
+
+	mu   sync.Mutex
+	proc *process
+}
+
+// Start starts the server after Stop or Kill, and returns when it serves.
+func (s *server) Start() {
+	s.t.Helper()
+	s.launch()
+	s.await()
+}
+
+func (s *server) launch() {
+	s.t.Helper()
+	p := start(s.t, exec.Command(s.argv[0], s.argv[1:]...))
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+}
+
+func (s *server) await() {
+	s.t.Helper()
+	s.current().waitFor(s.t, s.what, s.ready)
+}
+
+// Stop stops the server gracefully. What it persists is kept.
+func (s *server) Stop() { s.current().end(syscall.SIGTERM) }
+
+// Kill stops the server at once.
+func (s *server) Kill() { s.current().end(syscall.SIGKILL) }
+
+// Restart stops the server, gracefully or not, and starts it again with its data.
+func (s *server) Restart(graceful bool) {
+	s.t.Helper()
+	if graceful {
+		s.Stop()
+	} else {
+		s.Kill()
+	}
+	s.Start()
+}
+
+// Pause freezes the server; its connections stay open.
+func (s *server) Pause() { s.current().signal(sigStop) }
+
+// Continue ends Pause.
+func (s *server) Continue() { s.current().signal(sigCont) }
+
+func (s *server) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// dial connects as a client does, for a short exchange.
+func (s *server) dial() (net.Conn, error) {
+	const limit = 2 * time.Second
+	d := &net.Dialer{Timeout: limit}
+	var c net.Conn
+	var err error
+	if s.TLS != nil {
+		c, err = tls.DialWithDialer(d, "tcp", s.Addr, s.TLS.Client(s.t))
+	} else {
+		c, err = d.Dial("tcp", s.Addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// url is the server's URL without credentials.
+func (s *server) url(scheme string) string {
+	u := scheme + "://" + s.Addr
+	if s.TLS != nil {
+		u += "?ca=" + s.TLS.CA + "&cert=" + s.TLS.Cert + "&key=" + s.TLS.Key
+	}
+	return u
+}
