@@ -181,14 +181,14 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 func testChroot(t *testing.T, plain *zk.Session, addr string) {
 	ctx := bound(t)
 	cfg := on(addr)
-	cfg.Chroot = "/top/app"
+	cfg.Chroot = "/tenant/app"
 	s := dial(t, cfg)
 	acl := zk.WorldACL(zk.PermAll)
 	_, _, err := s.Create(ctx, "/x", nil, zk.Persistent, acl)
 	want(t, "create without the root", err, zk.ErrNoNode)
-	create(t, plain, "/top", zk.Persistent)
-	create(t, plain, "/top/app", zk.Persistent)
-	create(t, plain, "/top/apple", zk.Persistent)
+	create(t, plain, "/tenant", zk.Persistent)
+	create(t, plain, "/tenant/app", zk.Persistent)
+	create(t, plain, "/tenant/apple", zk.Persistent)
 	events := newRecorder()
 	if _, err := s.AddWatch(ctx, "/", true, events.f); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func testChroot(t *testing.T, plain *zk.Session, addr string) {
 	if e := events.next(t); e != (zk.Event{Type: zk.EventCreated, Path: "/x"}) {
 		t.Errorf("%+v", e)
 	}
-	if !exists(t, plain, "/top/app/x") {
+	if !exists(t, plain, "/tenant/app/x") {
 		t.Error("the chroot was not applied")
 	}
 	if names, _, err := s.Children(ctx, "/"); err != nil || !slices.Equal(names, []string{"x"}) {
@@ -213,7 +213,7 @@ func testChroot(t *testing.T, plain *zk.Session, addr string) {
 		t.Errorf("%+v", e)
 	}
 	results, err := s.Multi(ctx, zk.CreateOp("/y", nil, zk.Ephemeral, acl))
-	if err != nil || results[0].Path != "/y" || !exists(t, plain, "/top/app/y") {
+	if err != nil || results[0].Path != "/y" || !exists(t, plain, "/tenant/app/y") {
 		t.Errorf("%+v, %v", results, err)
 	}
 }
