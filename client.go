@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/asleep"
 )
 
 // DefaultTTL is how long a silent client's locks last unless Config says otherwise.
@@ -58,7 +59,7 @@ type Client struct {
 	log      *slog.Logger
 	observer *Observer
 	start    time.Time
-	asleep   func() time.Duration // how long the machine has slept; suspended, but for tests
+	asleep   func() time.Duration // how long the machine has slept: asleep.Total, but for tests
 	asleep0  time.Duration
 	slept    atomic.Int64 // asleep - asleep0, as last read
 	bounds   bounds
@@ -91,10 +92,10 @@ type session struct {
 // backend stays the caller's: close it after the client. Errors: ErrInvalid,
 // ErrUnavailable, ErrRefused.
 func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, error) {
-	return newClient(ctx, backend, cfg, suspended)
+	return newClient(ctx, backend, cfg, asleep.Total)
 }
 
-func newClient(ctx context.Context, backend driver.Backend, cfg *Config, asleep func() time.Duration) (*Client, error) {
+func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept func() time.Duration) (*Client, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
@@ -110,7 +111,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, asleep 
 	}
 	c := &Client{
 		backend: backend, ttl: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
-		start: time.Now(), asleep: asleep, asleep0: asleep(),
+		start: time.Now(), asleep: slept, asleep0: slept(),
 		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
 	}
 	if c.log == nil {

@@ -29,7 +29,7 @@ var layers = []struct {
 	imports []string
 	why     string
 }{
-	{".", []string{module + "/driver"}, "the root knows the contract and no store, and links nothing of others"},
+	{".", []string{module + "/driver", module + "/internal/asleep"}, "the root knows the contract and no store, and links nothing of others"},
 	{"driver", nil, "the contract is the standard library's words only, so that anybody can write a store"},
 	{"internal/rule", []string{module + "/driver"}, "the rules are pure"},
 	{"memlock", []string{module + "/driver", module + "/internal/rule"}, "a store knows the contract, never the root"},
@@ -37,7 +37,9 @@ var layers = []struct {
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter joins one client to the store"},
 	{"redislock", []string{module + "/driver", module + "/internal/rule"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
-	{"zklock/internal/zk", nil, "the client is ours, so that its promises are: no other is linked"},
+	{"internal/asleep", nil, "a clock"},
+	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client is ours, so that its promises are: no other is linked"},
+	{"zklock", []string{module + "/driver", module + "/zklock/internal/zk"}, "the store speaks through our own client"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
 	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "histories are drawn and shrunk by rapid"},
 	{"internal", []string{module, "golang.org/x/sys"}, "helpers of tests"},

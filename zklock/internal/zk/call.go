@@ -16,6 +16,7 @@ type call struct {
 	sent      bool
 	abandoned bool // nobody waits for the answer
 	sentAt    time.Time
+	proving   time.Time // sentAt on the scale of Session.now
 	xid       int32
 	done      chan struct{}
 	hdr       replyHeader

@@ -43,6 +43,8 @@ type Config struct {
 	// MaxPacket bounds packets, in bytes. Servers refuse larger requests than their
 	// jute.maxbuffer, and may send larger answers: a list of many children. 0: DefaultMaxPacket.
 	MaxPacket int
+
+	slept func() time.Duration // how long the machine has slept, for tests
 }
 
 // Auth is a credential: a scheme and what it wants to see.

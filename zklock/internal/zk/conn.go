@@ -56,12 +56,12 @@ func (c *conn) write(first []byte) {
 			s.mu.Unlock()
 			return
 		}
-		now := time.Now()
+		now, proving := time.Now(), s.now()
 		for _, call := range s.queue {
 			c.xid = max(c.xid+1, 1)
 			buf = append(buf, call.packet(c.xid)...)
 			call.e.b = nil
-			call.sent, call.sentAt = true, now
+			call.sent, call.sentAt, call.proving = true, now, proving
 			if call.op.fromLeader() {
 				s.asked = now
 			}
@@ -150,8 +150,7 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 		s.mu.Unlock()
 		return ErrConnectionLoss
 	}
-	now := time.Now()
-	c.heard = now
+	c.heard = time.Now()
 	switch h.xid {
 	case xidEvent:
 		e := d.event()
@@ -177,7 +176,7 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 	call := c.inflight[0]
 	c.inflight[0] = nil
 	c.inflight = c.inflight[1:]
-	s.answered(call, h, d.b, tooLarge, now)
+	s.answered(call, h, d.b, tooLarge)
 	s.mu.Unlock()
 	switch h.code {
 	case ErrSessionExpired:
@@ -190,14 +189,14 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 }
 
 // answered finishes a call. The session's mutex is held.
-func (s *Session) answered(c *call, h replyHeader, body []byte, tooLarge error, now time.Time) {
+func (s *Session) answered(c *call, h replyHeader, body []byte, tooLarge error) {
 	if h.zxid > 0 {
 		s.lastZxid = h.zxid
 	}
 	switch h.code {
 	case ErrSessionExpired, ErrSessionMoved, ErrUnknownSession, ErrThrottled:
 	default:
-		s.proof.answered(c.sentAt, now, c.op.fromLeader() && h.code != ErrUnimplemented, s.timeout)
+		s.proof.answered(c.proving, s.now(), c.op.fromLeader() && h.code != ErrUnimplemented, s.timeout)
 	}
 	s.settle(c)
 	if c.watch != nil {

@@ -175,7 +175,7 @@ func (s *Session) open(ctx context.Context, srv server) (net.Conn, error) {
 func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 	stop := context.AfterFunc(s.ctx, func() { _ = nc.Close() })
 	defer stop()
-	sent := time.Now()
+	sent, proving := time.Now(), s.now()
 	_ = nc.SetDeadline(sent.Add(limit)) // an error shows below
 	s.mu.Lock()
 	req := connectRequest{s.lastZxid, int32(s.cfg.Timeout / time.Millisecond), s.id, s.password}
@@ -195,7 +195,7 @@ func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 	if reply.timeout <= 0 || reply.sessionID == 0 || req.sessionID != 0 && reply.sessionID != req.sessionID {
 		return nil, ErrSessionExpired
 	}
-	answered := time.Now()
+	answered := s.now()
 	if err := s.authenticate(nc, r); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 	}
 	s.id, s.password = reply.sessionID, reply.password
 	s.timeout = time.Duration(reply.timeout) * time.Millisecond
-	s.proof.connected(sent, answered)
+	s.proof.connected(proving, answered)
 	s.asked = sent
 	if s.expiry == nil {
 		s.expiry = time.AfterFunc(time.Until(sent.Add(s.timeout)), s.checkDeadline)

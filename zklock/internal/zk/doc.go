@@ -17,8 +17,8 @@
 // and goes on doing so for syncLimit ticks after it was cut off from the leader. Therefore an
 // answered ping proves nothing. What does is an answer that came from the leader (to
 // a write, or to sync, which is what this client pings with): whatever the server had
-// heard a few leader's pings before, the leader had heard too. [Session.Proof] is the send time
-// of the newest request of which that is true. It assumes that the timeout is at least two ticks,
+// heard a few leader's pings before, the leader had heard too. [Session.Left] counts from the send
+// time of the newest request of which that is true. It assumes that the timeout is at least two ticks,
 // which is ZooKeeper's default minimum. A leader that was deposed and does not know it yet may answer
 // a sync for about a tick longer than its successor waited before it gave every session a new timeout;
 // the time that an election takes makes up for that.

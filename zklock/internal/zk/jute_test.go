@@ -85,7 +85,7 @@ func TestProof(t *testing.T) {
 			p.answered(at(5600+i), at(5601+i), true, timeout)
 		}
 	}
-	if len(p.touches) > 16 {
+	if len(p.touches) > 32 {
 		t.Errorf("%d requests are remembered", len(p.touches))
 	}
 	if age := at(105_100).Sub(p.at); age > 1600*time.Millisecond {

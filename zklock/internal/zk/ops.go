@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 )
 
 // Mode is what kind of node to create.
@@ -71,6 +70,9 @@ func (s *Session) created(d *decoder, path string) (string, Stat, error) {
 // createOld is Create for servers that know neither containers nor create2.
 func (s *Session) createOld(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
 	if mode == Container {
+		s.mu.Lock()
+		s.plain = true
+		s.mu.Unlock()
 		return s.Create(ctx, path, data, Persistent, acl)
 	}
 	c := s.createCall(opCreate, path, data, mode, acl)
@@ -85,6 +87,13 @@ func (s *Session) createOld(ctx context.Context, path string, data []byte, mode 
 	return name, s.bareStat(c.hdr.zxid, data, mode), nil
 }
 
+// Containers reports whether the servers know containers, as far as that has been tried.
+func (s *Session) Containers() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.plain
+}
+
 // bareStat is what is known of a node that transaction zxid created.
 func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
 	stat := Stat{Czxid: zxid, Mzxid: zxid, Pzxid: zxid, DataLength: int32(len(data))}
@@ -93,53 +102,6 @@ func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
 	}
 	return stat
 }
-
-// CreateAndList is Create and then Children of the node's parent, in one round trip. If the
-// node was created and its parent could not be listed, both name and an error are returned.
-func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, []string, error) {
-	if err := checkPath(path); err != nil {
-		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
-	}
-	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
-	create := s.createCall(createOp(mode), path, data, mode, acl)
-	list := s.childrenCall(parent, nil)
-	if err := s.begin(ctx, path, create, list); err != nil {
-		return "", Stat{}, nil, &opError{"create", path, err}
-	}
-	_, err := s.wait(ctx, create)
-	if err != nil && !errors.Is(err, ErrUnimplemented) {
-		_, _ = s.wait(canceled, list) // it goes on without us
-		return "", Stat{}, nil, &opError{"create", path, err}
-	}
-	_, lerr := s.wait(ctx, list)
-	var name string
-	var stat Stat
-	if err != nil {
-		if name, stat, err = s.createOld(ctx, path, data, mode, acl); err != nil {
-			return "", Stat{}, nil, err
-		}
-		names, _, err := s.Children(ctx, parent)
-		return name, stat, names, err
-	}
-	if name, stat, err = s.created(&decoder{b: create.body}, path); err != nil {
-		return "", Stat{}, nil, err
-	}
-	if lerr != nil {
-		return name, stat, nil, &opError{"list", parent, lerr}
-	}
-	d := decoder{b: list.body}
-	names := d.strings()
-	if d.err != nil {
-		return name, stat, nil, &opError{"list", parent, d.err}
-	}
-	return name, stat, names, nil
-}
-
-var canceled = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // Delete deletes a node of this version. Errors: ErrNoNode, ErrBadVersion, ErrNotEmpty, ErrNoAuth.
 func (s *Session) Delete(ctx context.Context, path string, version int32) error {

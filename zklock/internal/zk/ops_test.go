@@ -22,6 +22,7 @@ func TestOperations(t *testing.T) {
 		{"errors", testErrors},
 		{"multi", testMulti},
 		{"create and list", testCreateAndList},
+		{"watch all", testWatchAll},
 		{"chroot", func(t *testing.T, s *zk.Session) { testChroot(t, s, server.Addr) }},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(t, s) })
@@ -165,16 +166,56 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 	create(t, s, "/l", zk.Persistent)
 	create(t, s, "/l/a", zk.Persistent)
 	acl := zk.WorldACL(zk.PermAll)
-	name, stat, names, err := s.CreateAndList(ctx, "/l/n-", nil, zk.EphemeralSequential, acl)
-	slices.Sort(names)
-	if err != nil || name != "/l/n-0000000001" || stat.EphemeralOwner != s.ID() || !slices.Equal(names, []string{"a", "n-0000000001"}) {
-		t.Errorf("%q, %+v, %q, %v", name, stat, names, err)
+	name, stat, lists, err := s.CreateAndList(ctx, "/l/n-", nil, zk.EphemeralSequential, acl, "/l/a", "/l/none")
+	if err != nil || name != "/l/n-0000000001" || stat.EphemeralOwner != s.ID() || len(lists) != 3 {
+		t.Fatalf("%q, %+v, %+v, %v", name, stat, lists, err)
 	}
+	slices.Sort(lists[0].Names)
+	if !slices.Equal(lists[0].Names, []string{"a", "n-0000000001"}) || len(lists[1].Names) != 0 || lists[1].Err != nil {
+		t.Errorf("listed %+v", lists)
+	}
+	want(t, "a list of nothing", lists[2].Err, zk.ErrNoNode)
 	_, _, _, err = s.CreateAndList(ctx, "/l/a", nil, zk.Ephemeral, acl)
 	want(t, "create twice", err, zk.ErrNodeExists)
-	name, _, names, err = s.CreateAndList(ctx, "/top", nil, zk.Ephemeral, acl)
-	if err != nil || name != "/top" || !slices.Contains(names, "top") {
-		t.Errorf("in the root: %q, %q, %v", name, names, err)
+	name, _, lists, err = s.CreateAndList(ctx, "/top", nil, zk.Ephemeral, acl)
+	if err != nil || name != "/top" || !slices.Contains(lists[0].Names, "top") {
+		t.Errorf("in the root: %q, %+v, %v", name, lists, err)
+	}
+
+	all, err := s.SyncAndList(ctx, "/l", "/none")
+	if err != nil || len(all) != 2 || len(all[0].Names) != 2 || all[0].Stat.NumChildren != 2 {
+		t.Errorf("listed %+v, %v", all, err)
+	}
+	want(t, "a list of nothing", all[1].Err, zk.ErrNoNode)
+	nodes := s.GetAll(ctx, "/l/a", "/none", "bad")
+	for _, n := range nodes {
+		want(t, "a bad path spoils all", n.Err, zk.ErrBadArguments)
+	}
+	nodes = s.GetAll(ctx, "/l/a", "/none")
+	if n := nodes[0]; n.Err != nil || string(n.Data) != "data" || n.Stat.DataLength != 4 {
+		t.Errorf("got %+v", n)
+	}
+	want(t, "get of nothing", nodes[1].Err, zk.ErrNoNode)
+}
+
+func testWatchAll(t *testing.T, s *zk.Session) {
+	ctx := bound(t)
+	create(t, s, "/w", zk.Persistent)
+	create(t, s, "/w/a", zk.Persistent)
+	create(t, s, "/w/b", zk.Persistent)
+	var seen []int
+	errs := s.WatchAll(ctx, func(i int, e zk.Event) { seen = append(seen, i) }, "/w/a", "/w/none", "/w/b")
+	want(t, "watch", errs[0], nil)
+	want(t, "watch of nothing", errs[1], zk.ErrNoNode)
+	want(t, "watch", errs[2], nil)
+	for _, p := range []string{"/w/b", "/w/a"} {
+		want(t, "delete", s.Delete(ctx, p, zk.AnyVersion), nil)
+	}
+	create(t, s, "/w/none", zk.Persistent)
+	want(t, "sync", s.Sync(ctx, "/"), nil)
+	want(t, "flush", s.Flush(ctx), nil) // so the callbacks have run
+	if !slices.Equal(seen, []int{2, 0}) {
+		t.Errorf("events of %v; want of 2 and 0", seen)
 	}
 }
 

@@ -37,8 +37,12 @@ func (p *proof) answered(sent, answered time.Time, leader bool, timeout time.Dur
 			p.touches = append(p.touches[:0], p.touches[n:]...)
 		}
 	}
-	// One in each δ/4 is enough; so the list stays short however many requests there are.
-	if n := len(p.touches); n == 0 || answered.Sub(p.touches[n-1].answered) >= delta/4 {
-		p.touches = append(p.touches, touch{sent, answered})
+	// The latest, and before it one in each δ/16: so the list stays short however many
+	// requests there are.
+	t := touch{sent, answered}
+	if n := len(p.touches); n > 1 && p.touches[n-1].answered.Sub(p.touches[n-2].answered) < delta/16 {
+		p.touches[n-1] = t
+	} else {
+		p.touches = append(p.touches, t)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/asleep"
 )
 
 // Session is one ZooKeeper session. Its methods may be called concurrently.
@@ -25,6 +27,7 @@ type Session struct {
 	expiry   *time.Timer   // set once connected; fires at the deadline or earlier
 	events   eventQueue
 	known    map[string][]string // addresses of names; the connecting goroutine's own
+	slept    func() time.Duration
 
 	mu       sync.Mutex
 	cause    error // why the session is over
@@ -38,6 +41,7 @@ type Session struct {
 	conn     *conn
 	queue    []*call // not sent yet
 	watches  watches
+	plain    bool // the servers do not know containers
 }
 
 // Dial starts a session, and returns when a server has it and has accepted Config.Auth. It
@@ -49,7 +53,10 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	s := &Session{
 		cfg: cfg, lost: make(chan struct{}), finished: make(chan struct{}), kick: make(chan struct{}, 1),
-		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{},
+		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{}, slept: cfg.slept,
+	}
+	if s.slept == nil {
+		s.slept = asleep.Total
 	}
 	s.events.kick = make(chan struct{}, 1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -90,14 +97,20 @@ func (s *Session) Timeout() time.Duration {
 	return s.timeout
 }
 
-// Proof is a time, with a reading of the monotonic clock, from which on the servers keep the
-// session for at least Timeout. While all is well it is between a quarter and somewhat more
-// than half of the timeout ago. Sleep of the machine is not in Go's monotonic clock.
-func (s *Session) Proof() time.Time {
+// Left is for how long from now the servers keep the session at least, whatever happens to
+// this program and its network; what the machine has slept counts. It is never more than
+// Timeout and while all is well between 3/5 and 3/4 of that. Not positive: it may be over.
+func (s *Session) Left() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proof.at
+	return s.left()
 }
+
+// left is Left with the mutex held.
+func (s *Session) left() time.Duration { return s.timeout - s.now().Sub(s.proof.at) }
+
+// now is a time on whose scale the machine does not stop when it sleeps.
+func (s *Session) now() time.Time { return time.Now().Add(s.slept()) }
 
 // Lost is closed when the session is over: the servers said so, Timeout has passed since
 // Proof, authentication failed, or Close was called.
@@ -170,7 +183,7 @@ func (s *Session) end(cause error) {
 // checkDeadline runs when the session may have run out at the servers.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
-	left := time.Until(s.proof.at.Add(s.timeout))
+	left := s.left()
 	if left > 0 && s.cause == nil {
 		s.expiry.Reset(left)
 	}
@@ -198,7 +211,9 @@ func (s *Session) run(first chan struct{}, attempts *lastError) {
 	}
 }
 
-// tend pings the servers through c until it breaks, and gives c up if it hangs.
+// tend pings the servers through c until it breaks, and gives c up if it hangs. It pings so
+// often for the sake of proof: the older of the two pings that it takes is as old as δ and
+// their distance.
 func (s *Session) tend(c *conn) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -210,7 +225,7 @@ func (s *Session) tend(c *conn) {
 		}
 		s.mu.Lock()
 		now := time.Now()
-		interval, patience := s.timeout/6, s.timeout/4
+		interval, patience := s.timeout/16, s.timeout/4
 		if now.Sub(s.asked) >= interval && s.cause == nil {
 			s.submit(syncCall("/"))
 			s.asked = now

@@ -300,6 +300,21 @@ func (q *eventQueue) forget(w *Watch) {
 	q.mu.Unlock()
 }
 
+// Flush returns when the callbacks of all events have run that arrived before it was called:
+// so of all that happened before a Sync which has returned.
+func (s *Session) Flush(ctx context.Context) error {
+	ran := make(chan struct{})
+	s.events.put(delivery{&Watch{s: s, f: func(Event) { close(ran) }}, Event{}})
+	select {
+	case <-ran:
+		return nil
+	case <-s.lost: // the end may have come before
+		return s.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // run calls the callbacks until nothing is left after over is closed.
 func (q *eventQueue) run(over <-chan struct{}) {
 	for {

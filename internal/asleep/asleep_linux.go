@@ -1,4 +1,6 @@
-package holdfast
+// Package asleep tells how long the machine has slept. Go's monotonic clock stops in suspend;
+// the clocks of stores go on, so whoever reckons how long a store keeps something adds this.
+package asleep
 
 import (
 	"syscall"
@@ -6,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// suspended is how long the machine has slept since it was started: CLOCK_BOOTTIME minus
-// CLOCK_MONOTONIC. Go's own monotonic clock stops in suspend, the store's does not.
-func suspended() time.Duration {
+// Total is how long the machine has slept since it was started: CLOCK_BOOTTIME minus
+// CLOCK_MONOTONIC.
+func Total() time.Duration {
 	const monotonic, boottime = 1, 7
 	least := time.Duration(0)
 	for range 3 {

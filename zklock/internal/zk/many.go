@@ -1,0 +1,173 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// Listing is what Children answers.
+type Listing struct {
+	Names []string
+	Stat  Stat
+	Err   error
+}
+
+// CreateAndList is Create, then Children of the node's parent and of what else is named, in
+// one round trip. If the node was created and its parent could not be listed, both name and
+// an error are returned; the other listings have errors of their own.
+func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL, also ...string) (string, Stat, []Listing, error) {
+	if err := checkPath(path); err != nil {
+		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
+	}
+	dirs := append([]string{path[:max(strings.LastIndexByte(path, '/'), 1)]}, also...)
+	create := s.createCall(createOp(mode), path, data, mode, acl)
+	lists := s.listCalls(dirs)
+	if err := s.begin(ctx, path, append([]*call{create}, lists...)...); err != nil {
+		return "", Stat{}, nil, &opError{"create", path, err}
+	}
+	_, err := s.wait(ctx, create)
+	if err != nil && !errors.Is(err, ErrUnimplemented) {
+		for _, c := range lists {
+			_, _ = s.wait(canceled, c) // it goes on without us
+		}
+		return "", Stat{}, nil, &opError{"create", path, err}
+	}
+	all := s.listings(ctx, dirs, lists)
+	var name string
+	var stat Stat
+	if err != nil {
+		if name, stat, err = s.createOld(ctx, path, data, mode, acl); err != nil {
+			return "", Stat{}, nil, err
+		}
+		all = s.ListAll(ctx, dirs...)
+	} else if name, stat, err = s.created(&decoder{b: create.body}, path); err != nil {
+		return "", Stat{}, nil, err
+	}
+	return name, stat, all, all[0].Err
+}
+
+// ListAll is Children of each path, in one round trip.
+func (s *Session) ListAll(ctx context.Context, paths ...string) []Listing {
+	lists := s.listCalls(paths)
+	if err := s.beginAll(ctx, paths, lists); err != nil {
+		all := make([]Listing, len(paths))
+		for i := range all {
+			all[i].Err = err
+		}
+		return all
+	}
+	return s.listings(ctx, paths, lists)
+}
+
+// SyncAndList is Sync and then ListAll, in one round trip.
+func (s *Session) SyncAndList(ctx context.Context, paths ...string) ([]Listing, error) {
+	sync, lists := syncCall(s.abs(paths[0])), s.listCalls(paths)
+	if err := s.beginAll(ctx, paths, append([]*call{sync}, lists...)); err != nil {
+		return nil, err
+	}
+	_, err := s.wait(ctx, sync)
+	all := s.listings(ctx, paths, lists)
+	if err != nil {
+		return nil, &opError{"sync", paths[0], err}
+	}
+	return all, nil
+}
+
+// beginAll submits calls together, for paths.
+func (s *Session) beginAll(ctx context.Context, paths []string, calls []*call) error {
+	for _, p := range paths {
+		if err := checkPath(p); err != nil {
+			return notSent(err)
+		}
+	}
+	if err := s.begin(ctx, "/", calls...); err != nil {
+		return &opError{"list", paths[0], err}
+	}
+	return nil
+}
+
+func (s *Session) listCalls(paths []string) []*call {
+	calls := make([]*call, len(paths))
+	for i, p := range paths {
+		calls[i] = s.childrenCall(p, nil)
+	}
+	return calls
+}
+
+// listings waits for calls that list.
+func (s *Session) listings(ctx context.Context, paths []string, calls []*call) []Listing {
+	all := make([]Listing, len(calls))
+	for i, c := range calls {
+		l := &all[i]
+		if _, err := s.wait(ctx, c); err != nil {
+			l.Err = &opError{"list", paths[i], err}
+			continue
+		}
+		d := decoder{b: c.body}
+		l.Names, l.Stat = d.strings(), d.stat()
+		if d.err != nil {
+			l.Err = &opError{"list", paths[i], d.err}
+		}
+	}
+	return all
+}
+
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Node is what Get answers.
+type Node struct {
+	Data []byte
+	Stat Stat
+	Err  error
+}
+
+// GetAll is Get of each path, in one round trip.
+func (s *Session) GetAll(ctx context.Context, paths ...string) []Node {
+	calls := make([]*call, len(paths))
+	for i, p := range paths {
+		calls[i] = s.readCall(opGetData, p, watchData, nil)
+	}
+	all := make([]Node, len(paths))
+	begun := s.beginAll(ctx, paths, calls)
+	for i, c := range calls {
+		n := &all[i]
+		if n.Err = begun; begun != nil {
+			continue
+		}
+		if _, err := s.wait(ctx, c); err != nil {
+			n.Err = &opError{"get", paths[i], err}
+			continue
+		}
+		d := decoder{b: c.body}
+		n.Data = slices.Clone(d.buffer())
+		n.Stat, n.Err = statOf(&d, "get", paths[i], nil)
+	}
+	return all
+}
+
+// WatchAll is ExistsW of each path, in one round trip; f is called with the index of the path
+// as well. A node that is not there (ErrNoNode) is not watched.
+func (s *Session) WatchAll(ctx context.Context, f func(int, Event), paths ...string) []error {
+	calls := make([]*call, len(paths))
+	for i, p := range paths {
+		calls[i] = s.readCall(opExists, p, watchExist, func(e Event) { f(i, e) })
+	}
+	errs := make([]error, len(paths))
+	begun := s.beginAll(ctx, paths, calls)
+	for i, c := range calls {
+		if errs[i] = begun; begun != nil {
+			continue
+		}
+		if _, err := s.wait(ctx, c); err != nil {
+			errs[i] = &opError{"watch", paths[i], err}
+			c.watch.Remove()
+		}
+	}
+	return errs
+}
