@@ -21,7 +21,9 @@ type RWMutex struct{ write, read lock }
 // RWMutex returns the read/write lock of that name; nothing is asked of the store. Names
 // and options are as for Mutex.
 func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
-	return &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
+	m := &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
+	m.write.req.ReadWrite, m.read.req.ReadWrite = true, true
+	return m
 }
 
 // Lock waits until it holds m for writing. It is as Mutex.Lock otherwise.

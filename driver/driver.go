@@ -153,15 +153,19 @@ const (
 
 // Request is a contender's wish, repeated word for word while it waits.
 type Request struct {
-	ID      string        // unique for life, unguessable, [0-9a-z-], at most 48 bytes
-	Name    string        // any UTF-8, 1 to MaxName bytes; the store encodes it injectively
-	Mode    Mode          //
-	N       int           // Permits: how many at once, 1 ≤ N ≤ Limit; else 1
-	Limit   int           // Permits: how many there are; the same for everyone; else 0
-	Fair    bool          // the caller asked for strict arrival order among all processes
-	Wait    bool          // join the line if it cannot be granted now
-	MinHold time.Duration // the name stays taken this long from the grant, come what may
-	Info    string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
+	ID    string // unique for life, unguessable, [0-9a-z-], at most 48 bytes
+	Name  string // any UTF-8, 1 to MaxName bytes; the store encodes it injectively
+	Mode  Mode   //
+	N     int    // Permits: how many at once, 1 ≤ N ≤ Limit; else 1
+	Limit int    // Permits: how many there are; the same for everyone; else 0
+	Fair  bool   // the caller asked for strict arrival order among all processes
+
+	// ReadWrite says that the caller's lock is a read/write lock. It changes nothing in who may have
+	// what; stores that share their locks with other software may have to tell the two apart.
+	ReadWrite bool
+	Wait      bool          // join the line if it cannot be granted now
+	MinHold   time.Duration // the name stays taken this long from the grant, come what may
+	Info      string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
 }
 
 // Reply answers Acquire and Await: granted, or not yet.

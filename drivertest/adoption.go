@@ -136,6 +136,9 @@ var adoption = []check{
 			e.Fatalf("Close: %v", err)
 		}
 		c.get(once(c.req("x")))
+		if ch := a.renew(left); ch.State == 0 { // in a store that has to look first, it has not come to that
+			a.release(left)
+		}
 		c.get(once(c.req("left")))
 	}},
 }

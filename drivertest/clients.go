@@ -192,6 +192,7 @@ var clients = []check{
 		}
 	}},
 	{"R3", "client survives a restart", "waiters and new locks go on after the store was restarted", func(e *env) {
+		e.restarts()
 		a, b := e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
 		got := make(chan error, 1)

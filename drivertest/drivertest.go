@@ -31,6 +31,10 @@ type Harness struct {
 	// serves. For a store without a server: closes every handle on it and opens it again.
 	Restart func(t testing.TB)
 
+	// RestartTTL is what the checks with a Restart use, if it takes so long that sessions
+	// with a shorter TTL run out meanwhile. Zero: TTL.
+	RestartTTL time.Duration
+
 	// Bubble runs every check in a testing/synctest bubble, where time costs nothing. For
 	// stores without sockets, files or processes.
 	Bubble bool
@@ -103,6 +107,9 @@ type env struct {
 
 // slack is how late something may be on a busy machine.
 func (e *env) slack() time.Duration { return max(e.ttl/2, 500*time.Millisecond) }
+
+// restarts prepares a check that restarts the store.
+func (e *env) restarts() { e.ttl = max(e.ttl, e.h.RestartTTL) }
 
 func (e *env) name(s string) string { return e.prefix + s }
 

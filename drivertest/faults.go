@@ -158,6 +158,7 @@ var faults = []check{
 		}
 	}},
 	{"R3", "restart", "after a restart of the store tokens go on growing, and sessions go on", func(e *env) {
+		e.restarts()
 		a := e.party()
 		h := a.get(a.req("x"))
 		a.release(h)

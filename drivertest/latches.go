@@ -10,6 +10,7 @@ import (
 
 var latches = []check{
 	{"R5", "latch", "a latch is set once, counts each id once, and lets through at zero", func(e *env) {
+		e.restarts()
 		a, b := e.party(), e.party()
 		name := e.name("l")
 		if _, err := a.CountDown(e.ctx, name, "c-1"); !errors.Is(err, driver.ErrGone) {

@@ -83,6 +83,12 @@ func DigestACL(perms int32, user, password string) []ACL {
 	return []ACL{{perms, "digest", user + ":" + base64.StdEncoding.EncodeToString(sum[:])}}
 }
 
+// Check returns what is wrong with c, or nil.
+func (c Config) Check() error {
+	_, err := c.normalize()
+	return err
+}
+
 // normalize checks c and fills in defaults.
 func (c Config) normalize() (Config, error) {
 	if len(c.Servers) == 0 {

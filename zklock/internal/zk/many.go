@@ -127,11 +127,12 @@ type Node struct {
 	Err  error
 }
 
-// GetAll is Get of each path, in one round trip.
-func (s *Session) GetAll(ctx context.Context, paths ...string) []Node {
+// GetAll is Get of each path, in one round trip, and if f is not nil, GetW of the first.
+func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([]Node, *Watch) {
 	calls := make([]*call, len(paths))
 	for i, p := range paths {
-		calls[i] = s.readCall(opGetData, p, watchData, nil)
+		calls[i] = s.readCall(opGetData, p, watchData, f)
+		f = nil
 	}
 	all := make([]Node, len(paths))
 	begun := s.beginAll(ctx, paths, calls)
@@ -148,7 +149,10 @@ func (s *Session) GetAll(ctx context.Context, paths ...string) []Node {
 		n.Data = slices.Clone(d.buffer())
 		n.Stat, n.Err = statOf(&d, "get", paths[i], nil)
 	}
-	return all
+	if len(all) == 0 || all[0].Err != nil {
+		return all, nil
+	}
+	return all, calls[0].watch
 }
 
 // WatchAll is ExistsW of each path, in one round trip; f is called with the index of the path

@@ -187,15 +187,21 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 		t.Errorf("listed %+v, %v", all, err)
 	}
 	want(t, "a list of nothing", all[1].Err, zk.ErrNoNode)
-	nodes := s.GetAll(ctx, "/l/a", "/none", "bad")
+	nodes, _ := s.GetAll(ctx, nil, "/l/a", "/none", "bad")
 	for _, n := range nodes {
 		want(t, "a bad path spoils all", n.Err, zk.ErrBadArguments)
 	}
-	nodes = s.GetAll(ctx, "/l/a", "/none")
+	changed := make(chan zk.Event, 1)
+	nodes, w := s.GetAll(ctx, func(e zk.Event) { changed <- e }, "/l/a", "/none")
 	if n := nodes[0]; n.Err != nil || string(n.Data) != "data" || n.Stat.DataLength != 4 {
 		t.Errorf("got %+v", n)
 	}
 	want(t, "get of nothing", nodes[1].Err, zk.ErrNoNode)
+	_, err = s.Set(ctx, "/l/a", nil, zk.AnyVersion)
+	want(t, "set", err, nil)
+	if e := <-changed; w == nil || e.Type != zk.EventDataChanged || e.Path != "/l/a" {
+		t.Errorf("event %+v", e)
+	}
 }
 
 func testWatchAll(t *testing.T, s *zk.Session) {

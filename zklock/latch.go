@@ -1,0 +1,275 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// A latch is a node "latch" in the lock's folder, which says the count that it was set to, and
+// below it a node for each id that has counted down. When the last one has, the data is
+// changed, which wakes those who wait; whoever looks counts the nodes, so a wake-up that
+// nobody sent is made up for by the next who asks.
+
+// latch is what the servers have of one.
+type latch struct {
+	live    bool // it is there, and not being removed
+	count   int64
+	counted int64
+	open    bool // the data says so
+	version int32
+}
+
+func (l latch) left() int64 { return max(0, l.count-l.counted) }
+
+const (
+	latchMagic   = "holdfast-latch/1"
+	latchClosed  = "closed"
+	latchOpen    = "open"
+	latchRemoved = "removed" // it goes as soon as its nodes have
+)
+
+func latchData(state string, count int64) []byte {
+	return fmt.Appendf(nil, "%s %s %d\n", latchMagic, state, count)
+}
+
+func parseLatch(data []byte, stat *zk.Stat) (l latch) {
+	var magic, state string
+	n, err := fmt.Sscanf(string(data), "%s %s %d\n", &magic, &state, &l.count)
+	if n != 3 || err != nil || magic != latchMagic {
+		return latch{version: stat.Version}
+	}
+	l.live = state == latchClosed || state == latchOpen
+	l.open = state == latchOpen
+	l.counted, l.version = int64(stat.NumChildren), stat.Version
+	return l
+}
+
+func (l *link) latch(ctx context.Context, dir string) (latch, error) {
+	data, stat, err := l.Get(ctx, dir+"/"+latchNode)
+	if errors.Is(err, zk.ErrNoNode) {
+		return latch{}, nil
+	}
+	if err != nil {
+		return latch{}, err
+	}
+	return parseLatch(data, &stat), nil
+}
+
+// SetCount creates the latch. A name that turns out to be in use as something else gets it
+// taken away again.
+func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
+	if n < 0 {
+		return false, invalid("count %d: it must not be negative", n)
+	}
+	if err := s.usable(); err != nil {
+		return false, err
+	}
+	created, err := s.setCount(ctx, s.b.folder(name), n)
+	return created, explain(err)
+}
+
+func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, error) {
+	path := dir + "/" + latchNode
+	for range manyTries {
+		_, stat, all, err := s.l.CreateAndList(ctx, path, latchData(latchClosed, n), zk.Persistent, s.b.acl)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			if err := s.l.ensure(ctx, dir); err != nil {
+				return false, err
+			}
+			continue
+		case errors.Is(err, zk.ErrNodeExists):
+			latch, err := s.l.latch(ctx, dir)
+			if err != nil || latch.live {
+				return false, err
+			}
+			if err := s.l.removeLatch(ctx, dir); err != nil && !errors.Is(err, driver.ErrGone) {
+				return false, err
+			}
+			continue
+		case err != nil:
+			return false, err
+		}
+		in := read(all[0].Names)
+		if len(in.line) == 0 && !in.semaphore {
+			return true, nil
+		}
+		kind, err := s.l.otherThan(ctx, dir, driver.Latch)
+		if kind != "" || err != nil {
+			if derr := s.l.Delete(ctx, path, stat.Version); derr != nil && !errors.Is(derr, zk.ErrNoNode) {
+				return false, derr
+			}
+			if err == nil {
+				err = fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
+			}
+			return false, err
+		}
+		return true, nil
+	}
+	return false, errTurmoil
+}
+
+// usable returns ErrClosed once the session is.
+func (s *session) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+// CountDown adds the node of id and counts.
+func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
+	if err := s.usable(); err != nil {
+		return 0, err
+	}
+	left, err := s.l.countDown(ctx, s.b.folder(name), id)
+	return left, explain(err)
+}
+
+func (l *link) countDown(ctx context.Context, dir, id string) (int64, error) {
+	path := dir + "/" + latchNode
+	at, err := l.latch(ctx, dir)
+	if err == nil && at.live && at.left() > 0 {
+		_, _, err = l.Create(ctx, path+"/"+uuidOf(id), nil, zk.Persistent, l.b.acl)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return 0, driver.ErrGone
+		case err != nil && !errors.Is(err, zk.ErrNodeExists):
+			return 0, err
+		}
+		at, err = l.latch(ctx, dir)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if !at.live {
+		return 0, driver.ErrGone
+	}
+	if at.left() == 0 && !at.open {
+		_, err := l.Set(ctx, path, latchData(latchOpen, at.count), at.version)
+		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			return 0, err
+		}
+	}
+	return at.left(), nil
+}
+
+// interest is somebody who awaits a latch.
+type interest struct {
+	watch *zk.Watch
+}
+
+func (i *interest) end() {
+	if i.watch != nil {
+		i.watch.Remove()
+	}
+}
+
+// Await reads the latch, and watches it while it is not at zero.
+func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := s.usable(); err != nil {
+		return driver.Reply{}, err
+	}
+	wake := make(chan uint64, 1)
+	// A callback may come before the answer has been looked at, and more than once for
+	// an id that asks again; the channel has room for one, and one is enough.
+	data, stat, w, err := s.l.GetW(ctx, s.b.folder(name)+"/"+latchNode, func(zk.Event) {
+		select {
+		case wake <- 0:
+		default:
+		}
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return driver.Reply{}, driver.ErrGone
+	}
+	if err != nil {
+		return driver.Reply{}, explain(err)
+	}
+	at := parseLatch(data, &stat)
+	if !at.live || at.left() == 0 {
+		w.Remove()
+		if !at.live {
+			return driver.Reply{}, driver.ErrGone
+		}
+		return driver.Reply{Token: 1}, nil
+	}
+	s.mu.Lock()
+	old := s.interests[id]
+	s.interests[id] = &interest{w}
+	s.mu.Unlock()
+	if old != nil {
+		old.end()
+	}
+	return driver.Reply{Wake: wake}, nil
+}
+
+// removeLatch removes a latch: first it is made to be none, which wakes those who wait,
+// then its nodes go.
+func (l *link) removeLatch(ctx context.Context, dir string) error {
+	path := dir + "/" + latchNode
+	at, err := l.latch(ctx, dir)
+	if err != nil {
+		return err
+	}
+	removed := at.live
+	if at.live {
+		if _, err := l.Set(ctx, path, latchData(latchRemoved, at.count), zk.AnyVersion); err != nil {
+			if errors.Is(err, zk.ErrNoNode) {
+				return driver.ErrGone
+			}
+			return err
+		}
+	}
+	for range manyTries {
+		all := l.ListAll(ctx, path)
+		if err := all[0].Err; err != nil {
+			if errors.Is(err, zk.ErrNoNode) {
+				break
+			}
+			return err
+		}
+		if err := l.deleteAll(ctx, path, all[0].Names); err != nil {
+			return err
+		}
+		if err := l.Delete(ctx, path, zk.AnyVersion); !errors.Is(err, zk.ErrNotEmpty) {
+			if err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return err
+			}
+			break
+		}
+	}
+	l.tidy(ctx, dir)
+	if !removed {
+		return driver.ErrGone
+	}
+	return nil
+}
+
+// deleteAll deletes children, many in a request.
+func (l *link) deleteAll(ctx context.Context, dir string, names []string) error {
+	const atOnce = 500
+	for len(names) > 0 {
+		n := min(len(names), atOnce)
+		ops := make([]zk.Op, n)
+		for i, name := range names[:n] {
+			ops[i] = zk.DeleteOp(dir+"/"+name, zk.AnyVersion)
+		}
+		if _, err := l.Multi(ctx, ops...); errors.Is(err, zk.ErrNoNode) { // somebody does the same
+			for _, name := range names[:n] {
+				if err := l.Delete(ctx, dir+"/"+name, zk.AnyVersion); err != nil && !errors.Is(err, zk.ErrNoNode) {
+					return err
+				}
+			}
+		} else if err != nil {
+			return err
+		}
+		names = names[n:]
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// link is a session with what is asked of it again and again.
+type link struct {
+	*zk.Session
+	b *Backend
+
+	mu     sync.Mutex
+	millis int64     // the servers' clock…
+	at     time.Time // …not later than then
+}
+
+// create makes a node that lives with the session, and the folders above it when they are
+// missing, and lists its folder and others.
+func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (string, zk.Stat, []zk.Listing, error) {
+	for tries := 1; ; tries++ {
+		name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.b.acl, also...)
+		if err == nil {
+			l.saw(stat.Ctime)
+		}
+		if !errors.Is(err, zk.ErrNoNode) || name != "" || tries == manyTries {
+			return name, stat, lists, err
+		}
+		if err := l.ensure(ctx, parent(prefix)); err != nil {
+			return "", zk.Stat{}, nil, err
+		}
+	}
+}
+
+// manyTries is how often something is repeated that fails only if somebody undoes what
+// was done before, just then.
+const manyTries = 8
+
+// ensure makes a folder, and those above it. Folders are containers, which the servers
+// delete some time after they have become empty.
+func (l *link) ensure(ctx context.Context, dir string) error {
+	for tries := 1; ; tries++ {
+		_, _, err := l.Create(ctx, dir, nil, zk.Container, l.b.acl)
+		switch {
+		case err == nil || errors.Is(err, zk.ErrNodeExists):
+			return nil
+		case !errors.Is(err, zk.ErrNoNode) || tries == manyTries:
+			return err
+		}
+		if err := l.ensure(ctx, parent(dir)); err != nil {
+			return err
+		}
+	}
+}
+
+func parent(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 1)] }
+
+func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// tidy deletes empty folders, from these up to the root, where the servers do not.
+func (l *link) tidy(ctx context.Context, dirs ...string) {
+	if l.Containers() {
+		return
+	}
+	for _, dir := range dirs {
+		for dir != l.b.root && len(dir) > len(l.b.root) && dir != "/" {
+			if l.Delete(ctx, dir, zk.AnyVersion) != nil { // it is in use, or gone
+				break
+			}
+			dir = parent(dir)
+		}
+	}
+}
+
+// list returns the children of folders as they are now: as the leader knows them. A
+// folder that is not there is empty.
+func (l *link) list(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
+	all, err := l.SyncAndList(ctx, dirs...)
+	if err != nil {
+		return nil, err
+	}
+	return all, failed(all)
+}
+
+// failed returns the first error of listings, and takes folders that are not there for empty.
+func failed(all []zk.Listing) error {
+	for i := range all {
+		if errors.Is(all[i].Err, zk.ErrNoNode) {
+			all[i].Err = nil
+		}
+		if all[i].Err != nil {
+			return all[i].Err
+		}
+	}
+	return nil
+}
+
+// saw takes note of the servers' clock: millis was read before now.
+func (l *link) saw(millis int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.millis, l.at = millis, time.Now()
+}
+
+// clock is the servers' clock in milliseconds, or a little less. It is asked for by a node
+// that comes and goes in one step, in dir, when what is known of it is old.
+func (l *link) clock(ctx context.Context, dir string) (int64, error) {
+	const young = 5 * time.Second
+	l.mu.Lock()
+	millis, age := l.millis, time.Since(l.at)
+	l.mu.Unlock()
+	if millis == 0 || age > young {
+		path := strings.TrimSuffix(dir, "/") + "/holdfast-clock"
+		made, err := l.Multi(ctx, zk.CreateOp(path, nil, zk.Ephemeral, l.b.acl), zk.DeleteOp(path, zk.AnyVersion))
+		if err != nil {
+			return 0, err
+		}
+		millis = made[0].Stat.Ctime
+		if millis == 0 { // servers before 3.5 do not tell who creates
+			if millis, err = l.born(ctx, path+"-"); err != nil {
+				return 0, err
+			}
+		}
+		l.saw(millis)
+		return millis, nil
+	}
+	return millis + age.Milliseconds(), nil
+}
+
+// born makes a node to see when it was made.
+func (l *link) born(ctx context.Context, prefix string) (int64, error) {
+	path, _, err := l.Create(ctx, prefix, nil, zk.EphemeralSequential, l.b.acl)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := l.Exists(ctx, path)
+	return stat.Ctime, errors.Join(err, l.Delete(ctx, path, zk.AnyVersion))
+}
+
+// keptFor is how much longer a mark keeps its name taken.
+func keptFor(r *record, stat *zk.Stat, clock int64) time.Duration {
+	return r.keep - time.Duration(clock-stat.Mtime)*time.Millisecond
+}
+
+// sweep deletes those marks whose time is over, and returns how long the longest of the others
+// lasts, and whether any was deleted. Marks are nodes of dir.
+func (l *link) sweep(ctx context.Context, dir string, marks line) (left time.Duration, swept bool, err error) {
+	if len(marks) == 0 {
+		return 0, false, nil
+	}
+	paths := make([]string, len(marks))
+	for i, m := range marks {
+		paths[i] = dir + "/" + m.name
+	}
+	clock, err := l.clock(ctx, dir)
+	if err != nil {
+		return 0, false, err
+	}
+	nodes, _ := l.GetAll(ctx, nil, paths...)
+	for i, n := range nodes {
+		if errors.Is(n.Err, zk.ErrNoNode) {
+			swept = true
+			continue
+		}
+		if n.Err != nil {
+			return 0, swept, n.Err
+		}
+		r := parseRecord(n.Data)
+		d := keptFor(&r, &n.Stat, clock)
+		if r.keep == 0 { // not a mark of ours, whatever its name is
+			d = time.Second
+		}
+		if d > 0 {
+			left = max(left, d)
+			continue
+		}
+		// Of this version: it may be kept for longer since.
+		err := l.Delete(ctx, paths[i], n.Stat.Version)
+		if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+			return 0, swept, err
+		}
+		swept = true
+	}
+	return left, swept, nil
+}

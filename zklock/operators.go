@@ -1,0 +1,233 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// Inspect reads the name's folder, and the nodes of its holders and first waiters.
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := driver.CheckName(name); err != nil {
+		return driver.Record{}, err
+	}
+	l, err := b.operator(ctx)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	r, err := l.inspect(ctx, name)
+	return r, explain(err)
+}
+
+// Break deletes the grant's nodes, or a latch. What is created later has a larger token by
+// itself.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	l, err := b.operator(ctx)
+	if err != nil {
+		return err
+	}
+	return explain(l.breakGrant(ctx, b.folder(name), token))
+}
+
+func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
+	leasesPath := dir + "/" + leasesDir
+	all, err := l.list(ctx, dir, leasesPath)
+	if err != nil {
+		return err
+	}
+	top, leases := read(all[0].Names), permitsOf(read(all[1].Names).line)
+	if top.latch && token == 1 {
+		return l.removeLatch(ctx, dir)
+	}
+	holding := top.line[:top.holding()]
+	var paths []string
+	for _, n := range holding {
+		paths = append(paths, dir+"/"+n.name)
+	}
+	for _, n := range leases {
+		paths = append(paths, leasesPath+"/"+n.name)
+	}
+	if len(paths) == 0 {
+		return driver.ErrGone
+	}
+	nodes, _ := l.GetAll(ctx, nil, paths...)
+	var ops []zk.Op
+	for i, n := range nodes {
+		if errors.Is(n.Err, zk.ErrNoNode) {
+			continue
+		}
+		if n.Err != nil {
+			return n.Err
+		}
+		r := parseRecord(n.Data)
+		if r.token == token || r.token == 0 && uint64(n.Stat.Czxid) == token {
+			ops = append(ops, zk.DeleteOp(paths[i], zk.AnyVersion))
+		}
+	}
+	if len(ops) == 0 {
+		return driver.ErrGone
+	}
+	_, err = l.Multi(ctx, ops...)
+	if errors.Is(err, zk.ErrNoNode) {
+		return driver.ErrGone
+	}
+	return err
+}
+
+// SetLimit writes the limit where a semaphore's permits are; who is first in line watches it.
+func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckName(name); err != nil {
+		return err
+	}
+	if limit < 1 || limit > driver.MaxLimit {
+		return invalid("limit %d: allowed are 1 to %d", limit, driver.MaxLimit)
+	}
+	l, err := b.operator(ctx)
+	if err != nil {
+		return err
+	}
+	return explain(l.setLimit(ctx, b.folder(name), name, limit))
+}
+
+func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error {
+	r, err := l.inspect(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case r.Kind == driver.Unused:
+		return driver.ErrGone
+	case r.Kind != driver.Semaphore:
+		return fmt.Errorf("%w: it is a %s", driver.ErrKind, kindName[r.Kind])
+	}
+	data := record{limit: limit}
+	for range manyTries {
+		_, err = l.Set(ctx, dir+"/"+leasesDir, data.bytes(), zk.AnyVersion)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if err = l.ensure(ctx, dir+"/"+leasesDir); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// List walks the tree below the root, in order of the names.
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	l, err := b.operator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Sync(ctx, "/"); err != nil {
+		return nil, explain(err)
+	}
+	w := &walk{l: l, prefix: prefix, after: after, limit: limit}
+	root := l.ListAll(ctx, rootPath(b.root))
+	if err := failed(root); err != nil {
+		return nil, explain(err)
+	}
+	if err := w.below(ctx, b.root, "", root[0].Names, true); err != nil && !errors.Is(err, errEnough) {
+		return nil, explain(err)
+	}
+	return w.out, nil
+}
+
+func rootPath(root string) string {
+	if root == "" {
+		return "/"
+	}
+	return root
+}
+
+// walk is a listing under way.
+type walk struct {
+	l             *link
+	prefix, after string
+	limit         int
+	out           []driver.Record
+}
+
+var errEnough = errors.New("enough")
+
+// spot is a level below a folder: the name itself, or all below it, whose names begin with text.
+// In the order of these texts the names come in byte order.
+type spot struct {
+	text  string
+	below bool
+	path  string
+}
+
+// below lists what is below a folder whose children are given; name is that of the folder, with
+// a slash unless it is the root.
+func (w *walk) below(ctx context.Context, path, name string, children []string, first bool) error {
+	var spots []spot
+	for _, c := range children {
+		if !first && (c == locksDir || c == leasesDir || c == latchNode || contends(c)) {
+			continue
+		}
+		level, ok := decodeLevel(c, first, w.l.b.root == "")
+		if !ok || first && w.l.b.root == "" && c == "zookeeper" {
+			continue
+		}
+		for _, s := range []spot{{name + level, false, path + "/" + c}, {name + level + "/", true, path + "/" + c}} {
+			if w.wants(s) {
+				spots = append(spots, s)
+			}
+		}
+	}
+	slices.SortFunc(spots, func(a, b spot) int { return strings.Compare(a.text, b.text) })
+	const atOnce = 256
+	for chunk := range slices.Chunk(spots, atOnce) {
+		dirs := make([]string, 0, 3*len(chunk))
+		for _, s := range chunk {
+			dirs = append(dirs, s.path, s.path+"/"+locksDir, s.path+"/"+leasesDir)
+		}
+		all := w.l.ListAll(ctx, dirs...)
+		if err := failed(all); err != nil {
+			return err
+		}
+		for i, s := range chunk {
+			if err := w.visit(ctx, s, all[3*i:3*i+3]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wants reports whether s is, or may have below it, what is asked for.
+func (w *walk) wants(s spot) bool {
+	if !s.below {
+		return strings.HasPrefix(s.text, w.prefix) && s.text > w.after
+	}
+	return (strings.HasPrefix(s.text, w.prefix) || strings.HasPrefix(w.prefix, s.text)) &&
+		(s.text > w.after || strings.HasPrefix(w.after, s.text))
+}
+
+func (w *walk) visit(ctx context.Context, s spot, all []zk.Listing) error {
+	if s.below {
+		return w.below(ctx, s.path, s.text, all[0].Names, false)
+	}
+	r, err := w.l.describe(ctx, s.text, s.path, all)
+	if err != nil {
+		return err
+	}
+	if r.Kind != driver.Unused {
+		w.out = append(w.out, r)
+	}
+	if len(w.out) >= w.limit {
+		return errEnough
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// A semaphore is kept as Curator's InterProcessSemaphoreV2 does it: a lock in the folder
+// "locks", and in the folder "leases" a node for each permit in use, which only the holder of
+// that lock adds to. So the lock is the line, and its holder is the one who waits for
+// permits. Unlike Curator we add to the leases when they fit and not before, in the same step
+// in which the contender leaves the line; and the data of "leases" says the limit.
+
+// maxPermits is how many permits can be had at once: all are made in one request.
+const maxPermits = 1000
+
+// semaphore is what its folders say.
+type semaphore struct {
+	line, leases line
+	top          listed
+}
+
+func readSemaphore(all []zk.Listing) semaphore {
+	return semaphore{read(all[0].Names).line, permitsOf(read(all[1].Names).line), read(all[2].Names)}
+}
+
+// onlyPermits returns ErrKind if the name is in use as a lock or a latch.
+func (e *entry) onlyPermits(ctx context.Context, top listed) error {
+	if e.checked {
+		return nil
+	}
+	if top.latch || len(top.line) > 0 {
+		kind, err := e.s.l.otherThan(ctx, e.dir, driver.Semaphore)
+		if err != nil {
+			return err
+		}
+		if kind != "" {
+			return fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
+		}
+	}
+	return nil
+}
+
+// limit returns the limit in use and the version of the node that says it; 0: none is known.
+func (l *link) limit(ctx context.Context, leases string) (int, int32, error) {
+	data, stat, err := l.Get(ctx, leases)
+	if errors.Is(err, zk.ErrNoNode) {
+		return 0, zk.AnyVersion, nil
+	}
+	r := parseRecord(data)
+	return r.limit, stat.Version, err
+}
+
+// sameLimit returns ErrKind if the semaphore is in use with another limit than e asked for.
+func (e *entry) sameLimit(limit int) error {
+	if e.checked || limit == 0 || limit == e.req.Limit {
+		return nil
+	}
+	return fmt.Errorf("%w: it is a semaphore of %d", driver.ErrKind, limit)
+}
+
+// glimpsePermits is glimpse for a semaphore.
+func (e *entry) glimpsePermits(ctx context.Context, all []zk.Listing) (reply driver.Reply, free bool, err error) {
+	e.checked = false
+	sem := readSemaphore(all)
+	if err := e.onlyPermits(ctx, sem.top); err != nil {
+		return reply, false, err
+	}
+	if len(sem.line) == 0 && len(sem.leases) == 0 {
+		return reply, true, nil
+	}
+	left, swept, err := e.sweepLeases(ctx, sem.leases)
+	if err != nil {
+		return reply, false, err
+	}
+	limit, _, err := e.s.l.limit(ctx, e.dir+"/"+leasesDir)
+	if err == nil && len(sem.leases) > 0 && !swept {
+		err = e.sameLimit(limit)
+	}
+	if err != nil {
+		return reply, false, err
+	}
+	if len(sem.line) == 0 && (swept || sem.leases.permits()+e.req.N <= e.req.Limit) {
+		return reply, true, nil
+	}
+	reply, err = e.refusePermits(ctx, sem, left)
+	return reply, false, err
+}
+
+// sweepLeases deletes permits that were kept and whose time is over.
+func (e *entry) sweepLeases(ctx context.Context, leases line) (time.Duration, bool, error) {
+	var marks line
+	for _, n := range leases {
+		if n.kept() {
+			if _, held := leases.of(n.request()); !held {
+				marks = append(marks, n)
+			}
+		}
+	}
+	return e.s.l.sweep(ctx, e.dir+"/"+leasesDir, marks)
+}
+
+// refusePermits is the reply to a request that does not wait.
+func (e *entry) refusePermits(ctx context.Context, sem semaphore, left time.Duration) (driver.Reply, error) {
+	reply := driver.Reply{Retry: left, Ahead: len(sem.line)}
+	if len(sem.leases) == 0 {
+		return reply, nil
+	}
+	head := sem.leases.head()
+	nodes, _ := e.s.l.GetAll(ctx, nil, e.path(head))
+	reply.Holder = e.s.l.holder(head, nodes[0], left)
+	return reply, nil
+}
+
+// settlePermits is settle for a semaphore.
+func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) (reply driver.Reply, again bool, err error) {
+	if e.state == held {
+		return e.win(ctx)
+	}
+	sem := readSemaphore(all)
+	if err := e.onlyPermits(ctx, sem.top); err != nil {
+		return reply, false, e.orLeave(ctx, err)
+	}
+	me, ok := sem.line.of(e.uuid)
+	if !ok {
+		if err := e.look(ctx); err != nil { // it may have the permits by now
+			return reply, false, err
+		}
+		return reply, true, nil
+	}
+	left, swept, err := e.sweepLeases(ctx, sem.leases)
+	if err != nil || swept {
+		return reply, swept, err
+	}
+	ahead := len(sem.line.before(me.seq))
+	limit, version := e.req.Limit, zk.AnyVersion
+	if len(sem.leases) > 0 || e.checked {
+		known, v, err := e.s.l.limit(ctx, e.dir+"/"+leasesDir)
+		if err == nil {
+			err = e.sameLimit(known)
+		}
+		if err != nil {
+			return reply, false, e.orLeave(ctx, err)
+		}
+		e.checked = true // who stands in line follows when the limit is changed
+		version = v
+		if known != 0 {
+			limit = known
+		}
+	}
+	if ahead > 0 {
+		if !wait {
+			return e.turnAway(ctx, sem, 0)
+		}
+		nodes, err := e.watch(ctx, e.path(sem.line.before(me.seq)[ahead-1]))
+		if errors.Is(err, zk.ErrNoNode) {
+			return reply, true, nil
+		}
+		reply = driver.Reply{Ahead: ahead, Holder: e.s.l.holder(sem.line.before(me.seq)[ahead-1], nodes[0], 0)}
+		if len(sem.leases) > 0 {
+			nodes, _ := e.s.l.GetAll(ctx, nil, e.path(sem.leases.head()))
+			reply.Holder = e.s.l.holder(sem.leases.head(), nodes[0], 0)
+		}
+		return reply, false, err
+	}
+	if sem.leases.permits()+e.req.N <= limit {
+		return e.takePermits(ctx, len(sem.leases) == 0 && !e.checked, version)
+	}
+	if !wait {
+		return e.turnAway(ctx, sem, left)
+	}
+	return e.watchPermits(ctx, sem, limit, left)
+}
+
+// turnAway gives up the contender of a request that does not wait.
+func (e *entry) turnAway(ctx context.Context, sem semaphore, left time.Duration) (driver.Reply, bool, error) {
+	if err := e.leave(ctx); err != nil {
+		return driver.Reply{}, false, err
+	}
+	reply, err := e.refusePermits(ctx, sem, left)
+	return reply, false, err
+}
+
+// takePermits adds e's permits to the leases and takes e out of the line, in one step. Who uses
+// the semaphore first says its limit.
+func (e *entry) takePermits(ctx context.Context, first bool, version int32) (driver.Reply, bool, error) {
+	leases := e.dir + "/" + leasesDir
+	var ops []zk.Op
+	if first {
+		known, v, err := e.s.l.limit(ctx, leases)
+		if err != nil {
+			return driver.Reply{}, false, err
+		}
+		if known != e.req.Limit {
+			r := record{limit: e.req.Limit}
+			ops = append(ops, zk.SetOp(leases, r.bytes(), v))
+		}
+	} else if version != zk.AnyVersion { // the limit may be changed just now
+		ops = append(ops, zk.CheckOp(leases, version))
+	}
+	settings := len(ops)
+	r := e.record()
+	for range e.req.N {
+		ops = append(ops, zk.CreateOp(leases+"/"+nodeName(e.uuid, leaseSuffix), r.bytes(), zk.EphemeralSequential, e.s.b.acl))
+		r.info = ""
+	}
+	ops = append(ops, zk.DeleteOp(e.path(e.nodes[0]), zk.AnyVersion))
+	made, err := e.s.l.Multi(ctx, ops...)
+	switch {
+	case errors.Is(err, zk.ErrNoNode): // the folder is missing, or the contender
+		if err := e.s.l.ensure(ctx, leases); err != nil {
+			return driver.Reply{}, false, err
+		}
+		return driver.Reply{}, true, e.look(ctx)
+	case errors.Is(err, zk.ErrBadVersion):
+		return driver.Reply{}, true, nil
+	case err != nil:
+		e.doubt(err)
+		return driver.Reply{}, false, err
+	}
+	var nodes line
+	for _, m := range made[settings : settings+e.req.N] {
+		n, _ := parseNode(base(m.Path))
+		if n.seq < 0 || n.seq > maxSequence {
+			e.become(held, uint64(m.Stat.Czxid), n)
+			err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it starts anew when it has been empty for a while", driver.ErrRefused, leases)
+			return driver.Reply{}, false, errors.Join(err, e.leave(ctx))
+		}
+		nodes = append(nodes, n)
+	}
+	e.become(held, uint64(made[settings].Stat.Czxid), nodes...)
+	e.checked = true
+	return e.win(ctx)
+}
+
+// watchPermits makes e, the first in line, wait for permits that come back, or a higher limit.
+func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left time.Duration) (driver.Reply, bool, error) {
+	leases := e.dir + "/" + leasesDir
+	e.unwatch()
+	names, _, w, err := e.s.l.ChildrenW(ctx, leases, e.waker())
+	e.watches = append(e.watches, w)
+	if err != nil {
+		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
+	}
+	nodes, w := e.s.l.GetAll(ctx, e.waker(), leases, e.path(sem.leases.head()))
+	e.watches = append(e.watches, w)
+	if err := nodes[0].Err; err != nil {
+		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
+	}
+	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit || len(permitsOf(read(names).line)) != len(sem.leases) {
+		return driver.Reply{}, true, nil // it has changed before it was watched
+	}
+	return driver.Reply{Retry: left, Holder: e.s.l.holder(sem.leases.head(), nodes[1], left)}, false, nil
+}
+
+func ignore(err, what error) error {
+	if errors.Is(err, what) {
+		return nil
+	}
+	return err
+}

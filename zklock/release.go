@@ -1,0 +1,184 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// Release deletes the grant's nodes. If the name is to stay taken, marks take their place in
+// the same step.
+func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if keep < 0 || keep > driver.MaxHold {
+		return invalid("time to keep the name %v: allowed are 0 to %v", keep, driver.MaxHold)
+	}
+	e, err := s.own(ctx, h)
+	if err == nil && e != nil {
+		err = e.end(ctx, keep, true)
+		e.unlock()
+		if err == nil {
+			return nil
+		}
+	}
+	switch {
+	case errors.Is(s.l.Err(), zk.ErrSessionExpired):
+		return fmt.Errorf("%w: the session has ended", driver.ErrGone)
+	case err == nil || errors.Is(err, driver.ErrGone):
+		return s.ended(ctx, h)
+	}
+	return explain(err)
+}
+
+// Cancel deletes what the servers have of the request, marks included.
+func (s *session) Cancel(ctx context.Context, name, id string) error {
+	s.mu.Lock()
+	e, i, over := s.entries[id], s.interests[id], s.over
+	delete(s.interests, id)
+	s.mu.Unlock()
+	switch {
+	case over:
+		return driver.ErrClosed
+	case i != nil:
+		i.end()
+		return nil
+	case e == nil:
+		return explain(s.l.Sync(ctx, "/")) // an error shows that nothing is known
+	}
+	if err := e.lock(ctx); err != nil {
+		return err
+	}
+	defer e.unlock()
+	if e.isDead() {
+		return nil
+	}
+	if e.unsure {
+		if err := e.look(ctx); err != nil {
+			return explain(err)
+		}
+	}
+	if err := e.end(ctx, 0, false); err != nil && !errors.Is(err, driver.ErrGone) {
+		return explain(err)
+	}
+	return nil
+}
+
+// lapse ends e because nobody has renewed it for a timeout.
+func (e *entry) lapse(ctx context.Context) error {
+	if e.isDead() || !e.late() {
+		return nil
+	}
+	if e.unsure {
+		if err := e.look(ctx); err != nil {
+			return err
+		}
+	}
+	if err := e.end(ctx, 0, true); err != nil && !errors.Is(err, driver.ErrGone) {
+		return err
+	}
+	return nil
+}
+
+// end deletes what the servers have of e and forgets it. A release keeps the name taken
+// for its minimum hold, or for keep from now on; otherwise it is as if e had never been.
+// ErrGone: it had ended before.
+func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error {
+	for range manyTries {
+		if e.state == idle {
+			e.forget()
+			return driver.ErrGone
+		}
+		var ops []zk.Op
+		for _, n := range e.nodes {
+			ops = append(ops, zk.DeleteOp(e.path(n), zk.AnyVersion))
+		}
+		marks, rest := e.marks, time.Duration(0)
+		if release {
+			if !e.marked.IsZero() { // the mark is older than the answer
+				rest = e.req.MinHold - time.Since(e.marked)
+			}
+			rest = max(rest, keep)
+		}
+		if rest > 0 && (keep == rest || len(marks) == 0) {
+			var made []zk.Op
+			if marks, made = e.keep(e.nodes, rest); len(e.marks) > 0 { // they are there already
+				made = made[:0]
+				r := e.record()
+				r.token, r.keep = e.token, rest
+				for _, m := range e.marks {
+					made = append(made, zk.SetOp(e.path(m), r.bytes(), zk.AnyVersion))
+				}
+			}
+			ops = append(ops, made...)
+		}
+		err := e.carryOut(ctx, ops)
+		switch {
+		case err == nil:
+			e.finish(marks, rest, release)
+			return nil
+		case !errors.Is(err, zk.ErrNoNode):
+			e.doubt(err)
+			return err
+		}
+		// A contender or a mark was deleted by somebody else.
+		e.marks = nil
+		if err := e.look(ctx); err != nil {
+			return err
+		}
+	}
+	return errTurmoil
+}
+
+// carryOut is Multi, at the price of a Delete if there is no more to do.
+func (e *entry) carryOut(ctx context.Context, ops []zk.Op) error {
+	if len(ops) == 1 && len(e.nodes) == 1 {
+		return e.s.l.Delete(ctx, e.path(e.nodes[0]), zk.AnyVersion)
+	}
+	_, err := e.s.l.Multi(ctx, ops...)
+	return err
+}
+
+// finish is what remains to do when e has ended: its marks are to be deleted in time.
+func (e *entry) finish(marks line, rest time.Duration, release bool) {
+	if !release && e.req.MinHold > 0 && len(marks) == 0 {
+		marks, _ = e.keep(e.nodes, e.req.MinHold) // an answer about them may have been lost
+	}
+	dirs := e.folders()
+	plain := !e.s.l.Containers()
+	e.forget()
+	if len(marks) > 0 && release {
+		m := mark{dir: parent(e.path(marks[0])), nodes: marks, due: time.Now().Add(rest)}
+		e.s.mu.Lock()
+		e.s.marks = append(e.s.marks, m)
+		e.s.mu.Unlock()
+	}
+	if len(marks) > 0 && !release || plain {
+		e.s.spawn(func() {
+			ctx, cancel := e.s.soon()
+			defer cancel()
+			if !release {
+				for _, m := range marks {
+					_ = e.s.l.Delete(ctx, e.path(m), zk.AnyVersion) // else whoever meets it does
+				}
+			}
+			e.s.l.tidy(ctx, dirs...)
+		})
+	}
+}
+
+// ended is the error for a grant that has ended: ErrTaken if somebody has a later one.
+func (s *session) ended(ctx context.Context, h driver.Hold) error {
+	r, err := s.l.inspect(ctx, h.Name)
+	if err != nil {
+		return explain(err)
+	}
+	for _, o := range r.Holders {
+		if !o.Kept && o.Token > h.Token {
+			return driver.ErrTaken
+		}
+	}
+	return driver.ErrGone
+}

@@ -1,0 +1,241 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// session is a client's presence: one ZooKeeper session for life. The servers know only
+// when the whole session ends; that a single grant or place which nobody renews runs out
+// is this side's to see to (lapse).
+type session struct {
+	b   *Backend
+	l   *link
+	ttl time.Duration // for how long a grant is good after its proof: see trust
+
+	life context.Context // of what goes on in the background
+	kill context.CancelFunc
+	work sync.WaitGroup
+
+	mu        sync.Mutex
+	over      bool
+	entries   map[string]*entry // by request ID
+	interests map[string]*interest
+	marks     []mark
+	lines     map[string]glance // by folder
+}
+
+// mark keeps a name taken for nobody until due, when it can go.
+type mark struct {
+	dir   string
+	nodes line
+	due   time.Time
+}
+
+// trust is how much of a session's timeout a grant may be relied on: what zk.Session.Left
+// leaves of it while all is well.
+func trust(timeout time.Duration) time.Duration { return timeout * 3 / 5 }
+
+func newSession(b *Backend, l *link) *session {
+	s := &session{
+		b: b, l: l, ttl: trust(l.Timeout()),
+		entries: map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{},
+	}
+	s.life, s.kill = context.WithCancel(context.Background())
+	s.work.Go(s.watchOver)
+	return s
+}
+
+// TTL is for how long a grant can be relied on after it was proven: 3/5 of the session's
+// timeout.
+func (s *session) TTL() time.Duration { return s.ttl }
+
+// Lost is closed when the session is over, by this side's clock or the servers' word.
+func (s *session) Lost() <-chan struct{} { return s.l.Lost() }
+
+// Close ends the session at the servers, and with it its nodes.
+func (s *session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.over
+	s.over = true
+	var mine []*entry
+	for _, e := range s.entries {
+		mine = append(mine, e)
+	}
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	s.kill()
+	if !s.l.Containers() { // else nobody would delete the folders
+		for _, e := range mine {
+			if e.lock(ctx) == nil {
+				_ = e.end(ctx, 0, false) // the session's end does it too
+				e.unlock()
+			}
+		}
+	}
+	err := s.l.Close(ctx)
+	s.work.Wait()
+	if errors.Is(err, zk.ErrSessionExpired) {
+		err = nil // it was over
+	}
+	return explain(err)
+}
+
+// stale is how much older than begin the proof is that a grant's lease can count from, so
+// that the servers keep the session for ttl after it.
+func (s *session) stale(begin time.Time) time.Duration {
+	return max(0, s.ttl-s.l.Left()-time.Since(begin))
+}
+
+// prove returns an error if the servers may not keep the session for ttl from begin on.
+func (s *session) prove(begin time.Time) error {
+	if d := s.stale(begin); d > 0 {
+		return fmt.Errorf("zookeeper: %w: the last sign that the leader knows this session is too old by %v", driver.ErrUnavailable, d)
+	}
+	return nil
+}
+
+// enter returns the entry of a request, which it makes if there is none, with its gate
+// locked. The request is good for another timeout.
+func (s *session) enter(ctx context.Context, req *driver.Request) (*entry, error) {
+	for {
+		s.mu.Lock()
+		if s.over {
+			s.mu.Unlock()
+			return nil, driver.ErrClosed
+		}
+		e := s.entries[req.ID]
+		if e == nil {
+			e = newEntry(s, req)
+			e.deadline = time.Now().Add(s.l.Timeout())
+			s.entries[req.ID] = e
+		}
+		s.mu.Unlock()
+		if err := e.lock(ctx); err != nil {
+			return nil, err
+		}
+		if e.late() && !e.isDead() { // what has run out is not revived
+			if err := e.lapse(ctx); err != nil {
+				e.unlock()
+				return nil, explain(err)
+			}
+		}
+		if !e.isDead() {
+			e.extend(time.Now())
+			return e, nil
+		}
+		e.unlock()
+	}
+}
+
+// own returns the entry of a grant with its gate locked, or nil if the session has no such
+// grant, or it has run out.
+func (s *session) own(ctx context.Context, h driver.Hold) (*entry, error) {
+	s.mu.Lock()
+	e := s.entries[h.ID]
+	over := s.over
+	s.mu.Unlock()
+	switch {
+	case over:
+		return nil, driver.ErrClosed
+	case e == nil || e.req.Name != h.Name:
+		return nil, nil
+	}
+	if err := e.lock(ctx); err != nil {
+		return nil, err
+	}
+	if e.unsure {
+		if err := e.look(ctx); err != nil {
+			e.unlock()
+			return nil, err
+		}
+	}
+	if e.late() {
+		if err := e.lapse(ctx); err != nil {
+			e.unlock()
+			return nil, err
+		}
+	}
+	if e.isDead() || e.state != held || e.token != h.Token {
+		e.unlock()
+		return nil, nil
+	}
+	return e, nil
+}
+
+// watchOver deletes what nobody has renewed, and what kept a name taken long enough.
+func (s *session) watchOver() {
+	tick := time.NewTicker(max(s.l.Timeout()/16, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.life.Done():
+			return
+		case <-s.l.Lost():
+			return
+		}
+		now := time.Now()
+		var late []*entry
+		var due, later []mark
+		s.mu.Lock()
+		for _, e := range s.entries {
+			if now.After(e.deadline) {
+				late = append(late, e)
+			}
+		}
+		for _, m := range s.marks {
+			if now.After(m.due) {
+				due = append(due, m)
+			} else {
+				later = append(later, m)
+			}
+		}
+		s.marks = later
+		s.mu.Unlock()
+		for _, e := range late {
+			ctx, cancel := s.soon()
+			if e.lock(ctx) == nil {
+				_ = e.lapse(ctx) // else the next time
+				e.unlock()
+			}
+			cancel()
+		}
+		for _, m := range due {
+			ctx, cancel := s.soon()
+			left, _, err := s.l.sweep(ctx, m.dir, m.nodes)
+			if err == nil {
+				s.l.tidy(ctx, m.dir)
+			}
+			cancel()
+			if left > 0 || err != nil && s.l.Err() == nil {
+				m.due = now.Add(max(left, time.Second))
+				s.mu.Lock()
+				s.marks = append(s.marks, m)
+				s.mu.Unlock()
+			}
+		}
+	}
+}
+
+// soon bounds an exchange in the background.
+func (s *session) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.life, max(s.l.Timeout()/8, 100*time.Millisecond))
+}
+
+// spawn runs f in the background, unless the session is being closed.
+func (s *session) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.work.Go(f)
+	}
+}

@@ -1,0 +1,253 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// Config says where the locks are, and how to get there.
+type Config struct {
+	// Servers are host:port, or host for port 2181; IPv6 in brackets. All of one ensemble.
+	Servers []string
+
+	// Root is the path under which the locks' names begin; "" is "/holdfast", "/" the top.
+	// The lock "orders/42" under "/locks" is the path /locks/orders/42, for Curator as well.
+	Root string
+
+	// Session is the session timeout to ask for; the servers bound it, by default to 2 to 20
+	// of their ticks of 2 s. 0: the client's TTL. A dead client's locks come free when its session
+	// has run out; a living client trusts a lease for 3/5 of the timeout, see the package's documentation.
+	Session time.Duration
+
+	// Protocol is how locks are kept; Ordered if zero. All clients must use the same.
+	Protocol Protocol
+
+	// TLS, if set, is used for every connection. An empty ServerName means each server's own.
+	TLS *tls.Config
+
+	// User and Password are presented as digest credentials.
+	User, Password string
+
+	// Private makes nodes that only those with the same credentials may read or change.
+	// Otherwise everybody may, as with Curator's defaults.
+	Private bool
+
+	// Dialer makes connections, if set.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Protocol is how a lock is kept.
+type Protocol uint8
+
+// The protocols.
+const (
+	// Ordered keeps a line of nodes for each name, as Apache Curator does, and has all
+	// kinds of locks.
+	Ordered Protocol = iota
+
+	// Single keeps one node for each name. It needs fewer requests while nobody waits, knows
+	// mutexes only, and serves waiters in no order: each release wakes them all.
+	Single
+)
+
+// Backend is a lock table in ZooKeeper. Use New.
+type Backend struct {
+	cfg  zk.Config
+	root string // "" is the top
+	want time.Duration
+	acl  []zk.ACL
+	mode Protocol
+
+	mu     sync.Mutex
+	closed bool
+	ops    *link // the operators' own session
+}
+
+var _ driver.Backend = (*Backend)(nil)
+
+// New returns the lock table that cfg leads to. It connects to nothing yet. The error is
+// driver.ErrInvalid and says what is wrong with cfg.
+func New(cfg Config) (*Backend, error) {
+	b := &Backend{
+		want: cfg.Session, mode: cfg.Protocol,
+		cfg: zk.Config{Servers: cfg.Servers, TLS: cfg.TLS, Dialer: cfg.Dialer, Timeout: cfg.Session, MaxPacket: maxAnswer},
+		acl: zk.WorldACL(zk.PermAll),
+	}
+	switch {
+	case cfg.Session < 0 || cfg.Session > driver.MaxTTL:
+		return nil, invalid("session timeout %v: allowed are 0 (for the client's TTL) to %v", cfg.Session, driver.MaxTTL)
+	case cfg.Protocol > Single:
+		return nil, invalid("protocol %d: allowed are Ordered and Single", cfg.Protocol)
+	case cfg.User == "" && (cfg.Password != "" || cfg.Private):
+		return nil, invalid("Config: Password and Private need a User")
+	case strings.Contains(cfg.User, ":"):
+		return nil, invalid("user: it must not contain a colon")
+	}
+	if cfg.User != "" {
+		b.cfg.Auth = []zk.Auth{zk.DigestAuth(cfg.User, cfg.Password)}
+	}
+	if cfg.Private {
+		b.acl = []zk.ACL{{Perms: zk.PermAll, Scheme: "auth"}}
+	}
+	switch b.root = cfg.Root; b.root {
+	case "":
+		b.root = "/holdfast"
+	case "/":
+		b.root = ""
+	}
+	if err := checkRoot(b.root); err != nil {
+		return nil, err
+	}
+	if err := b.cfg.Check(); err != nil {
+		return nil, invalid("%w", err)
+	}
+	return b, nil
+}
+
+// maxAnswer bounds the answers that are read: a folder with as many children as fit into it
+// has half a million. Requests stay far below what servers accept.
+const maxAnswer = 32 << 20
+
+func checkRoot(root string) error {
+	if root == "" {
+		return nil
+	}
+	for i, level := range strings.Split(root, "/") {
+		if i == 0 && level == "" {
+			continue
+		}
+		if i == 0 || level == "" || level == "." || level == ".." || i == 1 && level == "zookeeper" ||
+			strings.ContainsFunc(level, func(r rune) bool { return r != '%' && !allowed(r) }) {
+			return invalid("root %q: it must be a path such as /app/locks, not below /zookeeper", root)
+		}
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("zookeeper: %w "+format, append([]any{driver.ErrInvalid}, args...)...)
+}
+
+// Name is "zookeeper".
+func (b *Backend) Name() string { return "zookeeper" }
+
+// Open starts a ZooKeeper session.
+func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL {
+		return nil, invalid("ttl %v: allowed are %v to %v", cfg.TTL, driver.MinTTL, driver.MaxTTL)
+	}
+	timeout := b.want
+	if timeout == 0 {
+		timeout = cfg.TTL
+	}
+	l, err := b.dial(ctx, timeout)
+	if err != nil {
+		return nil, err
+	}
+	if b.mode == Single {
+		return newSingle(b, l), nil
+	}
+	return newSession(b, l), nil
+}
+
+func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error) {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return nil, driver.ErrClosed
+	}
+	cfg := b.cfg
+	cfg.Timeout = timeout
+	s, err := zk.Dial(ctx, cfg)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &link{Session: s, b: b}, nil
+}
+
+// operator returns the session that the operators' methods share. It is opened when it is
+// needed, and again when it was lost.
+func (b *Backend) operator(ctx context.Context) (*link, error) {
+	b.mu.Lock()
+	l := b.ops
+	b.mu.Unlock()
+	if l != nil && l.Err() == nil {
+		return l, nil
+	}
+	fresh, err := b.dial(ctx, operatorTimeout)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.ops != l { // somebody else was quicker
+		go hangUp(fresh)
+		if b.closed {
+			return nil, driver.ErrClosed
+		}
+		return b.ops, nil
+	}
+	b.ops = fresh
+	return fresh, nil
+}
+
+// operatorTimeout is the timeout of a session that holds nothing.
+const operatorTimeout = 10 * time.Second
+
+// hangUp ends a session that holds nothing.
+func hangUp(l *link) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.Close(ctx) // what is not heard runs out
+}
+
+// Close ends the session of the operators' methods. Sessions that were opened go on.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	l := b.ops
+	b.closed, b.ops = true, nil
+	b.mu.Unlock()
+	if l != nil {
+		hangUp(l)
+	}
+	return nil
+}
+
+// explain gives an error of the client the contract's meaning.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, e := range []error{driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrUnavailable, driver.ErrUncertain,
+		driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed} {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	sentinel := driver.ErrUncertain
+	switch {
+	case errors.Is(err, zk.ErrSessionExpired), errors.Is(err, zk.ErrClosed):
+		sentinel = driver.ErrClosed
+	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL),
+		errors.Is(err, zk.ErrEphemeralParent), errors.Is(err, zk.ErrTooLarge):
+		sentinel = driver.ErrRefused
+	case errors.Is(err, zk.ErrNotSent):
+		sentinel = driver.ErrUnavailable
+	case errors.Is(err, zk.ErrConnectionLoss):
+	default: // a server said that it did nothing
+		if code := zk.Code(0); errors.As(err, &code) {
+			sentinel = driver.ErrUnavailable
+		}
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
