@@ -200,8 +200,10 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 		reply, err = e.refuse(ctx, in, left)
 		return reply, false, err
 	}
-	paths := []string{e.dir + "/" + way[len(way)-1].name}
-	if head := in.head(); head.name != way[len(way)-1].name {
+	e.waited = true
+	target, head := way[len(way)-1], in.head()
+	paths := []string{e.dir + "/" + target.name}
+	if head.name != target.name && !e.s.busy(e.dir) {
 		paths = append(paths, e.dir+"/"+head.name)
 	}
 	nodes, err := e.watch(ctx, paths...)
@@ -211,9 +213,14 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 	if err != nil {
 		return reply, false, err
 	}
-	return driver.Reply{
-		Retry: left, Ahead: max(0, len(in.before(me.seq))-in.holding()), Holder: e.s.l.holder(in.head(), nodes[len(nodes)-1], left),
-	}, false, nil
+	if e.told = target.tells(nodes[0].Data); e.told {
+		e.s.sealed(e.dir)
+	}
+	reply = driver.Reply{Retry: left, Ahead: max(0, len(in.before(me.seq))-in.holding())}
+	if last := len(paths) - 1; paths[last] == e.dir+"/"+head.name {
+		reply.Holder = e.s.l.holder(head, nodes[last], left)
+	}
+	return reply, false, nil
 }
 
 // orLeave gives up e's contender because of err, which is final, or returns why it cannot.
@@ -229,6 +236,7 @@ func (e *entry) orLeave(ctx context.Context, err error) error {
 // watch reads nodes, and watches the first. An error is about that.
 func (e *entry) watch(ctx context.Context, paths ...string) ([]zk.Node, error) {
 	e.unwatch()
+	e.told = false
 	nodes, w := e.s.l.GetAll(ctx, e.waker(), paths...)
 	e.watches = append(e.watches, w)
 	return nodes, nodes[0].Err
@@ -238,10 +246,32 @@ func (e *entry) watch(ctx context.Context, paths ...string) ([]zk.Node, error) {
 func (e *entry) waker() func(zk.Event) {
 	turn := e.turn
 	return func(ev zk.Event) {
-		if ev.Type != zk.EventSessionLost {
+		switch {
+		case ev.Type == zk.EventSessionLost:
+		case ev.Type == zk.EventDataChanged && e.handedOver(turn):
+		default:
 			e.s.spawn(func() { e.wakened(turn) })
 		}
 	}
+}
+
+// handedOver takes the lock when the holder in front said that it leaves it. It reports false
+// if that has to be looked into.
+func (e *entry) handedOver(turn int) bool {
+	select {
+	case e.gate <- struct{}{}:
+	default:
+		return false
+	}
+	defer e.unlock()
+	if e.isDead() || e.turn != turn || e.state != waiting || e.unsure || !e.told || !e.s.l.isSealed() || e.req.MinHold > 0 || e.permits() {
+		return false
+	}
+	e.unwatch()
+	e.become(held, e.token, e.nodes...)
+	e.s.granted(e.dir)
+	e.push(e.token)
+	return true
 }
 
 // refuse is the reply to a request that does not wait.
@@ -273,6 +303,7 @@ func (e *entry) win(ctx context.Context) (driver.Reply, bool, error) {
 	}
 	e.unwatch()
 	e.become(held, e.token, e.nodes...)
+	e.s.granted(e.dir)
 	return driver.Reply{Token: e.token}, false, nil
 }
 

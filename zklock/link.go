@@ -13,7 +13,9 @@ import (
 // link is a session with what is asked of it again and again.
 type link struct {
 	*zk.Session
-	b *Backend
+	b      *Backend
+	sealed []zk.ACL // of contenders' nodes, see seal.go
+	seal   seal
 
 	mu     sync.Mutex
 	millis int64     // the servers' clock…
@@ -24,7 +26,7 @@ type link struct {
 // missing, and lists its folder and others.
 func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (string, zk.Stat, []zk.Listing, error) {
 	for tries := 1; ; tries++ {
-		name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.b.acl, also...)
+		name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealed, also...)
 		if err == nil {
 			l.saw(stat.Ctime)
 		}

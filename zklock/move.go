@@ -63,7 +63,7 @@ func (e *entry) move(ctx context.Context, from, to line, data record, marks line
 		}
 	}
 	for i, n := range to {
-		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.b.acl), zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
+		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.l.sealed), zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
 		data.info = ""
 	}
 	made, err := l.Multi(ctx, ops...)
@@ -196,7 +196,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 		e.abandon()
 		return err
 	}
-	e.checked = true
+	e.checked, e.waited = true, true
 	return nil
 }
 

@@ -28,7 +28,8 @@ type session struct {
 	entries   map[string]*entry // by request ID
 	interests map[string]*interest
 	marks     []mark
-	lines     map[string]glance // by folder
+	lines     map[string]glance    // by folder
+	wins      map[string]time.Time // by folder: the latest grant of this session
 }
 
 // mark keeps a name taken for nobody until due, when it can go.
@@ -45,7 +46,7 @@ func trust(timeout time.Duration) time.Duration { return timeout * 3 / 5 }
 func newSession(b *Backend, l *link) *session {
 	s := &session{
 		b: b, l: l, ttl: trust(l.Timeout()),
-		entries: map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{},
+		entries: map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, wins: map[string]time.Time{},
 	}
 	s.life, s.kill = context.WithCancel(context.Background())
 	s.work.Go(s.watchOver)
@@ -238,4 +239,24 @@ func (s *session) spawn(f func()) {
 	if !s.over {
 		s.work.Go(f)
 	}
+}
+
+// granted takes note of a grant, for busy.
+func (s *session) granted(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const many = 1000
+	if now := time.Now(); len(s.wins) < many {
+		s.wins[dir] = now
+	} else {
+		s.wins = map[string]time.Time{dir: now}
+	}
+}
+
+// busy reports whether the lock goes from hand to hand, so that it is of no use to tell who has
+// it just now.
+func (s *session) busy(dir string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.wins[dir]) < time.Second
 }

@@ -2,10 +2,12 @@ package zklock
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,8 +66,10 @@ type Backend struct {
 	cfg  zk.Config
 	root string // "" is the top
 	want time.Duration
-	acl  []zk.ACL
-	mode Protocol
+	acl  []zk.ACL // of nodes that all may change
+
+	readers []zk.ACL // who may see a contender's node, which nobody but its session may change
+	mode    Protocol
 
 	mu     sync.Mutex
 	closed bool
@@ -80,7 +84,7 @@ func New(cfg Config) (*Backend, error) {
 	b := &Backend{
 		want: cfg.Session, mode: cfg.Protocol,
 		cfg: zk.Config{Servers: cfg.Servers, TLS: cfg.TLS, Dialer: cfg.Dialer, Timeout: cfg.Session, MaxPacket: maxAnswer},
-		acl: zk.WorldACL(zk.PermAll),
+		acl: zk.WorldACL(zk.PermAll), readers: zk.WorldACL(zk.PermRead),
 	}
 	switch {
 	case cfg.Session < 0 || cfg.Session > driver.MaxTTL:
@@ -96,7 +100,8 @@ func New(cfg Config) (*Backend, error) {
 		b.cfg.Auth = []zk.Auth{zk.DigestAuth(cfg.User, cfg.Password)}
 	}
 	if cfg.Private {
-		b.acl = []zk.ACL{{Perms: zk.PermAll, Scheme: "auth"}}
+		b.acl = zk.DigestACL(zk.PermAll, cfg.User, cfg.Password)
+		b.readers = zk.DigestACL(zk.PermRead, cfg.User, cfg.Password)
 	}
 	switch b.root = cfg.Root; b.root {
 	case "":
@@ -168,11 +173,15 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	}
 	cfg := b.cfg
 	cfg.Timeout = timeout
+	secret := rand.Text() // an identity that nobody else has; digest needs no registration
+	cfg.Auth = append(slices.Clone(cfg.Auth), zk.DigestAuth(sealUser, secret))
 	s, err := zk.Dial(ctx, cfg)
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &link{Session: s, b: b}, nil
+	l := &link{Session: s, b: b, sealed: zk.DigestACL(zk.PermWrite, sealUser, secret)}
+	l.sealed = append(l.sealed, b.readers...)
+	return l, nil
 }
 
 // operator returns the session that the operators' methods share. It is opened when it is
