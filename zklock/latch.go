@@ -113,16 +113,6 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 	return false, errTurmoil
 }
 
-// usable returns ErrClosed once the session is.
-func (s *session) usable() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return driver.ErrClosed
-	}
-	return nil
-}
-
 // CountDown adds the node of id and counts.
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
 	if err := s.usable(); err != nil {

@@ -20,7 +20,11 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 	if err != nil {
 		return driver.Record{}, err
 	}
-	r, err := l.inspect(ctx, name)
+	inspect := l.inspect
+	if b.mode == Single {
+		inspect = l.inspectSingle
+	}
+	r, err := inspect(ctx, name)
 	return r, explain(err)
 }
 
@@ -33,6 +37,9 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	l, err := b.operator(ctx)
 	if err != nil {
 		return err
+	}
+	if b.mode == Single {
+		return explain(l.breakSingle(ctx, name, token))
 	}
 	return explain(l.breakGrant(ctx, b.folder(name), token))
 }
@@ -90,6 +97,9 @@ func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return invalid("limit %d: allowed are 1 to %d", limit, driver.MaxLimit)
 	}
+	if b.mode == Single {
+		return errOnlyMutexes("limit")
+	}
 	l, err := b.operator(ctx)
 	if err != nil {
 		return err
@@ -128,6 +138,10 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	l, err := b.operator(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if b.mode == Single {
+		list, err := l.listSingle(ctx, prefix, after, limit)
+		return list, explain(err)
 	}
 	if err := l.Sync(ctx, "/"); err != nil {
 		return nil, explain(err)

@@ -16,11 +16,8 @@ import (
 // their lines.
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	begin := time.Now()
-	s.mu.Lock()
-	over := s.over
-	s.mu.Unlock()
-	if over || s.l.Err() != nil {
-		return nil, driver.ErrClosed
+	if err := s.usable(); err != nil {
+		return nil, err
 	}
 	if len(holds) == 0 {
 		return nil, nil // the client of ours keeps the session by itself

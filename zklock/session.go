@@ -2,29 +2,16 @@ package zklock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // session is a client's presence: one ZooKeeper session for life. The servers know only
 // when the whole session ends; that a single grant or place which nobody renews runs out
 // is this side's to see to (lapse).
 type session struct {
-	b   *Backend
-	l   *link
-	ttl time.Duration // for how long a grant is good after its proof: see trust
-
-	life context.Context // of what goes on in the background
-	kill context.CancelFunc
-	work sync.WaitGroup
-
-	mu        sync.Mutex
-	over      bool
+	*presence
 	entries   map[string]*entry // by request ID
 	interests map[string]*interest
 	marks     []mark
@@ -39,69 +26,34 @@ type mark struct {
 	due   time.Time
 }
 
-// trust is how much of a session's timeout a grant may be relied on: what zk.Session.Left
-// leaves of it while all is well.
-func trust(timeout time.Duration) time.Duration { return timeout * 3 / 5 }
-
 func newSession(b *Backend, l *link) *session {
 	s := &session{
-		b: b, l: l, ttl: trust(l.Timeout()),
-		entries: map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, wins: map[string]time.Time{},
+		presence: newPresence(b, l),
+		entries:  map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, wins: map[string]time.Time{},
 	}
-	s.life, s.kill = context.WithCancel(context.Background())
 	s.work.Go(s.watchOver)
 	return s
 }
 
-// TTL is for how long a grant can be relied on after it was proven: 3/5 of the session's
-// timeout.
-func (s *session) TTL() time.Duration { return s.ttl }
-
-// Lost is closed when the session is over, by this side's clock or the servers' word.
-func (s *session) Lost() <-chan struct{} { return s.l.Lost() }
-
 // Close ends the session at the servers, and with it its nodes.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
-	first := !s.over
-	s.over = true
 	var mine []*entry
 	for _, e := range s.entries {
 		mine = append(mine, e)
 	}
 	s.mu.Unlock()
-	if !first {
-		return nil
-	}
-	s.kill()
-	if !s.l.Containers() { // else nobody would delete the folders
-		for _, e := range mine {
+	return s.leave(ctx, func() {
+		if s.l.Containers() {
+			return
+		}
+		for _, e := range mine { // else nobody would delete the folders
 			if e.lock(ctx) == nil {
-				_ = e.end(ctx, 0, false) // the session's end does it too
+				_ = e.end(ctx, 0, true) // the session's end does it too
 				e.unlock()
 			}
 		}
-	}
-	err := s.l.Close(ctx)
-	s.work.Wait()
-	if errors.Is(err, zk.ErrSessionExpired) {
-		err = nil // it was over
-	}
-	return explain(err)
-}
-
-// stale is how much older than begin the proof is that a grant's lease can count from, so
-// that the servers keep the session for ttl after it.
-func (s *session) stale(begin time.Time) time.Duration {
-	return max(0, s.ttl-s.l.Left()-time.Since(begin))
-}
-
-// prove returns an error if the servers may not keep the session for ttl from begin on.
-func (s *session) prove(begin time.Time) error {
-	if d := s.stale(begin); d > 0 {
-		return fmt.Errorf("zookeeper: %w: the last sign that the leader knows this session is too old by %v", driver.ErrUnavailable, d)
-	}
-	return nil
+	})
 }
 
 // enter returns the entry of a request, which it makes if there is none, with its gate
@@ -224,20 +176,6 @@ func (s *session) watchOver() {
 				s.mu.Unlock()
 			}
 		}
-	}
-}
-
-// soon bounds an exchange in the background.
-func (s *session) soon() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(s.life, max(s.l.Timeout()/8, 100*time.Millisecond))
-}
-
-// spawn runs f in the background, unless the session is being closed.
-func (s *session) spawn(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.over {
-		s.work.Go(f)
 	}
 }
 

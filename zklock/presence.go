@@ -1,0 +1,101 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// presence is what the sessions of both protocols have in common: a ZooKeeper session, how
+// far it can be relied on, and what goes on in the background.
+type presence struct {
+	b   *Backend
+	l   *link
+	ttl time.Duration // for how long a grant is good after its proof: see trust
+
+	life context.Context // of what goes on in the background
+	kill context.CancelFunc
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	over bool
+}
+
+// trust is how much of a session's timeout a grant may be relied on: what zk.Session.Left
+// leaves of it while all is well.
+func trust(timeout time.Duration) time.Duration { return timeout * 3 / 5 }
+
+func newPresence(b *Backend, l *link) *presence {
+	p := &presence{b: b, l: l, ttl: trust(l.Timeout())}
+	p.life, p.kill = context.WithCancel(context.Background())
+	return p
+}
+
+// TTL is for how long a grant can be relied on after it was proven: 3/5 of the session's
+// timeout.
+func (p *presence) TTL() time.Duration { return p.ttl }
+
+// Lost is closed when the session is over, by this side's clock or the servers' word.
+func (p *presence) Lost() <-chan struct{} { return p.l.Lost() }
+
+// leave ends the session at the servers, and with it its nodes, after last.
+func (p *presence) leave(ctx context.Context, last func()) error {
+	p.mu.Lock()
+	first := !p.over
+	p.over = true
+	p.mu.Unlock()
+	if !first {
+		return nil
+	}
+	p.kill()
+	last()
+	err := p.l.Close(ctx)
+	p.work.Wait()
+	if errors.Is(err, zk.ErrSessionExpired) {
+		err = nil // it was over
+	}
+	return explain(err)
+}
+
+// usable returns ErrClosed once the session is over.
+func (p *presence) usable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.l.Err() != nil {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+// stale is how much older than begin the proof is that a grant's lease can count from, so
+// that the servers keep the session for ttl after it.
+func (p *presence) stale(begin time.Time) time.Duration {
+	return max(0, p.ttl-p.l.Left()-time.Since(begin))
+}
+
+// prove returns an error if the servers may not keep the session for ttl from begin on.
+func (p *presence) prove(begin time.Time) error {
+	if d := p.stale(begin); d > 0 {
+		return fmt.Errorf("zookeeper: %w: the last sign that the leader knows this session is too old by %v", driver.ErrUnavailable, d)
+	}
+	return nil
+}
+
+// soon bounds an exchange in the background.
+func (p *presence) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.life, max(p.l.Timeout()/8, 100*time.Millisecond))
+}
+
+// spawn runs f in the background, unless the session is being closed.
+func (p *presence) spawn(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.work.Go(f)
+	}
+}
