@@ -57,6 +57,23 @@ const maxSequence = 1<<31 - 1 - 100_000
 
 // parseNode reads a child's name. It reports false if that is no contender's.
 func parseNode(name string) (node, bool) {
+	n := node{name: name}
+	if rest, ok := strings.CutPrefix(name, "_c_"); ok && len(rest) > 36 && rest[36] == '-' {
+		n.uuid = rest[:36]
+	}
+	if len(name) < 10 || name[len(name)-1]-'0' > 9 {
+		return n, false
+	}
+	if n.uuid != "" && len(name) > shaped && name[len(name)-10] != '-' { // nearly all are of this shape, and lines may be long
+		for _, s := range suffixes[:4] {
+			if digits, ok := strings.CutPrefix(name[shaped:], s.text); ok && len(digits) == 10 {
+				if n.seq, ok = decimal(digits); ok {
+					n.role = s.role
+					return n, true
+				}
+			}
+		}
+	}
 	for _, s := range suffixes {
 		i := strings.LastIndex(name, s.text)
 		if i < 0 {
@@ -70,13 +87,23 @@ func parseNode(name string) (node, bool) {
 		if err != nil {
 			continue
 		}
-		n := node{name: name, role: s.role, seq: seq}
-		if rest, ok := strings.CutPrefix(name, "_c_"); ok && len(rest) > 36 && rest[36] == '-' {
-			n.uuid = rest[:36]
-		}
+		n.role, n.seq = s.role, seq
 		return n, true
 	}
-	return node{}, false
+	return n, false
+}
+
+// shaped is where what follows the UUID and its dash begins in a name of Curator's shape.
+const shaped = 3 + 36 + 1
+
+func decimal(digits string) (n int64, ok bool) {
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, n < 1<<31
 }
 
 // nodeName is a contender's name without a sequence number.
@@ -145,7 +172,10 @@ func read(children []string) listed {
 	// By number, not by text: beyond ten digits and below zero the two differ. Equal numbers
 	// are one place: a grant that moved to another node, or is kept.
 	slices.SortFunc(l.line, func(a, b node) int {
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.name, b.name))
+		if a.seq != b.seq {
+			return cmp.Compare(a.seq, b.seq)
+		}
+		return strings.Compare(a.name, b.name)
 	})
 	return l
 }

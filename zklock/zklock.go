@@ -176,6 +176,14 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	secret := rand.Text() // an identity that nobody else has; digest needs no registration
 	cfg.Auth = append(slices.Clone(cfg.Auth), zk.DigestAuth(sealUser, secret))
 	s, err := zk.Dial(ctx, cfg)
+	if errors.Is(err, zk.ErrAuthFailed) { // digest may be switched off; then nodes are not sealed
+		cfg.Auth = b.cfg.Auth
+		if s, err = zk.Dial(ctx, cfg); err == nil {
+			l := &link{Session: s, b: b, sealed: b.acl}
+			l.seal.state.Store(sealTried)
+			return l, nil
+		}
+	}
 	if err != nil {
 		return nil, explain(err)
 	}
