@@ -55,6 +55,8 @@ func (e *entry) listen() <-chan uint64 {
 
 // ask brings e to the servers and settles it.
 func (e *entry) ask(ctx context.Context, wait bool) (driver.Reply, error) {
+	e.fresh = nil
+	list := e.s.l.list
 	for range manyTries {
 		var all []zk.Listing
 		var err error
@@ -66,12 +68,13 @@ func (e *entry) ask(ctx context.Context, wait bool) (driver.Reply, error) {
 				}
 			}
 			all, err = e.join(ctx)
-		} else if all, err = e.s.l.list(ctx, e.folders()...); err == nil {
+		} else if all, err = list(ctx, e.folders()...); err == nil {
 			err = e.find(ctx, all)
 		}
 		if err != nil {
 			return driver.Reply{}, err
 		}
+		list = e.relist
 		if e.state == idle {
 			continue
 		}
@@ -206,7 +209,11 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 	if head.name != target.name && !e.s.busy(e.dir) {
 		paths = append(paths, e.dir+"/"+head.name)
 	}
-	nodes, err := e.watch(ctx, paths...)
+	var dirs []string
+	if len(way) == 1 { // when that has just gone, the next look is likely to be the last
+		dirs = e.folders()
+	}
+	nodes, err := e.watch(ctx, paths, dirs...)
 	if errors.Is(err, zk.ErrNoNode) {
 		return reply, true, nil
 	}
@@ -233,45 +240,27 @@ func (e *entry) orLeave(ctx context.Context, err error) error {
 	return err
 }
 
-// watch reads nodes, and watches the first. An error is about that.
-func (e *entry) watch(ctx context.Context, paths ...string) ([]zk.Node, error) {
+// watch reads nodes, and watches the first. An error is about that. Folders are listed after
+// it, for relist.
+func (e *entry) watch(ctx context.Context, paths []string, dirs ...string) ([]zk.Node, error) {
 	e.unwatch()
 	e.told = false
-	nodes, w := e.s.l.GetAll(ctx, e.waker(), paths...)
+	nodes, w, all := e.s.l.GetAndList(ctx, zk.Handler{Soon: e.hearer(), Func: e.waker()}, paths, dirs...)
 	e.watches = append(e.watches, w)
+	if failed(all) == nil {
+		e.fresh = all
+	}
 	return nodes, nodes[0].Err
 }
 
-// waker is a watch's callback that brings e further.
-func (e *entry) waker() func(zk.Event) {
-	turn := e.turn
-	return func(ev zk.Event) {
-		switch {
-		case ev.Type == zk.EventSessionLost:
-		case ev.Type == zk.EventDataChanged && e.handedOver(turn):
-		default:
-			e.s.spawn(func() { e.wakened(turn) })
-		}
+// relist lists folders after something in them was found to have changed; the connected server
+// knows of that. It need not ask if they were listed then.
+func (e *entry) relist(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
+	if all := e.fresh; len(all) > 0 {
+		e.fresh = nil
+		return all, nil
 	}
-}
-
-// handedOver takes the lock when the holder in front said that it leaves it. It reports false
-// if that has to be looked into.
-func (e *entry) handedOver(turn int) bool {
-	select {
-	case e.gate <- struct{}{}:
-	default:
-		return false
-	}
-	defer e.unlock()
-	if e.isDead() || e.turn != turn || e.state != waiting || e.unsure || !e.told || !e.s.l.isSealed() || e.req.MinHold > 0 || e.permits() {
-		return false
-	}
-	e.unwatch()
-	e.become(held, e.token, e.nodes...)
-	e.s.granted(e.dir)
-	e.push(e.token)
-	return true
+	return e.s.l.listHere(ctx, dirs...)
 }
 
 // refuse is the reply to a request that does not wait.
@@ -330,83 +319,4 @@ func suffixOf(n node) string {
 		return len(n.name) > 39 && len(n.name) > 39+len(s) && n.name[39:39+len(s)] == s
 	})
 	return []string{mutexSuffix, writeSuffix, readSuffix, leaseSuffix}[max(i, 0)]
-}
-
-// wakened goes on with e after one of its watches has fired, until it stands somewhere anew.
-func (e *entry) wakened(turn int) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := e.s.soon()
-		done := e.advance(ctx, &turn)
-		cancel()
-		if done {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-e.s.l.Lost():
-			return
-		case <-e.s.life.Done():
-			return
-		}
-	}
-}
-
-// advance reports whether e stands somewhere anew, or does not wait for this turn any more. If
-// it failed, it is to be tried again with the turn that it leaves.
-func (e *entry) advance(ctx context.Context, turn *int) bool {
-	if err := e.lock(ctx); err != nil {
-		return false
-	}
-	defer e.unlock()
-	if e.isDead() || e.turn != *turn || e.state != waiting || e.unsure {
-		return true
-	}
-	defer func() { *turn = e.turn }()
-	done, _ := e.goOn(ctx)
-	return done
-}
-
-// nudge is advance for who was not woken: it returns how much longer the name is kept.
-func (e *entry) nudge(ctx context.Context) (time.Duration, error) {
-	if err := e.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer e.unlock()
-	if e.isDead() || e.state != waiting || e.unsure {
-		return 0, nil
-	}
-	_, left := e.goOn(ctx)
-	return left, nil
-}
-
-// goOn settles e and pushes what came of it. It reports false if it failed, and how much
-// longer the name is kept if that is what is in the way.
-func (e *entry) goOn(ctx context.Context) (done bool, left time.Duration) {
-	for range manyTries {
-		// Without a sync: the server that told of the event knows what came before it.
-		all := e.s.l.ListAll(ctx, e.folders()...)
-		if failed(all) != nil {
-			return false, 0
-		}
-		reply, again, err := e.settle(ctx, all, true)
-		switch {
-		case err != nil && errors.Is(err, driver.ErrKind):
-			e.push(0)
-			return true, 0
-		case err != nil:
-			return false, 0
-		case reply.Token != 0:
-			e.push(reply.Token)
-			return true, 0
-		case e.state == idle: // its contender is gone
-			e.push(0)
-			return true, 0
-		case !again:
-			if reply.Retry > 0 { // who waits is to learn until when the name is kept
-				e.push(0)
-			}
-			return true, reply.Retry
-		}
-	}
-	return false, 0
 }

@@ -29,7 +29,8 @@ type entry struct {
 	checked bool      // the name is in use as this kind
 	marked  time.Time // when the minimum hold was marked at the servers
 	marks   line
-	waited  bool // it was not granted at once, so others may stand behind it
+	waited  bool         // it was not granted at once, so others may stand behind it
+	fresh   []zk.Listing // of its folders, not acted upon yet; see relist
 	watches []*zk.Watch
 	turn    int  // of the watches that count
 	told    bool // a change of what is watched tells that the lock is free, see seal.go

@@ -89,6 +89,12 @@ func (l *link) list(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
 	return all, failed(all)
 }
 
+// listHere is list as the connected server knows it.
+func (l *link) listHere(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
+	all := l.ListAll(ctx, dirs...)
+	return all, failed(all)
+}
+
 // failed returns the first error of listings, and takes folders that are not there for empty.
 func failed(all []zk.Listing) error {
 	for i := range all {

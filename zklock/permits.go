@@ -157,7 +157,7 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		if !wait {
 			return e.turnAway(ctx, sem, 0)
 		}
-		nodes, err := e.watch(ctx, e.path(sem.line.before(me.seq)[ahead-1]))
+		nodes, err := e.watch(ctx, []string{e.path(sem.line.before(me.seq)[ahead-1])})
 		if errors.Is(err, zk.ErrNoNode) {
 			return reply, true, nil
 		}

@@ -53,7 +53,7 @@ func (c *call) packet(xid int32) []byte {
 	return c.e.finish()
 }
 
-// submit puts calls in the queue, or refuses them. The session's mutex is held.
+// submit puts calls in the queue, or refuses them; urge has to follow. The session's mutex is held.
 func (s *Session) submit(calls ...*call) {
 	for _, c := range calls {
 		switch {
@@ -72,6 +72,10 @@ func (s *Session) submit(calls ...*call) {
 		}
 		s.queue = append(s.queue, c)
 	}
+}
+
+// urge makes the connection's writer send what is in the queue.
+func (s *Session) urge() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -135,9 +139,31 @@ func (s *Session) begin(ctx context.Context, path string, calls ...*call) error 
 		return notSent(context.Cause(ctx))
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.submit(calls...)
+	c := s.conn
+	// With nothing under way the socket has room for a little: writing here cannot block, and
+	// saves the time to wake the writer.
+	if c == nil || c.writing || len(c.inflight) > 0 || s.queued() > inline {
+		s.urge()
+		s.mu.Unlock()
+		return nil
+	}
+	c.writing = true
+	c.buf = c.drain(c.buf[:0])
+	s.mu.Unlock()
+	c.flush(c.buf)
 	return nil
+}
+
+// inline is how many bytes a caller writes itself.
+const inline = 4 << 10
+
+// queued is how many bytes are in the queue.
+func (s *Session) queued() (n int) {
+	for _, c := range s.queue {
+		n += len(c.e.b)
+	}
+	return n
 }
 
 // abs is path as the servers know it.

@@ -23,7 +23,9 @@ type conn struct {
 	inflight []*call // sent, in order: in which they are answered
 	heard    time.Time
 	xid      int32
-	resets   int // answers to setWatches that are to come
+	resets   int  // answers to setWatches that are to come
+	writing  bool // somebody writes, who has buf
+	buf      []byte
 }
 
 // drop gives c up: what is in flight on it has an unknown outcome. The session's mutex is held.
@@ -49,37 +51,22 @@ func (c *conn) fail(err error) {
 
 // write sends what is in the queue, all that is there at once. first goes before it.
 func (c *conn) write(first []byte) {
-	s, buf := c.s, first
-	for {
+	s := c.s
+	for ok := c.flush(first); ok; {
 		s.mu.Lock()
 		if s.conn != c {
 			s.mu.Unlock()
 			return
 		}
-		now, proving := time.Now(), s.now()
-		for _, call := range s.queue {
-			c.xid = max(c.xid+1, 1)
-			buf = append(buf, call.packet(c.xid)...)
-			call.e.b = nil
-			call.sent, call.sentAt, call.proving = true, now, proving
-			if call.op.fromLeader() {
-				s.asked = now
-			}
+		mine := !c.writing && len(s.queue) > 0
+		if mine {
+			c.writing = true
+			c.buf = c.drain(c.buf[:0])
 		}
-		c.inflight = append(c.inflight, s.queue...)
-		clear(s.queue)
-		s.queue = s.queue[:0]
-		patience := s.timeout / 4
 		s.mu.Unlock()
-		if len(buf) > 0 {
-			_ = c.nc.SetWriteDeadline(now.Add(patience)) // an error shows in Write
-			if _, err := c.nc.Write(buf); err != nil {
-				c.fail(err)
-				return
-			}
-		}
-		if buf = buf[:0]; cap(buf) > 64<<10 {
-			buf = nil
+		if mine {
+			ok = c.flush(c.buf)
+			continue
 		}
 		select {
 		case <-s.kick:
@@ -87,6 +74,48 @@ func (c *conn) write(first []byte) {
 			return
 		}
 	}
+}
+
+// drain moves the queue to what is under way, and appends its packets to buf. The session's
+// mutex is held.
+func (c *conn) drain(buf []byte) []byte {
+	s := c.s
+	now, proving := time.Now(), s.now()
+	for _, call := range s.queue {
+		c.xid = max(c.xid+1, 1)
+		buf = append(buf, call.packet(c.xid)...)
+		call.e.b = nil
+		call.sent, call.sentAt, call.proving = true, now, proving
+		if call.op.fromLeader() {
+			s.asked = now
+		}
+	}
+	c.inflight = append(c.inflight, s.queue...)
+	clear(s.queue)
+	s.queue = s.queue[:0]
+	return buf
+}
+
+// flush writes buf, as the one who writes, and is not that any more when it returns. It
+// reports false if the connection is broken.
+func (c *conn) flush(buf []byte) bool {
+	if len(buf) > 0 {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.s.Timeout() / 4)) // an error shows in Write
+		if _, err := c.nc.Write(buf); err != nil {
+			c.fail(err)
+			return false
+		}
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if cap(c.buf) > 64<<10 {
+		c.buf = nil
+	}
+	c.writing = false
+	if len(c.s.queue) > 0 {
+		c.s.urge()
+	}
+	return true
 }
 
 func (c *conn) read() {
@@ -154,10 +183,12 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 	switch h.xid {
 	case xidEvent:
 		e := d.event()
+		var all []delivery
 		if d.err == nil && tooLarge == nil {
-			s.events.put(s.watches.fire(e, s.rel(e.Path))...)
+			all = s.watches.fire(e, s.rel(e.Path))
 		}
 		s.mu.Unlock()
+		s.deliver(all)
 		return errors.Join(d.err, tooLarge)
 	case xidSetWatches:
 		if c.resets--; c.resets == 0 && h.code == 0 {

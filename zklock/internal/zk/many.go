@@ -129,15 +129,26 @@ type Node struct {
 
 // GetAll is Get of each path, in one round trip, and if f is not nil, GetW of the first.
 func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([]Node, *Watch) {
-	calls := make([]*call, len(paths))
+	nodes, w, _ := s.GetAndList(ctx, Handler{Func: f}, paths)
+	return nodes, w
+}
+
+// GetAndList is GetAll, and then Children of what else is named, in one round trip.
+func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dirs ...string) ([]Node, *Watch, []Listing) {
+	calls := make([]*call, len(paths), len(paths)+len(dirs))
+	f := h.Func
 	for i, p := range paths {
 		calls[i] = s.readCall(opGetData, p, watchData, f)
+		if f != nil {
+			calls[i].watch.soon = h.Soon
+		}
 		f = nil
 	}
-	all := make([]Node, len(paths))
-	begun := s.beginAll(ctx, paths, calls)
+	lists := s.listCalls(dirs)
+	nodes := make([]Node, len(paths))
+	begun := s.beginAll(ctx, slices.Concat(paths, dirs), append(calls, lists...))
 	for i, c := range calls {
-		n := &all[i]
+		n := &nodes[i]
 		if n.Err = begun; begun != nil {
 			continue
 		}
@@ -149,10 +160,14 @@ func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([
 		n.Data = slices.Clone(d.buffer())
 		n.Stat, n.Err = statOf(&d, "get", paths[i], nil)
 	}
-	if len(all) == 0 || all[0].Err != nil {
-		return all, nil
+	var all []Listing
+	if begun == nil {
+		all = s.listings(ctx, dirs, lists)
 	}
-	return all, calls[0].watch
+	if len(nodes) == 0 || nodes[0].Err != nil {
+		return nodes, nil, all
+	}
+	return nodes, calls[0].watch, all
 }
 
 // WatchAll is ExistsW of each path, in one round trip; f is called with the index of the path

@@ -140,6 +140,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if first {
 		c = newCall(opCloseSession, 0)
 		s.submit(c)
+		s.urge()
 		s.closing = true
 	}
 	s.mu.Unlock()
@@ -228,6 +229,7 @@ func (s *Session) tend(c *conn) {
 		interval, patience := s.timeout/16, s.timeout/4
 		if now.Sub(s.asked) >= interval && s.cause == nil {
 			s.submit(syncCall("/"))
+			s.urge()
 			s.asked = now
 		}
 		wait := s.asked.Add(interval).Sub(now)

@@ -42,7 +42,18 @@ type Watch struct {
 	kind watchKind
 	path string // as the servers know it
 	f    func(Event)
-	gone bool // guarded by eventQueue.mu
+	soon func(Event) bool // see Handler
+	gone bool             // guarded by eventQueue.mu
+}
+
+// Handler is called for the events of a watch.
+type Handler struct {
+	// Soon, if not nil, is called first, on the goroutine that reads from the connection: at once,
+	// and perhaps before callbacks of earlier events. It must not wait for anything, an
+	// answer least of all. If it reports true, that was all.
+	Soon func(Event) bool
+	// Func is the callback; see Watch.
+	Func func(Event)
 }
 
 type watchKind uint8
@@ -200,11 +211,12 @@ func (s *Session) watchAnswered(c *call, code Code, readable bool) {
 	if w.kind == watchExist && code == 0 {
 		w.kind = watchData
 	}
-	if set && readable && !c.abandoned {
+	switch {
+	case set && readable && !c.abandoned:
 		s.watches.set[w.kind][w.path] = append(s.watches.set[w.kind][w.path], w)
-		return
+	case set:
+		s.release(w.group())
 	}
-	s.release(w.group())
 }
 
 // release tells the server to forget what nobody wants any more. The session's mutex is held.
@@ -227,6 +239,7 @@ func (s *Session) release(g watchGroup) {
 	c := pathCall(opRemoveWatches, g.path, 4)
 	c.e.int32(typ)
 	s.submit(c)
+	s.urge()
 }
 
 // Remove ends the watch, at the server too if nobody else in the session wants it. The
@@ -313,6 +326,23 @@ func (s *Session) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// deliver calls those who want to know soon, and queues the others.
+func (s *Session) deliver(all []delivery) {
+	rest := all[:0]
+	for _, d := range all {
+		if d.w.soon != nil {
+			s.events.mu.Lock()
+			gone := d.w.gone
+			s.events.mu.Unlock()
+			if gone || d.w.soon(d.e) {
+				continue
+			}
+		}
+		rest = append(rest, d)
+	}
+	s.events.put(rest...)
 }
 
 // run calls the callbacks until nothing is left after over is closed.
