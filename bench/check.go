@@ -17,10 +17,14 @@ type target struct {
 }
 
 // The libraries that the targets are about. holdfast-goredis has none of its own.
-const ours, floor, oursSQLite = "holdfast-rueidis", "raw-rueidis", "holdfast-sqlite"
+const (
+	ours, floor   = "holdfast-rueidis", "raw-rueidis"
+	oursSQLite    = "holdfast-sqlite"
+	oursZooKeeper = "holdfast-zookeeper"
+)
 
 // targets is everything that -check compares.
-var targets = []target{
+var targets = append(zooKeeperTargets(), []target{
 	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
 	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"), limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
 	{text: "pair: allocations", value: of("pair", ours, "allocs"), limit: number(12)},
@@ -60,6 +64,27 @@ var targets = []target{
 	{text: "scale, sqlite: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers-sqlite", oursSQLite+"/1000", "writemax"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/1000", "hold")), show: showDuration},
 
 	{text: "cli: added time", value: of("cli", "holdfast-cli", "added"), limit: number(15e6), show: showDuration},
+}...)
+
+func zooKeeperTargets() (all []target) {
+	for _, servers := range []string{"zk1", "zk3"} {
+		add := func(scenario, key, what string, limit figure) {
+			all = append(all, target{text: servers + scenario + ": " + what, value: of(servers+scenario, oursZooKeeper, key), limit: limit, show: showDuration})
+		}
+		add("/pair", "p50", "p50, against 0.85 of zk.Lock's", times(0.85, of(servers+"/pair", goZooKeeperName, "p50")))
+		for _, scenario := range []string{"/one/2", "/one/16", "/one/128"} {
+			add(scenario, "p50", "hand-over p50, against 0.9 of the better peer's", times(0.9, betterZooKeeper(servers+scenario, "p50")))
+			add(scenario, "p99", "hand-over p99, against the better peer's", betterZooKeeper(servers+scenario, "p99"))
+		}
+	}
+	return all
+}
+
+// betterZooKeeper is the smaller median of zk.Lock and Curator; both must have been measured.
+func betterZooKeeper(scenario, key string) figure {
+	return func(r *report) float64 {
+		return math.Min(of(scenario, goZooKeeperName, key)(r), of(scenario, curatorName, key)(r))
+	}
 }
 
 // figure finds a number in a report; NaN if it was not measured.

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime/pprof"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -24,6 +25,7 @@ type settings struct {
 	libraries *regexp.Regexp
 	duration  time.Duration
 	held      time.Duration
+	warm      time.Duration
 	rounds    int
 	json      string
 	store     string
@@ -37,20 +39,21 @@ func parse() (settings, error) {
 	libraries := flag.String("libs", "", "run only libraries that match this `regexp`")
 	flag.DurationVar(&s.duration, "duration", 3*time.Second, "length of each measurement")
 	flag.DurationVar(&s.held, "held", 21*time.Second, "length of the measurement with 10,000 held leases; two renewals are 20 s")
+	flag.DurationVar(&s.warm, "warm", 10*time.Second, "how long each Java process runs under load before it is measured")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often each measurement is repeated; the tables show medians")
 	flag.StringVar(&s.json, "json", "", "write all figures of all rounds to this `file`")
-	flag.StringVar(&s.store, "store", "all", "redis, sqlite or all")
+	flag.StringVar(&s.store, "store", "all", "redis, sqlite, zookeeper or all")
 	flag.BoolVar(&s.check, "check", false, "compare with the targets; exit 1 if one is missed")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of this process to this `file`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	if s.duration < 100*time.Millisecond || s.held < time.Second || s.rounds < 1 {
-		return s, fmt.Errorf("-duration must be at least 100ms, -held at least 1s, -rounds at least 1")
+	if s.duration < 100*time.Millisecond || s.held < time.Second || s.warm < 0 || s.rounds < 1 {
+		return s, fmt.Errorf("-duration must be at least 100ms, -held at least 1s, -warm at least 0, -rounds at least 1")
 	}
-	if s.store != "redis" && s.store != "sqlite" && s.store != "all" {
-		return s, fmt.Errorf("-store %q: allowed are redis, sqlite and all", s.store)
+	if !slices.Contains([]string{"redis", "sqlite", "zookeeper", "all"}, s.store) {
+		return s, fmt.Errorf("-store %q: allowed are redis, sqlite, zookeeper and all", s.store)
 	}
 	var err error
 	if s.scenarios, err = regexp.Compile(*scenarios); err != nil {
@@ -96,9 +99,8 @@ func run(ctx context.Context, s settings) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	b := &bed{duration: s.duration, held: s.held, rounds: s.rounds}
-	all := scenarios()
-	if s.store != "sqlite" {
+	b := &bed{duration: s.duration, held: s.held, warm: s.warm, rounds: s.rounds}
+	if s.store == "redis" || s.store == "all" {
 		srv, err := startServer(ctx)
 		if err != nil {
 			return err
@@ -114,9 +116,17 @@ func run(ctx context.Context, s settings) error {
 	b.dir = dir
 
 	rep := newReport(s, b)
-	for _, sc := range all {
-		if !s.scenarios.MatchString(sc.name) || s.store != "all" && sc.store != s.store && sc.store != "any" {
-			continue
+	chosen, err := s.choose(ctx, b, rep)
+	if err != nil {
+		return err
+	}
+	defer b.noZooKeeper()
+	for _, sc := range chosen {
+		if err := b.prepare(ctx, sc); err != nil {
+			return err
+		}
+		if b.zk != nil {
+			rep.ZooKeeper = b.zk.version
 		}
 		res, err := measure(ctx, b, sc, s.libraries)
 		if err != nil {
@@ -138,4 +148,34 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("targets missed")
 	}
 	return nil
+}
+
+// choose returns the scenarios to measure, and makes ready what those of ZooKeeper need. Where
+// that is missing they are left out, unless they were asked for by name.
+func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, error) {
+	chosen := slices.DeleteFunc(scenarios(), func(sc scenario) bool {
+		return !s.scenarios.MatchString(sc.name) || s.store != "all" && sc.store != s.store && sc.store != "any"
+	})
+	ofZooKeeper := func(sc scenario) bool { return sc.store == "zookeeper" }
+	if !slices.ContainsFunc(chosen, ofZooKeeper) {
+		return chosen, nil
+	}
+	if err := zooKeeperMissing(); err != nil {
+		if s.store == "zookeeper" {
+			return nil, err
+		}
+		fmt.Fprintf(os.Stderr, "the ZooKeeper scenarios are left out: %v\n", err)
+		return slices.DeleteFunc(chosen, ofZooKeeper), nil
+	}
+	if !s.libraries.MatchString(curatorName) {
+		return chosen, nil
+	}
+	err := curatorMissing()
+	if err == nil {
+		b.curator, rep.Curator, err = buildCurator(ctx, b.dir)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "Curator is left out: %v\n", err)
+	}
+	return chosen, ctx.Err()
 }

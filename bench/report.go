@@ -14,17 +14,20 @@ import (
 
 // report is all of one run; it is also the JSON file. Durations in it are nanoseconds.
 type report struct {
-	Started  time.Time
-	Finished time.Time
-	Host     string
-	CPUs     int
-	Go       string
-	Redis    string            `json:",omitempty"`
-	Modules  map[string]string // the versions that were measured
-	Duration string
-	Held     string
-	Rounds   int
-	Results  []*result
+	Started   time.Time
+	Finished  time.Time
+	Host      string
+	CPUs      int
+	Go        string
+	Redis     string            `json:",omitempty"`
+	ZooKeeper string            `json:",omitempty"`
+	Curator   string            `json:",omitempty"`
+	Modules   map[string]string // the versions that were measured
+	Duration  string
+	Held      string
+	Warm      string
+	Rounds    int
+	Results   []*result
 }
 
 // result is one scenario, with a row for each library.
@@ -48,7 +51,7 @@ type row struct {
 func newReport(s settings, b *bed) *report {
 	r := &report{
 		Started: time.Now(), CPUs: runtime.NumCPU(), Go: runtime.Version(),
-		Duration: s.duration.String(), Held: s.held.String(), Rounds: s.rounds, Modules: map[string]string{},
+		Duration: s.duration.String(), Held: s.held.String(), Warm: s.warm.String(), Rounds: s.rounds, Modules: map[string]string{},
 	}
 	r.Host, _ = os.Hostname()
 	if b.server != nil {

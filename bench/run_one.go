@@ -49,7 +49,7 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m 
 		err = firstError(append([]error{err}, errs...)...)
 	}()
 	for range clients {
-		c, err := l.open(ctx, site{addr: b.server.addr, wire: w})
+		c, err := l.open(ctx, b.site(len(open), w))
 		if err != nil {
 			return nil, err
 		}
@@ -64,8 +64,11 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m 
 		group.Go(func() { r.contend(lctx, i, k) })
 	}
 	pause(ctx, b.duration/5)
-	before, berr := b.read(ctx, w)
+	for !r.begun() && ctx.Err() == nil {
+		pause(ctx, time.Millisecond)
+	}
 	r.counting.Store(true)
+	before, berr := b.read(ctx, w) // it takes as long as that at the end
 	pause(ctx, b.duration)
 	r.counting.Store(false)
 	after, aerr := b.read(ctx, w)
@@ -92,6 +95,8 @@ type ring struct {
 
 	inside     atomic.Int64 // never above one, or the library is broken
 	violations atomic.Int64
+	entered    atomic.Int64 // acquisitions, counted or not
+	gone       atomic.Int64 // members that contend no more
 	left       atomic.Int64 // just before the last holder called unlock
 	last       atomic.Int64 // who that was
 
@@ -111,8 +116,16 @@ func newRing(n int) *ring {
 	return r
 }
 
-// contend locks and unlocks until ctx ends.
+// begun reports whether there were as many acquisitions as members, so that a long line has
+// formed, or one has failed.
+func (r *ring) begun() bool {
+	return r.entered.Load() >= int64(len(r.members)) || r.gone.Load() > 0
+}
+
+// contend locks and unlocks until ctx ends. A lock that cannot be cancelled has its turn after
+// the end.
 func (r *ring) contend(ctx context.Context, id int, k contender) {
+	defer r.gone.Add(1)
 	me := &r.members[id]
 	asked := time.Since(r.base)
 	for r.end.Load() == 0 {
@@ -123,8 +136,8 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 		if err != nil {
 			if ctx.Err() == nil {
 				me.err = fmt.Errorf("lock: %w", err)
-			} else if end := time.Duration(r.end.Load()); end > asked {
-				me.longest = max(me.longest, end-asked) // who still waits has waited, too
+			} else {
+				r.cut(me, asked)
 			}
 			return
 		}
@@ -132,6 +145,7 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 		if r.inside.Add(1) != 1 {
 			r.violations.Add(1)
 		}
+		r.entered.Add(1)
 		last := r.last.Load()
 		if r.counting.Load() {
 			me.n++
@@ -142,6 +156,8 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 			} else if last >= 0 {
 				me.handover.record(now - time.Duration(r.left.Load()))
 			}
+		} else {
+			r.cut(me, asked)
 		}
 		r.last.Store(int64(id))
 		r.inside.Add(-1)
@@ -151,6 +167,13 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 			return
 		}
 		asked = time.Since(r.base)
+	}
+}
+
+// cut counts the wait of me if it went on past the end, up to then.
+func (r *ring) cut(me *member, asked time.Duration) {
+	if end := time.Duration(r.end.Load()); end > asked {
+		me.longest = max(me.longest, end-asked)
 	}
 }
 

@@ -22,7 +22,7 @@ func pairScenarios() []scenario {
 
 func runPair(ctx context.Context, b *bed, l library) (metrics, error) {
 	w := new(wire)
-	c, err := l.open(ctx, site{addr: b.server.addr, wire: w})
+	c, err := l.open(ctx, b.site(0, w))
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,8 @@ import (
 type scenario struct {
 	name     string // "one/128"
 	title    string // one line above the table
-	store    string // redis, sqlite or any
+	store    string // redis, sqlite, zookeeper or any
+	servers  int    // zookeeper: how many
 	columns  []column
 	subjects []subject
 }
@@ -30,8 +31,12 @@ type metrics map[string]float64
 
 // bed is what measurements run on.
 type bed struct {
-	server   *server // nil when only SQLite is measured
-	dir      string  // for files; removed at the end
+	server   *server       // nil when Redis is not measured
+	zk       *ensemble     // the servers of zk1/ or zk3/, while those are measured
+	root     string        // ZooKeeper: where the names of this measurement are
+	curator  string        // its class path; "" if it is left out
+	warm     time.Duration // how long a Java process runs before it is measured
+	dir      string        // for files; removed at the end
 	duration time.Duration
 	held     time.Duration
 	rounds   int
@@ -40,7 +45,15 @@ type bed struct {
 // scenarios lists everything that can be measured, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(),
-		heldScenarios(), sqliteScenarios(), scaleScenarios(), cliScenarios())
+		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), scaleScenarios(), cliScenarios())
+}
+
+// site is where client i of a measurement is opened.
+func (b *bed) site(i int, w *wire) site {
+	if b.zk != nil {
+		return site{addr: b.zk.addrs[i%len(b.zk.addrs)], ttl: b.zk.session(), root: b.root}
+	}
+	return site{addr: b.server.addr, wire: w}
 }
 
 // measure runs all subjects of sc, interleaved: each round runs each once, in an order
@@ -75,7 +88,7 @@ var errHung = errors.New("hung: gave no result long after its time; its goroutin
 
 // guard bounds one measurement, for libraries that can hang.
 func guard(ctx context.Context, b *bed, s subject) (metrics, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.duration+b.held+60*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, b.duration+b.held+b.warm+60*time.Second)
 	defer cancel()
 	if b.server != nil {
 		if err := b.server.flush(ctx); err != nil {

@@ -27,7 +27,13 @@ func (b *bed) read(ctx context.Context, w *wire) (window, error) {
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
 	r.mallocs, r.bytes = ms.Mallocs, ms.TotalAlloc
-	if b.server != nil {
+	if b.zk != nil {
+		l, err := b.zk.load(ctx)
+		if err != nil {
+			return r, err
+		}
+		r.load = l
+	} else if b.server != nil {
 		l, err := b.server.load(ctx)
 		if err != nil {
 			return r, err
@@ -45,6 +51,7 @@ func (r window) until(end window, n float64, m metrics) {
 	m["persec"] = n / took.Seconds()
 	m["sent"] = float64(end.sent-r.sent) / n
 	m["calls"] = float64(end.load.commands-r.load.commands) / n
+	m["bytesread"] = float64(end.load.bytes-r.load.bytes) / n
 	m["cpu"] = float64(end.cpu-r.cpu) / n
 	m["scripts"] = float64(end.load.scripts-r.load.scripts) / n
 	m["srvcpu"] = float64(end.load.cpu-r.load.cpu) / n

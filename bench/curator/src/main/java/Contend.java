@@ -1,0 +1,83 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/**
+ * Threads that contend for one name by Curator's InterProcessMutex, each with a client of its own or sharing some.
+ *
+ * <p>Arguments: the servers (client i uses only number i, in turns), the session timeout in milliseconds, the path, how
+ * many clients, how many threads. They contend from the start, uncounted; it says "ready" after as many acquisitions as
+ * there are threads. The lines of its standard input say what next: "count"; "stop", which it answers by "stopped" when
+ * it has read its clock. Then it lets everybody in line have their turn, prints the figures as a line of JSON, and ends.
+ * When its input ends early, so does it.
+ */
+final class Contend {
+	public static void main(String[] args) throws Exception {
+		String[] servers = args[0].split(",");
+		int session = Integer.parseInt(args[1]);
+		List<CuratorFramework> clients = new ArrayList<>();
+		for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+			CuratorFramework c = CuratorFrameworkFactory.newClient(
+					servers[i % servers.length], session, 15_000, new ExponentialBackoffRetry(1000, 3));
+			c.start();
+			clients.add(c);
+		}
+		for (CuratorFramework c : clients) {
+			c.blockUntilConnected();
+		}
+		Ring ring = new Ring(Integer.parseInt(args[4]));
+		List<Thread> threads = new ArrayList<>();
+		for (int i = 0; i < ring.members.length; i++) {
+			InterProcessMutex mutex = new InterProcessMutex(clients.get(i % clients.size()), args[2]);
+			int id = i;
+			threads.add(new Thread(() -> ring.contend(id, mutex)));
+		}
+		threads.forEach(Thread::start);
+		while (!ring.begun()) {
+			Thread.sleep(1);
+		}
+		say("ready");
+
+		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+		expect(in, "count");
+		long cpu = cpu();
+		ring.counting = true;
+		expect(in, "stop");
+		ring.counting = false;
+		cpu = cpu() - cpu;
+		ring.end = System.nanoTime();
+		ring.ended = true;
+		say("stopped");
+		for (Thread t : threads) {
+			t.join();
+		}
+		say(ring.json(cpu));
+		clients.parallelStream().forEach(CuratorFramework::close);
+	}
+
+	/** The CPU time of this process, in nanoseconds. */
+	private static long cpu() {
+		return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+	}
+
+	private static void say(String line) {
+		System.out.println(line);
+		System.out.flush();
+	}
+
+	private static void expect(BufferedReader in, String line) throws Exception {
+		String got = in.readLine();
+		if (got == null) {
+			Runtime.getRuntime().halt(0); // who started this is gone
+		}
+		if (!got.equals(line)) {
+			throw new IllegalArgumentException("got \"" + got + "\" instead of \"" + line + "\"");
+		}
+	}
+}

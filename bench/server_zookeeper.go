@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ensemble is one ZooKeeper server or several that replicate each other, on free ports of the
+// loopback interface, with ZooKeeper's defaults: every write is on the disk before it is
+// answered.
+type ensemble struct {
+	addrs   []string // those that follow first, so that where a client is does not depend on chance
+	version string
+	servers []*zooKeeper
+	asked   int64 // questions of load so far, which the servers count, too
+	run     int   // measurements so far
+}
+
+type zooKeeper struct {
+	addr string
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	mode string // standalone, leader or follower
+}
+
+const zooKeeperNeeds = "needs java, and Debian's libzookeeper-java and libslf4j-java"
+
+// zooKeeperMissing says why ZooKeeper cannot be started.
+func zooKeeperMissing() error {
+	for _, jar := range zooKeeperJars {
+		if _, err := os.Stat(jar); err != nil {
+			return fmt.Errorf("ZooKeeper %s: %w", zooKeeperNeeds, err)
+		}
+	}
+	if _, err := exec.LookPath("java"); err != nil {
+		return fmt.Errorf("ZooKeeper %s: %w", zooKeeperNeeds, err)
+	}
+	return nil
+}
+
+// zooKeeperJars are the class path; the first one's manifest names what else it needs.
+var zooKeeperJars = []string{"/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-nop.jar"}
+
+// startEnsemble starts n servers whose data is under dir.
+func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
+	if err := zooKeeperMissing(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(dir, "zookeeper-")
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(3 * n)
+	if err != nil {
+		return nil, err
+	}
+	var peers []string
+	for i := 0; i < n && n > 1; i++ {
+		peers = append(peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, ports[n+i], ports[2*n+i]))
+	}
+	e := &ensemble{}
+	for i := range n {
+		z, err := startZooKeeper(filepath.Join(dir, strconv.Itoa(i+1)), i+1, ports[i], peers)
+		if err != nil {
+			e.stop()
+			return nil, err
+		}
+		e.servers = append(e.servers, z)
+	}
+	for _, z := range e.servers {
+		if err := z.ready(ctx, e); err != nil {
+			e.stop()
+			return nil, fmt.Errorf("a ZooKeeper server did not come up: %w\n%s", err, z.log.String())
+		}
+	}
+	slices.SortStableFunc(e.servers, func(a, b *zooKeeper) int { return cmp.Compare(a.mode, b.mode) })
+	for _, z := range e.servers {
+		e.addrs = append(e.addrs, z.addr)
+	}
+	return e, nil
+}
+
+// freePorts finds n different ones.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func startZooKeeper(dir string, id, port int, peers []string) (*zooKeeper, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	config := append([]string{
+		"tickTime=2000", "initLimit=10", "syncLimit=5", "dataDir=" + dir, "maxClientCnxns=0",
+		"clientPort=" + strconv.Itoa(port), "clientPortAddress=127.0.0.1",
+		"admin.enableServer=false", "4lw.commands.whitelist=srvr,mntr",
+	}, peers...)
+	file := filepath.Join(dir, "zoo.cfg")
+	if err := errors.Join(
+		os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "myid"), []byte(strconv.Itoa(id)), 0o600),
+	); err != nil {
+		return nil, err
+	}
+	z := &zooKeeper{addr: "127.0.0.1:" + strconv.Itoa(port)}
+	z.cmd = exec.Command("java", "-Xmx512m", "-cp", strings.Join(zooKeeperJars, ":"),
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	z.cmd.Stdout, z.cmd.Stderr = &z.log, &z.log
+	dieWithParent(z.cmd)
+	return z, z.cmd.Start()
+}
+
+// ready waits until the server serves; it answers sooner, but not with a mode.
+func (z *zooKeeper) ready(ctx context.Context, e *ensemble) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		reply, err := z.word("srvr")
+		z.mode, e.version = field(reply, "Mode"), field(reply, "Zookeeper version")
+		if z.mode != "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the servers and waits for that.
+func (e *ensemble) stop() {
+	for _, z := range e.servers {
+		_ = z.cmd.Process.Kill()
+		_ = z.cmd.Wait()
+	}
+}
+
+// session is the timeout that all libraries ask for. On a follower of ZooKeeper 3.8.0 a
+// request now and then hangs until the session's next packet, so it is shorter there.
+func (e *ensemble) session() time.Duration {
+	if len(e.servers) > 1 {
+		return 6 * time.Second
+	}
+	return 10 * time.Second
+}
+
+// word asks one of the questions of four letters.
+func (z *zooKeeper) word(word string) (string, error) {
+	c, err := net.DialTimeout("tcp", z.addr, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(c, word); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+// load is what all servers have done so far. A packet is counted by the server that its
+// client is connected to, and nowhere else.
+func (e *ensemble) load(context.Context) (load, error) {
+	var l load
+	for _, z := range e.servers {
+		reply, err := z.word("mntr")
+		if err != nil {
+			return l, err
+		}
+		e.asked++
+		for key, sum := range map[string]*int64{"zk_packets_received": &l.commands, "zk_response_bytes": &l.bytes} {
+			_, rest, _ := strings.Cut(reply, "\n"+key+"\t")
+			text, _, _ := strings.Cut(rest, "\n")
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return l, fmt.Errorf("mntr: %s: %w", key, err)
+			}
+			*sum += n
+		}
+		cpu, err := processCPU(z.cmd.Process.Pid)
+		if err != nil {
+			return l, err
+		}
+		l.cpu += cpu
+	}
+	l.commands -= e.asked
+	return l, nil
+}
+
+// processCPU is what a process of this machine has used of all cores; only Linux tells.
+func processCPU(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("CPU of a server: %w", err)
+	}
+	// The second field is the program's name in parentheses, whatever that contains.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("CPU of a server: %q", text)
+	}
+	user, uerr := strconv.ParseInt(fields[11], 10, 64)
+	system, serr := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * (time.Second / 100), errors.Join(uerr, serr)
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// zooKeeperBed is a bed with so many servers.
+func zooKeeperBed(t *testing.T, servers int) *bed {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test starts ZooKeeper servers")
+	}
+	if err := zooKeeperMissing(); err != nil {
+		t.Skip(err)
+	}
+	b := &bed{dir: t.TempDir(), duration: 300 * time.Millisecond}
+	if err := b.prepare(t.Context(), scenario{servers: servers}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.noZooKeeper)
+	return b
+}
+
+// plausible checks what is known of a library's figures. The requests of a pair are
+// exact, but for pings; a contended acquisition needs at least as many.
+func plausible(t *testing.T, sc scenario, s subject, m metrics) {
+	t.Helper()
+	for _, c := range sc.columns {
+		if v, ok := m[c.key]; !ok || v <= 0 && c.key != "violations" && c.key != "self" {
+			t.Errorf("%s: %v", c.head, v)
+		}
+	}
+	if m["violations"] != 0 || m["p99"] < m["p50"] {
+		t.Errorf("%v", m)
+	}
+	if pair := strings.HasSuffix(sc.name, "/pair"); s.name != oursZooKeeper && (m["calls"] < 2.7 || pair && m["calls"] > 3.3) {
+		t.Errorf("%v requests", m["calls"])
+	}
+}
+
+// TestZooKeeper runs the smallest of each kind of scenario.
+func TestZooKeeper(t *testing.T) {
+	for _, servers := range []int{1, 3} {
+		b := zooKeeperBed(t, servers)
+		if len(b.zk.addrs) != servers || slices.Index(b.zk.addrs, b.leader()) != servers-1 || b.zk.version == "" {
+			t.Fatalf("%v, leader %s, version %q", b.zk.addrs, b.leader(), b.zk.version)
+		}
+		if servers == 1 && curatorMissing() == nil {
+			var err error
+			if b.curator, _, err = buildCurator(t.Context(), t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, sc := range zooKeeperScenarios() {
+			if sc.servers != servers || !strings.HasSuffix(sc.name, "/pair") && !strings.HasSuffix(sc.name, "/2") && !strings.HasSuffix(sc.name, "/10") {
+				continue
+			}
+			for _, s := range sc.subjects {
+				t.Run(sc.name+"/"+s.name, func(t *testing.T) {
+					if s.name == curatorName && b.curator == "" {
+						t.Skip(cmp.Or(curatorMissing(), errors.New("one more Java process tells nothing new here")))
+					}
+					m, err := s.run(t.Context(), b)
+					if err != nil {
+						t.Fatal(err)
+					}
+					plausible(t, sc, s, m)
+				})
+			}
+		}
+	}
+}
+
+// leader is the address of the server that leads, or is alone.
+func (b *bed) leader() string {
+	i := slices.IndexFunc(b.zk.servers, func(z *zooKeeper) bool { return z.mode != "follower" })
+	return b.zk.servers[i].addr
+}
+
+// TestZooKeeperCounts: what the server counts is what was asked, without the questions for it.
+func TestZooKeeperCounts(t *testing.T) {
+	b := zooKeeperBed(t, 1)
+	c, err := goZooKeeper.open(t.Context(), b.site(0, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	k := c.contender("counted")
+	var reads [3]load
+	for i := range reads {
+		if reads[i], err = b.zk.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			continue
+		}
+		for range 50 {
+			if err := k.lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.unlock(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// The first lock makes its parents: a create that fails, a question and a create for each of two.
+	if n := reads[1].commands - reads[0].commands; n < 150 || n > 160 || reads[1].bytes <= reads[0].bytes {
+		t.Errorf("50 pairs: %d requests, %d bytes", n, reads[1].bytes-reads[0].bytes)
+	}
+	if n := reads[2].commands - reads[1].commands; n > 1 { // a ping
+		t.Errorf("between two readings: %d requests", n)
+	}
+}
+
+// TestZooKeeperStopped: a measurement without its servers fails, and names what is missing.
+func TestZooKeeperStopped(t *testing.T) {
+	b := zooKeeperBed(t, 1)
+	b.zk.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := b.read(ctx, nil); err == nil {
+		t.Error("figures of a server that is gone")
+	}
+	if _, err := goZooKeeper.open(ctx, b.site(0, nil)); err == nil || !strings.Contains(err.Error(), "no session") {
+		t.Errorf("a session at a server that is gone: %v", err)
+	}
+	if _, err := runCurator(ctx, b, 1, 1); err == nil || !strings.Contains(err.Error(), "left out") {
+		t.Errorf("Curator that was not built: %v", err)
+	}
+	b.curator = "nowhere"
+	if _, err := runCurator(ctx, b, 1, 1); err == nil {
+		t.Error("Curator that cannot start gave figures")
+	}
+}
+
+func TestCuratorFigures(t *testing.T) {
+	start := time.Now()
+	before, after := window{start: start}, window{start: start.Add(2 * time.Second), load: load{commands: 20}}
+	read := func(text string) (metrics, error) {
+		var f curatorFigures
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatal(err)
+		}
+		return f.metrics(before, after)
+	}
+	m, err := read(`{"members":[
+		{"n":3,"self":1,"longest":70,"handovers":[10,20],"waits":[5,6,7],"pairs":[]},
+		{"n":1,"self":0,"longest":90,"handovers":[30],"waits":[8],"pairs":[]}],"violations":2,"cpu":400,"error":""}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := metrics{"n": 4, "p50": 20, "p99": 30, "self": 25, "jain": 0.8, "waitmax": 90, "waitp99": 8,
+		"violations": 2, "cpu": 100, "calls": 5, "persec": 2}
+	for key, want := range want {
+		if m[key] != want {
+			t.Errorf("%s: %v, want %v", key, m[key], want)
+		}
+	}
+	m, err = read(`{"members":[{"n":2,"self":2,"longest":9,"handovers":[],"waits":[8,9],"pairs":[40,60]}],"violations":0,"cpu":2,"error":""}`)
+	if err != nil || m["p50"] != 60 || m["calls"] != 10 {
+		t.Errorf("pairs: %v, %v", m, err)
+	}
+	if m, err := read(`{"members":[{"n":0}]}`); err == nil {
+		t.Errorf("figures of nobody: %v", m)
+	}
+}
+
+func TestProcessCPU(t *testing.T) {
+	before, err := processCPU(os.Getpid())
+	if err != nil {
+		t.Skip(err)
+	}
+	start := cpuTime()
+	for cpuTime()-start < 200*time.Millisecond {
+	}
+	after, err := processCPU(os.Getpid())
+	if got := after - before; err != nil || got < 180*time.Millisecond || got > time.Second {
+		t.Errorf("200 ms of work are %v, %v", got, err)
+	}
+	if _, err := processCPU(1 << 30); err == nil {
+		t.Error("CPU of a process that is not there")
+	}
+}
+
+func TestChoose(t *testing.T) {
+	all := regexp.MustCompile("")
+	for store, want := range map[string]string{"redis": "ping", "sqlite": "sqlite/pair", "zookeeper": "zk1/pair"} {
+		if store == "zookeeper" && zooKeeperMissing() != nil {
+			continue
+		}
+		chosen, err := settings{scenarios: all, libraries: regexp.MustCompile("^no-such$"), store: store}.choose(t.Context(), &bed{}, &report{})
+		if err != nil || chosen[0].name != want || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store != store && sc.store != "any" }) {
+			t.Errorf("%s: %v, %v", store, chosen, err)
+		}
+	}
+	defer func(jars []string) { zooKeeperJars = jars }(zooKeeperJars)
+	zooKeeperJars = []string{"/dev/null/zookeeper.jar"}
+	if _, err := (settings{scenarios: all, libraries: all, store: "zookeeper"}).choose(t.Context(), &bed{}, &report{}); err == nil {
+		t.Error("ZooKeeper is not there, and was chosen")
+	}
+	chosen, err := settings{scenarios: all, libraries: all, store: "all"}.choose(t.Context(), &bed{}, &report{})
+	if err != nil || len(chosen) == 0 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store == "zookeeper" }) {
+		t.Errorf("ZooKeeper is not there: %v, %v", chosen, err)
+	}
+}
