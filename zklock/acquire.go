@@ -190,6 +190,9 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 	}
 	way := in.way(e.role, me.seq)
 	if e.state == held || len(way) == 0 {
+		if e.alone = (time.Time{}); in.line[len(in.line)-1].seq == me.seq {
+			e.alone = time.Now()
+		}
 		return e.win(ctx)
 	}
 	left, again, err := e.marksIn(ctx, way)
@@ -203,7 +206,6 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 		reply, err = e.refuse(ctx, in, left)
 		return reply, false, err
 	}
-	e.waited = true
 	target, head := way[len(way)-1], in.head()
 	paths := []string{e.dir + "/" + target.name}
 	if head.name != target.name && !e.s.busy(e.dir) {

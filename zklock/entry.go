@@ -29,7 +29,8 @@ type entry struct {
 	checked bool      // the name is in use as this kind
 	marked  time.Time // when the minimum hold was marked at the servers
 	marks   line
-	waited  bool         // it was not granted at once, so others may stand behind it
+	alone   time.Time    // when it was seen to be granted with nobody behind it
+	mute    bool         // its release is not to tell who is next, see seal.go
 	fresh   []zk.Listing // of its folders, not acted upon yet; see relist
 	watches []*zk.Watch
 	turn    int  // of the watches that count

@@ -196,7 +196,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 		e.abandon()
 		return err
 	}
-	e.checked, e.waited = true, true
+	e.checked = true
 	return nil
 }
 

@@ -114,16 +114,17 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 			}
 			ops = append(ops, made...)
 		}
-		if release && rest <= 0 && len(marks) == 0 && e.waited && e.role == exclusive && e.state == held {
-			ops = append([]zk.Op{zk.SetOp(e.path(e.nodes[0]), nil, zk.AnyVersion)}, ops...) // see seal.go
+		tells := release && rest <= 0 && len(marks) == 0 && e.tells()
+		if tells {
+			ops = append([]zk.Op{zk.SetOp(e.path(e.nodes[0]), nil, zk.AnyVersion)}, ops...)
 		}
 		err := e.carryOut(ctx, ops)
 		switch {
 		case err == nil:
 			e.finish(marks, rest, release)
 			return nil
-		case errors.Is(err, zk.ErrNoAuth) && e.waited: // then without telling who is next
-			e.waited = false
+		case tells && errors.Is(err, zk.ErrNoAuth): // then without telling who is next
+			e.mute = true
 			continue
 		case !errors.Is(err, zk.ErrNoNode):
 			e.doubt(err)

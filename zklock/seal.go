@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
@@ -62,6 +63,13 @@ func (s *session) sealed(dir string) {
 }
 
 func (l *link) isSealed() bool { return l.seal.state.Load() == sealHolds }
+
+// tells reports whether e's release is to tell who is next: not if nobody was behind it a
+// moment ago, as that costs the servers more than a deletion alone.
+func (e *entry) tells() bool {
+	const moment = 2 * time.Millisecond
+	return e.state == held && e.role == exclusive && !e.permits() && !e.mute && (e.alone.IsZero() || time.Since(e.alone) > moment)
+}
 
 // tells reports whether the end of n, whose data is given, is told by a change of it: n is
 // a contender of ours that wants the lock for itself.

@@ -38,6 +38,7 @@ func (e *entry) handedOver(turn int) bool {
 		return false
 	}
 	e.unwatch()
+	e.alone = time.Time{}
 	e.become(held, e.token, e.nodes...)
 	e.s.granted(e.dir)
 	e.push(e.token)
