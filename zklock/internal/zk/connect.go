@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"time"
 )
 
@@ -16,12 +17,12 @@ type server struct{ addr, host string }
 
 // connect tries servers until one has the session. Its error is why the session is over.
 func (s *Session) connect(attempts *lastError) (*conn, error) {
-	for round := 0; ; round++ {
+	for round, silent := 0, 0; ; round++ {
 		if s.ctx.Err() != nil {
 			return nil, s.Err()
 		}
 		began := time.Now()
-		c, err := s.connectOnce(round)
+		c, err := s.connectOnce(silent)
 		if err == nil {
 			return c, nil
 		}
@@ -29,6 +30,9 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 			return nil, err
 		}
 		attempts.set(err)
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+			silent++
+		}
 		// Servers that refuse at once are not asked more often than this.
 		pause := min(10*time.Millisecond<<min(round, 6), s.Timeout()/10)
 		pause = pause/2 + rand.N(pause/2+1) - time.Since(began)
@@ -41,17 +45,18 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 	}
 }
 
-// patience is how long one server may take to answer in a round: short at first, so that one
-// that hangs costs little, and longer if all are slow.
-func patience(timeout time.Duration, round int) time.Duration {
-	return min(min(timeout/8, 2*time.Second)<<min(round, 2), timeout/3)
+// patience is how long one server may take to answer: short at first, so that one that hangs
+// costs little (a server that is just starting may accept a connection and never answer), and longer
+// when some did not answer in so many rounds, as all may be slow.
+func patience(timeout time.Duration, silent int) time.Duration {
+	return min(min(timeout/8, 2*time.Second)<<min(silent, 2), timeout/3)
 }
 
-// connectOnce asks each server once, in random order.
-func (s *Session) connectOnce(round int) (*conn, error) {
+// connectOnce asks each server once, in random order. In so many rounds before, some were silent.
+func (s *Session) connectOnce(silent int) (*conn, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	wait := patience(s.Timeout(), round)
+	wait := patience(s.Timeout(), silent)
 	servers, err := s.resolve(ctx)
 	if len(servers) == 0 {
 		return nil, err

@@ -1,0 +1,89 @@
+package interop
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const javaNeeds = "a JDK 17 or newer, Maven, and Maven Central for the first build " +
+	"(Debian: apt-get install --no-install-recommends maven default-jdk-headless)"
+
+// buildOnce builds the Java program if its sources have changed since it was built, and
+// returns its class path.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	folder, err := filepath.Abs("curator")
+	if err != nil {
+		return "", err
+	}
+	target := filepath.Join(folder, "target")
+	classPath := filepath.Join(target, "interop.jar") + string(os.PathListSeparator) + filepath.Join(target, "lib", "*")
+	sum, err := sourceSum(folder)
+	if err != nil {
+		return "", err
+	}
+	stamp := filepath.Join(target, "built-from")
+	if built, err := os.ReadFile(stamp); err == nil && string(built) == sum {
+		return classPath, nil
+	}
+	for _, program := range []string{"mvn", "javac"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", fmt.Errorf("%w; these tests need %s", err, javaNeeds)
+		}
+	}
+	var out bytes.Buffer
+	for _, network := range []string{"--offline", "--no-transfer-progress"} { // the first will do if all is there
+		cmd := exec.Command("mvn", "--batch-mode", "--quiet", network, "package")
+		cmd.Dir, cmd.Stdout, cmd.Stderr = folder, &out, &out
+		if err = cmd.Run(); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("the Java program does not build: %w; these tests need %s\n%s", err, javaNeeds, &out)
+	}
+	return classPath, os.WriteFile(stamp, []byte(sum), 0o600)
+})
+
+// sourceSum is a digest of all that the build depends on.
+func sourceSum(folder string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(folder, path) // both are absolute
+		if d.IsDir() && rel == "target" {
+			return fs.SkipDir
+		}
+		if d.IsDir() || rel != "pom.xml" && !strings.HasSuffix(rel, ".java") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n", rel, len(b))
+		h.Write(b)
+		return err
+	})
+	return fmt.Sprintf("%x", h.Sum(nil)), err
+}
+
+// javaCommand is the Java program, ready to be started.
+func javaCommand(t *testing.T) *exec.Cmd {
+	t.Helper()
+	if _, err := exec.LookPath("java"); err != nil {
+		t.Fatalf("%v; this test needs %s", err, javaNeeds)
+	}
+	classPath, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Djava.net.preferIPv4Stack=true", "-cp", classPath, "interop.Main")
+}

@@ -1,0 +1,94 @@
+package interop
+
+import (
+	"slices"
+	"testing"
+)
+
+// Whoever waits behind a holder that dies is let in when the server has ended the holder's
+// session, and not before.
+func TestHolderDies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		holder, waiter side
+		die            func(*peer)
+	}{
+		{"Curator halts", curator, ours, func(p *peer) { p.actors["mutex"].send("halt"); <-p.done }},
+		{"holdfast is killed", ours, curator, (*peer).kill},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			dead, alive := w.peer(c.holder), w.peer(c.waiter)
+			const path = root + "/death/"
+			folder := map[string]string{"mutex": path + "mutex", "write": path + "write", "semaphore": path + "semaphore/leases"}
+			node := map[string]string{}
+			var waiting []*actor
+			for kind := range folder {
+				dead.actor(kind, short).do("lock", kind, path+kind)
+				node[kind] = w.until(folder[kind], 1)[0]
+				waiting = append(waiting, alive.actor(kind, long))
+				w.queue(alive.actors[kind], kind, path+kind)
+			}
+			blocked("the holder lives", waiting...)
+			c.die(dead)
+			for _, a := range waiting {
+				a.ok("lock")
+				if left := w.nodes(folder[a.name]); slices.Contains(left, node[a.name]) {
+					t.Errorf("%s was let in while the session of the dead holder stood: %q", a, left)
+				}
+				a.do("unlock")
+			}
+		})
+	}
+}
+
+// Waiters that die do not hold up those behind them longer than their sessions last.
+func TestWaitersDie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const path = root + "/death/waiters"
+	java, golang := w.peer(curator), w.peer(ours)
+	holder, doomedJava := java.actor("holder", long), w.peer(curator)
+	holder.do("lock", "mutex", path)
+	doomed := w.peer(ours)
+	w.queue(doomed.actor("doomed", short), "mutex", path)
+	w.queue(doomedJava.actor("doomed", short), "mutex", path)
+	next, last := java.actor("next", long), golang.actor("last", long)
+	w.queue(next, "mutex", path)
+	w.queue(last, "mutex", path)
+	doomed.kill()
+	doomedJava.kill()
+	holder.do("unlock")
+	next.ok("lock")
+	blocked("another has it", last)
+	next.do("unlock")
+	last.ok("lock")
+}
+
+// A client that ends its session frees what it holds at once.
+func TestHolderCloses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	java, golang := w.peer(curator), w.peer(ours)
+	for _, c := range []struct {
+		name           string
+		holder, waiter *peer
+	}{{"curator", java, golang}, {"holdfast", golang, java}} {
+		for _, kind := range []string{"mutex", "read", "semaphore"} {
+			path := root + "/closing/" + c.name + "/" + kind
+			holder, waiter := c.holder.actor(c.name+kind, long), c.waiter.actor(c.name+kind, long)
+			holder.do("lock", kind, path)
+			if kind == "read" {
+				w.queue(waiter, "write", path)
+			} else {
+				w.queue(waiter, kind, path)
+			}
+			blocked("the holder lives", waiter)
+			holder.do("close")
+			waiter.ok("lock")
+			waiter.do("unlock")
+		}
+	}
+}

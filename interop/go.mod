@@ -1,0 +1,11 @@
+module github.com/holdfast-lock/holdfast/interop
+
+go 1.26.0
+
+require (
+	github.com/go-zookeeper/zk v1.0.4
+	github.com/holdfast-lock/holdfast v0.0.0
+	go.uber.org/goleak v1.3.0
+)
+
+replace github.com/holdfast-lock/holdfast => ..

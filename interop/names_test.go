@@ -1,0 +1,111 @@
+package interop
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const protected = `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
+
+// The names of our nodes have Curator's shape, which Curator's own nodes show here as well;
+// and like those they go with their session.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, s := range []side{curator, ours} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			p := w.peer(s)
+			for i, c := range []struct{ kind, folder, shape string }{
+				{"mutex", "", "-lock-"},
+				{"read", "", "-__READ__"},
+				{"write", "", "-__WRIT__"},
+				{"semaphore", "/leases", "-lease-"},
+				{"semaphore", "/locks", "-lock-"},
+			} {
+				path := root + "/names/" + c.kind + fmt.Sprint(i)
+				holder, waiter := p.actor(fmt.Sprint("h", i), long), p.actor(fmt.Sprint("w", i), long)
+				blocker := c.kind
+				if c.kind == "read" {
+					blocker = "write"
+				}
+				holder.do("lock", blocker, path)
+				w.queue(waiter, c.kind, path)
+				names := w.nodes(path + c.folder)
+				n := 0
+				for _, name := range names {
+					if regexp.MustCompile(protected + c.shape + `\d{10}$`).MatchString(name) {
+						n++
+					} else if c.kind != "read" || !strings.Contains(name, "__WRIT__") {
+						t.Errorf("%s: the node %q in %s", c.kind, name, path+c.folder)
+					}
+					_, stat, err := w.eyes.Exists(path + c.folder + "/" + name)
+					if err != nil || stat.EphemeralOwner == 0 {
+						t.Errorf("%s/%s: owner %#x, %v", path+c.folder, name, stat.EphemeralOwner, err)
+					}
+				}
+				if n == 0 {
+					t.Errorf("%s: no node of the shape %s in %s: %q", c.kind, c.shape, path+c.folder, names)
+				}
+				holder.do("unlock")
+				waiter.ok("lock")
+				waiter.do("unlock")
+			}
+		})
+	}
+}
+
+// Curator counts our contenders, and only those, in the order of the line.
+func TestParticipants(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	java, golang := w.peer(curator), w.peer(ours)
+	judge := java.actor("judge", long)
+	count := func(kind, path string, want []string) {
+		t.Helper()
+		if got := strings.Fields(judge.do("participants", kind, path)); !slices.Equal(got, want) {
+			t.Errorf("Curator sees as participants of the %s %q; they are %q", kind, got, want)
+		}
+	}
+	only := func(names []string, part string) (out []string) {
+		for _, n := range names {
+			if strings.Contains(n, part) {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+
+	const mutex, rw, semaphore = root + "/participants/mutex", root + "/participants/rw", root + "/participants/semaphore"
+	golang.actor("m1", long).do("lock", "mutex", mutex)
+	w.queue(java.actor("m2", long), "mutex", mutex)
+	w.queue(golang.actor("m3", long), "mutex", mutex)
+	count("mutex", mutex, w.until(mutex, 3))
+
+	golang.actor("r1", long).do("lock", "write", rw)
+	w.queue(java.actor("r2", long), "read", rw)
+	w.queue(golang.actor("r3", long), "read", rw)
+	w.queue(golang.actor("r4", long), "write", rw)
+	w.queue(java.actor("r5", long), "write", rw)
+	w.queue(golang.actor("r6", long), "read", rw)
+	all := w.until(rw, 6)
+	count("read", rw, only(all, "__READ__"))
+	count("write", rw, only(all, "__WRIT__"))
+	if n := len(only(all, "__READ__")); n != 3 {
+		t.Errorf("%d readers in %q", n, all)
+	}
+
+	golang.actor("s1", long).do("lock", "semaphore", semaphore, 3)
+	golang.actor("s2", long).do("lock", "semaphore", semaphore, 3)
+	java.actor("s3", long).do("lock", "semaphore", semaphore, 3)
+	leases := w.until(semaphore+"/leases", 3)
+	got := strings.Fields(judge.do("participants", "semaphore", semaphore))
+	slices.Sort(got) // Curator does not order them
+	slices.Sort(leases)
+	if !slices.Equal(got, leases) {
+		t.Errorf("Curator sees the leases %q; they are %q", got, leases)
+	}
+}
