@@ -107,7 +107,7 @@ func (l *Lease) giveUp() {
 // one handed over to a waiter that has been silent for long would be born expired.
 func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
 	now := c.soonest()
-	if now-proof > c.ttl/3 {
+	if now-proof > l.session.ttl/3 {
 		return false
 	}
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 	if o.maxHold > 0 {
 		l.latest = now + o.maxHold
 	}
-	l.extend(proof + c.ttl - c.margin)
+	l.extend(proof + l.session.trust())
 	c.watch(l)
 	return true
 }
@@ -145,7 +145,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 	}
 	patience := min(c.limit(), 500*time.Millisecond) // how long a silent store is tried
 	if join {
-		patience = c.ttl
+		patience = c.TTL()
 	}
 	heard := sent             // when the store was last known to answer
 	pause := time.Duration(0) // before the next try at a store that does not
@@ -187,7 +187,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 			return nil, nil
 		case reply.Token != 0: // confirm it, with an answer that is younger
 			if slow++; slow > 3 {
-				return leave(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.ttl))
+				return leave(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL()))
 			}
 		case !join:
 			return reply.Holder, ErrHeld
@@ -270,7 +270,7 @@ const forever = 1 << 62 * time.Nanosecond
 // spread keeps a line from asking all at once when the lease in its way has run out: whoever
 // asks first sets the line in motion, and it should be one of the first in it.
 func (c *Client) spread(ahead int) time.Duration {
-	return min(time.Duration(ahead)*time.Millisecond/2, c.ttl/20) + time.Millisecond
+	return min(time.Duration(ahead)*time.Millisecond/2, c.TTL()/20) + time.Millisecond
 }
 
 // pause sleeps for d, or says why not to go on.

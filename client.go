@@ -52,8 +52,8 @@ type Config struct {
 // until Close. It is safe for concurrent use; a program needs one for each store.
 type Client struct {
 	backend  driver.Backend
-	ttl      time.Duration
-	margin   time.Duration
+	want     time.Duration // the TTL to ask for
+	margin   time.Duration // 0: a tenth of the TTL
 	self     driver.Info
 	info     string // self, encoded
 	log      *slog.Logger
@@ -82,11 +82,16 @@ type Client struct {
 	looking bool          // it looks at least once a second, because something is held
 }
 
-// session is a driver's session and its name; a client has one at a time.
+// session is a driver's session, its name, and what the store granted; a client has one at a
+// time.
 type session struct {
 	driver.Session
-	id string
+	id          string
+	ttl, margin time.Duration
 }
+
+// trust is for how long what an exchange has proven can be relied on.
+func (s *session) trust() time.Duration { return s.ttl - s.margin }
 
 // New opens a session at the store and keeps it alive. ctx bounds only the opening. The
 // backend stays the caller's: close it after the client. Errors: ErrInvalid,
@@ -110,7 +115,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v", ErrInvalid, margin, ttl/2)
 	}
 	c := &Client{
-		backend: backend, ttl: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
+		backend: backend, want: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
 		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
 	}
@@ -132,17 +137,17 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 // open starts a session with a fresh identity.
 func (c *Client) open(ctx context.Context) error {
 	id := strings.ToLower(rand.Text())
-	ctx, cancel := context.WithTimeout(ctx, max(exchangeLimit, c.ttl))
+	ctx, cancel := context.WithTimeout(ctx, max(exchangeLimit, c.want))
 	defer cancel()
-	s, err := c.backend.Open(ctx, driver.SessionConfig{ID: id, TTL: c.ttl, Info: c.info})
+	s, err := c.backend.Open(ctx, driver.SessionConfig{ID: id, TTL: c.want, Info: c.info})
 	if err != nil {
 		return err
 	}
-	c.ttl = s.TTL()
-	if c.margin == 0 || c.margin > c.ttl/2 {
-		c.margin = c.ttl / 10
+	ttl, margin := s.TTL(), c.margin
+	if margin == 0 || margin > ttl/2 {
+		margin = ttl / 10
 	}
-	c.session.Store(&session{s, id})
+	c.session.Store(&session{s, id, ttl, margin})
 	return nil
 }
 
@@ -180,8 +185,9 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// TTL is how long the store keeps the locks of this client after its last sign of life.
-func (c *Client) TTL() time.Duration { return c.ttl }
+// TTL is how long the store keeps the locks of this client after its last sign of life, at
+// least, as the store granted it to the session of now: it may differ from what was asked.
+func (c *Client) TTL() time.Duration { return c.session.Load().ttl }
 
 // now is the time since the client was opened, including what the machine has slept. All
 // trust is reckoned on this clock.
@@ -225,7 +231,7 @@ func (c *Client) background(f func()) {
 // insist repeats an exchange until the store has heard it, or has forgotten by itself
 // what it is about: a TTL after the last sign of life.
 func (c *Client) insist(f func(context.Context) error) {
-	end := time.Now().Add(c.ttl)
+	end := time.Now().Add(c.TTL())
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(c.life, c.limit())
 		err := f(ctx)

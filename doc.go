@@ -1,5 +1,5 @@
-// Package holdfast gives programs on many machines locks that hold: over Redis, SQLite
-// or the memory of one process, with one API.
+// Package holdfast gives programs on many machines locks that hold: over Redis,
+// ZooKeeper, SQLite or the memory of one process, with one API.
 //
 //	c, err := holdfast.New(ctx, backend, nil)
 //	defer c.Close(ctx)
@@ -31,7 +31,7 @@
 // Besides [Mutex] there are [RWMutex], [Semaphore], [Latch], [Election], and [LockAll] for
 // several at once. All of them are values without state: what is held is a lease.
 //
-// Stores are packages of their own (memlock, redislock, sqllock) and know nothing of this
+// Stores are packages of their own (memlock, redislock, sqllock, zklock) and know nothing of this
 // one; package driver is what they have in common. To read the code, go on with lease.go,
 // mutex.go, await.go, keepalive.go, then driver/driver.go and memlock.
 package holdfast

@@ -113,7 +113,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 			if err == nil {
 				out = false
 			}
-			if !sleep(ctx, e.c.ttl/3) {
+			if !sleep(ctx, e.c.TTL()/3) {
 				return
 			}
 		}

@@ -12,7 +12,7 @@ import (
 const exchangeLimit = 5 * time.Second
 
 func (c *Client) limit() time.Duration {
-	return min(max(c.ttl/3, 500*time.Millisecond), exchangeLimit)
+	return min(max(c.TTL()/3, 500*time.Millisecond), exchangeLimit)
 }
 
 // bounds hands out contexts that end after about a given time. Exchanges that start

@@ -182,7 +182,7 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 		}
 		return fail(err)
 	}
-	end := c.soonest() + c.ttl
+	end := c.soonest() + c.TTL()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		sent := c.soonest()
 		bctx, cancel := c.bound(ctx)
@@ -205,7 +205,7 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 		case ctx.Err() != nil:
 			return stop(cause(ctx))
 		case c.soonest() > end && err == nil:
-			return stop(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.ttl))
+			return stop(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL()))
 		case c.soonest() > end:
 			return stop(outage(err))
 		}

@@ -42,8 +42,12 @@ func (h *Holder) String() string {
 	return b.String()
 }
 
-// who is the program and where it runs: deploy.sh (ci@runner-7:4211)
+// who is the program and where it runs: deploy.sh (ci@runner-7:4211). Of programs that share the
+// store and are not holdfast's it is not known.
 func (h *Holder) who() string {
+	if h.Host == "" && h.PID == 0 {
+		return "another program"
+	}
 	var b strings.Builder
 	if h.Program != "" {
 		b.WriteString(h.Program + " ")

@@ -27,7 +27,7 @@ import (
 
 // keep runs until the client is closed.
 func (c *Client) keep() {
-	interval := c.ttl / 3
+	interval := c.TTL() / 3
 	next := c.now() + interval // when to renew
 	renewed := make(chan error, 1)
 	running := false
@@ -49,7 +49,7 @@ func (c *Client) keep() {
 		case err := <-renewed:
 			running = false
 			if err != nil { // try again long before the leases run out
-				next = min(next, c.now()+min(max(c.ttl/20, 20*time.Millisecond), time.Second))
+				next = min(next, c.now()+min(max(c.TTL()/20, 20*time.Millisecond), time.Second))
 			}
 		case <-c.session.Load().Lost():
 			if running { // it fails soon: its session is over
@@ -57,6 +57,7 @@ func (c *Client) keep() {
 				running = false
 			}
 			c.replaceSession()
+			interval = c.TTL() / 3
 			next = c.now() + interval
 		case <-c.closing:
 			if running {
@@ -210,7 +211,7 @@ func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offer
 		case ch.State == driver.Unknown:
 			unknown++
 		case l.ended == nil:
-			l.extend(sent + c.ttl - c.margin)
+			l.extend(sent + l.session.trust())
 		}
 	}
 	heap.Init(&c.leases)

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -240,6 +241,45 @@ func TestSessionLost(t *testing.T) {
 		within(t, "Lock in the new session", 0, ttl+time.Second, func() { lock(t, a, "x") })
 		if opened != 2 {
 			t.Errorf("%d sessions opened; want 2", opened)
+		}
+	})
+}
+
+// stingy grants 3/5 of the TTL that is asked for.
+type stingy struct {
+	driver.Backend
+	asked []time.Duration
+}
+
+func (b *stingy) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	b.asked = append(b.asked, cfg.TTL)
+	cfg.TTL = cfg.TTL * 3 / 5
+	return b.Backend.Open(ctx, cfg)
+}
+
+// Each session is asked for what the client was made with, however little the one before was
+// granted; and leases stand for what the session has.
+func TestSessionLostAsksForTheSameTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &stingy{Backend: memlock.New()}
+		lost := make(chan chan struct{}, 3)
+		c := client(t, &hooks{Backend: b, open: func() <-chan struct{} {
+			ch := make(chan struct{})
+			lost <- ch
+			return ch
+		}}, nil)
+		for range 2 {
+			l := lock(t, c, "x")
+			if c.TTL() != ttl*3/5 {
+				t.Errorf("the TTL is %v; want %v", c.TTL(), ttl*3/5)
+			}
+			close(<-lost)
+			<-l.Done()
+			isLost(t, l.Err(), holdfast.ReasonSession)
+			synctest.Wait()
+		}
+		if want := []time.Duration{ttl, ttl, ttl}; !slices.Equal(b.asked, want) {
+			t.Errorf("sessions were asked for with %v; want %v", b.asked, want)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 				return nil
 			}
 			// The push may be lost, and the store need not remember for ever who waits.
-			t := time.NewTimer(c.ttl / 3)
+			t := time.NewTimer(c.TTL() / 3)
 			select {
 			case <-reply.Wake:
 			case <-t.C:
@@ -140,7 +140,7 @@ func (l *Latch) Remove(ctx context.Context) error {
 func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *session) error) error {
 	c, err := l.c, l.err
 	pause := 10 * time.Millisecond
-	for end := c.soonest() + c.ttl; err == nil; pause = min(2*pause, time.Second) {
+	for end := c.soonest() + c.TTL(); err == nil; pause = min(2*pause, time.Second) {
 		if ctx.Err() != nil {
 			err = cause(ctx)
 			break

@@ -118,7 +118,7 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 // them up, and goes on: k's place in line is kept.
 func (k *lock) beside(ctx context.Context, back func()) (*Lease, error) {
 	// Two that get in each other's way should not do so again and again in step.
-	patience := min(k.c.ttl/10, time.Second)
+	patience := min(k.c.TTL()/10, time.Second)
 	patience = patience/2 + rand.N(patience/2)
 	gave := make(chan struct{})
 	t := time.AfterFunc(patience, func() { defer close(gave); back() })

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 unformatted=$(gofmt -l .)
 [ -z "$unformatted" ] || { echo "not gofmt'd: $unformatted" >&2; exit 1; }
-for module in . cmd/holdfast bench; do
+for module in . cmd/holdfast bench interop; do
 	go -C "$module" vet ./...
 	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 done

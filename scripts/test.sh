@@ -9,7 +9,18 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 # need PROGRAM PACKAGE: PROGRAM must be there; it comes with Debian's PACKAGE.
 missing=""
 need() { PATH="$PATH:/usr/sbin:/usr/bin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+# needjar JAR PACKAGE: the same for a Java library, where Debian has them.
+needjar() { [ -e "/usr/share/java/$1.jar" ] || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac; }
 need redis-server redis-server
+# ZooKeeper's servers, and Apache Curator's programs that are built to stand in line with ours.
+need java default-jre-headless
+need javac default-jdk-headless
+need mvn maven
+needjar zookeeper libzookeeper-java
+needjar slf4j-nop libslf4j-java
+for part in buffer codec common handler resolver transport transport-native-epoll transport-native-unix-common; do
+	needjar "netty-$part" libnetty-java
+done
 if [ -n "$missing" ]; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 		echo "installing:$missing"
@@ -24,13 +35,13 @@ if [ -n "$missing" ]; then
 		# shellcheck disable=SC2086 # a list of words
 		apt-get install -q -y --no-install-recommends $missing
 	else
-		echo "The tests need these Debian packages, or the same programs from elsewhere:$missing" >&2
+		echo "The tests need these Debian packages, or the same programs from elsewhere (jars in /usr/share/java):$missing" >&2
 		echo "Install them:  sudo apt-get install$missing" >&2
 		exit 1
 	fi
 fi
 
-for module in . cmd/holdfast bench; do
+for module in . cmd/holdfast bench interop; do
 	echo "== $module"
 	go -C "$module" vet ./...
 	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...

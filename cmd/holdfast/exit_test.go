@@ -77,7 +77,7 @@ func TestExitCodes(t *testing.T) {
 		"name too long":       {78, run(strings.Repeat("n", 513), "--", "true"), "513"},
 		"name not UTF-8":      {78, run("\xff", "--", "true"), "UTF-8"},
 		"note too long":       {78, run("--note", strings.Repeat("n", 5000), "a", "--", "true"), "note"},
-		"later store":         {78, append([]string{"--store", "zookeeper://h"}, run("a", "--", "true")...), "not in this version"},
+		"later store":         {78, append([]string{"--store", "etcd://h"}, run("a", "--", "true")...), "not in this version"},
 		"unknown store":       {78, append([]string{"--store", "ftp://h"}, run("a", "--", "true")...), "unknown"},
 		"no store":            {78, append([]string{"--store", "here"}, run("a", "--", "true")...), "no scheme"},
 		"store is a folder":   {77, append([]string{"--store", "sqlite:" + b.dir}, run("a", "--", "true")...), b.dir},

@@ -66,7 +66,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
 
-// onStores runs f on the embedded store and on Redis.
+// onStores runs f on the embedded store, on Redis and on ZooKeeper.
 func onStores(t *testing.T, f func(*bench)) {
 	t.Run("sqlite", func(t *testing.T) { f(newBench(t)) })
 	t.Run("redis", func(t *testing.T) {
@@ -74,7 +74,16 @@ func onStores(t *testing.T, f func(*bench)) {
 		b.env = append(b.env, "HOLDFAST_URL="+testenv.Redis(t).URL())
 		f(b)
 	})
+	t.Run("zookeeper", func(t *testing.T) {
+		b := newBench(t)
+		// 3/5 of the session are trusted, so it is longer than the tests' --ttl.
+		b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL()+"?session=4s")
+		f(b)
+	})
 }
+
+// longSessions lets clients have sessions as long as servers of the default settings do.
+const longSessions = "maxSessionTimeout=40000"
 
 // process is a running holdfast.
 type process struct {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,18 +19,6 @@ import (
 
 const zooKeeperPackages = "default-jre-headless, libzookeeper-java, libslf4j-java and libnetty-java " +
 	"(Debian: apt-get install --no-install-recommends default-jre-headless libzookeeper-java libslf4j-java libnetty-java)"
-
-// needsZooKeeper skips the test where ZooKeeper is not installed: nothing that is released
-// depends on it yet.
-func needsZooKeeper(t testing.TB) {
-	t.Helper()
-	for _, jar := range []string{"zookeeper", "slf4j-nop", "netty-handler"} {
-		if _, err := os.Stat("/usr/share/java/" + jar + ".jar"); err != nil {
-			t.Skipf("%v; this test needs %s", err, zooKeeperPackages)
-		}
-	}
-	needs(t, "java", zooKeeperPackages)
-}
 
 // ZooKeeperServer is a ZooKeeper server of a test's own, with a data folder of its own.
 type ZooKeeperServer struct{ server }
@@ -56,7 +45,7 @@ func ZooKeeperTLS(t testing.TB, settings ...string) *ZooKeeperServer {
 // newZooKeeper prepares a server. Later settings win over earlier ones.
 func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServer {
 	t.Helper()
-	needsZooKeeper(t)
+	needs(t, "java", zooKeeperPackages)
 	dir := t.TempDir()
 	addrs, release := reserve(t, 1)
 	release()
@@ -97,7 +86,7 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 }
 
 // zooKeeperJars is the class path: the manifest of Debian's zookeeper.jar names what it
-// needs, all of Netty's parts excepted.
+// needs, all of Netty's parts excepted. A jar that is missing fails the test.
 func zooKeeperJars(t testing.TB) string {
 	t.Helper()
 	const folder = "/usr/share/java"
@@ -143,7 +132,12 @@ func pemStores(t testing.TB, c *Certs) (key, trust string) {
 }
 
 // URL is the server's URL without credentials.
-func (z *ZooKeeperServer) URL() string { return z.url("zookeeper") }
+func (z *ZooKeeperServer) URL() string {
+	if z.TLS != nil {
+		return z.url("zookeepers")
+	}
+	return z.url("zookeeper")
+}
 
 // Word sends a four-letter word ("srvr", "wchs", …) and returns the reply.
 func (z *ZooKeeperServer) Word(word string) (string, error) {
@@ -157,6 +151,18 @@ func (z *ZooKeeperServer) Word(word string) (string, error) {
 	}
 	b, err := io.ReadAll(c)
 	return string(b), err
+}
+
+// Shell runs a command of ZooKeeper's own shell ("ls -R /") and returns the last line of its output.
+func (z *ZooKeeperServer) Shell(command ...string) string {
+	z.t.Helper()
+	cmd := exec.Command("java", append([]string{"-cp", zooKeeperJars(z.t), "org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		z.t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
 }
 
 // mode is "standalone", "leader" or "follower"; an error says that it does not serve.

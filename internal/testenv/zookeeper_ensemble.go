@@ -72,6 +72,9 @@ func (e *ZooKeeperEnsembleServers) Addrs() []string {
 	return addrs
 }
 
+// URL is the ensemble's URL, with all its servers.
+func (e *ZooKeeperEnsembleServers) URL() string { return "zookeeper://" + strings.Join(e.Addrs(), ",") }
+
 // Leader waits until one of the servers leads, and returns its index. One that is paused
 // is not asked.
 func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {

@@ -17,14 +17,14 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// TestLockAllAcrossStores: transfers between accounts whose locks are kept by three stores
+// TestLockAllAcrossStores: transfers between accounts whose locks are kept by four stores
 // lose no money, and none waits for ever, whichever two come in whichever order.
 func TestLockAllAcrossStores(t *testing.T) {
 	const crewSize, transfers, accounts = 6, 60, 5
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	backends := []driver.Backend{memlock.New()}
-	for _, url := range []string{testenv.Redis(t).URL(), "sqlite:" + filepath.Join(t.TempDir(), "locks.db")} {
+	for _, url := range []string{testenv.Redis(t).URL(), testenv.ZooKeeper(t).URL(), "sqlite:" + filepath.Join(t.TempDir(), "locks.db")} {
 		b, err := open(url)
 		if err != nil {
 			t.Fatal(err)

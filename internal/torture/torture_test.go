@@ -26,20 +26,37 @@ const (
 )
 
 func TestRedis(t *testing.T) {
-	torture(t, testenv.Redis(t).URL())
+	torture(t, testenv.Redis(t).URL(), nil)
+}
+
+func TestZooKeeper(t *testing.T) {
+	torture(t, testenv.ZooKeeper(t).URL(), nil)
+}
+
+// TestZooKeeperEnsemble kills the leader too, now and then.
+func TestZooKeeperEnsemble(t *testing.T) {
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	dead := -1
+	torture(t, e.URL(), func() {
+		if dead >= 0 {
+			e.Servers[dead].Start()
+		}
+		dead = e.Leader()
+		e.Servers[dead].Kill()
+	})
 }
 
 func TestSQLite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test kills processes for a minute")
 	}
-	torture(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
+	torture(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db"), nil)
 }
 
 // torture lets processes count under one lock while it kills and stops them, and checks
-// what they did. TORTURE_SEED repeats the schedule of faults of an earlier run (the
+// what they did. harm, if there is any, spoils the store from time to time. TORTURE_SEED repeats the schedule of faults of an earlier run (the
 // processes' own timing is theirs).
-func torture(t *testing.T, store string) {
+func torture(t *testing.T, store string, harm func()) {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("TORTURE_SEED"), 10, 64); err == nil {
 		seed = s
@@ -57,12 +74,19 @@ func torture(t *testing.T, store string) {
 			w.kill()
 		}
 	})
-	kills, stops := 0, 0
+	const harmEvery, harmsDue = 6 * time.Second, 3
+	kills, stops, harms := 0, 0, 0
 	faultsEnd, end := time.Now().Add(40*time.Second), time.Now().Add(5*time.Minute)
+	nextHarm := time.Now().Add(harmEvery / 2)
 	for running := workers; running > 0; {
 		time.Sleep(time.Duration(50+rng.IntN(250)) * time.Millisecond)
 		if time.Now().After(end) {
 			t.Fatal("the workers do not finish")
+		}
+		if harm != nil && time.Now().After(nextHarm) && (time.Now().Before(faultsEnd) || harms < harmsDue) {
+			harm()
+			harms++
+			nextHarm = time.Now().Add(harmEvery)
 		}
 		if time.Now().Before(faultsEnd) {
 			switch w := crew[rng.IntN(workers)]; rng.IntN(3) {
@@ -89,6 +113,10 @@ func torture(t *testing.T, store string) {
 			t.Errorf("worker %d: %v", w.id, w.err)
 		}
 	}
+	if harm != nil && harms < harmsDue {
+		t.Errorf("the store was spoilt %d times only: the run proves nothing", harms)
+	}
+	t.Logf("the store was spoilt %d times", harms)
 	judge(t, dir, kills, stops)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/zklock"
 )
 
 // TestMain runs the tests, or one worker: the test binary is its own worker program.
@@ -42,6 +43,9 @@ func TestMain(m *testing.M) {
 func open(store string) (driver.Backend, error) {
 	if path, ok := strings.CutPrefix(store, "sqlite:"); ok {
 		return sqllock.OpenSQLite(path, nil)
+	}
+	if servers, ok := strings.CutPrefix(store, "zookeeper://"); ok {
+		return zklock.New(zklock.Config{Servers: strings.Split(servers, ",")})
 	}
 	conn, err := rueidisconn.Dial(store)
 	if err != nil {
@@ -75,7 +79,7 @@ func work(dir string) error {
 	}
 	defer b.Close()
 	ctx := context.Background()
-	c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: ttl, Program: fmt.Sprint("worker", id)})
+	c, err := connect(ctx, b, fmt.Sprint("worker", id))
 	if err != nil {
 		return err
 	}
@@ -108,6 +112,16 @@ func work(dir string) error {
 			}
 		}
 		_ = l.Release() // its loss is what this is about; the resource decides
+	}
+}
+
+// connect opens a client, as long as it takes: the store may be in trouble just now.
+func connect(ctx context.Context, b driver.Backend, name string) (*holdfast.Client, error) {
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: ttl, Program: name})
+		if err == nil || time.Now().After(end) {
+			return c, err
+		}
 	}
 }
 

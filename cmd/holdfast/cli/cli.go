@@ -65,6 +65,7 @@ processes):
                              ~/.local/state/holdfast/locks.db
   sqlite:PATH                another file
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
+  zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT], zookeepers://...
   memory:                    this process alone, for trying things out
 
 Exit codes: those of the command, 128+N if signal N ended it, and
@@ -93,7 +94,7 @@ func (a *app) root() *cobra.Command {
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
 	c.PersistentFlags().StringVar(&a.store, "store", "", "where the locks are kept (`URL`; default $HOLDFAST_URL, else a file of the user's)")
-	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder")
+	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.versionCommand(),

@@ -15,7 +15,7 @@ const aboutLeader = `Show who leads the election NAME, with the address and the 
 the leadership. The exit code is 75 if nobody does.
 
 With --watch it goes on, and shows each change, until it is interrupted. It asks the store
-every third of --ttl, so a leadership that lasts less may not be seen.`
+every third of the TTL, so a leadership that lasts less may not be seen.`
 
 func (a *app) leaderCommand() *cobra.Command {
 	var out format

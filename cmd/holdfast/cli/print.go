@@ -60,8 +60,11 @@ func show(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// who is user@host:pid.
+// who is user@host:pid; of a program that shares the store and is not holdfast's, that is not known.
 func who(h *holdfast.Holder) string {
+	if h.Host == "" && h.PID == 0 {
+		return "another program"
+	}
 	name := ""
 	if h.User != "" {
 		name = show(h.User) + "@"

@@ -100,3 +100,14 @@ func TestCodes(t *testing.T) {
 		}
 	}
 }
+
+// A holder that is not one of holdfast's has no host and no process that could be shown.
+func TestAnotherProgram(t *testing.T) {
+	h := &holdfast.Holder{Note: "10.0.0.7", Left: 40 * time.Second, Since: time.Now()}
+	if got, want := describe(h), `held by another program for 0s · lease 40s · "10.0.0.7"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := h.String(), `another program "10.0.0.7" for 0s`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 		t.line.during(ctx, s.Client, func() { m, err = holdfast.LockAll(ctx, parts...) })
 	}
 	if err != nil {
+		s.lookAtHolder(err)
 		return nil, err
 	}
 	leases := m.Leases()
@@ -46,15 +48,38 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	return &hold{m, leases}, nil
 }
 
+// lookAtHolder completes what an error says of the holder in the way: a store need not find out
+// since when it holds just to refuse a request.
+func (s *session) lookAtHolder(err error) {
+	var e *holdfast.Error
+	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), waitLook)
+	defer cancel()
+	r, ierr := s.Inspect(ctx, e.Name)
+	if ierr != nil {
+		return // what is known will do
+	}
+	for i := range r.Holders {
+		if r.Holders[i].ID == e.Holder.ID {
+			e.Holder = &r.Holders[i]
+		}
+	}
+}
+
 // parts are NAME, in the mode that was asked for, and the other locks.
 func (o *runOptions) parts(c *holdfast.Client, name string, now time.Time) []holdfast.Part {
 	opts := o.lockOptions(now)
 	lock := func(name string) holdfast.Part {
-		m := c.RWMutex(name, opts...)
-		if o.shared {
-			return m.Reader()
+		switch {
+		case o.shared:
+			return c.RWMutex(name, opts...).Reader()
+		case o.exclusive:
+			return c.RWMutex(name, opts...)
 		}
-		return m
+		// The same to us, but not to Apache Curator, whose two kinds of lock do not see each other.
+		return c.Mutex(name, opts...)
 	}
 	parts := []holdfast.Part{lock(name)}
 	if o.limit > 0 {

@@ -82,7 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait: exit at once if the lock is taken")
 	f.VarP(&o.wait, "wait", "w", "wait at most so long (`SECONDS` or a duration such as 1m30s)")
-	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time (the default)")
+	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time: the default, but in ZooKeeper as the writer of a Curator read/write lock")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do")
 	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore that has `M` permits in all")
 	f.IntVar(&o.permits, "permits", 1, "how many of them to hold (`N`)")

@@ -7,6 +7,13 @@
 //	rediss://...               the same over TLS
 //	redis+unix://[USER:PASSWORD@]/PATH[?db=N]
 //	                           the same over a Unix socket
+//	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT][?session=10s&protocol=single&acl=private]
+//	                           an ensemble; zk:// for short. ROOT is /holdfast if none is given, // is the top
+//	zookeepers://...           the same over TLS; zks:// for short
+//
+// The parameters of rediss and zookeepers: ca, a PEM file of roots to trust in place of the
+// system's; cert and key, PEM files of a client certificate; servername, the name to expect
+// in the server's certificate.
 //
 // An empty URL means one SQLite file per user, in the folder for programs' state.
 package open
@@ -32,12 +39,12 @@ type Store struct {
 }
 
 // available are the schemes that Open knows.
-const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://"
+const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, zookeeper://, zookeepers://"
 
 // later are schemes whose stores come with later versions.
 var later = []string{
 	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "redis+quorum", "rediss+quorum",
-	"zookeeper", "zk", "mysql", "mariadb", "postgres", "postgresql", "etcd", "etcds",
+	"mysql", "mariadb", "postgres", "postgresql", "etcd", "etcds",
 }
 
 // Open opens the store that url means. The caller closes it. The text of errors has no
@@ -94,6 +101,8 @@ func dispatch(url string) (*Store, error) {
 		return openSQLite(path)
 	case "redis", "rediss", "redis+unix", "unix":
 		return openRedis(url)
+	case "zookeeper", "zk", "zookeepers", "zks":
+		return openZooKeeper(url)
 	}
 	for _, l := range later {
 		if scheme == l {

@@ -52,7 +52,7 @@ func TestOpenMemory(t *testing.T) {
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, url := range []string{
 		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/", "sqlite:relative\x00",
-		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://h", "etcd://h", "redis+sentinel://h", "a b:c", "file:x",
+		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "a b:c", "file:x",
 	} {
 		s, err := Open(t.Context(), url)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -117,6 +117,17 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// A list of hosts does not hide the secrets of the query.
+func TestScrubSeveralHosts(t *testing.T) {
+	const url = "zookeeper://user:s%40crt@h1:1,h2:2/r?password=hidden"
+	got := Scrub("s@crt, s%40crt or hidden; dial "+url, url)
+	for _, secret := range []string{"s@crt", "s%40crt", "hidden"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 func TestWithoutPassword(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://h:1/2":                   "redis://h:1/2",
@@ -128,6 +139,12 @@ func TestWithoutPassword(t *testing.T) {
 		"":                                "",
 		"redis://:secret%zz@h":            "-",
 		"redis://:secret@[::1":            "-",
+
+		"zookeeper://u:secret@h1:1,[::1]:2/r?session=1s": "zookeeper://u@h1:1,[::1]:2/r?session=1s",
+		"zk://u:secret@h1,h2":                            "zk://u@h1,h2",
+		"zk://u:secret@h1,h2?password=secret&x=y":        "zk://u@h1,h2?x=y",
+		"zk://u:secret%zz@h1,h2":                         "-",
+		"zk://h1:1,h2:2":                                 "zk://h1:1,h2:2",
 	} {
 		got, ok := WithoutPassword(url)
 		if !ok {

@@ -63,7 +63,7 @@ func secrets(rawURL string) []string {
 			add(password)
 		}
 	}
-	if u, err := url.Parse(rawURL); err == nil {
+	if u, err := parseURL(rawURL); err == nil {
 		for key, values := range u.Query() {
 			if secret(key) {
 				for _, v := range values {
@@ -94,7 +94,7 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 	if len(secrets(rawURL)) == 0 && !strings.Contains(rawURL, "@") {
 		return rawURL, true
 	}
-	u, err := url.Parse(rawURL)
+	u, err := parseURL(rawURL)
 	if err != nil || u.Host == "" && u.Path == "" {
 		return "", false
 	}
@@ -113,4 +113,36 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), true
+}
+
+// parseURL is url.Parse that also takes a list of hosts, each with its port.
+func parseURL(rawURL string) (*url.URL, error) {
+	scheme, _, ok := strings.Cut(rawURL, "://")
+	if ok && !strings.ContainsAny(scheme, ":/?#@") {
+		if _, hosts, _ := cutHosts(rawURL); strings.Contains(hosts, ",") {
+			return parseAround(rawURL)
+		}
+	}
+	return url.Parse(rawURL)
+}
+
+// parseAround is url.Parse that does not look at the hosts: they are in Host as they were written.
+func parseAround(rawURL string) (*url.URL, error) {
+	before, hosts, after := cutHosts(rawURL)
+	u, err := url.Parse(before + "host" + after)
+	if err == nil {
+		u.Host = hosts
+	}
+	return u, err
+}
+
+// cutHosts returns what stands between the // (or the last @ behind it) and the path, and what is around it.
+func cutHosts(rawURL string) (before, hosts, after string) {
+	begin := strings.Index(rawURL, "://") + len("://")
+	end := len(rawURL)
+	if i := strings.IndexAny(rawURL[begin:], "/?#"); i >= 0 {
+		end = begin + i
+	}
+	begin += strings.LastIndexByte(rawURL[begin:end], '@') + 1
+	return rawURL[:begin], rawURL[begin:end], rawURL[end:]
 }

@@ -1,0 +1,250 @@
+//go:build unix
+
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+func TestZooKeeper(t *testing.T) {
+	b := newBench(t)
+	e := testenv.ZooKeeperEnsemble(t, 3, longSessions)
+	hosts := strings.Join(e.Addrs(), ",")
+	for _, url := range []string{
+		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=4s", "zk://locker:c4nary@" + hosts + "/private?acl=private", "zk://" + hosts + "//",
+	} {
+		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
+		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
+		// The rest runs inside, while the lock is held; with the servers in another order it is the same store.
+		turned := strings.Replace(url, hosts, e.Addrs()[2]+","+e.Addrs()[0]+","+e.Addrs()[1], 1)
+		out, stderr := b.want(0, "run", "--note", "outer", "a", "--", "env", "HOLDFAST_URL="+turned, "sh", "-c",
+			`$H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a`)
+		for _, want := range []string{"busy 75\n", "nested 64\n", "\na\n", "outer"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is not in %q (%s)", url, want, out, stderr)
+			}
+		}
+		if strings.Contains(out+stderr, "c4nary") {
+			t.Errorf("the password: %s", out+stderr)
+		}
+	}
+	private := "HOLDFAST_URL=zk://locker:c4nary@" + hosts + "/private?acl=private"
+	// As long as somebody holds a lock there, the folders are there, and closed to others.
+	b.env = append(b.env, private)
+	b.stay("holder", "z")
+	b.file("holder")
+	b.env[len(b.env)-1] = strings.Replace(private, "c4nary", "wr0ng", 1)
+	if _, stderr := b.want(77, "run", "a", "--", "true"); strings.Contains(stderr, "wr0ng") || !strings.Contains(stderr, "not permitted") {
+		t.Error(stderr)
+	}
+	b.want(77, "ls")
+	b.env[len(b.env)-1] = private
+	// The URL that the command gets says where, and does not open the door.
+	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
+	if want := "zk://locker@" + hosts + "/private?acl=private\n77\n"; out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	b.env[len(b.env)-1] = "HOLDFAST_URL=zk://locker:c4nary@" + hosts + "/private?acl=all"
+	if _, stderr := b.want(78, "run", "a", "--", "true"); strings.Contains(stderr, "c4nary") || !strings.Contains(stderr, "acl=all: it must be private") {
+		t.Error(stderr)
+	}
+}
+
+func TestZooKeeperTLS(t *testing.T) {
+	b := newBench(t)
+	url := testenv.ZooKeeperTLS(t, longSessions).URL()
+	b.want(0, "--store", url, "run", "a", "--", "true")
+	// Without the client's certificate, and without trust in the server's.
+	for _, less := range []string{url[:strings.Index(url, "&cert=")], url[:strings.Index(url, "?")]} {
+		b.want(69, "--store", less, "--ttl", "1s", "run", "a", "--", "true")
+	}
+}
+
+// The nodes are those of Curator's recipes: a mutex, a reader, a writer, a semaphore's permit.
+func TestZooKeeperNodes(t *testing.T) {
+	b := newBench(t)
+	z := testenv.ZooKeeper(t, longSessions)
+	b.env = append(b.env, "HOLDFAST_URL="+z.URL()+"/locks")
+	for i, c := range []struct{ folder, suffix, flags string }{
+		{"/a", "lock", ""}, {"/b", "__READ__", "-s"}, {"/c", "__WRIT__", "-x"}, {"/d/leases", "lease", "--limit=2"},
+	} {
+		file := fmt.Sprint("holder", i)
+		name, _, _ := strings.Cut(c.folder[1:], "/")
+		b.stay(file, strings.Fields(c.flags+" "+name)...)
+		b.file(file)
+		want := regexp.MustCompile(`^\[_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-` + strings.Trim(c.suffix, "-") + `-?0000000000\]$`)
+		if got := z.Shell("ls", "/locks"+c.folder); !want.MatchString(got) {
+			t.Errorf("run %s: %s", c.flags, got)
+		}
+	}
+	b.start("elect", "e", "--", "sh", "-c", "echo >$D/elected; exec sleep 1000")
+	b.until("a leader", func() bool { _, err := os.Stat(b.dir + "/elected"); return err == nil })
+	if got := z.Shell("ls", "/locks/e"); !strings.HasSuffix(got, "-lock-0000000000]") {
+		t.Errorf("elect: %s", got)
+	}
+}
+
+// Locks of two stores are two locks: each is the other's command's to wait for.
+func TestZooKeeperInsideAnother(t *testing.T) {
+	b := newBench(t)
+	url := testenv.ZooKeeper(t, longSessions).URL()
+	b.want(0, "run", "a", "--", binary, "--store", url, "run", "-n", "a", "--", binary, "--store", url+"/other", "run", "-n", "a", "--", "true")
+	b.want(64, "--store", url, "run", "a", "--", "env", "HOLDFAST_URL="+url, binary, "run", "a", "--", "true")
+}
+
+// Who waits is told of whom, and -w bounds it.
+func TestZooKeeperWaiting(t *testing.T) {
+	b := newBench(t)
+	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL())
+	holder := b.stay("holder", "--note", "release 12", "deploy/prod")
+	b.file("holder")
+	if _, stderr := b.want(75, "run", "-w", "300ms", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
+		t.Error(stderr)
+	}
+	first := b.stay("first", "deploy/prod")
+	b.waiting("deploy/prod", 1)
+	second := b.start("run", "deploy/prod", "--", "true")
+	line := regexp.MustCompile(`^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease 15s · "release 12"\n`)
+	b.until("a word", func() bool { return line.MatchString(second.err.String()) })
+	holder.end()
+	b.file("first")
+	first.end()
+	if code := second.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, second.err.String())
+	}
+	b.none("ran")
+	// Who gives up leaves no place behind.
+	holder = b.stay("again", "deploy/prod")
+	b.file("again")
+	waiter := b.start("run", "deploy/prod", "--", "true")
+	b.waiting("deploy/prod", 1)
+	waiter.end()
+	b.waiting("deploy/prod", 0)
+	time.Sleep(time.Second)
+	if _, stderr := b.want(75, "run", "-n", "deploy/prod", "--", "true"); !regexp.MustCompile(`held by \S+ "sh" for [1-9]\d*s`).MatchString(stderr) {
+		t.Error(stderr)
+	}
+	holder.end()
+}
+
+// A store that is gone, or does not answer any more, takes the lock with it, in time.
+func TestZooKeeperGoesAway(t *testing.T) {
+	for name, harm := range map[string]func(*testenv.ZooKeeperServer, *testenv.TCPProxy){
+		"killed": func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Kill() },
+		"frozen": func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Pause() },
+		"cut":    func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Hole() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			z := testenv.ZooKeeper(t)
+			p := testenv.Proxy(t, z.Addr)
+			b.env = append(b.env, "HOLDFAST_URL=zookeeper://"+p.Addr+"?session=2s")
+			run := b.start("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+			child := b.pid("ready")
+			harm(z, p)
+			if code := run.code(); code != 76 || running(child) {
+				t.Errorf("exit code %d, %v: %s", code, running(child), run.err.String())
+			}
+			b.want(69, "run", "a", "--", "true")
+			b.want(69, "ls")
+		})
+	}
+}
+
+// The death of the leader costs nobody a lock whose session outlives the election.
+func TestZooKeeperLeaderDies(t *testing.T) {
+	b := newBench(t)
+	e := testenv.ZooKeeperEnsemble(t, 3, longSessions)
+	b.env = append(b.env, "HOLDFAST_URL="+e.URL()+"?session=20s")
+	holder := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/holder; until [ -e $D/end ]; do sleep 0.01; done; exit 3")
+	token := b.file("holder")
+	b.stay("next", "a")
+	b.waiting("a", 1)
+	e.Servers[e.Leader()].Kill()
+	e.Leader()
+	b.waiting("a", 1)
+	if now := b.token("a"); now != token {
+		t.Errorf("the holder's token is %s now, and was %s", now, token)
+	}
+	b.none("next")
+	b.touch("end")
+	if code := holder.code(); code != 3 {
+		t.Errorf("exit code %d: %s", code, holder.err.String())
+	}
+	b.file("next")
+}
+
+// A killed holder's lock passes on when its session has run out, and its command is gone.
+func TestZooKeeperKilledHolder(t *testing.T) {
+	b := newBench(t)
+	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t).URL())
+	p := b.start("--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	child, inner := b.pid("ready"), b.pid("inner")
+	p.signal(syscall.SIGKILL)
+	b.want(0, "run", "-w", "20", "a", "--", "true")
+	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
+}
+
+// A holder that was stopped for longer than its session has lost the lock when it goes on.
+func TestZooKeeperStoppedHolder(t *testing.T) {
+	b := newBench(t)
+	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t).URL())
+	p := b.prepare("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.01; done")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin()
+	child := b.pid("ready")
+	p.signal(syscall.SIGSTOP)
+	b.want(0, "run", "-w", "20", "a", "--", "true")
+	p.signal(syscall.SIGCONT)
+	if code := p.code(); code != 76 || running(child) {
+		t.Errorf("exit code %d, %v: %s", code, running(child), p.err.String())
+	}
+}
+
+// The session is what --ttl asks for, within what the servers allow; ?session= comes first.
+func TestZooKeeperSession(t *testing.T) {
+	b := newBench(t)
+	url := testenv.ZooKeeper(t, longSessions).URL()
+	for _, c := range []struct{ url, ttl, want string }{
+		{url, "15s", "15s"}, {url, "3m", "40s"}, {url + "?session=6s", "15s", "6s"},
+	} {
+		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+c.url)}
+		out, _ := b.want(0, "--ttl", c.ttl, "run", "a", "--", "sh", "-c", "$H info -o wide a")
+		if !regexp.MustCompile(`(?m)\s+\d+s\s+` + c.want + `\s`).MatchString(out) {
+			t.Errorf("--ttl %s on %s: want a lease of %s: %s", c.ttl, c.url, c.want, out)
+		}
+	}
+}
+
+func (b *bench) touch(file string) {
+	b.Helper()
+	if err := os.WriteFile(b.dir+"/"+file, nil, 0o600); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A leader that cannot reach the servers for long campaigns on.
+func TestZooKeeperElectRidesOutAnOutage(t *testing.T) {
+	b := newBench(t)
+	z := testenv.ZooKeeper(t)
+	b.env = append(b.env, "HOLDFAST_URL="+z.URL()+"?session=2s")
+	p := b.candidate("one")
+	first, child := b.term("one", 1)
+	z.Kill()
+	b.until("the command ends", func() bool { return !running(child) })
+	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; campaigning on\n") })
+	time.Sleep(3 * time.Second) // further campaigns fail, in silence: no event tells
+	z.Start()
+	if second, _ := b.term("one", 2); second <= first {
+		t.Errorf("term %d after %d", second, first)
+	}
+	p.end()
+}
