@@ -16,8 +16,8 @@ var errTurmoil = fmt.Errorf("zookeeper: %w: the lock's folder changes too quickl
 
 // Acquire makes the request's contender, if it has none, and looks where it stands.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if req.Mode == driver.Permits && req.N > maxPermits {
-		return driver.Reply{}, invalid("number of permits %d: each is a node, allowed are 1 to %d at once", req.N, maxPermits)
+	if most := s.b.permitsAtOnce(req.Name); req.Mode == driver.Permits && req.N > most {
+		return driver.Reply{}, invalid("number of permits %d: each is a node, allowed are 1 to %d at once under a name of this length", req.N, most)
 	}
 	begin := time.Now()
 	e, err := s.enter(ctx, req)
@@ -28,10 +28,7 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	reply, err := e.ask(ctx, req.Wait)
 	switch {
 	case err != nil:
-		if e.state == idle && !e.unsure {
-			e.forget()
-		}
-		return driver.Reply{}, explain(err)
+		return driver.Reply{}, e.failed(ctx, err)
 	case e.state == waiting:
 		reply.Wake = e.listen()
 		if reply.Retry == 0 { // the servers tell when it comes free; this is in case they did not
@@ -42,6 +39,22 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	}
 	reply.Stale = s.stale(begin)
 	return reply, nil
+}
+
+// failed is Acquire's error. What is not done must not be said of a request of which the
+// servers have something, or it would stay there: nobody would take it back.
+func (e *entry) failed(ctx context.Context, err error) error {
+	out := explain(err)
+	if errors.Is(out, driver.ErrRefused) && e.state != idle && !e.unsure { // final, so it goes
+		_ = e.leave(ctx) // its state tells
+	}
+	switch {
+	case e.state == idle && !e.unsure:
+		e.forget()
+	case errors.Is(out, driver.ErrUnavailable), errors.Is(out, driver.ErrRefused):
+		out = fmt.Errorf("%w: %v", driver.ErrUncertain, err)
+	}
+	return out
 }
 
 // listen returns the channel that wakes who waits from now on.
@@ -161,16 +174,15 @@ func (e *entry) sameKind(ctx context.Context, in listed) error {
 	return err
 }
 
-// marksIn looks whether all that is in the way are marks that keep the name taken, and if
-// so sweeps those whose time is over. It returns how long the others last, and whether
-// to look again.
+// marksIn sweeps those of the marks in the way whose time is over, and says whether to look
+// again. If nothing but marks is in the way, it returns how long they last.
 func (e *entry) marksIn(ctx context.Context, way line) (left time.Duration, again bool, err error) {
-	for _, n := range way {
-		if !n.kept() {
-			return 0, false, nil
-		}
+	marks := way.marks()
+	left, again, err = e.s.l.sweep(ctx, e.dir, marks)
+	if len(marks) < len(way) {
+		left = 0 // it is not they for whom there is to wait
 	}
-	return e.s.l.sweep(ctx, e.dir, way)
+	return left, again, err
 }
 
 // settle decides from its folders' listings what becomes of e: granted, or not yet. again
@@ -237,6 +249,9 @@ func (e *entry) orLeave(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrKind) {
 		if lerr := e.leave(ctx); lerr != nil {
 			return lerr
+		}
+		if e.opened {
+			_ = e.s.l.Delete(ctx, e.dir+"/"+leasesDir, zk.AnyVersion) // unless somebody uses it
 		}
 	}
 	return err

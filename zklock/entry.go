@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -27,6 +28,8 @@ type entry struct {
 	// Guarded by the gate.
 	role    role
 	checked bool      // the name is in use as this kind
+	limit   int       // of the semaphore, as it was last seen
+	opened  bool      // it made the folder of the permits, which servers do not delete before it was used
 	marked  time.Time // when the minimum hold was marked at the servers
 	marks   line
 	alone   time.Time    // when it was seen to be granted with nobody behind it
@@ -222,7 +225,8 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	if held := permitsOf(mine); len(held) > 0 { // the place in line went with the grant
 		mine = held
 	}
-	if !e.unsure && e.state != idle && mine[0].name == e.nodes[0].name {
+	same := slices.EqualFunc(mine, e.nodes, func(a, b node) bool { return a.name == b.name })
+	if !e.unsure && e.state != idle && same {
 		return nil
 	}
 	data, stat, err := e.s.l.Get(ctx, e.path(mine[0]))
@@ -242,8 +246,11 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	switch {
 	case mine[0].role == lease:
 		s = held
-	case !e.permits(): // it may have been downgraded
-		e.role = mine[0].role
+	case !e.permits():
+		e.role = mine[0].role                // it may have been downgraded
+		if e.state == held || r.token != 0 { // only grants move
+			s = held
+		}
 	}
 	e.become(s, token, mine...)
 	return nil

@@ -23,6 +23,9 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	if r.id == "" {
 		h.ID = n.name
 	}
+	if r.n > 0 { // in a semaphore's line
+		h.Mode = driver.Permits
+	}
 	if r.token != 0 {
 		h.Token = r.token
 	}
@@ -114,6 +117,10 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 	default:
 		return r, nil
 	}
+	// Who looks sweeps: Curator's waiters would stand behind a mark of the past for ever.
+	if err := l.sweepPast(ctx, dir, top.line, leases); err != nil {
+		return r, err
+	}
 	r.Waiting = len(waits)
 	waits = waits[:min(len(waits), driver.MaxWaiters)]
 	paths := make([]string, 0, len(holds)+len(waits))
@@ -155,9 +162,22 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		r.Limit = limit
 	}
 	if len(r.Holders) == 0 && r.Waiting == 0 {
+		if r.Kind == driver.Lock && len(line)+len(leases) > 0 { // the lock's contender was refused, and has left
+			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
+			return l.describe(ctx, name, dir, all)
+		}
 		r.Kind, r.Limit = driver.Unused, 0
 	}
 	return r, nil
+}
+
+// sweepPast deletes the marks of a folder, and of its permits, whose time is over, if that is permitted.
+func (l *link) sweepPast(ctx context.Context, dir string, top, leases line) error {
+	_, _, err := l.sweep(ctx, dir, top.marks())
+	if err == nil {
+		_, _, err = l.sweep(ctx, dir+"/"+leasesDir, leases.marks())
+	}
+	return ignore(ignore(err, zk.ErrNoAuth), zk.ErrNoNode)
 }
 
 // otherThan says what else than kind a name is in use as; "": as nothing else.

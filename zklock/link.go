@@ -123,7 +123,7 @@ func (l *link) clock(ctx context.Context, dir string) (int64, error) {
 	millis, age := l.millis, time.Since(l.at)
 	l.mu.Unlock()
 	if millis == 0 || age > young {
-		path := strings.TrimSuffix(dir, "/") + "/holdfast-clock"
+		path := strings.TrimSuffix(dir, "/") + "/" + clockNode
 		made, err := l.Multi(ctx, zk.CreateOp(path, nil, zk.Ephemeral, l.b.acl), zk.DeleteOp(path, zk.AnyVersion))
 		if err != nil {
 			return 0, err

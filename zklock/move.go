@@ -82,7 +82,7 @@ func (e *entry) move(ctx context.Context, from, to line, data record, marks line
 }
 
 // moveMarks returns the marks that go with nodes in the place of these, and what moves them.
-// A mark whose time is over is left behind.
+// A mark whose time is over goes.
 func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops []zk.Op, err error) {
 	l := e.s.l
 	clock, err := l.clock(ctx, e.dir)
@@ -103,6 +103,7 @@ func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops 
 		}
 		r := parseRecord(n.Data)
 		if r.keep = keptFor(&r, &n.Stat, clock); r.keep <= 0 {
+			ops = append(ops, zk.DeleteOp(paths[i], n.Stat.Version)) // nobody else would, unless the name is used again
 			continue
 		}
 		m := to[i]

@@ -242,3 +242,15 @@ func (l line) head() node {
 	}
 	return l[0]
 }
+
+// marks are those that keep the name taken for nobody, but for a minimum hold.
+func (l line) marks() (out line) {
+	for _, n := range l {
+		if n.kept() {
+			if _, held := l.of(n.request()); !held {
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}

@@ -11,6 +11,17 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
+// explainOps is explain for the operators' session: that it is over says nothing of the backend.
+func explainOps(err error) error {
+	switch {
+	case !errors.Is(err, zk.ErrSessionExpired):
+		return explain(err)
+	case errors.Is(err, zk.ErrNotSent):
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+}
+
 // Inspect reads the name's folder, and the nodes of its holders and first waiters.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	if err := driver.CheckName(name); err != nil {
@@ -25,7 +36,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 		inspect = l.inspectSingle
 	}
 	r, err := inspect(ctx, name)
-	return r, explain(err)
+	return r, explainOps(err)
 }
 
 // Break deletes the grant's nodes, or a latch. What is created later has a larger token by
@@ -39,9 +50,9 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 		return err
 	}
 	if b.mode == Single {
-		return explain(l.breakSingle(ctx, name, token))
+		return explainOps(l.breakSingle(ctx, name, token))
 	}
-	return explain(l.breakGrant(ctx, b.folder(name), token))
+	return explainOps(l.breakGrant(ctx, b.folder(name), token))
 }
 
 func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
@@ -104,7 +115,7 @@ func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if err != nil {
 		return err
 	}
-	return explain(l.setLimit(ctx, b.folder(name), name, limit))
+	return explainOps(l.setLimit(ctx, b.folder(name), name, limit))
 }
 
 func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error {
@@ -141,18 +152,18 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	}
 	if b.mode == Single {
 		list, err := l.listSingle(ctx, prefix, after, limit)
-		return list, explain(err)
+		return list, explainOps(err)
 	}
 	if err := l.Sync(ctx, "/"); err != nil {
-		return nil, explain(err)
+		return nil, explainOps(err)
 	}
 	w := &walk{l: l, prefix: prefix, after: after, limit: limit}
 	root := l.ListAll(ctx, rootPath(b.root))
 	if err := failed(root); err != nil {
-		return nil, explain(err)
+		return nil, explainOps(err)
 	}
 	if err := w.below(ctx, b.root, "", root[0].Names, true); err != nil && !errors.Is(err, errEnough) {
-		return nil, explain(err)
+		return nil, explainOps(err)
 	}
 	return w.out, nil
 }

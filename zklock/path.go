@@ -10,6 +10,10 @@ const (
 	locksDir  = "locks"  // a semaphore's line, as Curator has it
 	leasesDir = "leases" // a semaphore's permits, as Curator has it
 	latchNode = "latch"
+
+	// These come and go; no level of a name is written like this.
+	clockNode = "%clock"
+	sealNode  = "%seal"
 )
 
 // folder is the path of a lock's folder. Levels of the name are levels of the path, so
@@ -56,7 +60,11 @@ func encodeLevel(level string, first, top bool) string {
 			b.WriteString(escape(string(r)))
 		}
 	}
-	return b.String()
+	node := b.String()
+	if !first && contends(node) { // then the last digit stands for itself
+		return node[:len(node)-1] + escape(node[len(node)-1:])
+	}
+	return node
 }
 
 func contends(level string) bool { _, ok := parseNode(level); return ok }

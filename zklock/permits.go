@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -18,6 +19,12 @@ import (
 
 // maxPermits is how many permits can be had at once: all are made in one request.
 const maxPermits = 1000
+
+// permitsAtOnce is how many of them fit into a request, also when they move and are marked.
+func (b *Backend) permitsAtOnce(name string) int {
+	const request, each = 1 << 20, 600 // what servers take by default; what an Op has beside the folder
+	return min(maxPermits, request/(4*len(b.folder(name))+each))
+}
 
 // semaphore is what its folders say.
 type semaphore struct {
@@ -94,15 +101,7 @@ func (e *entry) glimpsePermits(ctx context.Context, all []zk.Listing) (reply dri
 
 // sweepLeases deletes permits that were kept and whose time is over.
 func (e *entry) sweepLeases(ctx context.Context, leases line) (time.Duration, bool, error) {
-	var marks line
-	for _, n := range leases {
-		if n.kept() {
-			if _, held := leases.of(n.request()); !held {
-				marks = append(marks, n)
-			}
-		}
-	}
-	return e.s.l.sweep(ctx, e.dir+"/"+leasesDir, marks)
+	return e.s.l.sweep(ctx, e.dir+"/"+leasesDir, leases.marks())
 }
 
 // refusePermits is the reply to a request that does not wait.
@@ -147,8 +146,11 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		if err != nil {
 			return reply, false, e.orLeave(ctx, err)
 		}
+		if known == 0 && e.limit != 0 && ahead == 0 {
+			return reply, true, e.restate(ctx)
+		}
 		e.checked = true // who stands in line follows when the limit is changed
-		version = v
+		e.limit, version = known, v
 		if known != 0 {
 			limit = known
 		}
@@ -175,6 +177,18 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		return e.turnAway(ctx, sem, left)
 	}
 	return e.watchPermits(ctx, sem, limit, left)
+}
+
+// restate says the limit anew after the folder that said it was deleted because it was
+// empty: with a limit below what the first in line wants, nobody uses a permit.
+func (e *entry) restate(ctx context.Context) error {
+	leases := e.dir + "/" + leasesDir
+	if err := e.s.l.ensure(ctx, leases); err != nil {
+		return err
+	}
+	r := record{limit: e.limit}
+	_, err := e.s.l.Set(ctx, leases, r.bytes(), 0) // unless somebody has said another since
+	return ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode)
 }
 
 // turnAway gives up the contender of a request that does not wait.
@@ -213,6 +227,7 @@ func (e *entry) takePermits(ctx context.Context, first bool, version int32) (dri
 	made, err := e.s.l.Multi(ctx, ops...)
 	switch {
 	case errors.Is(err, zk.ErrNoNode): // the folder is missing, or the contender
+		e.opened = true
 		if err := e.s.l.ensure(ctx, leases); err != nil {
 			return driver.Reply{}, false, err
 		}
@@ -226,14 +241,13 @@ func (e *entry) takePermits(ctx context.Context, first bool, version int32) (dri
 	var nodes line
 	for _, m := range made[settings : settings+e.req.N] {
 		n, _ := parseNode(base(m.Path))
-		if n.seq < 0 || n.seq > maxSequence {
-			e.become(held, uint64(m.Stat.Czxid), n)
-			err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it starts anew when it has been empty for a while", driver.ErrRefused, leases)
-			return driver.Reply{}, false, errors.Join(err, e.leave(ctx))
-		}
 		nodes = append(nodes, n)
 	}
 	e.become(held, uint64(made[settings].Stat.Czxid), nodes...)
+	if slices.ContainsFunc(nodes, func(n node) bool { return n.seq < 0 || n.seq > maxSequence }) {
+		err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it starts anew when it has been empty for a while", driver.ErrRefused, leases)
+		return driver.Reply{}, false, errors.Join(err, e.leave(ctx))
+	}
 	e.checked = true
 	return e.win(ctx)
 }
@@ -247,7 +261,11 @@ func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left
 	if err != nil {
 		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
 	}
-	nodes, w := e.s.l.GetAll(ctx, e.waker(), leases, e.path(sem.leases.head()))
+	paths := []string{leases}
+	if len(sem.leases) > 0 { // none is in use when the limit is below what e wants
+		paths = append(paths, e.path(sem.leases.head()))
+	}
+	nodes, w := e.s.l.GetAll(ctx, e.waker(), paths...)
 	e.watches = append(e.watches, w)
 	if err := nodes[0].Err; err != nil {
 		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
@@ -255,7 +273,11 @@ func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left
 	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit || len(permitsOf(read(names).line)) != len(sem.leases) {
 		return driver.Reply{}, true, nil // it has changed before it was watched
 	}
-	return driver.Reply{Retry: left, Holder: e.s.l.holder(sem.leases.head(), nodes[1], left)}, false, nil
+	reply := driver.Reply{Retry: left}
+	if len(nodes) > 1 {
+		reply.Holder = e.s.l.holder(sem.leases.head(), nodes[1], left)
+	}
+	return reply, false, nil
 }
 
 func ignore(err, what error) error {

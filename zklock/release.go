@@ -96,6 +96,13 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 			ops = append(ops, zk.DeleteOp(e.path(n), zk.AnyVersion))
 		}
 		marks, rest := e.marks, time.Duration(0)
+		if !release && (len(marks) > 0 || e.req.MinHold > 0) {
+			// First, so that nothing is in the way of the next when e is out of it.
+			if err := e.unmark(ctx); err != nil {
+				return err
+			}
+			marks = nil
+		}
 		if release {
 			if !e.marked.IsZero() { // the mark is older than the answer
 				rest = e.req.MinHold - time.Since(e.marked)
@@ -121,7 +128,7 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 		err := e.carryOut(ctx, ops)
 		switch {
 		case err == nil:
-			e.finish(marks, rest, release)
+			e.finish(marks, rest)
 			return nil
 		case tells && errors.Is(err, zk.ErrNoAuth): // then without telling who is next
 			e.mute = true
@@ -139,6 +146,23 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 	return errTurmoil
 }
 
+// unmark deletes the marks of e's minimum hold, those too that it may have made without hearing of it.
+func (e *entry) unmark(ctx context.Context) error {
+	marks := e.marks
+	if len(marks) == 0 {
+		marks, _ = e.keep(e.nodes, e.req.MinHold)
+	}
+	names := make([]string, len(marks))
+	for i, m := range marks {
+		names[i] = m.name
+	}
+	if err := e.s.l.deleteAll(ctx, parent(e.path(marks[0])), names); err != nil {
+		return err
+	}
+	e.marks, e.marked = nil, time.Time{}
+	return nil
+}
+
 // carryOut is Multi, at the price of a Delete if there is no more to do.
 func (e *entry) carryOut(ctx context.Context, ops []zk.Op) error {
 	if len(ops) == 1 && len(e.nodes) == 1 {
@@ -149,28 +173,20 @@ func (e *entry) carryOut(ctx context.Context, ops []zk.Op) error {
 }
 
 // finish is what remains to do when e has ended: its marks are to be deleted in time.
-func (e *entry) finish(marks line, rest time.Duration, release bool) {
-	if !release && e.req.MinHold > 0 && len(marks) == 0 {
-		marks, _ = e.keep(e.nodes, e.req.MinHold) // an answer about them may have been lost
-	}
+func (e *entry) finish(marks line, rest time.Duration) {
 	dirs := e.folders()
 	plain := !e.s.l.Containers()
 	e.forget()
-	if len(marks) > 0 && release {
+	if len(marks) > 0 {
 		m := mark{dir: parent(e.path(marks[0])), nodes: marks, due: time.Now().Add(rest)}
 		e.s.mu.Lock()
 		e.s.marks = append(e.s.marks, m)
 		e.s.mu.Unlock()
 	}
-	if len(marks) > 0 && !release || plain {
+	if plain {
 		e.s.spawn(func() {
 			ctx, cancel := e.s.soon()
 			defer cancel()
-			if !release {
-				for _, m := range marks {
-					_ = e.s.l.Delete(ctx, e.path(m), zk.AnyVersion) // else whoever meets it does
-				}
-			}
 			e.s.l.tidy(ctx, dirs...)
 		})
 	}

@@ -151,8 +151,14 @@ func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[strin
 	state, token, gone := e.state, e.token, e.gone
 	s.mu.Unlock()
 	switch {
-	case gone:
-		return driver.Change{State: driver.Gone}, s.buried(ctx, e)
+	case gone: // or moved, and the answer is yet to come
+		if err := s.buried(ctx, e); err != nil || e.isDead() {
+			return driver.Change{State: driver.Gone}, err
+		}
+		if grant {
+			return driver.Change{}, nil
+		}
+		return s.outcome(e, driver.Change{State: driver.Waiting, Retry: s.ttl}), nil
 	case grant:
 		return driver.Change{}, nil
 	case state == held:
@@ -246,8 +252,15 @@ func (s *session) buried(ctx context.Context, e *entry) error {
 	if err := e.look(ctx); err != nil {
 		return err
 	}
-	if e.state == idle {
+	switch {
+	case e.state == idle:
 		e.forget()
+	case e.state == held && e.permits() && len(e.nodes) < e.req.N: // some of it is gone, so all is
+		return ignore(e.end(ctx, 0, false), driver.ErrGone)
+	default:
+		s.mu.Lock()
+		e.gone = false
+		s.mu.Unlock()
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (l *link) tryOut(ctx context.Context, dir string) {
 	if !l.seal.state.CompareAndSwap(sealUnknown, sealTried) {
 		return
 	}
-	path := dir + "/holdfast-seal"
+	path := dir + "/" + sealNode
 	done, err := l.Multi(ctx,
 		zk.CreateOp(path, nil, zk.Ephemeral, l.b.readers),
 		zk.SetOp(path, nil, zk.AnyVersion),

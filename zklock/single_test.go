@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,56 +20,28 @@ import (
 func singly(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, *zklock.Backend, *testenv.TCPProxy) {
 	t.Helper()
 	proxy := testenv.Proxy(t, server.Addr)
-	b, err := zklock.New(zklock.Config{Servers: []string{proxy.Addr}, Protocol: zklock.Single})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
-	s, err := b.Open(limited(t), driver.SessionConfig{ID: "s" + itoa(serial()), TTL: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := on(proxy.Addr)
+	cfg.Protocol = zklock.Single
+	p := &party{Backend: backend(t, cfg), t: t}
+	s, err := p.Open(within(t), driver.SessionConfig{ID: "s", TTL: 2 * time.Second})
+	must(t, "Open", err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.Close(ctx)
+		_ = s.Close(ctx) // the test may have made that impossible
 	})
-	return s, b, proxy
+	return s, p.Backend, proxy
 }
 
-var serialNumber struct {
-	sync.Mutex
-	n int
-}
-
-func serial() int {
-	serialNumber.Lock()
-	defer serialNumber.Unlock()
-	serialNumber.n++
-	return serialNumber.n
-}
-
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + itoa(n%10)
-}
-
-func limited(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
+var serial atomic.Int64
 
 func mutexRequest(name string) *driver.Request {
-	return &driver.Request{ID: "r-" + itoa(serial()), Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: "info"}
+	return &driver.Request{ID: "r-" + strconv.FormatInt(serial.Add(1), 36), Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: "info"}
 }
 
-func must(t *testing.T, s driver.Session, r *driver.Request) driver.Hold {
+func mustGet(t *testing.T, s driver.Session, r *driver.Request) driver.Hold {
 	t.Helper()
-	ctx := limited(t)
+	ctx := within(t)
 	reply, err := s.Acquire(ctx, r)
 	for passing(err) && ctx.Err() == nil {
 		reply, err = s.Acquire(ctx, r)
@@ -101,44 +75,44 @@ func TestSingle(t *testing.T) {
 	t.Run("one holder", func(t *testing.T) {
 		a, _, _ := singly(t, server)
 		b, backend, _ := singly(t, server)
-		h := must(t, a, mutexRequest("x"))
+		h := mustGet(t, a, mutexRequest("x"))
 		r := mutexRequest("x")
-		reply, err := b.Acquire(limited(t), r)
+		reply, err := b.Acquire(within(t), r)
 		if err != nil || reply.Token != 0 || reply.Wake == nil || reply.Holder == nil || reply.Holder.Token != h.Token || reply.Holder.Info != "info" {
 			t.Fatalf("%+v, %v", reply, err)
 		}
-		if rec, err := backend.Inspect(limited(t), "x"); err != nil || rec.Kind != driver.Lock || rec.Holders[0].ID != h.ID {
+		if rec, err := backend.Inspect(within(t), "x"); err != nil || rec.Kind != driver.Lock || rec.Holders[0].ID != h.ID {
 			t.Errorf("%+v, %v", rec, err)
 		}
-		if err := a.Release(limited(t), h, 0); err != nil {
+		if err := a.Release(within(t), h, 0); err != nil {
 			t.Fatal(err)
 		}
 		token := awaken(t, reply)
 		if token <= h.Token {
 			t.Fatalf("token %d after %d", token, h.Token)
 		}
-		if err := a.Release(limited(t), h, 0); !errors.Is(err, driver.ErrTaken) {
+		if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrTaken) {
 			t.Errorf("second release: %v", err)
 		}
 		hb := driver.Hold{Name: "x", ID: r.ID, Token: token}
-		if err := backend.Break(limited(t), "x", h.Token); !errors.Is(err, driver.ErrGone) {
+		if err := backend.Break(within(t), "x", h.Token); !errors.Is(err, driver.ErrGone) {
 			t.Errorf("break with an old token: %v", err)
 		}
-		if err := backend.Break(limited(t), "x", token); err != nil {
+		if err := backend.Break(within(t), "x", token); err != nil {
 			t.Fatal(err)
 		}
-		ha := must(t, a, mutexRequest("x"))
+		ha := mustGet(t, a, mutexRequest("x"))
 		// The broken holder does not know yet. Its release must not touch the new grant.
-		if err := b.Release(limited(t), hb, 0); !errors.Is(err, driver.ErrTaken) {
+		if err := b.Release(within(t), hb, 0); !errors.Is(err, driver.ErrTaken) {
 			t.Errorf("release after a break: %v", err)
 		}
-		if ch, err := a.Renew(limited(t), []driver.Hold{ha}); err != nil || len(ch) != 0 {
+		if ch, err := a.Renew(within(t), []driver.Hold{ha}); err != nil || len(ch) != 0 {
 			t.Errorf("the new holder: %+v, %v", ch, err)
 		}
-		if ch, err := b.Renew(limited(t), []driver.Hold{hb}); err != nil || len(ch) != 1 || ch[0].State != driver.Gone {
+		if ch, err := b.Renew(within(t), []driver.Hold{hb}); err != nil || len(ch) != 1 || ch[0].State != driver.Gone {
 			t.Errorf("the old holder: %+v, %v", ch, err)
 		}
-		if err := b.Cancel(limited(t), "x", hb.ID); err != nil {
+		if err := b.Cancel(within(t), "x", hb.ID); err != nil {
 			t.Error(err)
 		}
 	})
@@ -146,7 +120,7 @@ func TestSingle(t *testing.T) {
 	t.Run("lost answers", func(t *testing.T) {
 		a, _, proxy := singly(t, server)
 		b, backend, _ := singly(t, server)
-		if err := a.Release(limited(t), must(t, a, mutexRequest("y")), 0); err != nil { // the folder is there
+		if err := a.Release(within(t), mustGet(t, a, mutexRequest("y")), 0); err != nil { // the folder is there
 			t.Fatal(err)
 		}
 		short := func() context.Context {
@@ -159,12 +133,12 @@ func TestSingle(t *testing.T) {
 		if _, err := a.Acquire(short(), r); !errors.Is(err, driver.ErrUncertain) {
 			t.Fatalf("%v", err)
 		}
-		rec, err := backend.Inspect(limited(t), "y")
+		rec, err := backend.Inspect(within(t), "y")
 		if err != nil || len(rec.Holders) != 1 {
 			t.Fatalf("%+v, %v", rec, err)
 		}
 		proxy.Heal()
-		h := must(t, a, r)
+		h := mustGet(t, a, r)
 		if h.Token != rec.Holders[0].Token {
 			t.Errorf("token %d; the first try got %d", h.Token, rec.Holders[0].Token)
 		}
@@ -172,17 +146,17 @@ func TestSingle(t *testing.T) {
 		if err := a.Release(short(), h, 0); !errors.Is(err, driver.ErrUncertain) {
 			t.Fatalf("%v", err)
 		}
-		hb := must(t, b, mutexRequest("y"))
+		hb := mustGet(t, b, mutexRequest("y"))
 		proxy.Heal()
 		// The same path, and another's node: the repeated release finds its guard gone.
-		err = a.Release(limited(t), h, 0)
+		err = a.Release(within(t), h, 0)
 		for passing(err) {
-			err = a.Release(limited(t), h, 0)
+			err = a.Release(within(t), h, 0)
 		}
 		if !errors.Is(err, driver.ErrTaken) {
 			t.Errorf("repeated release: %v", err)
 		}
-		if ch, err := b.Renew(limited(t), []driver.Hold{hb}); err != nil || len(ch) != 0 {
+		if ch, err := b.Renew(within(t), []driver.Hold{hb}); err != nil || len(ch) != 0 {
 			t.Errorf("the new holder: %+v, %v", ch, err)
 		}
 	})
@@ -190,16 +164,16 @@ func TestSingle(t *testing.T) {
 	t.Run("lapse", func(t *testing.T) {
 		a, _, _ := singly(t, server)
 		b, _, _ := singly(t, server)
-		h := must(t, a, mutexRequest("z")) // and not renewed
+		h := mustGet(t, a, mutexRequest("z")) // and not renewed
 		time.Sleep(time.Second)
-		reply, err := b.Acquire(limited(t), mutexRequest("z"))
+		reply, err := b.Acquire(within(t), mutexRequest("z"))
 		if err != nil || reply.Token != 0 {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		if token := awaken(t, reply); token <= h.Token {
 			t.Errorf("token %d after %d", token, h.Token)
 		}
-		if err := a.Release(limited(t), h, 0); !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrGone) {
+		if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrGone) {
 			t.Errorf("release of what has run out: %v", err)
 		}
 	})
@@ -207,23 +181,23 @@ func TestSingle(t *testing.T) {
 	t.Run("adopt", func(t *testing.T) {
 		a, _, _ := singly(t, server)
 		b, backend, _ := singly(t, server)
-		h := must(t, a, mutexRequest("w"))
+		h := mustGet(t, a, mutexRequest("w"))
 		for range 2 {
-			if err := b.Adopt(limited(t), h, "adopted-1", "theirs"); err != nil {
+			if err := b.Adopt(within(t), h, "adopted-1", "theirs"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := a.Close(limited(t)); err != nil {
+		if err := a.Close(within(t)); err != nil {
 			t.Fatal(err)
 		}
-		rec, err := backend.Inspect(limited(t), "w")
+		rec, err := backend.Inspect(within(t), "w")
 		if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != "adopted-1" || rec.Holders[0].Token != h.Token || rec.Holders[0].Info != "theirs" {
 			t.Errorf("%+v, %v", rec, err)
 		}
-		if err := b.Release(limited(t), driver.Hold{Name: "w", ID: "adopted-1", Token: h.Token}, 0); err != nil {
+		if err := b.Release(within(t), driver.Hold{Name: "w", ID: "adopted-1", Token: h.Token}, 0); err != nil {
 			t.Error(err)
 		}
-		if err := b.Adopt(limited(t), h, "adopted-2", ""); !errors.Is(err, driver.ErrGone) {
+		if err := b.Adopt(within(t), h, "adopted-2", ""); !errors.Is(err, driver.ErrGone) {
 			t.Errorf("adopt of what is over: %v", err)
 		}
 	})
@@ -232,9 +206,9 @@ func TestSingle(t *testing.T) {
 		a, backend, _ := singly(t, server)
 		names := []string{"a", "a/b", "/", "//", "a/", "/a", ".", "..", "%", "%2F", "a%2Fb", "é", "🔒", "\x00", "locks"}
 		for _, n := range names {
-			must(t, a, mutexRequest(n))
+			mustGet(t, a, mutexRequest(n))
 		}
-		list, err := backend.List(limited(t), "", "", 100)
+		list, err := backend.List(within(t), "", "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,16 +229,16 @@ func TestSingle(t *testing.T) {
 		permits.Mode, permits.Limit = driver.Permits, 2
 		keeps.MinHold = time.Second
 		for _, r := range []*driver.Request{reader, permits, keeps} {
-			if _, err := a.Acquire(limited(t), r); !errors.Is(err, driver.ErrInvalid) {
+			if _, err := a.Acquire(within(t), r); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%+v: %v", r, err)
 			}
 		}
-		_, set := a.SetCount(limited(t), "m", 1)
-		_, down := a.CountDown(limited(t), "m", "1")
-		_, await := a.Await(limited(t), "m", "1")
+		_, set := a.SetCount(within(t), "m", 1)
+		_, down := a.CountDown(within(t), "m", "1")
+		_, await := a.Await(within(t), "m", "1")
 		for what, err := range map[string]error{
-			"SetCount": set, "CountDown": down, "Await": await, "Downgrade": a.Downgrade(limited(t), driver.Hold{}),
-			"SetLimit": backend.SetLimit(limited(t), "m", 2), "Release": a.Release(limited(t), driver.Hold{}, time.Second),
+			"SetCount": set, "CountDown": down, "Await": await, "Downgrade": a.Downgrade(within(t), driver.Hold{}),
+			"SetLimit": backend.SetLimit(within(t), "m", 2), "Release": a.Release(within(t), driver.Hold{}, time.Second),
 		} {
 			if !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%s: %v", what, err)
@@ -281,7 +255,7 @@ func TestSingle(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			c, err := holdfast.New(limited(t), b, &holdfast.Config{TTL: 2 * time.Second})
+			c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: 2 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -289,7 +263,7 @@ func TestSingle(t *testing.T) {
 			for range 2 {
 				all.Go(func() {
 					for range 15 {
-						err := c.Mutex("clients").Do(limited(t), func(ctx context.Context) error {
+						err := c.Mutex("clients").Do(within(t), func(ctx context.Context) error {
 							if inside++; inside != 1 {
 								t.Errorf("%d inside", inside)
 							}

@@ -184,6 +184,9 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 			return l, nil
 		}
 	}
+	if err != nil && !errors.Is(err, zk.ErrAuthFailed) { // nothing has been asked
+		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
 	if err != nil {
 		return nil, explain(err)
 	}

@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -96,11 +98,13 @@ func (c Config) normalize() (Config, error) {
 	}
 	c.Servers = slices.Clone(c.Servers)
 	for i, s := range c.Servers {
-		if _, _, err := net.SplitHostPort(s); err == nil {
-			continue
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			s = net.JoinHostPort(strings.Trim(s, "[]"), "2181")
 		}
-		s = net.JoinHostPort(strings.Trim(s, "[]"), "2181")
-		if _, _, err := net.SplitHostPort(s); err != nil || strings.HasPrefix(s, ":") {
+		host, port, err := net.SplitHostPort(s)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		_, aerr := netip.ParseAddr(host)
+		if err != nil || perr != nil || n == 0 || host == "" || strings.ContainsAny(host, " /[]:") && aerr != nil {
 			return c, fmt.Errorf("zk: server %q: %w", c.Servers[i], ErrBadArguments)
 		}
 		c.Servers[i] = s

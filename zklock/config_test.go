@@ -1,0 +1,212 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// Each field that makes no sense is refused by New, by name.
+func TestBadConfig(t *testing.T) {
+	t.Parallel()
+	good := []string{"127.0.0.1:2181"}
+	for _, c := range []struct {
+		what, says string
+		cfg        zklock.Config
+	}{
+		{"no servers", "no servers", zklock.Config{}},
+		{"an empty server", "server", zklock.Config{Servers: []string{""}}},
+		{"a server without a host", "server", zklock.Config{Servers: []string{":2181"}}},
+		{"a server without a port after the colon", "server", zklock.Config{Servers: []string{"a:"}}},
+		{"a port that is no number", "server", zklock.Config{Servers: []string{"a:zk"}}},
+		{"port zero", "server", zklock.Config{Servers: []string{"a:0"}}},
+		{"a port too large", "server", zklock.Config{Servers: []string{"a:65536"}}},
+		{"a server with a path", "server", zklock.Config{Servers: []string{"a:2181/chroot"}}},
+		{"servers in one text", "server", zklock.Config{Servers: []string{"a:2181,b:2181"}}},
+		{"one bad among good ones", "server", zklock.Config{Servers: append([]string{"a b:1"}, good...)}},
+		{"a relative root", "root", zklock.Config{Servers: good, Root: "locks"}},
+		{"a root that ends in a slash", "root", zklock.Config{Servers: good, Root: "/locks/"}},
+		{"an empty level", "root", zklock.Config{Servers: good, Root: "/a//b"}},
+		{"a dot", "root", zklock.Config{Servers: good, Root: "/a/."}},
+		{"two dots", "root", zklock.Config{Servers: good, Root: "/../a"}},
+		{"the servers' own", "root", zklock.Config{Servers: good, Root: "/zookeeper/locks"}},
+		{"a control character", "root", zklock.Config{Servers: good, Root: "/a\x01"}},
+		{"a negative session", "session", zklock.Config{Servers: good, Session: -1}},
+		{"a session too long", "session", zklock.Config{Servers: good, Session: driver.MaxTTL + 1}},
+		{"a session too short", "timeout", zklock.Config{Servers: good, Session: 1}},
+		{"an unknown protocol", "protocol", zklock.Config{Servers: good, Protocol: 7}},
+		{"a password without a user", "User", zklock.Config{Servers: good, Password: "x"}},
+		{"private to nobody", "User", zklock.Config{Servers: good, Private: true}},
+		{"a colon in the user", "user", zklock.Config{Servers: good, User: "a:b"}},
+	} {
+		if _, err := zklock.New(c.cfg); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; want ErrInvalid about %q", c.what, err, c.says)
+		}
+	}
+	for _, servers := range [][]string{{"a"}, {"::1"}, {"[::1]"}, {"[::1]:2181"}, {"a:1", "b"}} {
+		if _, err := zklock.New(zklock.Config{Servers: servers, Root: "/a/b%2F", User: "u"}); err != nil {
+			t.Errorf("%q: %v", servers, err)
+		}
+	}
+}
+
+// Servers that do not answer, or not as they should, are unavailable, in time.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, "listen", err)
+	defer func() { _ = silent.Close() }()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, "listen", err)
+	must(t, "close", gone.Close())
+	for _, addr := range []string{silent.Addr().String(), gone.Addr().String()} {
+		b := backend(t, on(addr))
+		for what, call := range map[string]func(context.Context) error{
+			"Open": func(ctx context.Context) error {
+				_, err := b.Open(ctx, driver.SessionConfig{ID: "x", TTL: time.Second})
+				return err
+			},
+			"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
+			"List":    func(ctx context.Context) error { _, err := b.List(ctx, "", "", 1); return err },
+			"Break":   func(ctx context.Context) error { return b.Break(ctx, "x", 1) },
+			"New":     func(ctx context.Context) error { _, err := holdfast.New(ctx, b, nil); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			began := time.Now()
+			err := call(ctx)
+			cancel()
+			wants(t, what, err, driver.ErrUnavailable)
+			if errors.Is(err, driver.ErrUncertain) {
+				t.Errorf("%s: %v: nothing has been asked", what, err)
+			}
+			if d := time.Since(began); d > 10*time.Second {
+				t.Errorf("%s returned after %v", what, d)
+			}
+		}
+	}
+}
+
+// That the operators' session has run out in an outage does not close the backend.
+func TestOperatorsOutage(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	p := newParty(t, on(server.Addr))
+	h := p.get(p.req("x"))
+	b := backend(t, on(proxy.Addr))
+	_, err := b.Inspect(within(t), "x")
+	must(t, "Inspect", err)
+	proxy.Hole()
+	failed := 0
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); failed++ { // its session lasts two
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		err := errors.Join(b.SetLimit(ctx, "x", 3), b.Break(ctx, "x", h.Token+1))
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrClosed) {
+			t.Errorf("in an outage: %v", err)
+		}
+	}
+	proxy.Heal()
+	must(t, "Inspect", answered(t, func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err }))
+	must(t, "Close", b.Close())
+	_, err = b.Inspect(within(t), "x")
+	wants(t, "Inspect after Close", err, driver.ErrClosed)
+}
+
+// Private nodes: a stranger is refused, and changes nothing.
+func TestPrivate(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	private := func(user, password string) zklock.Config {
+		return zklock.Config{Servers: []string{server.Addr}, Root: "/app/private", User: user, Password: password, Private: user != ""}
+	}
+	a, same := newParty(t, private("ann", "secret")), newParty(t, private("ann", "secret"))
+	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
+	_, err := a.SetCount(within(t), "l", 1)
+	must(t, "SetCount", err)
+	same.refused(once(same.req("x")))
+	for _, c := range []struct{ what, user, password string }{{"nobody", "", ""}, {"a wrong password", "ann", "guess"}, {"another user", "bob", "secret"}} {
+		p := newParty(t, private(c.user, c.password))
+		for what, call := range map[string]func() error{
+			"Lock":          func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
+			"TryLock":       func() error { _, err := p.Acquire(within(t), once(p.req("x"))); return err },
+			"RLock":         func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
+			"Acquire":       func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
+			"a new name":    func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
+			"SetCount":      func() error { _, err := p.SetCount(within(t), "z", 1); return err },
+			"CountDown":     func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
+			"Await":         func() error { _, err := p.Await(within(t), "l", "one"); return err },
+			"Adopt":         func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
+			"Inspect":       func() error { _, err := p.Inspect(within(t), "x"); return err },
+			"List":          func() error { _, err := p.List(within(t), "", "", 10); return err },
+			"Break":         func() error { return p.Break(within(t), "x", h.Token) },
+			"Break a latch": func() error { return p.Break(within(t), "l", 1) },
+			"SetLimit":      func() error { return p.SetLimit(within(t), "s", 5) },
+			"the public Lock": func() error {
+				_, err := client(t, private(c.user, c.password), calm).Mutex("x").Lock(within(t))
+				return err
+			},
+		} {
+			wants(t, c.what+": "+what, call(), driver.ErrRefused)
+		}
+	}
+	all, err := same.List(within(t), "", "", 10)
+	if err != nil || len(all) != 3 || all[0].Count != 1 || len(all[1].Holders) != 1 || len(all[2].Holders) != 1 || all[1].Limit != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	a.release(h)
+	a.release(s)
+	must(t, "remove", same.Break(within(t), "l", 1))
+}
+
+// A stranger who may make nodes but not read the holder's leaves none behind.
+func TestPrivateHolderInPublicFolder(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	z.make("/holdfast/x/abc", zk.Persistent)
+	a := newParty(t, zklock.Config{Servers: []string{server.Addr}, User: "ann", Password: "secret", Private: true})
+	b := newParty(t, on(server.Addr))
+	h := a.get(a.req("x"))
+	for range 3 {
+		_, err := b.Acquire(within(t), b.req("x"))
+		wants(t, "Acquire", err, driver.ErrRefused)
+		if kids := z.children("/holdfast/x"); len(kids) != 2 {
+			t.Errorf("refused, and the folder has %q", kids)
+		}
+	}
+	a.release(h)
+	b.release(b.get(b.req("x")))
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeperTLS(t, long)
+	cfg := on(server.Addr)
+	cfg.TLS = server.TLS.Client(t)
+	cfg.User, cfg.Password, cfg.Private = "ann", "secret", true
+	c := client(t, cfg, calm)
+	l := lock(t, c, "x")
+	wants(t, "Release", l.Release(), nil)
+
+	without := on(server.Addr)
+	without.TLS = server.TLS.Client(t)
+	without.TLS.Certificates = nil
+	other := on(server.Addr)
+	other.TLS = testenv.NewCerts(t).Client(t)
+	for what, cfg := range map[string]zklock.Config{"no certificate": without, "another authority": other, "no TLS": on(server.Addr)} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := backend(t, cfg).Open(ctx, driver.SessionConfig{ID: "x", TTL: time.Second})
+		cancel()
+		wants(t, what, err, driver.ErrUnavailable)
+	}
+}

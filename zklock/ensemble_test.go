@@ -1,0 +1,240 @@
+package zklock_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// judge counts, and finds fault with, grants of one name: it knows each the moment it is known
+// to its holder.
+type judge struct {
+	t    testing.TB
+	mu   sync.Mutex
+	in   *holdfast.Lease
+	last uint64
+	n    int
+}
+
+func (j *judge) enter(l *holdfast.Lease) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.in != nil && j.in.Err() == nil {
+		j.t.Errorf("token %d is granted while token %d is held", l.Token(), j.in.Token())
+	}
+	if l.Token() <= j.last {
+		j.t.Errorf("token %d after %d", l.Token(), j.last)
+	}
+	j.in, j.last, j.n = l, l.Token(), j.n+1
+}
+
+func (j *judge) leave(l *holdfast.Lease) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.in == l {
+		j.in = nil
+	}
+}
+
+func (j *judge) grants() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.n
+}
+
+// contend lets a client take a name again and again until stop is closed.
+func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		l, err := c.Mutex(name).Lock(within(j.t))
+		switch {
+		case err == nil:
+			j.enter(l)
+			time.Sleep(time.Millisecond)
+			j.leave(l)
+			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
+				j.t.Errorf("Release: %v", err)
+			}
+		case !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrUncertain):
+			j.t.Errorf("Lock: %v", err)
+			return
+		}
+	}
+}
+
+// Leaders are killed, servers are restarted one after the other, the quorum is lost and
+// regained, while eight clients contend.
+func TestEnsembleUnderContention(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	j := &judge{t: t}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 8 {
+		cfg := on(e.Addrs()...)
+		if i < 3 {
+			cfg = on(e.Addrs()[i]) // knows one server only
+		}
+		c := client(t, cfg, 2*time.Second)
+		all.Go(func() { j.contend(c, "x", stop) })
+	}
+	progress := func(what string) {
+		t.Helper()
+		n := j.grants()
+		until(t, what+": the lock goes on being granted", func() bool { return j.grants() > n+20 })
+	}
+	progress("at first")
+	leader := e.Leader()
+	e.Servers[leader].Kill()
+	progress("the leader is dead")
+	e.Servers[leader].Start()
+	for i, z := range e.Servers { // rolling restart
+		z.Restart(true)
+		e.Leader()
+		progress("server " + string(rune('1'+i)) + " has been restarted")
+	}
+	a, b := e.Servers[0], e.Servers[1] // quorum lost
+	a.Stop()
+	b.Stop()
+	time.Sleep(300 * time.Millisecond)
+	began := make(chan struct{})
+	go func() { a.Start(); close(began) }()
+	b.Start()
+	<-began
+	progress("the quorum is back")
+	close(stop)
+	all.Wait()
+	t.Logf("%d grants", j.grants())
+}
+
+// The leader dies while one holds and one waits: the lease lives on or is told lost, and the
+// waiter is served; tokens grow.
+func TestLeaderKilledDuringHold(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), 2*time.Second)
+	for range 2 {
+		l := lock(t, holder, "x")
+		got := make(chan *holdfast.Lease, 1)
+		go func() {
+			next, err := waiter.Mutex("x").Lock(within(t))
+			wants(t, "Lock", err, nil)
+			if err == nil && l.Err() == nil {
+				t.Error("granted while the first lease is good")
+			}
+			got <- next
+		}()
+		time.Sleep(100 * time.Millisecond)
+		leader := e.Leader()
+		e.Servers[leader].Kill()
+		time.Sleep(time.Second)
+		if err := l.Err(); err != nil {
+			wants(t, "the lease", err, holdfast.ErrLost)
+		}
+		if err := l.Release(); err != nil {
+			t.Logf("Release: %v", err)
+		}
+		next := <-got
+		if next == nil {
+			return
+		}
+		if next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		_ = next.Release() // the servers may be electing
+		e.Servers[leader].Start()
+		e.Leader()
+	}
+}
+
+// The follower that a holder is connected to freezes: the client moves to another in time.
+func TestFollowerFrozen(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	e.Leader()
+	follower := e.Followers()[0]
+	// The others can be reached only later, so that the session begins at this one.
+	addrs := []string{e.Servers[follower].Addr}
+	var others []*testenv.TCPProxy
+	for i, z := range e.Servers {
+		if i != follower {
+			p := testenv.Proxy(t, z.Addr)
+			p.Refuse()
+			others, addrs = append(others, p), append(addrs, p.Addr)
+		}
+	}
+	c := client(t, on(addrs...), 2*time.Second)
+	other := client(t, on(e.Servers[e.Leader()].Addr), 2*time.Second)
+	l := lock(t, c, "x")
+	for _, p := range others {
+		p.Heal()
+	}
+	e.Servers[follower].Pause()
+	defer e.Servers[follower].Continue()
+	got := make(chan error, 1)
+	go func() {
+		next, err := other.Mutex("x").Lock(within(t))
+		if err == nil && l.Err() == nil {
+			err = errors.New("granted while the first lease is good")
+		}
+		if err == nil && next.Token() <= l.Token() {
+			err = errors.New("tokens do not grow")
+		}
+		got <- err
+	}()
+	time.Sleep(3 * time.Second) // more than a session
+	if err := l.Err(); err != nil {
+		t.Errorf("the lease was lost although two of three servers were well: %v", err)
+	}
+	_ = l.Release()
+	wants(t, "the waiter", <-got, nil)
+}
+
+// A follower that is cut off from the leader goes on answering; a holder that is connected to
+// it is told before the leader's clients have the lock.
+func TestFollowerCutOff(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40")
+	follower := func() int { e.Leader(); return e.Followers()[0] }
+	for range 3 {
+		f := follower()
+		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), 2*time.Second)
+		relay(t, a, b, "x", func() { e.Isolate(f) })
+		e.Join(f)
+		until(t, "it follows again", func() bool { mode, err := e.Servers[f].Word("srvr"); return err == nil && len(mode) > 100 })
+	}
+}
+
+// What is known at one server is respected through another that lags behind.
+func TestLaggingFollower(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3)
+	e.Leader()
+	f := e.Followers()
+	a, b := newParty(t, on(e.Servers[f[0]].Addr)), newParty(t, on(e.Servers[f[1]].Addr))
+	for range 50 {
+		for _, pair := range [][2]*party{{a, b}, {b, a}} {
+			for _, name := range []string{"x", "s"} {
+				ask := func(p *party) *driver.Request {
+					if name == "s" {
+						return once(p.permits(name, 2, 2))
+					}
+					return once(p.req(name))
+				}
+				h := pair[0].get(ask(pair[0]))
+				pair[1].refused(ask(pair[1]))
+				pair[0].release(h)
+				pair[1].release(pair[1].get(ask(pair[1])))
+			}
+		}
+	}
+}

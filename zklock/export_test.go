@@ -1,0 +1,9 @@
+package zklock
+
+import "github.com/holdfast-lock/holdfast/driver"
+
+// Credentials are what allows to join, and to end, the ZooKeeper session of a driver's session.
+func Credentials(s driver.Session) (id int64, password []byte) {
+	l := s.(*session).l
+	return l.ID(), l.Password()
+}

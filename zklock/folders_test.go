@@ -1,0 +1,109 @@
+package zklock_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// The servers delete a folder after use, and its numbers start again; tokens grow.
+func TestTokensOutliveFolders(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	p := newParty(t, on(server.Addr))
+	var last uint64
+	for range 4 {
+		h := p.get(p.req("deep/er/x"))
+		if h.Token <= last {
+			t.Errorf("token %d after %d", h.Token, last)
+		}
+		last = h.Token
+		if kids := z.children("/holdfast/deep/er/x"); len(kids) != 1 || kids[0][len(kids[0])-10:] != "0000000000" {
+			t.Errorf("the folder is not a new one: %q", kids)
+		}
+		p.release(h)
+		until(t, "the folder is gone", func() bool { return len(z.children("/holdfast")) == 0 })
+	}
+}
+
+// Folders are used while the servers delete them, and while their parents are: nobody notices.
+func TestUseWhileReaped(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long, "-Dznode.container.checkIntervalMs=2")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	last := map[string]uint64{}
+	end := time.Now().Add(2 * time.Second)
+	rounds := 0
+	for i := range 6 {
+		p := newParty(t, on(server.Addr))
+		name := []string{"a/b/c", "a/b/c", "a/s", "a/s", "a/l", "a/b"}[i]
+		all.Go(func() {
+			for time.Now().Before(end) {
+				switch name {
+				case "a/l":
+					if _, err := p.SetCount(within(t), name, 1); err != nil {
+						t.Errorf("SetCount: %v", err)
+						return
+					}
+					if left, err := p.CountDown(within(t), name, "one"); left != 0 || err != nil {
+						t.Errorf("CountDown: %d, %v", left, err)
+						return
+					}
+					wants(t, "remove", p.Break(within(t), name, 1), nil)
+					continue
+				}
+				r := p.req(name)
+				if name == "a/s" {
+					r = p.permits(name, 2, 3)
+				}
+				reply, err := p.Acquire(within(t), r)
+				if err != nil {
+					t.Errorf("Acquire %q: %v", name, err)
+					return
+				}
+				h := p.woken(r, reply)
+				mu.Lock()
+				if h.Token <= last[name] {
+					t.Errorf("%q: token %d after %d", name, h.Token, last[name])
+				}
+				last[name] = h.Token
+				rounds++
+				mu.Unlock()
+				wants(t, "Release", p.Release(within(t), h, 0), nil)
+				time.Sleep(3 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	if rounds < 50 {
+		t.Errorf("only %d rounds", rounds)
+	}
+}
+
+// A folder that others made and do not delete, and one below another lock's, are as good.
+func TestClientsOverReapedFolders(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long, "-Dznode.container.checkIntervalMs=2")
+	c := client(t, on(server.Addr), calm)
+	end := time.Now().Add(2 * time.Second)
+	var last uint64
+	for n := 0; time.Now().Before(end) || n < 20; n++ {
+		l, err := c.Mutex("t", holdfast.MinHold(time.Millisecond)).TryLock(within(t))
+		if err != nil { // kept for a millisecond
+			wants(t, "TryLock", err, holdfast.ErrHeld)
+			time.Sleep(2 * time.Millisecond)
+			continue
+		}
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		last = l.Token()
+		must(t, "Release", l.Release())
+		time.Sleep(2 * time.Millisecond)
+	}
+}

@@ -1,0 +1,232 @@
+package zklock
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// decode reverses folder below the root.
+func decode(t testing.TB, path string, top bool) string {
+	t.Helper()
+	var levels []string
+	for i, node := range strings.Split(strings.TrimPrefix(path, "/"), "/") {
+		level, ok := decodeLevel(node, i == 0, top)
+		if !ok {
+			t.Fatalf("%q: the level %q is nobody's", path, node)
+		}
+		levels = append(levels, level)
+	}
+	return strings.Join(levels, "/")
+}
+
+// FuzzName: every name has a folder of its own, which the servers take, which is no
+// contender of the lock one level up, and from which the name can be read.
+func FuzzName(f *testing.F) {
+	for _, name := range []string{
+		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "a/%", "%2F", "zookeeper", "a/zookeeper", "zookeeper/a",
+		"locks", "a/locks", "a/leases", "a/latch", "a/b/latch", "latch", "\x00", "\x7f", "\u009f", "\u00a0", "é", "🔒", "\ufffe", "\ue000", "\ufff0",
+		"_c_x-lock-0000000001", "a/x-lock-0000000001", "a/50%-lock-0000000001", "a/x-lock-000000000\x011", "a/\x01-lock-0000000001",
+		"a/x__lock__-2147483648", "a/-__READ__0000000001/b", "a/x-lock-0000000001%", "holdfast-clock", "a/holdfast-clock",
+	} {
+		f.Add(name, "a")
+	}
+	f.Fuzz(func(t *testing.T, name, other string) {
+		if driver.CheckName(name) != nil {
+			return
+		}
+		for _, root := range []string{"", "/holdfast"} {
+			b := &Backend{root: root}
+			path := b.folder(name)
+			below, ok := strings.CutPrefix(path, root+"/")
+			if !ok || !utf8.ValidString(path) || strings.HasSuffix(path, "/") || strings.Contains(path, "//") {
+				t.Fatalf("%q: folder %q", name, path)
+			}
+			for i, level := range strings.Split(below, "/") {
+				if level == "." || level == ".." || i == 0 && root == "" && level == "zookeeper" {
+					t.Errorf("%q: the level %q is not allowed", name, level)
+				}
+				for _, r := range level {
+					if r != '%' && !allowed(r) {
+						t.Errorf("%q: %q has the character %U", name, path, r)
+					}
+				}
+				if i > 0 && (contends(level) || level == locksDir || level == leasesDir || level == latchNode || level == clockNode) {
+					t.Errorf("%q: the lock one level up takes the level %q for one of its own nodes", name, level)
+				}
+			}
+			if back := decode(t, below, root == ""); back != name {
+				t.Errorf("%q: read back as %q", name, back)
+			}
+			if other != name && driver.CheckName(other) == nil && b.folder(other) == path {
+				t.Errorf("%q and %q have one folder", name, other)
+			}
+		}
+	})
+}
+
+// FuzzLevel: a node that can be read as a name's level is what that level is written as.
+func FuzzLevel(f *testing.F) {
+	for _, node := range []string{"a", "%", "%%", "%2", "%2f", "%2F", "%41", "%2E", "%2E.", ".", "locks", "%6Cocks", "%FF", "x-lock-0000000001", "x-lock-000000000%31"} {
+		f.Add(node, true)
+		f.Add(node, false)
+	}
+	f.Fuzz(func(t *testing.T, node string, first bool) {
+		for _, top := range []bool{false, true} {
+			level, ok := decodeLevel(node, first, top)
+			if ok && encodeLevel(level, first, top) != node {
+				t.Errorf("%q is read as %q, which is written %q", node, level, encodeLevel(level, first, top))
+			}
+			if ok && (strings.Contains(level, "/") || !utf8.ValidString(level)) {
+				t.Errorf("%q is read as %q", node, level)
+			}
+		}
+	})
+}
+
+func TestParseNode(t *testing.T) {
+	const u = "0f8fad5b-d9cb-469f-a165-70867728950e"
+	for _, c := range []struct {
+		name, what string
+		ok         bool
+		role       role
+		seq        int64
+		uuid       string
+	}{
+		{"_c_" + u + "-lock-0000000012", "Curator's mutex", true, exclusive, 12, u},
+		{"_c_" + u + "-__WRIT__0000000012", "Curator's writer", true, exclusive, 12, u},
+		{"_c_" + u + "-__READ__0000000012", "Curator's reader", true, shared, 12, u},
+		{"_c_" + u + "-lease-0000000012", "Curator's permit", true, lease, 12, u},
+		{"lock-0000000012", "Curator's without protection", true, exclusive, 12, ""},
+		{"_c_0f8fad5bd9cb469fa16570867728950e-lock-0000000012", "go-zookeeper's", true, exclusive, 12, ""},
+		{"0f8fad5bd9cb469fa16570867728950e__lock__0000000012", "kazoo's", true, exclusive, 12, ""},
+		{"0f8fad5bd9cb469fa16570867728950e__rlock__0000000012", "kazoo's reader", true, shared, 12, ""},
+		{"x-lock--000000001", "negative as Java prints it", true, exclusive, -1, ""},
+		{"x-lock--2147483648", "the lowest", true, exclusive, -1 << 31, ""},
+		{"x-lock-2147483647", "the highest", true, exclusive, 1<<31 - 1, ""},
+		{"x-lock-2147483648", "beyond", false, 0, 0, ""},
+		{"x-lock-00000000012", "eleven digits", true, exclusive, 12, ""},
+		{"x-lock-000000000012", "twelve digits", false, 0, 0, ""},
+		{"x-lock-000000012", "nine digits", false, 0, 0, ""},
+		{"x-lock-+000000012", "a plus", false, 0, 0, ""},
+		{"x-lock-0000_00012", "an underscore", false, 0, 0, ""},
+		{"x-lock-0x00000012", "hexadecimal", false, 0, 0, ""},
+		{"x-lock-", "no digits", false, 0, 0, ""},
+		{"0000000012", "digits only", false, 0, 0, ""},
+		{"abc", "anything", false, 0, 0, ""},
+		{"_c_x", "short", false, 0, 0, ""},
+		{"_c_", "shorter", false, 0, 0, ""},
+		{"", "empty", false, 0, 0, ""},
+		{"_c_" + u + "-latch-0000000012", "a leader latch's", false, 0, 0, ""},
+	} {
+		n, ok := parseNode(c.name)
+		if ok != c.ok || ok && (n.role != c.role || n.seq != c.seq || n.uuid != c.uuid || n.name != c.name) {
+			t.Errorf("%s, %q: %v %+v", c.what, c.name, ok, n)
+		}
+	}
+}
+
+// Order is by number: by text, -1 comes before -2147483648, and kazoo's before Curator's.
+func TestOrder(t *testing.T) {
+	in := []string{
+		"_c_b-lock-0000000003", "zz__lock__0000000002", "a-lock-2147483647", "a-lock--000000001", "a-lock--2147483648", "abc", "0000000000",
+		"_c_a-__READ__0000000003", "locks", "latch", "_c_", "b-lock-0000000000",
+	}
+	got := read(in)
+	var seqs []int64
+	for _, n := range got.line {
+		seqs = append(seqs, n.seq)
+	}
+	if want := []int64{-1 << 31, -1, 0, 2, 3, 3, 1<<31 - 1}; !slices.Equal(seqs, want) {
+		t.Errorf("order %v; want %v", seqs, want)
+	}
+	if !got.latch || !got.semaphore {
+		t.Errorf("latch %v, semaphore %v; both are there", got.latch, got.semaphore)
+	}
+}
+
+// FuzzParseNode: what we write is read back, whatever else is read does no harm.
+func FuzzParseNode(f *testing.F) {
+	f.Add("x-lock-0000000001", "id", int64(1))
+	f.Add("_c_-lock-lease-__READ__-000000001", "id-2", int64(-1))
+	f.Fuzz(func(t *testing.T, name, id string, seq int64) {
+		if n, ok := parseNode(name); ok {
+			if n.seq < -1<<31 || n.seq > 1<<31-1 || n.kept() && n.request() == n.uuid {
+				t.Errorf("%q: %+v", name, n)
+			}
+			_ = read([]string{name, "a-lock-0000000001"}).head()
+		}
+		seq &= maxSequence // others are not ours to write
+		for _, suffix := range []string{mutexSuffix, writeSuffix, readSuffix, leaseSuffix} {
+			for _, uuid := range []string{uuidOf(id), keptUUID(uuidOf(id))} {
+				n, ok := parseNode(sequenced(uuid, suffix, seq))
+				if !ok || n.seq != seq || n.uuid != uuid || suffixOf(n) != suffix || n.kept() != (uuid != uuidOf(id)) || n.request() != uuidOf(id) {
+					t.Errorf("%s%s%d: %v %+v", uuid, suffix, seq, ok, n)
+				}
+			}
+		}
+	})
+}
+
+// FuzzRecord: what we write is read back; what others wrote is something to look at.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte("holdfast/1 id=a-1 ttl=15000 n=3 limit=5 token=77 keep=1\n{}"), "a-1", int64(1), int64(1), int64(1), int64(1), "info")
+	f.Add([]byte("127.0.0.1"), "x", int64(0), int64(-1), int64(1<<62), int64(0), "\n\n")
+	f.Add([]byte("holdfast/1 ttl=-5 n=99999999999999999999 keep=9223372036854775807 token=x id=A =\n"), "", int64(0), int64(0), int64(0), int64(0), "")
+	f.Add([]byte(strings.Repeat("é", 4000)), "", int64(0), int64(0), int64(0), int64(0), "")
+	f.Fuzz(func(t *testing.T, data []byte, id string, ttl, n, token, keep int64, info string) {
+		r := parseRecord(data)
+		if r.ttl < 0 || r.ttl > driver.MaxHold || r.keep < 0 || r.keep > driver.MaxHold || r.n < 0 || r.n > driver.MaxLimit || r.limit < 0 || r.limit > driver.MaxLimit {
+			t.Errorf("%q: %+v", data, r)
+		}
+		if r.id != "" && driver.CheckID(r.id) != nil {
+			t.Errorf("%q: id %q", data, r.id)
+		}
+		if !strings.HasPrefix(string(data), magic) && (!utf8.ValidString(r.info) || len(r.info) > driver.MaxInfo) {
+			t.Errorf("%q is not fit to be shown: %q", data, r.info)
+		}
+		if driver.CheckID(id) != nil {
+			id = ""
+		}
+		w := record{
+			id: id, ttl: time.Duration(abs(ttl)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond, n: int(abs(n) % driver.MaxLimit),
+			limit: int(abs(n/7) % driver.MaxLimit), token: uint64(abs(token)), keep: time.Duration(abs(keep)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond, info: info,
+		}
+		if back := parseRecord(w.bytes()); back != w {
+			t.Errorf("wrote %+v, read %+v", w, back)
+		}
+	})
+}
+
+// FuzzLatch: as FuzzRecord.
+func FuzzLatch(f *testing.F) {
+	f.Add([]byte("holdfast-latch/1 closed 3\n"), int64(3), int32(1))
+	f.Add([]byte("holdfast-latch/1 open -3\n"), int64(0), int32(-1))
+	f.Add([]byte("holdfast-latch/1 removed 99999999999999999999\n"), int64(0), int32(0))
+	f.Fuzz(func(t *testing.T, data []byte, count int64, children int32) {
+		children = int32(abs(int64(children)))
+		stat := &zk.Stat{NumChildren: children, Version: 7}
+		if l := parseLatch(data, stat); l.left() < 0 || l.version != 7 {
+			t.Errorf("%q: %+v", data, l)
+		}
+		count = abs(count)
+		for _, state := range []string{latchClosed, latchOpen, latchRemoved} {
+			l := parseLatch(latchData(state, count), stat)
+			if l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != int64(children) {
+				t.Errorf("%s %d: %+v", state, count, l)
+			}
+		}
+	})
+}
+
+func abs(n int64) int64 {
+	if n < 0 {
+		return -(n + 1)
+	}
+	return n
+}

@@ -1,0 +1,119 @@
+package zklock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// Locks of all kinds are cancelled at any moment, on a network that cuts, resets and swallows
+// answers at any moment: nothing of them is left, and the names can be had.
+func TestNoGhosts(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	before := watches(t, server)
+	for _, c := range []struct {
+		name    string
+		trouble bool
+	}{{"good network", false}, {"bad network", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			var calls, got atomic.Int64
+			stop := make(chan struct{})
+			var workers, chaos sync.WaitGroup
+			for i := range 3 {
+				proxy := testenv.Proxy(t, server.Addr)
+				c1 := client(t, on(proxy.Addr), 100*time.Second) // nothing runs out by itself meanwhile
+				if c.trouble {
+					chaos.Go(func() { spoil(proxy, stop, uint64(i)) })
+				}
+				for j := range 4 {
+					rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+					workers.Go(func() {
+						for {
+							select {
+							case <-stop:
+								return
+							default:
+							}
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(12000))*time.Microsecond)
+							l, err := anyLock(ctx, c1, rng)
+							cancel()
+							calls.Add(1)
+							if err == nil {
+								got.Add(1)
+								_ = l.Release() // lost, when the network was bad for long
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(3 * time.Second)
+			close(stop)
+			chaos.Wait()
+			workers.Wait()
+			if calls.Load() < 200 || got.Load() == 0 {
+				t.Errorf("only %d calls, %d locks: nothing was tried", calls.Load(), got.Load())
+			}
+			t.Logf("%d calls, %d locks", calls.Load(), got.Load())
+			z.empty("/holdfast/g")
+			p := newParty(t, on(server.Addr))
+			for _, r := range []string{"g/mutex", "g/rw"} {
+				p.release(p.get(once(p.req(r))))
+			}
+			p.release(p.get(once(p.permits("g/sem", 3, 3))))
+		})
+	}
+	until(t, "the server keeps no watches of those who have gone", func() bool { return watches(t, server) <= before })
+}
+
+// anyLock takes one of several locks that are fought over.
+func anyLock(ctx context.Context, c *holdfast.Client, rng *rand.Rand) (*holdfast.Lease, error) {
+	switch rng.IntN(6) {
+	case 0, 1:
+		return c.Mutex("g/mutex").Lock(ctx)
+	case 2:
+		return c.Mutex("g/mutex").TryLock(ctx)
+	case 3:
+		return c.RWMutex("g/rw").Lock(ctx)
+	case 4:
+		return c.RWMutex("g/rw").RLock(ctx)
+	default:
+		return c.Semaphore("g/sem", 3).Acquire(ctx, 1+rng.IntN(3))
+	}
+}
+
+// spoil does all that a bad network can, and heals it at the end.
+func spoil(p *testenv.TCPProxy, stop chan struct{}, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	pause := func(most int) { time.Sleep(time.Duration(1+rng.IntN(most)) * time.Millisecond) }
+	for {
+		select {
+		case <-stop:
+			p.Heal()
+			return
+		default:
+		}
+		switch rng.IntN(4) {
+		case 0:
+			p.Reset()
+		case 1:
+			p.DropReplies()
+			pause(30)
+		case 2:
+			p.Hole()
+			pause(60)
+		case 3:
+			p.Refuse()
+			pause(20)
+		}
+		p.Heal()
+		pause(80)
+	}
+}

@@ -1,0 +1,320 @@
+package zklock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// limit is how long a test waits for what must happen; a slow machine needs much of it.
+const limit = 40 * time.Second
+
+// calm is a TTL for tests in which no session is to run out, on whatever machine.
+const calm = 20 * time.Second
+
+// within is a context of the test that ends before the test is given up.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, limit)
+		}
+	}
+}
+
+// wants fails the test if err is not target (nil: no error).
+func wants(t testing.TB, what string, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v; want %v", what, err, target)
+	}
+}
+
+func must(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func on(addrs ...string) zklock.Config { return zklock.Config{Servers: addrs} }
+
+func backend(t testing.TB, cfg zklock.Config) *zklock.Backend {
+	t.Helper()
+	b, err := zklock.New(cfg)
+	must(t, "New", err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// party is one session of the driver.
+type party struct {
+	driver.Session
+	*zklock.Backend
+	t   testing.TB
+	id  string
+	ids atomic.Int64
+}
+
+func (p *party) Close(ctx context.Context) error { return p.Session.Close(ctx) }
+
+func newParty(t testing.TB, cfg zklock.Config) *party {
+	t.Helper()
+	return partyFor(t, cfg, calm)
+}
+
+func partyFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *party {
+	t.Helper()
+	p := &party{Backend: backend(t, cfg), t: t, id: strings.ToLower(rand.Text())}
+	s, err := p.Open(within(t), driver.SessionConfig{ID: p.id, TTL: ttl})
+	must(t, "Open", err)
+	p.Session = s
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Close(ctx) // the test may have made that impossible
+	})
+	return p
+}
+
+// req is a request for an exclusive lock, which waits.
+func (p *party) req(name string) *driver.Request {
+	id := p.id + "-" + strconv.FormatInt(p.ids.Add(1), 36)
+	return &driver.Request{ID: id, Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: driver.Info{Note: "of " + name}.String()}
+}
+
+func (p *party) shared(name string) *driver.Request {
+	r := p.req(name)
+	r.Mode = driver.Shared
+	return r
+}
+
+func (p *party) permits(name string, n, limit int) *driver.Request {
+	r := p.req(name)
+	r.Mode, r.N, r.Limit = driver.Permits, n, limit
+	return r
+}
+
+func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
+
+func (p *party) ask(r *driver.Request) driver.Reply {
+	p.t.Helper()
+	reply, err := p.Acquire(within(p.t), r)
+	must(p.t, "Acquire "+r.Name, err)
+	return reply
+}
+
+// get is Acquire that must be granted.
+func (p *party) get(r *driver.Request) driver.Hold {
+	p.t.Helper()
+	reply := p.ask(r)
+	if reply.Token == 0 {
+		p.t.Fatalf("Acquire %q was not granted; in the way: %+v", r.Name, reply.Holder)
+	}
+	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
+}
+
+// refused is Acquire that must not be granted.
+func (p *party) refused(r *driver.Request) driver.Reply {
+	p.t.Helper()
+	reply := p.ask(r)
+	if reply.Token != 0 {
+		p.t.Fatalf("Acquire %q was granted token %d beside another", r.Name, reply.Token)
+	}
+	return reply
+}
+
+func (p *party) release(h driver.Hold) {
+	p.t.Helper()
+	must(p.t, "Release "+h.Name, p.Release(within(p.t), h, 0))
+}
+
+// renew is Renew of one hold that must be answered; the zero Change is no news.
+func (p *party) renew(h driver.Hold) driver.Change {
+	p.t.Helper()
+	changes, err := p.Renew(within(p.t), []driver.Hold{h})
+	must(p.t, "Renew "+h.Name, err)
+	if len(changes) == 0 {
+		return driver.Change{}
+	}
+	return changes[0]
+}
+
+// woken waits for the grant of a request that waits, and asks again when told to. It keeps
+// the place alive.
+func (p *party) woken(r *driver.Request, reply driver.Reply) driver.Hold {
+	p.t.Helper()
+	end := time.After(limit)
+	beat := time.NewTicker(p.TTL() / 3)
+	defer beat.Stop()
+	for reply.Token == 0 {
+		select {
+		case token := <-reply.Wake:
+			if reply.Token = token; token == 0 {
+				reply = p.ask(r)
+			}
+		case <-beat.C:
+			switch ch := p.renew(driver.Hold{Name: r.Name, ID: r.ID}); ch.State {
+			case driver.Granted:
+				reply.Token = ch.Token
+			case driver.Gone:
+				reply = p.ask(r)
+			}
+		case <-end:
+			p.t.Fatalf("%q: not granted within %v", r.Name, limit)
+		}
+	}
+	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
+}
+
+func (p *party) inspect(name string) driver.Record {
+	p.t.Helper()
+	r, err := p.Inspect(within(p.t), name)
+	must(p.t, "Inspect "+name, err)
+	return r
+}
+
+// fails calls f with a short time and expects an error that leaves the outcome open.
+func fails(t testing.TB, what string, f func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	if err := f(ctx); err == nil {
+		t.Fatalf("%s: no error although nothing can have been answered", what)
+	}
+}
+
+// answered repeats f until the store answers, as package holdfast does.
+func answered(t testing.TB, f func(ctx context.Context) error) error {
+	t.Helper()
+	for ctx := within(t); ; time.Sleep(5 * time.Millisecond) {
+		err := f(ctx)
+		if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// client is a client of the public package.
+func client(t testing.TB, cfg zklock.Config, ttl time.Duration) *holdfast.Client {
+	t.Helper()
+	c, err := holdfast.New(within(t), backend(t, cfg), &holdfast.Config{TTL: ttl, Program: "test"})
+	must(t, "New", err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+func lock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Lease {
+	t.Helper()
+	var l *holdfast.Lease
+	must(t, "Lock "+name, answered(t, func(ctx context.Context) (err error) { l, err = c.Mutex(name, opts...).Lock(ctx); return err }))
+	return l
+}
+
+// tree is a ZooKeeper session to look at nodes and to make them as other programs do.
+type tree struct {
+	*zk.Session
+	t testing.TB
+}
+
+func newTree(t testing.TB, addr string) tree {
+	t.Helper()
+	s, err := zk.Dial(within(t), zk.Config{Servers: []string{addr}, Timeout: 2 * time.Second})
+	must(t, "Dial", err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Close(ctx)
+	})
+	return tree{s, t}
+}
+
+// make makes a node, and what is missing above it, and returns its path.
+func (z tree) make(path string, mode zk.Mode) string {
+	z.t.Helper()
+	for {
+		made, _, err := z.Create(within(z.t), path, []byte("foreign"), mode, zk.WorldACL(zk.PermAll))
+		if errors.Is(err, zk.ErrNoNode) {
+			z.make(path[:strings.LastIndexByte(path, '/')], zk.Container)
+			continue
+		}
+		if err != nil && !(mode == zk.Container && errors.Is(err, zk.ErrNodeExists)) {
+			z.t.Fatal(err)
+		}
+		return made
+	}
+}
+
+// children are the names below path, as the leader knows them; none if it is not there.
+func (z tree) children(path string) []string {
+	z.t.Helper()
+	all, err := z.SyncAndList(within(z.t), path)
+	must(z.t, "list", err)
+	if !errors.Is(all[0].Err, zk.ErrNoNode) {
+		must(z.t, "list", all[0].Err)
+	}
+	return all[0].Names
+}
+
+// nodes are the paths of all nodes below path.
+func (z tree) nodes(path string) (all []string) {
+	z.t.Helper()
+	for _, c := range z.children(path) {
+		child := strings.TrimSuffix(path, "/") + "/" + c
+		all = append(append(all, child), z.nodes(child)...)
+	}
+	return all
+}
+
+func (z tree) delete(path string) {
+	z.t.Helper()
+	must(z.t, "delete", z.Delete(within(z.t), path, zk.AnyVersion))
+}
+
+// empty waits until a folder has no node any more.
+func (z tree) empty(path string) {
+	z.t.Helper()
+	var left []string
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		if left = z.nodes(path); len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			z.t.Fatalf("%d nodes left below %s: %q", len(left), path, left[:min(len(left), 5)])
+		}
+	}
+}
+
+// watches are how many the server keeps for all sessions.
+func watches(t testing.TB, z *testenv.ZooKeeperServer) (n int) {
+	t.Helper()
+	text, err := z.Word("wchs")
+	must(t, "wchs", err)
+	_, total, ok := strings.Cut(text, "Total watches:")
+	if n, err = strconv.Atoi(strings.TrimSpace(total)); !ok || err != nil {
+		t.Fatalf("wchs: %q", text)
+	}
+	return n
+}

@@ -1,0 +1,92 @@
+package zklock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// odd names: what ZooKeeper does not allow, what looks like something else, and neighbours.
+var oddNames = []string{
+	"a", "a/b", "a!", "a/b/c", "a//b", "a/", "a//", "/", "//", "/a", "a0", "a\x00", "a\x1f", "a/\x7f", "é", "e\u0301", "🔒/🔑", "\ufffe\uffff", "\ue000\uf8ff", "\ufff0",
+	".", "..", "./.", "a/..", "...", "%", "%%", "%25", "a/%", "a/%2F", "zookeeper", "zookeeper/quota", "a/zookeeper", "locks", "leases", "latch",
+	"a/locks", "a/leases", "a/latch", "a/locks/b", "a/latch/b", "a/x-lock-0000000001", "a/50%-lock-0000000001", "a/\x01__lock__0000000001/b", "x-lock-0000000001",
+	"a/_c_x", "c/holdfast-clock", "c/%clock", "c", "a b", "a\tb", "a\nb", "A", strings.Repeat("/", driver.MaxName), strings.Repeat("\x01", driver.MaxName),
+	"deep/" + strings.Repeat("d/", 200) + "e",
+}
+
+// Every name is a lock of its own, whatever the root: the servers refuse none, none is in another's way, and
+// the list has them all in the order of their bytes, from any place on.
+func TestOddNames(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	slices.Sort(oddNames)
+	for _, root := range []string{"/", "/app/locks"} { // the top first: it sees the others
+		t.Run("root "+root, func(t *testing.T) {
+			cfg := zklock.Config{Servers: []string{server.Addr}, Root: root}
+			a, b := partyFor(t, cfg, 100e9), partyFor(t, cfg, 100e9)
+			holds := map[string]driver.Hold{}
+			for _, name := range oddNames {
+				holds[name] = a.get(once(a.req(name)))
+			}
+			list := func(prefix, after string, limit int) (names []string) {
+				all, err := b.List(within(t), prefix, after, limit)
+				must(t, "List", err)
+				for _, r := range all {
+					names = append(names, r.Name)
+					if len(r.Holders) != 1 || r.Holders[0].Token != holds[r.Name].Token {
+						t.Errorf("%q: %+v", r.Name, r)
+					}
+				}
+				return names
+			}
+			if got := list("", "", 1000); !slices.Equal(got, oddNames) {
+				t.Errorf("List: %q\nwant %q", got, oddNames)
+			}
+			var paged []string
+			for after := ""; ; {
+				page := list("", after, 7)
+				if len(page) == 0 {
+					break
+				}
+				paged = append(paged, page...)
+				after = page[len(page)-1]
+			}
+			if !slices.Equal(paged, oddNames) {
+				t.Errorf("in pages: %q", paged)
+			}
+			for _, prefix := range []string{"a", "a/", "a/b", "/", "%", "z", "deep/d", "nothing"} {
+				for _, after := range []string{"", "a", "a!", "a/b", "a/locks", "zz"} {
+					var want []string
+					for _, n := range oddNames {
+						if strings.HasPrefix(n, prefix) && n > after {
+							want = append(want, n)
+						}
+					}
+					if got := list(prefix, after, 1000); !slices.Equal(got, want) {
+						t.Errorf("prefix %q after %q: %q; want %q", prefix, after, got, want)
+					}
+				}
+			}
+			for _, name := range oddNames {
+				if rec := b.inspect(name); len(rec.Holders) != 1 || rec.Waiting != 0 || rec.Holders[0].Token != holds[name].Token {
+					t.Errorf("%q: %+v", name, rec)
+				}
+				b.refused(once(b.req(name)))
+				a.release(holds[name])
+				h := b.get(once(b.permits(name, 1, 2)))
+				if rec := a.inspect(name); rec.Kind != driver.Semaphore || rec.Limit != 2 {
+					t.Errorf("%q: %+v", name, rec)
+				}
+				b.release(h)
+			}
+			if got := list("", "", 10); len(got) != 0 {
+				t.Errorf("after all were released: %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// trouble is a network that either loses a request or its answer.
+var trouble = []struct {
+	name    string
+	arrives bool
+	begin   func(*testenv.TCPProxy)
+}{
+	{"request lost", false, (*testenv.TCPProxy).Hole},
+	{"answer lost", true, (*testenv.TCPProxy).DropReplies},
+}
+
+// A request that nobody answered is repeated until somebody does; whether it had arrived the
+// first time or not, the outcome is that of one request.
+func TestNobodyAnswered(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	for _, c := range []struct {
+		name string
+		run  func(t *testing.T, a, b *party, spoiled func(f func(context.Context) error) error, arrives bool)
+	}{
+		{"create", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			r := a.req("n/create")
+			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
+			h := a.get(r)
+			if rec := b.inspect(r.Name); len(rec.Holders) != 1 || rec.Waiting != 0 || rec.Holders[0].Token != h.Token {
+				t.Errorf("one request, asked again and again: %+v", rec)
+			}
+			a.release(h)
+		}},
+		{"create given up", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			r := a.req("n/create")
+			_ = spoiled(func(ctx context.Context) error {
+				_, err := a.Acquire(ctx, r)
+				return errors.Join(err, a.Cancel(ctx, r.Name, r.ID))
+			})
+			must(t, "Cancel", answered(t, func(ctx context.Context) error { return a.Cancel(ctx, r.Name, r.ID) }))
+			b.release(b.get(once(b.req(r.Name))))
+		}},
+		{"permits", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			r := a.permits("n/permits", 2, 3)
+			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
+			h := a.get(r)
+			b.refused(once(b.permits(r.Name, 2, 3)))
+			b.release(b.get(once(b.permits(r.Name, 1, 3))))
+			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			if err != nil && !errors.Is(err, driver.ErrGone) {
+				t.Errorf("Release: %v", err)
+			}
+			b.release(b.get(once(b.permits(r.Name, 3, 3))))
+		}},
+		{"release", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+			h := a.get(a.req("n/release"))
+			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			if arrives {
+				wants(t, "Release of what had been released", err, driver.ErrGone)
+			} else {
+				wants(t, "Release", err, nil)
+			}
+			b.release(b.get(once(b.req(h.Name)))) // at once, not when the grant has run out
+		}},
+		{"downgrade", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			h := a.get(a.req("n/downgrade"))
+			wants(t, "Downgrade", spoiled(func(ctx context.Context) error { return a.Downgrade(ctx, h) }), nil)
+			if ch := a.renew(h); ch.State != 0 {
+				t.Errorf("Renew after it: %+v", ch)
+			}
+			b.refused(once(b.req(h.Name)))
+			b.release(b.get(once(b.shared(h.Name))))
+			a.release(h)
+		}},
+		{"renewal in doubt", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+			h := a.get(a.req("n/renew"))
+			var gone bool
+			err := spoiled(func(ctx context.Context) error {
+				if err := a.Release(ctx, h, 0); err != nil && ctx.Err() != nil {
+					return err // and nobody asks again
+				}
+				changes, err := a.Renew(ctx, []driver.Hold{h})
+				gone = len(changes) == 1 && changes[0].State == driver.Gone
+				return err
+			})
+			wants(t, "Renew", err, nil)
+			if rec := b.inspect(h.Name); gone != (rec.Kind == driver.Unused) {
+				t.Errorf("Renew says gone: %v; the servers have %+v", gone, rec)
+			}
+			_ = a.Release(within(t), h, 0)
+		}},
+		{"mark", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			r := a.req("n/mark")
+			r.MinHold = 500 * time.Millisecond
+			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
+			h := a.get(r)
+			a.release(h)
+			if reply := b.refused(once(b.req(r.Name))); reply.Holder == nil || !reply.Holder.Kept {
+				t.Errorf("released before its minimum hold is over: %+v", reply.Holder)
+			}
+			until(t, "free after its minimum hold", func() bool {
+				q := once(b.req(r.Name))
+				reply := b.ask(q)
+				if reply.Token != 0 {
+					b.release(driver.Hold{Name: q.Name, ID: q.ID, Token: reply.Token})
+				}
+				return reply.Token != 0
+			})
+		}},
+		{"release that keeps", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+			h := a.get(a.req("n/keep"))
+			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 5*time.Second) })
+			if arrives != errors.Is(err, driver.ErrGone) || !arrives && err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			rec := b.inspect(h.Name)
+			if len(rec.Holders) != 1 || !rec.Holders[0].Kept {
+				t.Fatalf("kept: %+v", rec)
+			}
+			must(t, "Break", b.Break(within(t), h.Name, rec.Holders[0].Token))
+		}},
+		{"adoption", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			h := b.get(b.req("n/adopt"))
+			id := a.req("x").ID
+			must(t, "Adopt", spoiled(func(ctx context.Context) error { return a.Adopt(ctx, h, id, "") }))
+			mine := driver.Hold{Name: h.Name, ID: id, Token: h.Token}
+			if ch := a.renew(mine); ch.State != 0 {
+				t.Errorf("Renew of what was adopted: %+v", ch)
+			}
+			a.release(mine)
+		}},
+		{"countdown", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+			_, err := b.SetCount(within(t), "n/latch", 2)
+			must(t, "SetCount", err)
+			var left int64
+			must(t, "CountDown", spoiled(func(ctx context.Context) (err error) { left, err = a.CountDown(ctx, "n/latch", "one"); return err }))
+			if left != 1 {
+				t.Errorf("%d left of 2 after one id", left)
+			}
+			must(t, "remove", b.Break(within(t), "n/latch", 1))
+		}},
+	} {
+		for _, tr := range trouble {
+			t.Run(c.name+"/"+tr.name, func(t *testing.T) {
+				proxy := testenv.Proxy(t, server.Addr)
+				a, b := newParty(t, on(proxy.Addr)), newParty(t, on(server.Addr))
+				a.release(a.get(a.req("n/known"))) // the folders are there, and the connection works
+				c.run(t, a, b, func(f func(context.Context) error) error {
+					tr.begin(proxy)
+					fails(t, c.name, f)
+					proxy.Heal()
+					return answered(t, f)
+				}, tr.arrives)
+				z.empty("/holdfast/n")
+			})
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package zklock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// free waits until a name can be had, and returns when that was.
+func (p *party) free(r func() *driver.Request) time.Time {
+	p.t.Helper()
+	var at time.Time
+	until(p.t, "free", func() bool {
+		q := once(r())
+		reply := p.ask(q)
+		if at = time.Now(); reply.Token != 0 {
+			p.release(driver.Hold{Name: q.Name, ID: q.ID, Token: reply.Token})
+		}
+		return reply.Token != 0
+	})
+	return at
+}
+
+// A minimum hold outlives its holder's session, and is over when it is over; a waiter that
+// stood in line all the while gets the lock then.
+func TestMinHoldPastDeath(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	for _, c := range []struct {
+		name string
+		ask  func(p *party) *driver.Request
+	}{
+		{"lock", func(p *party) *driver.Request { return p.req("x") }},
+		{"reader", func(p *party) *driver.Request {
+			r := p.req("x")
+			r.ReadWrite = true
+			return r
+		}},
+		{"permits", func(p *party) *driver.Request { return p.permits("s", 2, 2) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b, w := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			const hold = 2 * time.Second
+			r := c.ask(a)
+			r.MinHold = hold
+			if r.ReadWrite {
+				r.Mode = driver.Shared
+			}
+			began := time.Now()
+			h := a.get(r)
+			wr := c.ask(w)
+			reply := w.refused(wr)
+			server.Expire(zklock.Credentials(a.Session))
+			until(t, "its nodes are gone", func() bool { rec := b.inspect(h.Name); return len(rec.Holders) == 1 && rec.Holders[0].Kept })
+			if rec := b.inspect(h.Name); rec.Holders[0].Left <= 0 || rec.Holders[0].Left > hold || rec.Holders[0].Token != h.Token {
+				t.Errorf("%+v", rec.Holders)
+			}
+			g := w.woken(wr, reply)
+			if d := time.Since(began); d < hold {
+				t.Errorf("granted after %v of a minimum hold of %v", d, hold)
+			}
+			w.release(g)
+			z.empty("/holdfast")
+		})
+	}
+}
+
+// Nobody waits: a mark whose time is over is in nobody's way, is listed nowhere, and goes when
+// anybody looks at the name.
+func TestMarksOfThePast(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	x, s := a.req("x"), a.permits("s", 2, 3)
+	x.MinHold, s.MinHold = 300*time.Millisecond, 300*time.Millisecond
+	a.get(x)
+	a.get(s)
+	server.Expire(zklock.Credentials(a.Session))
+	until(t, "over", func() bool { return b.inspect("x").Kind == driver.Unused && b.inspect("s").Kind == driver.Unused })
+	if n := len(z.children("/holdfast/x")) + len(z.children("/holdfast/s/leases")); n != 0 {
+		t.Fatalf("%d marks are left", n)
+	}
+	if _, err := b.SetCount(within(t), "x", 1); err != nil { // a name that is not in use is free for any kind
+		t.Errorf("SetCount: %v", err)
+	}
+	must(t, "remove", b.Break(within(t), "x", 1))
+	b.release(b.get(once(b.req("x"))))
+	b.release(b.get(once(b.permits("s", 3, 3))))
+	z.empty("/holdfast/x")
+	z.empty("/holdfast/s")
+}
+
+// Another program's contender behind a mark of the past is waiting for us to take that away, as
+// anybody does who is refused.
+func TestMarkBeforeAnother(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	x := a.req("x")
+	x.MinHold = 500 * time.Millisecond
+	a.get(x)
+	server.Expire(zklock.Credentials(a.Session))
+	other := z.make("/holdfast/x/_c_0d0c1f39-7d7c-4d7c-8e6e-0242ac120002-lock-", zk.EphemeralSequential)
+	until(t, "the mark is gone", func() bool {
+		b.refused(once(b.req("x")))
+		left := z.children("/holdfast/x")
+		return len(left) == 1 && "/holdfast/x/"+left[0] == other
+	})
+}
+
+// A grant with a minimum hold is adopted: the name is taken until that is over, whoever
+// releases it, and the marks go.
+func TestMinHoldAdopted(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	for name, ask := range map[string]func(p *party) *driver.Request{
+		"lock":    func(p *party) *driver.Request { return p.req("x") },
+		"reader":  func(p *party) *driver.Request { return p.shared("x") },
+		"permits": func(p *party) *driver.Request { return p.permits("x", 2, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, c := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			const hold = time.Second
+			r := ask(a)
+			r.MinHold = hold
+			began := time.Now()
+			h := a.get(r)
+			id := b.req("x").ID
+			must(t, "Adopt", b.Adopt(within(t), h, id, ""))
+			if ch := a.renew(h); ch.State != driver.Gone {
+				t.Errorf("the giver's Renew: %+v", ch)
+			}
+			must(t, "Close", a.Close(within(t)))
+			b.release(driver.Hold{Name: h.Name, ID: id, Token: h.Token})
+			rec := c.inspect("x")
+			if len(rec.Holders) != 1 || !rec.Holders[0].Kept || rec.Holders[0].Token != h.Token {
+				t.Errorf("%+v", rec)
+			}
+			at := c.free(func() *driver.Request {
+				if q := ask(c); q.Mode == driver.Permits {
+					return q
+				}
+				return c.req("x")
+			})
+			if d := at.Sub(began); d < hold && name != "permits" {
+				t.Errorf("free after %v of %v", d, hold)
+			}
+			z.empty("/holdfast/x")
+		})
+	}
+}
+
+// A cancelled request leaves no minimum hold behind.
+func TestMinHoldCancelled(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	for range 100 {
+		for _, r := range []*driver.Request{a.req("x"), a.permits("s", 3, 3)} {
+			r.MinHold = time.Hour
+			a.get(r)
+			must(t, "Cancel", a.Cancel(within(t), r.Name, r.ID))
+		}
+		b.release(b.get(once(b.req("x"))))
+		b.release(b.get(once(b.permits("s", 3, 3))))
+	}
+}
+
+// The public option: a job that runs once a tick, on whichever machine, also if that dies.
+func TestOncePerTick(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	first, s := spied(t, server.Addr)
+	c := client(t, on(server.Addr), calm)
+	began := time.Now()
+	const tick = 1500 * time.Millisecond
+	l, err := first.Mutex("job", holdfast.MinHold(tick)).TryLock(within(t))
+	must(t, "TryLock", err)
+	must(t, "Release", l.Release())
+	server.Expire(zklock.Credentials(s.last()))
+	ctx, cancel := context.WithTimeout(within(t), limit)
+	defer cancel()
+	l2, err := c.Mutex("job", holdfast.MinHold(tick)).Lock(ctx)
+	must(t, "Lock", err)
+	if d := time.Since(began); d < tick {
+		t.Errorf("again after %v; the tick is %v", d, tick)
+	}
+	must(t, "Release", l2.Release())
+}
+
+// A node that is called like a mark and is none keeps the name taken, and is not deleted.
+func TestForgedMark(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	path := z.make("/holdfast/x/_c_0f8fad5b-d9cb-869f-b165-70867728950e-lock-", zk.EphemeralSequential)
+	p := newParty(t, on(server.Addr))
+	w := p.req("x")
+	reply := p.refused(w)
+	p.refused(once(p.req("x")))
+	z.delete(path)
+	p.release(p.woken(w, reply))
+	z.empty("/holdfast/x")
+}

@@ -1,0 +1,233 @@
+package zklock_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// 200 permits of several sessions, taken and given back in groups while the limit goes up and
+// down: never more are granted than the highest limit that has been in force during the hold.
+func TestSemaphoreUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	const full, low = 200, 120
+	operator := client(t, on(server.Addr), calm)
+	z := newTree(t, server.Addr)
+	keeper := newParty(t, on(server.Addr)) // the limit belongs to the name while it is in use
+	h := keeper.get(keeper.permits("s", 1, full))
+	var inUse, most atomic.Int64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 4 {
+		p := newParty(t, on(server.Addr))
+		for j := range 4 {
+			all.Go(func() {
+				r := p.permits("s", 10+7*((i+j)%4), full)
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					r.ID = p.req("").ID
+					reply, err := p.Acquire(within(t), r)
+					if errors.Is(err, driver.ErrKind) {
+						continue // it came while the limit was another
+					}
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					g := p.woken(r, reply)
+					n := inUse.Add(int64(r.N))
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					time.Sleep(time.Millisecond)
+					inUse.Add(-int64(r.N))
+					p.release(g)
+				}
+			})
+		}
+	}
+	beat := time.NewTicker(ttl / 3)
+	defer beat.Stop()
+	for i := range 8 {
+		<-beat.C
+		if ch := keeper.renew(h); ch.State != 0 {
+			t.Fatalf("Renew: %+v", ch)
+		}
+		must(t, "SetLimit", operator.SetLimit(within(t), "s", []int{low, full}[i%2]))
+		if rec := keeper.inspect("s"); rec.Limit != []int{low, full}[i%2] {
+			t.Errorf("limit %d", rec.Limit)
+		}
+	}
+	close(stop)
+	all.Wait()
+	if m := most.Load(); m > full-1 || m < 50 {
+		t.Errorf("at most %d permits in use beside the keeper's, of %d", m, full)
+	}
+	keeper.release(h)
+	z.empty("/holdfast/s")
+}
+
+// A request for more than the limit, which was lowered since, waits; that nobody uses a permit
+// meanwhile, and that the servers delete the empty folder, changes nothing.
+func TestLimitLoweredBelowRequest(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	z := newTree(t, server.Addr)
+	h := a.get(a.permits("s", 1, 3))
+	r := b.permits("s", 3, 3)
+	reply := b.refused(r)
+	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
+	a.release(h)
+	before := time.Now()
+	for time.Since(before) < 1500*time.Millisecond { // the reaper has come by more than once
+		b.renew(driver.Hold{Name: r.Name, ID: r.ID})
+		if again := b.refused(r); again.Wake != nil {
+			reply = again
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if kids := z.children("/holdfast/s"); len(kids) != 2 {
+		t.Errorf("the folder has %q", kids)
+	}
+	must(t, "SetLimit", a.SetLimit(within(t), "s", 4))
+	g := b.woken(r, reply)
+	a.release(a.get(once(a.permits("s", 1, 4))))
+	if rec := a.inspect("s"); rec.Limit != 4 {
+		t.Errorf("limit %d; want 4", rec.Limit)
+	}
+	b.release(g)
+}
+
+// One of a grant's nodes is deleted by hand: the holder is told, the rest is given back.
+func TestLeaseNodeDeleted(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	for _, c := range []struct {
+		name  string
+		which int
+	}{{"the first", 0}, {"the second", 1}, {"the last", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			h := a.get(a.permits("s", 3, 3))
+			a.renew(h)
+			r := b.permits("s", 3, 3)
+			reply := b.refused(r)
+			z.delete("/holdfast/s/leases/" + z.lease("s", c.which))
+			if c.which == 0 { // whose deletion is watched
+				until(t, "told", func() bool { return a.renew(h).State == driver.Gone })
+				if err := a.Release(within(t), h, 0); err == nil {
+					t.Error("Release of a grant that is gone: no error")
+				}
+			} else {
+				a.release(h)
+			}
+			b.release(b.woken(r, reply))
+			z.empty("/holdfast/s")
+		})
+	}
+	t.Run("of a waiter", func(t *testing.T) {
+		a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+		h := a.get(a.permits("s", 3, 3))
+		r := b.permits("s", 1, 3)
+		reply := b.refused(r)
+		for _, c := range z.children("/holdfast/s/locks") {
+			z.delete("/holdfast/s/locks/" + c)
+		}
+		a.release(h)
+		b.release(b.woken(r, reply))
+		z.empty("/holdfast/s")
+	})
+}
+
+// lease is the name of one of a semaphore's permits, in the order of their numbers.
+func (z tree) lease(name string, i int) string {
+	z.t.Helper()
+	all := z.children("/holdfast/" + name + "/leases")
+	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(a[len(a)-10:], b[len(b)-10:]) })
+	return all[i]
+}
+
+func TestManyPermitsAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	a, b := partyFor(t, on(server.Addr), 20*time.Second), partyFor(t, on(server.Addr), 20*time.Second)
+	z := newTree(t, server.Addr)
+	r := a.permits("many", 1000, 1500)
+	r.MinHold = time.Millisecond
+	h := a.get(r)
+	if rec := b.inspect("many"); len(rec.Holders) != 1 || rec.Holders[0].N != 1000 {
+		t.Errorf("%+v", rec)
+	}
+	b.refused(once(b.permits("many", 501, 1500)))
+	b.release(b.get(once(b.permits("many", 500, 1500))))
+	id := b.req("").ID
+	must(t, "Adopt", b.Adopt(within(t), h, id, ""))
+	b.release(driver.Hold{Name: h.Name, ID: id, Token: h.Token})
+	_, err := a.Acquire(within(t), a.permits("many", 1001, 1500))
+	wants(t, "1001 permits", err, driver.ErrInvalid)
+	z.empty("/holdfast/many")
+
+	// What does not fit into one request is refused: servers hang up on it.
+	long := strings.Repeat("\x01", driver.MaxName)
+	_, err = a.Acquire(within(t), a.permits(long, 1000, 1000))
+	wants(t, "1000 permits under a long name", err, driver.ErrInvalid)
+	r = a.permits(long, 150, 1000)
+	r.MinHold = time.Minute
+	h = a.get(r)
+	must(t, "Adopt", b.Adopt(within(t), h, id, ""))
+	must(t, "Cancel", b.Cancel(within(t), long, id))
+	z.empty("/holdfast/" + strings.Repeat("%01", driver.MaxName))
+}
+
+func TestSemaphoreClients(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	var inside atomic.Int64
+	var all sync.WaitGroup
+	for range 3 {
+		c := client(t, on(server.Addr), calm)
+		for j := range 6 {
+			all.Go(func() {
+				for range 8 {
+					n := 1 + j%3
+					err := c.Semaphore("s", 4).Do(within(t), n, func(context.Context) error {
+						if now := inside.Add(int64(n)); now > 4 {
+							t.Errorf("%d permits of 4", now)
+						}
+						inside.Add(-int64(n))
+						return nil
+					})
+					wants(t, "Do", err, nil)
+				}
+			})
+		}
+	}
+	all.Wait()
+	c := client(t, on(server.Addr), calm)
+	_, err := c.Semaphore("s", 4).TryAcquire(within(t), 4)
+	wants(t, "all permits", err, nil)
+	rec, err := c.Inspect(within(t), "s")
+	if err != nil || len(rec.Holders) != 1 {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	var he *holdfast.Error
+	if _, err := c.Mutex("s").TryLock(within(t)); !errors.Is(err, holdfast.ErrKind) || !errors.As(err, &he) {
+		t.Errorf("a mutex of a semaphore: %v", err)
+	}
+}
