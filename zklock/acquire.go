@@ -202,7 +202,7 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 	}
 	way := in.way(e.role, me.seq)
 	if e.state == held || len(way) == 0 {
-		if e.alone = (time.Time{}); in.line[len(in.line)-1].seq == me.seq {
+		if len(in.line) == 1 && !e.s.rivals(e.dir) {
 			e.alone = time.Now()
 		}
 		return e.win(ctx)
@@ -218,6 +218,7 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 		reply, err = e.refuse(ctx, in, left)
 		return reply, false, err
 	}
+	e.s.met(e.dir)
 	target, head := way[len(way)-1], in.head()
 	paths := []string{e.dir + "/" + target.name}
 	if head.name != target.name && !e.s.busy(e.dir) {
@@ -236,6 +237,9 @@ func (e *entry) settle(ctx context.Context, all []zk.Listing, wait bool) (reply 
 	}
 	if e.told = target.tells(nodes[0].Data); e.told {
 		e.s.sealed(e.dir)
+		if e.handedOver() { // meanwhile
+			return e.win(ctx)
+		}
 	}
 	reply = driver.Reply{Retry: left, Ahead: max(0, len(in.before(me.seq))-in.holding())}
 	if last := len(paths) - 1; paths[last] == e.dir+"/"+head.name {
@@ -307,9 +311,7 @@ func (e *entry) win(ctx context.Context) (driver.Reply, bool, error) {
 		}
 		e.marks, e.marked = marks, time.Now()
 	}
-	e.unwatch()
-	e.become(held, e.token, e.nodes...)
-	e.s.granted(e.dir)
+	e.hold()
 	return driver.Reply{Token: e.token}, false, nil
 }
 

@@ -45,6 +45,7 @@ type entry struct {
 	wake     chan uint64
 	watched  string // the node whose deletion is watched
 	gone     bool   // that was deleted
+	heard    int    // the turn in which what is watched was changed
 }
 
 // state is how far a request has come.

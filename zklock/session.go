@@ -15,8 +15,8 @@ type session struct {
 	entries   map[string]*entry // by request ID
 	interests map[string]*interest
 	marks     []mark
-	lines     map[string]glance    // by folder
-	wins      map[string]time.Time // by folder: the latest grant of this session
+	lines     map[string]glance // by folder
+	recent    map[string]recent // by folder
 }
 
 // mark keeps a name taken for nobody until due, when it can go.
@@ -29,7 +29,7 @@ type mark struct {
 func newSession(b *Backend, l *link) *session {
 	s := &session{
 		presence: newPresence(b, l),
-		entries:  map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, wins: map[string]time.Time{},
+		entries:  map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, recent: map[string]recent{},
 	}
 	s.work.Go(s.watchOver)
 	return s
@@ -179,16 +179,25 @@ func (s *session) watchOver() {
 	}
 }
 
-// granted takes note of a grant, for busy.
-func (s *session) granted(dir string) {
+// recent is when a lock was last granted to this session, and when another was last in its way.
+type recent struct{ won, met time.Time }
+
+// won takes note of a grant, for busy.
+func (s *session) won(dir string) { s.note(dir, func(r *recent) { r.won = time.Now() }) }
+
+// met takes note of somebody in the way, for rivals.
+func (s *session) met(dir string) { s.note(dir, func(r *recent) { r.met = time.Now() }) }
+
+func (s *session) note(dir string, f func(*recent)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const many = 1000
-	if now := time.Now(); len(s.wins) < many {
-		s.wins[dir] = now
-	} else {
-		s.wins = map[string]time.Time{dir: now}
+	if len(s.recent) >= many {
+		clear(s.recent)
 	}
+	r := s.recent[dir]
+	f(&r)
+	s.recent[dir] = r
 }
 
 // busy reports whether the lock goes from hand to hand, so that it is of no use to tell who has
@@ -196,5 +205,12 @@ func (s *session) granted(dir string) {
 func (s *session) busy(dir string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.wins[dir]) < time.Second
+	return time.Since(s.recent[dir].won) < time.Second
+}
+
+// rivals reports whether somebody else wants the lock these days, and may stand behind its holder.
+func (s *session) rivals(dir string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.recent[dir].met) < time.Second
 }

@@ -19,30 +19,50 @@ func (e *entry) waker() func(zk.Event) {
 	}
 }
 
-// hearer is a watch's callback that takes what is handed over.
+// hearer is a watch's callback that takes what is handed over, or if e is busy just now, has
+// heard of it for who is.
 func (e *entry) hearer() func(zk.Event) bool {
 	turn := e.turn
-	return func(ev zk.Event) bool { return ev.Type == zk.EventDataChanged && e.handedOver(turn) }
+	return func(ev zk.Event) bool {
+		if ev.Type != zk.EventDataChanged {
+			return false
+		}
+		e.s.mu.Lock()
+		e.heard = turn
+		e.s.mu.Unlock()
+		return e.takeOver()
+	}
 }
 
-// handedOver takes the lock when the holder in front said that it leaves it. It reports false
-// if that has to be looked into.
-func (e *entry) handedOver(turn int) bool {
+// handedOver reports whether the holder in front has said that it leaves the lock to e.
+func (e *entry) handedOver() bool {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	return e.told && e.heard == e.turn && e.state == waiting && !e.unsure && !e.dead && e.s.l.isSealed()
+}
+
+// takeOver makes e held if it was handed the lock and there is nothing to ask. It reports
+// false if that has to be looked into.
+func (e *entry) takeOver() bool {
 	select {
 	case e.gate <- struct{}{}:
 	default:
 		return false
 	}
 	defer e.unlock()
-	if e.isDead() || e.turn != turn || e.state != waiting || e.unsure || !e.told || !e.s.l.isSealed() || e.req.MinHold > 0 || e.permits() {
+	if !e.handedOver() || e.req.MinHold > 0 {
 		return false
 	}
-	e.unwatch()
-	e.alone = time.Time{}
-	e.become(held, e.token, e.nodes...)
-	e.s.granted(e.dir)
+	e.hold()
 	e.push(e.token)
 	return true
+}
+
+// hold makes e held.
+func (e *entry) hold() {
+	e.unwatch()
+	e.become(held, e.token, e.nodes...)
+	e.s.won(e.dir)
 }
 
 // wakened goes on with e after one of its watches has fired, until it stands somewhere anew.
@@ -97,6 +117,14 @@ func (e *entry) nudge(ctx context.Context) (time.Duration, error) {
 func (e *entry) goOn(ctx context.Context) (done bool, left time.Duration) {
 	e.fresh = nil
 	for range manyTries {
+		if e.handedOver() {
+			reply, _, err := e.win(ctx)
+			if err != nil || reply.Token == 0 {
+				return false, 0
+			}
+			e.push(reply.Token)
+			return true, 0
+		}
 		all, err := e.relist(ctx, e.folders()...)
 		if err != nil {
 			return false, 0
