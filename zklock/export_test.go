@@ -7,3 +7,9 @@ func Credentials(s driver.Session) (id int64, password []byte) {
 	l := s.(*session).l
 	return l.ID(), l.Password()
 }
+
+// Sealed reports whether it is known if the servers enforce ACLs, and if so whether they do.
+func Sealed(s driver.Session) (known, holds bool) {
+	state := s.(*session).l.seal.state.Load()
+	return state != sealUnknown, state == sealHolds
+}

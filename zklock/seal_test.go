@@ -1,0 +1,60 @@
+package zklock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// A change of the node in front hands the lock over. So nobody but its holder may make one, and
+// where the servers do not see to that, a change is not believed.
+func TestSealedNodes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		setting string
+		holds   bool // nodes are sealed
+	}{
+		{"ACLs enforced", long, true},
+		{"ACLs not enforced", "-Dzookeeper.skipACL=yes", false},
+		{"digest switched off", "-Dzookeeper.DigestAuthenticationProvider.enabled=false", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.ZooKeeper(t, long, c.setting)
+			z := newTree(t, server.Addr)
+			a, b, d := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			h := a.get(a.req("x"))
+			rb, rd := b.req("x"), d.req("x")
+			wb, wd := b.refused(rb), d.refused(rd)
+			until(t, "it was tried out", func() bool { known, _ := zklock.Sealed(d.Session); return known })
+			time.Sleep(100 * time.Millisecond) // the trial may be under way
+			if _, holds := zklock.Sealed(d.Session); holds != c.holds {
+				t.Fatalf("sealed: %v; want %v", holds, c.holds)
+			}
+			// As Curator's Revoker: a waiter's node is changed, which is no hand-over.
+			for _, name := range z.children("/holdfast/x") {
+				_, err := z.Set(within(t), "/holdfast/x/"+name, []byte("__REVOKE__"), zk.AnyVersion)
+				if c.holds {
+					wants(t, "a stranger's change", err, zk.ErrNoAuth)
+				} else {
+					wants(t, "a stranger's change", err, nil)
+				}
+			}
+			select {
+			case token := <-wb.Wake:
+				t.Fatalf("woken with %d beside the holder", token)
+			case token := <-wd.Wake:
+				t.Fatalf("woken with %d behind a waiter", token)
+			case <-time.After(300 * time.Millisecond):
+			}
+			a.release(h)
+			hb := b.woken(rb, wb)
+			b.release(hb)
+			d.release(d.woken(rd, wd))
+		})
+	}
+}
