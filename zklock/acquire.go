@@ -57,15 +57,6 @@ func (e *entry) failed(ctx context.Context, err error) error {
 	return out
 }
 
-// listen returns the channel that wakes who waits from now on.
-func (e *entry) listen() <-chan uint64 {
-	wake := make(chan uint64, 1)
-	e.s.mu.Lock()
-	defer e.s.mu.Unlock()
-	e.wake = wake
-	return wake
-}
-
 // ask brings e to the servers and settles it.
 func (e *entry) ask(ctx context.Context, wait bool) (driver.Reply, error) {
 	e.fresh = nil

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,16 +16,16 @@ type entry struct {
 	req  driver.Request
 	dir  string // the lock's folder
 	uuid string
-	gate chan struct{} // held by whoever exchanges something about it
+	pending
 
 	// Guarded by the gate, and changed only with the session's mutex as well.
 	state  state
 	unsure bool // an answer was lost: the servers may have something of it
 	nodes  line // its contender, or the permits that it holds
 	token  uint64
+	role   role
 
 	// Guarded by the gate.
-	role    role
 	checked bool      // the name is in use as this kind
 	limit   int       // of the semaphore, as it was last seen
 	opened  bool      // it made the folder of the permits, which servers do not delete before it was used
@@ -40,12 +39,10 @@ type entry struct {
 	told    bool // a change of what is watched tells that the lock is free, see seal.go
 
 	// Guarded by the session's mutex.
-	deadline time.Time // it lapses
-	dead     bool      // it is not in the session any more
-	wake     chan uint64
-	watched  string // the node whose deletion is watched
-	gone     bool   // that was deleted
-	heard    int    // the turn in which what is watched was changed
+	dead    bool   // it is not in the session any more
+	watched string // the node whose deletion is watched
+	gone    bool   // that was deleted
+	heard   int    // the turn in which what is watched was changed
 }
 
 // state is how far a request has come.
@@ -58,7 +55,7 @@ const (
 )
 
 func newEntry(s *session, req *driver.Request) *entry {
-	e := &entry{s: s, req: *req, dir: s.b.folder(req.Name), uuid: uuidOf(req.ID), gate: make(chan struct{}, 1)}
+	e := &entry{s: s, req: *req, dir: s.b.folder(req.Name), uuid: uuidOf(req.ID), pending: s.pending()}
 	switch req.Mode {
 	case driver.Shared:
 		e.role = shared
@@ -68,39 +65,10 @@ func newEntry(s *session, req *driver.Request) *entry {
 	return e
 }
 
-func (e *entry) lock(ctx context.Context) error {
-	select {
-	case e.gate <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case e.gate <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("zookeeper: %w: an earlier exchange about the request goes on: %w", driver.ErrUnavailable, context.Cause(ctx))
-	}
-}
-
-func (e *entry) unlock() { <-e.gate }
-
 func (e *entry) isDead() bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	return e.dead
-}
-
-func (e *entry) late() bool {
-	e.s.mu.Lock()
-	defer e.s.mu.Unlock()
-	return time.Now().After(e.deadline)
-}
-
-// extend makes e good for a timeout from then on.
-func (e *entry) extend(from time.Time) {
-	e.s.mu.Lock()
-	defer e.s.mu.Unlock()
-	e.deadline = from.Add(e.s.l.Timeout())
 }
 
 // permits reports whether e is about a semaphore.
@@ -144,6 +112,13 @@ func (e *entry) become(s state, token uint64, nodes ...node) {
 	e.state, e.token, e.nodes, e.unsure = s, token, nodes, false
 }
 
+// play sets what e's node stands for.
+func (e *entry) play(r role) {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	e.role = r
+}
+
 // doubt says that the servers may have something of e, if err leaves that open.
 func (e *entry) doubt(err error) {
 	if errors.Is(err, zk.ErrConnectionLoss) {
@@ -173,20 +148,6 @@ func (e *entry) unwatch() {
 		}
 	}
 	e.watches = nil
-}
-
-// push wakes whoever waits for e: with a token, or 0 to make them ask.
-func (e *entry) push(token uint64) {
-	e.s.mu.Lock()
-	defer e.s.mu.Unlock()
-	if e.wake == nil {
-		return
-	}
-	select {
-	case <-e.wake:
-	default:
-	}
-	e.wake <- token
 }
 
 // record is what e's nodes say.
@@ -248,7 +209,7 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	case mine[0].role == lease:
 		s = held
 	case !e.permits():
-		e.role = mine[0].role                // it may have been downgraded
+		e.play(mine[0].role)                 // it may have been downgraded
 		if e.state == held || r.token != 0 { // only grants move
 			s = held
 		}

@@ -76,7 +76,8 @@ func (e *entry) move(ctx context.Context, from, to line, data record, marks line
 			l.saw(m.Stat.Ctime)
 		}
 	}
-	e.role, e.marks = to[0].role, moved
+	e.play(to[0].role)
+	e.marks = moved
 	e.become(held, data.token, to...)
 	return nil
 }
@@ -180,7 +181,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 		e.abandon()
 		return s.ended(ctx, h)
 	}
-	e.role = from[0].role
+	e.play(from[0].role)
 	e.req.N, e.req.Limit = max(1, r.n), r.limit
 	if len(there) > 0 {
 		e.become(held, token, there...)

@@ -99,3 +99,86 @@ func (p *presence) spawn(f func()) {
 		p.work.Go(f)
 	}
 }
+
+// watchOver calls look every now and then, until the session is over.
+func (p *presence) watchOver(look func(now time.Time)) {
+	tick := time.NewTicker(max(p.l.Timeout()/16, 10*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			look(time.Now())
+		case <-p.life.Done():
+			return
+		case <-p.l.Lost():
+			return
+		}
+	}
+}
+
+// pending is what the requests of both protocols have in common.
+type pending struct {
+	p    *presence
+	gate chan struct{} // held by whoever exchanges something about the request
+
+	// Guarded by the session's mutex.
+	deadline time.Time // it lapses
+	wake     chan uint64
+}
+
+func (p *presence) pending() pending {
+	return pending{p: p, gate: make(chan struct{}, 1), deadline: time.Now().Add(p.l.Timeout())}
+}
+
+func (r *pending) lock(ctx context.Context) error {
+	select {
+	case r.gate <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case r.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("zookeeper: %w: an earlier exchange about the request goes on: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (r *pending) unlock() { <-r.gate }
+
+// late reports whether nobody has renewed the request for a timeout.
+func (r *pending) late() bool {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	return time.Now().After(r.deadline)
+}
+
+// extend makes the request good for a timeout from then on.
+func (r *pending) extend(from time.Time) {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.deadline = from.Add(r.p.l.Timeout())
+}
+
+// listen returns the channel that wakes who waits from now on.
+func (r *pending) listen() <-chan uint64 {
+	wake := make(chan uint64, 1)
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.wake = wake
+	return wake
+}
+
+// push wakes whoever waits for the request: with a token, or 0 to make them ask.
+func (r *pending) push(token uint64) {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if r.wake == nil {
+		return
+	}
+	select {
+	case <-r.wake:
+	default:
+	}
+	r.wake <- token
+}

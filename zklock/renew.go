@@ -43,7 +43,7 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 		return nil, err
 	}
 	var changes []driver.Change
-	seen := map[string][]zk.Listing{}
+	seen := map[string]listed{}
 	for i, e := range entries {
 		ch := driver.Change{State: driver.Gone}
 		if e != nil {
@@ -146,9 +146,9 @@ func (s *session) deleted(e *entry, node string, gone bool) {
 
 // news is what Renew has to tell of an entry, a grant or a place. Folders that were
 // listed for others are in seen.
-func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[string][]zk.Listing) (driver.Change, error) {
+func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[string]listed) (driver.Change, error) {
 	s.mu.Lock()
-	state, token, gone := e.state, e.token, e.gone
+	state, token, gone, role := e.state, e.token, e.gone, e.role
 	s.mu.Unlock()
 	switch {
 	case gone: // or moved, and the answer is yet to come
@@ -164,19 +164,19 @@ func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[strin
 	case state == held:
 		return driver.Change{State: driver.Granted, Token: token}, nil
 	}
-	all, ok := seen[e.dir]
+	in, ok := seen[e.dir]
 	if !ok {
 		if s.skip(e.dir) {
 			return driver.Change{}, nil
 		}
-		all = s.l.ListAll(ctx, e.folders()...)
-		if err := failed(all); err != nil {
+		all, err := s.l.listHere(ctx, e.folders()[0])
+		if err != nil {
 			return driver.Change{}, err
 		}
-		seen[e.dir] = all
-		s.glance(e.dir, len(all[0].Names))
+		in = read(all[0].Names)
+		seen[e.dir] = in
+		s.glance(e.dir, len(in.line))
 	}
-	in := read(all[0].Names)
 	me, ok := in.of(e.uuid)
 	if !ok {
 		if err := s.buried(ctx, e); err != nil {
@@ -191,7 +191,7 @@ func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[strin
 		}
 	} else {
 		ch.Ahead = max(0, ch.Ahead-in.holding())
-		if way := in.way(e.role, me.seq); slices.ContainsFunc(way, func(n node) bool { return !n.kept() }) {
+		if way := in.way(role, me.seq); slices.ContainsFunc(way, func(n node) bool { return !n.kept() }) {
 			return ch, nil
 		}
 	}

@@ -31,7 +31,7 @@ func newSession(b *Backend, l *link) *session {
 		presence: newPresence(b, l),
 		entries:  map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, recent: map[string]recent{},
 	}
-	s.work.Go(s.watchOver)
+	s.work.Go(func() { s.watchOver(s.tend) })
 	return s
 }
 
@@ -68,7 +68,6 @@ func (s *session) enter(ctx context.Context, req *driver.Request) (*entry, error
 		e := s.entries[req.ID]
 		if e == nil {
 			e = newEntry(s, req)
-			e.deadline = time.Now().Add(s.l.Timeout())
 			s.entries[req.ID] = e
 		}
 		s.mu.Unlock()
@@ -124,57 +123,45 @@ func (s *session) own(ctx context.Context, h driver.Hold) (*entry, error) {
 	return e, nil
 }
 
-// watchOver deletes what nobody has renewed, and what kept a name taken long enough.
-func (s *session) watchOver() {
-	tick := time.NewTicker(max(s.l.Timeout()/16, 10*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-s.life.Done():
-			return
-		case <-s.l.Lost():
-			return
+// tend deletes what nobody has renewed, and what kept a name taken long enough.
+func (s *session) tend(now time.Time) {
+	var late []*entry
+	var due, later []mark
+	s.mu.Lock()
+	for _, e := range s.entries {
+		if now.After(e.deadline) {
+			late = append(late, e)
 		}
-		now := time.Now()
-		var late []*entry
-		var due, later []mark
-		s.mu.Lock()
-		for _, e := range s.entries {
-			if now.After(e.deadline) {
-				late = append(late, e)
-			}
+	}
+	for _, m := range s.marks {
+		if now.After(m.due) {
+			due = append(due, m)
+		} else {
+			later = append(later, m)
 		}
-		for _, m := range s.marks {
-			if now.After(m.due) {
-				due = append(due, m)
-			} else {
-				later = append(later, m)
-			}
+	}
+	s.marks = later
+	s.mu.Unlock()
+	for _, e := range late {
+		ctx, cancel := s.soon()
+		if e.lock(ctx) == nil {
+			_ = e.lapse(ctx) // else the next time
+			e.unlock()
 		}
-		s.marks = later
-		s.mu.Unlock()
-		for _, e := range late {
-			ctx, cancel := s.soon()
-			if e.lock(ctx) == nil {
-				_ = e.lapse(ctx) // else the next time
-				e.unlock()
-			}
-			cancel()
+		cancel()
+	}
+	for _, m := range due {
+		ctx, cancel := s.soon()
+		left, _, err := s.l.sweep(ctx, m.dir, m.nodes)
+		if err == nil {
+			s.l.tidy(ctx, m.dir)
 		}
-		for _, m := range due {
-			ctx, cancel := s.soon()
-			left, _, err := s.l.sweep(ctx, m.dir, m.nodes)
-			if err == nil {
-				s.l.tidy(ctx, m.dir)
-			}
-			cancel()
-			if left > 0 || err != nil && s.l.Err() == nil {
-				m.due = now.Add(max(left, time.Second))
-				s.mu.Lock()
-				s.marks = append(s.marks, m)
-				s.mu.Unlock()
-			}
+		cancel()
+		if left > 0 || err != nil && s.l.Err() == nil {
+			m.due = now.Add(max(left, time.Second))
+			s.mu.Lock()
+			s.marks = append(s.marks, m)
+			s.mu.Unlock()
 		}
 	}
 }

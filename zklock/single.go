@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -22,27 +21,23 @@ type single struct {
 	grants map[string]*claim // by request ID
 }
 
-// claim is a request and what the servers have of it. Its gate is held by whoever
-// exchanges something about it; the rest is guarded by that.
+// claim is a request and what the servers have of it, guarded by its gate.
 type claim struct {
 	s      *single
 	req    driver.Request
 	path   string
-	gate   chan struct{}
 	token  uint64 // 0: not granted
 	unsure bool   // an answer was lost
 	dead   bool
 	watch  *zk.Watch
 	turn   int
 
-	// Guarded by the session's mutex.
-	deadline time.Time
-	wake     chan uint64
+	pending
 }
 
 func newSingle(b *Backend, l *link) *single {
 	s := &single{presence: newPresence(b, l), grants: map[string]*claim{}}
-	s.work.Go(s.watchOver)
+	s.work.Go(func() { s.watchOver(s.tend) })
 	return s
 }
 
@@ -63,7 +58,7 @@ func (s *single) enter(ctx context.Context, req *driver.Request) (*claim, error)
 		}
 		c := s.grants[req.ID]
 		if c == nil {
-			c = &claim{s: s, req: *req, path: s.b.flat(req.Name), gate: make(chan struct{}, 1), deadline: time.Now().Add(s.l.Timeout())}
+			c = &claim{s: s, req: *req, path: s.b.flat(req.Name), pending: s.pending()}
 			s.grants[req.ID] = c
 		}
 		s.mu.Unlock()
@@ -82,29 +77,6 @@ func (s *single) enter(ctx context.Context, req *driver.Request) (*claim, error)
 		}
 		c.unlock()
 	}
-}
-
-func (c *claim) lock(ctx context.Context) error {
-	select {
-	case c.gate <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("zookeeper: %w: an earlier exchange about the request goes on: %w", driver.ErrUnavailable, context.Cause(ctx))
-	}
-}
-
-func (c *claim) unlock() { <-c.gate }
-
-func (c *claim) late() bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return time.Now().After(c.deadline)
-}
-
-func (c *claim) extend(from time.Time) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.deadline = from.Add(c.s.l.Timeout())
 }
 
 func (c *claim) forget() {
@@ -147,11 +119,7 @@ func (s *single) Acquire(ctx context.Context, req *driver.Request) (driver.Reply
 	if reply.Token == 0 && !req.Wait {
 		c.forget()
 	} else if reply.Token == 0 {
-		wake := make(chan uint64, 1)
-		s.mu.Lock()
-		c.wake = wake
-		s.mu.Unlock()
-		reply.Wake, reply.Retry = wake, s.ttl
+		reply.Wake, reply.Retry = c.listen(), s.ttl
 	}
 	reply.Stale = s.stale(begin)
 	return reply, nil
@@ -298,19 +266,6 @@ func (c *claim) race(ctx context.Context, turn *int) bool {
 	return false
 }
 
-func (c *claim) push(token uint64) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if c.wake == nil {
-		return
-	}
-	select {
-	case <-c.wake:
-	default:
-	}
-	c.wake <- token
-}
-
 // end deletes the node, if it is the request's, and forgets the request. ErrGone: it was not.
 func (c *claim) end(ctx context.Context) error {
 	if c.unsure {
@@ -336,33 +291,22 @@ func (c *claim) end(ctx context.Context) error {
 	return err
 }
 
-// watchOver ends what nobody has renewed.
-func (s *single) watchOver() {
-	tick := time.NewTicker(max(s.l.Timeout()/16, 10*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-s.life.Done():
-			return
-		case <-s.l.Lost():
-			return
+// tend ends what nobody has renewed.
+func (s *single) tend(time.Time) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.grants))
+	s.mu.Unlock()
+	for _, c := range all {
+		if !c.late() {
+			continue
 		}
-		s.mu.Lock()
-		all := slices.Collect(maps.Values(s.grants))
-		s.mu.Unlock()
-		for _, c := range all {
-			if !c.late() {
-				continue
+		ctx, cancel := s.soon()
+		if c.lock(ctx) == nil {
+			if c.late() && !c.dead {
+				_ = c.end(ctx) // else the next time
 			}
-			ctx, cancel := s.soon()
-			if c.lock(ctx) == nil {
-				if c.late() && !c.dead {
-					_ = c.end(ctx) // else the next time
-				}
-				c.unlock()
-			}
-			cancel()
+			c.unlock()
 		}
+		cancel()
 	}
 }
