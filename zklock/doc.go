@@ -1,4 +1,4 @@
-// Package zklock keeps locks in ZooKeeper (3.5 or later; 3.4 without containers): exclusive,
+// Package zklock keeps locks in ZooKeeper (3.5.3 or later; 3.4 without containers): exclusive,
 // shared, semaphores and latches, in one line with Apache Curator's recipes.
 //
 //	backend, err := zklock.New(zklock.Config{Servers: []string{"zk1", "zk2", "zk3"}, Root: "/locks"})

@@ -74,6 +74,7 @@ type Backend struct {
 	mu     sync.Mutex
 	closed bool
 	ops    *link // the operators' own session
+	probed bool  // whether the servers are old is known: cfg.Old
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -166,23 +167,20 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 
 func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error) {
 	b.mu.Lock()
-	closed := b.closed
+	closed, probed, cfg := b.closed, b.probed, b.cfg
 	b.mu.Unlock()
 	if closed {
 		return nil, driver.ErrClosed
 	}
-	cfg := b.cfg
 	cfg.Timeout = timeout
+	plain := cfg.Auth
 	secret := rand.Text() // an identity that nobody else has; digest needs no registration
-	cfg.Auth = append(slices.Clone(cfg.Auth), zk.DigestAuth(sealUser, secret))
+	cfg.Auth = append(slices.Clone(plain), zk.DigestAuth(sealUser, secret))
 	s, err := zk.Dial(ctx, cfg)
+	sealed := append(zk.DigestACL(zk.PermWrite, sealUser, secret), b.readers...)
 	if errors.Is(err, zk.ErrAuthFailed) { // digest may be switched off; then nodes are not sealed
-		cfg.Auth = b.cfg.Auth
-		if s, err = zk.Dial(ctx, cfg); err == nil {
-			l := &link{Session: s, b: b, sealed: b.acl}
-			l.seal.state.Store(sealTried)
-			return l, nil
-		}
+		cfg.Auth, sealed = plain, nil
+		s, err = zk.Dial(ctx, cfg)
 	}
 	if err != nil && !errors.Is(err, zk.ErrAuthFailed) { // nothing has been asked
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
@@ -190,8 +188,21 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	if err != nil {
 		return nil, explain(err)
 	}
-	l := &link{Session: s, b: b, sealed: zk.DigestACL(zk.PermWrite, sealUser, secret)}
-	l.sealed = append(l.sealed, b.readers...)
+	l := &link{Session: s, b: b, sealed: sealed}
+	if sealed == nil {
+		l.sealed = b.acl
+		l.seal.state.Store(sealTried)
+	}
+	if !probed {
+		old, err := s.Probe(ctx)
+		if err != nil {
+			hangUp(l)
+			return nil, explain(err)
+		}
+		b.mu.Lock()
+		b.probed, b.cfg.Old = true, old
+		b.mu.Unlock()
+	}
 	return l, nil
 }
 

@@ -86,9 +86,13 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 }
 
 // zooKeeperJars is the class path: the manifest of Debian's zookeeper.jar names what it
-// needs, all of Netty's parts excepted. A jar that is missing fails the test.
+// needs, all of Netty's parts excepted. A jar that is missing fails the test. For another
+// release of ZooKeeper HOLDFAST_TEST_ZOOKEEPER is the class path.
 func zooKeeperJars(t testing.TB) string {
 	t.Helper()
+	if other := os.Getenv("HOLDFAST_TEST_ZOOKEEPER"); other != "" {
+		return other
+	}
 	const folder = "/usr/share/java"
 	names := []string{"zookeeper", "slf4j-nop"}
 	for _, part := range []string{"buffer", "codec", "common", "handler", "resolver", "transport",

@@ -46,6 +46,10 @@ type Config struct {
 	// jute.maxbuffer, and may send larger answers: a list of many children. 0: DefaultMaxPacket.
 	MaxPacket int
 
+	// Old says that the servers are older than 3.5 (see Session.Probe), so that they are asked
+	// nothing that they do not know: they hang up then.
+	Old bool
+
 	slept func() time.Duration // how long the machine has slept, for tests
 }
 

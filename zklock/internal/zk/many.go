@@ -22,7 +22,11 @@ func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, m
 		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
 	}
 	dirs := append([]string{path[:max(strings.LastIndexByte(path, '/'), 1)]}, also...)
-	create := s.createCall(createOp(mode), path, data, mode, acl)
+	op := createOp(mode)
+	if s.isOld() {
+		op = opCreate
+	}
+	create := s.createCall(op, path, data, mode, acl)
 	lists := s.listCalls(dirs)
 	if err := s.begin(ctx, path, append([]*call{create}, lists...)...); err != nil {
 		return "", Stat{}, nil, &opError{"create", path, err}
@@ -37,13 +41,23 @@ func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, m
 	all := s.listings(ctx, dirs, lists)
 	var name string
 	var stat Stat
-	if err != nil {
+	switch {
+	case err != nil:
+		s.becomeOld()
 		if name, stat, err = s.createOld(ctx, path, data, mode, acl); err != nil {
 			return "", Stat{}, nil, err
 		}
 		all = s.ListAll(ctx, dirs...)
-	} else if name, stat, err = s.created(&decoder{b: create.body}, path); err != nil {
-		return "", Stat{}, nil, err
+	case op == opCreate:
+		d := decoder{b: create.body}
+		name, stat = s.rel(d.string()), s.bareStat(create.hdr.zxid, data, mode)
+		if d.err != nil {
+			return "", Stat{}, nil, &opError{"create", path, d.err}
+		}
+	default:
+		if name, stat, err = s.created(&decoder{b: create.body}, path); err != nil {
+			return "", Stat{}, nil, err
+		}
 	}
 	return name, stat, all, all[0].Err
 }

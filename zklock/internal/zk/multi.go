@@ -3,6 +3,7 @@ package zk
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // Op is a part of a Multi.
@@ -41,6 +42,30 @@ type Result struct {
 // Multi carries out all of ops at once, or none. Its error is that of the first op that
 // could not be; then results tell of each.
 func (s *Session) Multi(ctx context.Context, ops ...Op) ([]Result, error) {
+	old := s.isOld()
+	results, err := s.multi(ctx, ops, old)
+	creates := func(op Op) bool { return op.op == opCreate2 }
+	if old || !errors.Is(err, ErrMarshalling) && !errors.Is(err, ErrUnimplemented) || !slices.ContainsFunc(ops, creates) {
+		return results, err
+	}
+	s.becomeOld()
+	return s.multi(ctx, ops, true)
+}
+
+func (s *Session) isOld() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.old
+}
+
+// becomeOld takes note of servers before 3.5, which do not know create2.
+func (s *Session) becomeOld() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.old = true
+}
+
+func (s *Session) multi(ctx context.Context, ops []Op, old bool) ([]Result, error) {
 	c := newCall(opMulti, 64*len(ops)+16)
 	path := "/"
 	for i, op := range ops {
@@ -50,13 +75,16 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]Result, error) {
 		if err := checkPath(op.path); err != nil {
 			return nil, &opError{"multi", op.path, notSent(err)}
 		}
+		if old && op.op == opCreate2 {
+			op.op = opCreate
+		}
 		encodeMultiHeader(&c.e, op.op, false)
 		c.e.string(s.abs(op.path))
 		switch op.op {
 		case opSetData:
 			c.e.buffer(op.data)
 			c.e.int32(op.version)
-		case opCreate2, opCreateContainer:
+		case opCreate, opCreate2, opCreateContainer:
 			encodeCreate(&c.e, op.data, op.mode, op.acl)
 		default:
 			c.e.int32(op.version)

@@ -28,9 +28,13 @@ const AnyVersion int32 = -1
 // do not send a Stat (before 3.5), only Czxid, Mzxid, Pzxid, EphemeralOwner and DataLength are known.
 // Errors: ErrNodeExists, ErrNoNode (no parent), ErrNoAuth, ErrInvalidACL, ErrEphemeralParent.
 func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
+	if s.isOld() {
+		return s.createOld(ctx, path, data, mode, acl)
+	}
 	c := s.createCall(createOp(mode), path, data, mode, acl)
 	d, err := s.do(ctx, "create", path, c)
 	if errors.Is(err, ErrUnimplemented) {
+		s.becomeOld()
 		return s.createOld(ctx, path, data, mode, acl)
 	}
 	if err != nil {
@@ -70,10 +74,7 @@ func (s *Session) created(d *decoder, path string) (string, Stat, error) {
 // createOld is Create for servers that know neither containers nor create2.
 func (s *Session) createOld(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
 	if mode == Container {
-		s.mu.Lock()
-		s.plain = true
-		s.mu.Unlock()
-		return s.Create(ctx, path, data, Persistent, acl)
+		mode = Persistent
 	}
 	c := s.createCall(opCreate, path, data, mode, acl)
 	d, err := s.do(ctx, "create", path, c)
@@ -87,11 +88,30 @@ func (s *Session) createOld(ctx context.Context, path string, data []byte, mode 
 	return name, s.bareStat(c.hdr.zxid, data, mode), nil
 }
 
+// Probe finds out whether the servers are older than 3.5, which know neither containers nor
+// create2 nor the end of a watch; the session heeds that from then on.
+func (s *Session) Probe(ctx context.Context) (old bool, err error) {
+	c := pathCall(opRemoveWatches, s.abs("/"), 4)
+	c.e.int32(3) // of a path that is not watched: nothing happens
+	_, err = s.do(ctx, "probe", "/", c)
+	switch {
+	case errors.Is(err, ErrUnimplemented):
+		s.becomeOld()
+		for err = ErrConnectionLoss; errors.Is(err, ErrConnectionLoss) && ctx.Err() == nil; { // they hang up now
+			err = s.Sync(ctx, "/")
+		}
+		return true, err
+	case errors.Is(err, ErrConnectionLoss), errors.Is(err, ErrNotSent):
+		return false, err
+	}
+	return false, nil // ErrNoWatcher
+}
+
 // Containers reports whether the servers know containers, as far as that has been tried.
 func (s *Session) Containers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.plain
+	return !s.old
 }
 
 // bareStat is what is known of a node that transaction zxid created.

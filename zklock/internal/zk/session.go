@@ -41,7 +41,7 @@ type Session struct {
 	conn     *conn
 	queue    []*call // not sent yet
 	watches  watches
-	plain    bool // the servers do not know containers
+	old      bool // the servers are older than 3.5
 }
 
 // Dial starts a session, and returns when a server has it and has accepted Config.Auth. It
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	s := &Session{
 		cfg: cfg, lost: make(chan struct{}), finished: make(chan struct{}), kick: make(chan struct{}, 1),
-		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{}, slept: cfg.slept,
+		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{}, slept: cfg.slept, old: cfg.Old,
 	}
 	if s.slept == nil {
 		s.slept = asleep.Total

@@ -233,7 +233,7 @@ func (s *Session) release(g watchGroup) {
 			kept += len(s.watches.set[k][g.path])
 		}
 	}
-	if kept > 0 || s.watches.pending[g] > 0 || s.conn == nil || s.closing {
+	if kept > 0 || s.watches.pending[g] > 0 || s.conn == nil || s.closing || s.old {
 		return
 	}
 	c := pathCall(opRemoveWatches, g.path, 4)
