@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-const javaNeeds = "a JDK 17 or newer, Maven, and Maven Central for the first build " +
+const javaNeeds = "a JDK 17 or newer, Maven, and a network for the first build " +
 	"(Debian: apt-get install --no-install-recommends maven default-jdk-headless)"
 
 // buildOnce builds the Java program if its sources have changed since it was built, and
