@@ -105,10 +105,10 @@ func converse(ctx context.Context, b *bed, in io.WriteCloser, out *bufio.Reader)
 		return
 	}
 	pause(ctx, max(b.warm, b.duration/5))
-	if err = say("count"); err != nil {
+	if err = errors.Join(say("count"), expect("counting")); err != nil {
 		return
 	}
-	if before, err = b.read(ctx, nil); err != nil {
+	if before, err = b.read(ctx, nil); err != nil { // it takes as long as that at the end
 		return
 	}
 	pause(ctx, b.duration)
@@ -116,6 +116,9 @@ func converse(ctx context.Context, b *bed, in io.WriteCloser, out *bufio.Reader)
 		return
 	}
 	if after, err = b.read(ctx, nil); err != nil {
+		return
+	}
+	if err = say("end"); err != nil {
 		return
 	}
 	err = json.NewDecoder(out).Decode(&f)

@@ -11,5 +11,5 @@ func Credentials(s driver.Session) (id int64, password []byte) {
 // Sealed reports whether it is known if the servers enforce ACLs, and if so whether they do.
 func Sealed(s driver.Session) (known, holds bool) {
 	state := s.(*session).l.seal.state.Load()
-	return state != sealUnknown, state == sealHolds
+	return state == sealFails || state == sealHolds, state == sealHolds
 }

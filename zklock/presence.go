@@ -72,6 +72,20 @@ func (p *presence) usable() error {
 	return nil
 }
 
+// conclude is the outcome of a release: err, and if the session has no such grant, or had none
+// any more, why that is, for which ended asks.
+func (p *presence) conclude(done bool, err error, ended func() error) error {
+	switch {
+	case done && err == nil:
+		return nil
+	case errors.Is(p.l.Err(), zk.ErrSessionExpired):
+		return fmt.Errorf("%w: the session has ended", driver.ErrGone)
+	case err == nil || errors.Is(err, driver.ErrGone):
+		return ended()
+	}
+	return explain(err)
+}
+
 // stale is how much older than begin the proof is that a grant's lease can count from, so
 // that the servers keep the session for ttl after it.
 func (p *presence) stale(begin time.Time) time.Duration {

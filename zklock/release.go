@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -17,20 +16,11 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		return invalid("time to keep the name %v: allowed are 0 to %v", keep, driver.MaxHold)
 	}
 	e, err := s.own(ctx, h)
-	if err == nil && e != nil {
+	if e != nil {
 		err = e.end(ctx, keep, true)
 		e.unlock()
-		if err == nil {
-			return nil
-		}
 	}
-	switch {
-	case errors.Is(s.l.Err(), zk.ErrSessionExpired):
-		return fmt.Errorf("%w: the session has ended", driver.ErrGone)
-	case err == nil || errors.Is(err, driver.ErrGone):
-		return s.ended(ctx, h)
-	}
-	return explain(err)
+	return s.conclude(e != nil, err, func() error { return s.ended(ctx, h) })
 }
 
 // Cancel deletes what the servers have of the request, marks included.

@@ -27,14 +27,15 @@ type seal struct{ state atomic.Int32 }
 
 const (
 	sealUnknown int32 = iota
-	sealTried
+	sealTrying
+	sealFails
 	sealHolds
 )
 
 // tryOut finds out, once, whether the servers enforce ACLs: by a step that makes a node
 // which may not be changed and changes it, in dir, and so has to fail as a whole.
 func (l *link) tryOut(ctx context.Context, dir string) {
-	if !l.seal.state.CompareAndSwap(sealUnknown, sealTried) {
+	if !l.seal.state.CompareAndSwap(sealUnknown, sealTrying) {
 		return
 	}
 	path := dir + "/" + sealNode
@@ -47,6 +48,8 @@ func (l *link) tryOut(ctx context.Context, dir string) {
 		l.seal.state.Store(sealHolds)
 	case errors.Is(err, zk.ErrConnectionLoss) || errors.Is(err, zk.ErrNoNode):
 		l.seal.state.Store(sealUnknown) // the next one tries
+	default:
+		l.seal.state.Store(sealFails)
 	}
 }
 

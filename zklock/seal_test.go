@@ -31,7 +31,6 @@ func TestSealedNodes(t *testing.T) {
 			rb, rd := b.req("x"), d.req("x")
 			wb, wd := b.refused(rb), d.refused(rd)
 			until(t, "it was tried out", func() bool { known, _ := zklock.Sealed(d.Session); return known })
-			time.Sleep(100 * time.Millisecond) // the trial may be under way
 			if _, holds := zklock.Sealed(d.Session); holds != c.holds {
 				t.Fatalf("sealed: %v; want %v", holds, c.holds)
 			}

@@ -26,8 +26,11 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	z := newTree(t, server.Addr)
 	keeper := newParty(t, on(server.Addr)) // the limit belongs to the name while it is in use
 	h := keeper.get(keeper.permits("s", 1, full))
+	const many = 50 // in use at once, before anybody gives back
 	var inUse, most atomic.Int64
-	stop := make(chan struct{})
+	met, stop := make(chan struct{}), make(chan struct{})
+	meet := sync.OnceFunc(func() { close(met) })
+	soon := within(t)
 	var all sync.WaitGroup
 	for i := range 4 {
 		p := newParty(t, on(server.Addr))
@@ -53,7 +56,16 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 					n := inUse.Add(int64(r.N))
 					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 					}
-					time.Sleep(time.Millisecond)
+					if n >= many {
+						meet()
+					}
+					select {
+					case <-met:
+					case <-soon.Done():
+						t.Errorf("never %d permits in use", many)
+						return
+					}
+					time.Sleep(time.Millisecond) // the work
 					inUse.Add(-int64(r.N))
 					p.release(g)
 				}
@@ -74,7 +86,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	all.Wait()
-	if m := most.Load(); m > full-1 || m == 0 { // how many meet is the machine's affair
+	if m := most.Load(); m > full-1 || m < many {
 		t.Errorf("at most %d permits in use beside the keeper's, of %d", m, full)
 	}
 	keeper.release(h)

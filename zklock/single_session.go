@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -80,17 +79,8 @@ func (s *single) Release(ctx context.Context, h driver.Hold, keep time.Duration)
 	if c != nil {
 		err = c.end(ctx)
 		c.unlock()
-		if err == nil {
-			return nil
-		}
 	}
-	switch {
-	case errors.Is(s.l.Err(), zk.ErrSessionExpired):
-		return fmt.Errorf("%w: the session has ended", driver.ErrGone)
-	case err == nil || errors.Is(err, driver.ErrGone):
-		return s.ended(ctx, h)
-	}
-	return explain(err)
+	return s.conclude(c != nil, err, func() error { return s.ended(ctx, h) })
 }
 
 // ended is the error for a grant that has ended.

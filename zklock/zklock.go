@@ -191,7 +191,7 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	l := &link{Session: s, b: b, sealed: sealed}
 	if sealed == nil {
 		l.sealed = b.acl
-		l.seal.state.Store(sealTried)
+		l.seal.state.Store(sealFails)
 	}
 	if !probed {
 		old, err := s.Probe(ctx)

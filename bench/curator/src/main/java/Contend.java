@@ -13,8 +13,9 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *
  * <p>Arguments: the servers (client i uses only number i, in turns), the session timeout in milliseconds, the path, how
  * many clients, how many threads. They contend from the start, uncounted; it says "ready" after as many acquisitions as
- * there are threads. The lines of its standard input say what next: "count"; "stop", which it answers by "stopped" when
- * it has read its clock. Then it lets everybody in line have their turn, prints the figures as a line of JSON, and ends.
+ * there are threads. The lines of its standard input say what next: "count" and "stop", which it answers by "counting" and
+ * "stopped" when it does; "end", upon which it lets everybody in line have their turn, prints the figures as a line of JSON,
+ * and ends.
  * When its input ends early, so does it.
  */
 final class Contend {
@@ -48,12 +49,15 @@ final class Contend {
 		expect(in, "count");
 		long cpu = cpu();
 		ring.counting = true;
+		say("counting");
 		expect(in, "stop");
+		ring.end = System.nanoTime();
+		ring.stopped = true;
 		ring.counting = false;
 		cpu = cpu() - cpu;
-		ring.end = System.nanoTime();
-		ring.ended = true;
 		say("stopped");
+		expect(in, "end");
+		ring.ended = true;
 		for (Thread t : threads) {
 			t.join();
 		}

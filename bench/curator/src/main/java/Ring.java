@@ -8,8 +8,9 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 final class Ring {
 	final Member[] members;
 	volatile boolean counting;
+	volatile long end; // when the measurement ended
+	volatile boolean stopped; // end is valid
 	volatile boolean ended;
-	volatile long end; // valid when ended
 
 	private final AtomicInteger inside = new AtomicInteger(); // never above one, or the library is broken
 	private final AtomicInteger violations = new AtomicInteger();
@@ -60,7 +61,7 @@ final class Ring {
 					} else if (last >= 0) {
 						me.handovers.add(now - left);
 					}
-				} else if (ended) {
+				} else if (stopped) {
 					me.longest = Math.max(me.longest, end - asked); // who still waited has waited, too
 				}
 				last = id;
