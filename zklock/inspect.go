@@ -117,10 +117,6 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 	default:
 		return r, nil
 	}
-	// Who looks sweeps: Curator's waiters would stand behind a mark of the past for ever.
-	if err := l.sweepPast(ctx, dir, top.line, leases); err != nil {
-		return r, err
-	}
 	r.Waiting = len(waits)
 	waits = waits[:min(len(waits), driver.MaxWaiters)]
 	paths := make([]string, 0, len(holds)+len(waits))
@@ -149,10 +145,15 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 			h.N = max(h.N, len(holds[i].nodes))
 		}
 		if h.Kept && h.Left <= 0 {
-			continue // its time is over: whoever asks next deletes it
+			continue // its time is over: it is deleted below
 		}
 		r.Token = max(r.Token, h.Token)
 		r.Holders = append(r.Holders, *h)
+	}
+	// Who looks sweeps: Curator's waiters would stand behind a mark of the past for ever. By a
+	// later clock than what was said: what is not shown is not left behind either.
+	if err := l.sweepPast(ctx, dir, top.line, leases); err != nil {
+		return r, err
 	}
 	if r.Kind == driver.Semaphore {
 		limit, _, err := l.limit(ctx, dir+"/"+leasesDir)
