@@ -165,19 +165,3 @@ func (s *Session) queued() (n int) {
 	}
 	return n
 }
-
-// abs is path as the servers know it.
-func (s *Session) abs(path string) string {
-	if s.cfg.Chroot != "" && path == "/" {
-		return s.cfg.Chroot
-	}
-	return s.cfg.Chroot + path
-}
-
-// rel is a path of the servers as callers know it.
-func (s *Session) rel(path string) string {
-	if path == s.cfg.Chroot {
-		return "/"
-	}
-	return path[min(len(s.cfg.Chroot), len(path)):]
-}

@@ -26,9 +26,6 @@ type Config struct {
 	// anew for every connection, and each of their addresses is a server.
 	Servers []string
 
-	// Chroot is put before every path, and taken off again. "" and "/" are none.
-	Chroot string
-
 	// Timeout is the session timeout to ask for; the servers bound it. See Session.Timeout.
 	Timeout time.Duration
 
@@ -112,14 +109,6 @@ func (c Config) normalize() (Config, error) {
 			return c, fmt.Errorf("zk: server %q: %w", c.Servers[i], ErrBadArguments)
 		}
 		c.Servers[i] = s
-	}
-	if c.Chroot == "/" {
-		c.Chroot = ""
-	}
-	if c.Chroot != "" {
-		if err := checkPath(c.Chroot); err != nil {
-			return c, fmt.Errorf("zk: chroot %q: %w", c.Chroot, err)
-		}
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout

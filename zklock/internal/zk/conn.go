@@ -23,7 +23,6 @@ type conn struct {
 	inflight []*call // sent, in order: in which they are answered
 	heard    time.Time
 	xid      int32
-	resets   int  // answers to setWatches that are to come
 	writing  bool // somebody writes, who has buf
 	buf      []byte
 }
@@ -185,15 +184,12 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 		e := d.event()
 		var all []delivery
 		if d.err == nil && tooLarge == nil {
-			all = s.watches.fire(e, s.rel(e.Path))
+			all = s.watches.fire(e)
 		}
 		s.mu.Unlock()
 		s.deliver(all)
 		return errors.Join(d.err, tooLarge)
 	case xidSetWatches:
-		if c.resets--; c.resets == 0 && h.code == 0 {
-			s.events.put(s.watches.persistent(Event{Type: EventReset})...)
-		}
 		s.mu.Unlock()
 		if h.code != 0 {
 			return fmt.Errorf("set watches: %w", h.code)

@@ -222,8 +222,7 @@ func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 		s.expiry.Reset(time.Until(sent.Add(s.timeout)))
 	}
 	s.conn = c
-	first, n := s.watches.resume(s.lastZxid)
-	c.resets = n
+	first := s.watches.resume(s.lastZxid)
 	c.wg.Go(func() { c.write(first) })
 	c.wg.Go(c.read)
 	return c, nil

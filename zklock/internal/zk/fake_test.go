@@ -101,12 +101,6 @@ func TestOldServer(t *testing.T) {
 	if s.Containers() {
 		t.Error("this server knows no containers")
 	}
-	if _, err := s.AddWatch(t.Context(), "/", true, func(Event) {}); !errors.Is(err, ErrUnimplemented) {
-		t.Errorf("a persistent watch: %v", err)
-	}
-	if _, err := s.Ephemerals(t.Context(), "/"); !errors.Is(err, ErrUnimplemented) {
-		t.Errorf("ephemerals: %v", err)
-	}
 }
 
 // A connection that answers what was not asked is not to be trusted with the rest.

@@ -50,7 +50,7 @@ func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, m
 		all = s.ListAll(ctx, dirs...)
 	case op == opCreate:
 		d := decoder{b: create.body}
-		name, stat = s.rel(d.string()), s.bareStat(create.hdr.zxid, data, mode)
+		name, stat = d.string(), s.bareStat(create.hdr.zxid, data, mode)
 		if d.err != nil {
 			return "", Stat{}, nil, &opError{"create", path, d.err}
 		}
@@ -77,7 +77,7 @@ func (s *Session) ListAll(ctx context.Context, paths ...string) []Listing {
 
 // SyncAndList is Sync and then ListAll, in one round trip.
 func (s *Session) SyncAndList(ctx context.Context, paths ...string) ([]Listing, error) {
-	sync, lists := syncCall(s.abs(paths[0])), s.listCalls(paths)
+	sync, lists := syncCall(paths[0]), s.listCalls(paths)
 	if err := s.beginAll(ctx, paths, append([]*call{sync}, lists...)); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (s *Session) multi(ctx context.Context, ops []Op, old bool) ([]Result, erro
 			op.op = opCreate
 		}
 		encodeMultiHeader(&c.e, op.op, false)
-		c.e.string(s.abs(op.path))
+		c.e.string(op.path)
 		switch op.op {
 		case opSetData:
 			c.e.buffer(op.data)
@@ -115,13 +115,6 @@ func (s *Session) multi(ctx context.Context, ops []Op, old bool) ([]Result, erro
 	return results, err
 }
 
-// Check returns nil if a node is there and has this version, as the leader knows it. Errors:
-// ErrNoNode, ErrBadVersion.
-func (s *Session) Check(ctx context.Context, path string, version int32) error {
-	_, err := s.Multi(ctx, CheckOp(path, version))
-	return err
-}
-
 func encodeMultiHeader(e *encoder, op opcode, done bool) {
 	e.int32(int32(op))
 	e.bool(done)
@@ -145,9 +138,9 @@ func (s *Session) decodeMulti(d *decoder, n int) (results []Result, failed int) 
 		var r Result
 		switch op {
 		case opCreate:
-			r.Path = s.rel(d.string())
+			r.Path = d.string()
 		case opCreate2, opCreateContainer:
-			r.Path, r.Stat = s.rel(d.string()), d.stat()
+			r.Path, r.Stat = d.string(), d.stat()
 		case opSetData:
 			r.Stat = d.stat()
 		case opDelete, opCheck:

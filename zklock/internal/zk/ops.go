@@ -51,7 +51,7 @@ func createOp(mode Mode) opcode {
 }
 
 func (s *Session) createCall(op opcode, path string, data []byte, mode Mode, acl []ACL) *call {
-	c := pathCall(op, s.abs(path), len(data)+64)
+	c := pathCall(op, path, len(data)+64)
 	encodeCreate(&c.e, data, mode, acl)
 	return c
 }
@@ -64,7 +64,7 @@ func encodeCreate(e *encoder, data []byte, mode Mode, acl []ACL) {
 }
 
 func (s *Session) created(d *decoder, path string) (string, Stat, error) {
-	name, stat := s.rel(d.string()), d.stat()
+	name, stat := d.string(), d.stat()
 	if d.err != nil {
 		return "", Stat{}, &opError{"create", path, d.err}
 	}
@@ -81,7 +81,7 @@ func (s *Session) createOld(ctx context.Context, path string, data []byte, mode 
 	if err != nil {
 		return "", Stat{}, err
 	}
-	name := s.rel(d.string())
+	name := d.string()
 	if d.err != nil {
 		return "", Stat{}, &opError{"create", path, d.err}
 	}
@@ -91,7 +91,7 @@ func (s *Session) createOld(ctx context.Context, path string, data []byte, mode 
 // Probe finds out whether the servers are older than 3.5, which know neither containers nor
 // create2 nor the end of a watch; the session heeds that from then on.
 func (s *Session) Probe(ctx context.Context) (old bool, err error) {
-	c := pathCall(opRemoveWatches, s.abs("/"), 4)
+	c := pathCall(opRemoveWatches, "/", 4)
 	c.e.int32(3) // of a path that is not watched: nothing happens
 	_, err = s.do(ctx, "probe", "/", c)
 	switch {
@@ -125,7 +125,7 @@ func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
 
 // Delete deletes a node of this version. Errors: ErrNoNode, ErrBadVersion, ErrNotEmpty, ErrNoAuth.
 func (s *Session) Delete(ctx context.Context, path string, version int32) error {
-	c := pathCall(opDelete, s.abs(path), 4)
+	c := pathCall(opDelete, path, 4)
 	c.e.int32(version)
 	_, err := s.do(ctx, "delete", path, c)
 	return err
@@ -133,7 +133,7 @@ func (s *Session) Delete(ctx context.Context, path string, version int32) error 
 
 // Set sets a node's data if it has this version. Errors: ErrNoNode, ErrBadVersion, ErrNoAuth.
 func (s *Session) Set(ctx context.Context, path string, data []byte, version int32) (Stat, error) {
-	c := pathCall(opSetData, s.abs(path), len(data)+8)
+	c := pathCall(opSetData, path, len(data)+8)
 	c.e.buffer(data)
 	c.e.int32(version)
 	d, err := s.do(ctx, "set", path, c)
@@ -172,10 +172,10 @@ func (s *Session) ExistsW(ctx context.Context, path string, f func(Event)) (Stat
 
 // readCall is a request that reads path and may set a watch.
 func (s *Session) readCall(op opcode, path string, kind watchKind, f func(Event)) *call {
-	c := pathCall(op, s.abs(path), 1)
+	c := pathCall(op, path, 1)
 	c.e.bool(f != nil)
 	if f != nil {
-		c.watch = &Watch{s: s, kind: kind, path: s.abs(path), f: f}
+		c.watch = &Watch{s: s, kind: kind, path: path, f: f}
 	}
 	return c
 }
@@ -226,23 +226,6 @@ func (s *Session) childrenCall(path string, f func(Event)) *call {
 // Sync returns when the connected server knows all that the leader knew when it was asked:
 // reads that are made afterwards, or were made after it was called, see that.
 func (s *Session) Sync(ctx context.Context, path string) error {
-	_, err := s.do(ctx, "sync", path, syncCall(s.abs(path)))
+	_, err := s.do(ctx, "sync", path, syncCall(path))
 	return err
-}
-
-// Ephemerals returns the paths of this session's ephemeral nodes that begin with prefix, as
-// the connected server knows them. Servers before 3.6 answer ErrUnimplemented.
-func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, error) {
-	d, err := s.do(ctx, "list ephemerals", prefix, pathCall(opGetEphemerals, s.abs(prefix), 0))
-	if err != nil {
-		return nil, err
-	}
-	paths := d.strings()
-	if d.err != nil {
-		return nil, &opError{"list ephemerals", prefix, d.err}
-	}
-	for i, p := range paths {
-		paths[i] = s.rel(p)
-	}
-	return paths, nil
 }

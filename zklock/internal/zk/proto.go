@@ -18,9 +18,6 @@ const (
 	opCreateContainer opcode = 19
 	opAuth            opcode = 100
 	opSetWatches      opcode = 101
-	opGetEphemerals   opcode = 103
-	opSetWatches2     opcode = 105
-	opAddWatch        opcode = 106
 	opCloseSession    opcode = -11
 	opFailed          opcode = -1
 )

@@ -175,7 +175,7 @@ func (s *Session) end(cause error) {
 		c.finish(notSent(cause))
 	}
 	s.queue = nil
-	s.events.put(s.watches.all(Event{Type: EventSessionLost})...)
+	s.events.put(s.watches.all(EventSessionLost)...)
 	s.watches = newWatches()
 	close(s.lost)
 	s.mu.Unlock()

@@ -250,8 +250,7 @@ func TestConnectionBreaks(t *testing.T) {
 	if !exists(t, s, "/e") || s.ID() != id || isLost(s) {
 		t.Error("the session did not survive")
 	}
-	paths, err := s.Ephemerals(bound(t), "/sent")
-	if err != nil || len(paths) != 1 {
-		t.Errorf("what had acted is not found again: %q, %v", paths, err)
+	if stat, err := s.Exists(bound(t), "/sent"); err != nil || stat.EphemeralOwner != id {
+		t.Errorf("what had acted is not found again: %+v, %v", stat, err)
 	}
 }

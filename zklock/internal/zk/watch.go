@@ -3,44 +3,36 @@ package zk
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 )
 
 // EventType is what happened to a node.
 type EventType int32
 
-// The events. All but the last two are the servers'.
+// The events. All but the last are the servers'.
 const (
 	EventCreated         EventType = 1
 	EventDeleted         EventType = 2
 	EventDataChanged     EventType = 3
 	EventChildrenChanged EventType = 4
-	// EventReset tells a persistent watch that the connection was replaced, and what happened
-	// meanwhile is not told. A one-shot watch is told what it missed.
-	EventReset EventType = 100
 	// EventSessionLost is the last event of every watch of a session that is over.
 	EventSessionLost EventType = 101
 )
 
-// Event is what a watch tells. Path is that of the node, under the chroot; for the last two
-// event types it is that of the watch.
+// Event is what a watch tells. Path is that of the node.
 type Event struct {
 	Type EventType
 	Path string
 }
 
-// Watch is an interest in a node. Its callback is called once, or if it is persistent, for
-// every event, on a goroutine of the session, one after another and in the servers' order.
-// The callback may use the session (not Close it); as long as it runs, later events wait.
+// Watch is an interest in a node. Its callback is called once, on a goroutine of the session,
+// one after another and in the servers' order. What happened while no server was connected is
+// told afterwards. The callback may use the session (not Close it); as long as it runs, later events wait.
 // A call that was answered may return before the callback of an earlier event has run.
-//
-// Do not mix persistent and one-shot watches on one path in one session: servers before 3.9
-// take them for one.
 type Watch struct {
 	s    *Session
 	kind watchKind
-	path string // as the servers know it
+	path string
 	f    func(Event)
 	soon func(Event) bool // see Handler
 	gone bool             // guarded by eventQueue.mu
@@ -62,8 +54,6 @@ const (
 	watchData  watchKind = iota // get, or exists of a node that is there
 	watchExist                  // exists of a node that is not
 	watchChild
-	watchPersistent
-	watchRecursive
 	watchKinds
 )
 
@@ -111,68 +101,34 @@ func (w *watches) take(out []delivery, e Event, path string, kinds ...watchKind)
 	return out
 }
 
-// fire returns what to deliver for an event of the servers; rel is its path for callers.
-func (w *watches) fire(e Event, rel string) []delivery {
-	path := e.Path
-	e.Path = rel
-	var out []delivery
+// fire returns what to deliver for an event of the servers.
+func (w *watches) fire(e Event) []delivery {
 	switch e.Type {
 	case EventCreated, EventDataChanged:
-		out = w.take(out, e, path, watchData, watchExist)
+		return w.take(nil, e, e.Path, watchData, watchExist)
 	case EventChildrenChanged:
-		out = w.take(out, e, path, watchChild)
+		return w.take(nil, e, e.Path, watchChild)
 	case EventDeleted:
-		out = w.take(out, e, path, watchData, watchExist, watchChild)
-	default:
-		return nil // the end of a watch that was removed
+		return w.take(nil, e, e.Path, watchData, watchExist, watchChild)
 	}
-	for _, one := range w.set[watchPersistent][path] {
-		out = append(out, delivery{one, e})
-	}
-	if e.Type == EventChildrenChanged || len(w.set[watchRecursive]) == 0 {
-		return out
-	}
-	for p := path; ; {
-		for _, one := range w.set[watchRecursive][p] {
-			out = append(out, delivery{one, e})
-		}
-		i := strings.LastIndexByte(p, '/')
-		if p == "/" || i < 0 {
-			return out
-		}
-		p = p[:max(i, 1)]
-	}
+	return nil // the end of a watch that was removed
 }
 
-// persistent returns e for all persistent watches.
-func (w *watches) persistent(e Event) (out []delivery) {
-	return w.each(e, watchPersistent, watchRecursive)
-}
-
-// all returns e for all watches.
-func (w *watches) all(e Event) (out []delivery) {
-	return w.each(e, watchData, watchExist, watchChild, watchPersistent, watchRecursive)
-}
-
-func (w *watches) each(e Event, kinds ...watchKind) (out []delivery) {
-	for _, k := range kinds {
-		for _, list := range w.set[k] {
+// all returns an event of this type for all watches.
+func (w *watches) all(typ EventType) (out []delivery) {
+	for k := range w.set {
+		for path, list := range w.set[k] {
 			for _, one := range list {
-				e.Path = one.s.rel(one.path)
-				out = append(out, delivery{one, e})
+				out = append(out, delivery{one, Event{typ, path}})
 			}
 		}
 	}
 	return out
 }
 
-// resume returns the packets that tell a new connection of the watches, and how many they are.
-func (w *watches) resume(zxid int64) (packets []byte, n int) {
+// resume returns the packets that tell a new connection of the watches.
+func (w *watches) resume(zxid int64) (packets []byte) {
 	const limit = 128 << 10 // a bound of old servers that holds for all
-	op, kinds := opSetWatches, 3
-	if len(w.set[watchPersistent])+len(w.set[watchRecursive]) > 0 {
-		op, kinds = opSetWatches2, 5
-	}
 	var lists [watchKinds][]string
 	size := 0
 	flush := func() {
@@ -181,13 +137,12 @@ func (w *watches) resume(zxid int64) (packets []byte, n int) {
 		}
 		e := newPacket(size + 64)
 		e.int32(xidSetWatches)
-		e.int32(int32(op))
+		e.int32(int32(opSetWatches))
 		e.int64(zxid)
-		for k := range kinds {
+		for k := range lists {
 			e.strings(lists[k])
 		}
 		packets = append(packets, e.finish()...)
-		n++
 		lists, size = [watchKinds][]string{}, 0
 	}
 	for k := range w.set {
@@ -200,7 +155,7 @@ func (w *watches) resume(zxid int64) (packets []byte, n int) {
 		}
 	}
 	flush()
-	return packets, n
+	return packets
 }
 
 // watchAnswered registers the watch of a call, if the answer says that the server keeps it.
@@ -221,17 +176,9 @@ func (s *Session) watchAnswered(c *call, code Code, readable bool) {
 
 // release tells the server to forget what nobody wants any more. The session's mutex is held.
 func (s *Session) release(g watchGroup) {
-	var kept int
-	typ := int32(3) // all that the path has
-	switch g.kind {
-	case watchData:
+	kept, typ := len(s.watches.set[watchChild][g.path]), int32(1)
+	if g.kind == watchData {
 		kept, typ = len(s.watches.set[watchData][g.path])+len(s.watches.set[watchExist][g.path]), 2
-	case watchChild:
-		kept, typ = len(s.watches.set[watchChild][g.path]), 1
-	default:
-		for k := range s.watches.set {
-			kept += len(s.watches.set[k][g.path])
-		}
 	}
 	if kept > 0 || s.watches.pending[g] > 0 || s.conn == nil || s.closing || s.old {
 		return
@@ -261,24 +208,6 @@ func (w *Watch) Remove() {
 	}
 	delete(s.watches.set[w.kind], w.path)
 	s.release(w.group())
-}
-
-// AddWatch sets a persistent watch on a node, be it there or not; if recursive, on all
-// below it too, whose creation, deletion and change of data it tells. Servers before 3.6
-// answer ErrUnimplemented.
-func (s *Session) AddWatch(ctx context.Context, path string, recursive bool, f func(Event)) (*Watch, error) {
-	w := &Watch{s: s, kind: watchPersistent, path: s.abs(path), f: f}
-	mode := int32(0)
-	if recursive {
-		w.kind, mode = watchRecursive, 1
-	}
-	c := pathCall(opAddWatch, w.path, 4)
-	c.e.int32(mode)
-	c.watch = w
-	if _, err := s.do(ctx, "watch", path, c); err != nil {
-		return nil, err
-	}
-	return w, nil
 }
 
 func (d *decoder) event() Event {

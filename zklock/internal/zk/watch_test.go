@@ -11,33 +11,31 @@ import (
 )
 
 // armed is a watch of each kind, set on nodes under dir: data on d, exists on e (missing), child
-// on c, persistent on p, recursive on r.
+// on c.
 type armed struct {
-	data, exist, child, persistent, recursive    recorder
-	dataW, existW, childW, persistentW, recurseW *zk.Watch
+	data, exist, child    recorder
+	dataW, existW, childW *zk.Watch
 }
 
 func arm(t *testing.T, s *zk.Session, dir string) *armed {
 	t.Helper()
 	ctx := bound(t)
 	create(t, s, dir, zk.Persistent)
-	for _, n := range []string{"/d", "/c", "/p", "/r"} {
+	for _, n := range []string{"/d", "/c"} {
 		create(t, s, dir+n, zk.Persistent)
 	}
-	a := &armed{data: newRecorder(), exist: newRecorder(), child: newRecorder(), persistent: newRecorder(), recursive: newRecorder()}
-	var errs [5]error
+	a := &armed{data: newRecorder(), exist: newRecorder(), child: newRecorder()}
+	var errs [3]error
 	_, _, a.dataW, errs[0] = s.GetW(ctx, dir+"/d", a.data.f)
 	_, a.existW, errs[1] = s.ExistsW(ctx, dir+"/e", a.exist.f)
 	_, _, a.childW, errs[2] = s.ChildrenW(ctx, dir+"/c", a.child.f)
-	a.persistentW, errs[3] = s.AddWatch(ctx, dir+"/p", false, a.persistent.f)
-	a.recurseW, errs[4] = s.AddWatch(ctx, dir+"/r", true, a.recursive.f)
-	for i, target := range []error{nil, zk.ErrNoNode, nil, nil, nil} {
+	for i, target := range []error{nil, zk.ErrNoNode, nil} {
 		want(t, fmt.Sprintf("watch %d", i), errs[i], target)
 	}
 	return a
 }
 
-// change makes every one-shot watch of arm fire.
+// change makes every watch of arm fire.
 func change(t *testing.T, by *zk.Session, dir string) {
 	t.Helper()
 	want(t, "delete", by.Delete(bound(t), dir+"/d", zk.AnyVersion), nil)
@@ -101,22 +99,6 @@ func TestWatches(t *testing.T) {
 		a := arm(t, s, "/k")
 		change(t, by, "/k")
 		a.fired(t, "/k")
-		want(t, "set", setErr(by.Set(ctx, "/k/p", nil, zk.AnyVersion)), nil)
-		create(t, by, "/k/p/x", zk.Persistent)
-		create(t, by, "/k/p/x/y", zk.Persistent) // not its matter
-		want(t, "delete", by.Delete(ctx, "/k/p/x/y", zk.AnyVersion), nil)
-		want(t, "delete", by.Delete(ctx, "/k/p/x", zk.AnyVersion), nil)
-		want(t, "delete", by.Delete(ctx, "/k/p", zk.AnyVersion), nil)
-		create(t, by, "/k/p", zk.Persistent)
-		p := func(typ zk.EventType) zk.Event { return zk.Event{Type: typ, Path: "/k/p"} }
-		expect(t, a.persistent, p(zk.EventDataChanged), p(zk.EventChildrenChanged), p(zk.EventChildrenChanged),
-			p(zk.EventDeleted), p(zk.EventCreated))
-		create(t, by, "/k/r/x", zk.Persistent)
-		create(t, by, "/k/r/x/y", zk.Persistent)
-		want(t, "set", setErr(by.Set(ctx, "/k/r/x/y", nil, zk.AnyVersion)), nil)
-		want(t, "delete", by.Delete(ctx, "/k/r/x/y", zk.AnyVersion), nil)
-		expect(t, a.recursive, zk.Event{Type: zk.EventCreated, Path: "/k/r/x"}, zk.Event{Type: zk.EventCreated, Path: "/k/r/x/y"},
-			zk.Event{Type: zk.EventDataChanged, Path: "/k/r/x/y"}, zk.Event{Type: zk.EventDeleted, Path: "/k/r/x/y"})
 		want(t, "delete", by.Delete(ctx, "/k/e", zk.AnyVersion), nil)
 		want(t, "delete", by.Delete(ctx, "/k/c/x", zk.AnyVersion), nil)
 		want(t, "sync", s.Sync(ctx, "/"), nil)
@@ -148,18 +130,15 @@ func TestWatches(t *testing.T) {
 		twinW.Remove()
 		a.exist.next(t)
 		a.child.next(t)
-		for _, w := range []*zk.Watch{a.existW, a.childW, a.persistentW, a.recurseW} {
+		for _, w := range []*zk.Watch{a.existW, a.childW} {
 			w.Remove()
 		}
 		want(t, "sync", fresh.Sync(ctx, "/"), nil)
 		if n := serverWatches(t, server, fresh); n != 0 {
 			t.Errorf("the server keeps %d watches that were removed", n)
 		}
-		want(t, "set", setErr(by.Set(ctx, "/rm/p", nil, zk.AnyVersion)), nil)
-		want(t, "sync", fresh.Sync(ctx, "/"), nil)
 		settled(t, fresh)
 		empty(t, "a removed watch fired", a.data)
-		empty(t, "a removed watch fired", a.persistent)
 	})
 
 	t.Run("nobody wants it any more", func(t *testing.T) {
@@ -211,14 +190,15 @@ func TestWatches(t *testing.T) {
 		}
 		const n = 1000
 		r := newRecorder()
-		create(t, by, "/flood", zk.Persistent)
-		if _, err := s.AddWatch(ctx, "/flood", false, r.f); err != nil {
-			t.Fatal(err)
+		for i := range n {
+			name, _ := create(t, by, fmt.Sprintf("/flood%d", i), zk.Persistent)
+			_, _, _, err := s.GetW(ctx, name, r.f)
+			want(t, "get", err, nil)
 		}
 		want(t, "set", setErr(by.Set(ctx, "/block", nil, zk.AnyVersion)), nil)
 		<-stuck
-		for range n {
-			want(t, "set", setErr(by.Set(ctx, "/flood", nil, zk.AnyVersion)), nil)
+		for i := range n {
+			want(t, "set", setErr(by.Set(ctx, fmt.Sprintf("/flood%d", i), nil, zk.AnyVersion)), nil)
 		}
 		want(t, "calls go on", s.Sync(ctx, "/"), nil)
 		close(release)
@@ -277,19 +257,15 @@ func TestWatchesSurviveReconnect(t *testing.T) {
 				change(t, by, dir)
 			}
 			proxy.Heal()
-			expect(t, a.persistent, zk.Event{Type: zk.EventReset, Path: dir + "/p"})
-			expect(t, a.recursive, zk.Event{Type: zk.EventReset, Path: dir + "/r"})
+			until(t, "reconnected", func() bool { return s.Sync(ctx, "/") == nil })
 			if !missed {
+				want(t, "flush", s.Flush(ctx), nil)
 				for _, r := range []recorder{a.data, a.exist, a.child} {
 					empty(t, "nothing happened", r)
 				}
 				change(t, by, dir)
 			}
 			a.fired(t, dir)
-			want(t, "set", setErr(by.Set(ctx, dir+"/p", nil, zk.AnyVersion)), nil)
-			expect(t, a.persistent, zk.Event{Type: zk.EventDataChanged, Path: dir + "/p"})
-			create(t, by, dir+"/r/x", zk.Persistent)
-			expect(t, a.recursive, zk.Event{Type: zk.EventCreated, Path: dir + "/r/x"})
 		})
 	}
 	t.Run("more than fits into a packet", func(t *testing.T) {
