@@ -188,7 +188,11 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		n, err := s.st.w.exec(qRelease, []byte(h.Name), h.ID, int64(h.Token), now, now)
 		return n > 0, err
 	}
-	return s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
+	err := s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
+	if err == nil {
+		s.bells.cancel(h.ID) // if it waited, nobody is to be told any more
+	}
+	return err
 }
 
 // renewBatch bounds how long one transaction of Renew keeps others from the file.

@@ -6,21 +6,37 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// needs skips the test under -short, and fails it if program is not installed.
-func needs(t testing.TB, program, install string) {
+// needs skips the test under -short, and fails it if program is not installed. It returns
+// the program's path: in PATH, or in the last of the folders, which are patterns, that has it.
+func needs(t testing.TB, program, install string, folders ...string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skipf("-short: this test starts a %s", program)
 	}
-	if _, err := exec.LookPath(program); err != nil {
+	path, err := exec.LookPath(program)
+	for _, f := range folders {
+		if err == nil {
+			break
+		}
+		all, _ := filepath.Glob(filepath.Join(f, program)) // a bad pattern finds nothing
+		for _, p := range slices.Backward(all) {           // the newest version first
+			if path, err = exec.LookPath(p); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
 		t.Fatalf("%v; this test needs %s", err, install)
 	}
+	return path
 }
 
 // freeAddr returns an address of the loopback interface that nobody listens on.
@@ -120,6 +136,17 @@ func (p *process) waitFor(t testing.TB, what string, ready func() error) {
 			t.Fatalf("%s has ended:\n%s", what, p.out.String())
 		case <-tick.C:
 		}
+	}
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
 	}
 }
 

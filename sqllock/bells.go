@@ -21,6 +21,10 @@ type waiter struct {
 	parked    bool        // the store has answered that it waits
 	early     []uint64    // what rang before that
 	cancelled bool        // Cancel came while Acquire was under way
+	latch     bool        // it awaits a latch
+	group     bool        // it may share the name
+	granted   bool        // it has been told of a grant
+	hint      string      // what it was last told to ask again for, where that is looked up
 }
 
 func newBells() *bells {
@@ -34,6 +38,15 @@ func (b *bells) begin(id, name string) *waiter {
 	defer b.mu.Unlock()
 	b.remove(id)
 	b.by[id] = w
+	return w
+}
+
+// beginKind is begin for one that awaits a latch, or may share the name.
+func (b *bells) beginKind(id, name string, latch, group bool) *waiter {
+	w := b.begin(id, name)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.latch, w.group = latch, group
 	return w
 }
 
@@ -93,6 +106,9 @@ func (b *bells) ring(id string, token uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.by[id]
+	if w != nil && token != 0 {
+		w.granted = true
+	}
 	switch {
 	case w == nil:
 	case !w.parked:
@@ -137,6 +153,50 @@ func (b *bells) waiting(limit int) []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// pending returns those who wait or are about to, by name, unless they have been told of a grant.
+func (b *bells) pending() map[string]Waiters {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	by := map[string]Waiters{}
+	for id, w := range b.by {
+		if w.granted {
+			continue
+		}
+		of := by[w.name]
+		switch {
+		case w.latch:
+			of.Latch = append(of.Latch, id)
+		case w.group:
+			of.Group = append(of.Group, id)
+		default:
+			of.Alone = append(of.Alone, id)
+		}
+		by[w.name] = of
+	}
+	return by
+}
+
+// knows reports whether the request waits here, or is about to.
+func (b *bells) knows(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.by[id] != nil
+}
+
+// remind has the request ask again, unless it has been told for the same reason before.
+func (b *bells) remind(id, reason string) {
+	b.mu.Lock()
+	w := b.by[id]
+	told := w == nil || w.hint == reason
+	if !told {
+		w.hint = reason
+	}
+	b.mu.Unlock()
+	if !told {
+		b.ring(id, 0)
+	}
 }
 
 // A datagram has a line for each grant: the request's id, a space, the token in decimal.

@@ -1,0 +1,96 @@
+package testenv
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const deathEnv = "HOLDFAST_TESTENV_DEATH"
+
+// Servers die with the test's process, however it ends: also those that run as another
+// user, and those that are frozen.
+func TestServersDieWithTheTest(t *testing.T) {
+	if os.Getenv(deathEnv) != "" {
+		p := Postgres(t)
+		MariaDB(t).Exec("SELECT 1")
+		PgBouncer(t, p, "transaction")
+		mine := descendants(t, os.Getpid())
+		p.Pause()
+		fmt.Println("family", strings.Trim(fmt.Sprint(mine), "[]"))
+		select {}
+	}
+	if testing.Short() {
+		t.Skip("-short: this test starts servers")
+	}
+	dir, err := os.MkdirTemp("", "death") // for what the servers cannot remove any more
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // they run as other users
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTest$")
+	cmd.Env = append(os.Environ(), deathEnv+"=1", "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var family []int
+	var said []string
+	for lines := bufio.NewScanner(out); family == nil && lines.Scan(); {
+		said = append(said, lines.Text())
+		if words, ok := strings.CutPrefix(lines.Text(), "family "); ok {
+			for _, w := range strings.Fields(words) {
+				var pid int
+				if _, err := fmt.Sscan(w, &pid); err != nil {
+					t.Fatal(err)
+				}
+				family = append(family, pid)
+			}
+		}
+	}
+	_ = cmd.Process.Signal(syscall.SIGKILL)
+	_ = cmd.Wait()
+	if len(family) < 7 { // PostgreSQL alone has five
+		t.Fatalf("processes %v\n%s", family, strings.Join(said, "\n"))
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		all, err := processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []int
+		for _, pid := range family {
+			if s, ok := all[pid]; ok && s.state != 'Z' {
+				left = append(left, pid)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			signalAll(left, syscall.SIGKILL)
+			t.Fatalf("processes %v of %v are left", left, family)
+		}
+	}
+}
+
+// descendants are the processes that pid has started, and those that they have.
+func descendants(t *testing.T, pid int) []int {
+	t.Helper()
+	all := children(t, pid)
+	for i := 0; i < len(all); i++ {
+		all = append(all, children(t, all[i])...)
+	}
+	return all
+}

@@ -1,0 +1,123 @@
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A server that forks is frozen and killed process by process: its children may be in
+// sessions of their own, so that no signal reaches all of them.
+
+// status is what a process does.
+type status struct {
+	parent int
+	state  byte // as ps prints it: 'T' stopped, 'Z' ended
+}
+
+// children are the processes that pid has forked and that run.
+func children(t testing.TB, pid int) []int {
+	t.Helper()
+	all, err := processes()
+	if err != nil {
+		t.Fatalf("list processes: %v", err)
+	}
+	var pids []int
+	for child, s := range all {
+		if s.parent == pid && s.state != 'Z' {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+func signalAll(pids []int, s syscall.Signal) {
+	for _, pid := range pids {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Signal(s) // it may have ended
+			_ = p.Release()
+		}
+	}
+}
+
+// freeze stops p and then all its children, and returns these once nothing of them runs.
+func (s *server) freeze(p *process) []int {
+	s.t.Helper()
+	if p.ended() {
+		return nil
+	}
+	stopped := func(st status) bool { return st.state == 'T' }
+	p.signal(sigStop)
+	s.until("stop", []int{p.pid()}, stopped)
+	kids := children(s.t, p.pid()) // it cannot fork any more
+	signalAll(kids, sigStop)
+	s.until("stop", kids, stopped)
+	return kids
+}
+
+// gone waits until none of pids runs, and what they shared is free.
+func (s *server) gone(pids []int) {
+	s.t.Helper()
+	s.until("end", pids, func(status) bool { return false })
+}
+
+// until waits until done holds for all of pids that have not ended. That somebody else's
+// child has stopped or ended is no event, so it looks.
+func (s *server) until(what string, pids []int, done func(status) bool) {
+	s.t.Helper()
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(time.Millisecond) {
+		all, err := processes()
+		if err != nil {
+			s.t.Fatalf("list processes: %v", err)
+		}
+		left := 0
+		for _, pid := range pids {
+			if st, ok := all[pid]; ok && st.state != 'Z' && !done(st) {
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("%d of %d processes of %s do not %s", left, len(pids), s.what, what)
+		}
+	}
+}
+
+// watch lets a shell continue the frozen pids if this process dies: they learn that their
+// parent has died, as they must to end, only when they run. It ends an earlier watch.
+func (s *server) watch(pids []int) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.thaw != nil {
+		s.thaw()
+		s.thaw = nil
+	}
+	if len(pids) == 0 {
+		return
+	}
+	words := make([]string, len(pids))
+	for i, pid := range pids {
+		words[i] = strconv.Itoa(pid)
+	}
+	// Its input, which nobody writes to, ends with this process. An interrupt from the
+	// terminal, which may end this process, must not end the shell.
+	cmd := exec.Command("sh", "-c", "trap '' INT TERM HUP; read _; kill -CONT "+strings.Join(words, " "))
+	_, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.thaw = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // which closes its input
+	}
+}

@@ -1,0 +1,119 @@
+package testenv
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const mariaDBPackages = "MariaDB (Debian, Ubuntu: apt-get install mariadb-server)"
+
+// MariaDBServer is a MariaDB server of a test's own, with a data folder of its own.
+type MariaDBServer struct {
+	server
+	Socket string // path of the Unix socket
+}
+
+// MariaDB starts a server, with more arguments as on its command line
+// ("--innodb-flush-log-at-trx-commit=1"), which win over ours. Database test is there and
+// empty; root has no password. A commit survives Kill; that it would survive the machine's
+// end takes the argument above.
+func MariaDB(t testing.TB, args ...string) *MariaDBServer {
+	t.Helper()
+	return startMariaDB(t, false, args)
+}
+
+// MariaDBTLS starts a server that on TCP takes TLS only, and root only with a certificate
+// of the server's own Certs; from other users it asks for one if they were made so
+// (REQUIRE X509). A client needs TLS.Client as its configuration's TLS; the DSN cannot say it.
+func MariaDBTLS(t testing.TB, args ...string) *MariaDBServer {
+	t.Helper()
+	m := startMariaDB(t, true, args)
+	m.Exec("ALTER USER root@'127.0.0.1' REQUIRE X509")
+	return m
+}
+
+func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
+	t.Helper()
+	program := needs(t, "mariadbd", mariaDBPackages, "/usr/sbin")
+	install := needs(t, "mariadb-install-db", mariaDBPackages)
+	needs(t, "mariadb", mariaDBPackages)
+	a := newAccount(t, "mariadb", "mysql")
+	addrs, release := reserve(t, 1)
+	release()
+	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", account: &a}, a.path("s")}
+	m.ready = m.greets
+	// The size of the log is that of the installation: another would be made anew.
+	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--innodb-log-file-size=16M",
+		"--skip-name-resolve"}
+	finish(t, a.command(t, append([]string{install, "--auth-root-authentication-method=normal", "--skip-test-db"}, data...)))
+	// A database is a folder. The one that the installation would make lets everybody in.
+	database := filepath.Join(a.path("data"), "test")
+	if err := os.Mkdir(database, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a.own(t, database)
+	_, port, _ := net.SplitHostPort(m.Addr)
+	m.argv = append(append([]string{program}, data...), "--bind-address=127.0.0.1", "--port="+port,
+		"--socket="+m.Socket, "--pid-file="+a.path("pid"), "--skip-log-bin", "--performance-schema=OFF",
+		"--innodb-buffer-pool-size=32M", "--max-connections=200",
+		// Written at each commit, so that Kill loses nothing, and synced once a second.
+		"--innodb-flush-log-at-trx-commit=2")
+	if secure {
+		m.TLS = NewCerts(t)
+		c := a.certs(t, m.TLS)
+		m.argv = append(m.argv, "--require-secure-transport=ON", "--ssl-ca="+c.CA, "--ssl-cert="+c.Cert, "--ssl-key="+c.Key)
+	}
+	m.argv = append(m.argv, args...)
+	t.Cleanup(m.Kill)
+	m.Start()
+	return m
+}
+
+// greets reports whether a client would be greeted.
+func (m *MariaDBServer) greets() error {
+	c, err := net.Dial("tcp", m.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	return exchange(c, nil, func(r io.Reader) error {
+		var head [5]byte // length and number of the packet; version of the protocol
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return err
+		}
+		if head[4] != 10 {
+			return fmt.Errorf("greeting of version %d", head[4])
+		}
+		return nil
+	})
+}
+
+// DSN is a data source name of go-sql-driver for database test.
+func (m *MariaDBServer) DSN(user, password string) string { return m.DSNAt(m.Addr, user, password) }
+
+// DSNAt is DSN through another address, such as a proxy's.
+func (m *MariaDBServer) DSNAt(addr, user, password string) string {
+	if password != "" {
+		user += ":" + password
+	}
+	return fmt.Sprintf("%s@tcp(%s)/test", user, addr)
+}
+
+// Exec runs statements as root on database test, one after the other in one session. The
+// test fails at the first that fails.
+func (m *MariaDBServer) Exec(statements ...string) {
+	m.t.Helper()
+	// A procedure has semicolons.
+	const end = "~;;~"
+	cmd := exec.Command("mariadb", "--no-defaults", "--socket="+m.Socket, "--user=root", "--batch", "--binary-mode",
+		"--default-character-set=utf8mb4", "--delimiter="+end, "test")
+	cmd.Env = plainEnv()
+	cmd.Stdin = strings.NewReader(strings.Join(statements, end))
+	finish(m.t, cmd)
+}

@@ -1,0 +1,56 @@
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// PgBouncerServer is a PgBouncer of a test's own before a PostgreSQL server.
+type PgBouncerServer struct{ server }
+
+// PgBouncer starts a pooler for p's database postgres and p's users, all without a
+// password. The mode, "transaction" or "session", says how long a client keeps a connection
+// to p. More settings are as in its configuration ("default_pool_size=1"), and win over ours.
+func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string) *PgBouncerServer {
+	t.Helper()
+	program := needs(t, "pgbouncer", "PgBouncer (Debian, Ubuntu: apt-get install pgbouncer)", "/usr/sbin")
+	if modes := []string{"transaction", "session"}; !slices.Contains(modes, mode) {
+		t.Fatalf("PgBouncer: mode %q; want one of %q", mode, modes)
+	}
+	a := newAccount(t, "pgbouncer", "postgres")
+	addrs, release := reserve(t, 1)
+	release()
+	b := &PgBouncerServer{server{Addr: addrs[0], t: t, what: "PgBouncer", account: &a}}
+	// Its own console answers whether p does or not.
+	b.ready = func() error { return welcomes("tcp", b.Addr, "pgbouncer") }
+	serverHost, serverPort, _ := net.SplitHostPort(p.Addr)
+	host, port, _ := net.SplitHostPort(b.Addr)
+	lines := []string{
+		"[databases]",
+		// Users that the file does not have are looked up at p, by postgres.
+		fmt.Sprintf("postgres = host=%s port=%s auth_user=postgres", serverHost, serverPort),
+		"[pgbouncer]",
+		"listen_addr = " + host, "listen_port = " + port, "unix_socket_dir =", "pool_mode = " + mode,
+		"auth_type = trust", "auth_file = " + a.write(t, "users", "\"postgres\" \"\"\n"), "admin_users = postgres",
+		// It logs in again soon after p was away.
+		"server_login_retry = 0.1", "max_client_conn = 200",
+	}
+	if p.TLS != nil {
+		c := a.certs(t, p.TLS)
+		lines = append(lines, "server_tls_sslmode = verify-full", "server_tls_ca_file = "+c.CA,
+			"server_tls_cert_file = "+c.Cert, "server_tls_key_file = "+c.Key)
+	}
+	text := strings.Join(append(lines, settings...), "\n") + "\n"
+	b.argv = []string{program, a.write(t, "pgbouncer.ini", text)}
+	t.Cleanup(b.Kill)
+	b.Start()
+	return b
+}
+
+// DSN is the URL of database postgres through the pooler, for pgx.
+func (b *PgBouncerServer) DSN(user string) string {
+	return fmt.Sprintf("postgres://%s@%s/postgres?sslmode=disable", user, b.Addr)
+}

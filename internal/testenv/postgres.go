@@ -1,0 +1,186 @@
+package testenv
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const postgresPackages = "PostgreSQL (Debian, Ubuntu: apt-get install postgresql)"
+
+// PostgresServer is a PostgreSQL server of a test's own, with a data folder of its own. It
+// is a process for each client and some more; Pause and Kill concern all of them.
+type PostgresServer struct{ server }
+
+// Postgres starts a server, with more settings ("fsync=on"), which win over ours. Whoever
+// exists may log in without a password; at first that is the superuser postgres. A commit
+// survives Kill; that it would survive the machine's end takes the setting above.
+func Postgres(t testing.TB, settings ...string) *PostgresServer {
+	t.Helper()
+	return startPostgres(t, false, settings)
+}
+
+// PostgresTLS starts a server that on TCP takes TLS only, with a certificate of the
+// server's own Certs, whoever the user is.
+func PostgresTLS(t testing.TB, settings ...string) *PostgresServer {
+	t.Helper()
+	return startPostgres(t, true, settings)
+}
+
+func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer {
+	t.Helper()
+	initdb := needs(t, "initdb", postgresPackages, "/usr/lib/postgresql/*/bin")
+	// Of one version, in one folder; PATH may have a link to one of them only.
+	initdb, err := filepath.EvalSymlinks(initdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAccount(t, "postgres", "postgres")
+	addrs, release := reserve(t, 1)
+	release()
+	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL server", account: &a,
+		quit: syscall.SIGINT, family: true}}
+	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
+	data := a.path("data")
+	finish(t, a.command(t, []string{initdb, "--pgdata=" + data, "--auth=trust", "--username=postgres", "--no-sync",
+		"--no-instructions", "--encoding=UTF8", "--locale=C", "--wal-segsize=1"}))
+	host, port, _ := net.SplitHostPort(p.Addr)
+	// A commit is written at once, so that Kill loses nothing.
+	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
+		"fsync=off", "shared_buffers=32MB", "max_connections=200"}
+	if secure {
+		p.TLS = NewCerts(t)
+		c := a.certs(t, p.TLS)
+		all = append(all, "ssl=on", "ssl_ca_file="+c.CA, "ssl_cert_file="+c.Cert, "ssl_key_file="+c.Key)
+		a.write(t, filepath.Join("data", "pg_hba.conf"),
+			"local all all trust\nhostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n")
+	}
+	p.argv = []string{filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data}
+	for _, s := range append(all, settings...) {
+		p.argv = append(p.argv, "-c", s)
+	}
+	t.Cleanup(p.Kill)
+	p.Start()
+	return p
+}
+
+func (p *PostgresServer) socket() string {
+	_, port, _ := net.SplitHostPort(p.Addr)
+	return p.account.path(".s.PGSQL." + port)
+}
+
+// welcomes reports whether a server that speaks PostgreSQL's protocol would let a client
+// in. The server has forgotten the client when it returns.
+func welcomes(network, addr, database string) error {
+	const version = 3 << 16
+	text := "user\x00postgres\x00database\x00" + database + "\x00\x00"
+	hello := binary.BigEndian.AppendUint32(nil, uint32(8+len(text)))
+	hello = binary.BigEndian.AppendUint32(hello, version)
+	hello = append(hello, text...)
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	return exchange(c, hello, func(r io.Reader) error {
+		var kind [1]byte
+		if _, err := io.ReadFull(r, kind[:]); err != nil {
+			return err
+		}
+		if kind[0] != 'R' { // an 'E' is an error: it is starting up
+			reply, err := io.ReadAll(r)
+			return cmp.Or(err, fmt.Errorf("%q", append(kind[:], reply...)))
+		}
+		if _, err := c.Write([]byte{'X', 0, 0, 0, 4}); err != nil {
+			return err
+		}
+		_, err := io.Copy(io.Discard, r) // it hangs up
+		return err
+	})
+}
+
+// exchange sends what a client says first, if anything, and reads the answer.
+func exchange(c net.Conn, first []byte, read func(io.Reader) error) error {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := c.Write(first); err != nil {
+		return err
+	}
+	return read(c)
+}
+
+// DSN is the URL of database postgres, for pgx.
+func (p *PostgresServer) DSN(user string) string { return p.DSNAt(p.Addr, user) }
+
+// DSNAt is DSN through another address, such as a proxy's.
+func (p *PostgresServer) DSNAt(addr, user string) string {
+	q := url.Values{"sslmode": {"disable"}}
+	if p.TLS != nil {
+		q = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {p.TLS.CA}, "sslcert": {p.TLS.Cert}, "sslkey": {p.TLS.Key}}
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(user), Host: addr, Path: "postgres", RawQuery: q.Encode()}
+	return u.String()
+}
+
+// Exec runs statements as postgres, each in a transaction of its own, in one session. The
+// test fails at the first that fails.
+func (p *PostgresServer) Exec(statements ...string) {
+	p.t.Helper()
+	p.psql(statements...)
+}
+
+// psql runs statements and returns the rows, a line each.
+func (p *PostgresServer) psql(statements ...string) string {
+	p.t.Helper()
+	_, port, _ := net.SplitHostPort(p.Addr)
+	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.dir, "--port="+port,
+		"--username=postgres", "--dbname=postgres", "--set=ON_ERROR_STOP=1", "--quiet", "--no-align", "--tuples-only")
+	for _, s := range statements {
+		cmd.Args = append(cmd.Args, "--command="+s)
+	}
+	cmd.Env = plainEnv()
+	return finish(p.t, cmd)
+}
+
+// Backends are the ids of the processes that serve clients, in the order in which these
+// came, of those for which a condition on pg_stat_activity holds ("query LIKE 'LISTEN%'").
+// "" is all.
+func (p *PostgresServer) Backends(where string) []int {
+	p.t.Helper()
+	var pids []int
+	for _, word := range strings.Fields(p.psql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'" +
+		" AND pid <> pg_backend_pid() AND (" + cmp.Or(where, "true") + ") ORDER BY backend_start")) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// KillBackend kills one process of this server at once. PostgreSQL takes its memory for
+// spoilt then: it ends all its other processes, with their clients' connections, and
+// recovers. KillBackend returns when it serves again.
+func (p *PostgresServer) KillBackend(pid int) {
+	p.t.Helper()
+	all := children(p.t, p.current().pid())
+	if !slices.Contains(all, pid) {
+		p.t.Fatalf("process %d is none of %s, which are %v", pid, p.what, all)
+	}
+	signalAll([]int{pid}, syscall.SIGKILL)
+	p.gone(all)
+	p.await()
+}

@@ -1,0 +1,67 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = time.Second
+
+func TestConformance(t *testing.T) {
+	server := testenv.MariaDB(t)
+	initialise(t, server.DSN("root", ""))
+	conform(t, server, "root", "")
+}
+
+// initialise makes the tables.
+func initialise(t testing.TB, dsn string) {
+	t.Helper()
+	db := pool(t, dsn)
+	if err := sqllock.Init(context.Background(), db, mysql.Dialect()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pool(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// conform runs the suite as user, with more parameters of the data source name ("?clientFoundRows=true").
+func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
+	drivertest.Run(t, drivertest.Harness{
+		TTL: ttl,
+		Open: func(t testing.TB) drivertest.Conn {
+			t.Helper()
+			proxy := testenv.Proxy(t, server.Addr)
+			b := sqllock.New(pool(t, server.DSNAt(proxy.Addr, user, "")+params), mysql.Dialect(), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			return drivertest.Conn{
+				Backend:     b,
+				Kill:        proxy.Refuse,
+				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
+				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+			}
+		},
+		Restart: func(t testing.TB) {
+			t.Helper()
+			server.Restart(true)
+		},
+	})
+}

@@ -1,0 +1,166 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// now is the server's clock in microseconds when a statement begins. Not from a local time, which
+// repeats an hour a year.
+const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// Dialect returns the dialect of MySQL 8 and MariaDB. It works with any pool of
+// github.com/go-sql-driver/mysql, with any of its parameters, and under every sql_mode and
+// isolation level.
+func Dialect() sqllock.Dialect { return newDialect(now) }
+
+type dialect struct {
+	try, wait, hand, leave string
+	clock                  *strings.Replacer
+}
+
+func newDialect(now string) *dialect {
+	d := &dialect{clock: strings.NewReplacer("{now}", now)}
+	try, wait := takeTexts(sqllock.MaxLine)
+	d.try, d.wait, d.hand, d.leave = d.Text(try), d.Text(wait), d.Text(handText), d.Text(leaveText)
+	return d
+}
+
+// Name implements [sqllock.Dialect].
+func (d *dialect) Name() string { return "mysql" }
+
+// Migrations implements [sqllock.Dialect]. Names are kept apart byte for byte. Rows of hf_bell are
+// addresses within one life of a server, so they are kept in memory, which does not outlive it.
+//
+// info is no BLOB, since MariaDB 10.11 confuses VALUES(info) with what the column has been
+// assigned before. It has room for an Info that is escaped from end to end.
+func (d *dialect) Migrations() [][]string {
+	return [][]string{{
+		`CREATE TABLE IF NOT EXISTS hf_meta (
+	one TINYINT NOT NULL PRIMARY KEY, version INT NOT NULL, floor BIGINT NOT NULL, swept BIGINT NOT NULL
+) ENGINE=InnoDB`,
+		`CREATE TABLE IF NOT EXISTS hf_lock (
+	name VARBINARY(512) NOT NULL PRIMARY KEY, kind TINYINT NOT NULL, lim INT NOT NULL, counter BIGINT NOT NULL,
+	token BIGINT NOT NULL, ver BIGINT NOT NULL, at BIGINT NOT NULL, hid VARBINARY(48) NOT NULL, hsession VARBINARY(64) NOT NULL,
+	since BIGINT NOT NULL, expires BIGINT NOT NULL, keep BIGINT NOT NULL, busy BIGINT NOT NULL, kept TINYINT NOT NULL,
+	info VARBINARY(12400) NOT NULL, waiting INT NOT NULL, due BIGINT NOT NULL, line MEDIUMBLOB NOT NULL, more MEDIUMBLOB NOT NULL
+) ENGINE=InnoDB`,
+		`CREATE TABLE IF NOT EXISTS hf_done (
+	name VARBINARY(512) NOT NULL, id VARBINARY(48) NOT NULL, PRIMARY KEY (name, id)
+) ENGINE=InnoDB`,
+		`CREATE TABLE IF NOT EXISTS hf_bell (
+	server VARBINARY(16) NOT NULL PRIMARY KEY, host VARBINARY(255) NOT NULL, conn BIGINT NOT NULL
+) ENGINE=MEMORY`,
+	}}
+}
+
+// Text implements [sqllock.Dialect].
+func (d *dialect) Text(statement string) string { return d.clock.Replace(statement) }
+
+// Inline implements [sqllock.Dialect]. Text goes as hexadecimal digits, which mean the same under
+// every sql_mode and character set.
+func (d *dialect) Inline(text string, args []any) (string, []any) {
+	if len(args) == 0 {
+		return text, nil
+	}
+	b := make([]byte, 0, len(text)+64)
+	for _, part := range strings.SplitAfter(text, "?") {
+		before, found := strings.CutSuffix(part, "?")
+		b = append(b, before...)
+		if !found {
+			continue
+		}
+		switch v := args[0].(type) {
+		case string:
+			b = appendHex(b, []byte(v))
+		case []byte:
+			b = appendHex(b, v)
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
+		case int64:
+			b = strconv.AppendInt(b, v, 10)
+		default:
+			panic(fmt.Sprintf("mysql: an argument of type %T", v))
+		}
+		args = args[1:]
+	}
+	return string(b), nil
+}
+
+func appendHex(b, text []byte) []byte {
+	b = append(b, "x'"...)
+	b = hex.AppendEncode(b, text)
+	return append(b, '\'')
+}
+
+// TxOptions implements [sqllock.Dialect]: rows are read with locks, which see what was
+// committed last under every isolation level.
+func (d *dialect) TxOptions() *sql.TxOptions { return nil }
+
+// InsertNew implements [sqllock.Dialect].
+func (d *dialect) InsertNew() (begin, end string) { return "INSERT IGNORE", "" }
+
+// Fault implements [sqllock.Dialect].
+func (d *dialect) Fault(err error) sqllock.Fault {
+	var said *mysql.MySQLError
+	if errors.As(err, &said) {
+		switch said.Number {
+		case 1205, 1213, 1020, 3572: // lock wait, deadlock, changed since read, NOWAIT
+			return sqllock.Again
+		case 1146, 1049, 1054: // no such table, database, column
+			return sqllock.NoSchema
+		case 1317, 1053, 1927, 3024, 1969: // interrupted, shutdown, connection killed, took too long
+			return sqllock.Unknown
+		case 1040, 1203, 1226, 1129, 1047, 1461, 1021, 1114, 1041: // too many of something, not ready, full
+			return sqllock.NotDone
+		}
+		return sqllock.Refused
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, sqldriver.ErrBadConn) {
+		return sqllock.NotDone
+	}
+	return sqllock.Unknown
+}
+
+// Check implements [sqllock.Dialect].
+func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode', 'version')")
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return c, err
+		}
+		switch {
+		case strings.EqualFold(name, "wsrep_on") && strings.EqualFold(value, "ON"):
+			c.Lonely = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
+		case strings.EqualFold(name, "group_replication_single_primary_mode") && strings.EqualFold(value, "OFF"):
+			c.Lonely = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
+		}
+	}
+	return c, rows.Err()
+}
+
+// lost reports whether an error is that of a connection, not the server's answer.
+func lost(err error) bool {
+	var said *mysql.MySQLError
+	return err != nil && !errors.As(err, &said) &&
+		(errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+			errors.Is(err, io.EOF) || errors.As(err, new(net.Error)))
+}

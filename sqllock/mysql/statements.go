@@ -1,0 +1,200 @@
+package mysql
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// The statements that do most of the work. An assignment of UPDATE and of ON DUPLICATE KEY UPDATE
+// sees what those before it have assigned, unless sql_mode says SIMULTANEOUS_ASSIGNMENT. So they are
+// in an order in which that does not matter: what a condition looks at is assigned after its
+// last use, or so that the condition stays what it was.
+//
+// The answer is one number, given by LAST_INSERT_ID(n). Affected rows mean different things
+// with clientFoundRows and without.
+
+// free: nobody holds, keeps or waits for the name. queue: the request may join the line, as far as
+// can be seen here: somebody holds the name, none of those who wait is dead, and it does not
+// stand there yet. Everything else is for those who read the whole row.
+const (
+	free  = "(busy <= VALUES(at) AND waiting = 0 AND kind < 2 AND more = '')"
+	queue = "(busy > VALUES(at) AND expires > VALUES(at) AND kept = 0 AND kind = 1 AND more = '' AND hid <> VALUES(hid)" +
+		" AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {limit} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
+)
+
+// One that has joined is told, in one number, how many are ahead and when the lease in the way
+// ends, in milliseconds.
+const (
+	joinedBit = 1 << 62
+	aheadBits = 36
+)
+
+// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, ttl, minimum hold, info, minimum hold.
+const takeText = `INSERT INTO hf_lock
+	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
+	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), 1, {now}, ?, ?, {now}, {now} + ?,
+		IF(? > 0, {now} + ?, 0), {now} + GREATEST(?, ?), 0, ?, 0, 0, '', '')
+	ON DUPLICATE KEY UPDATE
+	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + 0 * LAST_INSERT_ID(
+		IF({queue}, 4611686018427387904 + waiting * 68719476736 + (expires - VALUES(at)) DIV 1000 + 1, 0))),
+	ver = IF({free} OR {queue}, ver + 1, ver),
+	at = IF({free} OR {queue}, GREATEST(at, VALUES(at)), at),
+	lim = IF({free}, 0, lim),
+	kind = IF({free}, 1, kind),
+	counter = IF({free}, 0, counter),
+	hid = IF({free}, VALUES(hid), hid),
+	hsession = IF({free}, VALUES(hsession), hsession),
+	since = IF({free}, VALUES(since), since),
+	kept = IF({free}, 0, kept),
+	info = IF({free}, VALUES(info), info),
+	keep = IF({free}, VALUES(keep), keep),
+	expires = IF({free}, VALUES(expires), expires),
+	due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
+	waiting = IF({queue}, waiting + 1, waiting),
+	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a'), line),
+	busy = IF({free}, VALUES(busy), busy)`
+
+// takeTexts are takeText for those who do not wait, and for those who do.
+func takeTexts(limit int) (try, wait string) {
+	wait = strings.NewReplacer("{limit}", strconv.Itoa(limit)).Replace(strings.NewReplacer("{free}", free, "{queue}", queue).Replace(takeText))
+	return strings.NewReplacer("{free}", free, "{queue}", "FALSE").Replace(takeText), wait
+}
+
+// Take implements [sqllock.Dialect].
+func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
+	text := d.try
+	if t.Wait {
+		text = d.wait
+	}
+	res, err := q.Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
+		t.MinHold, t.MinHold, t.TTL, t.MinHold, t.Info, t.MinHold)
+	if err != nil {
+		return got, err
+	}
+	n, err := res.LastInsertId()
+	switch {
+	case err != nil || n == 0:
+	case n < joinedBit:
+		got.Token = n
+	default:
+		n -= joinedBit
+		got.Queued = true
+		got.Ahead = int(n >> aheadBits)
+		got.Retry = time.Duration(n&(1<<aheadBits-1)) * time.Millisecond
+	}
+	return got, err
+}
+
+// field is field k of the first item of the line.
+func field(k int) string {
+	return "SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', " + strconv.Itoa(k) + "), ' ', -1)"
+}
+
+// What Hand answers: nobody waited; one of this Server is next; else twice the number of the connection
+// of the next one's bell, and handedOn.
+const (
+	handedNobody = 1
+	handedHere   = 3
+	handedOn     = 2
+)
+
+// Arguments: floor, own server, name, id, token, window.
+var handText = strings.NewReplacer(
+	"{id}", field(1), "{session}", field(2), "{mode}", field(3),
+	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", field(8),
+).Replace(`UPDATE hf_lock SET
+	ver = ver + 1,
+	at = GREATEST(at, {now}),
+	token = IF(waiting = 0, token + 0 * LAST_INSERT_ID(1), GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(
+		IF(SUBSTRING_INDEX({session}, '.', 1) = ?, 3, 2 + 2 * IFNULL((SELECT b.conn FROM hf_bell AS b
+			WHERE b.server = SUBSTRING_INDEX({session}, '.', 1) AND b.host = CONCAT(@@hostname, ':', @@port)), 0)))),
+	kind = IF(waiting = 0, 0, 1),
+	hid = IF(waiting = 0, '', {id}),
+	hsession = IF(waiting = 0, '', {session}),
+	since = {now},
+	expires = IF(waiting = 0, 0, {deadline}),
+	keep = IF(waiting = 0 OR {minhold} = 0, 0, {now} + {minhold}),
+	busy = IF(waiting = 0, 0, GREATEST({deadline}, {now} + {minhold})),
+	info = IF(waiting = 0, '', {info}),
+	due = IF(waiting <= 1, 0, due),
+	line = IF(waiting = 0, '', SUBSTRING(line, LOCATE(x'0a', line) + 1)),
+	waiting = IF(waiting = 0, 0, waiting - 1)
+	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = ''
+	AND (waiting = 0 OR due > {now} AND {mode} = '1' AND {deadline} > {now} + ?)`)
+
+// Hand implements [sqllock.Dialect].
+func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
+	asked := time.Now()
+	res, err := q.Exec(ctx, d.hand, h.Floor, h.Server, []byte(h.Name), h.ID, h.Token, h.Window)
+	if err != nil {
+		return got, err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return got, err
+	}
+	n, err := res.LastInsertId()
+	if err != nil {
+		return got, err
+	}
+	got.Done = true
+	switch {
+	case n == handedNobody:
+	case n == handedHere:
+		got.To = &sqllock.Ring{Server: h.Server}
+	default:
+		if conn := (n - handedOn) / 2; conn != 0 {
+			got.To = &sqllock.Ring{Conn: conn, Asked: asked}
+		}
+	}
+	return got, nil
+}
+
+// Arguments: id, id, name, id, id. While somebody holds the name alone, nobody is let in
+// when a place is given up.
+const leaveText = `UPDATE hf_lock SET
+	ver = ver + 1,
+	at = GREATEST(at, {now}),
+	line = CONCAT(LEFT(line, LOCATE(CONCAT(x'0a', ?, ' '), CONCAT(x'0a', line)) - 1),
+		SUBSTRING(line, LOCATE(x'0a', line, LOCATE(CONCAT(x'0a', ?, ' '), CONCAT(x'0a', line))) + 1)),
+	due = IF(waiting <= 1, 0, due),
+	waiting = waiting - 1
+	WHERE name = ? AND hid <> ? AND hid <> '' AND expires > {now} AND kind = 1 AND (waiting = 0 OR due > {now})
+	AND LOCATE(CONCAT(x'0a', ?, ' '), CONCAT(x'0a', line)) > 0`
+
+// Leave implements [sqllock.Dialect].
+func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string) (bool, error) {
+	res, err := q.Exec(ctx, d.leave, id, id, []byte(name), id, id)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// Renew implements [sqllock.Dialect].
+func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
+	args := []any{ttl, ttl}
+	for _, name := range names {
+		args = append(args, []byte(name))
+	}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	for _, token := range tokens {
+		args = append(args, token)
+	}
+	in := marks(len(names))
+	// All that matches is changed, so it is counted with clientFoundRows and without.
+	res, err := q.Exec(ctx, d.Text(`UPDATE hf_lock SET expires = GREATEST(expires, {now} + ?), busy = GREATEST(busy, {now} + ?), ver = ver + 1, at = GREATEST(at, {now})
+		WHERE name IN (`+in+`) AND hid IN (`+in+`) AND token IN (`+in+`) AND kept = 0 AND expires > {now}`), args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

@@ -1,0 +1,216 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// listener is the one connection on which a process hears of hand-overs.
+type listener struct {
+	cfg  sqllock.BellConfig
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// channel is where a Server is told.
+func channel(server string) string { return "hf_" + server }
+
+// testLimit is how long the first notification may take.
+const testLimit = 3 * time.Second
+
+// OpenBell implements [sqllock.Dialect].
+func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
+	l := &listener{cfg: cfg}
+	c, err := l.connect(ctx)
+	if errors.Is(err, errOtherDriver) {
+		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	heard, err := l.try(ctx, c)
+	if err != nil || !heard {
+		discard(c)
+		if err != nil {
+			return nil, "", err
+		}
+		return nil, "notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct way", nil
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.wg.Go(func() { l.listen(c) })
+	return l, "", nil
+}
+
+var errOtherDriver = errors.New("not a connection of pgx")
+
+// connect takes a connection and listens.
+func (l *listener) connect(ctx context.Context) (*sql.Conn, error) {
+	c, err := l.cfg.DB.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = raw(c, func(p *pgx.Conn) error {
+		_, err := p.Exec(ctx, "LISTEN "+channel(l.cfg.Server))
+		return err
+	})
+	if err != nil {
+		discard(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// raw lends pgx's connection under c.
+func raw(c *sql.Conn, f func(*pgx.Conn) error) error {
+	return c.Raw(func(dc any) error {
+		p, ok := dc.(*stdlib.Conn)
+		if !ok {
+			return errOtherDriver
+		}
+		return f(p.Conn())
+	})
+}
+
+// discard closes a connection that nobody else may get: it listens.
+func discard(c *sql.Conn) {
+	_ = c.Raw(func(dc any) error {
+		if p, ok := dc.(*stdlib.Conn); ok {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = p.Conn().Close(ctx)
+		}
+		return nil
+	})
+	_ = c.Close()
+}
+
+// try tells this Server something, the way others do, and reports whether that arrives.
+func (l *listener) try(ctx context.Context, c *sql.Conn) (heard bool, err error) {
+	err = l.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
+		_, err := q.Exec(ctx, "SELECT pg_notify($1, '')", channel(l.cfg.Server))
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	limited, cancel := context.WithTimeout(ctx, testLimit)
+	defer cancel()
+	err = raw(c, func(p *pgx.Conn) error {
+		_, err := p.WaitForNotification(limited)
+		return err
+	})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// checkEvery is how often a connection on which nothing comes is asked whether it lives.
+const checkEvery = 5 * time.Second
+
+// listen hears what others tell, and connects again when the connection breaks.
+func (l *listener) listen(c *sql.Conn) {
+	failed := 0
+	for l.ctx.Err() == nil {
+		if c == nil {
+			var err error
+			if c, err = l.connect(l.ctx); err != nil {
+				c = nil
+				failed++
+				l.pause(failed)
+				continue
+			}
+			_ = l.cfg.Look(l.ctx) // what was told meanwhile is lost
+		}
+		failed = 0
+		_ = raw(c, l.hear)
+		discard(c)
+		c = nil
+	}
+	if c != nil {
+		discard(c)
+	}
+}
+
+func (l *listener) hear(p *pgx.Conn) error {
+	for {
+		ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
+		n, err := p.WaitForNotification(ctx)
+		silent := err != nil && ctx.Err() != nil
+		cancel()
+		switch {
+		case l.ctx.Err() != nil:
+			return l.ctx.Err()
+		case silent:
+			ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
+			err := p.Ping(ctx)
+			cancel()
+			if err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			if r, ok := parse(n.Payload); ok {
+				l.cfg.Heard(r)
+			}
+		}
+	}
+}
+
+// parse reads "id token name", the name in hexadecimal digits. What makes no sense is not heard.
+func parse(payload string) (r sqllock.Ring, ok bool) {
+	f := strings.Split(payload, " ")
+	if len(f) != 3 || f[0] == "" {
+		return r, false
+	}
+	token, err := strconv.ParseUint(f[1], 10, 63)
+	name, wrong := hex.DecodeString(f[2])
+	return sqllock.Ring{ID: f[0], Token: token, Name: string(name)}, err == nil && wrong == nil
+}
+
+// pause keeps a server that cannot serve from being asked all the time.
+func (l *listener) pause(failed int) {
+	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), time.Second))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.ctx.Done():
+	}
+}
+
+// Wait implements [sqllock.Bell]: it listens always.
+func (l *listener) Wait() {}
+
+// Close implements [sqllock.Bell].
+func (l *listener) Close() error {
+	l.stop()
+	l.wg.Wait()
+	return nil
+}
+
+// Announce implements [sqllock.Dialect]: who is told hears it when the transaction commits.
+func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllock.Ring) error {
+	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
+	for i, r := range rings {
+		channels[i], payloads[i] = channel(r.Server), fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name)
+	}
+	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", channels, payloads)
+	return err
+}
+
+// Wake implements [sqllock.Dialect]: they have been told.
+func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }

@@ -1,0 +1,185 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// The statements that do most of the work. Under READ COMMITTED, ON CONFLICT DO UPDATE and UPDATE wait for
+// a row's lock and then look at its latest version; nothing here looks at another row.
+
+// free: nobody holds, keeps or waits for the name. queue: the request may join the line, as far as
+// can be seen here: somebody holds the name, none of those who wait is dead, and it does not
+// stand there yet. Everything else is for those who read the whole row.
+const (
+	free  = "(l.busy <= excluded.at AND l.waiting = 0 AND l.kind < 2 AND l.more = '')"
+	queue = "(l.busy > excluded.at AND l.expires > excluded.at AND l.kept = 0 AND l.kind = 1 AND l.more = '' AND l.hid <> excluded.hid" +
+		" AND (l.waiting = 0 OR l.due > excluded.at) AND length(l.line) < 4194304 AND strpos(E'\\n' || l.line, E'\\n' || excluded.hid || ' ') = 0)"
+
+	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor
+	takeText = `INSERT INTO hf_lock AS l
+	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
+	SELECT $1, 1, 0, 0, greatest(us, $7::bigint + 1), 1, us, $2, $3, us, us + $4::bigint,
+		CASE WHEN $5::bigint > 0 THEN us + $5::bigint ELSE 0 END, us + greatest($4::bigint, $5::bigint), 0, $6, 0, 0, '', ''
+	FROM (SELECT {now} AS us) AS clock
+	ON CONFLICT (name) DO UPDATE SET
+	kind = 1, ver = l.ver + 1, at = greatest(l.at, excluded.at),
+	lim = CASE WHEN {free} THEN 0 ELSE l.lim END,
+	counter = CASE WHEN {free} THEN 0 ELSE l.counter END,
+	token = CASE WHEN {free} THEN greatest(l.token + 1, excluded.token) ELSE l.token END,
+	hid = CASE WHEN {free} THEN excluded.hid ELSE l.hid END,
+	hsession = CASE WHEN {free} THEN excluded.hsession ELSE l.hsession END,
+	since = CASE WHEN {free} THEN excluded.since ELSE l.since END,
+	expires = CASE WHEN {free} THEN excluded.expires ELSE l.expires END,
+	keep = CASE WHEN {free} THEN excluded.keep ELSE l.keep END,
+	busy = CASE WHEN {free} THEN excluded.busy ELSE l.busy END,
+	kept = CASE WHEN {free} THEN 0 ELSE l.kept END,
+	info = CASE WHEN {free} THEN excluded.info ELSE l.info END`
+	joinText = `,
+	waiting = CASE WHEN {free} THEN 0 ELSE l.waiting + 1 END,
+	due = CASE WHEN {free} THEN 0 WHEN l.waiting = 0 THEN excluded.expires ELSE least(l.due, excluded.expires) END,
+	line = CASE WHEN {free} THEN '' ELSE l.line || excluded.hid || ' ' || excluded.hsession || ' 1 1 ' || $5::bigint || ' '
+		|| excluded.since || ' ' || excluded.expires || ' ' || excluded.info || E'\n' END
+	WHERE {free} OR {queue}`
+	tryOnly   = "\n\tWHERE {free}"
+	returning = "\n\tRETURNING l.token, l.hid, l.since, l.expires, l.info, l.waiting, {now}"
+)
+
+var (
+	conditions = strings.NewReplacer("{free}", free, "{queue}", queue)
+	tryText    = conditions.Replace(takeText + tryOnly + returning)
+	waitText   = conditions.Replace(takeText + joinText + returning)
+)
+
+// Take implements [sqllock.Dialect].
+func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
+	text := d.try
+	if t.Wait {
+		text = d.wait
+	}
+	var token, since, expires, us int64
+	var hid, info string
+	var waiting int
+	found, err := one(ctx, q, text, []any{[]byte(t.Name), t.ID, t.Session, t.TTL, t.MinHold, t.Info, t.Floor},
+		&token, &hid, &since, &expires, &info, &waiting, &us)
+	switch {
+	case err != nil || !found:
+	case hid == t.ID:
+		got.Token = token
+	default:
+		got.Queued, got.Ahead = true, waiting-1
+		got.Retry = max(micros(expires-us), time.Microsecond)
+		text, err := sqllock.Unescape(info)
+		if err != nil {
+			return got, err
+		}
+		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: micros(us - since), Left: got.Retry, Info: text}
+	}
+	return got, err
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// one runs a statement that answers with a row or none.
+func one(ctx context.Context, q sqllock.Querier, text string, args []any, dest ...any) (found bool, err error) {
+	rows, err := q.Query(ctx, text, args...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if rows.Next() {
+		found = true
+		err = rows.Scan(dest...)
+	}
+	return found, errors.Join(err, rows.Err())
+}
+
+// field is field k of the first item of the line.
+func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), ' ', " + k + ")" }
+
+// The release is not forced to the disk before it is answered, unlike everything else. If the server
+// crashes and forgets it, the lease runs out; if it forgets a hand-over, the next has its place
+// in line yet, which lasts as long as it may believe to hold the lock, and nobody passes it
+// there; and the token, which is the time at least, is not given out again.
+//
+// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window
+var handText = strings.NewReplacer(
+	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
+	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"),
+).Replace(`WITH ended AS (
+	UPDATE hf_lock AS l SET
+	ver = l.ver + 1, at = greatest(l.at, c.us), since = c.us, kept = 0,
+	token = CASE WHEN l.waiting = 0 THEN l.token ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END,
+	kind = CASE WHEN l.waiting = 0 THEN 0 ELSE 1 END,
+	hid = {id}, hsession = {session}, info = {info},
+	expires = CASE WHEN l.waiting = 0 THEN 0 ELSE {deadline} END,
+	keep = CASE WHEN l.waiting = 0 OR {minhold} = 0 THEN 0 ELSE c.us + {minhold} END,
+	busy = CASE WHEN l.waiting = 0 THEN 0 ELSE greatest({deadline}, c.us + {minhold}) END,
+	waiting = greatest(l.waiting - 1, 0),
+	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END,
+	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END
+	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy) AS c
+	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.more = ''
+	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint)
+	RETURNING l.name, l.hid, l.hsession, l.token)
+	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
+		pg_notify('hf_' || split_part(hsession, '.', 1), hid || ' ' || token || ' ' || encode(name, 'hex'))::text END FROM ended`)
+
+// Hand implements [sqllock.Dialect].
+func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
+	var id, server string
+	var token int64
+	var told sql.NullString
+	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window}, &id, &server, &token, &told)
+	if server == h.Server {
+		got.To = &sqllock.Ring{Name: h.Name, Server: server, ID: id, Token: uint64(token)}
+	}
+	return got, err
+}
+
+// While somebody holds the name alone, nobody is let in when a place is given up. $1 name, $2 id
+var leaveText = strings.NewReplacer("{at}", `strpos(E'\n' || l.line, E'\n' || $2 || ' ')`).Replace(`UPDATE hf_lock AS l SET
+	ver = l.ver + 1, at = greatest(l.at, {now}),
+	line = substr(l.line, 1, {at} - 1) || substr(l.line, {at} + strpos(substr(l.line, {at}), E'\n')),
+	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END, waiting = l.waiting - 1
+	WHERE l.name = $1 AND l.hid <> $2 AND l.hid <> '' AND l.expires > {now} AND l.kind = 1 AND (l.waiting = 0 OR l.due > {now}) AND {at} > 0`)
+
+// Leave implements [sqllock.Dialect].
+func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string) (bool, error) {
+	res, err := q.Exec(ctx, d.leave, []byte(name), id)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// The rows are locked in the order of their names, as everybody does who locks several.
+//
+// $1 names, $2 ids, $3 tokens, $4 ttl
+const renewText = `UPDATE hf_lock AS l SET expires = greatest(l.expires, {now} + $4::bigint), busy = greatest(l.busy, {now} + $4::bigint),
+	ver = l.ver + 1, at = greatest(l.at, {now})
+	FROM (SELECT h.name FROM hf_lock AS h JOIN unnest($1::bytea[], $2::text[], $3::bigint[]) AS mine (name, id, token)
+		ON h.name = mine.name AND h.hid = mine.id AND h.token = mine.token
+		WHERE h.kept = 0 AND h.expires > {now} ORDER BY h.name FOR UPDATE OF h) AS due
+	WHERE l.name = due.name`
+
+// Renew implements [sqllock.Dialect].
+func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
+	raw := make([][]byte, len(names))
+	for i, name := range names {
+		raw[i] = []byte(name)
+	}
+	res, err := q.Exec(ctx, d.renew, raw, ids, tokens, ttl)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

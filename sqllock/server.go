@@ -1,0 +1,338 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// MaxLine bounds the text of a line in bytes: an item has about 100, and its info.
+const MaxLine = 4 << 20
+
+// Config is optional: the zero value, or nil, works.
+type Config struct {
+	// Listen is a second way to the same PostgreSQL database, for the one connection that
+	// listens: direct, where New's pool goes through a pooler that shares connections.
+	Listen *sql.DB
+}
+
+// Server is a lock table in a database of a server: MySQL, MariaDB or PostgreSQL. Use New. It
+// is safe for concurrent use.
+type Server struct {
+	db  *sql.DB
+	d   Dialect
+	cfg Config
+	id  string // of this Server among all that share the tables
+
+	pool  *prepared
+	kept  *keptConn
+	bells *bells   // the requests of all sessions that wait
+	texts sync.Map // statements in the server's form
+	floor atomic.Int64
+
+	opening chan struct{} // holds a value while nobody opens
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	opened bool
+	closed bool
+	at     Circumstances
+	bell   Bell   // nil: waiters poll
+	reason string // why
+	open   map[*serverSession]bool
+}
+
+var _ driver.Backend = (*Server)(nil)
+
+// New makes a lock table of the tables that Init has made in db's database. db stays the
+// caller's: it is not closed. Three connections of it are kept while sessions are open, at
+// most: one to wait for news, one for renewals, one to work with, so the pool must allow
+// three; whatever else is asked for at once takes more.
+//
+// Nothing is asked of the server before the first session or question.
+func New(db *sql.DB, d Dialect, cfg *Config) *Server {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	b := &Server{
+		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: newPrepared(db, d.TxOptions()), bells: newBells(),
+		opening: make(chan struct{}, 1), open: map[*serverSession]bool{},
+	}
+	b.kept = newKeptConn(db, d.TxOptions())
+	b.opening <- struct{}{}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Name implements [driver.Backend].
+func (b *Server) Name() string { return b.d.Name() }
+
+// Polling says why waiters ask the server again and again here, instead of being woken; "" if
+// they are woken, or if no session has been opened yet.
+func (b *Server) Polling() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reason
+}
+
+// ready looks at the server before it is asked anything else.
+func (b *Server) ready(ctx context.Context) error {
+	select {
+	case <-b.opening:
+		defer func() { b.opening <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	b.mu.Lock()
+	opened, closed := b.opened, b.closed
+	b.mu.Unlock()
+	if closed {
+		return fmt.Errorf("backend: %w", driver.ErrClosed)
+	}
+	if opened {
+		return nil
+	}
+	if n := b.db.Stats().MaxOpenConnections; n > 0 && n < minPool {
+		return fmt.Errorf("%w pool: it allows %d connections; at least %d are needed (SetMaxOpenConns): "+
+			"one waits for news, one is kept for renewals", driver.ErrInvalid, n, minPool)
+	}
+	at, err := b.d.Check(ctx, b.db)
+	if err != nil {
+		return b.fault(err)
+	}
+	if err := b.checkSchema(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at, b.opened = at, true
+	return nil
+}
+
+const minPool = 3
+
+// Close implements [driver.Backend].
+func (b *Server) Close() error {
+	b.mu.Lock()
+	bell := b.bell
+	first := !b.closed
+	b.closed, b.bell = true, nil
+	b.mu.Unlock()
+	if !first {
+		return nil
+	}
+	b.stop()
+	var err error
+	if bell != nil {
+		err = bell.Close()
+	}
+	b.wg.Wait()
+	b.pool.close()
+	b.kept.close()
+	return err
+}
+
+// text is a statement in the server's form.
+func (b *Server) text(statement string) string {
+	if t, ok := b.texts.Load(statement); ok {
+		return t.(string)
+	}
+	t := b.d.Text(statement)
+	b.texts.Store(statement, t)
+	return t
+}
+
+func (b *Server) on(l link) Querier         { return direct{l, b.d} }
+func (b *Server) inside(tx *sql.Tx) Querier { return inTx{tx, b.d} }
+func (b *Server) circumstances() Circumstances {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at
+}
+
+// with runs f on the pool, or on the connection that is kept, if the application has all others.
+func (b *Server) with(ctx context.Context, f func(l link) error) error {
+	if s := b.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return b.kept.use(ctx, f)
+	}
+	return f(b.pool)
+}
+
+// fault wraps an error of the server in the sentinel that says what it means.
+func (b *Server) fault(err error) error {
+	if err == nil || marked(err) {
+		return err
+	}
+	sentinel := driver.ErrUncertain
+	switch b.d.Fault(err) {
+	case NotDone:
+		sentinel = driver.ErrUnavailable
+	case Again:
+		sentinel = errAgain
+	case Refused:
+		sentinel = driver.ErrRefused
+	case NoSchema:
+		sentinel = errNoTables
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+// marked reports whether err has its sentinel already.
+func marked(err error) bool {
+	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return stands(err)
+}
+
+// ask is change for those who belong to no session.
+func (b *Server) ask(ctx context.Context, name string, f func(r *record) error) error {
+	if err := errors.Join(driver.CheckName(name), b.ready(ctx)); err != nil {
+		return err
+	}
+	return b.with(ctx, func(l link) error { return b.change(ctx, l, one(name, f)) })
+}
+
+func one(name string, f func(r *record) error) step {
+	return step{names: []string{name}, do: func(all []*record) error { return f(all[0]) }}
+}
+
+// Inspect implements [driver.Backend].
+func (b *Server) Inspect(ctx context.Context, name string) (rec driver.Record, err error) {
+	err = b.ask(ctx, name, func(r *record) error {
+		r.grants = r.entry.Advance(ofMicros(r.now))
+		rec = r.describe()
+		return nil
+	})
+	return rec, err
+}
+
+func (r *record) describe() driver.Record { return r.entry.Record(ofMicros(r.now), r.name) }
+
+// Break implements [driver.Backend].
+func (b *Server) Break(ctx context.Context, name string, token uint64) error {
+	return b.ask(ctx, name, func(r *record) (err error) {
+		r.grants, err = r.entry.Break(ofMicros(r.now), token)
+		return err
+	})
+}
+
+// SetLimit implements [driver.Backend].
+func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	}
+	return b.ask(ctx, name, func(r *record) (err error) {
+		r.grants, err = r.entry.SetLimit(ofMicros(r.now), limit)
+		return err
+	})
+}
+
+// List implements [driver.Backend].
+func (b *Server) List(ctx context.Context, prefix, after string, limit int) (list []driver.Record, err error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	const page = 200
+	from, past := after, prefix > after
+	for len(list) < limit {
+		begin := from
+		if past { // names that begin with prefix, itself included, all come after
+			begin = prefix
+		}
+		where := "name > ?"
+		if past {
+			where = "name >= ?"
+		}
+		args := []any{[]byte(begin)}
+		if end := pastPrefix(prefix); end != nil {
+			where += " AND name < ?"
+			args = append(args, end)
+		}
+		rows := 0
+		var due []int // in whose lines somebody's turn has come
+		err := b.with(ctx, func(l link) error {
+			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND kind <> 0 ORDER BY name LIMIT %d", recordColumns, where, page))
+			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
+				r := &record{}
+				if err := r.scan(row); err != nil {
+					return err
+				}
+				rows++
+				from, past = r.name, false
+				granted := r.entry.Advance(ofMicros(r.now))
+				if r.entry.Used() && len(list) < limit {
+					if len(granted) > 0 {
+						due = append(due, len(list))
+					}
+					list = append(list, r.describe())
+				}
+				return nil
+			})
+		})
+		for _, i := range due {
+			if err == nil {
+				list[i], err = b.Inspect(ctx, list[i].Name)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if rows < page {
+			break
+		}
+	}
+	return list, nil
+}
+
+// pastPrefix is the least name after all that begin with prefix; nil: there is none.
+func pastPrefix(prefix string) []byte {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+// news is for those that something was granted to: here, and at other Servers.
+type news struct {
+	here   []rule.Grant
+	abroad []Ring
+}
+
+// add adds what a record has granted.
+func (b *Server) add(n *news, r *record) {
+	for _, g := range r.grants {
+		server, session, _ := strings.Cut(g.Session, ".")
+		if server == b.id {
+			n.here = append(n.here, g)
+		} else {
+			n.abroad = append(n.abroad, Ring{Name: r.name, Server: server, Session: session, ID: g.ID, Token: g.Token})
+		}
+	}
+}
+
+// tell wakes them.
+func (b *Server) tell(n *news) {
+	for _, g := range n.here {
+		b.bells.ring(g.ID, g.Token)
+	}
+	if len(n.abroad) > 0 {
+		b.wake(n.abroad)
+	}
+}

@@ -1,0 +1,68 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// SetCount implements [driver.Session].
+func (s *serverSession) SetCount(ctx context.Context, name string, n int64) (created bool, err error) {
+	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
+		return false, err
+	}
+	if n < 0 {
+		return false, fmt.Errorf("%w count %d: it must not be negative", driver.ErrInvalid, n)
+	}
+	err = s.change(ctx, name, func(r *record) (err error) {
+		created, r.grants, err = r.entry.SetCount(ofMicros(r.now), n)
+		return err
+	})
+	return created && err == nil, err
+}
+
+// CountDown implements [driver.Session].
+func (s *serverSession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
+	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
+		return 0, err
+	}
+	err = s.b.with(ctx, func(l link) error {
+		return s.b.change(ctx, l, step{names: []string{name}, counts: id, do: func(all []*record) (err error) {
+			r := all[0]
+			left, r.grants, err = r.entry.CountDown(ofMicros(r.now), id)
+			return err
+		}})
+	})
+	return left, err
+}
+
+// Await implements [driver.Session].
+func (s *serverSession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
+		return driver.Reply{}, err
+	}
+	w := s.b.bells.beginKind(id, name, true, false)
+	s.enter(id, request{name, true})
+	var open bool
+	err := s.change(ctx, name, func(r *record) (err error) {
+		if s.b.bells.isCancelled(w) {
+			return errCancelled
+		}
+		open, r.grants, err = r.entry.AskLatch(ofMicros(r.now), id, s.id)
+		return err
+	})
+	if err != nil || open {
+		s.b.bells.end(id, w)
+		s.leave(id)
+		if err != nil {
+			return driver.Reply{}, err
+		}
+		return driver.Reply{Token: 1}, nil
+	}
+	wake := s.b.bells.park(w, 0)
+	s.b.expect()
+	// No lease is in the way whose end could repair a lost wake-up, so ask now and then.
+	return driver.Reply{Wake: wake, Retry: s.ttl / 3}, nil
+}

@@ -1,0 +1,257 @@
+package sqllock
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// Columns of hf_lock, as load reads them. Times are microseconds of the server's clock.
+//
+// An exclusive grant is always alone on its name, so it lives in columns (hid to info), where one
+// statement can take, renew, release and hand over. Everything else that can hold a name
+// (shared grants, permits, who awaits a latch) is text in more; the line is text in line, an
+// item for each place. Statements pass on the line's first item when it asks for the whole
+// name; whatever is rarer is decided by package rule, on the row read and written back.
+const recordColumns = `name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, kept, info, due, line, more`
+
+// record is one row of hf_lock: the state of one name.
+type record struct {
+	name   string
+	exists bool
+	ver    int64
+	floor  int64 // tokens are larger than this, whatever the row says
+	now    int64 // the server's clock, never behind what the row has seen
+	at     int64 // what it has seen
+	entry  rule.Entry
+	grants []rule.Grant // who is to be told once this is written
+	cols   columns      // as read
+}
+
+// columns are what a row keeps of its rule.Entry.
+type columns struct {
+	kind, limit                int
+	counter, token             int64
+	hid, hsession              string
+	since, expires, keep, kept int64
+	info                       string
+	waiting                    int
+	due                        int64 // no place of the line runs out before; 0: nobody waits
+	line, more                 string
+}
+
+func micros(d time.Duration) int64 { return d.Microseconds() }
+
+func ofMicros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// scan reads a row of recordColumns and the server's clock.
+func (r *record) scan(row interface{ Scan(...any) error }) error {
+	c := &r.cols
+	var name []byte
+	err := row.Scan(&name, &c.kind, &c.limit, &c.counter, &c.token, &r.ver, &r.at, &c.hid, &c.hsession, &c.since,
+		&c.expires, &c.keep, &c.kept, &c.info, &c.due, &c.line, &c.more, &r.now)
+	if err != nil {
+		return err
+	}
+	r.name, r.exists = string(name), true
+	r.now = max(r.now, r.at)
+	return r.decode()
+}
+
+// decode makes the entry from the columns.
+func (r *record) decode() error {
+	c, e := &r.cols, &r.entry
+	*e = rule.Entry{Kind: driver.Kind(c.kind), Limit: c.limit, Last: uint64(c.token), Count: c.counter, Mint: r.mint, Done: map[string]bool{}}
+	if c.hid != "" {
+		info, err := Unescape(c.info)
+		if err != nil {
+			return r.broken(err)
+		}
+		h := rule.Hold{
+			Request: driver.Request{ID: c.hid, Name: r.name, Mode: driver.Exclusive, N: 1, Info: info},
+			Session: c.hsession, Token: uint64(c.token), Since: ofMicros(c.since),
+			Expires: ofMicros(c.expires), KeepUntil: ofMicros(c.keep), Kept: c.kept != 0,
+		}
+		e.Holds = append(e.Holds, h)
+	}
+	for line := range strings.Lines(c.line) {
+		p, err := parsePlace(line)
+		if err != nil {
+			return r.broken(err)
+		}
+		p.Name, p.Limit = r.name, c.limit
+		e.Line = append(e.Line, p)
+	}
+	c.waiting = len(e.Line)
+	for line := range strings.Lines(c.more) {
+		if err := r.parseMore(line); err != nil {
+			return r.broken(err)
+		}
+	}
+	return nil
+}
+
+func (r *record) broken(err error) error {
+	return fmt.Errorf("%w: the row of %q in hf_lock makes no sense: %w", driver.ErrRefused, r.name, err)
+}
+
+// mint makes the next token: larger than the last, than those of rows that are gone, and than
+// any that was given out before this moment by the clock, should their rows be lost.
+func (r *record) mint(last uint64) uint64 {
+	return uint64(max(int64(last)+1, r.floor+1, r.now))
+}
+
+// encode makes the columns from the entry.
+func (r *record) encode() columns {
+	e := &r.entry
+	c := columns{kind: int(e.Kind), limit: e.Limit, counter: e.Count, token: int64(e.Last), waiting: len(e.Line)}
+	var line, more []byte
+	if len(e.Holds) == 1 && e.Holds[0].Mode == driver.Exclusive {
+		h := &e.Holds[0]
+		c.hid, c.hsession, c.info = h.ID, h.Session, escape(h.Info)
+		c.since, c.expires, c.keep = micros(h.Since), micros(h.Expires), micros(h.KeepUntil)
+		if h.Kept {
+			c.kept = 1
+		}
+	} else {
+		for i := range e.Holds {
+			more = appendHold(more, &e.Holds[i])
+		}
+	}
+	for _, a := range e.Await {
+		more = fmt.Appendf(more, "A %s %s\n", a.ID, a.Session)
+	}
+	for i := range e.Line {
+		p := &e.Line[i]
+		line = appendPlace(line, p)
+		if d := micros(p.Deadline); c.due == 0 || d < c.due {
+			c.due = d
+		}
+	}
+	c.line, c.more = string(line), string(more)
+	return c
+}
+
+// busy is when an exclusive grant and its minimum hold are both over.
+func (c *columns) busy() int64 { return max(c.expires, c.keep) }
+
+// An item of a line: id, session, mode, number, minimum hold, since, deadline, info; the
+// statements of the dialects count on this order.
+
+func appendPlace(b []byte, p *rule.Place) []byte {
+	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, p.N, micros(p.MinHold), micros(p.Since), micros(p.Deadline), escape(p.Info))
+}
+
+func parsePlace(line string) (p rule.Place, err error) {
+	f, err := fields(line, 8)
+	if err != nil {
+		return p, err
+	}
+	n, err := numbers(f[2:7])
+	if err != nil {
+		return p, err
+	}
+	p.ID, p.Session, p.Wait = f[0], f[1], true
+	p.Mode, p.N, p.MinHold, p.Since, p.Deadline = driver.Mode(n[0]), int(n[1]), ofMicros(n[2]), ofMicros(n[3]), ofMicros(n[4])
+	p.Info, err = Unescape(f[7])
+	return p, err
+}
+
+func appendHold(b []byte, h *rule.Hold) []byte {
+	kept := 0
+	if h.Kept {
+		kept = 1
+	}
+	return fmt.Appendf(b, "H %s %s %d %d %d %d %d %d %d %s\n", h.ID, h.Session, h.Mode, h.N, h.Token,
+		micros(h.Since), micros(h.Expires), micros(h.KeepUntil), kept, escape(h.Info))
+}
+
+func (r *record) parseMore(line string) error {
+	if strings.HasPrefix(line, "A ") {
+		f, err := fields(line, 3)
+		if err == nil {
+			r.entry.Await = append(r.entry.Await, rule.Interest{ID: f[1], Session: f[2]})
+		}
+		return err
+	}
+	f, err := fields(line, 11)
+	if err != nil || f[0] != "H" {
+		return fmt.Errorf("neither a grant nor an interest: %q", line)
+	}
+	n, err := numbers(f[3:10])
+	if err != nil {
+		return err
+	}
+	info, err := Unescape(f[10])
+	r.entry.Holds = append(r.entry.Holds, rule.Hold{
+		Request: driver.Request{ID: f[1], Name: r.name, Mode: driver.Mode(n[0]), N: int(n[1]), Info: info},
+		Session: f[2], Token: uint64(n[2]), Since: ofMicros(n[3]), Expires: ofMicros(n[4]), KeepUntil: ofMicros(n[5]), Kept: n[6] != 0,
+	})
+	return err
+}
+
+func fields(line string, n int) ([]string, error) {
+	text, ok := strings.CutSuffix(line, "\n")
+	f := strings.Split(text, " ")
+	if !ok || len(f) != n {
+		return nil, fmt.Errorf("%d fields: %q; want %d", len(f), line, n)
+	}
+	return f, nil
+}
+
+func numbers(f []string) ([]int64, error) {
+	n := make([]int64, len(f))
+	for i, s := range f {
+		var err error
+		if n[i], err = strconv.ParseInt(s, 10, 64); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// escape writes s in printable ASCII without spaces, so that it is a field of an item.
+func escape(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }
+	if !slices.ContainsFunc([]byte(s), func(c byte) bool { return !plain(c) }) {
+		return s
+	}
+	b := make([]byte, 0, len(s)+16)
+	for i := range len(s) {
+		if plain(s[i]) {
+			b = append(b, s[i])
+		} else {
+			b = fmt.Appendf(b, "%%%02x", s[i])
+		}
+	}
+	return string(b)
+}
+
+// Unescape is the text of a field of an item: what Take.Info was made of.
+func Unescape(s string) (string, error) {
+	if !strings.Contains(s, "%") {
+		return s, nil
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b = append(b, s[i])
+			continue
+		}
+		if i+3 > len(s) {
+			return "", fmt.Errorf("%q ends in an incomplete escape", s)
+		}
+		c, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", err
+		}
+		b = append(b, byte(c))
+		i += 2
+	}
+	return string(b), nil
+}

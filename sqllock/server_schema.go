@@ -1,0 +1,169 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Schema is the statements that make the tables, for those who want to run them by hand: all
+// that Init would do in a database without them.
+func Schema(d Dialect) (statements []string) {
+	for v, step := range d.Migrations() {
+		statements = append(append(statements, step...), setVersion(d, v+1)...)
+	}
+	return statements
+}
+
+func setVersion(d Dialect, version int) []string {
+	begin, end := d.InsertNew()
+	return []string{
+		begin + " INTO hf_meta (one, version, floor, swept) VALUES (1, 0, 0, 0)" + end,
+		fmt.Sprintf("UPDATE hf_meta SET version = %d WHERE one = 1 AND version < %d", version, version),
+	}
+}
+
+// Init makes the tables in db's database, or brings those of an earlier version up to date. It
+// needs the right to create tables, which New's user does not. It may be run again, and by
+// several at once.
+//
+// Errors: driver.ErrRefused: the user may not, or the tables are of a later version;
+// driver.ErrUnavailable, driver.ErrUncertain: it may be run again.
+func Init(ctx context.Context, db *sql.DB, d Dialect) error {
+	b := New(db, d, nil)
+	defer func() { _ = b.Close() }()
+	q := b.on(b.pool)
+	have, err := b.version(ctx, q)
+	if err != nil && !errors.Is(err, errNoTables) {
+		return err
+	}
+	all := d.Migrations()
+	if have > len(all) {
+		return tooNew(have, len(all))
+	}
+	for v := have; v < len(all); v++ {
+		for _, statement := range append(all[v], setVersion(d, v+1)...) {
+			if _, err := q.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("making the tables: %w", b.fault(err))
+			}
+		}
+	}
+	return nil
+}
+
+var errNoTables = fmt.Errorf("%w: the tables are not there; make them with Init, or \"holdfast init\"", driver.ErrRefused)
+
+func tooNew(have, want int) error {
+	return fmt.Errorf("%w: the tables are of version %d; this program knows %d: use a later one", driver.ErrRefused, have, want)
+}
+
+// version reads which tables there are.
+func (b *Server) version(ctx context.Context, q Querier) (version int, err error) {
+	found := false
+	err = b.each(ctx, q, b.text("SELECT version, floor FROM hf_meta WHERE one = 1"), nil, func(row *sql.Rows) error {
+		found = true
+		var floor int64
+		err := row.Scan(&version, &floor)
+		b.floor.Store(floor)
+		return err
+	})
+	if err == nil && !found {
+		err = errNoTables
+	}
+	return version, err
+}
+
+// checkSchema refuses tables of another version.
+func (b *Server) checkSchema(ctx context.Context) error {
+	have, err := b.version(ctx, b.on(b.pool))
+	if err != nil {
+		return err
+	}
+	switch want := len(b.d.Migrations()); {
+	case have > want:
+		return tooNew(have, want)
+	case have < want:
+		return fmt.Errorf("%w: the tables are of version %d; this program needs %d: run Init, or \"holdfast init\"", driver.ErrRefused, have, want)
+	}
+	return nil
+}
+
+// How often idle rows are looked for, in how large steps, and how long they must have been idle.
+const (
+	idleEvery = 10 * time.Minute
+	idleStep  = 500
+	idleAge   = 24 * time.Hour
+)
+
+// sweep deletes rows of names that nobody has used for a day, a step at a time, by one Server at
+// a time. Their tokens go into hf_meta.floor first, which all later tokens exceed; that floor
+// is read again each time, long before a clock could have gone back by a day.
+func (b *Server) sweep() {
+	t := time.NewTicker(idleEvery)
+	defer t.Stop()
+	var cursor []byte
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-t.C:
+			ctx, cancel := context.WithTimeout(b.ctx, idleEvery/2)
+			cursor, _ = b.sweepFrom(ctx, cursor, idleAge) // else the next will
+			cancel()
+		}
+	}
+}
+
+// sweepFrom looks at the rows after cursor, and returns how far it came; nil: to the end.
+func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duration) (next []byte, err error) {
+	q := b.on(b.pool)
+	if _, err := b.version(ctx, q); err != nil { // for the floor
+		return cursor, err
+	}
+	var names [][]byte
+	var last []byte
+	var highest, before int64
+	rows := 0
+	text := b.text(fmt.Sprintf("SELECT name, token, at, kind, expires, keep, waiting, more, {now} FROM hf_lock WHERE name > ? ORDER BY name LIMIT %d", idleStep))
+	if cursor == nil {
+		cursor = []byte{}
+	}
+	err = b.each(ctx, q, text, []any{cursor}, func(row *sql.Rows) error {
+		var name []byte
+		var token, at, kind, expires, keep, waiting, now int64
+		var more string
+		if err := row.Scan(&name, &token, &at, &kind, &expires, &keep, &waiting, &more, &now); err != nil {
+			return err
+		}
+		rows++
+		last, before = name, now-micros(idle)
+		if at <= before && max(expires, keep) <= before && waiting == 0 && more == "" && kind != int64(driver.Latch) {
+			names, highest = append(names, name), max(highest, token)
+		}
+		return nil
+	})
+	if err != nil {
+		return cursor, err
+	}
+	if len(names) > 0 {
+		raise := b.text("UPDATE hf_meta SET floor = ? WHERE one = 1 AND floor < ?")
+		if _, err := q.Exec(ctx, raise, highest, highest); err != nil {
+			return cursor, b.fault(err)
+		}
+		b.floor.Store(max(b.floor.Load(), highest))
+	}
+	for _, name := range names {
+		drop := b.text("DELETE FROM hf_lock WHERE name = ? AND at <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
+		if _, err := q.Exec(ctx, drop, name, before, before, before, int(driver.Latch)); err != nil {
+			return cursor, b.fault(err)
+		}
+	}
+	if rows < idleStep {
+		return nil, nil
+	}
+	return last, nil
+}

@@ -1,0 +1,312 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// serverSession is one client's presence. The server knows no sessions: each grant and each
+// place in line stands for itself.
+type serverSession struct {
+	b   *Server
+	id  string // with the Server's
+	ttl time.Duration
+
+	mu     sync.Mutex
+	live   map[string]request // what is held, waited for or asked for, by request id
+	closed bool
+}
+
+// request is what a session knows of one of its own.
+type request struct {
+	name  string
+	group bool // it may have company: its lease is not in the columns of the row
+}
+
+// Open implements [driver.Backend].
+func (b *Server) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if err := errors.Join(checkSession(cfg), b.ready(ctx)); err != nil {
+		return nil, err
+	}
+	if err := b.listen(ctx); err != nil {
+		return nil, err
+	}
+	s := &serverSession{b: b, id: b.id + "." + cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), live: map[string]request{}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, fmt.Errorf("backend: %w", driver.ErrClosed)
+	}
+	b.open[s] = true
+	return s, nil
+}
+
+// TTL implements [driver.Session].
+func (s *serverSession) TTL() time.Duration { return s.ttl }
+
+// Lost implements [driver.Session]: each lease stands for itself.
+func (s *serverSession) Lost() <-chan struct{} { return nil }
+
+func (s *serverSession) usable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("session: %w", driver.ErrClosed)
+	}
+	return nil
+}
+
+// enter notes a request before the server hears of it, and reports whether it is new.
+func (s *serverSession) enter(id string, r request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, there := s.live[id]
+	s.live[id] = r
+	return !there
+}
+
+func (s *serverSession) leave(id string) {
+	s.b.bells.cancel(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, id)
+}
+
+func (s *serverSession) change(ctx context.Context, name string, f func(r *record) error) error {
+	return s.b.with(ctx, func(l link) error { return s.b.change(ctx, l, one(name, f)) })
+}
+
+// Acquire implements [driver.Session].
+func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	if err := errors.Join(s.usable(), req.Check()); err != nil {
+		return driver.Reply{}, err
+	}
+	w := s.b.bells.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
+	fresh := s.enter(req.ID, request{req.Name, req.Mode != driver.Exclusive})
+	var rep driver.Reply
+	var last uint64
+	var err error
+	known := false
+	if fresh && req.Mode == driver.Exclusive && !s.b.bells.isCancelled(w) {
+		rep, known, err = s.take(ctx, req)
+	}
+	if !known && err == nil {
+		rep, last, err = s.acquire(ctx, req, w)
+	}
+	if err != nil {
+		s.b.bells.end(req.ID, w)
+		if final(err) {
+			s.leave(req.ID)
+		}
+		return driver.Reply{}, err
+	}
+	if s.b.bells.isCancelled(w) { // and perhaps before the server had heard of it
+		return driver.Reply{}, errors.Join(errCancelled, s.Cancel(ctx, req.Name, req.ID))
+	}
+	switch {
+	case rep.Token != 0:
+		s.b.bells.end(req.ID, w)
+	case !req.Wait:
+		s.leave(req.ID)
+	default:
+		rep.Wake = s.b.bells.park(w, last)
+		s.b.expect()
+	}
+	return rep, nil
+}
+
+// final reports whether an error says that nothing was taken and nothing will be.
+func final(err error) bool {
+	for _, s := range []error{driver.ErrKind, driver.ErrInvalid, driver.ErrRefused, driver.ErrClosed} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// take asks in one statement for a name that nobody shares.
+func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
+	t := &Take{
+		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(s.ttl), MinHold: microsUp(req.MinHold),
+		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait,
+	}
+	var got Taken
+	err = s.b.single(ctx, func(q Querier) (err error) {
+		got, err = s.b.d.Take(ctx, q, t)
+		return err
+	})
+	return driver.Reply{Token: uint64(got.Token), Ahead: got.Ahead, Retry: got.Retry, Holder: got.Holder}, got.Token != 0 || got.Queued, err
+}
+
+func microsUp(d time.Duration) int64 { return micros(d + time.Microsecond - 1) }
+
+func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
+	err = s.change(ctx, req.Name, func(r *record) error {
+		if s.b.bells.isCancelled(w) {
+			return errCancelled
+		}
+		now := ofMicros(r.now)
+		token, ahead, grants, err := r.entry.Acquire(now, req, s.id, s.ttl)
+		r.grants = grants
+		rep = driver.Reply{Token: token}
+		if token == 0 {
+			rep.Ahead, rep.Retry, rep.Holder = ahead, r.entry.Retry(now), r.entry.First(now)
+		}
+		last = r.entry.Last
+		return err
+	})
+	if err != nil {
+		return driver.Reply{}, 0, err
+	}
+	return rep, last, nil
+}
+
+// Cancel implements [driver.Session].
+func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
+	s.b.bells.cancel(id)
+	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
+		return err
+	}
+	left := false
+	err := s.b.single(ctx, func(q Querier) (err error) {
+		left, err = s.b.d.Leave(ctx, q, name, id)
+		return err
+	})
+	if !left && err == nil {
+		err = s.change(ctx, name, func(r *record) error {
+			r.grants = r.entry.Cancel(ofMicros(r.now), id)
+			return nil
+		})
+	}
+	if err == nil {
+		s.leave(id)
+	}
+	return err
+}
+
+// Release implements [driver.Session].
+func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	if keep < 0 || keep > driver.MaxHold {
+		return fmt.Errorf("%w time to keep the name, %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)
+	}
+	s.mu.Lock()
+	r, mine := s.live[h.ID]
+	s.mu.Unlock()
+	if keep == 0 && mine && !r.group {
+		done, err := s.hand(ctx, h)
+		if done || err != nil {
+			if done {
+				s.leave(h.ID)
+			}
+			return err
+		}
+	}
+	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
+		if err != nil && h.Token > r.entry.Last {
+			// The server has crashed and lost the hand-over to us: it knows the place yet.
+			r.entry.Line = slices.DeleteFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == h.ID })
+			r.grants = append(r.grants, r.entry.Advance(ofMicros(r.now))...)
+		}
+		return err
+	})
+	if err == nil || stands(err) {
+		s.leave(h.ID)
+	}
+	return err
+}
+
+// hand releases a grant and passes the lock on, in one statement.
+func (s *serverSession) hand(ctx context.Context, h driver.Hold) (done bool, err error) {
+	b := s.b
+	err = b.single(ctx, func(q Querier) error {
+		got, err := b.d.Hand(ctx, q, &Handing{
+			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
+		})
+		done = got.Done
+		switch {
+		case err != nil || got.To == nil:
+		case got.To.Server == b.id:
+			b.heard(*got.To)
+		default:
+			b.wake([]Ring{*got.To})
+		}
+		return err
+	})
+	return done, err
+}
+
+// Downgrade implements [driver.Session].
+func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.grants, err = r.entry.Downgrade(ofMicros(r.now), h.ID, h.Token)
+		return err
+	})
+	if err == nil {
+		s.enter(h.ID, request{h.Name, true})
+	}
+	return err
+}
+
+// Adopt implements [driver.Session].
+func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
+		return err
+	}
+	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.grants, err = r.entry.Adopt(ofMicros(r.now), h.ID, h.Token, id, info, s.id, s.ttl)
+		return err
+	})
+	if err == nil {
+		s.enter(id, request{h.Name, true}) // nobody said of which mode it is
+	}
+	return err
+}
+
+// Close implements [driver.Session].
+func (s *serverSession) Close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	var names []string
+	for id, r := range s.live {
+		names = append(names, r.name)
+		s.b.bells.cancel(id)
+	}
+	s.live = map[string]request{}
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var err error
+	for batch := range slices.Chunk(names, rowsAtOnce) {
+		err = errors.Join(err, s.b.with(ctx, func(l link) error {
+			return s.b.change(ctx, l, step{names: batch, do: func(all []*record) error {
+				for _, r := range all {
+					r.grants = r.entry.Leave(ofMicros(r.now), s.id)
+				}
+				return nil
+			}})
+		}))
+	}
+	s.b.mu.Lock()
+	delete(s.b.open, s)
+	s.b.mu.Unlock()
+	return err
+}

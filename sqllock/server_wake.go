@@ -1,0 +1,242 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
+)
+
+// bellSleep is the longest that a lost wake-up costs, and pollFirst and pollLast are how often
+// the server is asked where nobody can be woken: soon after somebody began to wait, and in
+// the long run.
+const (
+	bellSleep = time.Second
+	pollFirst = 5 * time.Millisecond
+	pollLast  = 50 * time.Millisecond
+)
+
+// listen sees to it that waiters are woken, before the first of them waits.
+func (b *Server) listen(ctx context.Context) error {
+	select {
+	case <-b.opening:
+		defer func() { b.opening <- struct{}{} }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	b.mu.Lock()
+	done := b.bell != nil || b.closed
+	lonely := b.at.Lonely
+	b.mu.Unlock()
+	if done {
+		return nil
+	}
+	var bell Bell
+	reason := lonely
+	if reason == "" {
+		db := b.db
+		if b.cfg.Listen != nil {
+			db = b.cfg.Listen
+		}
+		var err error
+		bell, reason, err = b.d.OpenBell(ctx, BellConfig{
+			DB: db, Server: b.id, Keep: b.keep, Heard: b.heard, Look: b.look, Waiting: b.bells.pending, Sleep: bellSleep,
+		})
+		if err != nil {
+			return b.fault(err)
+		}
+	}
+	if bell == nil {
+		bell = b.poll()
+	}
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.bell, b.reason = bell, reason
+	}
+	b.mu.Unlock()
+	if closed {
+		return bell.Close()
+	}
+	b.background(b.sweep)
+	return nil
+}
+
+// keep runs f on the connection that is kept.
+func (b *Server) keep(ctx context.Context, f func(q Querier, opened time.Time) error) error {
+	return b.kept.use(ctx, func(l link) error { return f(b.on(l), b.kept.opened) })
+}
+
+// background runs f beside; Close waits for it.
+func (b *Server) background(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.wg.Go(f)
+	}
+}
+
+// wakeLimit is how long waking others may take: those who were not woken look by themselves.
+const wakeLimit = 3 * time.Second
+
+// wake tells other Servers, beside whatever else goes on.
+func (b *Server) wake(rings []Ring) {
+	b.background(func() {
+		ctx, cancel := context.WithTimeout(b.ctx, wakeLimit)
+		defer cancel()
+		_ = b.keep(ctx, func(q Querier, opened time.Time) error { return b.d.Wake(ctx, q, opened, rings) })
+	})
+}
+
+// expect says that somebody waits here.
+func (b *Server) expect() {
+	b.mu.Lock()
+	bell := b.bell
+	b.mu.Unlock()
+	if bell != nil {
+		bell.Wait()
+	}
+}
+
+// heard is what another Server, or a statement, has told.
+func (b *Server) heard(r Ring) {
+	if r.ID == "" { // nobody knows who
+		b.background(func() { _ = b.look(b.ctx) })
+		return
+	}
+	if r.Token != 0 && !b.bells.knows(r.ID) && r.Name != "" {
+		// Handed to a request that was given up: who comes next must not wait for its lease to end.
+		b.background(func() {
+			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+			defer cancel()
+			_ = b.ask(ctx, r.Name, func(rec *record) error {
+				if !b.bells.knows(r.ID) {
+					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
+				}
+				return nil
+			})
+		})
+		return
+	}
+	b.bells.ring(r.ID, r.Token)
+}
+
+// look asks what has become of all that wait here, and tells them.
+func (b *Server) look(ctx context.Context) error {
+	pending := b.bells.pending()
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(pending)), rowsAtOnce) {
+		n := padded(len(names))
+		args := make([]any, n)
+		for i := range args {
+			args[i] = []byte(names[min(i, len(names)-1)])
+		}
+		// Without the lines, which are long, and in which nothing can be seen that matters here.
+		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
+		err := b.with(ctx, func(l link) error {
+			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
+				var name []byte
+				r := &record{exists: true}
+				c := &r.cols
+				if err := row.Scan(&name, &c.kind, &c.counter, &c.token, &c.hid, &c.kept, &c.expires, &c.more, &r.now); err != nil {
+					return err
+				}
+				r.name = string(name)
+				if err := r.decode(); err != nil {
+					return err
+				}
+				b.show(r, pending[r.name])
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show tells those who wait for a name what its record says.
+func (b *Server) show(r *record, w Waiters) {
+	e := &r.entry
+	reason := "" // to ask again: nobody's lease, but time that was not known before, is in the way
+	for i := range e.Holds {
+		if e.Holds[i].Kept || e.Holds[i].Expires <= ofMicros(r.now) {
+			reason = fmt.Sprint(e.Last, e.Holds[i].Kept, e.Holds[i].Expires)
+		}
+	}
+	for _, id := range slices.Concat(w.Alone, w.Group) {
+		i := slices.IndexFunc(e.Holds, func(h rule.Hold) bool { return h.ID == id && !h.Kept && h.Expires > ofMicros(r.now) })
+		switch {
+		case i >= 0:
+			b.bells.ring(id, e.Holds[i].Token)
+		case reason != "":
+			b.bells.remind(id, reason)
+		}
+	}
+	for _, id := range w.Latch {
+		switch {
+		case e.Kind != driver.Latch:
+			b.bells.remind(id, "it is gone")
+		case e.Count == 0:
+			b.bells.ring(id, 1)
+		}
+	}
+}
+
+// poller is a Bell for where nobody can be woken: it looks again and again while somebody waits.
+type poller struct {
+	begin chan struct{}
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+func (b *Server) poll() Bell {
+	ctx, stop := context.WithCancel(b.ctx)
+	p := &poller{begin: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		every := pollFirst
+		t := time.NewTimer(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.begin:
+				every = pollFirst
+			case <-t.C:
+				if len(b.bells.pending()) > 0 {
+					_ = b.look(ctx) // the next may be answered
+				}
+				every = min(every*3/2, pollLast)
+			}
+			if len(b.bells.pending()) == 0 {
+				t.Stop()
+				continue
+			}
+			t.Reset(every/2 + rand.N(every))
+		}
+	}()
+	return p
+}
+
+// Wait implements [Bell].
+func (p *poller) Wait() {
+	select {
+	case p.begin <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements [Bell].
+func (p *poller) Close() error {
+	p.stop()
+	<-p.done
+	return nil
+}
