@@ -12,6 +12,10 @@ need() { PATH="$PATH:/usr/sbin:/usr/bin" command -v "$1" >/dev/null 2>&1 || miss
 # needjar JAR PACKAGE: the same for a Java library, where Debian has them.
 needjar() { [ -e "/usr/share/java/$1.jar" ] || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac; }
 need redis-server redis-server
+need mariadbd mariadb-server
+need pgbouncer pgbouncer
+# Debian has a folder for each version of PostgreSQL, which PATH does not name.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
 # ZooKeeper's servers, and Apache Curator's programs that are built to stand in line with ours.
 need java default-jre-headless
 need javac default-jdk-headless
@@ -24,7 +28,8 @@ done
 if [ -n "$missing" ]; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 		echo "installing:$missing"
-		# The tests start servers of their own; the packages must not.
+		# The tests start servers of their own; the packages must not. (That of PostgreSQL makes a
+		# cluster all the same, which stays down; if it cannot, it says so and is installed.)
 		policy=/usr/sbin/policy-rc.d
 		if [ ! -e "$policy" ]; then
 			printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"

@@ -23,7 +23,7 @@ type waiter struct {
 	cancelled bool        // Cancel came while Acquire was under way
 	latch     bool        // it awaits a latch
 	group     bool        // it may share the name
-	granted   bool        // it has been told of a grant
+	told      uint64      // the last grant that it was told of
 	hint      string      // what it was last told to ask again for, where that is looked up
 }
 
@@ -106,9 +106,6 @@ func (b *bells) ring(id string, token uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.by[id]
-	if w != nil && token != 0 {
-		w.granted = true
-	}
 	switch {
 	case w == nil:
 	case !w.parked:
@@ -120,8 +117,11 @@ func (b *bells) ring(id string, token uint64) {
 
 // put replaces what has not been fetched: a grant says more than a hint.
 func (w *waiter) put(token uint64) {
-	if token != 0 && token <= w.after {
-		return
+	if token != 0 {
+		if token <= w.after || token == w.told { // out of date, or no news
+			return
+		}
+		w.told = token
 	}
 	select {
 	case w.wake <- token:
@@ -161,7 +161,7 @@ func (b *bells) pending() map[string]Waiters {
 	defer b.mu.Unlock()
 	by := map[string]Waiters{}
 	for id, w := range b.by {
-		if w.granted {
+		if w.told != 0 {
 			continue
 		}
 		of := by[w.name]
@@ -176,13 +176,6 @@ func (b *bells) pending() map[string]Waiters {
 		by[w.name] = of
 	}
 	return by
-}
-
-// knows reports whether the request waits here, or is about to.
-func (b *bells) knows(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.by[id] != nil
 }
 
 // remind has the request ask again, unless it has been told for the same reason before.

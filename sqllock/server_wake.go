@@ -110,13 +110,13 @@ func (b *Server) heard(r Ring) {
 		b.background(func() { _ = b.look(b.ctx) })
 		return
 	}
-	if r.Token != 0 && !b.bells.knows(r.ID) && r.Name != "" {
+	if r.Token != 0 && !b.knows(r.ID) && r.Name != "" {
 		// Handed to a request that was given up: who comes next must not wait for its lease to end.
 		b.background(func() {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			defer cancel()
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
-				if !b.bells.knows(r.ID) {
+				if !b.knows(r.ID) {
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
@@ -125,6 +125,21 @@ func (b *Server) heard(r Ring) {
 		return
 	}
 	b.bells.ring(r.ID, r.Token)
+}
+
+// knows reports whether a session here has not given the request up.
+func (b *Server) knows(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for s := range b.open {
+		s.mu.Lock()
+		_, there := s.live[id]
+		s.mu.Unlock()
+		if there {
+			return true
+		}
+	}
+	return false
 }
 
 // look asks what has become of all that wait here, and tells them.

@@ -75,6 +75,7 @@ func (w *world) ask(r *request, lost bool) {
 		return
 	case got.Ahead != ahead || got.Retry != n.Retry(w.now) || (got.Wake != nil) != req.Wait:
 		w.t.Fatalf("answered %+v; want %d ahead, retry %v", got, ahead, n.Retry(w.now))
+	case got.Holder == nil && w.store.Silent && req.Wait:
 	case (got.Holder == nil) != (len(n.Holds) == 0):
 		w.t.Fatalf("holder %+v of %d", got.Holder, len(n.Holds))
 	case got.Holder != nil && !n.has(*got.Holder, w.now):

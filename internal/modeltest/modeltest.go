@@ -44,6 +44,9 @@ type Store struct {
 	// store knows all it will ever know of it. Nil: the session only falls silent.
 	Kill func(session string)
 
+	// Silent says that a request that joins the line may not be told who is in its way.
+	Silent bool
+
 	// Death is what the store makes of a session that was killed.
 	Death Death
 

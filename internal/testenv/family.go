@@ -44,30 +44,35 @@ func signalAll(pids []int, s syscall.Signal) {
 	}
 }
 
-// freeze stops p and then all its children, and returns these once nothing of them runs.
+// freeze stops p and, of a family, its children, and returns these once nothing runs.
 func (s *server) freeze(p *process) []int {
 	s.t.Helper()
 	if p.ended() {
 		return nil
 	}
-	stopped := func(st status) bool { return st.state == 'T' }
 	p.signal(sigStop)
 	s.until("stop", []int{p.pid()}, stopped)
+	if !s.family {
+		return nil
+	}
 	kids := children(s.t, p.pid()) // it cannot fork any more
 	signalAll(kids, sigStop)
 	s.until("stop", kids, stopped)
 	return kids
 }
 
+// stopped reports whether no thread of a process runs.
+func stopped(pid int, s status) bool { return s.state == 'T' && threadsStopped(pid) }
+
 // gone waits until none of pids runs, and what they shared is free.
 func (s *server) gone(pids []int) {
 	s.t.Helper()
-	s.until("end", pids, func(status) bool { return false })
+	s.until("end", pids, func(int, status) bool { return false })
 }
 
 // until waits until done holds for all of pids that have not ended. That somebody else's
 // child has stopped or ended is no event, so it looks.
-func (s *server) until(what string, pids []int, done func(status) bool) {
+func (s *server) until(what string, pids []int, done func(int, status) bool) {
 	s.t.Helper()
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(time.Millisecond) {
 		all, err := processes()
@@ -76,7 +81,7 @@ func (s *server) until(what string, pids []int, done func(status) bool) {
 		}
 		left := 0
 		for _, pid := range pids {
-			if st, ok := all[pid]; ok && st.state != 'Z' && !done(st) {
+			if st, ok := all[pid]; ok && st.state != 'Z' && !done(pid, st) {
 				left++
 			}
 		}

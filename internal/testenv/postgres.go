@@ -141,12 +141,15 @@ func (p *PostgresServer) Exec(statements ...string) {
 	p.psql(statements...)
 }
 
+// ourName is by what the server knows psql's sessions. They may last a moment longer than psql.
+const ourName = "testenv"
+
 // psql runs statements and returns the rows, a line each.
 func (p *PostgresServer) psql(statements ...string) string {
 	p.t.Helper()
 	_, port, _ := net.SplitHostPort(p.Addr)
 	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.dir, "--port="+port,
-		"--username=postgres", "--dbname=postgres", "--set=ON_ERROR_STOP=1", "--quiet", "--no-align", "--tuples-only")
+		"--username=postgres", "--dbname=dbname=postgres application_name="+ourName, "--set=ON_ERROR_STOP=1", "--quiet", "--no-align", "--tuples-only")
 	for _, s := range statements {
 		cmd.Args = append(cmd.Args, "--command="+s)
 	}
@@ -156,12 +159,12 @@ func (p *PostgresServer) psql(statements ...string) string {
 
 // Backends are the ids of the processes that serve clients, in the order in which these
 // came, of those for which a condition on pg_stat_activity holds ("query LIKE 'LISTEN%'").
-// "" is all.
+// "" is all. Those of Exec are not among them.
 func (p *PostgresServer) Backends(where string) []int {
 	p.t.Helper()
 	var pids []int
 	for _, word := range strings.Fields(p.psql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'" +
-		" AND pid <> pg_backend_pid() AND (" + cmp.Or(where, "true") + ") ORDER BY backend_start")) {
+		" AND application_name <> '" + ourName + "' AND (" + cmp.Or(where, "true") + ") ORDER BY backend_start")) {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			p.t.Fatal(err)

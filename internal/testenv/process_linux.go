@@ -25,10 +25,24 @@ func bound(cmd *exec.Cmd, f func()) {
 }
 
 // processes lists the processes of the machine, by their ids.
-func processes() (map[int]status, error) {
-	stats, err := filepath.Glob("/proc/[1-9]*/stat")
-	all := make(map[int]status, len(stats))
-	for _, path := range stats {
+func processes() (map[int]status, error) { return readStatus("/proc/[1-9]*/stat") }
+
+// threadsStopped reports whether no thread of pid runs. The first may stop before others do.
+func threadsStopped(pid int) bool {
+	all, err := readStatus("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	for _, s := range all {
+		if s.state != 'T' && s.state != 'Z' {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// readStatus reads the files of a pattern, each in the folder of a process or thread.
+func readStatus(pattern string) (map[int]status, error) {
+	paths, err := filepath.Glob(pattern)
+	all := make(map[int]status, len(paths))
+	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			continue // it has ended
@@ -36,12 +50,12 @@ func processes() (map[int]status, error) {
 		// The second field is the name, in parentheses, which may have some of its own.
 		text := string(b)
 		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-		pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if perr != nil || len(fields) < 2 {
+		id, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil || len(fields) < 2 {
 			continue
 		}
 		if parent, err := strconv.Atoi(fields[1]); err == nil {
-			all[pid] = status{parent, fields[0][0]}
+			all[id] = status{parent, fields[0][0]}
 		}
 	}
 	return all, err

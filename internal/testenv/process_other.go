@@ -24,3 +24,6 @@ func processes() (map[int]status, error) {
 	}
 	return all, err
 }
+
+// threadsStopped adds nothing to what processes says.
+func threadsStopped(int) bool { return true }

@@ -27,10 +27,10 @@ const (
 )
 
 // One that has joined is told, in one number, how many are ahead and when the lease in the way
-// ends, in milliseconds.
+// ends, in microseconds.
 const (
 	joinedBit = 1 << 62
-	aheadBits = 36
+	aheadBits = 37
 )
 
 // Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, ttl, minimum hold, info, minimum hold.
@@ -40,7 +40,7 @@ const takeText = `INSERT INTO hf_lock
 		IF(? > 0, {now} + ?, 0), {now} + GREATEST(?, ?), 0, ?, 0, 0, '', '')
 	ON DUPLICATE KEY UPDATE
 	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + 0 * LAST_INSERT_ID(
-		IF({queue}, 4611686018427387904 + waiting * 68719476736 + (expires - VALUES(at)) DIV 1000 + 1, 0))),
+		IF({queue}, 4611686018427387904 + waiting * 137438953472 + LEAST(expires - VALUES(at), 137438953471), 0))),
 	ver = IF({free} OR {queue}, ver + 1, ver),
 	at = IF({free} OR {queue}, GREATEST(at, VALUES(at)), at),
 	lim = IF({free}, 0, lim),
@@ -85,7 +85,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		n -= joinedBit
 		got.Queued = true
 		got.Ahead = int(n >> aheadBits)
-		got.Retry = time.Duration(n&(1<<aheadBits-1)) * time.Millisecond
+		got.Retry = time.Duration(n&(1<<aheadBits-1)) * time.Microsecond
 	}
 	return got, err
 }

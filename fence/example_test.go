@@ -1,0 +1,116 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	_ "modernc.org/sqlite"
+)
+
+// guarded runs work in a transaction under the token, again if another one was in the way.
+// The context of a lease ends the repeating with the lease.
+func guarded(ctx context.Context, db *sql.DB, resource string, token uint64, work func(*sql.Tx) error) error {
+	for {
+		err := once(ctx, db, resource, token, work)
+		if !fence.Retryable(fence.SQLite, err) {
+			return err
+		}
+	}
+}
+
+func once(ctx context.Context, db *sql.DB, resource string, token uint64, work func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after Commit
+	if err := fence.Begin(ctx, tx, fence.SQLite, resource, token); err != nil {
+		return err
+	}
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Two sellers, one item in stock. The first is paused after it has looked, for so long that
+// the second gets the lock and sells the item. What the first writes then is refused.
+func Example() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "shop")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+
+	// The shop's database, with the table of tokens beside its own.
+	db, _ := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	defer db.Close()
+	for _, statement := range []string{
+		fence.Schema(fence.SQLite),
+		`CREATE TABLE stock (item INTEGER PRIMARY KEY, n INTEGER NOT NULL)`,
+		`INSERT INTO stock VALUES (42, 1)`,
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	look := func(token uint64) (n int, err error) {
+		err = guarded(ctx, db, "stock/42", token, func(tx *sql.Tx) error {
+			return tx.QueryRow(`SELECT n FROM stock WHERE item = 42`).Scan(&n)
+		})
+		return n, err
+	}
+	set := func(token uint64, n int) error {
+		return guarded(ctx, db, "stock/42", token, func(tx *sql.Tx) error {
+			_, err := tx.Exec(`UPDATE stock SET n = ? WHERE item = 42`, n)
+			return err
+		})
+	}
+
+	// The locks may be anywhere; here they are in a file of their own.
+	locks, err := sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close()
+	c, err := holdfast.New(ctx, locks, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close(ctx)
+	stock := c.Mutex("stock/42")
+
+	first, _ := stock.Lock(ctx)
+	n, err := look(first.Token())
+	fmt.Println("the first sees", n, err)
+
+	// It hangs here. Somebody breaks its lock, or the lease runs out.
+	_ = c.Break(ctx, "stock/42", first.Token())
+
+	second, _ := stock.Lock(ctx)
+	m, err := look(second.Token())
+	fmt.Println("the second sees", m, err)
+	fmt.Println("the second sells:", set(second.Token(), m-1))
+	_ = second.Release()
+
+	// The first goes on with what it saw.
+	err = set(first.Token(), n-1)
+	fmt.Println("the first is refused:", errors.Is(err, fence.ErrStale))
+	// Output:
+	// the first sees 1 <nil>
+	// the second sees 1 <nil>
+	// the second sells: <nil>
+	// the first is refused: true
+}

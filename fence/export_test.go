@@ -1,0 +1,4 @@
+package fence
+
+// Statements are what the document shows.
+var Statements = []string{mysqlUpsert, postgresUpsert, sqliteUpsert}

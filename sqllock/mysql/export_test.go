@@ -1,0 +1,20 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// DialectAt is Dialect with another clock: an expression in microseconds.
+func DialectAt(now string) sqllock.Dialect { return newDialect(now) }
+
+// Edited is DialectAt with other text in its statements, and whether any has it.
+func Edited(now, old, text string) (sqllock.Dialect, bool) {
+	d, found := newDialect(now), false
+	for _, s := range []*string{&d.try, &d.wait, &d.hand, &d.leave} {
+		found = found || strings.Contains(*s, old)
+		*s = strings.ReplaceAll(*s, old, text)
+	}
+	return d, found
+}

@@ -1,0 +1,38 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/modeltest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+)
+
+// TestModel compares the store with package rule.
+func TestModel(t *testing.T) {
+	server := testenv.MariaDB(t)
+	open := func() *sql.DB { return pool(t, server.DSN("root", "")) }
+	modeltest.Check(t, 1, sqltest.Model(t, open, mysql.DialectAt(sqltest.Clock)))
+}
+
+// TestModelCatches breaks statements in ways that the comparison must notice.
+func TestModelCatches(t *testing.T) {
+	server := testenv.MariaDB(t)
+	for _, m := range []struct{ what, old, text string }{
+		{"a name is free though shared", "AND kind < 2 AND more = ''", "AND kind < 2"},
+		{"a latch is a free name", "AND kind < 2 AND", "AND"},
+		{"tokens do not grow", "LAST_INSERT_ID(GREATEST(token + 1, VALUES(token)))", "LAST_INSERT_ID(token)"},
+		{"a release ignores the minimum hold", "AND keep <= ", "AND 0 <= "},
+	} {
+		t.Run(m.what, func(t *testing.T) {
+			dialect, found := mysql.Edited(sqltest.Clock, m.old, m.text)
+			if !found {
+				t.Fatal("no statement has this text")
+			}
+			open := func() *sql.DB { return pool(t, server.DSN("root", "")) }
+			modeltest.Catches(t, 1, sqltest.Model(t, open, dialect))
+		})
+	}
+}

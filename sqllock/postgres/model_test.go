@@ -1,0 +1,38 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/modeltest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+)
+
+// TestModel compares the store with package rule.
+func TestModel(t *testing.T) {
+	server := testenv.Postgres(t)
+	open := func() *sql.DB { return pool(t, server.DSN("postgres")) }
+	modeltest.Check(t, 1, sqltest.Model(t, open, postgres.DialectAt(sqltest.Clock)))
+}
+
+// TestModelCatches breaks statements in ways that the comparison must notice.
+func TestModelCatches(t *testing.T) {
+	server := testenv.Postgres(t)
+	for _, m := range []struct{ what, old, text string }{
+		{"a name is free though shared", "AND l.kind < 2 AND l.more = ''", "AND l.kind < 2"},
+		{"a latch is a free name", "AND l.kind < 2 AND", "AND"},
+		{"tokens do not grow", "THEN greatest(l.token + 1, excluded.token)", "THEN l.token"},
+		{"a release ignores the minimum hold", "AND l.keep <= c.us", ""},
+	} {
+		t.Run(m.what, func(t *testing.T) {
+			dialect, found := postgres.Edited(sqltest.Clock, m.old, m.text)
+			if !found {
+				t.Fatal("no statement has this text")
+			}
+			open := func() *sql.DB { return pool(t, server.DSN("postgres")) }
+			modeltest.Catches(t, 1, sqltest.Model(t, open, dialect))
+		})
+	}
+}
