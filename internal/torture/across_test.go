@@ -15,16 +15,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/memlock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// TestLockAllAcrossStores: transfers between accounts whose locks are kept by four stores
+// TestLockAllAcrossStores: transfers between accounts whose locks are kept by six stores
 // lose no money, and none waits for ever, whichever two come in whichever order.
 func TestLockAllAcrossStores(t *testing.T) {
-	const crewSize, transfers, accounts = 6, 60, 5
+	const crewSize, transfers, accounts = 6, 60, 7
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	backends := []driver.Backend{memlock.New()}
-	for _, url := range []string{testenv.Redis(t).URL(), testenv.ZooKeeper(t).URL(), "sqlite:" + filepath.Join(t.TempDir(), "locks.db")} {
+	maria, pg := "mysql:"+testenv.MariaDB(t).DSN("root", ""), testenv.Postgres(t).DSN("postgres")
+	initialise(t, maria, mysql.Dialect())
+	initialise(t, pg, postgres.Dialect())
+	for _, url := range []string{testenv.Redis(t).URL(), testenv.ZooKeeper(t).URL(), "sqlite:" + filepath.Join(t.TempDir(), "locks.db"), maria, pg} {
 		b, err := open(url)
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
 const (
@@ -44,6 +47,37 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		dead = e.Leader()
 		e.Servers[dead].Kill()
 	})
+}
+
+// TestMariaDB kills the server too, now and then.
+func TestMariaDB(t *testing.T) {
+	s := testenv.MariaDB(t)
+	store := "mysql:" + s.DSN("root", "")
+	initialise(t, store, mysql.Dialect())
+	torture(t, store, func() { s.Restart(false) })
+}
+
+// TestPostgres kills the server too, which then has forgotten what was not forced to the disk: the
+// releases and hand-overs of the last seconds.
+func TestPostgres(t *testing.T) {
+	s := testenv.Postgres(t, "wal_writer_delay=10s")
+	store := s.DSN("postgres")
+	initialise(t, store, postgres.Dialect())
+	torture(t, store, func() { s.Restart(false) })
+}
+
+func initialise(t *testing.T, store string, d sqllock.Dialect) {
+	t.Helper()
+	b, err := open(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqllock.Init(t.Context(), b.(pooled).db, d); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSQLite(t *testing.T) {

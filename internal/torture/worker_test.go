@@ -4,7 +4,9 @@ package torture
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,6 +26,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
@@ -47,12 +51,35 @@ func open(store string) (driver.Backend, error) {
 	if servers, ok := strings.CutPrefix(store, "zookeeper://"); ok {
 		return zklock.New(zklock.Config{Servers: strings.Split(servers, ",")})
 	}
+	if dsn, ok := strings.CutPrefix(store, "mysql:"); ok {
+		return server("mysql", dsn, mysql.Dialect())
+	}
+	if strings.HasPrefix(store, "postgres://") {
+		return server("pgx", store, postgres.Dialect())
+	}
 	conn, err := rueidisconn.Dial(store)
 	if err != nil {
 		return nil, err
 	}
 	return redislock.New(conn, nil), nil
 }
+
+// server is a table on a database server, with a pool of its own.
+func server(name, dsn string, d sqllock.Dialect) (driver.Backend, error) {
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		return nil, err
+	}
+	return pooled{sqllock.New(db, d, nil), db}, nil
+}
+
+// pooled closes its pool too.
+type pooled struct {
+	*sqllock.Server
+	db *sql.DB
+}
+
+func (p pooled) Close() error { return errors.Join(p.Server.Close(), p.db.Close()) }
 
 // work does its rounds of read, modify, write on the resource, under the lock. Rounds done
 // by an earlier life of the same worker count.
