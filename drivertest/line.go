@@ -48,7 +48,26 @@ var line = []check{
 			reply driver.Reply
 		}
 		var waiters []waiter
+		beats := time.NewTicker(e.ttl / 4)
+		defer beats.Stop()
+		prove := func(waiters []waiter) { // the life of those who wait, when it is time
+			select {
+			case <-beats.C:
+			default:
+				return
+			}
+			places := map[*party][]driver.Hold{}
+			for _, w := range waiters {
+				places[w.p] = append(places[w.p], place(w.r))
+			}
+			for p, holds := range places {
+				if _, err := p.Renew(e.ctx, holds); err != nil {
+					e.Fatalf("Renew: %v", err)
+				}
+			}
+		}
 		for i := range 200 {
+			prove(waiters)
 			p := parties[(i*7)%10]
 			r := p.req("x")
 			w := waiter{p, r, p.refused(r)}
@@ -60,26 +79,12 @@ var line = []check{
 		if rec := holder.inspect("x"); rec.Waiting != 200 || len(rec.Waiters) != driver.MaxWaiters || rec.Waiters[3].ID != waiters[3].r.ID || rec.Waiters[3].Info != waiters[3].r.Info {
 			e.Errorf("Inspect: %d waiting, %d listed; want 200 and %d, in order", rec.Waiting, len(rec.Waiters), driver.MaxWaiters)
 		}
-		beats := time.NewTicker(e.ttl / 4)
-		defer beats.Stop()
 		stop()
 		if ch := holder.renew(h); ch.State != 0 {
 			e.Fatalf("the holder's Renew = %+v", ch)
 		}
 		for i, w := range waiters {
-			select {
-			case <-beats.C: // prove the life of those who still wait
-				places := map[*party][]driver.Hold{}
-				for _, w := range waiters[i:] {
-					places[w.p] = append(places[w.p], place(w.r))
-				}
-				for p, holds := range places {
-					if _, err := p.Renew(e.ctx, holds); err != nil {
-						e.Fatalf("Renew: %v", err)
-					}
-				}
-			default:
-			}
+			prove(waiters[i:])
 			holder.release(h)
 			token := w.p.woken(w.r, &w.reply, 2*e.ttl)
 			if token <= h.Token {

@@ -78,7 +78,7 @@ func (e *Entry) Record(now time.Duration, name string) driver.Record {
 	for i := range e.Line[:min(len(e.Line), driver.MaxWaiters)] {
 		p := &e.Line[i]
 		r.Waiters = append(r.Waiters, driver.Holder{
-			ID: p.ID, Mode: p.Mode, N: p.N, Age: now - p.Since, Left: p.Deadline - now, Info: p.Info,
+			ID: p.ID, Mode: p.Mode, N: p.N, Age: max(0, now-p.Since), Left: p.Deadline - now, Info: p.Info,
 		})
 	}
 	return r
@@ -87,7 +87,7 @@ func (e *Entry) Record(now time.Duration, name string) driver.Record {
 // Describe shows the grant to people.
 func (h *Hold) Describe(now time.Duration) driver.Holder {
 	return driver.Holder{
-		ID: h.ID, Mode: h.Mode, N: h.N, Token: h.Token, Age: now - h.Since,
+		ID: h.ID, Mode: h.Mode, N: h.N, Token: h.Token, Age: max(0, now-h.Since),
 		Left: max(0, h.Expires-now), Kept: h.Kept, Info: h.Info,
 	}
 }

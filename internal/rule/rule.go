@@ -38,7 +38,7 @@ type Hold struct {
 	Token     uint64
 	Since     time.Duration
 	Expires   time.Duration // the lease, or if Kept the kept time, runs out
-	KeepUntil time.Duration // the minimum hold runs out
+	KeepUntil time.Duration // the minimum hold runs out; 0: there is none
 	Kept      bool          // nobody's any more: released or run out before KeepUntil
 }
 
@@ -127,10 +127,11 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 
 func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expires time.Duration) uint64 {
 	e.Last = e.Mint(e.Last)
-	e.Holds = append(e.Holds, Hold{
-		Request: *r, Session: session, Token: e.Last,
-		Since: now, Expires: expires, KeepUntil: now + r.MinHold,
-	})
+	h := Hold{Request: *r, Session: session, Token: e.Last, Since: now, Expires: expires}
+	if r.MinHold > 0 { // else there is nothing that a clock which is set back could make last
+		h.KeepUntil = now + r.MinHold
+	}
+	e.Holds = append(e.Holds, h)
 	return e.Last
 }
 
