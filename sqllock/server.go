@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// MaxLine bounds the text of a line in bytes: an item has about 100, and its info.
+// MaxLine bounds the text about those who hold a name and wait for it, in bytes: an item has
+// about 100, and its info. A server that takes shorter statements only has a lower bound.
 const MaxLine = 4 << 20
 
 // Config is optional: the zero value, or nil, works.
@@ -32,7 +32,7 @@ type Server struct {
 	cfg Config
 	id  string // of this Server among all that share the tables
 
-	pool  *prepared
+	pool  way
 	kept  *keptConn
 	bells *bells   // the requests of all sessions that wait
 	texts sync.Map // statements in the server's form
@@ -65,7 +65,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 		cfg = &Config{}
 	}
 	b := &Server{
-		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: newPrepared(db, d.TxOptions()), bells: newBells(),
+		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db, d.TxOptions()}, bells: newBells(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{},
 	}
 	b.kept = newKeptConn(db, d.TxOptions())
@@ -137,7 +137,6 @@ func (b *Server) Close() error {
 		err = bell.Close()
 	}
 	b.wg.Wait()
-	b.pool.close()
 	b.kept.close()
 	return err
 }
@@ -311,7 +310,7 @@ func pastPrefix(prefix string) []byte {
 
 // news is for those that something was granted to: here, and at other Servers.
 type news struct {
-	here   []rule.Grant
+	here   []Ring
 	abroad []Ring
 }
 
@@ -319,18 +318,19 @@ type news struct {
 func (b *Server) add(n *news, r *record) {
 	for _, g := range r.grants {
 		server, session, _ := strings.Cut(g.Session, ".")
+		ring := Ring{Name: r.name, Server: server, Session: session, ID: g.ID, Token: g.Token}
 		if server == b.id {
-			n.here = append(n.here, g)
+			n.here = append(n.here, ring)
 		} else {
-			n.abroad = append(n.abroad, Ring{Name: r.name, Server: server, Session: session, ID: g.ID, Token: g.Token})
+			n.abroad = append(n.abroad, ring)
 		}
 	}
 }
 
 // tell wakes them.
 func (b *Server) tell(n *news) {
-	for _, g := range n.here {
-		b.bells.ring(g.ID, g.Token)
+	for _, r := range n.here {
+		b.heard(r)
 	}
 	if len(n.abroad) > 0 {
 		b.wake(n.abroad)

@@ -65,9 +65,6 @@ type Dialect interface {
 type Querier interface {
 	Exec(ctx context.Context, text string, args ...any) (sql.Result, error)
 	Query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
-
-	// Prepared is Exec of a statement that comes often.
-	Prepared(ctx context.Context, text string, args ...any) (sql.Result, error)
 }
 
 // Fault is what an error of the server means for what was asked.
@@ -75,12 +72,11 @@ type Fault int
 
 // The faults.
 const (
-	Unknown   Fault = iota // it may have been done or not
-	NotDone                // it has not been done: the server cannot serve now
-	Again                  // it has not been done: another transaction was in the way
-	Refused                // it has not been done, and will not be
-	NoSchema               // the tables are not there, or not ours
-	Cancelled              // it has not been done: somebody cancelled the statement
+	Unknown  Fault = iota // it may have been done or not
+	NotDone               // it has not been done: the server cannot serve now
+	Again                 // it has not been done: another transaction was in the way
+	Refused               // it has not been done, and will not be
+	NoSchema              // the tables are not there, or not ours
 )
 
 // Circumstances are what a server was found to be like.
@@ -90,6 +86,10 @@ type Circumstances struct {
 
 	// Lonely says why nobody may be woken here, "" if they may: waiters poll.
 	Lonely string
+
+	// Room is how many bytes of text about those who hold a name and wait for it the server takes;
+	// 0: MaxLine. It is never more than that.
+	Room int
 }
 
 // Take is what an exclusive request says. Times are microseconds.
@@ -99,6 +99,7 @@ type Take struct {
 	Info              string // in the form of an item's field
 	Floor             int64
 	Wait              bool
+	Room              int64 // in bytes: a line that is longer is not joined without a further look
 }
 
 // Taken answers Take. The zero Taken says that more has to be known: nothing was done.
@@ -133,8 +134,7 @@ type Ring struct {
 	ID      string
 	Token   uint64
 
-	Conn  int64     // mysql: where its Server can be woken,
-	Asked time.Time // and when it was not known yet
+	Conn int64 // mysql: where its Server can be woken
 }
 
 // Bell is how those who wait here are woken. Its methods may be called concurrently.

@@ -44,7 +44,9 @@ func (s *serverSession) Await(ctx context.Context, name, id string) (driver.Repl
 		return driver.Reply{}, err
 	}
 	w := s.b.bells.beginKind(id, name, true, false)
-	s.enter(id, request{name, true})
+	if _, err := s.enter(id, request{name, true}); err != nil {
+		return driver.Reply{}, err
+	}
 	var open bool
 	err := s.change(ctx, name, func(r *record) (err error) {
 		if s.b.bells.isCancelled(w) {

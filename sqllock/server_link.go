@@ -6,7 +6,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -16,7 +15,6 @@ import (
 // renewals, so that they do not wait for the application.
 type link interface {
 	begin(ctx context.Context) (*sql.Tx, error)
-	prepare(ctx context.Context, text string) (*sql.Stmt, error)
 	exec(ctx context.Context, text string, args []any) (sql.Result, error)
 	query(ctx context.Context, text string, args []any) (*sql.Rows, error)
 }
@@ -24,62 +22,24 @@ type link interface {
 // opener is what a *sql.DB and a *sql.Conn have in common.
 type opener interface {
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-	PrepareContext(context.Context, string) (*sql.Stmt, error)
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 }
 
-// prepared is a pool or a connection with its prepared statements.
-type prepared struct {
+// way is a link through a pool or a connection.
+type way struct {
 	o    opener
 	opts *sql.TxOptions
-
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt
 }
 
-func newPrepared(o opener, opts *sql.TxOptions) *prepared {
-	return &prepared{o: o, opts: opts, stmts: map[string]*sql.Stmt{}}
+func (w way) begin(ctx context.Context) (*sql.Tx, error) { return w.o.BeginTx(ctx, w.opts) }
+
+func (w way) exec(ctx context.Context, text string, args []any) (sql.Result, error) {
+	return w.o.ExecContext(ctx, text, args...)
 }
 
-func (p *prepared) begin(ctx context.Context) (*sql.Tx, error) { return p.o.BeginTx(ctx, p.opts) }
-
-func (p *prepared) exec(ctx context.Context, text string, args []any) (sql.Result, error) {
-	return p.o.ExecContext(ctx, text, args...)
-}
-
-func (p *prepared) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
-	return p.o.QueryContext(ctx, text, args...)
-}
-
-func (p *prepared) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
-	p.mu.Lock()
-	stmt := p.stmts[text]
-	p.mu.Unlock()
-	if stmt != nil {
-		return stmt, nil
-	}
-	stmt, err := p.o.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if first := p.stmts[text]; first != nil {
-		_ = stmt.Close()
-		return first, nil
-	}
-	p.stmts[text] = stmt
-	return stmt, nil
-}
-
-func (p *prepared) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, stmt := range p.stmts {
-		_ = stmt.Close()
-	}
-	p.stmts = map[string]*sql.Stmt{}
+func (w way) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
+	return w.o.QueryContext(ctx, text, args...)
 }
 
 // direct runs each statement by itself.
@@ -100,15 +60,6 @@ func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows,
 	return q.l.query(ctx, text, args)
 }
 
-// Prepared implements [Querier].
-func (q direct) Prepared(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	stmt, err := q.l.prepare(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	return stmt.ExecContext(ctx, args...)
-}
-
 // inTx runs statements in a transaction.
 type inTx struct {
 	tx *sql.Tx
@@ -127,11 +78,6 @@ func (q inTx) Query(ctx context.Context, text string, args ...any) (*sql.Rows, e
 	return q.tx.QueryContext(ctx, text, args...)
 }
 
-// Prepared implements [Querier]: in a transaction preparing does not pay.
-func (q inTx) Prepared(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	return q.Exec(ctx, text, args...)
-}
-
 // keptConn is one connection of the pool that the application cannot take, for what must not
 // wait: renewals, and releases when the pool is exhausted.
 type keptConn struct {
@@ -139,7 +85,7 @@ type keptConn struct {
 	opts *sql.TxOptions
 	turn chan struct{} // holds a value while nobody uses it
 	conn *sql.Conn
-	p    *prepared
+	shut bool
 
 	opened time.Time // when conn was connected, at the latest
 }
@@ -159,6 +105,9 @@ func (k *keptConn) use(ctx context.Context, f func(l link) error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 	}
+	if k.shut {
+		return fmt.Errorf("backend: %w", driver.ErrClosed)
+	}
 	for try := 1; ; try++ {
 		if k.conn == nil {
 			conn, err := k.db.Conn(ctx)
@@ -169,9 +118,9 @@ func (k *keptConn) use(ctx context.Context, f func(l link) error) error {
 				_ = conn.Close()
 				return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 			}
-			k.conn, k.p, k.opened = conn, newPrepared(conn, k.opts), time.Now()
+			k.conn, k.opened = conn, time.Now()
 		}
-		err := f(k.p)
+		err := f(way{k.conn, k.opts})
 		stale := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 		if stale || err != nil && !answered(err) {
 			k.drop()
@@ -189,15 +138,15 @@ func answered(err error) bool {
 
 func (k *keptConn) drop() {
 	if k.conn != nil {
-		k.p.close()
 		_ = k.conn.Close()
-		k.conn, k.p = nil, nil
+		k.conn = nil
 	}
 }
 
 // close gives the connection back, when nobody uses it.
 func (k *keptConn) close() {
 	<-k.turn
+	k.shut = true
 	k.drop()
 	k.turn <- struct{}{}
 }

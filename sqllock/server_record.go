@@ -26,11 +26,12 @@ type record struct {
 	exists bool
 	ver    int64
 	floor  int64 // tokens are larger than this, whatever the row says
-	now    int64 // the server's clock, never behind what the row has seen
-	at     int64 // what it has seen
+	now    int64 // the server's clock when the statement began that read it
+	at     int64 // and that of the last statement that wrote it
 	entry  rule.Entry
 	grants []rule.Grant // who is to be told once this is written
 	cols   columns      // as read
+	was    rule.Entry   // its grants and its line, as read
 }
 
 // columns are what a row keeps of its rule.Entry.
@@ -59,8 +60,11 @@ func (r *record) scan(row interface{ Scan(...any) error }) error {
 		return err
 	}
 	r.name, r.exists = string(name), true
-	r.now = max(r.now, r.at)
-	return r.decode()
+	if err := r.decode(); err != nil {
+		return err
+	}
+	r.was.Holds, r.was.Line = slices.Clone(r.entry.Holds), slices.Clone(r.entry.Line)
+	return nil
 }
 
 // decode makes the entry from the columns.
@@ -88,6 +92,11 @@ func (r *record) decode() error {
 		e.Line = append(e.Line, p)
 	}
 	c.waiting = len(e.Line)
+	// Statements leave due earlier than any place runs out. As long as it lies ahead, that alone is no
+	// reason to write the row.
+	if due := firstDue(e.Line); c.due > r.now && c.due <= due {
+		c.due = due
+	}
 	for line := range strings.Lines(c.more) {
 		if err := r.parseMore(line); err != nil {
 			return r.broken(err)
@@ -100,14 +109,58 @@ func (r *record) broken(err error) error {
 	return fmt.Errorf("%w: the row of %q in hf_lock makes no sense: %w", driver.ErrRefused, r.name, err)
 }
 
+// recall puts back the hand-over to h, if a crash of the server has made it forget that, which the
+// dialects allow: it knows the place in line yet, with the time for which h's holder may
+// believe to hold the lock. Nothing has been granted since, or the last token were larger; and
+// who stood before that place had gone when it was its turn.
+func (r *record) recall(h driver.Hold) {
+	e := &r.entry
+	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
+	if h.Token <= e.Last || i < 0 || e.Line[i].Mode != driver.Exclusive || e.Line[i].Deadline <= ofMicros(r.now) {
+		return
+	}
+	p := e.Line[i]
+	since := min(ofMicros(int64(h.Token)), ofMicros(r.now)) // tokens are the time, mostly
+	e.Line, e.Last = slices.Delete(e.Line, 0, i+1), h.Token
+	held := rule.Hold{Request: p.Request, Session: p.Session, Token: h.Token, Since: since, Expires: p.Deadline}
+	if p.MinHold > 0 {
+		held.KeepUntil = since + p.MinHold
+	}
+	e.Holds = []rule.Hold{held}
+}
+
 // mint makes the next token: larger than the last, than those of rows that are gone, and than
 // any that was given out before this moment by the clock, should their rows be lost.
 func (r *record) mint(last uint64) uint64 {
 	return uint64(max(int64(last)+1, r.floor+1, r.now))
 }
 
+// prolong keeps what was refreshed from ending sooner than it did: a statement that waited for the
+// row may have begun before that which wrote it, and a clock may have been set back.
+func (r *record) prolong() {
+	for i := range r.entry.Holds {
+		h := &r.entry.Holds[i]
+		for j := range r.was.Holds {
+			if o := &r.was.Holds[j]; o.ID == h.ID && o.Token == h.Token && o.Session == h.Session && o.Kept == h.Kept {
+				h.Expires = max(h.Expires, o.Expires)
+			}
+		}
+	}
+	if len(r.entry.Line) > 0 && len(r.was.Line) > 0 {
+		until := make(map[string]time.Duration, len(r.was.Line))
+		for i := range r.was.Line {
+			until[r.was.Line[i].ID] = r.was.Line[i].Deadline
+		}
+		for i := range r.entry.Line {
+			p := &r.entry.Line[i]
+			p.Deadline = max(p.Deadline, until[p.ID])
+		}
+	}
+}
+
 // encode makes the columns from the entry.
 func (r *record) encode() columns {
+	r.prolong()
 	e := &r.entry
 	c := columns{kind: int(e.Kind), limit: e.Limit, counter: e.Count, token: int64(e.Last), waiting: len(e.Line)}
 	var line, more []byte
@@ -127,14 +180,21 @@ func (r *record) encode() columns {
 		more = fmt.Appendf(more, "A %s %s\n", a.ID, a.Session)
 	}
 	for i := range e.Line {
-		p := &e.Line[i]
-		line = appendPlace(line, p)
-		if d := micros(p.Deadline); c.due == 0 || d < c.due {
-			c.due = d
-		}
+		line = appendPlace(line, &e.Line[i])
 	}
+	c.due = firstDue(e.Line)
 	c.line, c.more = string(line), string(more)
 	return c
+}
+
+// firstDue is when the first place of a line runs out; 0: nobody waits.
+func firstDue(line []rule.Place) (due int64) {
+	for i := range line {
+		if d := micros(line[i].Deadline); due == 0 || d < due {
+			due = d
+		}
+	}
+	return due
 }
 
 // busy is when an exclusive grant and its minimum hold are both over.
@@ -217,6 +277,7 @@ func numbers(f []string) ([]int64, error) {
 
 // escape writes s in printable ASCII without spaces, so that it is a field of an item.
 func escape(s string) string {
+	const digits = "0123456789abcdef"
 	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }
 	if !slices.ContainsFunc([]byte(s), func(c byte) bool { return !plain(c) }) {
 		return s
@@ -226,7 +287,7 @@ func escape(s string) string {
 		if plain(s[i]) {
 			b = append(b, s[i])
 		} else {
-			b = fmt.Appendf(b, "%%%02x", s[i])
+			b = append(b, '%', digits[s[i]>>4], digits[s[i]&15])
 		}
 	}
 	return string(b)

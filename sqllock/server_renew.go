@@ -133,6 +133,7 @@ func (s *serverSession) renewRest(ctx context.Context, l link, holds []driver.Ho
 				k++
 			}
 			r := all[k]
+			r.recall(holds[i])
 			ch, grants := r.entry.Renew(ofMicros(r.now), holds[i].ID, holds[i].Token, s.ttl)
 			r.grants = append(r.grants, grants...)
 			if ch.Index = i; ch.State != 0 {

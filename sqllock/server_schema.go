@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -45,10 +46,16 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 	if have > len(all) {
 		return tooNew(have, len(all))
 	}
-	for v := have; v < len(all); v++ {
+	for v := range all { // also what should be there already: a table may have been dropped
 		for _, statement := range append(all[v], setVersion(d, v+1)...) {
-			if _, err := q.Exec(ctx, statement); err != nil {
-				return fmt.Errorf("making the tables: %w", b.fault(err))
+			for try := 1; ; try++ {
+				_, err := q.Exec(ctx, statement)
+				if err = b.fault(err); err == nil {
+					break
+				}
+				if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // others make them too
+					return fmt.Errorf("making the tables: %w", err)
+				}
 			}
 		}
 	}
@@ -68,7 +75,7 @@ func (b *Server) version(ctx context.Context, q Querier) (version int, err error
 		found = true
 		var floor int64
 		err := row.Scan(&version, &floor)
-		b.floor.Store(floor)
+		b.floor.Store(max(b.floor.Load(), floor)) // an older one may have been restored
 		return err
 	})
 	if err == nil && !found {
@@ -99,23 +106,44 @@ const (
 	idleAge   = 24 * time.Hour
 )
 
-// sweep deletes rows of names that nobody has used for a day, a step at a time, by one Server at
-// a time. Their tokens go into hf_meta.floor first, which all later tokens exceed; that floor
-// is read again each time, long before a clock could have gone back by a day.
+// sweep deletes rows of names that nobody has used for a day, one Server of all at a time. Their
+// tokens go into hf_meta.floor first, which all later tokens exceed; that floor is read again
+// each time, long before a clock could have gone back by a day.
 func (b *Server) sweep() {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
-	var cursor []byte
 	for {
 		select {
 		case <-b.ctx.Done():
 			return
 		case <-t.C:
 			ctx, cancel := context.WithTimeout(b.ctx, idleEvery/2)
-			cursor, _ = b.sweepFrom(ctx, cursor, idleAge) // else the next will
+			_ = b.sweepAll(ctx, idleAge) // what is left is there the next time
 			cancel()
 		}
 	}
+}
+
+// sweepAll looks at all rows, unless another Server has begun to do so lately.
+func (b *Server) sweepAll(ctx context.Context, idle time.Duration) error {
+	q := b.on(b.pool)
+	if _, err := b.version(ctx, q); err != nil { // for the floor
+		return err
+	}
+	res, err := q.Exec(ctx, b.text("UPDATE hf_meta SET swept = {now} WHERE one = 1 AND (swept < {now} - ? OR swept > {now})"), micros(idleEvery)*9/10)
+	if err != nil {
+		return b.fault(err)
+	}
+	if n, err := res.RowsAffected(); n == 0 || err != nil {
+		return err
+	}
+	var cursor []byte
+	for first := true; first || cursor != nil; first = false {
+		if cursor, err = b.sweepFrom(ctx, cursor, idle); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sweepFrom looks at the rows after cursor, and returns how far it came; nil: to the end.
@@ -156,9 +184,14 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 		}
 		b.floor.Store(max(b.floor.Load(), highest))
 	}
-	for _, name := range names {
-		drop := b.text("DELETE FROM hf_lock WHERE name = ? AND at <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
-		if _, err := q.Exec(ctx, drop, name, before, before, before, int(driver.Latch)); err != nil {
+	for some := range slices.Chunk(names, rowsAtOnce) {
+		n := padded(len(some))
+		args := make([]any, 0, n+4)
+		for i := range n {
+			args = append(args, some[min(i, len(some)-1)])
+		}
+		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) + ") AND at <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
+		if _, err := q.Exec(ctx, drop, append(args, before, before, before, int(driver.Latch))...); err != nil {
 			return cursor, b.fault(err)
 		}
 	}

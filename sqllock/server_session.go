@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
 // serverSession is one client's presence. The server knows no sessions: each grant and each
@@ -63,13 +62,25 @@ func (s *serverSession) usable() error {
 	return nil
 }
 
-// enter notes a request before the server hears of it, and reports whether it is new.
-func (s *serverSession) enter(id string, r request) bool {
+// enter notes a request before the server hears of it, and reports whether it is new. A session that
+// is closed meanwhile takes it back.
+func (s *serverSession) enter(id string, r request) (fresh bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.b.bells.cancel(id)
+		return false, fmt.Errorf("session: %w", driver.ErrClosed)
+	}
+	_, there := s.live[id]
+	s.live[id] = r
+	return !there, nil
+}
+
+func (s *serverSession) knows(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, there := s.live[id]
-	s.live[id] = r
-	return !there
+	return there
 }
 
 func (s *serverSession) leave(id string) {
@@ -89,10 +100,12 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 		return driver.Reply{}, err
 	}
 	w := s.b.bells.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
-	fresh := s.enter(req.ID, request{req.Name, req.Mode != driver.Exclusive})
+	fresh, err := s.enter(req.ID, request{req.Name, req.Mode != driver.Exclusive})
+	if err != nil {
+		return driver.Reply{}, err
+	}
 	var rep driver.Reply
 	var last uint64
-	var err error
 	known := false
 	if fresh && req.Mode == driver.Exclusive && !s.b.bells.isCancelled(w) {
 		rep, known, err = s.take(ctx, req)
@@ -108,7 +121,7 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 		return driver.Reply{}, err
 	}
 	if s.b.bells.isCancelled(w) { // and perhaps before the server had heard of it
-		return driver.Reply{}, errors.Join(errCancelled, s.Cancel(ctx, req.Name, req.ID))
+		return driver.Reply{}, errors.Join(errCancelled, s.withdraw(ctx, req.Name, req.ID))
 	}
 	switch {
 	case rep.Token != 0:
@@ -136,7 +149,7 @@ func final(err error) bool {
 func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
 	t := &Take{
 		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(s.ttl), MinHold: microsUp(req.MinHold),
-		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait,
+		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, Room: int64(s.b.room()),
 	}
 	var got Taken
 	err = s.b.single(ctx, func(q Querier) (err error) {
@@ -175,6 +188,12 @@ func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return err
 	}
+	return s.withdraw(ctx, name, id)
+}
+
+// withdraw is Cancel, of a session that is closed as well.
+func (s *serverSession) withdraw(ctx context.Context, name, id string) error {
+	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
 	left := false
 	err := s.b.single(ctx, func(q Querier) (err error) {
 		left, err = s.b.d.Leave(ctx, q, name, id)
@@ -185,9 +204,6 @@ func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 			r.grants = r.entry.Cancel(ofMicros(r.now), id)
 			return nil
 		})
-	}
-	if err == nil {
-		s.leave(id)
 	}
 	return err
 }
@@ -203,27 +219,17 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	s.mu.Lock()
 	r, mine := s.live[h.ID]
 	s.mu.Unlock()
+	defer s.leave(h.ID) // whatever comes of it: who tries again is not ours any more
 	if keep == 0 && mine && !r.group {
-		done, err := s.hand(ctx, h)
-		if done || err != nil {
-			if done {
-				s.leave(h.ID)
-			}
+		if done, err := s.hand(ctx, h); done || err != nil {
 			return err
 		}
 	}
 	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.recall(h)
 		r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
-		if err != nil && h.Token > r.entry.Last {
-			// The server has crashed and lost the hand-over to us: it knows the place yet.
-			r.entry.Line = slices.DeleteFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == h.ID })
-			r.grants = append(r.grants, r.entry.Advance(ofMicros(r.now))...)
-		}
 		return err
 	})
-	if err == nil || stands(err) {
-		s.leave(h.ID)
-	}
 	return err
 }
 
@@ -253,11 +259,12 @@ func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
 		return err
 	}
 	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.recall(h)
 		r.grants, err = r.entry.Downgrade(ofMicros(r.now), h.ID, h.Token)
 		return err
 	})
 	if err == nil {
-		s.enter(h.ID, request{h.Name, true})
+		_, err = s.enter(h.ID, request{h.Name, true})
 	}
 	return err
 }
@@ -268,11 +275,12 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 		return err
 	}
 	err := s.change(ctx, h.Name, func(r *record) (err error) {
+		r.recall(h)
 		r.grants, err = r.entry.Adopt(ofMicros(r.now), h.ID, h.Token, id, info, s.id, s.ttl)
 		return err
 	})
 	if err == nil {
-		s.enter(id, request{h.Name, true}) // nobody said of which mode it is
+		_, err = s.enter(id, request{h.Name, true}) // nobody said of which mode it is
 	}
 	return err
 }

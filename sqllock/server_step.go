@@ -38,7 +38,7 @@ type step struct {
 func (b *Server) change(ctx context.Context, l link, st step) error {
 	if len(st.names) == 1 && st.counts == "" && !b.circumstances().Serial {
 		done, err := b.optimistic(ctx, l, st)
-		if done || err != nil {
+		if done || err != nil && !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (b *Server) locked(ctx context.Context, l link, st step) error {
 	if err != nil || verdict != nil && !stands(verdict) {
 		_ = tx.Rollback()
 		if len(missing) > 0 {
-			return errors.Join(b.addRows(ctx, b.on(l), missing), errAgain)
+			return cmpErr(b.addRows(ctx, b.on(l), missing), errAgain)
 		}
 		return cmpErr(err, verdict)
 	}
@@ -240,15 +240,18 @@ func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), "
 var writtenColumns = strings.Split("kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more", ", ")
 
 func (r *record) values(c *columns) []any {
-	since := c.since
-	return []any{c.kind, c.limit, c.counter, c.token, r.ver + 1, r.now, c.hid, c.hsession, since, c.expires, c.keep, c.busy(),
+	ver := r.ver + 1
+	if !r.exists { // the name may have had a row before, of which somebody knows the version
+		ver = max(ver, r.now)
+	}
+	return []any{c.kind, c.limit, c.counter, c.token, ver, r.now, c.hid, c.hsession, c.since, c.expires, c.keep, c.busy(),
 		c.kept, c.info, c.waiting, c.due, c.line, c.more}
 }
 
 // save writes a record, if it is still as it was read.
 func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bool, error) {
-	if len(c.line) > MaxLine && len(c.line) > len(r.cols.line) {
-		return false, fmt.Errorf("%w: too many wait for %q: %d", driver.ErrRefused, r.name, c.waiting)
+	if len(c.line)+len(c.more) > b.room() && c.entrants() > r.cols.entrants() {
+		return false, fmt.Errorf("%w: too many hold %q or wait for it: %d", driver.ErrRefused, r.name, r.cols.entrants())
 	}
 	values := r.values(c)
 	var text string
@@ -266,6 +269,23 @@ func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bo
 	}
 	n, err := res.RowsAffected()
 	return n == 1, err
+}
+
+// room is how long the text of a row may become. Whoever is there already is always written again.
+func (b *Server) room() int {
+	if room := b.circumstances().Room; room > 0 {
+		return min(room, MaxLine)
+	}
+	return MaxLine
+}
+
+// entrants counts who holds, waits and awaits.
+func (c *columns) entrants() int {
+	n := c.waiting + strings.Count(c.more, "\n")
+	if c.hid != "" {
+		n++
+	}
+	return n
 }
 
 // addRows adds rows of unused names.
@@ -289,10 +309,12 @@ func (b *Server) loadCounted(ctx context.Context, q Querier, r *record, id strin
 	})
 }
 
-// forgets reports whether r was a latch above zero and is not any more.
+// forgets reports whether r was a latch above zero and is not any more; or is one now and was not,
+// and somebody may have deleted its row when it was one before.
 func (r *record) forgets(c *columns) bool {
 	was := driver.Kind(r.cols.kind) == driver.Latch && r.cols.counter > 0
-	return was && (driver.Kind(c.kind) != driver.Latch || c.counter == 0)
+	is := driver.Kind(c.kind) == driver.Latch && c.counter > 0
+	return was != is
 }
 
 func (b *Server) saveCounted(ctx context.Context, q Querier, r *record, c *columns, id string) (err error) {

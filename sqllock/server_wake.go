@@ -37,6 +37,10 @@ func (b *Server) listen(ctx context.Context) error {
 	if done {
 		return nil
 	}
+	// The application must not take up the pool before the connection for renewals is there.
+	if err := b.kept.use(ctx, func(link) error { return nil }); err != nil {
+		return err
+	}
 	var bell Bell
 	reason := lonely
 	if reason == "" {
@@ -85,10 +89,11 @@ func (b *Server) background(f func()) {
 // wakeLimit is how long waking others may take: those who were not woken look by themselves.
 const wakeLimit = 3 * time.Second
 
-// wake tells other Servers, beside whatever else goes on.
+// wake tells other Servers, beside whatever else goes on. Close waits for it and does not end it: a
+// program that releases and exits leaves nobody waiting for what is free.
 func (b *Server) wake(rings []Ring) {
 	b.background(func() {
-		ctx, cancel := context.WithTimeout(b.ctx, wakeLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), wakeLimit)
 		defer cancel()
 		_ = b.keep(ctx, func(q Querier, opened time.Time) error { return b.d.Wake(ctx, q, opened, rings) })
 	})
@@ -110,13 +115,13 @@ func (b *Server) heard(r Ring) {
 		b.background(func() { _ = b.look(b.ctx) })
 		return
 	}
-	if r.Token != 0 && !b.knows(r.ID) && r.Name != "" {
+	if r.Token != 0 && !b.wanted(r.ID) && r.Name != "" {
 		// Handed to a request that was given up: who comes next must not wait for its lease to end.
 		b.background(func() {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			defer cancel()
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
-				if !b.knows(r.ID) {
+				if !b.wanted(r.ID) {
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
@@ -127,15 +132,13 @@ func (b *Server) heard(r Ring) {
 	b.bells.ring(r.ID, r.Token)
 }
 
-// knows reports whether a session here has not given the request up.
-func (b *Server) knows(id string) bool {
+// wanted reports whether a request waits here, or is about to, or holds what it was granted, which
+// it may have learnt in another way before this news came.
+func (b *Server) wanted(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.open {
-		s.mu.Lock()
-		_, there := s.live[id]
-		s.mu.Unlock()
-		if there {
+		if s.knows(id) {
 			return true
 		}
 	}
@@ -219,23 +222,29 @@ func (b *Server) poll() Bell {
 		every := pollFirst
 		t := time.NewTimer(every)
 		defer t.Stop()
+		running, due := true, time.Now().Add(every)
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-p.begin:
 				every = pollFirst
+				if running && time.Until(due) <= every {
+					continue // those who come must not put off those who are there
+				}
 			case <-t.C:
 				if len(b.bells.pending()) > 0 {
 					_ = b.look(ctx) // the next may be answered
 				}
 				every = min(every*3/2, pollLast)
 			}
-			if len(b.bells.pending()) == 0 {
+			if running = len(b.bells.pending()) > 0; !running {
 				t.Stop()
 				continue
 			}
-			t.Reset(every/2 + rand.N(every))
+			pause := every/2 + rand.N(every)
+			due = time.Now().Add(pause)
+			t.Reset(pause)
 		}
 	}()
 	return p

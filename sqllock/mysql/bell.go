@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -13,12 +15,16 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
 // bell wakes processes with KILL QUERY. Each process that waits has one connection that sleeps in
-// a statement, and its number in hf_bell; numbers are not given twice in one life of a
-// server, and the rows of hf_bell do not outlive it.
+// a statement, and its address in hf_bell.
+//
+// It sleeps by waiting for a named lock, which the connection that is kept has. In SLEEP it
+// would be woken as well, but all who are in SLEEP share a mutex, over which MariaDB 10.11 sometimes
+// lets KILL and everybody in SLEEP wait for each other for two seconds.
 //
 // KILL of a connection that does not sleep just now does nothing. So the statement that sleeps looks
 // first whether anything has been granted to those who wait.
@@ -31,7 +37,7 @@ type bell struct {
 	wait chan struct{} // somebody waits
 }
 
-// patience is how long a sleeping statement may be overdue before its connection is given up.
+// patience is how long the server may be overdue with an answer before a connection is given up.
 const patience = 3 * time.Second
 
 // OpenBell implements [sqllock.Dialect].
@@ -41,9 +47,13 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	if err != nil {
 		return nil, "", err
 	}
-	if err := b.try(ctx, c); err != nil {
-		_ = c.Close()
-		if lost(err) || ctx.Err() != nil {
+	err = b.lock(ctx)
+	if err == nil {
+		err = b.try(ctx, c)
+	}
+	if err != nil {
+		discard(c)
+		if lost(err) || ctx.Err() != nil || errors.Is(err, driver.ErrUnavailable) || d.Fault(err) == sqllock.NotDone {
 			return nil, "", err
 		}
 		return nil, "waking a connection with KILL QUERY does not work here: " + err.Error(), nil
@@ -59,13 +69,35 @@ func (b *bell) connect(ctx context.Context) (*sql.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _ := b.d.Inline("REPLACE INTO hf_bell (server, host, conn) VALUES (?, CONCAT(@@hostname, ':', @@port), CONNECTION_ID())", []any{b.cfg.Server})
-	if _, err := c.ExecContext(ctx, text); err != nil {
-		_ = c.Close()
+	if err := b.d.register(ctx, c, b.cfg.Server); err != nil {
+		discard(c)
 		return nil, err
 	}
 	return c, nil
 }
+
+// discard closes a connection that others may know as a bell: the application, which would get it next
+// from the pool, must not be woken.
+func discard(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn }) // the pool forgets it
+	_ = c.Close()
+}
+
+// asleep is the expression that sleeps: 0 after the time, 1 if there was nothing to wait for, or NULL or an
+// error when it was woken.
+func (b *bell) asleep(limit time.Duration) string {
+	return fmt.Sprintf("GET_LOCK('hf_%s', %d)", b.cfg.Server, int(math.Ceil(limit.Seconds()))) // some servers round
+}
+
+// lock takes the lock that is waited for, unless the connection that was kept before has it yet.
+func (b *bell) lock(ctx context.Context) error {
+	return b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
+		var got sql.NullInt64
+		return row(ctx, asking(q), "SELECT "+b.asleep(0), &got)
+	})
+}
+
+func (b *bell) unlock() string { return "DO RELEASE_LOCK('hf_" + b.cfg.Server + "')" }
 
 // try wakes c once, from another connection, and returns why it did not work. Nothing is killed that
 // has not been seen to be c: a proxy may number connections in its own way.
@@ -75,17 +107,14 @@ func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 	defer cancel()
 	mark := "hf_" + strings.ToLower(rand.Text())
 	woken := make(chan error, 1)
+	var got sql.NullInt64
 	began := time.Now()
-	go func() {
-		var n int
-		err := c.QueryRowContext(ctx, fmt.Sprintf("SELECT SLEEP(%d) AS %s", limit/time.Second, mark)).Scan(&n)
-		woken <- err
-	}()
+	go func() { woken <- c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got) }()
 	rung := b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
 		for time.Since(began) < limit/2 {
 			var conn int64
 			rows, err := q.Query(ctx, "SELECT p.id FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id"+
-				" WHERE b.server = ? AND p.info LIKE '%SLEEP%"+mark+"'", b.cfg.Server)
+				" WHERE b.server = ? AND p.info LIKE '%GET_LOCK%"+mark+"'", b.cfg.Server)
 			if err != nil {
 				return err
 			}
@@ -106,13 +135,17 @@ func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 	if rung != nil {
 		return rung
 	}
-	if lost(err) {
-		return err
-	}
-	if time.Since(began) >= limit {
+	switch {
+	case err != nil || !got.Valid:
+	case got.Int64 == 0:
 		return errors.New("the connection slept on")
+	default:
+		return errors.New("the connections of the pool do not share locks: is there a proxy between?")
 	}
-	return nil
+	if answer(err) == queryInterrupted {
+		return nil
+	}
+	return err
 }
 
 func kill(ctx context.Context, q sqllock.Querier, conn int64) error {
@@ -123,14 +156,16 @@ func kill(ctx context.Context, q sqllock.Querier, conn int64) error {
 // sleep is the life of the connection that is woken.
 func (b *bell) sleep(c *sql.Conn) {
 	defer func() {
-		if c == nil {
-			return
+		if c != nil {
+			discard(c)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		text, _ := b.d.Inline("DELETE FROM hf_bell WHERE server = ?", []any{b.cfg.Server})
-		_, _ = c.ExecContext(ctx, text) // else it is an address of nobody
-		_ = c.Close()
+		_ = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error { // else the next that begins here will do it
+			_, err := q.Exec(ctx, "DELETE FROM hf_bell WHERE server = ?", b.cfg.Server)
+			_, err2 := q.Exec(ctx, b.unlock()) // the application gets the connection
+			return errors.Join(err, err2)
+		})
 	}()
 	failed := 0
 	for b.ctx.Err() == nil {
@@ -142,55 +177,79 @@ func (b *bell) sleep(c *sql.Conn) {
 			}
 			continue
 		}
+		var err error
 		if c == nil {
-			var err error
-			if c, err = b.connect(b.ctx); err != nil {
-				c = nil
-				failed++
-				b.pause(failed)
-				continue
-			}
-			failed = 0
+			// Bounded, since the application may have all others for long.
+			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep)
+			c, err = b.connect(ctx)
+			cancel()
 		} else {
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep+patience)
-			var n int
-			err := c.QueryRowContext(ctx, b.statement(pending)).Scan(&n)
+			var got sql.NullInt64
+			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 { // another connection is kept now
+				if _, err = c.ExecContext(ctx, b.unlock()); err == nil {
+					err = b.lock(ctx)
+				}
+			}
 			cancel()
-			var said *mysql.MySQLError
-			if err != nil && !errors.As(err, &said) {
-				_ = c.Close()
+			if n := answer(err); n == queryInterrupted || n == tookTooLong || n == tookTooLong8 {
+				err = nil
+			} else if err != nil && n == 0 {
+				discard(c)
 				c = nil
-			} else if said != nil && said.Number != interrupted {
-				failed++
-				b.pause(failed)
 			}
 		}
+		if failed++; err == nil {
+			failed = 0
+		}
 		_ = b.cfg.Look(b.ctx) // else the next
+		if failed > 0 {
+			b.pause(failed)
+		}
 	}
 }
 
-const interrupted = 1317
+// What a statement that sleeps ends with: KILL QUERY, or a limit that the application has set.
+const (
+	queryInterrupted = 1317
+	tookTooLong      = 1969
+	tookTooLong8     = 3024
+)
 
-// pause keeps a server that cannot serve from being asked all the time.
+// answer is the number of an error that is the server's answer, or 0.
+func answer(err error) uint16 {
+	var said *mysql.MySQLError
+	if errors.As(err, &said) {
+		return said.Number
+	}
+	return 0
+}
+
+// pause keeps a server that cannot serve from being asked all the time. Who has begun to wait has been
+// answered, so it serves again.
 func (b *bell) pause(failed int) {
-	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), b.cfg.Sleep))
+	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), b.cfg.Sleep/4))
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-b.wait:
 	case <-b.ctx.Done():
 	}
 }
 
-// statement sleeps, unless there is news for those who wait already. With very many who wait it sleeps
-// shorter instead.
+// statement sleeps, unless there is news for those who wait already. With so many who wait that it would
+// become too long it sleeps shorter instead.
 func (b *bell) statement(pending map[string]sqllock.Waiters) string {
-	const most = 256
+	const most = least / 4
+	size := 0
 	var names, ids, latches []any
 	var where []string
 	var args []any
 	for name, w := range pending {
-		if len(ids)+len(args) > most {
-			return fmt.Sprintf("SELECT SLEEP(%g)", (b.cfg.Sleep / 10).Seconds())
+		const id = 48 // at most
+		if size += (len(w.Alone) + len(w.Group) + 1) * (2*(len(name)+id) + 60); size > most {
+			// Twice, since some servers say 1 when it was woken, which says that there was nothing to wait for.
+			return fmt.Sprintf("SELECT "+sign+" 2 * SLEEP(%g)", (b.cfg.Sleep / 10).Seconds())
 		}
 		if len(w.Alone) > 0 {
 			names = append(names, []byte(name))
@@ -214,8 +273,7 @@ func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 		where = append(where, "name IN ("+marks(len(latches))+") AND (kind <> 3 OR counter = 0)")
 		args = append(args, latches...)
 	}
-	text, _ := b.d.Inline(fmt.Sprintf("SELECT IF(EXISTS (SELECT 1 FROM hf_lock WHERE %s), 0, SLEEP(%g))",
-		strings.Join(where, " OR "), b.cfg.Sleep.Seconds()), args)
+	text, _ := b.d.Inline("SELECT "+sign+" IF(EXISTS (SELECT 1 FROM hf_lock WHERE "+strings.Join(where, " OR ")+"), 0, "+b.asleep(b.cfg.Sleep)+")", args)
 	return text
 }
 
@@ -228,46 +286,6 @@ func (b *bell) Wait() {
 	default:
 	}
 }
-
-// Wake implements [sqllock.Dialect]. A number that was read before q was connected may be of an
-// earlier life of the server, and somebody else's by now.
-func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time, rings []sqllock.Ring) error {
-	var conns []int64
-	var servers []any
-	for _, r := range rings {
-		switch {
-		case r.Conn != 0 && r.Asked.After(opened):
-			conns = append(conns, r.Conn)
-		case r.Server != "":
-			servers = append(servers, r.Server)
-		}
-	}
-	if len(servers) > 0 {
-		rows, err := q.Query(ctx, "SELECT conn FROM hf_bell WHERE server IN ("+marks(len(servers))+") AND host = CONCAT(@@hostname, ':', @@port)", servers...)
-		if err != nil {
-			return err
-		}
-		for rows.Next() {
-			var conn int64
-			if err := rows.Scan(&conn); err == nil {
-				conns = append(conns, conn)
-			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return err
-		}
-	}
-	slices.Sort(conns)
-	for _, conn := range slices.Compact(conns) {
-		if err := kill(ctx, q, conn); lost(err) {
-			return err
-		} // an answer says that it is gone, or another user's: it looks by itself
-	}
-	return nil
-}
-
-// Announce implements [sqllock.Dialect]: nothing can be told before it is committed.
-func (d *dialect) Announce(context.Context, sqllock.Querier, []sqllock.Ring) error { return nil }
 
 // Close implements [sqllock.Bell].
 func (b *bell) Close() error {

@@ -19,9 +19,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const ttl = time.Second
 
 func TestConformance(t *testing.T) {
-	server := testenv.MariaDB(t)
-	initialise(t, server.DSN("root", ""))
-	conform(t, server, "root", "")
+	t.Parallel()
+	conform(t, maria(t), "root", "")
+}
+
+// A user who may only work with the rows, under everything that could change what a statement means.
+func TestConformanceOfOthers(t *testing.T) {
+	t.Parallel()
+	server := maria(t, "--log-bin=log", "--binlog-format=MIXED", "--default-time-zone=-03:30")
+	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell")
+	conform(t, server, "app", "?"+dsnParams("clientFoundRows=true&interpolateParams=true&charset=latin1&tx_isolation='SERIALIZABLE'"+
+		"&sql_mode='SIMULTANEOUS_ASSIGNMENT,ANSI,NO_BACKSLASH_ESCAPES'"))
 }
 
 // initialise makes the tables.

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"encoding/hex"
@@ -11,6 +10,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -22,18 +23,22 @@ import (
 const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // Dialect returns the dialect of MySQL 8 and MariaDB. It works with any pool of
-// github.com/go-sql-driver/mysql, with any of its parameters, and under every sql_mode and
-// isolation level.
+// github.com/go-sql-driver/mysql, whatever its parameters. What would not work, or not exclude, is refused
+// when a Server is opened, with the reason: autocommit=0, READ UNCOMMITTED, the sql_mode EMPTY_STRING_IS_NULL, a
+// max_allowed_packet below 1 MiB, SET timestamp, and a few more.
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
 	try, wait, hand, leave string
 	clock                  *strings.Replacer
+
+	mu    sync.Mutex
+	lives map[time.Time]int64 // of the server, by when a connection was made
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now)}
-	try, wait := takeTexts(sqllock.MaxLine)
+	d := &dialect{clock: strings.NewReplacer("{now}", now), lives: map[time.Time]int64{}}
+	try, wait := takeTexts()
 	d.try, d.wait, d.hand, d.leave = d.Text(try), d.Text(wait), d.Text(handText), d.Text(leaveText)
 	return d
 }
@@ -41,8 +46,7 @@ func newDialect(now string) *dialect {
 // Name implements [sqllock.Dialect].
 func (d *dialect) Name() string { return "mysql" }
 
-// Migrations implements [sqllock.Dialect]. Names are kept apart byte for byte. Rows of hf_bell are
-// addresses within one life of a server, so they are kept in memory, which does not outlive it.
+// Migrations implements [sqllock.Dialect]. Names are kept apart byte for byte.
 //
 // info is no BLOB, since MariaDB 10.11 confuses VALUES(info) with what the column has been
 // assigned before. It has room for an Info that is escaped from end to end.
@@ -61,8 +65,9 @@ func (d *dialect) Migrations() [][]string {
 	name VARBINARY(512) NOT NULL, id VARBINARY(48) NOT NULL, PRIMARY KEY (name, id)
 ) ENGINE=InnoDB`,
 		`CREATE TABLE IF NOT EXISTS hf_bell (
-	server VARBINARY(16) NOT NULL PRIMARY KEY, host VARBINARY(255) NOT NULL, conn BIGINT NOT NULL
-) ENGINE=MEMORY`,
+	server VARBINARY(16) NOT NULL PRIMARY KEY, host VARBINARY(300) NOT NULL, user VARBINARY(400) NOT NULL,
+	life BIGINT NOT NULL, conn BIGINT NOT NULL
+) ENGINE=InnoDB`,
 	}}
 }
 
@@ -117,15 +122,20 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 	var said *mysql.MySQLError
 	if errors.As(err, &said) {
 		switch said.Number {
-		case 1205, 1213, 1020, 3572: // lock wait, deadlock, changed since read, NOWAIT
+		case 1205, 1213, 1614, 1020, 3572, 3101: // lock wait, deadlock, changed since read, NOWAIT, rolled back by the group
 			return sqllock.Again
 		case 1146, 1049, 1054: // no such table, database, column
 			return sqllock.NoSchema
 		case 1317, 1053, 1927, 3024, 1969: // interrupted, shutdown, connection killed, took too long
 			return sqllock.Unknown
-		case 1040, 1203, 1226, 1129, 1047, 1461, 1021, 1114, 1041: // too many of something, not ready, full
+		case 1040, 1203, 1226, 1129, 1461, 1206, 1637, // too many of something
+			1021, 1114, 1037, 1038, 1041, 1135, // no room, no memory, no thread
+			1047, 3032, 4031: // not ready, offline, closed since nobody used it
 			return sqllock.NotDone
 		}
+		return sqllock.Refused
+	}
+	if errors.Is(err, mysql.ErrPktTooLarge) { // longer than maxAllowedPacket of the pool's parameters: not sent
 		return sqllock.Refused
 	}
 	var dial *net.OpError
@@ -133,28 +143,6 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		return sqllock.NotDone
 	}
 	return sqllock.Unknown
-}
-
-// Check implements [sqllock.Dialect].
-func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode', 'version')")
-	if err != nil {
-		return c, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return c, err
-		}
-		switch {
-		case strings.EqualFold(name, "wsrep_on") && strings.EqualFold(value, "ON"):
-			c.Lonely = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
-		case strings.EqualFold(name, "group_replication_single_primary_mode") && strings.EqualFold(value, "OFF"):
-			c.Lonely = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
-		}
-	}
-	return c, rows.Err()
 }
 
 // lost reports whether an error is that of a connection, not the server's answer.

@@ -36,3 +36,8 @@ func TestModelCatches(t *testing.T) {
 		})
 	}
 }
+
+func TestClockSetBack(t *testing.T) {
+	server := testenv.MariaDB(t)
+	sqltest.ClockSetBack(t, pool(t, server.DSN("root", "")), mysql.DialectAt(sqltest.Clock))
+}

@@ -23,7 +23,7 @@ import (
 const (
 	free  = "(busy <= VALUES(at) AND waiting = 0 AND kind < 2 AND more = '')"
 	queue = "(busy > VALUES(at) AND expires > VALUES(at) AND kept = 0 AND kind = 1 AND more = '' AND hid <> VALUES(hid)" +
-		" AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {limit} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
+		" AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {room} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
 )
 
 // One that has joined is told, in one number, how many are ahead and when the lease in the way
@@ -34,9 +34,10 @@ const (
 )
 
 // Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, ttl, minimum hold, info, minimum hold.
+// A new row's ver is the time, since the name may have had a row before, of which somebody knows the version.
 const takeText = `INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
-	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), 1, {now}, ?, ?, {now}, {now} + ?,
+	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
 		IF(? > 0, {now} + ?, 0), {now} + GREATEST(?, ?), 0, ?, 0, 0, '', '')
 	ON DUPLICATE KEY UPDATE
 	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + 0 * LAST_INSERT_ID(
@@ -60,8 +61,8 @@ const takeText = `INSERT INTO hf_lock
 	busy = IF({free}, VALUES(busy), busy)`
 
 // takeTexts are takeText for those who do not wait, and for those who do.
-func takeTexts(limit int) (try, wait string) {
-	wait = strings.NewReplacer("{limit}", strconv.Itoa(limit)).Replace(strings.NewReplacer("{free}", free, "{queue}", queue).Replace(takeText))
+func takeTexts() (try, wait string) {
+	wait = strings.NewReplacer("{free}", free, "{queue}", queue).Replace(takeText)
 	return strings.NewReplacer("{free}", free, "{queue}", "FALSE").Replace(takeText), wait
 }
 
@@ -69,7 +70,7 @@ func takeTexts(limit int) (try, wait string) {
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
 	text := d.try
 	if t.Wait {
-		text = d.wait
+		text = strings.ReplaceAll(d.wait, "{room}", strconv.FormatInt(t.Room, 10))
 	}
 	res, err := q.Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
 		t.MinHold, t.MinHold, t.TTL, t.MinHold, t.Info, t.MinHold)
@@ -95,8 +96,8 @@ func field(k int) string {
 	return "SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', " + strconv.Itoa(k) + "), ' ', -1)"
 }
 
-// What Hand answers: nobody waited; one of this Server is next; else twice the number of the connection
-// of the next one's bell, and handedOn.
+// What Hand answers: nobody waited; one of this Server is next; else twice the address of the next
+// one's bell, and handedOn.
 const (
 	handedNobody = 1
 	handedHere   = 3
@@ -107,16 +108,17 @@ const (
 var handText = strings.NewReplacer(
 	"{id}", field(1), "{session}", field(2), "{mode}", field(3),
 	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", field(8),
+	"{address}", address, "{host}", host,
 ).Replace(`UPDATE hf_lock SET
 	ver = ver + 1,
 	at = GREATEST(at, {now}),
 	token = IF(waiting = 0, token + 0 * LAST_INSERT_ID(1), GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(
-		IF(SUBSTRING_INDEX({session}, '.', 1) = ?, 3, 2 + 2 * IFNULL((SELECT b.conn FROM hf_bell AS b
-			WHERE b.server = SUBSTRING_INDEX({session}, '.', 1) AND b.host = CONCAT(@@hostname, ':', @@port)), 0)))),
+		IF(SUBSTRING_INDEX({session}, '.', 1) = ?, 3, 2 + 2 * IFNULL((SELECT {address} FROM hf_bell AS b
+			WHERE b.server = SUBSTRING_INDEX({session}, '.', 1) AND b.host = {host}), 0)))),
 	kind = IF(waiting = 0, 0, 1),
 	hid = IF(waiting = 0, '', {id}),
 	hsession = IF(waiting = 0, '', {session}),
-	since = {now},
+	since = IF(waiting = 0, 0, {now}),
 	expires = IF(waiting = 0, 0, {deadline}),
 	keep = IF(waiting = 0 OR {minhold} = 0, 0, {now} + {minhold}),
 	busy = IF(waiting = 0, 0, GREATEST({deadline}, {now} + {minhold})),
@@ -129,7 +131,6 @@ var handText = strings.NewReplacer(
 
 // Hand implements [sqllock.Dialect].
 func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
-	asked := time.Now()
 	res, err := q.Exec(ctx, d.hand, h.Floor, h.Server, []byte(h.Name), h.ID, h.Token, h.Window)
 	if err != nil {
 		return got, err
@@ -148,7 +149,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handin
 		got.To = &sqllock.Ring{Server: h.Server}
 	default:
 		if conn := (n - handedOn) / 2; conn != 0 {
-			got.To = &sqllock.Ring{Conn: conn, Asked: asked}
+			got.To = &sqllock.Ring{Conn: conn}
 		}
 	}
 	return got, nil

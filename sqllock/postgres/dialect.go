@@ -5,10 +5,11 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
@@ -22,10 +23,12 @@ const now = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
-	clock             *strings.Replacer
-	try, wait         string
-	hand, leave, tell string
-	renew             string
+	clock       *strings.Replacer
+	try, wait   string
+	hand, leave string
+	renew       string
+
+	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
 }
 
 func newDialect(now string) *dialect {
@@ -57,6 +60,9 @@ func (d *dialect) Migrations() [][]string {
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string {
 	statement = d.clock.Replace(statement)
+	if !strings.HasPrefix(statement, "SELECT") {
+		statement += " RETURNING " + durable
+	}
 	var b strings.Builder
 	for i, part := range strings.Split(statement, "?") {
 		if i > 0 {
@@ -67,8 +73,14 @@ func (d *dialect) Text(statement string) string {
 	return b.String()
 }
 
-// Inline implements [sqllock.Dialect]: arguments cost nothing.
-func (d *dialect) Inline(text string, args []any) (string, []any) { return text, args }
+// Inline implements [sqllock.Dialect]: arguments cost nothing, but statements must not be prepared if the next
+// goes to another connection of a pooler's.
+func (d *dialect) Inline(text string, args []any) (string, []any) {
+	if d.pooled.Load() {
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
+	return text, args
+}
 
 // TxOptions implements [sqllock.Dialect]: a statement sees what was committed before it.
 func (d *dialect) TxOptions() *sql.TxOptions {
@@ -78,33 +90,77 @@ func (d *dialect) TxOptions() *sql.TxOptions {
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }
 
+// sqlState is what the server's errors are, with most drivers.
+type sqlState interface {
+	error
+	SQLState() string
+}
+
 // Fault implements [sqllock.Dialect].
 func (d *dialect) Fault(err error) sqllock.Fault {
-	var said *pgconn.PgError
+	var said sqlState
+	var connecting *pgconn.ConnectError
+	atFirst := errors.As(err, &connecting) // nothing has been asked yet
 	if errors.As(err, &said) {
-		switch code := said.Code; {
-		case code == "40001", code == "40P01", code == "55P03": // serialization, deadlock, lock not available
-			return sqllock.Again
-		case code == "42P01", code == "42703", code == "3F000", code == "3D000": // no table, column, schema, database
-			return sqllock.NoSchema
-		case code == "57P01", code == "57P02", code == "57014", strings.HasPrefix(code, "08"): // shutdown, crash, cancelled, connection
-			return sqllock.Unknown
-		case strings.HasPrefix(code, "53"), code == "57P03": // no resources, not ready
+		switch code := said.SQLState(); {
+		case atFirst && (strings.HasPrefix(code, "57") || strings.HasPrefix(code, "08")): // shutdown, crash, connection
 			return sqllock.NotDone
+		case again(said):
+			return sqllock.Again
+		case !atFirst && (code == "42P01" || code == "42703" || code == "3F000"): // no table, column, schema
+			return sqllock.NoSchema
+		case strings.HasPrefix(code, "53"), code == "57P03", code == "57P05", code == "25P03", code == "25P04":
+			return sqllock.NotDone // no resources, not ready, silent for too long
+		case code == "57P01", code == "57P02", code == "57014", strings.HasPrefix(code, "08"): // as above, or cancelled
+			return sqllock.Unknown
 		}
 		return sqllock.Refused
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, sqldriver.ErrBadConn) || pgconn.SafeToRetry(err) {
+	if atFirst || errors.Is(err, sqldriver.ErrBadConn) || pgconn.SafeToRetry(err) {
 		return sqllock.NotDone
 	}
 	return sqllock.Unknown
 }
 
-// Check implements [sqllock.Dialect].
+// again reports whether an error says that another transaction was in the way, or a change of the tables.
+func again(said sqlState) bool {
+	switch said.SQLState() {
+	case "40001", "40P01", "55P03": // serialization, deadlock, lock not available
+		return true
+	case "26000", "42P05": // prepared on another connection, or not any more; it is prepared anew
+		return true
+	case "23505", "42P07", "42710": // others make the tables at the same time
+		return true
+	case "0A000", "XX000":
+		return strings.Contains(said.Error(), "cached plan must not change") || strings.Contains(said.Error(), "tuple concurrently")
+	}
+	return false
+}
+
+// Check implements [sqllock.Dialect]. A pooler tells its clients process numbers that are not those of
+// the server.
 func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
-	var level string
-	err = db.QueryRowContext(ctx, "SELECT current_setting('transaction_isolation')").Scan(&level)
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = conn.Close() }()
+	const ask = "SELECT current_setting('transaction_isolation'), pg_backend_pid()"
+	var level, pid string
+	err = raw(conn, func(p *pgx.Conn) error {
+		answer, err := simple(ctx, p, ask)
+		if err != nil {
+			return err
+		}
+		level, pid = answer[0], answer[1]
+		if pid != strconv.Itoa(int(p.PgConn().PID())) && p.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+			d.pooled.Store(true)
+		}
+		return nil
+	})
+	if errors.Is(err, errOtherDriver) {
+		err = conn.QueryRowContext(ctx, ask).Scan(&level, &pid)
+	}
 	c.Serial = level != "read committed" && level != "read uncommitted"
 	return c, err
 }

@@ -28,21 +28,25 @@ type listener struct {
 // channel is where a Server is told.
 func channel(server string) string { return "hf_" + server }
 
-// testLimit is how long the first notification may take.
-const testLimit = 3 * time.Second
+// testLimit is how long the first notification may take, and patience how long it may take to connect again.
+const (
+	testLimit = 3 * time.Second
+	patience  = 10 * time.Second
+)
 
 // OpenBell implements [sqllock.Dialect].
 func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
 	l := &listener{cfg: cfg}
-	c, err := l.connect(ctx)
+	c, pid, err := l.connect(ctx)
 	if errors.Is(err, errOtherDriver) {
 		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	heard, err := l.try(ctx, c)
+	heard, err := l.try(ctx, c, pid)
 	if err != nil || !heard {
+		l.unlisten(ctx, c, pid)
 		discard(c)
 		if err != nil {
 			return nil, "", err
@@ -56,21 +60,57 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 
 var errOtherDriver = errors.New("not a connection of pgx")
 
-// connect takes a connection and listens.
-func (l *listener) connect(ctx context.Context) (*sql.Conn, error) {
-	c, err := l.cfg.DB.Conn(ctx)
-	if err != nil {
-		return nil, err
+// connect takes a connection and listens. pid is the server's process behind it.
+func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, err error) {
+	if c, err = l.cfg.DB.Conn(ctx); err != nil {
+		return nil, "", err
 	}
 	err = raw(c, func(p *pgx.Conn) error {
-		_, err := p.Exec(ctx, "LISTEN "+channel(l.cfg.Server))
+		answer, err := simple(ctx, p, "SELECT pg_backend_pid(); LISTEN "+channel(l.cfg.Server))
+		if err == nil {
+			pid = answer[0]
+		}
 		return err
 	})
 	if err != nil {
 		discard(c)
+		return nil, "", err
+	}
+	return c, pid, nil
+}
+
+// simple runs statements in one transaction, unprepared, and returns the row of the first.
+func simple(ctx context.Context, p *pgx.Conn, statements string) ([]string, error) {
+	results, err := p.PgConn().Exec(ctx, statements).ReadAll()
+	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	if len(results) == 0 || len(results[0].Rows) != 1 {
+		return nil, fmt.Errorf("no answer to %q", statements)
+	}
+	var row []string
+	for _, v := range results[0].Rows[0] {
+		row = append(row, string(v))
+	}
+	return row, nil
+}
+
+// unlisten ends listening on the server's process pid, which a pooler may lend to others next. It is
+// found by asking for a connection again and again; as a rule the first is the one.
+func (l *listener) unlisten(ctx context.Context, c *sql.Conn, pid string) {
+	for range 50 {
+		var got string
+		err := raw(c, func(p *pgx.Conn) error {
+			answer, err := simple(ctx, p, "SELECT pg_backend_pid(); UNLISTEN "+channel(l.cfg.Server))
+			if err == nil {
+				got = answer[0]
+			}
+			return err
+		})
+		if err != nil || got == pid {
+			return
+		}
+	}
 }
 
 // raw lends pgx's connection under c.
@@ -97,16 +137,23 @@ func discard(c *sql.Conn) {
 	_ = c.Close()
 }
 
-// try tells this Server something, the way others do, and reports whether that arrives.
-func (l *listener) try(ctx context.Context, c *sql.Conn) (heard bool, err error) {
+// try tells this Server something, the way others do, and reports whether that arrives. It does not
+// where the kept connection turns out to be the same process of the server, pid, as c: they are lent to
+// whoever has a transaction.
+func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (heard bool, err error) {
+	var told, teller string
 	err = l.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
-		_, err := q.Exec(ctx, "SELECT pg_notify($1, '')", channel(l.cfg.Server))
+		_, err := one(ctx, q, "SELECT pg_notify($1, '')::text, pg_backend_pid()::text", []any{channel(l.cfg.Server)}, &told, &teller)
 		return err
 	})
-	if err != nil {
+	if err != nil || teller == pid {
 		return false, err
 	}
-	limited, cancel := context.WithTimeout(ctx, testLimit)
+	limit := testLimit
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/2)
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = raw(c, func(p *pgx.Conn) error {
 		_, err := p.WaitForNotification(limited)
@@ -126,23 +173,40 @@ func (l *listener) listen(c *sql.Conn) {
 	failed := 0
 	for l.ctx.Err() == nil {
 		if c == nil {
-			var err error
-			if c, err = l.connect(l.ctx); err != nil {
-				c = nil
+			if c = l.again(); c == nil {
 				failed++
 				l.pause(failed)
 				continue
 			}
-			_ = l.cfg.Look(l.ctx) // what was told meanwhile is lost
 		}
-		failed = 0
+		began := time.Now()
 		_ = raw(c, l.hear)
 		discard(c)
 		c = nil
+		if failed++; time.Since(began) > time.Second {
+			failed = 0
+		} else { // it breaks as soon as it is made
+			l.pause(failed)
+		}
 	}
 	if c != nil {
 		discard(c)
 	}
+}
+
+// again connects again, and looks up what was told meanwhile.
+func (l *listener) again() *sql.Conn {
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	c, _, err := l.connect(ctx)
+	if err != nil {
+		return nil
+	}
+	if err := l.cfg.Look(ctx); err != nil {
+		discard(c)
+		return nil
+	}
+	return c
 }
 
 func (l *listener) hear(p *pgx.Conn) error {
@@ -208,7 +272,7 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	for i, r := range rings {
 		channels[i], payloads[i] = channel(r.Server), fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name)
 	}
-	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", channels, payloads)
+	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
 

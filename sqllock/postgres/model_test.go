@@ -36,3 +36,8 @@ func TestModelCatches(t *testing.T) {
 		})
 	}
 }
+
+func TestClockSetBack(t *testing.T) {
+	server := testenv.Postgres(t)
+	sqltest.ClockSetBack(t, pool(t, server.DSN("postgres")), postgres.DialectAt(sqltest.Clock))
+}

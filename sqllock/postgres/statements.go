@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +15,10 @@ import (
 
 // The statements that do most of the work. Under READ COMMITTED, ON CONFLICT DO UPDATE and UPDATE wait for
 // a row's lock and then look at its latest version; nothing here looks at another row.
+
+// durable has a write wait for the disk where the server, the role or the pool have set that none does: a
+// crash may forget a release, but not a grant or a renewal.
+const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 
 // free: nobody holds, keeps or waits for the name. queue: the request may join the line, as far as
 // can be seen here: somebody holds the name, none of those who wait is dead, and it does not
@@ -25,9 +31,9 @@ const (
 	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor
 	takeText = `INSERT INTO hf_lock AS l
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
-	SELECT $1, 1, 0, 0, greatest(us, $7::bigint + 1), 1, us, $2, $3, us, us + $4::bigint,
+	SELECT $1, 1, 0, 0, greatest(us, $7::bigint + 1), us, us, $2, $3, us, us + $4::bigint,
 		CASE WHEN $5::bigint > 0 THEN us + $5::bigint ELSE 0 END, us + greatest($4::bigint, $5::bigint), 0, $6, 0, 0, '', ''
-	FROM (SELECT {now} AS us) AS clock
+	FROM (SELECT {now} AS us, {durable} AS waits) AS clock
 	ON CONFLICT (name) DO UPDATE SET
 	kind = 1, ver = l.ver + 1, at = greatest(l.at, excluded.at),
 	lim = CASE WHEN {free} THEN 0 ELSE l.lim END,
@@ -35,24 +41,24 @@ const (
 	token = CASE WHEN {free} THEN greatest(l.token + 1, excluded.token) ELSE l.token END,
 	hid = CASE WHEN {free} THEN excluded.hid ELSE l.hid END,
 	hsession = CASE WHEN {free} THEN excluded.hsession ELSE l.hsession END,
-	since = CASE WHEN {free} THEN excluded.since ELSE l.since END,
-	expires = CASE WHEN {free} THEN excluded.expires ELSE l.expires END,
-	keep = CASE WHEN {free} THEN excluded.keep ELSE l.keep END,
-	busy = CASE WHEN {free} THEN excluded.busy ELSE l.busy END,
+	since = CASE WHEN {free} THEN excluded.at ELSE l.since END,
+	expires = CASE WHEN {free} THEN excluded.at + $4::bigint ELSE l.expires END,
+	keep = CASE WHEN NOT {free} THEN l.keep WHEN $5::bigint > 0 THEN excluded.at + $5::bigint ELSE 0 END,
+	busy = CASE WHEN {free} THEN excluded.at + greatest($4::bigint, $5::bigint) ELSE l.busy END,
 	kept = CASE WHEN {free} THEN 0 ELSE l.kept END,
 	info = CASE WHEN {free} THEN excluded.info ELSE l.info END`
 	joinText = `,
 	waiting = CASE WHEN {free} THEN 0 ELSE l.waiting + 1 END,
-	due = CASE WHEN {free} THEN 0 WHEN l.waiting = 0 THEN excluded.expires ELSE least(l.due, excluded.expires) END,
+	due = CASE WHEN {free} THEN 0 WHEN l.waiting = 0 THEN excluded.at + $4::bigint ELSE least(l.due, excluded.at + $4::bigint) END,
 	line = CASE WHEN {free} THEN '' ELSE l.line || excluded.hid || ' ' || excluded.hsession || ' 1 1 ' || $5::bigint || ' '
-		|| excluded.since || ' ' || excluded.expires || ' ' || excluded.info || E'\n' END
+		|| excluded.at || ' ' || excluded.at + $4::bigint || ' ' || excluded.info || E'\n' END
 	WHERE {free} OR {queue}`
 	tryOnly   = "\n\tWHERE {free}"
 	returning = "\n\tRETURNING l.token, l.hid, l.since, l.expires, l.info, l.waiting, {now}"
 )
 
 var (
-	conditions = strings.NewReplacer("{free}", free, "{queue}", queue)
+	conditions = strings.NewReplacer("{free}", free, "{queue}", queue, "{durable}", durable)
 	tryText    = conditions.Replace(takeText + tryOnly + returning)
 	waitText   = conditions.Replace(takeText + joinText + returning)
 )
@@ -79,7 +85,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		if err != nil {
 			return got, err
 		}
-		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: micros(us - since), Left: got.Retry, Info: text}
+		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: max(0, micros(us-since)), Left: got.Retry, Info: text}
 	}
 	return got, err
 }
@@ -106,7 +112,8 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // The release is not forced to the disk before it is answered, unlike everything else. If the server
 // crashes and forgets it, the lease runs out; if it forgets a hand-over, the next has its place
 // in line yet, which lasts as long as it may believe to hold the lock, and nobody passes it
-// there; and the token, which is the time at least, is not given out again.
+// there; its next word puts the hand-over back. The token is the time, so it is not given out again: a
+// hand-over with one that is ahead of the clock is not done here.
 //
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window
 var handText = strings.NewReplacer(
@@ -114,7 +121,7 @@ var handText = strings.NewReplacer(
 	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"),
 ).Replace(`WITH ended AS (
 	UPDATE hf_lock AS l SET
-	ver = l.ver + 1, at = greatest(l.at, c.us), since = c.us, kept = 0,
+	ver = l.ver + 1, at = greatest(l.at, c.us), since = CASE WHEN l.waiting = 0 THEN 0 ELSE c.us END, kept = 0,
 	token = CASE WHEN l.waiting = 0 THEN l.token ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END,
 	kind = CASE WHEN l.waiting = 0 THEN 0 ELSE 1 END,
 	hid = {id}, hsession = {session}, info = {info},
@@ -126,7 +133,7 @@ var handText = strings.NewReplacer(
 	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END
 	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy) AS c
 	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.more = ''
-	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint)
+	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint AND l.token < c.us AND $4::bigint < c.us)
 	RETURNING l.name, l.hid, l.hsession, l.token)
 	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
 		pg_notify('hf_' || split_part(hsession, '.', 1), hid || ' ' || token || ' ' || encode(name, 'hex'))::text END FROM ended`)
@@ -148,7 +155,8 @@ var leaveText = strings.NewReplacer("{at}", `strpos(E'\n' || l.line, E'\n' || $2
 	ver = l.ver + 1, at = greatest(l.at, {now}),
 	line = substr(l.line, 1, {at} - 1) || substr(l.line, {at} + strpos(substr(l.line, {at}), E'\n')),
 	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END, waiting = l.waiting - 1
-	WHERE l.name = $1 AND l.hid <> $2 AND l.hid <> '' AND l.expires > {now} AND l.kind = 1 AND (l.waiting = 0 OR l.due > {now}) AND {at} > 0`)
+	WHERE l.name = $1 AND l.hid <> $2 AND l.hid <> '' AND l.expires > {now} AND l.kind = 1 AND (l.waiting = 0 OR l.due > {now}) AND {at} > 0
+	RETURNING ` + durable)
 
 // Leave implements [sqllock.Dialect].
 func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string) (bool, error) {
@@ -168,15 +176,19 @@ const renewText = `UPDATE hf_lock AS l SET expires = greatest(l.expires, {now} +
 	FROM (SELECT h.name FROM hf_lock AS h JOIN unnest($1::bytea[], $2::text[], $3::bigint[]) AS mine (name, id, token)
 		ON h.name = mine.name AND h.hid = mine.id AND h.token = mine.token
 		WHERE h.kept = 0 AND h.expires > {now} ORDER BY h.name FOR UPDATE OF h) AS due
-	WHERE l.name = due.name`
+	WHERE l.name = due.name RETURNING ` + durable
+
+// array is an array as the server reads it, since not every driver takes one. The items have no quotes,
+// and backslashes only for it.
+func array(items []string) string { return `{"` + strings.Join(items, `","`) + `"}` }
 
 // Renew implements [sqllock.Dialect].
 func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
-	raw := make([][]byte, len(names))
+	raw, numbers := make([]string, len(names)), make([]string, len(tokens))
 	for i, name := range names {
-		raw[i] = []byte(name)
+		raw[i], numbers[i] = fmt.Sprintf(`\\x%x`, name), strconv.FormatInt(tokens[i], 10)
 	}
-	res, err := q.Exec(ctx, d.renew, raw, ids, tokens, ttl)
+	res, err := q.Exec(ctx, d.renew, array(raw), array(ids), array(numbers), ttl)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,102 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+)
+
+// querier runs statements on a connection.
+type querier struct {
+	c *sql.Conn
+	d sqllock.Dialect
+}
+
+func (q querier) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	text, args = q.d.Inline(q.d.Text(text), args)
+	return q.c.ExecContext(ctx, text, args...)
+}
+
+func (q querier) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	text, args = q.d.Inline(q.d.Text(text), args)
+	return q.c.QueryContext(ctx, text, args...)
+}
+
+func (q querier) Prepared(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	return q.Exec(ctx, text, args...)
+}
+
+// A bell that begins to sleep when somebody has been granted already, and was told so when it did not sleep, does
+// not sleep: a wake-up that crosses with that is not lost.
+func TestBellLooksBeforeItSleeps(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	a := join(t, server.DSN("root", ""), time.Minute)
+	alone, share, permit := a.req("x"), a.shared("rw"), a.permits("sem", 1, 2)
+	a.get(alone)
+	a.get(share)
+	a.get(permit)
+	if _, err := a.SetCount(a.ctx, "latch", 0); err != nil {
+		t.Fatal(err)
+	}
+	const never = patient / 2
+	for what, waiting := range map[string]map[string]sqllock.Waiters{
+		"a grant":      {"x": {Alone: []string{alone.ID}}},
+		"a share":      {"rw": {Group: []string{share.ID}}},
+		"a permit":     {"sem": {Group: []string{"nobody", permit.ID}}},
+		"a latch":      {"latch": {Latch: []string{"nobody"}}},
+		"one of many":  {"y": {Alone: []string{"nobody"}}, "x": {Alone: []string{"nobody", alone.ID}}, "z": {Group: []string{"nobody"}}},
+		"nobody's yet": {"x": {Alone: []string{"nobody"}}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := mysql.Dialect()
+			db, err := pool(t, server.DSN("root", "")).Conn(t.Context()) // kept
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			looked := make(chan struct{}, 1)
+			b, reason, err := d.OpenBell(t.Context(), sqllock.BellConfig{
+				DB: a.db, Server: "test", Sleep: never,
+				Keep: func(ctx context.Context, f func(q sqllock.Querier, opened time.Time) error) error {
+					return f(querier{db, d}, time.Unix(1, 0))
+				},
+				Heard: func(sqllock.Ring) {},
+				Look: func(context.Context) error {
+					select {
+					case looked <- struct{}{}:
+					default:
+					}
+					return nil
+				},
+				Waiting: func() map[string]sqllock.Waiters { return waiting },
+			})
+			if err != nil || b == nil {
+				t.Fatalf("OpenBell: %q, %v", reason, err)
+			}
+			defer func() { _ = b.Close() }()
+			if what == "nobody's yet" { // it sleeps, and is woken
+				eventually(t, "it sleeps", func() bool {
+					return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
+				})
+				select {
+				case <-looked:
+					t.Error("it has looked before it slept")
+				default:
+				}
+				if err := d.Wake(t.Context(), querier{db, d}, time.Unix(1, 0), []sqllock.Ring{{Server: "test"}}); err != nil {
+					t.Errorf("Wake: %v", err)
+				}
+			}
+			select {
+			case <-looked:
+			case <-time.After(never * 2 / 3):
+				t.Error("it sleeps, though there is news")
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// least are the shortest statements, in bytes, that a server must take: the longest that a renewal of
+// many needs has about half of that.
+const least = 1 << 20
+
+// Check implements [sqllock.Dialect].
+func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode', "+
+		"'autocommit', 'sql_mode', 'sql_select_limit', 'tx_isolation', 'transaction_isolation', 'log_bin', 'binlog_format', "+
+		"'character_set_connection', 'max_allowed_packet')")
+	if err != nil {
+		return c, err
+	}
+	defer func() { _ = rows.Close() }()
+	vars := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return c, err
+		}
+		vars[strings.ToLower(name)] = strings.ToUpper(value)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return c, err
+	}
+	var apart int64 // how far the clock that statements see is from the server's
+	if err := db.QueryRowContext(ctx, "SELECT ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))").Scan(&apart); err != nil {
+		return c, err
+	}
+	if apart > int64(time.Minute/time.Second) {
+		return c, fmt.Errorf("%w: the pool's connections have a clock of their own (SET timestamp): use a pool without", driver.ErrRefused)
+	}
+	return judge(vars)
+}
+
+// judge says what a server, and a connection of the pool, with these variables (in upper case) is good for.
+func judge(vars map[string]string) (c sqllock.Circumstances, err error) {
+	switch {
+	case vars["wsrep_on"] == "ON":
+		c.Lonely = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
+	case vars["group_replication_single_primary_mode"] == "OFF":
+		c.Lonely = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
+	}
+	isolation := vars["transaction_isolation"] + vars["tx_isolation"] // old and new servers call it differently, some both
+	packet, _ := strconv.Atoi(vars["max_allowed_packet"])             // 0 if it is not told
+	if packet > 0 {
+		c.Room = packet / 4 // text is sent as digits, two for a byte, and grows when places become grants
+	}
+	selectLimit, limitErr := strconv.ParseUint(vars["sql_select_limit"], 10, 64)
+	refuse := func(format string, args ...any) (sqllock.Circumstances, error) {
+		return c, fmt.Errorf("%w: the pool's connections have "+format, append([]any{driver.ErrRefused}, args...)...)
+	}
+	switch {
+	case vars["autocommit"] == "OFF":
+		return refuse("autocommit=0, so that nothing would ever be committed: use a pool with autocommit=1")
+	case strings.Contains(isolation, "READ-UNCOMMITTED"):
+		return refuse("the isolation level READ UNCOMMITTED, under which a lock could be seen that is not granted in the end: use a pool with another")
+	case strings.Contains(vars["sql_mode"], "EMPTY_STRING_IS_NULL"):
+		return refuse("the sql_mode EMPTY_STRING_IS_NULL: use a pool without it")
+	case strings.HasPrefix(vars["character_set_connection"], "UTF16"), strings.HasPrefix(vars["character_set_connection"], "UTF32"),
+		vars["character_set_connection"] == "UCS2":
+		return refuse("character_set_connection=%s: use a pool with utf8mb4, or any other in which ASCII text has one byte a character",
+			strings.ToLower(vars["character_set_connection"]))
+	case vars["sql_select_limit"] != "" && limitErr == nil && selectLimit < 1000:
+		return refuse("sql_select_limit=%d: at least 1000 is needed", selectLimit)
+	case packet > 0 && packet < least:
+		return refuse("max_allowed_packet=%d: at least %d is needed", packet, least)
+	case vars["log_bin"] == "ON" && vars["binlog_format"] == "STATEMENT" && strings.Contains(isolation, "READ-COMMITTED"):
+		return refuse("binlog_format=STATEMENT and the isolation level READ COMMITTED, with which the server takes no change: " +
+			"use a pool with REPEATABLE READ, or binlog_format=ROW or MIXED")
+	}
+	return c, nil
+}

@@ -1,0 +1,84 @@
+package mysql
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// Clusters cannot be had in a test: this is only what is concluded from what they say of themselves.
+func TestJudgeClusters(t *testing.T) {
+	for name, c := range map[string]struct {
+		vars   map[string]string
+		lonely bool
+	}{
+		"single":                 {map[string]string{"autocommit": "ON"}, false},
+		"Galera off":             {map[string]string{"wsrep_on": "OFF"}, false},
+		"Galera":                 {map[string]string{"wsrep_on": "ON"}, true},
+		"group of one primary":   {map[string]string{"group_replication_single_primary_mode": "ON"}, false},
+		"group of all primaries": {map[string]string{"group_replication_single_primary_mode": "OFF"}, true},
+	} {
+		got, err := judge(c.vars)
+		if err != nil || (got.Lonely != "") != c.lonely {
+			t.Errorf("%s: %+v, %v; want lonely: %v", name, got, err, c.lonely)
+		}
+	}
+}
+
+// A server of version 8 calls the isolation level differently from the one that the other tests use.
+func TestJudgeIsolation(t *testing.T) {
+	for _, variable := range []string{"tx_isolation", "transaction_isolation"} {
+		for level, refused := range map[string]bool{
+			"READ-UNCOMMITTED": true, "READ-COMMITTED": false, "REPEATABLE-READ": false, "SERIALIZABLE": false,
+		} {
+			if _, err := judge(map[string]string{variable: level}); errors.Is(err, driver.ErrRefused) != refused {
+				t.Errorf("%s=%s: %v; want refused: %v", variable, level, err, refused)
+			}
+		}
+	}
+}
+
+// Errors that cannot be had from the server of the other tests.
+func TestFault(t *testing.T) {
+	said := func(number uint16) error { return fmt.Errorf("said: %w", &mysql.MySQLError{Number: number}) }
+	for _, c := range []struct {
+		err  error
+		want sqllock.Fault
+	}{
+		{said(3101), sqllock.Again},   // a member of a group was overruled when it committed
+		{said(1047), sqllock.NotDone}, // a node of a cluster that has no quorum
+		{said(3032), sqllock.NotDone}, // offline mode
+		{said(4031), sqllock.NotDone}, // disconnected for inactivity
+		{said(1053), sqllock.Unknown}, // shutting down
+		{said(1836), sqllock.Refused}, // read-only
+		{said(1045), sqllock.Refused}, // access denied
+		{said(1146), sqllock.NoSchema},
+		{mysql.ErrPktTooLarge, sqllock.Refused},
+		{mysql.ErrInvalidConn, sqllock.Unknown},
+		{context.DeadlineExceeded, sqllock.Unknown},
+		{sqldriver.ErrBadConn, sqllock.NotDone},
+		{&net.OpError{Op: "dial", Err: errors.New("refused")}, sqllock.NotDone},
+		{&net.OpError{Op: "read", Err: errors.New("reset")}, sqllock.Unknown},
+	} {
+		if got := newDialect(now).Fault(c.err); got != c.want {
+			t.Errorf("%v: %d; want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// Text with question marks in it is an argument like any other.
+func TestInline(t *testing.T) {
+	text, rest := newDialect(now).Inline("SELECT ? FROM x WHERE a = ? AND b = ? AND c = ?", []any{"?'\x00", []byte{}, int64(-1) << 63, 7})
+	const want = "SELECT x'3f2700' FROM x WHERE a = x'' AND b = -9223372036854775808 AND c = 7"
+	if text != want || len(rest) != 0 {
+		t.Errorf("%q, %v; want %q", text, rest, want)
+	}
+}

@@ -1,0 +1,254 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// A server that takes no changes for a while refuses what is asked; leases that could not be renewed end in
+// time, those that could go on.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell")
+	admin := pool(t, server.DSN("root", ""))
+	a := join(t, server.DSN("app", ""), time.Minute)
+	h := a.get(a.req("x"))
+	const long = 3 * time.Second
+	lasting, brief := user(t, pool(t, server.DSN("app", "")), long), user(t, pool(t, server.DSN("app", "")), 300*time.Millisecond)
+	held, err := lasting.Mutex("long").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := brief.Mutex("short").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, admin, "SET GLOBAL read_only = 1")
+	if _, err := a.Acquire(t.Context(), a.req("y")); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Acquire: %v; want ErrRefused", err)
+	}
+	if _, err := a.Acquire(t.Context(), a.shared("y")); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Acquire of a share: %v; want ErrRefused", err)
+	}
+	if _, err := a.SetCount(t.Context(), "latch", 2); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("SetCount: %v; want ErrRefused", err)
+	}
+	if _, err := a.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("Renew: %v; want ErrRefused", err)
+	}
+	if rec := a.inspect("x"); len(rec.Holders) != 1 {
+		t.Errorf("x: %+v", rec)
+	}
+	select {
+	case <-short.Done():
+	case <-time.After(patient):
+		t.Error("a holder whose lease cannot be renewed was not told")
+	}
+	run(t, admin, "SET GLOBAL read_only = 0")
+	if held.Err() == nil { // it is renewed again
+		eventually(t, "the lease is renewed", func() bool {
+			rec := a.inspect("long")
+			return len(rec.Holders) == 1 && rec.Holders[0].Left > long*9/10 && rec.Holders[0].Token == held.Token() || held.Err() != nil
+		})
+		if err := held.Err(); err != nil {
+			t.Errorf("lost: %v", err)
+		}
+	}
+	a.release(h)
+	a.release(a.get(a.req("y")))
+	again, err := brief.Mutex("short").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Token() <= short.Token() {
+		t.Errorf("token %d after %d", again.Token(), short.Token())
+	}
+}
+
+// guarded is what a lock guards: it notes the highest token it has seen, and who believes to hold the lock.
+type guarded struct {
+	mu      sync.Mutex
+	highest uint64
+	leases  map[*holdfast.Lease]bool
+}
+
+func (g *guarded) enter(t *testing.T, lease *holdfast.Lease) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if lease.Token() <= g.highest {
+		t.Errorf("token %d after %d", lease.Token(), g.highest)
+	}
+	g.highest = max(g.highest, lease.Token())
+	for other := range g.leases {
+		// The newcomer first: if it is trusted at this moment and the other after it, both are at once.
+		if lease.Err() == nil && other.Err() == nil {
+			t.Errorf("tokens %d and %d are believed in at once", lease.Token(), other.Token())
+		}
+	}
+	g.leases[lease] = true
+}
+
+func (g *guarded) leave(lease *holdfast.Lease) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.leases, lease)
+}
+
+// Whatever happens to the server or the way to it, nobody believes in a lease beside another, tokens grow, and
+// those who wait are served afterwards.
+func TestServerFaults(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	const short = 600 * time.Millisecond
+	g := guarded{leases: map[*holdfast.Lease]bool{}}
+	var grants atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var proxies []*testenv.TCPProxy
+	for range 4 {
+		proxy := testenv.Proxy(t, server.Addr)
+		proxies = append(proxies, proxy)
+		c := user(t, pool(t, server.DSNAt(proxy.Addr, "root", "")), short)
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := c.Mutex("x").Lock(ctx)
+					if err != nil {
+						continue // the server is not there, or it is the end
+					}
+					g.enter(t, lease)
+					select {
+					case <-time.After(5 * time.Millisecond):
+						grants.Add(1)
+					case <-lease.Done():
+					}
+					g.leave(lease)
+					_ = lease.Release() // it may be lost
+				}
+			})
+		}
+	}
+	goesOn := func(after string) {
+		t.Helper()
+		before := grants.Load()
+		eventually(t, "goes on after "+after, func() bool { return grants.Load() > before+20 })
+	}
+	goesOn("the beginning")
+	server.Restart(false)
+	goesOn("kill -9")
+	server.Restart(true)
+	goesOn("a restart")
+	server.Pause()
+	time.Sleep(2 * short)
+	server.Continue()
+	goesOn("a pause")
+	for _, p := range proxies[:2] {
+		p.Hole()
+	}
+	goesOn("half of the clients are cut off") // the others go on
+	time.Sleep(short)
+	for _, p := range proxies[:2] {
+		p.Heal()
+	}
+	goesOn("a hole")
+	for _, p := range proxies {
+		p.Reset()
+	}
+	goesOn("a reset")
+	server.Restart(false)
+	goesOn("another kill -9")
+	stop()
+	wg.Wait()
+	t.Logf("%d grants", grants.Load())
+}
+
+// A connection that the server closes because nobody used it for long is not missed.
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	server := maria(t, "--wait-timeout=1")
+	admin, err := sql.Open("mysql", server.DSN("root", "")+"?wait_timeout=3600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	turns(t, "x", 2, a, b)
+	for range 2 {
+		eventually(t, "idle connections are closed", func() bool {
+			return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
+		})
+		if n := lostOf(turns(t, "x", 10, a, b)); n > 0 {
+			t.Errorf("%d wake-ups were lost", n)
+		}
+	}
+	h := a.get(a.req("y"))
+	eventually(t, "idle connections are closed", func() bool {
+		return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
+	})
+	eventually(t, "renewed", func() bool { // by the second attempt, if the first has found the connection closed
+		changes, err := a.Renew(t.Context(), []driver.Hold{h})
+		if len(changes) > 0 {
+			t.Errorf("Renew = %+v", changes)
+		}
+		return err == nil
+	})
+	a.release(h)
+}
+
+// What a session or a Server that is closed is asked for is refused, and takes no connection that nobody gives back.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	c := join(t, server.DSN("root", ""), time.Minute)
+	other, err := c.b.Open(t.Context(), driver.SessionConfig{ID: "other", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := c.get(c.req("x"))
+	var wg sync.WaitGroup
+	for i := range 8 { // under way while the Server is closed
+		wg.Go(func() {
+			r := &driver.Request{ID: fmt.Sprint("r-", i), Name: "y", Mode: driver.Exclusive, N: 1, Wait: true}
+			for range 20 {
+				_, _ = other.Acquire(t.Context(), r)
+				_, _ = other.Renew(t.Context(), []driver.Hold{hold(r, 0)})
+				_, _ = c.b.Inspect(t.Context(), "y")
+				_ = other.Cancel(t.Context(), "y", r.ID)
+			}
+		})
+	}
+	if err := errors.Join(c.Session.Close(t.Context()), c.b.Close()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	wg.Wait()
+	if _, err := c.Acquire(t.Context(), c.req("x")); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Acquire: %v; want ErrClosed", err)
+	}
+	if _, err := c.b.Inspect(t.Context(), "x"); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Inspect: %v; want ErrClosed", err)
+	}
+	if _, err := c.b.Open(t.Context(), driver.SessionConfig{ID: "b", TTL: time.Minute}); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Open: %v; want ErrClosed", err)
+	}
+	if err := c.b.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+	if n := c.db.Stats().InUse; n != 0 {
+		t.Errorf("%d connections are in use", n)
+	}
+	d := join(t, server.DSN("root", ""), time.Minute)
+	if next := d.get(once(d.req("x"))); next.Token <= h.Token {
+		t.Errorf("token %d after %d", next.Token, h.Token)
+	}
+}

@@ -1,0 +1,194 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// locked is a foreign transaction that has locked the row of a name; end lets it go.
+func locked(t *testing.T, db *sql.DB, name string) (end func()) {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var n int
+	if err := tx.QueryRow("SELECT 1 FROM hf_lock WHERE name = ? FOR UPDATE", []byte(name)).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _ = tx.Rollback() }
+}
+
+// blocked waits until n statements wait for a row.
+func blocked(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " statements wait for a row"), func() bool { return status(t, db, "Innodb_row_lock_current_waits") >= n })
+}
+
+// status is one of the server's counters.
+func status(t *testing.T, db *sql.DB, name string) int {
+	t.Helper()
+	return value[int](t, db, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?", name)
+}
+
+// A row that is locked for longer than the server lets a statement wait (1205) is an outcome like any other:
+// nothing was done, it is tried again, and done once.
+func TestRowLocked(t *testing.T) {
+	t.Parallel()
+	server := maria(t, "--innodb-lock-wait-timeout=1")
+	admin := pool(t, server.DSN("root", ""))
+	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	h := a.get(a.req("x"))
+	shared := a.get(a.shared("rw"))
+	r := b.req("x")
+	for _, c := range []struct {
+		what, name string
+		do         func() error
+	}{
+		{"Acquire", "x", func() error {
+			rep, err := b.Acquire(t.Context(), r)
+			if err == nil && (rep.Token != 0 || rep.Ahead != 0) {
+				err = fmt.Errorf("%+v", rep)
+			}
+			return err
+		}},
+		{"Renew", "x", func() error {
+			changes, err := a.Renew(t.Context(), []driver.Hold{h})
+			if err == nil && len(changes) > 0 {
+				err = fmt.Errorf("%+v", changes)
+			}
+			return err
+		}},
+		{"Release", "rw", func() error { return a.Release(t.Context(), shared, 0) }},
+	} {
+		end := locked(t, admin, c.name)
+		done := make(chan error, 1)
+		go func() { done <- c.do() }()
+		blocked(t, admin, 1)
+		// The second attempt is under way when the row is free again.
+		first := status(t, admin, "Innodb_row_lock_waits")
+		eventually(t, "the statement was given up", func() bool { return status(t, admin, "Innodb_row_lock_waits") > first })
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	if rec := a.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 1 {
+		t.Errorf("x: %+v; want one holder and one place", rec)
+	}
+	if rec := a.inspect("rw"); rec.Kind != driver.Unused {
+		t.Errorf("rw: %+v", rec)
+	}
+
+	// Whoever has no time is told that nothing was done, or that it is not known.
+	defer locked(t, admin, "x")()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := a.Release(ctx, h, 0); !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Release with a context of 300 ms: %v", err)
+	}
+}
+
+// A deadlock (1213) with a foreign transaction that locks in another order is not the caller's concern.
+func TestDeadlockRetried(t *testing.T) {
+	t.Parallel()
+	server := maria(t, "--innodb-lock-wait-timeout=20")
+	admin := pool(t, server.DSN("root", ""))
+	a := join(t, server.DSN("root", ""), time.Minute)
+	holds := []driver.Hold{a.get(a.req("a")), a.get(a.req("b"))}
+	// The foreign transaction has changed much, so that the server sacrifices the other one.
+	run(t, admin, "CREATE TABLE foreign_work (n INT PRIMARY KEY) ENGINE=InnoDB")
+	tx, err := admin.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, s := range []string{"INSERT INTO foreign_work SELECT seq FROM seq_1_to_5000", "UPDATE hf_lock SET ver = ver WHERE name = 'b' LIMIT 1", "SELECT 1 FROM hf_lock WHERE name = 'b' FOR UPDATE"} {
+		if _, err := tx.Exec(s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		changes, err := a.Renew(t.Context(), holds)
+		if err == nil && len(changes) > 0 {
+			err = fmt.Errorf("%+v", changes)
+		}
+		done <- err
+	}()
+	blocked(t, admin, 1)
+	if _, err := tx.Exec("SELECT 1 FROM hf_lock WHERE name = 'a' FOR UPDATE"); err != nil {
+		t.Fatalf("the foreign transaction was sacrificed: %v", err)
+	}
+	if status(t, admin, "Innodb_deadlocks") == 0 {
+		t.Error("there was no deadlock")
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+}
+
+// A statement that waited for its row for longer than the lease lasts gives nobody a lease to believe in.
+func TestStatementLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	admin := pool(t, server.DSN("root", ""))
+	dsn := server.DSN("root", "")
+	const short = 300 * time.Millisecond
+	early, next := join(t, dsn, short), join(t, dsn, time.Minute)
+	next.release(next.get(next.req("x"))) // the row is there
+
+	// Taken late.
+	end := locked(t, admin, "x")
+	got := make(chan driver.Hold, 1)
+	go func() { got <- early.get(early.req("x")) }()
+	blocked(t, admin, 1)
+	time.Sleep(2 * short) // the statement is as old as that
+	end()
+	lapsed := <-got
+	h := next.get(once(next.req("x")))
+	if h.Token <= lapsed.Token {
+		t.Errorf("token %d after %d", h.Token, lapsed.Token)
+	}
+	if ch := early.renew(lapsed); ch.State != driver.Gone {
+		t.Errorf("Renew of a lease that ended before it was granted = %+v", ch)
+	}
+	next.release(h)
+
+	c := user(t, pool(t, dsn), short)
+	lease, err := c.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+
+	// Renewed late, when the lease had run out: its holder knows by then, and the next one gets it.
+	end = locked(t, admin, "x")
+	blocked(t, admin, 1)
+	select {
+	case <-lease.Done():
+	case <-time.After(patient):
+		t.Fatal("the holder was not told")
+	}
+	end()
+	r := next.req("x")
+	h = next.served(r, next.ask(r))
+	if h.Token <= lease.Token() {
+		t.Errorf("token %d after %d", h.Token, lease.Token())
+	}
+	if err := lease.Release(); err == nil {
+		t.Error("Release of a lost lease reports nothing")
+	}
+	if ch := next.renew(h); ch.State != 0 {
+		t.Errorf("the next holder's Renew = %+v", ch)
+	}
+}

@@ -1,0 +1,211 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+)
+
+// exhaust takes all connections of a pool that are left, and returns how to give them back.
+func exhaust(t *testing.T, db *sql.DB) (n int, back func()) {
+	t.Helper()
+	var all []*sql.Conn
+	for db.Stats().InUse < db.Stats().MaxOpenConnections {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return len(all), func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+		all = nil
+	}
+}
+
+// lonely is the dialect for a server where nobody can be woken, such as a node of a cluster.
+type lonely struct{ sqllock.Dialect }
+
+func (l lonely) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, error) {
+	c, err := l.Dialect.Check(ctx, db)
+	c.Lonely = "it is said so"
+	return c, err
+}
+
+// An application that takes up its pool does not keep leases from being renewed, nor locks from being released
+// and handed over.
+func TestPoolExhausted(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	for _, size := range []int{3, 5} {
+		for name, d := range map[string]sqllock.Dialect{"woken": mysql.Dialect(), "polling": lonely{mysql.Dialect()}} {
+			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) {
+				db := pool(t, server.DSN("root", ""))
+				db.SetMaxOpenConns(size)
+				b := sqllock.New(db, d, nil)
+				defer func() { _ = b.Close() }()
+				const short = 400 * time.Millisecond
+				c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: short})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = c.Close(context.Background()) }()
+				if polls := b.Polling() != ""; polls != (name == "polling") {
+					t.Errorf("Polling: %q", b.Polling())
+				}
+				taken, back := exhaust(t, db)
+				defer back()
+				if taken == 0 {
+					t.Fatal("the application got no connection")
+				}
+				lease, err := c.Mutex("x" + t.Name()).Lock(t.Context())
+				if err != nil {
+					t.Fatalf("Lock: %v", err)
+				}
+				other := join(t, server.DSN("root", ""), time.Minute)
+				r := other.req("x" + t.Name())
+				rep := other.refused(r)
+				select {
+				case <-lease.Done():
+					t.Fatalf("lost: %v", lease.Err())
+				case <-time.After(3 * short):
+				}
+				if err := lease.Release(); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				h := other.served(r, rep)
+				waited := make(chan error, 1)
+				go func() {
+					lease, err := c.Mutex("x" + t.Name()).Lock(t.Context())
+					if err == nil {
+						err = lease.Release()
+					}
+					waited <- err
+				}()
+				eventually(t, "it waits", func() bool { return other.inspect("x"+t.Name()).Waiting == 1 })
+				other.release(h)
+				if err := <-waited; err != nil {
+					t.Errorf("Lock: %v", err)
+				}
+				back()
+			})
+		}
+	}
+}
+
+// A bell that has lost its connection to an application that takes up the pool still looks now and then.
+func TestBellWithoutConnection(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	db := pool(t, server.DSN("root", ""))
+	db.SetMaxOpenConns(4)
+	b := joinOn(t, db, mysql.Dialect(), time.Hour) // so that no renewal tells it
+	a := join(t, server.DSN("root", ""), time.Minute)
+	h := a.get(a.req("x"))
+	r := b.req("x")
+	rep := b.refused(r)
+	first, back := exhaust(t, db)
+	b.borrowed = first
+	killed := bellOf(t, &client{t: t, db: a.db, id: b.id})
+	got := make(chan *sql.Conn, 1)
+	go func() { // takes the bell's when that is closed
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- c
+	}()
+	eventually(t, "the application asks for one more", func() bool { return db.Stats().WaitCount > 0 })
+	run(t, a.db, fmt.Sprint("KILL CONNECTION ", killed))
+	c := <-got
+	a.release(h)
+	h = b.served(r, rep)
+	_ = c.Close()
+	back()
+	b.borrowed = 0
+	b.release(h)
+}
+
+func TestPoolTooSmall(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	db := pool(t, server.DSN("root", ""))
+	for size, ok := range map[int]bool{1: false, 2: false, 3: true, 0: true} {
+		db.SetMaxOpenConns(size)
+		b := sqllock.New(db, mysql.Dialect(), nil)
+		s, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: ttl})
+		if ok != (err == nil) || !ok && (!errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "at least 3")) {
+			t.Errorf("a pool of %d: %v", size, err)
+		}
+		if err == nil {
+			_ = s.Close(t.Context())
+		}
+		_ = b.Close()
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("a pool of %d: %d connections are in use after Close", size, n)
+		}
+	}
+}
+
+// When the server takes no more connections, leases are renewed, and whoever needs a connection is told soon.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	server := maria(t, "--max-connections=10")
+	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell") // root may use one more
+	const short = 400 * time.Millisecond
+	c := user(t, pool(t, server.DSN("app", "")), short)
+	lease, err := c.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := pool(t, server.DSN("app", ""))
+	var all []*sql.Conn
+	for {
+		conn, err := others.Conn(t.Context())
+		if err != nil {
+			break
+		}
+		all = append(all, conn)
+	}
+	if len(all) == 0 || len(all) > 10 {
+		t.Fatalf("%d connections", len(all))
+	}
+	b := sqllock.New(pool(t, server.DSN("app", "")), mysql.Dialect(), nil)
+	defer func() { _ = b.Close() }()
+	if _, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: short}); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Open: %v; want ErrUnavailable", err)
+	}
+	select {
+	case <-lease.Done():
+		t.Fatalf("lost: %v", lease.Err())
+	case <-time.After(3 * short):
+	}
+	for _, conn := range all {
+		_ = conn.Close()
+	}
+	_ = others.Close()
+	if err := lease.Release(); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	eventually(t, "another can be opened", func() bool {
+		s, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: short})
+		if err == nil {
+			_ = s.Close(t.Context())
+		}
+		return err == nil
+	})
+	if why := b.Polling(); why != "" {
+		t.Errorf("waiters poll: %s", why)
+	}
+}

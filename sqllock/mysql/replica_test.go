@@ -1,0 +1,82 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// Whatever the binary log's format is, a replica comes to the same rows, and goes on when it was
+// started again meanwhile.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	for i, format := range []string{"ROW", "MIXED", "STATEMENT"} {
+		t.Run(format, func(t *testing.T) {
+			primary := testenv.MariaDB(t, "--log-bin=log", "--server-id=1", "--binlog-format="+format)
+			replica := testenv.MariaDB(t, "--log-bin=log", "--log-slave-updates", fmt.Sprint("--server-id=", 2+i), "--relay-log=relay", "--binlog-format="+format)
+			host, port, _ := net.SplitHostPort(primary.Addr)
+			replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
+			initialise(t, primary.DSN("root", ""))
+			operations(t, primary.DSN("root", ""))
+			follows(t, primary, replica)
+
+			holder, waiter := join(t, primary.DSN("root", ""), time.Minute), join(t, primary.DSN("root", ""), time.Minute)
+			h, r := holder.get(holder.req("x")), waiter.req("x")
+			rep := waiter.refused(r)
+			follows(t, primary, replica)
+			replica.Restart(true)
+			holder.release(h)
+			waiter.release(waiter.served(r, rep))
+			waiter.close()
+			operations(t, primary.DSN("root", ""))
+			follows(t, primary, replica)
+		})
+	}
+}
+
+// follows waits until the replica has done all that the primary has, and compares their locks.
+func follows(t *testing.T, primary, replica *testenv.MariaDBServer) {
+	t.Helper()
+	p, r := pool(t, primary.DSN("root", "")), pool(t, replica.DSN("root", ""))
+	at := value[string](t, p, "SELECT @@gtid_binlog_pos")
+	if value[int](t, r, "SELECT MASTER_GTID_WAIT(?, 20)", at) != 0 {
+		t.Fatalf("the replica does not follow: %s", failure(t, r))
+	}
+	const all = "SELECT CONCAT(COUNT(*), ' rows, ', COALESCE(MD5(GROUP_CONCAT(CONCAT_WS(',', HEX(name), kind, lim, counter, token, ver, at, hid, hsession, " +
+		"since, expires, keep, busy, kept, info, waiting, due, HEX(line), HEX(more)) ORDER BY name)), '')) FROM hf_lock"
+	if want, got := value[string](t, p, all), value[string](t, r, all); got != want {
+		t.Errorf("the replica has %s; the primary %s", got, want)
+	}
+}
+
+// failure is why the replica has stopped.
+func failure(t *testing.T, r *sql.DB) string {
+	t.Helper()
+	rows, err := r.QueryContext(t.Context(), "SHOW SLAVE STATUS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	columns, _ := rows.Columns()
+	values := make([]sql.NullString, len(columns))
+	into := make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	why := ""
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range columns {
+			if c == "Last_Error" || c == "Last_IO_Error" {
+				why += c + ": " + values[i].String + "\n"
+			}
+		}
+	}
+	return why
+}

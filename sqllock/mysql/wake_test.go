@@ -1,0 +1,360 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	mysqldriver "github.com/go-sql-driver/mysql"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// fallback is how long a wake-up takes that is lost: half of what a bell sleeps.
+const fallback = 500 * time.Millisecond
+
+// turns has clients pass one name round n times, and returns how long each hand-over took.
+func turns(t *testing.T, name string, n int, clients ...*client) []time.Duration {
+	t.Helper()
+	var took []time.Duration
+	h := clients[0].get(clients[0].req(name))
+	reqs, replies := make([]*driver.Request, len(clients)), make([]driver.Reply, len(clients))
+	for i, c := range clients[1:] {
+		reqs[i+1] = c.req(name)
+		replies[i+1] = c.refused(reqs[i+1])
+	}
+	at := 0
+	for range n {
+		next := (at + 1) % len(clients)
+		began := time.Now()
+		clients[at].release(h)
+		last := h.Token
+		h = clients[next].served(reqs[next], replies[next])
+		took = append(took, time.Since(began))
+		if h.Token <= last {
+			t.Fatalf("token %d after %d", h.Token, last)
+		}
+		reqs[at] = clients[at].req(name)
+		replies[at] = clients[at].refused(reqs[at])
+		at = next
+	}
+	clients[at].release(h)
+	for i, c := range clients {
+		if i != at {
+			if err := c.Cancel(c.ctx, name, reqs[i].ID); err != nil {
+				t.Fatalf("Cancel: %v", err)
+			}
+		}
+	}
+	return took
+}
+
+// lostOf counts the hand-overs that a lost wake-up can explain.
+func lostOf(took []time.Duration) (n int) {
+	for _, d := range took {
+		if d > fallback {
+			n++
+		}
+	}
+	return n
+}
+
+func median(took []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(took))[len(took)/2]
+}
+
+// Hand-overs one after the other between processes, each at once after the last, are told at once: on a machine that
+// does nothing else, all of them.
+func TestWoken(t *testing.T) {
+	server := maria(t)
+	var clients []*client
+	for range 3 {
+		clients = append(clients, join(t, server.DSN("root", ""), time.Minute))
+	}
+	took := turns(t, "x", 700, clients...)
+	if m := median(took); m > fallback/2 {
+		t.Errorf("half of the hand-overs took more than %v", m)
+	}
+	if n := lostOf(took); n > len(took)/100 {
+		t.Errorf("%d of %d wake-ups were lost", n, len(took))
+	}
+	t.Logf("median %v, %d late", median(took), lostOf(took))
+}
+
+// A user without more rights than these can wake and be woken. Two who may not stop each other's
+// statements wait until the other looks.
+func TestUsers(t *testing.T) {
+	server := maria(t)
+	grant(server, "one", "hf_meta", "hf_lock", "hf_done", "hf_bell")
+	grant(server, "other", "hf_meta", "hf_lock", "hf_done", "hf_bell")
+	a, b := join(t, server.DSN("one", ""), time.Minute), join(t, server.DSN("one", ""), time.Minute)
+	if n := lostOf(turns(t, "same user", 50, a, b)); n > 0 {
+		t.Errorf("%d wake-ups were lost", n)
+	}
+	c := join(t, server.DSN("other", ""), time.Minute)
+	for _, x := range []*client{a, b, c} {
+		if why := x.b.Polling(); why != "" {
+			t.Errorf("waiters poll: %s", why)
+		}
+	}
+	turns(t, "another user", 3, a, c)
+}
+
+// grant makes a user who may work with these tables and nothing else.
+func grant(server *testenv.MariaDBServer, user string, tables ...string) {
+	statements := []string{"CREATE USER " + user + "@'127.0.0.1'"}
+	for _, table := range tables {
+		statements = append(statements, "GRANT SELECT, INSERT, UPDATE, DELETE ON test."+table+" TO "+user+"@'127.0.0.1'")
+	}
+	server.Exec(statements...)
+}
+
+// bellOf is the number of the connection that wakes a client's waiters.
+func bellOf(t *testing.T, c *client) int64 {
+	t.Helper()
+	return value[int64](t, c.db, "SELECT MAX(p.id) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
+		"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
+}
+
+// A bell whose connection ends gets another.
+func TestBellKilled(t *testing.T) {
+	server := maria(t)
+	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	admin := pool(t, server.DSN("root", ""))
+	h := a.get(a.req("x"))
+	r := b.req("x")
+	rep := b.refused(r)
+	before := bellOf(t, b)
+	if _, err := admin.Exec("KILL CONNECTION ?", before); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another connection is a bell", func() bool {
+		var now int64
+		err := admin.QueryRow("SELECT COALESCE(MAX(b.conn), 0) FROM hf_bell AS b JOIN information_schema.processlist AS p ON p.id = b.conn " +
+			"JOIN hf_lock AS l ON INSTR(l.line, b.server) > 0").Scan(&now)
+		return err == nil && now != 0 && now != before
+	})
+	began := time.Now()
+	a.release(h)
+	b.release(b.served(r, rep))
+	if d := time.Since(began); d > fallback {
+		t.Errorf("woken after %v", d)
+	}
+	if n := lostOf(turns(t, "y", 20, a, b)); n > 0 {
+		t.Errorf("%d wake-ups were lost", n)
+	}
+}
+
+// The application's connections are never interrupted, be it that the server was started again, that
+// addresses of its earlier life are there yet, or that a bell's connection was given up.
+func TestBystanders(t *testing.T) {
+	server := maria(t)
+	dsn := server.DSN("root", "")
+	var ran atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for range 6 {
+		wg.Go(func() {
+			db := pool(t, dsn)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var n int
+				err := db.QueryRowContext(context.Background(), "SELECT SLEEP(0.002)").Scan(&n)
+				var said *mysqldriver.MySQLError
+				if errors.As(err, &said) && said.Number == 1317 || err == nil && n != 0 {
+					t.Errorf("a query of the application's was interrupted: %d, %v", n, err)
+					return
+				}
+				ran.Add(1)
+			}
+		})
+	}
+	proxy := testenv.Proxy(t, server.Addr)
+	for restarted := range 2 {
+		a, b := join(t, dsn, time.Minute), join(t, dsn, time.Minute)
+		turns(t, "x", 300, a, b)
+		if restarted == 1 {
+			break
+		}
+		// Somebody waits whose address stays that of the life before, and is the application's now.
+		h := a.get(a.req("y"))
+		far := join(t, server.DSNAt(proxy.Addr, "root", ""), time.Minute)
+		far.refused(far.req("y"))
+		r := b.req("y")
+		rep := b.refused(r)
+		proxy.Refuse()
+		server.Restart(false)
+		app, err := a.db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the application is connected again", func() bool {
+			_ = app.Close()
+			app, err = a.db.Conn(t.Context())
+			return err == nil && app.PingContext(t.Context()) == nil
+		})
+		var number int64
+		if err := app.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&number); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the address is wrong", func() bool {
+			res, err := a.db.ExecContext(t.Context(), "UPDATE hf_bell SET conn = ?, life = life - 3600 WHERE server = ?", number, serverOfFirst(t, a.db, "y"))
+			if err != nil {
+				return false
+			}
+			n, err := res.RowsAffected()
+			return err == nil && n == 1
+		})
+		slept := make(chan error, 1)
+		go func() {
+			var n int
+			err := app.QueryRowContext(t.Context(), "SELECT SLEEP(1.2)").Scan(&n)
+			if err == nil && n != 0 {
+				err = errors.New("the sleep was interrupted")
+			}
+			slept <- err
+		}()
+		eventually(t, "the application sleeps", func() bool {
+			return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'", number) == 1
+		})
+		eventually(t, "who will wake is connected again", func() bool {
+			_, err := a.Renew(a.ctx, []driver.Hold{h})
+			return err == nil
+		})
+		eventually(t, "released", func() bool { return over(a.Release(a.ctx, h, 0)) })
+		rec := a.inspect("y")
+		if len(rec.Holders) != 1 || rec.Holders[0].ID != far.id+"-1" {
+			t.Fatalf("held by %+v; want who is cut off", rec.Holders)
+		}
+		if err := <-slept; err != nil {
+			t.Error(err)
+		}
+		_ = app.Close()
+		if err := a.b.Break(a.ctx, "y", rec.Holders[0].Token); err != nil {
+			t.Fatal(err)
+		}
+		b.release(b.served(r, rep))
+		a.close()
+		b.close()
+	}
+	if ran.Load() < 100 {
+		t.Errorf("only %d queries of the application's ran beside", ran.Load())
+	}
+}
+
+// serverOfFirst is the Server of the first in line.
+func serverOfFirst(t *testing.T, db *sql.DB, name string) string {
+	t.Helper()
+	line := value[string](t, db, "SELECT line FROM hf_lock WHERE name = ?", name)
+	_, session, _ := strings.Cut(line, " ")
+	server, _, _ := strings.Cut(session, ".")
+	return server
+}
+
+// The connection of a bell is closed in the end, so that nobody who heard of it interrupts what the
+// application does on it next.
+func TestBellIsNotHandedBack(t *testing.T) {
+	server := maria(t)
+	a := join(t, server.DSN("root", ""), time.Minute)
+	h := a.get(a.req("x"))
+	for name, end := range map[string]func(b *client){
+		"while it waits": func(*client) {},
+		"when it has waited": func(b *client) {
+			if err := b.Cancel(b.ctx, "x", b.id+"-1"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the bell is idle", func() bool {
+				return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist AS p JOIN hf_bell AS l ON l.conn = p.id WHERE p.command <> 'Sleep'") == 0
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := join(t, server.DSN("root", ""), time.Minute)
+			b.refused(b.req("x"))
+			conn := bellOf(t, b)
+			end(b)
+			b.close()
+			eventually(t, "the connection is closed", func() bool {
+				return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", conn) == 0
+			})
+			if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE conn = ?", conn); n != 0 {
+				t.Error("its address is there yet")
+			}
+			if n := b.db.Stats().InUse; n != 0 {
+				t.Errorf("%d connections are in use after Close", n)
+			}
+		})
+	}
+	a.release(h)
+}
+
+// Addresses that dead processes have left harm nobody, and are removed by those who come.
+func TestDeadBells(t *testing.T) {
+	server := maria(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	dead := join(t, server.DSNAt(proxy.Addr, "root", ""), 300*time.Millisecond)
+	a := join(t, server.DSN("root", ""), time.Minute)
+	h := a.get(a.req("x"))
+	dead.refused(dead.req("x"))
+	conn := bellOf(t, dead)
+	proxy.Refuse()
+	a.release(h) // to the dead, if its place has not run out
+	r := a.req("x")
+	a.release(a.served(r, a.ask(r)))
+	bells := func() int { return value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE conn = ?", conn) }
+	if bells() != 1 {
+		t.Fatal("a process that died has taken its address with it: this shows nothing")
+	}
+	eventually(t, "the server has noticed", func() bool {
+		return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", conn) == 0
+	})
+	run(t, a.db, "INSERT INTO hf_bell SELECT 'other', host, 'another@user', life, conn FROM hf_bell WHERE conn = "+
+		value[string](t, a.db, "SELECT CAST(? AS CHAR)", conn))
+	b := join(t, server.DSN("root", ""), time.Minute)
+	if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE user <> 'another@user'"); n != 2 {
+		t.Errorf("%d addresses; want those of the two that live", n)
+	}
+	if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE user = 'another@user'"); n != 1 {
+		t.Error("the address of another user, whose connections cannot be seen, was removed")
+	}
+	if n := lostOf(turns(t, "y", 20, a, b)); n > 0 {
+		t.Errorf("%d wake-ups were lost", n)
+	}
+}
+
+// A server whose clock was set seems to have another life, but its bells are found.
+func TestBellsAfterTheClockWasSet(t *testing.T) {
+	server := maria(t)
+	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	admin := pool(t, server.DSN("root", ""))
+	var took []time.Duration
+	for range 20 {
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		rep := b.refused(r)
+		eventually(t, "the bell sleeps", func() bool {
+			return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%hf_bell */ IF%' AND state = 'User lock'") == 1
+		})
+		run(t, admin, "UPDATE hf_bell SET life = life - 3600")
+		began := time.Now()
+		a.release(h)
+		b.release(b.served(r, rep))
+		took = append(took, time.Since(began))
+	}
+	if n := lostOf(took); n > 0 {
+		t.Errorf("%d of %d wake-ups were lost", n, len(took))
+	}
+}

@@ -1,0 +1,235 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// A waiter may ask again and be granted what has just been handed over, before it hears of
+// that. What it hears later must not be taken for news of a request that was given up.
+func testNewsOfWhatIsHeldAlready(t *testing.T, server *testenv.PostgresServer) {
+	dsn := named(t, server)
+	a := join(t, dsn, time.Minute)
+	proxy := testenv.Proxy(t, server.Addr)
+	backendB, db := backend(t, dsn, &sqllock.Config{Listen: pool(t, through(t, server, proxy))})
+	b := session(t, backendB, db, time.Minute)
+	x, y := a.take(a.mutex("late/x")), a.take(a.mutex("late/y"))
+	forX, forY := b.mutex("late/x"), b.mutex("late/y")
+	b.queue(forX)
+	wakeY := b.queue(forY)
+	proxy.Delay(300 * time.Millisecond)
+	a.free(x)
+	held := b.take(forX)
+	a.free(y)
+	b.woken(forY, wakeY) // so the news of x, which was told before, has arrived as well
+	for range 100 {
+		if ch, err := b.renew(held); err != nil || ch.State != 0 {
+			t.Fatalf("the holder's renewal: %+v, %v", ch, err)
+		}
+		once := a.mutex("late/x")
+		once.Wait = false
+		if rep := a.ask(once); rep.Token != 0 {
+			t.Fatal("granted to another, while its holder goes on")
+		}
+	}
+}
+
+// A grant to a request that was given up, of which its Server hears, does not stay until its time
+// is over; nor does it if nobody has to be told, because all are of one process.
+func testNewsOfWhatWasGivenUp(t *testing.T, server *testenv.PostgresServer) {
+	dsn := named(t, server)
+	b := join(t, dsn, time.Minute)
+	for what, others := range map[string]*party{"processes": join(t, dsn, time.Minute), "sessions": session(t, b.b, b.db, time.Minute)} {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			first := others.mutex("given/" + what)
+			first.Mode = mode
+			held := others.take(first)
+			given := b.mutex(first.Name)
+			b.queue(given)
+			next := others.mutex(first.Name)
+			wake := others.queue(next)
+			// b forgets the request and the server does not: its Cancel did not get through.
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := b.Cancel(ctx, first.Name, given.ID); err == nil {
+				t.Fatal("a Cancel with a context that has ended was answered")
+			}
+			others.free(held)
+			others.free(others.woken(next, wake))
+		}
+	}
+}
+
+// An answer counts once its transaction is through, not when its row has arrived.
+func testCommitThatFails(t *testing.T, server *testenv.PostgresServer) {
+	dsn := named(t, server)
+	admin := pool(t, dsn)
+	p, q := join(t, dsn, time.Minute), join(t, dsn, time.Minute)
+	held := p.take(p.mutex("fails/held"))
+	run(t, admin, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'at the end'; END $$`,
+		`CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON hf_lock DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW WHEN (substring(NEW.name from 1 for 6) = 'fails/') EXECUTE FUNCTION fail()`)
+	if rep, err := p.Acquire(limited(t), p.mutex("fails/x")); err == nil {
+		t.Errorf("Acquire: %+v", rep)
+	}
+	if rep, err := q.Acquire(limited(t), q.mutex("fails/held")); err == nil {
+		t.Errorf("Acquire of a place: %+v", rep)
+	}
+	if ch, err := p.renew(held); err == nil {
+		t.Errorf("Renew: %+v", ch)
+	}
+	if err := p.Release(limited(t), held, 0); err == nil {
+		t.Error("Release succeeded")
+	}
+	run(t, admin, "DROP TRIGGER late ON hf_lock")
+	if ch, err := p.renew(held); err != nil || ch.State != 0 {
+		t.Errorf("Renew, when nothing fails any more: %+v, %v", ch, err)
+	}
+}
+
+// blocked locks the row of a name as a stranger's transaction would, until the returned
+// function ends that.
+func blocked(t testing.TB, db *sql.DB, name string) (end func()) {
+	t.Helper()
+	tx, err := db.BeginTx(limited(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var one int
+	if err := tx.QueryRow("SELECT 1 FROM hf_lock WHERE name = $1 FOR UPDATE", []byte(name)).Scan(&one); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// stuck waits until n statements wait for a lock of the server's.
+func stuck(t testing.TB, db *sql.DB, n int) {
+	t.Helper()
+	until(t, "statements wait for a row", func() bool {
+		return value[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name()) >= n
+	})
+}
+
+// What is asked while the session is being closed leaves nothing behind.
+func testCloseWhileAcquireWaits(t *testing.T, server *testenv.PostgresServer) {
+	dsn := named(t, server)
+	admin := pool(t, dsn)
+	p, q := join(t, dsn, time.Hour), join(t, dsn, time.Hour)
+	p.free(p.take(p.mutex("closing/x")))
+	end := blocked(t, admin, "closing/x")
+	answered := make(chan error, 1)
+	go func() {
+		_, err := p.Acquire(limited(t), p.mutex("closing/x"))
+		answered <- err
+	}()
+	stuck(t, admin, 1)
+	// Close must not wait for a statement that waits for others.
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close(limited(t)) }()
+	until(t, "the session is closed", func() bool {
+		_, err := p.Renew(context.Background(), nil)
+		return errors.Is(err, driver.ErrClosed)
+	})
+	end()
+	if err := <-closed; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("Acquire of a closed session was granted")
+	}
+	until(t, "the name is free", func() bool {
+		once := q.mutex("closing/x")
+		once.Wait = false
+		return q.ask(once).Token != 0
+	})
+}
+
+// The same at any moment.
+func testCloseDuringAcquire(t *testing.T, server *testenv.PostgresServer) {
+	b, db := backend(t, named(t, server), nil)
+	other := session(t, b, db, time.Hour)
+	for round := range 200 {
+		p := session(t, b, db, time.Hour)
+		r := p.mutex("closing/race")
+		r.Wait = round%2 == 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = p.Acquire(limited(t), r)
+		}()
+		if err := p.Close(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		other.free(other.take(other.mutex("closing/race")))
+	}
+}
+
+// A statement may wait for its row for longer than the lease that it asks for lasts. What it
+// is told then is over already, and everybody sees that.
+func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer) {
+	dsn := named(t, server)
+	admin := pool(t, dsn)
+	const short = 300 * time.Millisecond
+	for name, first := range map[string]func(p *party) error{
+		"take": func(p *party) error { _, err := p.Acquire(limited(t), p.mutex("take")); return err },
+		"read": func(p *party) error { _, err := p.Acquire(limited(t), p.shared("read")); return err },
+	} {
+		p, q := join(t, dsn, short), join(t, dsn, time.Minute)
+		q.free(q.take(q.mutex(name)))
+		end := blocked(t, admin, name)
+		done := make(chan error, 1)
+		go func() { done <- first(p) }()
+		stuck(t, admin, 1)
+		time.Sleep(2 * short)
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		// It had less than a TTL from when it was sent, so nobody waits for longer.
+		var token uint64
+		until(t, "another has it", func() bool {
+			r := q.mutex(name)
+			r.Wait = false
+			token = q.ask(r).Token
+			return token != 0
+		})
+		if last := value[int64](t, admin, "SELECT token FROM hf_lock WHERE name = $1", []byte(name)); last != int64(token) {
+			t.Errorf("%s: token %d, and %d in the row", name, token, last)
+		}
+	}
+	// A lease that runs out while its renewal waits: whatever the renewal says, it is true.
+	p, q := join(t, dsn, short), join(t, dsn, time.Minute)
+	held := p.take(p.mutex("renewed"))
+	end := blocked(t, admin, "renewed")
+	type answer struct {
+		ch  driver.Change
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() { ch, err := p.renew(held); done <- answer{ch, err} }()
+	stuck(t, admin, 1)
+	time.Sleep(2 * short)
+	end()
+	if a := <-done; a.err != nil {
+		t.Errorf("Renew: %v", a.err)
+	}
+	r := q.mutex("renewed")
+	q.ask(r)
+	until(t, "another has it", func() bool { return q.ask(r).Token > held.Token })
+	if ch, err := p.renew(held); err != nil || ch.State != driver.Gone {
+		t.Errorf("Renew of what another has: %+v, %v", ch, err)
+	}
+}

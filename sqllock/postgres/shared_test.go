@@ -1,0 +1,49 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// TestServer is all tests that leave the server as it was: one serves them all.
+func TestServer(t *testing.T) {
+	t.Parallel()
+	server := database(t, "fsync=on", "wal_writer_delay=10s")
+	for name, f := range map[string]func(*testing.T, *testenv.PostgresServer){
+		"news of what is held already":       testNewsOfWhatIsHeldAlready,
+		"news of what was given up":          testNewsOfWhatWasGivenUp,
+		"a commit that fails":                testCommitThatFails,
+		"close while acquire waits":          testCloseWhileAcquireWaits,
+		"a row held for longer than a lease": testRowHeldForLongerThanALease,
+		"permits at once":                    testPermitsAtOnce,
+		"readers and writers":                testReadersAndWriters,
+		"isolation":                          testIsolation,
+		"hand-over is pushed":                testHandOverIsPushed,
+		"line of processes":                  testLineOfProcesses,
+		"odd names":                          testOddNames,
+		"nothing told":                       testNothingToldWhileNobodyWaits,
+		"listener ended":                     testListenerThatIsEnded,
+		"long silence":                       testLongSilence,
+		"what waits for the disk":            testWhatWaitsForTheDisk,
+		"looking writes nothing":             testLookingWritesNothing,
+		"init":                               testInit,
+		"read-only":                          testReadOnly,
+		"exhausted pool":                     testExhaustedPool,
+		"other driver":                       testOtherDriver,
+		"one statement each":                 testOneStatementEach,
+		"nothing kept":                       testNothingKept,
+		"pool of pgx":                        testPoolOfPgx,
+		"prepared before":                    testPreparedBefore,
+		"silent connections":                 testSilentConnections,
+		"errors":                             testErrors,
+		"clock that is off":                  testClockThatIsOff,
+		"clock set back":                     testClockSetBack,
+		"close during acquire":               testCloseDuringAcquire,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, server)
+		})
+	}
+}

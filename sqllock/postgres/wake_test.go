@@ -1,0 +1,243 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// A hand-over between processes is pushed. That nothing else than the push has brought it is seen from
+// the leases: nobody renews here, nobody asks again, and they last for an hour.
+func testHandOverIsPushed(t *testing.T, server *testenv.PostgresServer) {
+	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	if why := a.b.Polling(); why != "" {
+		t.Fatalf("polling: %s", why)
+	}
+	var fastest time.Duration = time.Hour
+	for range 50 {
+		held := a.take(a.mutex("pushed"))
+		r := b.mutex("pushed")
+		wake := b.queue(r)
+		start := time.Now()
+		a.free(held)
+		b.free(b.woken(r, wake))
+		fastest = min(fastest, time.Since(start))
+	}
+	// Who polls does not see it sooner than this, again and again.
+	if fastest > 20*time.Millisecond {
+		t.Errorf("the fastest of 50 hand-overs took %v", fastest)
+	}
+}
+
+func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
+	const waiters = 32
+	holder := join(t, named(t, server), time.Hour)
+	held := holder.take(holder.mutex("line"))
+	type place struct {
+		p    *party
+		r    *driver.Request
+		wake <-chan uint64
+	}
+	var servers []*party
+	for range 8 {
+		servers = append(servers, join(t, named(t, server), time.Hour))
+	}
+	var line []place
+	for i := range waiters {
+		p := servers[i%len(servers)]
+		r := p.mutex("line")
+		rep := p.ask(r)
+		if rep.Token != 0 || rep.Ahead != i {
+			t.Fatalf("waiter %d: %+v", i, rep)
+		}
+		line = append(line, place{p, r, rep.Wake})
+	}
+	holder.free(held)
+	last := held.Token
+	for i, w := range line {
+		h := w.p.woken(w.r, w.wake)
+		if h.Token <= last {
+			t.Errorf("token %d after %d", h.Token, last)
+		}
+		last = h.Token
+		for _, other := range line[i+1:] {
+			select {
+			case token := <-other.wake:
+				t.Fatalf("somebody behind waiter %d was told %d", i, token)
+			default:
+			}
+		}
+		w.p.free(h)
+	}
+}
+
+// A name of any bytes is told whole, within what a notification may carry.
+func testOddNames(t *testing.T, server *testenv.PostgresServer) {
+	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	for _, name := range []string{
+		strings.Repeat("\x00", driver.MaxName), strings.Repeat("\U0001f512", driver.MaxName/4), "a 'b' \"c\" \\ $1 ? {now} %00\n", " ", "\n",
+	} {
+		held := a.take(a.mutex(name))
+		r := b.mutex(name)
+		r.ID = (r.ID + strings.Repeat("z", 48))[:48]
+		r.Info = strings.Repeat("\x00\U0001f512 %\n", driver.MaxInfo/9)
+		wake := b.queue(r)
+		if rec, err := a.b.Inspect(limited(t), name); err != nil || len(rec.Waiters) != 1 || rec.Waiters[0].Info != r.Info || rec.Name != name {
+			t.Errorf("%q: %+v, %v", name, rec, err)
+		}
+		a.free(held)
+		h := b.woken(r, wake)
+		rep := a.ask(a.mutex(name))
+		if rep.Holder == nil || rep.Holder.Info != r.Info || rep.Holder.ID != r.ID {
+			t.Errorf("%q: in the way %+v", name, rep.Holder)
+		}
+		b.free(h)
+	}
+}
+
+// Notifying commits wait for each other in the whole cluster, so nothing is told while nobody waits.
+func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServer) {
+	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	c, err := pgx.Connect(limited(t), server.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(limited(t)) }()
+	// The channels are those of the sessions' Servers: "Server.session" is in the row.
+	held, other := a.take(a.mutex("told/x")), b.take(b.mutex("told/y"))
+	admin := pool(t, server.DSN("postgres"))
+	for _, name := range []string{"told/x", "told/y"} {
+		id := value[string](t, admin, "SELECT split_part(hsession, '.', 1) FROM hf_lock WHERE name = $1", []byte(name))
+		if _, err := c.Exec(limited(t), "LISTEN hf_"+id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.free(held)
+	b.free(other)
+	for range 20 {
+		a.free(a.take(a.mutex("told/x")))
+		b.free(b.take(b.mutex("told/x")))
+		s := a.take(a.permits("told/s", 1, 2))
+		a.free(s)
+		r := a.take(a.shared("told/r"))
+		a.free(r)
+	}
+	// What was told before arrives before this.
+	held = a.take(a.mutex("told/x"))
+	r := b.mutex("told/x")
+	wake := b.queue(r)
+	a.free(held)
+	h := b.woken(r, wake)
+	n, err := c.WaitForNotification(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%s %d %x", r.ID, h.Token, r.Name); n.Payload != want {
+		t.Errorf("told %q before %q", n.Payload, want)
+	}
+}
+
+// listening is what holds for the connections that listen.
+const listening = "(query LIKE '%LISTEN%' OR query = '-- ping')"
+
+// Notifications that break off are noticed, and what was told meanwhile is looked up.
+func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
+	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	admin := pool(t, server.DSN("postgres"))
+	listeners := func() int {
+		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name())
+	}
+	if n := listeners(); n != 2 {
+		t.Fatalf("%d listen", n)
+	}
+	for range 5 {
+		held := a.take(a.mutex("ended"))
+		r := b.mutex("ended")
+		wake := b.queue(r)
+		// No order is right here: the hand-over may come before, between or after.
+		if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name()); err != nil {
+			t.Fatal(err)
+		}
+		a.free(held)
+		b.free(b.woken(r, wake))
+		until(t, "both listen again", func() bool { return listeners() == 2 })
+	}
+}
+
+// A connection on which nothing comes for long is asked whether it lives, and stays.
+func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
+	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	admin := pool(t, server.DSN("postgres"))
+	pids := func() string {
+		return value[string](t, admin, "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = $1", t.Name())
+	}
+	held := a.take(a.mutex("silence"))
+	r := b.mutex("silence")
+	wake := b.queue(r)
+	before := pids()
+	pinged := "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query = '-- ping'"
+	until(t, "both were asked whether they live", func() bool { return value[int](t, admin, pinged, t.Name()) == 2 })
+	a.free(held)
+	b.free(b.woken(r, wake))
+	if after := pids(); after != before {
+		t.Errorf("connections %s, and after the silence %s", before, after)
+	}
+}
+
+// PostgreSQL ends all its processes when one was killed, and recovers. Nobody holds what another
+// holds, and who waits is served.
+func TestKilledBackend(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	a, b := join(t, server.DSN("postgres"), time.Hour), join(t, server.DSN("postgres"), 2*time.Second)
+	c := client(t, server.DSN("postgres"), 2*time.Second)
+	held := a.take(a.mutex("x"))
+	lost := b.take(b.mutex("y"))
+	r := b.mutex("x")
+	b.queue(r)
+	served := make(chan uint64, 1)
+	go func() {
+		l, err := c.Mutex("y").Lock(limited(t))
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+			close(served)
+			return
+		}
+		served <- l.Token()
+	}()
+	until(t, "it waits", func() bool {
+		rec, err := a.b.Inspect(limited(t), "y")
+		return err == nil && rec.Waiting == 1
+	})
+	server.KillBackend(server.Backends("query LIKE '%LISTEN%'")[0])
+	if ch, err := renewed(a, held); err != nil || ch.State != 0 {
+		t.Errorf("the holder: %+v, %v", ch, err)
+	}
+	if token := <-served; token <= lost.Token {
+		t.Errorf("token %d after %d", token, lost.Token)
+	}
+	if ch, err := renewed(b, lost); err != nil || ch.State != driver.Gone {
+		t.Errorf("who was silent for long: %+v, %v", ch, err)
+	}
+	wake := b.queue(r)
+	a.free(held)
+	if h := b.woken(r, wake); h.Token <= held.Token {
+		t.Errorf("token %d after %d", h.Token, held.Token)
+	}
+}
+
+// renewed renews until the server answers.
+func renewed(p *party, h driver.Hold) (ch driver.Change, err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if ch, err = p.renew(h); err == nil {
+			break
+		}
+	}
+	return ch, err
+}
