@@ -66,7 +66,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
 
-// onStores runs f on the embedded store, on Redis and on ZooKeeper.
+// onStores runs f on the embedded store and on a server of each kind.
 func onStores(t *testing.T, f func(*bench)) {
 	t.Run("sqlite", func(t *testing.T) { f(newBench(t)) })
 	t.Run("redis", func(t *testing.T) {
@@ -78,6 +78,16 @@ func onStores(t *testing.T, f func(*bench)) {
 		b := newBench(t)
 		// 3/5 of the session are trusted, so it is longer than the tests' --ttl.
 		b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL()+"?session=4s")
+		f(b)
+	})
+	t.Run("mysql", func(t *testing.T) {
+		b := newBench(t)
+		b.initialise(mySQLURL(testenv.MariaDB(t).Addr, "root", "test"))
+		f(b)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		b := newBench(t)
+		b.initialise(testenv.Postgres(t).DSN("postgres"))
 		f(b)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -66,6 +67,8 @@ processes):
   sqlite:PATH                another file
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
   zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT], zookeepers://...
+  mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE (MySQL and MariaDB), after "holdfast init"
+  postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], after "holdfast init"
   memory:                    this process alone, for trying things out
 
 Exit codes: those of the command, 128+N if signal N ended it, and
@@ -97,7 +100,7 @@ func (a *app) root() *cobra.Command {
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.versionCommand(),
+		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.versionCommand(),
 	)
 	return c
 }
@@ -121,6 +124,8 @@ type session struct {
 	*holdfast.Client
 	place string // of the store; see open.Store
 	store *open.Store
+
+	sayPolling func() // says once why those who wait are not woken here, if they are not
 }
 
 // connect opens the store and a client. If cfg has no TTL, it gets the one asked for.
@@ -137,7 +142,11 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	return &session{c, st.Place, st}, nil
+	return &session{c, st.Place, st, sync.OnceFunc(func() {
+		if reason := st.Polling(); reason != "" {
+			a.say("whoever waits asks the store every 5 to 50 ms, since nobody can be woken: %s", reason)
+		}
+	})}, nil
 }
 
 // close ends the client and the store, within closeLimit.

@@ -95,7 +95,7 @@ func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name s
 	}
 	var l *holdfast.Lease
 	var err error
-	t.line.during(ctx, s.Client, func() { l, err = s.Election(name, opts...).Campaign(ctx) })
+	t.line.during(ctx, s, func() { l, err = s.Election(name, opts...).Campaign(ctx) })
 	if err != nil {
 		return nil, err
 	}

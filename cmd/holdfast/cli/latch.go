@@ -117,7 +117,7 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 		defer cancel()
 	}
 	var err error
-	showDuring(limited, func() { err = l.Wait(limited) }, func(ctx context.Context) (line, key string) {
+	s.showDuring(limited, func() { err = l.Wait(limited) }, func(ctx context.Context) (line, key string) {
 		r, err := s.Inspect(ctx, name)
 		if err != nil || r.Kind != "latch" {
 			return "", ""

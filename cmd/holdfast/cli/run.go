@@ -36,7 +36,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
 		m, err = holdfast.TryLockAll(ctx, parts...)
 	} else if err = o.waitsForItself(ctx, s, name); err == nil {
-		t.line.during(ctx, s.Client, func() { m, err = holdfast.LockAll(ctx, parts...) })
+		t.line.during(ctx, s, func() { m, err = holdfast.LockAll(ctx, parts...) })
 	}
 	if err != nil {
 		s.lookAtHolder(err)
@@ -49,10 +49,10 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 }
 
 // lookAtHolder completes what an error says of the holder in the way: a store need not find out
-// since when it holds just to refuse a request.
+// who it is, or since when it holds, just to refuse a request.
 func (s *session) lookAtHolder(err error) {
 	var e *holdfast.Error
-	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil {
+	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), waitLook)
@@ -62,7 +62,7 @@ func (s *session) lookAtHolder(err error) {
 		return // what is known will do
 	}
 	for i := range r.Holders {
-		if r.Holders[i].ID == e.Holder.ID {
+		if e.Holder == nil || r.Holders[i].ID == e.Holder.ID {
 			e.Holder = &r.Holders[i]
 		}
 	}

@@ -39,10 +39,10 @@ func (w *waitLine) news(n holdfast.Waiting) {
 }
 
 // during calls f, which waits, and shows the line meanwhile.
-func (w *waitLine) during(ctx context.Context, c *holdfast.Client, f func()) {
+func (w *waitLine) during(ctx context.Context, s *session, f func()) {
 	var now holdfast.Waiting
 	var asked time.Time
-	showDuring(ctx, f, func(ctx context.Context) (line, key string) {
+	s.showDuring(ctx, f, func(ctx context.Context) (line, key string) {
 		select {
 		case n := <-w.fresh:
 			if n.Holder == nil && n.Name == now.Name { // the news is of the place only
@@ -56,7 +56,7 @@ func (w *waitLine) during(ctx context.Context, c *holdfast.Client, f func()) {
 		}
 		if time.Since(asked) >= waitLook-waitDraw/2 {
 			asked = time.Now()
-			look(ctx, c, &now)
+			look(ctx, s.Client, &now)
 		}
 		return waitText(&now, time.Since(asked)), waitKey(&now)
 	})
@@ -64,10 +64,18 @@ func (w *waitLine) during(ctx context.Context, c *holdfast.Client, f func()) {
 
 // showDuring calls f, which waits, and from two seconds after that until f returns shows a
 // line on standard error. text returns it, or "", and a key that changes when it has news.
-func showDuring(ctx context.Context, f func(), text func(context.Context) (line, key string)) {
+func (s *session) showDuring(ctx context.Context, f func(), text func(context.Context) (line, key string)) {
 	ctx, hide := context.WithCancel(ctx)
 	hidden := make(chan struct{})
-	go func() { defer close(hidden); showLine(ctx, os.Stderr, text) }()
+	go func() {
+		defer close(hidden)
+		showLine(ctx, os.Stderr, func(ctx context.Context) (line, key string) {
+			if line, key = text(ctx); line != "" {
+				s.sayPolling()
+			}
+			return line, key
+		})
+	}()
 	defer func() { hide(); <-hidden }()
 	f()
 }

@@ -10,10 +10,18 @@
 //	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT][?session=10s&protocol=single&acl=private]
 //	                           an ensemble; zk:// for short. ROOT is /holdfast if none is given, // is the top
 //	zookeepers://...           the same over TLS; zks:// for short
+//	mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?tls=true&timeout=5s&readTimeout=5s]
+//	                           MySQL or MariaDB; mariadb:// is the same
+//	mysql://USER[:PASSWORD]@/DATABASE?socket=PATH
+//	                           the same over a Unix socket
+//	postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...][/DATABASE][?sslmode=verify-full&listen=URL]
+//	                           PostgreSQL, with the parameters of libpq; postgresql:// is the same. listen is
+//	                           another postgres URL, percent-encoded: a direct way, where the first leads
+//	                           through a pooler
 //
-// The parameters of rediss and zookeepers: ca, a PEM file of roots to trust in place of the
-// system's; cert and key, PEM files of a client certificate; servername, the name to expect
-// in the server's certificate.
+// The parameters of rediss, zookeepers and of mysql with tls=true: ca, a PEM file of roots to trust in
+// place of the system's; cert and key, PEM files of a client certificate; servername, the name
+// to expect in the server's certificate.
 //
 // An empty URL means one SQLite file per user, in the folder for programs' state.
 package open
@@ -22,6 +30,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -39,12 +48,18 @@ type Store struct {
 }
 
 // available are the schemes that Open knows.
-const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, zookeeper://, zookeepers://"
+const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
+
+// schemes are all that dispatch knows.
+var schemes = []string{
+	"memory", "sqlite", "redis", "rediss", "redis+unix", "unix", "zookeeper", "zk", "zookeepers", "zks",
+	"mysql", "mariadb", "postgres", "postgresql",
+}
 
 // later are schemes whose stores come with later versions.
 var later = []string{
 	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "redis+quorum", "rediss+quorum",
-	"mysql", "mariadb", "postgres", "postgresql", "etcd", "etcds",
+	"etcd", "etcds",
 }
 
 // Open opens the store that url means. The caller closes it. The text of errors has no
@@ -83,11 +98,11 @@ func dispatch(url string) (*Store, error) {
 		}
 		return openSQLite(path)
 	}
-	scheme, rest, ok := strings.Cut(url, ":")
-	if !ok || scheme == "" {
-		return nil, invalid("it has no scheme")
+	scheme, rest, err := cutScheme(url)
+	if err != nil {
+		return nil, err
 	}
-	switch scheme = strings.ToLower(scheme); scheme {
+	switch scheme {
 	case "memory":
 		if strings.Trim(rest, "/") != "" {
 			return nil, invalid("nothing may follow memory:")
@@ -104,17 +119,31 @@ func dispatch(url string) (*Store, error) {
 	case "zookeeper", "zk", "zookeepers", "zks":
 		return openZooKeeper(url)
 	}
-	for _, l := range later {
-		if scheme == l {
-			return nil, invalid("%s: is not in this version", scheme)
-		}
+	p, err := sqlPoolOf(scheme, url)
+	if err != nil {
+		return nil, err
 	}
-	if strings.ContainsFunc(scheme, func(r rune) bool {
+	return p.open(), nil
+}
+
+// cutScheme returns the scheme, which is one that dispatch knows, and what follows its colon.
+func cutScheme(url string) (scheme, rest string, err error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || scheme == "" {
+		return "", "", invalid("it has no scheme")
+	}
+	scheme = strings.ToLower(scheme)
+	switch {
+	case slices.Contains(schemes, scheme):
+		return scheme, rest, nil
+	case slices.Contains(later, scheme):
+		return "", "", invalid("%s: is not in this version", scheme)
+	case strings.ContainsFunc(scheme, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r)
-	}) {
-		return nil, invalid("it has no scheme")
+	}):
+		return "", "", invalid("it has no scheme")
 	}
-	return nil, invalid("the scheme %s: is unknown", scheme)
+	return "", "", invalid("the scheme %s: is unknown", scheme)
 }
 
 // invalid is the error for a URL that makes no sense. The URL itself is not part of it: a

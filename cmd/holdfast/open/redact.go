@@ -63,22 +63,62 @@ func secrets(rawURL string) []string {
 			add(password)
 		}
 	}
-	if u, err := parseURL(rawURL); err == nil {
-		for key, values := range u.Query() {
-			if secret(key) {
-				for _, v := range values {
-					add(v)
-					add(url.QueryEscape(v))
-				}
+	_, query, _ := strings.Cut(rest, "?")
+	for _, p := range pairs(query) {
+		switch {
+		case secret(p.key):
+			add(p.value)
+			add(url.QueryEscape(p.value))
+		case p.key == listenParameter:
+			for _, s := range secrets(p.value) {
+				add(s)
+				add(url.QueryEscape(s))
 			}
 		}
 	}
 	return list
 }
 
+// pair is KEY=VALUE of a query, as it was written and what it says.
+type pair struct{ raw, key, value string }
+
+// pairs are those of a query. What cannot be decoded stays as it is.
+func pairs(rawQuery string) []pair {
+	var list []pair
+	for raw := range strings.SplitSeq(rawQuery, "&") {
+		if raw == "" {
+			continue
+		}
+		p := pair{raw: raw}
+		p.key, p.value, _ = strings.Cut(raw, "=")
+		if key, err := url.PathUnescape(p.key); err == nil {
+			p.key = key
+		}
+		if value, err := url.PathUnescape(p.value); err == nil {
+			p.value = value
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func joinPairs(list []pair) string {
+	var b strings.Builder
+	for i, p := range list {
+		if i > 0 {
+			b.WriteByte('&')
+		}
+		b.WriteString(p.raw)
+	}
+	return b.String()
+}
+
 // secret reports whether a parameter of that name carries a password.
 func secret(key string) bool {
 	key = strings.ToLower(key)
+	if key == "passfile" || key == "require_auth" { // of PostgreSQL: where passwords are, and how to log in
+		return false
+	}
 	for _, s := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {
 		if strings.Contains(key, s) {
 			return true
@@ -105,13 +145,21 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 			u.User = nil
 		}
 	}
-	q := u.Query()
-	for key := range q {
-		if secret(key) {
-			q.Del(key)
+	var kept []pair
+	for _, p := range pairs(u.RawQuery) {
+		switch {
+		case secret(p.key):
+		case p.key == listenParameter:
+			direct, ok := WithoutPassword(p.value)
+			if !ok {
+				return "", false
+			}
+			kept = append(kept, pair{raw: p.key + "=" + url.QueryEscape(direct)})
+		default:
+			kept = append(kept, p)
 		}
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = joinPairs(kept)
 	return u.String(), true
 }
 

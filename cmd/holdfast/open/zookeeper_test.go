@@ -196,7 +196,7 @@ func FuzzZooKeeper(f *testing.F) {
 			return
 		}
 		for _, s := range cfg.Servers {
-			if again, err := server(s); err != nil || again != s {
+			if again, err := hostPort(s, zooKeeperPort); err != nil || again != s {
 				t.Errorf("%q: server %q is %q, %v", url, s, again, err)
 			}
 		}

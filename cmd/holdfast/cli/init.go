@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+)
+
+const aboutInit = `Make the tables of a store in MySQL, MariaDB or PostgreSQL, or bring those of an earlier
+version up to date. It may be run again: what is there is left alone, locks in use included.
+
+The user of the URL needs the right to create tables in the database, which must be there;
+the users that lock need less. With --print nothing is done, and no server is asked: the
+statements go to standard output, for those who run them by hand.
+
+Other stores make what they need by themselves; for them init does nothing.`
+
+// initLimit bounds how long the server may take. A table may have to wait for who is using it.
+const initLimit = 10 * time.Second
+
+func (a *app) initCommand() *cobra.Command {
+	var printed bool
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Make the tables that a store needs (MySQL, PostgreSQL)",
+		Long:  aboutInit,
+		Example: `  holdfast init --store mysql://admin@db/locks
+  holdfast init --store postgres://admin@db/locks --print >locks.sql`,
+		Args: cobra.NoArgs,
+		RunE: ours(func(*cobra.Command, []string) error {
+			if printed {
+				return a.printTables()
+			}
+			return a.makeTables()
+		}),
+	}
+	c.Flags().BoolVar(&printed, "print", false, "print the SQL statements and do nothing")
+	return c
+}
+
+func (a *app) makeTables() error {
+	ctx, cancel := context.WithTimeout(context.Background(), initLimit)
+	defer cancel()
+	place, err := open.Init(ctx, a.url())
+	if err != nil {
+		return err
+	}
+	if place == "" {
+		_, err = fmt.Fprintln(a.stdout, noTables)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "the tables are ready: %s\n", show(place))
+	}
+	return err
+}
+
+const noTables = "this store needs no tables: there is nothing to do"
+
+func (a *app) printTables() error {
+	statements, err := open.Schema(a.url())
+	if err == nil && len(statements) == 0 {
+		a.say(noTables) // not among what another program is to read
+	}
+	for _, s := range statements {
+		if err == nil {
+			_, err = fmt.Fprintf(a.stdout, "%s;\n", s)
+		}
+	}
+	return err
+}

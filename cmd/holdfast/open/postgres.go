@@ -1,0 +1,139 @@
+package open
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+)
+
+const postgresPort = "5432"
+
+// postgresAllowed has no @ after a ://, where passwords are masked.
+const postgresAllowed = "allowed are postgres://HOST[:PORT][,HOST...][/DATABASE] (postgresql:// is the same), USER[:PASSWORD]@ before the hosts, the parameters of libpq " +
+	"and of the server such as sslmode, sslrootcert, connect_timeout, search_path, and listen=URL, percent-encoded: a direct way past a pooler"
+
+// invalidPostgres is an error that quotes nothing of the URL but what it is told to.
+func invalidPostgres(format string, args ...any) error {
+	return fmt.Errorf("%w postgres URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), postgresAllowed)
+}
+
+// listenParameter names another URL, whose secrets are looked for as well.
+const listenParameter = "listen"
+
+// postgresPool reads a URL. Nothing is connected to yet.
+func postgresPool(rawURL string) (*sqlPool, error) {
+	cfg, listen, err := postgresConfig(rawURL, invalidPostgres)
+	if err != nil {
+		return nil, err
+	}
+	p := &sqlPool{dialect: postgres.Dialect(), place: postgresPlace(cfg), missing: postgresMissing}
+	if listen != "" {
+		invalid := func(format string, args ...any) error { return invalidPostgres("listen: "+format, args...) }
+		direct, further, err := postgresConfig(listen, invalid)
+		if err == nil && further != "" {
+			err = invalid("it has a parameter listen itself")
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.listen = stdlib.OpenDB(*direct)
+	}
+	p.db = stdlib.OpenDB(*cfg)
+	return p, nil
+}
+
+func postgresMissing(err error) error {
+	var said *pgconn.PgError
+	if errors.As(err, &said) && (said.Code == "3D000" || said.Code == "3F000") {
+		return said
+	}
+	return nil
+}
+
+// postgresConfig is pgx's reading of a URL, the environment and files of libpq included, with what this
+// program adds.
+func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen string, err error) {
+	u, query, err := serverURL(rawURL, invalid, "postgres", "postgresql")
+	if err != nil {
+		return nil, "", err
+	}
+	_, hosts, _ := cutHosts(rawURL)
+	for i, h := range strings.Split(hosts, ",") {
+		if h == "" || strings.HasPrefix(strings.ToUpper(h), "%2F") { // the default, or the folder of a socket
+			continue
+		}
+		if _, err := hostPort(h, postgresPort); err != nil {
+			return nil, "", invalid("server %d: %v", i+1, err)
+		}
+	}
+	for k, v := range query {
+		if len(v) != 1 || v[0] == "" {
+			return nil, "", invalid("the parameter %q is empty or given twice", k)
+		}
+	}
+	// What is left is not written anew: to libpq a plus sign is not a space.
+	rest := slices.DeleteFunc(pairs(u.RawQuery), func(p pair) bool {
+		if p.key == listenParameter {
+			listen = p.value
+		}
+		return p.key == listenParameter
+	})
+	if !query.Has("connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+		rest = append(rest, pair{raw: fmt.Sprintf("connect_timeout=%d", dialLimit/time.Second)})
+	}
+	way := hosts + u.EscapedPath() + "?" + joinPairs(rest)
+	if u.User != nil {
+		way = u.User.String() + "@" + way
+	}
+	if cfg, err = pgx.ParseConfig("postgres://" + way); err != nil {
+		return nil, "", invalid("%s", withoutURL(err))
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "holdfast"
+	}
+	// Statements that are prepared fail behind some poolers, and do not pay for a process that ends soon.
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
+	return cfg, listen, nil
+}
+
+// withoutURL is what an error of pgx says after the URL that it quotes.
+func withoutURL(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "`: "); i >= 0 {
+		text = text[i+len("`: "):]
+	}
+	return text
+}
+
+// postgresPlace names the tables: the servers, whatever their order, the database and the schema.
+func postgresPlace(cfg *pgx.ConnConfig) string {
+	hosts := []string{postgresHost(cfg.Host, cfg.Port)}
+	for _, f := range cfg.Fallbacks { // with and without TLS, too
+		hosts = append(hosts, postgresHost(f.Host, f.Port))
+	}
+	slices.Sort(hosts)
+	place := "postgres:" + strings.Join(slices.Compact(hosts), ",") + "/" + cmp.Or(cfg.Database, cfg.User)
+	if path := cfg.RuntimeParams["search_path"]; path != "" {
+		place += "#" + path
+	}
+	return place
+}
+
+func postgresHost(host string, port uint16) string {
+	network, addr := pgconn.NetworkAddress(host, port)
+	if network == "tcp" {
+		addr = strings.ToLower(addr)
+	}
+	return addr
+}
