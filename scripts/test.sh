@@ -46,9 +46,27 @@ if [ -n "$missing" ]; then
 	fi
 fi
 
-for module in . cmd/holdfast bench interop; do
-	echo "== $module"
+modules=". cmd/holdfast bench interop"
+for module in $modules; do
+	echo "== $module: vet, staticcheck"
 	go -C "$module" vet ./...
 	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	go -C "$module" test -race -timeout 20m ./...
 done
+
+# The tests wait for clocks and servers most of the time. So those of the library run beside those of
+# the other modules, whose output follows in the end.
+tests() { echo "== $1" && go -C "$1" test -race -timeout 20m ./...; }
+others="$(mktemp)"
+(
+	status=0
+	for module in $modules; do
+		[ "$module" = . ] || tests "$module" || status=1
+	done
+	exit $status
+) >"$others" 2>&1 &
+failed=0
+tests . || failed=1
+wait $! || failed=1
+cat "$others"
+rm -f "$others"
+exit $failed
