@@ -266,14 +266,14 @@ func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 		}
 	}
 	if len(names) > 0 {
-		where = append(where, "name IN ("+marks(len(names))+") AND hid IN ("+marks(len(ids))+")")
+		where = append(where, "name IN ("+marks(len(names))+") AND hid IN ("+marks(len(ids))+") AND expires > {now}")
 		args = slices.Concat(args, names, ids)
 	}
 	if len(latches) > 0 {
 		where = append(where, "name IN ("+marks(len(latches))+") AND (kind <> 3 OR counter = 0)")
 		args = append(args, latches...)
 	}
-	text, _ := b.d.Inline("SELECT "+sign+" IF(EXISTS (SELECT 1 FROM hf_lock WHERE "+strings.Join(where, " OR ")+"), 0, "+b.asleep(b.cfg.Sleep)+")", args)
+	text, _ := b.d.Inline(b.d.Text("SELECT "+sign+" IF(EXISTS (SELECT 1 FROM hf_lock WHERE "+strings.Join(where, " OR ")+"), 0, "+b.asleep(b.cfg.Sleep)+")"), args)
 	return text
 }
 
