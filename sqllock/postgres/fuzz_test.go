@@ -1,0 +1,30 @@
+package postgres
+
+import (
+	"fmt"
+	"testing"
+)
+
+// FuzzParse: a notification is understood or not heard, and what Announce sends is understood.
+func FuzzParse(f *testing.F) {
+	f.Add("a-1 77 6e", "a-1", uint64(77), "n")
+	f.Add("a 1", "b", uint64(0), "")
+	f.Add(" 18446744073709551615 zz", "", uint64(1)<<62, "\x00é")
+	f.Fuzz(func(t *testing.T, payload, id string, token uint64, name string) {
+		if r, ok := parse(payload); ok && r.ID == "" {
+			t.Errorf("%q is of nobody", payload)
+		}
+		for _, c := range id {
+			if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+				return // no request has such an id
+			}
+		}
+		if id == "" || token >= 1<<63 {
+			return
+		}
+		r, ok := parse(fmt.Sprintf("%s %d %x", id, token, name))
+		if !ok || r.ID != id || r.Token != token || r.Name != name {
+			t.Errorf("%q %d %q: heard as %+v, %v", id, token, name, r, ok)
+		}
+	})
+}
