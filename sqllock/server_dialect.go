@@ -18,6 +18,9 @@ type Dialect interface {
 	// version n. Version 0 is nothing. Each may be run again.
 	Migrations() [][]string
 
+	// Tables are the names of what Migrations make.
+	Tables() []string
+
 	// Text turns a statement into the server's form: ? stands for an argument, {now} for the
 	// server's clock in microseconds at the statement's begin.
 	Text(statement string) string

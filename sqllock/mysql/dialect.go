@@ -71,6 +71,9 @@ func (d *dialect) Migrations() [][]string {
 	}}
 }
 
+// Tables implements [sqllock.Dialect].
+func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_bell"} }
+
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string { return d.clock.Replace(statement) }
 

@@ -57,6 +57,9 @@ func (d *dialect) Migrations() [][]string {
 	}}
 }
 
+// Tables implements [sqllock.Dialect].
+func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done"} }
+
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string {
 	statement = d.clock.Replace(statement)
