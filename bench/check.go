@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // targets is everything that -check compares.
-var targets = append(zooKeeperTargets(), []target{
+var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), []target{
 	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
 	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"), limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
 	{text: "pair: allocations", value: of("pair", ours, "allocs"), limit: number(12)},
@@ -64,7 +65,7 @@ var targets = append(zooKeeperTargets(), []target{
 	{text: "scale, sqlite: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers-sqlite", oursSQLite+"/1000", "writemax"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/1000", "hold")), show: showDuration},
 
 	{text: "cli: added time", value: of("cli", "holdfast-cli", "added"), limit: number(15e6), show: showDuration},
-}...)
+})
 
 func zooKeeperTargets() (all []target) {
 	for _, servers := range []string{"zk1", "zk3"} {

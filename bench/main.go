@@ -42,7 +42,7 @@ func parse() (settings, error) {
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "how long each Java process runs under load before it is measured")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often each measurement is repeated; the tables show medians")
 	flag.StringVar(&s.json, "json", "", "write all figures of all rounds to this `file`")
-	flag.StringVar(&s.store, "store", "all", "redis, sqlite, zookeeper or all")
+	flag.StringVar(&s.store, "store", "all", "redis, sqlite, zookeeper, mysql (with MariaDB), postgres or all")
 	flag.BoolVar(&s.check, "check", false, "compare with the targets; exit 1 if one is missed")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of this process to this `file`")
 	flag.Parse()
@@ -52,8 +52,8 @@ func parse() (settings, error) {
 	if s.duration < 100*time.Millisecond || s.held < time.Second || s.warm < 0 || s.rounds < 1 {
 		return s, fmt.Errorf("-duration must be at least 100ms, -held at least 1s, -warm at least 0, -rounds at least 1")
 	}
-	if !slices.Contains([]string{"redis", "sqlite", "zookeeper", "all"}, s.store) {
-		return s, fmt.Errorf("-store %q: allowed are redis, sqlite, zookeeper and all", s.store)
+	if !slices.Contains([]string{"redis", "sqlite", "zookeeper", "mysql", "postgres", "all"}, s.store) {
+		return s, fmt.Errorf("-store %q: allowed are redis, sqlite, zookeeper, mysql, postgres and all", s.store)
 	}
 	var err error
 	if s.scenarios, err = regexp.Compile(*scenarios); err != nil {
@@ -121,13 +121,12 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer b.noZooKeeper()
+	defer b.noSQL()
 	for _, sc := range chosen {
 		if err := b.prepare(ctx, sc); err != nil {
 			return err
 		}
-		if b.zk != nil {
-			rep.ZooKeeper = b.zk.version
-		}
+		rep.note(b)
 		res, err := measure(ctx, b, sc, s.libraries)
 		if err != nil {
 			return err
@@ -151,11 +150,21 @@ func run(ctx context.Context, s settings) error {
 }
 
 // choose returns the scenarios to measure, and makes ready what those of ZooKeeper need. Where
-// that is missing they are left out, unless they were asked for by name.
+// a server is missing its scenarios are left out, unless they were asked for by name.
 func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, error) {
 	chosen := slices.DeleteFunc(scenarios(), func(sc scenario) bool {
 		return !s.scenarios.MatchString(sc.name) || s.store != "all" && sc.store != s.store && sc.store != "any"
 	})
+	for _, k := range sqlKinds {
+		ofIt := func(sc scenario) bool { return sc.sql == k }
+		if err := k.missing(); err != nil && slices.ContainsFunc(chosen, ofIt) {
+			if s.store == k.store {
+				return nil, err
+			}
+			fmt.Fprintf(os.Stderr, "the %s scenarios are left out: %v\n", k.what, err)
+			chosen = slices.DeleteFunc(chosen, ofIt)
+		}
+	}
 	ofZooKeeper := func(sc scenario) bool { return sc.store == "zookeeper" }
 	if !slices.ContainsFunc(chosen, ofZooKeeper) {
 		return chosen, nil

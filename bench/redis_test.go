@@ -32,7 +32,7 @@ func TestEveryLibrary(t *testing.T) {
 			if !l.waits {
 				return
 			}
-			m, err = runOne(t.Context(), b, l, 3, 3)
+			m, err = runOne(t.Context(), b, l, 3, 3, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,6 +22,8 @@ type report struct {
 	Redis     string            `json:",omitempty"`
 	ZooKeeper string            `json:",omitempty"`
 	Curator   string            `json:",omitempty"`
+	MySQL     string            `json:",omitempty"` // or MariaDB
+	Postgres  string            `json:",omitempty"`
 	Modules   map[string]string // the versions that were measured
 	Duration  string
 	Held      string
@@ -63,6 +65,20 @@ func newReport(s settings, b *bed) *report {
 		}
 	}
 	return r
+}
+
+// note writes down which servers are measured.
+func (r *report) note(b *bed) {
+	if b.zk != nil {
+		r.ZooKeeper = b.zk.version
+	}
+	switch {
+	case b.sql == nil:
+	case b.sql.sqlKind == mariaDB:
+		r.MySQL = b.sql.release
+	default:
+		r.Postgres = b.sql.release
+	}
 }
 
 func (r *report) write(path string) error {

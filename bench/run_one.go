@@ -17,7 +17,7 @@ func oneScenarios() []scenario {
 			name: fmt.Sprintf("one/%d", n), store: "redis", columns: oneColumns,
 			title: fmt.Sprintf("One name, empty critical section, %d clients with connections of their own.", n),
 			subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
-				return runOne(ctx, b, l, n, n)
+				return runOne(ctx, b, l, n, n, 0)
 			}),
 		})
 	}
@@ -25,7 +25,7 @@ func oneScenarios() []scenario {
 		name: "one/128-goroutines", store: "redis", columns: oneColumns,
 		title: "One name, empty critical section, 128 goroutines of one client.",
 		subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
-			return runOne(ctx, b, l, 1, 128)
+			return runOne(ctx, b, l, 1, 128, 0)
 		}),
 	})
 }
@@ -36,7 +36,8 @@ var oneColumns = []column{
 	dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 }
 
-func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m metrics, err error) {
+// runOne has contenders that share so many clients lock one name, hold it so long, and unlock.
+func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hold time.Duration) (m metrics, err error) {
 	w := new(wire)
 	open := make([]client, 0, clients)
 	defer func() {
@@ -56,11 +57,13 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m 
 		open = append(open, c)
 	}
 	r := newRing(contenders)
+	r.hold = hold
 	lctx, cancel := context.WithTimeout(ctx, 4*b.duration+time.Minute) // a deadline, since redislock else takes its TTL for one
 	defer cancel()
 	var group sync.WaitGroup
 	for i := range contenders {
-		k := open[i%clients].contender("one")
+		// If there are more clients, those in the middle: a server may come to them in the order in which they came.
+		k := open[(clients/2+i)%clients].contender("one")
 		group.Go(func() { r.contend(lctx, i, k) })
 	}
 	pause(ctx, b.duration/5)
@@ -72,6 +75,7 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m 
 	pause(ctx, b.duration)
 	r.counting.Store(false)
 	after, aerr := b.read(ctx, w)
+	conns := w.open.Load()
 	r.end.Store(int64(time.Since(r.base)))
 	cancel()
 	group.Wait()
@@ -83,13 +87,21 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int) (m 
 		return nil, errors.New("nobody got the lock")
 	}
 	before.until(after, m["n"], m)
+	m["conns"] = float64(conns)
+	if clients < contenders { // nobody can tell who of a client stood in line
+		delete(m, "overtaken")
+	}
 	return m, nil
 }
 
-// ring is one name and those who contend for it. All times are read from base, so they
-// are comparable: everybody lives in this process.
+// began is what the times of rings are read from, so they are comparable: everybody lives in
+// this process.
+var began = time.Now()
+
+// ring is one name and those who contend for it.
 type ring struct {
 	base     time.Time
+	hold     time.Duration // how long it is held
 	counting atomic.Bool
 	end      atomic.Int64 // when the measurement ended; 0 before
 
@@ -99,6 +111,8 @@ type ring struct {
 	gone       atomic.Int64 // members that contend no more
 	left       atomic.Int64 // just before the last holder called unlock
 	last       atomic.Int64 // who that was
+	asked      atomic.Int64 // the latest call of lock among those that have returned
+	overtaken  atomic.Int64 // acquisitions before which somebody was let in who had asked only later
 
 	members []member
 }
@@ -111,7 +125,7 @@ type member struct {
 }
 
 func newRing(n int) *ring {
-	r := &ring{base: time.Now(), members: make([]member, n)}
+	r := &ring{base: began, members: make([]member, n)}
 	r.last.Store(-1)
 	return r
 }
@@ -120,6 +134,26 @@ func newRing(n int) *ring {
 // formed, or one has failed.
 func (r *ring) begun() bool {
 	return r.entered.Load() >= int64(len(r.members)) || r.gone.Load() > 0
+}
+
+// placed is a contender that knows since when it has stood in line in its last lock, in time
+// since began; 0: it did not have to.
+type placed interface{ placed() time.Duration }
+
+// grace is how long others are given to get in line: they cannot tell when they are.
+const grace = 2 * time.Millisecond
+
+// order counts an acquisition that was asked for at asked and has just succeeded, if somebody
+// else was let in before who asked only when this one stood in line.
+func (r *ring) order(k contender, asked time.Duration) {
+	joined := asked + grace
+	if p, ok := k.(placed); ok {
+		joined = p.placed()
+	}
+	if joined != 0 && time.Duration(r.asked.Load()) > joined && r.counting.Load() {
+		r.overtaken.Add(1)
+	}
+	r.asked.Store(max(r.asked.Load(), int64(asked))) // whoever holds the lock is alone here
 }
 
 // contend locks and unlocks until ctx ends. A lock that cannot be cancelled has its turn after
@@ -146,6 +180,7 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 			r.violations.Add(1)
 		}
 		r.entered.Add(1)
+		r.order(k, asked)
 		last := r.last.Load()
 		if r.counting.Load() {
 			me.n++
@@ -158,6 +193,9 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 			}
 		} else {
 			r.cut(me, asked)
+		}
+		if r.hold > 0 {
+			time.Sleep(r.hold)
 		}
 		r.last.Store(int64(id))
 		r.inside.Add(-1)
@@ -202,6 +240,7 @@ func (r *ring) metrics() metrics {
 	m := metrics{
 		"n": sum, "violations": float64(r.violations.Load()), "waitmax": float64(longest),
 		"waitp99": float64(wait.quantile(0.99)), "handovers": float64(handover.n),
+		"overtaken": float64(r.overtaken.Load()),
 	}
 	m.p50p99("", &handover)
 	if sum > 0 {

@@ -20,18 +20,19 @@ func pingScenarios() []scenario {
 					return nil, err
 				}
 				defer c.Close()
-				return ping(b, func() error { return c.Do(ctx, c.B().Ping().Build()).Error() })
+				return ping(b, 0, func() error { return c.Do(ctx, c.B().Ping().Build()).Error() })
 			}},
 			{"raw-goredis", func(ctx context.Context, b *bed) (metrics, error) {
 				c := new(wire).goredisClient(b.server.addr)
 				defer c.Close()
-				return ping(b, func() error { return c.Ping(ctx).Err() })
+				return ping(b, 0, func() error { return c.Ping(ctx).Err() })
 			}},
 		},
 	}}
 }
 
-func ping(b *bed, once func() error) (metrics, error) {
+// ping measures once, each time after a pause.
+func ping(b *bed, idle time.Duration, once func() error) (metrics, error) {
 	for range 100 {
 		if err := once(); err != nil {
 			return nil, err
@@ -40,6 +41,9 @@ func ping(b *bed, once func() error) (metrics, error) {
 	var h hist
 	start := time.Now()
 	for time.Since(start) < b.duration {
+		if idle > 0 {
+			time.Sleep(idle)
+		}
 		t := time.Now()
 		if err := once(); err != nil {
 			return nil, err

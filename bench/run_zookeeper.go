@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// lineClients is how many sessions the waiters of zk1/line share.
+// lineClients is how many clients the waiters of zk1/line and of the SQL lines share.
 const lineClients = 4
 
 func zooKeeperScenarios() []scenario {
@@ -33,7 +33,7 @@ func zooKeeperScenarios() []scenario {
 					dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 				},
 				subjects: zooKeeperSubjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
-					return runOne(ctx, b, l, n, n)
+					return runOne(ctx, b, l, n, n, 0)
 				}, func(ctx context.Context, b *bed) (metrics, error) {
 					return runCurator(ctx, b, n, n)
 				}),
@@ -57,7 +57,7 @@ func lineScenarios() []scenario {
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("violations", "violations"),
 			},
 			subjects: zooKeeperSubjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
-				return runOne(ctx, b, l, lineClients, n+1)
+				return runOne(ctx, b, l, lineClients, n+1, 0)
 			}, func(ctx context.Context, b *bed) (metrics, error) {
 				return runCurator(ctx, b, lineClients, n+1)
 			}),
@@ -85,9 +85,17 @@ func apart(run func(context.Context, *bed) (metrics, error)) func(context.Contex
 	}
 }
 
-// prepare has as many ZooKeeper servers run as sc wants, warm, and no others: they would
+// prepare has the servers run that sc wants, those of ZooKeeper warm, and no others: they would
 // take their share of the machine.
-func (b *bed) prepare(ctx context.Context, sc scenario) error {
+func (b *bed) prepare(ctx context.Context, sc scenario) (err error) {
+	if b.sql != nil && b.sql.sqlKind != sc.sql {
+		b.noSQL()
+	}
+	if b.sql == nil && sc.sql != nil {
+		if b.sql, err = startSQL(ctx, sc.sql); err != nil {
+			return err
+		}
+	}
 	if b.zk != nil && len(b.zk.servers) != sc.servers {
 		b.noZooKeeper()
 	}
@@ -104,7 +112,7 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	}
 	warm := *b
 	warm.duration = b.warm
-	_, err = apart(func(ctx context.Context, b *bed) (metrics, error) { return runOne(ctx, b, goZooKeeper, 16, 16) })(ctx, &warm)
+	_, err = apart(func(ctx context.Context, b *bed) (metrics, error) { return runOne(ctx, b, goZooKeeper, 16, 16, 0) })(ctx, &warm)
 	return err
 }
 
@@ -112,5 +120,12 @@ func (b *bed) noZooKeeper() {
 	if b.zk != nil {
 		b.zk.stop()
 		b.zk = nil
+	}
+}
+
+func (b *bed) noSQL() {
+	if b.sql != nil {
+		b.sql.stop()
+		b.sql = nil
 	}
 }

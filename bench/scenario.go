@@ -14,8 +14,9 @@ import (
 type scenario struct {
 	name     string // "one/128"
 	title    string // one line above the table
-	store    string // redis, sqlite, zookeeper or any
+	store    string // redis, sqlite, zookeeper, mysql, postgres or any
 	servers  int    // zookeeper: how many
+	sql      *sqlKind
 	columns  []column
 	subjects []subject
 }
@@ -32,6 +33,7 @@ type metrics map[string]float64
 // bed is what measurements run on.
 type bed struct {
 	server   *server       // nil when Redis is not measured
+	sql      *sqlServer    // of mysql/ or postgres/, while those are measured
 	zk       *ensemble     // the servers of zk1/ or zk3/, while those are measured
 	root     string        // ZooKeeper: where the names of this measurement are
 	curator  string        // its class path; "" if it is left out
@@ -45,13 +47,16 @@ type bed struct {
 // scenarios lists everything that can be measured, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(),
-		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), scaleScenarios(), cliScenarios())
+		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios())
 }
 
 // site is where client i of a measurement is opened.
 func (b *bed) site(i int, w *wire) site {
 	if b.zk != nil {
 		return site{addr: b.zk.addrs[i%len(b.zk.addrs)], ttl: b.zk.session(), root: b.root}
+	}
+	if b.sql != nil {
+		return site{addr: b.sql.addr, wire: w}
 	}
 	return site{addr: b.server.addr, wire: w}
 }

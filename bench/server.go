@@ -82,7 +82,7 @@ func (s *server) flush(ctx context.Context) error { return s.admin.FlushAll(ctx)
 
 // load is what the server has done so far.
 type load struct {
-	commands int64         // those called by scripts included; ZooKeeper: packets of clients
+	commands int64         // those called by scripts included; ZooKeeper: packets of clients; SQL: statements of clients
 	bytes    int64         // ZooKeeper: of the answers
 	scripts  time.Duration // inside scripts: no parsing, no sockets
 	cpu      time.Duration

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -9,3 +10,6 @@ import (
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
+
+// syncData returns when what was written to f, whose size is as it was, is on the disk.
+func syncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

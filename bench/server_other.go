@@ -2,6 +2,20 @@
 
 package main
 
-import "os/exec"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
 
 func dieWithParent(*exec.Cmd) {}
+
+func syncData(f *os.File) error { return f.Sync() }
+
+func processCPU(pid int) (time.Duration, error) {
+	return 0, fmt.Errorf("CPU of process %d: %w", pid, errors.ErrUnsupported)
+}
+
+func familyCPU(pid int) (time.Duration, error) { return processCPU(pid) }

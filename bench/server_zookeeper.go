@@ -210,19 +210,3 @@ func (e *ensemble) load(context.Context) (load, error) {
 	l.commands -= e.asked
 	return l, nil
 }
-
-// processCPU is what a process of this machine has used of all cores; only Linux tells.
-func processCPU(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("CPU of a server: %w", err)
-	}
-	// The second field is the program's name in parentheses, whatever that contains.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("CPU of a server: %q", text)
-	}
-	user, uerr := strconv.ParseInt(fields[11], 10, 64)
-	system, serr := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * (time.Second / 100), errors.Join(uerr, serr)
-}

@@ -27,18 +27,20 @@ func (b *bed) read(ctx context.Context, w *wire) (window, error) {
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
 	r.mallocs, r.bytes = ms.Mallocs, ms.TotalAlloc
-	if b.zk != nil {
-		l, err := b.zk.load(ctx)
-		if err != nil {
-			return r, err
-		}
-		r.load = l
-	} else if b.server != nil {
-		l, err := b.server.load(ctx)
-		if err != nil {
-			return r, err
-		}
-		r.load, r.sent = l, w.commands.Load()
+	var err error
+	switch {
+	case b.zk != nil:
+		r.load, err = b.zk.load(ctx)
+	case b.sql != nil:
+		r.load, err = b.sql.load(ctx)
+	case b.server != nil:
+		r.load, err = b.server.load(ctx)
+	}
+	if err != nil {
+		return r, err
+	}
+	if w != nil {
+		r.sent = w.commands.Load()
 	}
 	r.cpu = cpuTime()
 	r.start = time.Now()

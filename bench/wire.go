@@ -10,20 +10,37 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// wire counts the commands that clients send. The server's own counts cannot tell a
-// client's command from one that a script calls.
-type wire struct{ commands atomic.Int64 }
+// wire counts the commands that clients send, and their connections. The server's own counts
+// cannot tell a client's command from one that a script calls.
+type wire struct {
+	commands atomic.Int64
+	open     atomic.Int64 // connections now
+}
 
 // countedConn embeds the TCP connection, so that clients still find all its methods.
 type countedConn struct {
 	*net.TCPConn
-	w *wire
-	p parser // used by Write only: clients write from one goroutine at a time
+	w      *wire
+	p      counter // used by Write only: clients write from one goroutine at a time
+	closed atomic.Bool
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
 	c.w.commands.Add(int64(c.p.feed(b)))
 	return c.TCPConn.Write(b)
+}
+
+func (c *countedConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.w.open.Add(-1)
+	}
+	return c.TCPConn.Close()
+}
+
+// counter finds commands in what a client sends on one connection.
+type counter interface {
+	// feed returns how many commands there are in b, the next piece of the stream.
+	feed(b []byte) int
 }
 
 // parser finds the commands in a stream of RESP arrays of bulk strings.
@@ -57,12 +74,13 @@ func (p *parser) feed(b []byte) (n int) {
 	return n
 }
 
-func (w *wire) dial(ctx context.Context, d *net.Dialer, addr string) (net.Conn, error) {
+func (w *wire) dial(ctx context.Context, d *net.Dialer, addr string, p counter) (net.Conn, error) {
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	return &countedConn{TCPConn: c.(*net.TCPConn), w: w}, nil
+	w.open.Add(1)
+	return &countedConn{TCPConn: c.(*net.TCPConn), w: w, p: p}, nil
 }
 
 // rueidisOption is a rueidis client as its README makes it, but counted.
@@ -70,7 +88,7 @@ func (w *wire) rueidisOption(addr string) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		InitAddress: []string{addr},
 		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return w.dial(ctx, d, addr)
+			return w.dial(ctx, d, addr, new(parser))
 		},
 	}
 }
@@ -80,7 +98,7 @@ func (w *wire) goredisClient(addr string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{
 		Addr: addr,
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return w.dial(ctx, &net.Dialer{}, addr)
+			return w.dial(ctx, &net.Dialer{}, addr, new(parser))
 		},
 	})
 }

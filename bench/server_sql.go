@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// sqlKind is a kind of database server: how it is started, asked and connected to.
+type sqlKind struct {
+	store   string // as -store has it
+	what    string
+	account string // whom it runs as, if this program is root's
+	needs   string // which package has its programs
+	dialect sqllock.Dialect
+
+	// Programs that it needs; the last is the server.
+	programs []string
+
+	// install are the arguments of the first program, which makes the files in data, and serve
+	// those of the last. port is of the loopback interface. Both sync what is committed to the disk before
+	// they answer, as they do by default.
+	install func(data string) []string
+	serve   func(dir, data string, port int) []string
+	quit    os.Signal // ends it, with the processes it may have
+
+	// pool connects as an application does, with w counting. A peer's has the options that its
+	// users need for one round trip for each statement.
+	pool func(addr string, w *wire, peer bool) *sql.DB
+
+	setUp   []string // run once
+	version string   // queries
+	count   string   // statements of clients so far
+	others  string   // how many other clients there are
+}
+
+// sqlServer is a database server of this run's own, on a free port of the loopback interface
+// and on the disk of the folder for temporary files.
+type sqlServer struct {
+	*sqlKind
+	addr    string
+	release string // its version
+	dir     string
+	cmd     *exec.Cmd
+	log     *os.File
+	admin   *sql.DB // not counted
+	asked   int64   // questions of load so far, which the server counts, too
+}
+
+// maxConnections is enough for a connection for each of 1,001 contenders, ours beside.
+const maxConnections = 1100
+
+// find returns the paths of the programs, or why it cannot be started.
+func (k *sqlKind) find() (paths []string, err error) {
+	for _, name := range k.programs {
+		path, err := exec.LookPath(name)
+		for _, pattern := range []string{"/usr/sbin/", "/usr/lib/postgresql/*/bin/"} {
+			if found, _ := filepath.Glob(pattern + name); err != nil && len(found) > 0 {
+				path, err = found[len(found)-1], nil
+			}
+		}
+		if err == nil { // PATH may have links to one of a version's programs only
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s needs Debian's %s: %w", k.what, k.needs, err)
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// missing says why it cannot be started.
+func (k *sqlKind) missing() error { _, err := k.find(); return err }
+
+func startSQL(ctx context.Context, k *sqlKind) (s *sqlServer, err error) {
+	paths, err := k.find()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	s = &sqlServer{sqlKind: k, addr: "127.0.0.1:" + strconv.Itoa(ports[0])}
+	if s.dir, err = os.MkdirTemp("", "holdfast-bench-"+k.store+"-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s did not come up: %w\n%s", k.what, err, s.said())
+			s.stop()
+			s = nil
+		}
+	}()
+	if s.log, err = os.Create(filepath.Join(s.dir, "log")); err != nil {
+		return s, err
+	}
+	data := filepath.Join(s.dir, "data")
+	install, err := s.command(paths[0], k.install(data))
+	if err != nil {
+		return s, err
+	}
+	if err = install.Run(); err != nil {
+		return s, err
+	}
+	cmd, err := s.command(paths[len(paths)-1], k.serve(s.dir, data, ports[0]))
+	if err != nil {
+		return s, err
+	}
+	if err = cmd.Start(); err != nil {
+		return s, err
+	}
+	s.cmd = cmd
+	s.admin = k.pool(s.addr, new(wire), true)
+	s.admin.SetMaxOpenConns(1)
+	return s, s.ready(ctx)
+}
+
+// command is a program that runs in the server's folder, as its user, and dies with this one.
+func (s *sqlServer) command(path string, args []string) (*exec.Cmd, error) {
+	cmd := exec.Command(path, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
+	for _, e := range os.Environ() { // but not what configures it
+		if !strings.HasPrefix(e, "PG") && !strings.HasPrefix(e, "MYSQL_") && !strings.HasPrefix(e, "MARIADB_") {
+			cmd.Env = append(cmd.Env, e)
+		}
+	}
+	dieWithParent(cmd)
+	if os.Geteuid() != 0 {
+		return cmd, nil
+	}
+	u, err := user.Lookup(s.account)
+	if err != nil {
+		return nil, err
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(uerr, gerr, os.Chown(s.dir, int(uid), int(gid))); err != nil {
+		return nil, err
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return cmd, nil
+}
+
+// said is what its programs have printed.
+func (s *sqlServer) said() []byte {
+	if s.log == nil {
+		return nil
+	}
+	text, _ := os.ReadFile(s.log.Name())
+	return text
+}
+
+func (s *sqlServer) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := s.admin.QueryRowContext(ctx, s.sqlKind.version).Scan(&s.release)
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return s.exec(ctx, s.setUp...)
+}
+
+func (s *sqlServer) exec(ctx context.Context, statements ...string) error {
+	for _, text := range statements {
+		if _, err := s.admin.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// stop ends the server, waits for that, and removes its files.
+func (s *sqlServer) stop() {
+	if s.admin != nil {
+		_ = s.admin.Close()
+	}
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(s.quit)
+		late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+		_ = s.cmd.Wait()
+		late.Stop()
+	}
+	if s.log != nil {
+		_ = s.log.Close()
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// clear makes the tables anew, once nobody is connected any more: a server may take a moment
+// to notice that a waiter has gone.
+func (s *sqlServer) clear(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		var n int
+		if err := s.admin.QueryRowContext(limited, s.others).Scan(&n); err != nil {
+			return fmt.Errorf("clients of the measurement before: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+		pause(limited, 5*time.Millisecond)
+	}
+	for _, table := range []string{"hf_meta", "hf_lock", "hf_done", "hf_bell", naiveTable, pglockTable} {
+		if err := s.exec(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
+			return err
+		}
+	}
+	return errors.Join(sqllock.Init(ctx, s.admin, s.dialect), s.exec(ctx, naiveSchema[s.store]))
+}
+
+// load is what the server has done so far.
+func (s *sqlServer) load(ctx context.Context) (l load, err error) {
+	if err := s.admin.QueryRowContext(ctx, s.count).Scan(&l.commands); err != nil {
+		return l, fmt.Errorf("%s: %w", s.count, err)
+	}
+	s.asked++
+	l.commands -= s.asked
+	l.cpu, err = familyCPU(s.cmd.Process.Pid)
+	return l, err
+}
+
+// disk measures how long the disk under the server takes to write and sync one block of a file
+// that is there, n times or for d, whichever is first, each time after a pause. Every commit that has to
+// be durable waits for that.
+func (s *sqlServer) disk(n int, d, idle time.Duration) (h *hist, err error) {
+	f, err := os.CreateTemp(s.dir, "disk-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}()
+	const block, blocks = 4096, 256
+	if _, err := f.Write(make([]byte, block*blocks)); err != nil {
+		return nil, err
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	h = new(hist)
+	data := make([]byte, block)
+	for i, start := 0, time.Now(); i < n && time.Since(start) < d; i++ {
+		if idle > 0 {
+			time.Sleep(idle)
+		}
+		data[0] = byte(i)
+		t := time.Now()
+		_, werr := f.WriteAt(data, int64(i%blocks)*block)
+		if err := cmp.Or(werr, syncData(f)); err != nil {
+			return nil, err
+		}
+		h.record(time.Since(t))
+	}
+	return h, nil
+}
