@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
@@ -151,10 +150,7 @@ func (s *sqlServer) command(path string, args []string) (*exec.Cmd, error) {
 	if err := errors.Join(uerr, gerr, os.Chown(s.dir, int(uid), int(gid))); err != nil {
 		return nil, err
 	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	runAs(cmd, uint32(uid), uint32(gid))
 	return cmd, nil
 }
 
