@@ -32,11 +32,13 @@ type Server struct {
 	cfg Config
 	id  string // of this Server among all that share the tables
 
-	pool  way
-	kept  *keptConn
-	bells *bells   // the requests of all sessions that wait
-	texts sync.Map // statements in the server's form
-	floor atomic.Int64
+	pool way
+	kept *keptConn
+
+	prepared *prepared
+	bells    *bells   // the requests of all sessions that wait
+	texts    sync.Map // statements in the server's form
+	floor    atomic.Int64
 
 	opening chan struct{} // holds a value while nobody opens
 	ctx     context.Context
@@ -68,7 +70,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db, d.TxOptions()}, bells: newBells(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{},
 	}
-	b.kept = newKeptConn(db, d.TxOptions())
+	b.kept, b.prepared = newKeptConn(db, d.TxOptions()), newPrepared(db, d)
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
@@ -138,6 +140,7 @@ func (b *Server) Close() error {
 	}
 	b.wg.Wait()
 	b.kept.close()
+	b.prepared.close()
 	return err
 }
 
@@ -151,7 +154,13 @@ func (b *Server) text(statement string) string {
 	return t
 }
 
-func (b *Server) on(l link) Querier         { return direct{l, b.d} }
+func (b *Server) on(l link) Querier {
+	if l == link(b.pool) {
+		return direct{l, b.d, b.prepared}
+	}
+	return direct{l, b.d, nil}
+}
+
 func (b *Server) inside(tx *sql.Tx) Querier { return inTx{tx, b.d} }
 func (b *Server) circumstances() Circumstances {
 	b.mu.Lock()
@@ -174,7 +183,7 @@ func (b *Server) fault(err error) error {
 	}
 	sentinel := driver.ErrUncertain
 	switch b.d.Fault(err) {
-	case NotDone:
+	case NotDone, Unprepared:
 		sentinel = driver.ErrUnavailable
 	case Again:
 		sentinel = errAgain

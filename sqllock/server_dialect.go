@@ -29,6 +29,11 @@ type Dialect interface {
 	// server's driver more than one round trip.
 	Inline(text string, args []any) (string, []any)
 
+	// Prepare is the form in which a statement with such arguments is prepared, and Bind are the arguments that it is run
+	// with then. "": it had better not be, since the driver does so itself.
+	Prepare(text string, args []any) string
+	Bind(args []any) []any
+
 	// TxOptions is what transactions ask for.
 	TxOptions() *sql.TxOptions
 
@@ -68,6 +73,10 @@ type Dialect interface {
 type Querier interface {
 	Exec(ctx context.Context, text string, args ...any) (sql.Result, error)
 	Query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+
+	// Often is the same for statements that are asked again and again, with the same text: they are
+	// prepared where that is of use.
+	Often() Querier
 }
 
 // Fault is what an error of the server means for what was asked.
@@ -75,11 +84,12 @@ type Fault int
 
 // The faults.
 const (
-	Unknown  Fault = iota // it may have been done or not
-	NotDone               // it has not been done: the server cannot serve now
-	Again                 // it has not been done: another transaction was in the way
-	Refused               // it has not been done, and will not be
-	NoSchema              // the tables are not there, or not ours
+	Unknown    Fault = iota // it may have been done or not
+	NotDone                 // it has not been done: the server cannot serve now
+	Again                   // it has not been done: another transaction was in the way
+	Refused                 // it has not been done, and will not be
+	NoSchema                // the tables are not there, or not ours
+	Unprepared              // it has not been done, since it was prepared or was to be
 )
 
 // Circumstances are what a server was found to be like.
@@ -137,7 +147,7 @@ type Ring struct {
 	ID      string
 	Token   uint64
 
-	Conn int64 // mysql: where its Server can be woken
+	Mark uint32 // mysql: stands for Server, where that is not known
 }
 
 // Bell is how those who wait here are woken. Its methods may be called concurrently.

@@ -46,6 +46,15 @@ func (w way) query(ctx context.Context, text string, args []any) (*sql.Rows, err
 type direct struct {
 	l link
 	d Dialect
+	p *prepared // nil: nothing is prepared on l
+}
+
+// Often implements [Querier].
+func (q direct) Often() Querier {
+	if q.p == nil {
+		return q
+	}
+	return often{q, q.p}
 }
 
 // Exec implements [Querier].
@@ -65,6 +74,9 @@ type inTx struct {
 	tx *sql.Tx
 	d  Dialect
 }
+
+// Often implements [Querier].
+func (q inTx) Often() Querier { return q }
 
 // Exec implements [Querier].
 func (q inTx) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {

@@ -23,6 +23,7 @@ func (nowhere) Text(s string) string                           { return s }
 func (nowhere) Inline(text string, args []any) (string, []any) { return text, args }
 func (nowhere) TxOptions() *sql.TxOptions                      { return nil }
 func (nowhere) Fault(error) Fault                              { return NotDone }
+func (nowhere) Prepare(string, []any) string                   { return "" }
 func (nowhere) Driver() sqldriver.Driver                       { return nil }
 func (n nowhere) Connect(context.Context) (sqldriver.Conn, error) {
 	n.asked.Add(1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -97,6 +98,7 @@ func (b *Server) wake(rings []Ring) {
 		defer cancel()
 		_ = b.keep(ctx, func(q Querier, opened time.Time) error { return b.d.Wake(ctx, q, opened, rings) })
 	})
+	runtime.Gosched() // so that they hear of it before the caller goes on and asks for the lock again
 }
 
 // expect says that somebody waits here.
@@ -157,7 +159,7 @@ func (b *Server) look(ctx context.Context) error {
 		// Without the lines, which are long, and in which nothing can be seen that matters here.
 		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
 		err := b.with(ctx, func(l link) error {
-			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
+			return b.each(ctx, b.on(l).Often(), text, args, func(row *sql.Rows) error {
 				var name []byte
 				r := &record{exists: true}
 				c := &r.cols

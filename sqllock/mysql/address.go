@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"slices"
 	"strconv"
 	"time"
 
@@ -115,84 +117,138 @@ func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) erro
 	return nil
 }
 
-// lifeOf is the life of the server that q, which was connected at opened, is connected to.
-func (d *dialect) lifeOf(ctx context.Context, q sqllock.Querier, opened time.Time) (int64, error) {
+// peers is what is known on a connection of its server: which life it is in, and where others can be woken.
+type peers struct {
+	life  int64
+	bells map[uint32][]int64 // addresses, by the marks of their Servers
+}
+
+// mark stands for a Server in what a statement answers, which is a number.
+func mark(server string) uint32 { return crc32.ChecksumIEEE([]byte(server)) }
+
+// peersOf is what is known on q, which was connected at opened.
+func (d *dialect) peersOf(ctx context.Context, q sqllock.Querier, opened time.Time) (*peers, error) {
 	d.mu.Lock()
-	life, known := d.lives[opened]
+	p := d.peers[opened]
 	d.mu.Unlock()
-	if known {
-		return life, nil
+	if p != nil {
+		return p, nil
 	}
 	h, err := d.homeOf(ctx, asking(q))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	p = &peers{h.life, map[uint32][]int64{}}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.lives) >= 16 { // of connections that have been replaced
-		clear(d.lives)
+	if len(d.peers) >= 256 { // of connections that have been replaced
+		clear(d.peers)
 	}
-	d.lives[opened] = h.life
-	return h.life, nil
+	d.peers[opened] = p
+	return p, nil
 }
 
-// Wake implements [sqllock.Dialect].
+// Wake implements [sqllock.Dialect]. It is one command, unless somebody has not been woken from here yet.
 func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time, rings []sqllock.Ring) error {
-	addresses := map[int64]bool{}
-	var servers []any
+	var marks []uint32
 	for _, r := range rings {
-		switch {
-		case r.Conn != 0:
-			addresses[r.Conn] = true
-		case r.Server != "":
-			servers = append(servers, r.Server)
+		if r.Server != "" {
+			r.Mark = mark(r.Server)
 		}
+		marks = append(marks, r.Mark)
 	}
-	if len(servers) > 0 {
-		rows, err := q.Query(ctx, "SELECT "+address+" FROM hf_bell AS b WHERE b.server IN ("+marks(len(servers))+") AND b.host = "+host, servers...)
-		if err != nil {
-			return err
-		}
-		for rows.Next() {
-			var a int64
-			if err := rows.Scan(&a); err == nil {
-				addresses[a] = true
-			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return err
-		}
-	}
-	if len(addresses) == 0 {
+	slices.Sort(marks)
+	marks = slices.Compact(marks)
+	if len(marks) == 0 {
 		return nil
 	}
-	life, err := d.lifeOf(ctx, q, opened)
+	p, err := d.peersOf(ctx, q, opened)
 	if err != nil {
 		return err
 	}
-	for a := range addresses {
-		if err := d.ring(ctx, q, life, a); lost(err) {
+	for again := range 2 {
+		var missing []any
+		for _, m := range marks {
+			d.mu.Lock()
+			if again == 1 {
+				delete(p.bells, m)
+			}
+			_, known := p.bells[m]
+			d.mu.Unlock()
+			if !known {
+				missing = append(missing, int64(m))
+			}
+		}
+		if err := d.lookUp(ctx, q, p, missing); err != nil {
 			return err
-		} // an answer says that it is gone, or another user's: it looks by itself
+		}
+		var gone []uint32
+		for _, m := range marks {
+			d.mu.Lock()
+			addresses := p.bells[m]
+			d.mu.Unlock()
+			for _, a := range addresses {
+				rung, err := d.ring(ctx, q, p.life, a)
+				if err != nil {
+					return err
+				}
+				if !rung && !slices.Contains(missing, any(int64(m))) {
+					gone = append(gone, m) // it has another connection now, perhaps
+				}
+			}
+		}
+		if marks = slices.Compact(gone); len(marks) == 0 {
+			break
+		}
 	}
 	return nil
 }
 
-// ring kills the statement of the bell at an address. If that seems to be of another life of the server,
-// which the server's clock may only pretend when it was set, it must be seen to be a bell.
-func (d *dialect) ring(ctx context.Context, q sqllock.Querier, life, a int64) error {
+// lookUp asks for the addresses of Servers.
+func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missing []any) (err error) {
+	if len(missing) == 0 {
+		return nil
+	}
+	rows, err := q.Query(ctx, "SELECT CRC32(b.server), "+address+" FROM hf_bell AS b WHERE CRC32(b.server) IN ("+marks(len(missing))+") AND b.host = "+host, missing...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(p.bells) >= 4096 {
+		clear(p.bells)
+	}
+	for rows.Next() {
+		var m uint32
+		var a int64
+		if err := rows.Scan(&m, &a); err != nil {
+			return err
+		}
+		p.bells[m] = append(p.bells[m], a)
+	}
+	return rows.Err()
+}
+
+// ring kills the statement of the bell at an address, and reports whether that is there. If it seems to be of another
+// life of the server, which the server's clock may only pretend when it was set, it must be seen to be a bell.
+func (d *dialect) ring(ctx context.Context, q sqllock.Querier, life, a int64) (bool, error) {
 	conn := a & (1<<connBits - 1)
 	if apart := (a>>connBits - life) & (1<<lifeBits - 1); apart > 1 && apart < 1<<lifeBits-1 {
 		var n int
 		err := row(ctx, asking(q), "SELECT 1 FROM information_schema.processlist WHERE id = "+strconv.FormatInt(conn, 10)+" AND info LIKE '%"+sign+"%'", &n)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
 		if err != nil {
-			return err
+			if errors.Is(err, sql.ErrNoRows) {
+				err = nil
+			}
+			return false, err
 		}
 	}
-	return kill(ctx, q, conn)
+	err := kill(ctx, q, conn)
+	if lost(err) {
+		return false, err
+	}
+	return err == nil, nil // else it is gone, or another user's, who looks by himself
 }
 
 // Announce implements [sqllock.Dialect]: nothing can be told before it is committed.

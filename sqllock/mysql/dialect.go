@@ -29,17 +29,20 @@ const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
-	try, wait, hand, leave string
-	clock                  *strings.Replacer
+	try, wait, free, join, freeing, handing, leave string
+
+	clock *strings.Replacer
+	last  *last
 
 	mu    sync.Mutex
-	lives map[time.Time]int64 // of the server, by when a connection was made
+	peers map[time.Time]*peers // by when a connection was made
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now), lives: map[time.Time]int64{}}
+	d := &dialect{clock: strings.NewReplacer("{now}", now), peers: map[time.Time]*peers{}, last: newLast()}
 	try, wait := takeTexts()
-	d.try, d.wait, d.hand, d.leave = d.Text(try), d.Text(wait), d.Text(handText), d.Text(leaveText)
+	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
+	d.free, d.join, d.freeing, d.handing = d.Text(freeText), d.Text(joinText), d.Text(freeingText), d.Text(handingText)
 	return d
 }
 
@@ -107,6 +110,30 @@ func (d *dialect) Inline(text string, args []any) (string, []any) {
 	return string(b), nil
 }
 
+// Prepare implements [sqllock.Dialect]. Names go as hexadecimal digits, which no character set of the connection changes; other
+// text is ASCII.
+func (d *dialect) Prepare(text string, args []any) string {
+	parts := strings.SplitAfter(text, "?")
+	for i, arg := range args {
+		if _, ok := arg.([]byte); ok {
+			parts[i] = strings.TrimSuffix(parts[i], "?") + "UNHEX(?)"
+		}
+	}
+	return strings.Join(parts, "")
+}
+
+// Bind implements [sqllock.Dialect].
+func (d *dialect) Bind(args []any) []any {
+	bound := make([]any, len(args))
+	for i, arg := range args {
+		if raw, ok := arg.([]byte); ok {
+			arg = hex.EncodeToString(raw)
+		}
+		bound[i] = arg
+	}
+	return bound
+}
+
 func appendHex(b, text []byte) []byte {
 	b = append(b, "x'"...)
 	b = hex.AppendEncode(b, text)
@@ -131,7 +158,9 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			return sqllock.NoSchema
 		case 1317, 1053, 1927, 3024, 1969: // interrupted, shutdown, connection killed, took too long
 			return sqllock.Unknown
-		case 1040, 1203, 1226, 1129, 1461, 1206, 1637, // too many of something
+		case 1461, 1243, 1295, 1615: // too many, not here, cannot be, prepared too long ago
+			return sqllock.Unprepared
+		case 1040, 1203, 1226, 1129, 1206, 1637, // too many of something
 			1021, 1114, 1037, 1038, 1041, 1135, // no room, no memory, no thread
 			1047, 3032, 4031: // not ready, offline, closed since nobody used it
 			return sqllock.NotDone

@@ -191,6 +191,7 @@ func TestParameters(t *testing.T) {
 		"binary":             "charset=binary",
 		"sjis":               "charset=sjis",
 		"gbk":                "charset=gbk&sql_mode='NO_BACKSLASH_ESCAPES'",
+		"two character sets": "charset=utf8mb4&character_set_connection='latin1'",
 		"another time zone":  "time_zone='-11:30'",
 		"safe updates":       "sql_safe_updates=1",
 		"no literals alive":  "checkConnLiveness=false&maxAllowedPacket=0",

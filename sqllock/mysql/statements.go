@@ -2,6 +2,8 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -66,14 +68,55 @@ func takeTexts() (try, wait string) {
 	return strings.NewReplacer("{free}", free, "{queue}", "FALSE").Replace(takeText), wait
 }
 
+// What takes a name that is free, or joins a line, and only that: takeText does both and makes the row as well, but
+// MariaDB parses it for longer than it runs.
+//
+// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, ttl, minimum hold, name.
+const freeText = `UPDATE hf_lock SET
+	token = LAST_INSERT_ID(GREATEST(token + 1, {now}, ? + 1)),
+	ver = ver + 1, at = GREATEST(at, {now}), lim = 0, kind = 1, counter = 0, hid = ?, hsession = ?, since = {now}, kept = 0, info = ?,
+	keep = IF(? > 0, {now} + ?, 0), expires = {now} + ?, busy = {now} + GREATEST(?, ?)
+	WHERE name = ? AND busy <= {now} AND waiting = 0 AND kind < 2 AND more = ''`
+
+// Arguments: ttl, ttl, item up to the minimum hold, ttl, info, name, id, id.
+const joinText = `UPDATE hf_lock SET
+	token = token + 0 * LAST_INSERT_ID(4611686018427387904 + waiting * 137438953472 + LEAST(expires - {now}, 137438953471)),
+	ver = ver + 1, at = GREATEST(at, {now}), due = IF(waiting = 0, {now} + ?, LEAST(due, {now} + ?)), waiting = waiting + 1,
+	line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)
+	WHERE name = ? AND busy > {now} AND expires > {now} AND kept = 0 AND kind = 1 AND more = '' AND hid <> ?
+	AND (waiting = 0 OR due > {now}) AND LENGTH(line) < {room} AND LOCATE(?, CONCAT(x'0a', line)) = 0`
+
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
-	text := d.try
-	if t.Wait {
-		text = strings.ReplaceAll(d.wait, "{room}", strconv.FormatInt(t.Room, 10))
+	room := func(text string) string { return strings.ReplaceAll(text, "{room}", strconv.FormatInt(t.Room, 10)) }
+	last := d.last.of(t.Name)
+	switch was := last.Load(); {
+	case was == wasFree:
+		got, err = taken(q.Often().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, t.TTL, t.MinHold, []byte(t.Name)))
+	case was != unknown && t.Wait:
+		got, err = taken(q.Often().Exec(ctx, room(d.join), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
+			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
 	}
-	res, err := q.Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
-		t.MinHold, t.MinHold, t.TTL, t.MinHold, t.Info, t.MinHold)
+	if err == nil && got.Token == 0 && !got.Queued {
+		text := d.try
+		if t.Wait {
+			text = room(d.wait)
+		}
+		got, err = taken(q.Often().Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
+			t.MinHold, t.MinHold, t.TTL, t.MinHold, t.Info, t.MinHold))
+	}
+	switch {
+	case err != nil:
+	case got.Token != 0:
+		last.Store(wasTaken)
+	default:
+		last.Store(wasShared)
+	}
+	return got, err
+}
+
+// taken reads the answer.
+func taken(res sql.Result, err error) (got sqllock.Taken, _ error) {
 	if err != nil {
 		return got, err
 	}
@@ -91,47 +134,71 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 	return got, err
 }
 
-// field is field k of the first item of the line.
+// field is field k, but not the last, of the first item of the line.
 func field(k int) string {
-	return "SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', " + strconv.Itoa(k) + "), ' ', -1)"
+	return "SUBSTRING_INDEX(SUBSTRING_INDEX(line, ' ', " + strconv.Itoa(k) + "), ' ', -1)"
 }
 
-// What Hand answers: nobody waited; one of this Server is next; else twice the address of the next
-// one's bell, and handedOn.
-const (
-	handedNobody = 1
-	handedHere   = 3
-	handedOn     = 2
-)
+// lastField is the last.
+const lastField = "SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', -1)"
 
-// Arguments: floor, own server, name, id, token, window.
-var handText = strings.NewReplacer(
+// A release is one of two statements, since nobody or somebody waits.
+//
+// Arguments: name, id, token.
+const freeingText = `UPDATE hf_lock SET
+	ver = ver + 1, at = GREATEST(at, {now}), kind = 0, hid = '', hsession = '', since = 0, expires = 0, keep = 0, busy = 0, info = '', due = 0
+	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = '' AND waiting = 0`
+
+const handedOn = 1 << 32
+
+// The answer is the mark of the next one's Server, and handedOn.
+//
+// Arguments: floor, name, id, token, window.
+var handingText = strings.NewReplacer(
 	"{id}", field(1), "{session}", field(2), "{mode}", field(3),
-	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", field(8),
-	"{address}", address, "{host}", host,
+	"{minhold}", "CAST("+field(5)+" AS SIGNED)", "{deadline}", "CAST("+field(7)+" AS SIGNED)", "{info}", lastField,
 ).Replace(`UPDATE hf_lock SET
-	ver = ver + 1,
-	at = GREATEST(at, {now}),
-	token = IF(waiting = 0, token + 0 * LAST_INSERT_ID(1), GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(
-		IF(SUBSTRING_INDEX({session}, '.', 1) = ?, 3, 2 + 2 * IFNULL((SELECT {address} FROM hf_bell AS b
-			WHERE b.server = SUBSTRING_INDEX({session}, '.', 1) AND b.host = {host}), 0)))),
-	kind = IF(waiting = 0, 0, 1),
-	hid = IF(waiting = 0, '', {id}),
-	hsession = IF(waiting = 0, '', {session}),
-	since = IF(waiting = 0, 0, {now}),
-	expires = IF(waiting = 0, 0, {deadline}),
-	keep = IF(waiting = 0 OR {minhold} = 0, 0, {now} + {minhold}),
-	busy = IF(waiting = 0, 0, GREATEST({deadline}, {now} + {minhold})),
-	info = IF(waiting = 0, '', {info}),
-	due = IF(waiting <= 1, 0, due),
-	line = IF(waiting = 0, '', SUBSTRING(line, LOCATE(x'0a', line) + 1)),
-	waiting = IF(waiting = 0, 0, waiting - 1)
-	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = ''
-	AND (waiting = 0 OR due > {now} AND {mode} = '1' AND {deadline} > {now} + ?)`)
+	token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(4294967296 + CRC32(SUBSTRING_INDEX({session}, '.', 1))),
+	ver = ver + 1, at = GREATEST(at, {now}), hid = {id}, hsession = {session}, since = {now}, expires = {deadline},
+	keep = IF({minhold} = 0, 0, {now} + {minhold}), busy = GREATEST({deadline}, {now} + {minhold}), info = {info},
+	due = IF(waiting = 1, 0, due), line = SUBSTRING(line, LOCATE(x'0a', line) + 1), waiting = waiting - 1
+	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = '' AND kind = 1
+	AND waiting > 0 AND due > {now} AND {mode} = '1' AND {deadline} > {now} + ?`)
 
 // Hand implements [sqllock.Dialect].
 func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
-	res, err := q.Exec(ctx, d.hand, h.Floor, h.Server, []byte(h.Name), h.ID, h.Token, h.Window)
+	last := d.last.of(h.Name)
+	free := func() {
+		var res sql.Result
+		if res, err = q.Often().Exec(ctx, d.freeing, []byte(h.Name), h.ID, h.Token); err != nil {
+			return
+		}
+		var n int64
+		if n, err = res.RowsAffected(); n > 0 {
+			got.Done = true
+			last.Store(wasFree)
+		}
+	}
+	alone := last.Load() != wasShared
+	if alone {
+		free()
+	}
+	if err == nil && !got.Done {
+		if got, err = handed(q.Often().Exec(ctx, d.handing, h.Floor, []byte(h.Name), h.ID, h.Token, h.Window)); got.Done {
+			last.Store(wasShared)
+			if got.To.Mark == mark(h.Server) {
+				got.To.Server = h.Server
+			}
+		}
+	}
+	if err == nil && !got.Done && !alone {
+		free()
+	}
+	return got, err
+}
+
+// handed reads the answer.
+func handed(res sql.Result, err error) (got sqllock.Handed, _ error) {
 	if err != nil {
 		return got, err
 	}
@@ -139,20 +206,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handin
 		return got, err
 	}
 	n, err := res.LastInsertId()
-	if err != nil {
-		return got, err
-	}
-	got.Done = true
-	switch {
-	case n == handedNobody:
-	case n == handedHere:
-		got.To = &sqllock.Ring{Server: h.Server}
-	default:
-		if conn := (n - handedOn) / 2; conn != 0 {
-			got.To = &sqllock.Ring{Conn: conn}
-		}
-	}
-	return got, nil
+	return sqllock.Handed{Done: err == nil, To: &sqllock.Ring{Mark: uint32(n - handedOn)}}, err
 }
 
 // Arguments: id, id, name, id, id. While somebody holds the name alone, nobody is let in

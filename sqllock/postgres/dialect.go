@@ -85,6 +85,12 @@ func (d *dialect) Inline(text string, args []any) (string, []any) {
 	return text, args
 }
 
+// Prepare implements [sqllock.Dialect]: pgx prepares what it is asked.
+func (d *dialect) Prepare(string, []any) string { return "" }
+
+// Bind implements [sqllock.Dialect].
+func (d *dialect) Bind(args []any) []any { return args }
+
 // TxOptions implements [sqllock.Dialect]: a statement sees what was committed before it.
 func (d *dialect) TxOptions() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
