@@ -36,6 +36,9 @@ var oneColumns = []column{
 	dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 }
 
+// settle is after which time a client that is open and asks for nothing is idle in all ways.
+const settle = 4 * time.Second
+
 // runOne has contenders that share so many clients lock one name, hold it so long, and unlock.
 func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hold time.Duration) (m metrics, err error) {
 	w := new(wire)
@@ -55,6 +58,9 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hol
 			return nil, err
 		}
 		open = append(open, c)
+	}
+	if clients > contenders {
+		pause(ctx, settle) // what those do that have just come is not measured
 	}
 	r := newRing(contenders)
 	r.hold = hold

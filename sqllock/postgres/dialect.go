@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,10 +30,12 @@ type dialect struct {
 	renew       string
 
 	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
+
+	idle time.Duration // how long a process listens that waits for nothing
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now)}
+	d := &dialect{clock: strings.NewReplacer("{now}", now), idle: 3 * time.Second}
 	d.try, d.wait = d.clock.Replace(tryText), d.clock.Replace(waitText)
 	d.hand, d.leave, d.renew = d.clock.Replace(handText), d.clock.Replace(leaveText), d.clock.Replace(renewText)
 	return d

@@ -2,12 +2,20 @@ package postgres
 
 import (
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
 // DialectAt is Dialect with another clock: an expression in microseconds.
 func DialectAt(now string) sqllock.Dialect { return newDialect(now) }
+
+// Restless is Dialect for a process that goes on listening for another time when it waits for nothing.
+func Restless(idle time.Duration) sqllock.Dialect {
+	d := newDialect(now)
+	d.idle = idle
+	return d
+}
 
 // Edited is DialectAt with other text in its statements, and whether any has it.
 func Edited(now, old, text string) (sqllock.Dialect, bool) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,11 +19,19 @@ import (
 )
 
 // listener is the one connection on which a process hears of hand-overs.
+//
+// The server wakes everybody who listens in a database, whatever is told to whom. So only those listen who wait,
+// or have just waited.
 type listener struct {
 	cfg  sqllock.BellConfig
 	ctx  context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+
+	idle  time.Duration // how long it goes on listening when nobody waits
+	wait  chan struct{} // somebody waits
+	began time.Time
+	asked atomic.Int64 // when that was said last, in time since began
 }
 
 // channel is where a Server is told.
@@ -36,7 +45,7 @@ const (
 
 // OpenBell implements [sqllock.Dialect].
 func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
-	l := &listener{cfg: cfg}
+	l := &listener{cfg: cfg, idle: d.idle, wait: make(chan struct{}, 1), began: time.Now()}
 	c, pid, err := l.connect(ctx)
 	if errors.Is(err, errOtherDriver) {
 		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
@@ -165,8 +174,12 @@ func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (heard bool
 	return err == nil, err
 }
 
-// checkEvery is how often a connection on which nothing comes is asked whether it lives.
-const checkEvery = 5 * time.Second
+// checkEvery is how often a connection on which nothing comes is asked whether it lives, and restEvery the
+// same of one that does not listen.
+const (
+	checkEvery = 5 * time.Second
+	restEvery  = 30 * time.Second
+)
 
 // listen hears what others tell, and connects again when the connection breaks.
 func (l *listener) listen(c *sql.Conn) {
@@ -209,30 +222,82 @@ func (l *listener) again() *sql.Conn {
 	return c
 }
 
+// hear reports what arrives, until the connection breaks.
 func (l *listener) hear(p *pgx.Conn) error {
-	for {
-		ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
+	for alive := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
 		silent := err != nil && ctx.Err() != nil
 		cancel()
 		switch {
 		case l.ctx.Err() != nil:
 			return l.ctx.Err()
-		case silent:
-			ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
-			err := p.Ping(ctx)
-			cancel()
-			if err != nil {
-				return err
-			}
-		case err != nil:
-			return err
-		default:
+		case err == nil:
 			if r, ok := parse(n.Payload); ok {
 				l.cfg.Heard(r)
 			}
+			alive = time.Now()
+			continue
+		case !silent:
+			return err
+		case !l.needed():
+			err = l.rest(p)
+		case time.Since(alive) < checkEvery:
+			continue
+		default:
+			err = l.alive(p)
+		}
+		if err != nil {
+			return err
+		}
+		alive = time.Now()
+	}
+}
+
+func (l *listener) alive(p *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(l.ctx, checkEvery)
+	defer cancel()
+	return p.Ping(ctx)
+}
+
+// needed reports whether somebody waits, or did a moment ago.
+func (l *listener) needed() bool {
+	select {
+	case <-l.wait: // whoever it was is among those that are asked for now, or needs nothing any more
+	default:
+	}
+	return time.Since(l.began)-time.Duration(l.asked.Load()) < l.idle || len(l.cfg.Waiting()) > 0
+}
+
+// rest does not listen until somebody waits, and looks up what was told meanwhile.
+func (l *listener) rest(p *pgx.Conn) error {
+	say := func(statement string) error {
+		ctx, cancel := context.WithTimeout(l.ctx, testLimit)
+		defer cancel()
+		_, err := p.PgConn().Exec(ctx, statement+" "+channel(l.cfg.Server)).ReadAll()
+		return err
+	}
+	if err := say("UNLISTEN"); err != nil {
+		return err
+	}
+	for tick, resting := time.Tick(restEvery), true; resting; {
+		select {
+		case <-l.wait:
+			resting = false
+		case <-tick:
+			if err := l.alive(p); err != nil {
+				return err
+			}
+		case <-l.ctx.Done():
+			return l.ctx.Err()
 		}
 	}
+	if err := say("LISTEN"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	return l.cfg.Look(ctx)
 }
 
 // parse reads "id token name", the name in hexadecimal digits. What makes no sense is not heard.
@@ -256,8 +321,14 @@ func (l *listener) pause(failed int) {
 	}
 }
 
-// Wait implements [sqllock.Bell]: it listens always.
-func (l *listener) Wait() {}
+// Wait implements [sqllock.Bell].
+func (l *listener) Wait() {
+	l.asked.Store(int64(time.Since(l.began)))
+	select {
+	case l.wait <- struct{}{}:
+	default:
+	}
+}
 
 // Close implements [sqllock.Bell].
 func (l *listener) Close() error {

@@ -25,6 +25,8 @@ func TestServer(t *testing.T) {
 		"nothing told":                       testNothingToldWhileNobodyWaits,
 		"listener ended":                     testListenerThatIsEnded,
 		"long silence":                       testLongSilence,
+		"rest":                               testRest,
+		"rest and wait":                      testRestAndWait,
 		"what waits for the disk":            testWhatWaitsForTheDisk,
 		"looking writes nothing":             testLookingWritesNothing,
 		"init":                               testInit,

@@ -148,7 +148,7 @@ const listening = "(query LIKE '%LISTEN%' OR query = '-- ping')"
 
 // Notifications that break off are noticed, and what was told meanwhile is looked up.
 func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
-	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	a, b := restless(t, named(t, server), time.Hour), restless(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	listeners := func() int {
 		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name())
@@ -172,7 +172,7 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 
 // A connection on which nothing comes for long is asked whether it lives, and stays.
 func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
-	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
+	a, b := restless(t, named(t, server), time.Hour), restless(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	pids := func() string {
 		return value[string](t, admin, "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = $1", t.Name())
