@@ -26,7 +26,8 @@ func sqlScenarios(k *sqlKind) []scenario {
 			out = append(out, sqlContended(k, "one", n, n, hold))
 		}
 	}
-	out = append(out, sqlContended(k, "shared", lineClients, 32, work2ms), sqlContended(k, "beside", 32, 2, work2ms))
+	out = append(out, sqlContended(k, "shared", lineClients, 32, work2ms), sqlContended(k, "goroutines", 1, 32, work2ms),
+		sqlContended(k, "beside", 32, 2, work2ms))
 	polls := func(l library) bool { return strings.HasSuffix(l.name, "-row") }
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{

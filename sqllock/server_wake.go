@@ -88,7 +88,7 @@ func (b *Server) background(f func()) {
 }
 
 // wakeLimit is how long waking others may take: those who were not woken look by themselves.
-const wakeLimit = 3 * time.Second
+const wakeLimit = time.Second
 
 // wake tells other Servers, beside whatever else goes on. Close waits for it and does not end it: a
 // program that releases and exits leaves nobody waiting for what is free.
