@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -205,7 +206,7 @@ func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time,
 }
 
 // lookUp asks for the addresses of Servers.
-func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missing []any) (err error) {
+func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missing []any) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -213,21 +214,25 @@ func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missi
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	found := map[uint32][]int64{}
+	for rows.Next() {
+		var m uint32
+		var a int64
+		if err = rows.Scan(&m, &a); err != nil {
+			break
+		}
+		found[m] = append(found[m], a)
+	}
+	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(p.bells) >= 4096 {
 		clear(p.bells)
 	}
-	for rows.Next() {
-		var m uint32
-		var a int64
-		if err := rows.Scan(&m, &a); err != nil {
-			return err
-		}
-		p.bells[m] = append(p.bells[m], a)
-	}
-	return rows.Err()
+	maps.Copy(p.bells, found)
+	return nil
 }
 
 // ring kills the statement of the bell at an address, and reports whether that is there. If it seems to be of another

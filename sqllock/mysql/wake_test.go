@@ -123,32 +123,34 @@ func bellOf(t *testing.T, c *client) int64 {
 		"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
 }
 
-// A bell whose connection ends gets another.
+// A bell whose connection ends gets another, and who knew the old one finds it.
 func TestBellKilled(t *testing.T) {
 	server := maria(t)
 	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
 	admin := pool(t, server.DSN("root", ""))
-	h := a.get(a.req("x"))
-	r := b.req("x")
-	rep := b.refused(r)
-	before := bellOf(t, b)
-	if _, err := admin.Exec("KILL CONNECTION ?", before); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "another connection is a bell", func() bool {
-		var now int64
-		err := admin.QueryRow("SELECT COALESCE(MAX(b.conn), 0) FROM hf_bell AS b JOIN information_schema.processlist AS p ON p.id = b.conn " +
-			"JOIN hf_lock AS l ON INSTR(l.line, b.server) > 0").Scan(&now)
-		return err == nil && now != 0 && now != before
-	})
-	began := time.Now()
-	a.release(h)
-	b.release(b.served(r, rep))
-	if d := time.Since(began); d > fallback {
-		t.Errorf("woken after %v", d)
-	}
-	if n := lostOf(turns(t, "y", 20, a, b)); n > 0 {
-		t.Errorf("%d wake-ups were lost", n)
+	for _, known := range []bool{false, true} {
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		rep := b.refused(r)
+		before := bellOf(t, b)
+		if _, err := admin.Exec("KILL CONNECTION ?", before); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another connection is a bell", func() bool {
+			var now int64
+			err := admin.QueryRow("SELECT COALESCE(MAX(b.conn), 0) FROM hf_bell AS b JOIN information_schema.processlist AS p ON p.id = b.conn " +
+				"JOIN hf_lock AS l ON INSTR(l.line, b.server) > 0").Scan(&now)
+			return err == nil && now != 0 && now != before
+		})
+		began := time.Now()
+		a.release(h)
+		b.release(b.served(r, rep))
+		if d := time.Since(began); d > fallback {
+			t.Errorf("known before: %v; woken after %v", known, d)
+		}
+		if n := lostOf(turns(t, "y", 20, a, b)); n > 0 {
+			t.Errorf("%d wake-ups were lost", n)
+		}
 	}
 }
 
