@@ -35,12 +35,13 @@ const (
 	aheadBits = 37
 )
 
-// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, ttl, minimum hold, info, minimum hold.
+// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, the longer of the two, info, minimum hold.
+// (Of arguments alone a server that prepares may not know that they are numbers, so they are not compared there.)
 // A new row's ver is the time, since the name may have had a row before, of which somebody knows the version.
 const takeText = `INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
 	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
-		IF(? > 0, {now} + ?, 0), {now} + GREATEST(?, ?), 0, ?, 0, 0, '', '')
+		IF(? > 0, {now} + ?, 0), {now} + ?, 0, ?, 0, 0, '', '')
 	ON DUPLICATE KEY UPDATE
 	token = IF({free}, LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), token + 0 * LAST_INSERT_ID(
 		IF({queue}, 4611686018427387904 + waiting * 137438953472 + LEAST(expires - VALUES(at), 137438953471), 0))),
@@ -71,11 +72,11 @@ func takeTexts() (try, wait string) {
 // What takes a name that is free, or joins a line, and only that: takeText does both and makes the row as well, but
 // MariaDB parses it for longer than it runs.
 //
-// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, ttl, minimum hold, name.
+// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, the longer of the two, name.
 const freeText = `UPDATE hf_lock SET
 	token = LAST_INSERT_ID(GREATEST(token + 1, {now}, ? + 1)),
 	ver = ver + 1, at = GREATEST(at, {now}), lim = 0, kind = 1, counter = 0, hid = ?, hsession = ?, since = {now}, kept = 0, info = ?,
-	keep = IF(? > 0, {now} + ?, 0), expires = {now} + ?, busy = {now} + GREATEST(?, ?)
+	keep = IF(? > 0, {now} + ?, 0), expires = {now} + ?, busy = {now} + ?
 	WHERE name = ? AND busy <= {now} AND waiting = 0 AND kind < 2 AND more = ''`
 
 // Arguments: ttl, ttl, item up to the minimum hold, ttl, info, name, id, id.
@@ -89,10 +90,11 @@ const joinText = `UPDATE hf_lock SET
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
 	room := func(text string) string { return strings.ReplaceAll(text, "{room}", strconv.FormatInt(t.Room, 10)) }
+	longer := max(t.TTL, t.MinHold)
 	last := d.last.of(t.Name)
 	switch was := last.Load(); {
 	case was == wasFree:
-		got, err = taken(q.Often().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, t.TTL, t.MinHold, []byte(t.Name)))
+		got, err = taken(q.Often().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer, []byte(t.Name)))
 	case was != unknown && t.Wait:
 		got, err = taken(q.Often().Exec(ctx, room(d.join), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
 			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
@@ -103,7 +105,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 			text = room(d.wait)
 		}
 		got, err = taken(q.Often().Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
-			t.MinHold, t.MinHold, t.TTL, t.MinHold, t.Info, t.MinHold))
+			t.MinHold, t.MinHold, longer, t.Info, t.MinHold))
 	}
 	switch {
 	case err != nil:
