@@ -158,7 +158,7 @@ func TestAlso(t *testing.T) {
 		if _, stderr := b.want(75, "run", "-n", "m", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
 			b.Error(stderr)
 		}
-		if _, stderr := b.want(75, "run", "-w", "0.2", "m", "--limit", "2", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
+		if _, stderr := b.want(75, "run", "-w", "2", "m", "--limit", "2", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
 			b.Error(stderr)
 		}
 		b.none("ran")
