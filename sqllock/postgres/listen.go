@@ -181,6 +181,10 @@ const (
 	restEvery  = 30 * time.Second
 )
 
+// alert is how long who waits for nothing listens after a connection broke. The server may have crashed and
+// forgotten that somebody has released, or left the line; when it grants to him again, he gives that back.
+const alert = time.Minute
+
 // listen hears what others tell, and connects again when the connection breaks.
 func (l *listener) listen(c *sql.Conn) {
 	failed := 0
@@ -219,6 +223,7 @@ func (l *listener) again() *sql.Conn {
 		discard(c)
 		return nil
 	}
+	l.asked.Store(int64(time.Since(l.began) + alert))
 	return c
 }
 
@@ -323,7 +328,9 @@ func (l *listener) pause(failed int) {
 
 // Wait implements [sqllock.Bell].
 func (l *listener) Wait() {
-	l.asked.Store(int64(time.Since(l.began)))
+	if now := int64(time.Since(l.began)); now > l.asked.Load() {
+		l.asked.Store(now)
+	}
 	select {
 	case l.wait <- struct{}{}:
 	default:
