@@ -27,10 +27,13 @@ type env struct {
 	boot  func() (string, error)
 	netFS func(dir string) (string, error)
 	idle  time.Duration // how long the row of an unused name stays
+
+	place   func(dir string) (host.Place, error) // for Diagnose
+	ownTime func() bool
 }
 
 var machine = env{
-	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute,
+	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, place: host.PlaceOf, ownTime: host.OwnTime,
 	wall: func() int64 { return time.Now().UnixMicro() },
 }
 

@@ -57,6 +57,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run -n backup -- ./backup.sh         run only if nobody else does
   holdfast elect api -- ./serve                 run on one machine, elsewhere if that fails
   holdfast ls                                   who holds what
+  holdfast doctor                               what of this deployment endangers locks
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
 processes):
@@ -77,7 +78,8 @@ Exit codes: those of the command, 128+N if signal N ended it, and
   69  the store cannot be reached         64  wrong usage, or it would wait for itself
   77  the store refuses                   70  a bug in holdfast
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
-  126 the command cannot be run           127 it was not found`
+  126 the command cannot be run           127 it was not found
+  1   "holdfast doctor" found what endangers locks`
 
 func (a *app) root() *cobra.Command {
 	c := &cobra.Command{
@@ -100,7 +102,7 @@ func (a *app) root() *cobra.Command {
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.versionCommand(),
+		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return c
 }

@@ -221,7 +221,8 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 			proxy.Hole()
 			_, inspect := s.Inspect(ctx, "a")
 			_, list := s.List(ctx, "", "", 10)
-			for what, err := range map[string]error{"inspect": inspect, "list": list, "break": s.Break(ctx, "a", 1), "limit": s.SetLimit(ctx, "a", 1)} {
+			_, diagnose := s.Diagnose(ctx, raw, time.Second)
+			for what, err := range map[string]error{"inspect": inspect, "list": list, "diagnose": diagnose, "break": s.Break(ctx, "a", 1), "limit": s.SetLimit(ctx, "a", 1)} {
 				if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("%s: %v", what, err)
 				}

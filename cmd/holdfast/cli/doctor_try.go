@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// tryLock takes a lock, has another client wait for it, hands it over and releases it.
+func (a *app) tryLock(ctx context.Context, st *open.Store) (f driver.Finding, err error) {
+	const code = "lock.try"
+	name := "holdfast-doctor/" + strings.ToLower(rand.Text()[:12])
+	var clients [2]*holdfast.Client
+	for i := range clients {
+		c, err := holdfast.New(ctx, st, &holdfast.Config{TTL: a.ttl})
+		if err != nil {
+			return f, err
+		}
+		clients[i] = c
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+			defer cancel()
+			if cerr := c.Close(ctx); cerr != nil && err == nil {
+				err = cerr
+			}
+		}()
+	}
+	first, err := clients[0].Mutex(name).TryLock(ctx)
+	if err != nil {
+		return f, err
+	}
+	type taken struct {
+		lease *holdfast.Lease
+		at    time.Time
+		err   error
+	}
+	next := make(chan taken, 1)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		l, err := clients[1].Mutex(name).Lock(waiting)
+		next <- taken{l, time.Now(), err}
+	}()
+	lined, err := inLine(ctx, clients[0], name)
+	began := time.Now()
+	err = errors.Join(err, first.Release())
+	if err != nil {
+		stop()
+		if t := <-next; t.lease != nil {
+			err = errors.Join(err, t.lease.Release())
+		}
+		return f, err
+	}
+	t := <-next
+	if t.err != nil {
+		return f, t.err
+	}
+	if err := t.lease.Release(); err != nil {
+		return f, err
+	}
+	took := t.at.Sub(began).Round(10 * time.Microsecond)
+	switch {
+	case t.lease.Token() <= first.Token():
+		return driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("fencing token %d was given out after %d", t.lease.Token(), first.Token()),
+			Why: "a resource that checks tokens takes the newer holder for the older one", Do: "report this as a bug of the store's driver"}, nil
+	case lined && took > a.ttl/4:
+		return driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("a lock was taken and handed over, which took %v", took),
+			Why: "the one who waited was not told, and found out when it renewed its place, or the store is slow",
+			Do:  "see the other findings; this program's machine may be busy, too: try again"}, nil
+	}
+	return driver.Finding{Code: code, Found: fmt.Sprintf("a lock was taken, handed over to another client in %v, and released; its token grew", took)}, nil
+}
+
+// inLine waits until somebody waits for name. It reports false if nobody has been seen there in a second.
+func inLine(ctx context.Context, c *holdfast.Client, name string) (bool, error) {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		r, err := c.Inspect(ctx, name)
+		if err != nil || r.Waiting > 0 {
+			return err == nil, err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond): // stores tell nobody when a line grows
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}

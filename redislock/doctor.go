@@ -1,0 +1,249 @@
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/doctor"
+)
+
+var _ driver.Diagnoser = (*Backend)(nil)
+
+// node is what one server says of itself.
+type node struct {
+	server string
+	info   map[string]string // INFO's fields
+	why    error             // why there are none
+	config map[string]string
+	denied error // why settings are missing
+	alone  bool  // the Conn leads to no other
+}
+
+// settings are what CONFIG GET is asked for. Nothing that is secret.
+var settings = []string{
+	"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxclients",
+	"client-output-buffer-limit", "lua-time-limit",
+}
+
+// Diagnose implements [driver.Diagnoser]. It asks for INFO, CONFIG GET, TIME and PING, as far as the user may.
+func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	var f doctor.Findings
+	asker, ok := b.conn.(Asker)
+	if !ok {
+		f.Add(driver.Finding{Code: "redis.settings", Severity: driver.Unclear, MayEndanger: true,
+			Found: fmt.Sprintf("the server's settings cannot be asked for through a %T", b.conn),
+			Why:   "eviction, persistence and replication decide whether two can hold one lock",
+			Do:    "examine the server through a Conn that is an Asker, such as those of packages rueidisconn and goredisconn"})
+		return f.List, b.tryScripts(ctx, &f)
+	}
+	nodes, err := interview(ctx, asker, &f)
+	if err != nil {
+		return f.List, err
+	}
+	first, err := looks(ctx, asker)
+	if err != nil {
+		return f.List, err
+	}
+	for _, n := range nodes {
+		f.Server = n.server
+		if err := n.judge(&f); err != nil {
+			return f.List, err
+		}
+	}
+	f.Server = ""
+	if err := b.tryScripts(ctx, &f); err != nil {
+		return f.List, err
+	}
+	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error { return failure(asker.Ask(ctx, "PING")) })
+	if err != nil {
+		return f.List, err
+	}
+	f.Latency("redis.latency", slowest, 10, ttl)
+	if err := b.tryWakeups(ctx, asker, &f); err != nil {
+		return f.List, err
+	}
+	for _, l := range first {
+		l.Await(ctx)
+	}
+	second, err := looks(ctx, asker)
+	if err != nil {
+		return f.List, err
+	}
+	for _, server := range slices.Sorted(maps.Keys(first)) {
+		if later, ok := second[server]; ok {
+			f.Server = server
+			f.Clock("redis.clock", first[server], later, ttl)
+		}
+	}
+	return f.List, nil
+}
+
+// failure is the first error among answers, if there is nothing else among them: a server of several that does
+// not answer is a finding.
+func failure(all []Answer) (err error) {
+	for _, a := range all {
+		if a.Err == nil {
+			return nil
+		}
+		if err == nil {
+			err = a.Err
+		}
+	}
+	return err
+}
+
+// refused reports whether err is the server's answer that it will not say.
+func refused(err error) bool { return errors.Is(err, driver.ErrRefused) }
+
+// interview asks every server what it says of itself.
+func interview(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
+	var nodes []*node
+	by := map[string]*node{}
+	var last error
+	answers := asker.Ask(ctx, "INFO")
+	for _, a := range answers {
+		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1}
+		switch {
+		case a.Err == nil:
+			n.info = fields(a.Value.Text)
+		case refused(a.Err):
+			n.why = a.Err
+		default:
+			last = a.Err
+			f.Add(driver.Finding{Code: "redis.reach", Severity: driver.Slows, Server: a.Server, Found: fmt.Sprintf("no answer: %v", a.Err),
+				Why: "locks that this server keeps can neither be taken nor renewed", Do: "start it, or see why it cannot be reached from here"})
+			continue
+		}
+		nodes, by[a.Server] = append(nodes, n), n
+	}
+	if len(nodes) == 0 {
+		f.List = nil // the error says it
+		return nil, last
+	}
+	for _, name := range settings {
+		answered := false
+		for _, a := range asker.Ask(ctx, "CONFIG", "GET", name) {
+			n := by[a.Server]
+			switch {
+			case n == nil:
+			case a.Err == nil && len(a.Value.List) == 2: // a name that the server does not know has no value
+				n.config[name] = a.Value.List[1].Text
+				answered = true
+			case a.Err == nil:
+				answered = true
+			case refused(a.Err):
+				n.denied = a.Err
+			default:
+				return nodes, a.Err
+			}
+		}
+		if !answered { // nor will it be for the others
+			break
+		}
+	}
+	return nodes, nil
+}
+
+// fields reads INFO's answer.
+func fields(text string) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(k, "#") {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// looks asks every server for its clock.
+func looks(ctx context.Context, asker Asker) (map[string]doctor.Look, error) {
+	var answers []Answer
+	l, err := doctor.LookAt(ctx, func(ctx context.Context) (int64, error) {
+		answers = asker.Ask(ctx, "TIME")
+		return 0, failure(answers)
+	})
+	all := map[string]doctor.Look{}
+	for _, a := range answers {
+		if len(a.Value.List) != 2 {
+			continue
+		}
+		var seconds, us int64
+		if _, err := fmt.Sscan(a.Value.List[0].Text+" "+a.Value.List[1].Text, &seconds, &us); err == nil {
+			l.Server = time.Duration(seconds)*time.Second + time.Duration(us)*time.Microsecond
+			all[a.Server] = l
+		}
+	}
+	return all, err
+}
+
+// tryScripts runs a script that changes nothing.
+func (b *Backend) tryScripts(ctx context.Context, f *doctor.Findings) error {
+	if _, err := b.Inspect(ctx, "holdfast doctor"); err != nil {
+		return fmt.Errorf("running a script: %w", err)
+	}
+	f.Fine("redis.scripts", "scripts run, by EVALSHA and EVAL")
+	return nil
+}
+
+// hearing is how long a message may be on its way.
+const hearing = 3 * time.Second
+
+// tryWakeups sends a message to itself, on a channel such as sessions have.
+func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Findings) error {
+	const code = "redis.wakeups"
+	channel := b.prefix + "s:doctor" + strings.ToLower(rand.Text()[:12])
+	heard := make(chan struct{}, 1)
+	stop, err := b.conn.Subscribe(ctx, channel, func(string) {
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}, func() {})
+	if err != nil {
+		return fmt.Errorf("subscribing: %w", err)
+	}
+	defer stop()
+	var counted int64
+	answers := asker.Ask(ctx, "PUBLISH", channel, "0")
+	if err := failure(answers); err != nil {
+		return fmt.Errorf("publishing: %w", err)
+	}
+	for _, a := range answers {
+		counted += a.Value.Int
+	}
+	limit := time.NewTimer(hearing)
+	defer limit.Stop()
+	select {
+	case <-heard:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+	case <-limit.C:
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("a message that was published did not arrive within %v", hearing),
+			Why:   "who waits is not told when its turn has come, and finds out when it renews its place, up to a third of the TTL later",
+			Do:    "let subscriptions through, or connect to the server directly: a proxy that shares connections among clients does not pass messages on"})
+		return nil
+	}
+	if counted == 0 && !b.uncounted() {
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: "a message that was published did arrive, but PUBLISH counted nobody who received it",
+			Why:   "a release takes waiters whom PUBLISH does not count for dead and passes them over: they lose their place in line",
+			Do:    "set Uncounted in redislock.Config, or connect to the server directly"})
+		return nil
+	}
+	f.Fine(code, "a message that was published did arrive")
+	return nil
+}
+
+// uncounted is Config.Uncounted.
+func (b *Backend) uncounted() bool { return b.take.single }

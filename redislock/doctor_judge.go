@@ -1,0 +1,276 @@
+package redislock
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/doctor"
+)
+
+// judge says what a server's settings mean. An error says that nothing can be locked there.
+func (n *node) judge(f *doctor.Findings) error {
+	if n.info["loading"] == "1" {
+		return fmt.Errorf("%w: %s is loading its data", driver.ErrUnavailable, n.server)
+	}
+	if err := n.role(f); err != nil {
+		return err
+	}
+	n.version(f)
+	n.eviction(f)
+	n.persistence(f)
+	n.disk(f)
+	n.replicas(f)
+	n.cluster(f)
+	n.connections(f)
+	n.outputBuffer(f)
+	n.scriptLimit(f)
+	return nil
+}
+
+// unclear adds what could not be found out: setting, which CONFIG GET tells, or INFO if it is "".
+func (n *node) unclear(f *doctor.Findings, code, setting, found, why string, may bool) {
+	do := "examine it as a user who may: ACL SETUSER NAME +info +config|get. "
+	reason := n.why
+	if setting != "" {
+		reason = n.denied
+		do += "Or ask an administrator for the answer to CONFIG GET " + setting
+	} else {
+		do += "Or ask an administrator for the answer to INFO"
+	}
+	do += "; of a managed service, look at the parameters in its console"
+	text := "the server does not know it"
+	if reason != nil {
+		text = reason.Error()
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: may, Found: found + " could not be found out: " + text, Why: why, Do: do})
+}
+
+func (n *node) number(key string) int64 {
+	v, _ := strconv.ParseInt(n.info[key], 10, 64) // 0 if it is not told
+	return v
+}
+
+func (n *node) role(f *doctor.Findings) error {
+	const code = "redis.role"
+	const stale = "it does not know what was granted at its primary, nor the primary what is granted here"
+	switch role := n.info["role"]; {
+	case n.info == nil:
+		n.unclear(f, code, "", "whether the server is a primary", "a replica that takes writes grants locks that its primary has granted to others", false)
+	case role == "master":
+		f.Fine(code, "the server is a primary")
+	case role == "slave" && !n.alone:
+		f.Fine(code, "the server is a replica")
+	case role == "slave" && n.info["slave_read_only"] != "0":
+		return fmt.Errorf("%w: %s is a replica, which takes no writes; its primary is %s:%s", driver.ErrRefused, n.server, n.info["master_host"], n.info["master_port"])
+	case role == "slave":
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("the server is a replica of %s:%s that takes writes (replica-read-only no)", n.info["master_host"], n.info["master_port"]),
+			Why:   stale, Do: "connect to the primary; set replica-read-only yes"})
+	default:
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("the server calls its role %q: several servers take writes", role),
+			Why: stale, Do: "use one primary for all clients"})
+	}
+	return nil
+}
+
+func (n *node) version(f *doctor.Findings) {
+	const code = "redis.version"
+	version := n.info["redis_version"]
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		n.unclear(f, code, "", "the server's version", "the scripts are made for Redis 6.2 and later, and what is compatible with it", false)
+		return
+	}
+	name := "Redis " + version
+	for _, other := range []string{"valkey", "dragonfly", "keydb"} {
+		if v := n.info[other+"_version"]; v != "" {
+			name = fmt.Sprintf("%s %s, which stands in for Redis %s", other, v, version)
+		}
+	}
+	if major < 6 || major == 6 && minor < 2 {
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Found: "the server is " + name,
+			Why: "the scripts are made for 6.2 and later; earlier servers were never tried", Do: "upgrade to 6.2 or later"})
+		return
+	}
+	f.Fine(code, "%s", name)
+}
+
+func (n *node) eviction(f *doctor.Findings) {
+	const code = "redis.eviction"
+	policy, ok := n.info["maxmemory_policy"]
+	limit := n.number("maxmemory")
+	if !ok {
+		if policy, ok = n.config["maxmemory-policy"]; ok {
+			limit, _ = strconv.ParseInt(n.config["maxmemory"], 10, 64)
+		}
+	}
+	switch {
+	case !ok:
+		n.unclear(f, code, "maxmemory-policy", "what the server does when its memory is full", "if it evicts keys, a lock that is held may go, and another gets it", true)
+	case policy != "noeviction" && limit > 0:
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("maxmemory-policy is %s, with a maxmemory of %s", policy, size(limit)),
+			Why:   "when the memory is full, keys are evicted, also those of locks that are held, and another gets them",
+			Do:    "CONFIG SET maxmemory-policy noeviction, and the same in the server's configuration; keep locks apart from a cache, on a server of their own"})
+	case policy != "noeviction":
+		f.Fine(code, "nothing is evicted as long as maxmemory is 0; set maxmemory-policy, which is %s, to noeviction before somebody sets a limit", policy)
+	case limit > 0 && n.number("used_memory") > limit/10*9:
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("nothing is evicted (noeviction), and %s of %s are in use", size(n.number("used_memory")), size(limit)),
+			Why:   "when the memory is full, every request for a lock fails, renewals included: holders lose their leases, in time and with word to them",
+			Do:    "raise maxmemory, or move other data to another server"})
+	default:
+		f.Fine(code, "maxmemory-policy is noeviction")
+	}
+}
+
+func size(n int64) string {
+	if n < 10<<20 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+func (n *node) persistence(f *doctor.Findings) {
+	const code = "redis.persistence"
+	const do = "CONFIG SET appendonly yes and CONFIG SET appendfsync always, and the same in the server's configuration. Or see to it that a server " +
+		"that lost its data stays down for longer than the longest TTL"
+	aof, known := n.info["aof_enabled"]
+	if !known {
+		switch n.config["appendonly"] {
+		case "yes":
+			aof, known = "1", true
+		case "no":
+			aof, known = "0", true
+		}
+	}
+	fsync, told := n.config["appendfsync"]
+	switch {
+	case !known:
+		n.unclear(f, code, "append*", "whether the server keeps its data over a restart", "one that restarts without its data has forgotten who holds what, and grants it again", true)
+	case aof == "0":
+		snapshots := ""
+		if n.config["save"] != "" {
+			snapshots = fmt.Sprintf("; there are snapshots (save %s), which lack what came after them", n.config["save"])
+		}
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "appendonly is no" + snapshots,
+			Why: "a server that restarts has forgotten who holds what, and grants it again", Do: do})
+	case !told:
+		n.unclear(f, code, "appendfsync", "how often the server forces its log to the disk (appendonly is yes)", "what is not on the disk when the machine fails is forgotten, and granted again; the default, everysec, loses a second", true)
+	case fsync != "always":
+		lost := "the last second"
+		if fsync == "no" {
+			lost = "what the system had not written yet, often half a minute"
+		}
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("appendonly is yes, appendfsync is %s", fsync),
+			Why: "a crash of the server alone loses nothing, but a power cut, or a crash of the machine, loses " + lost + " of grants, which the server then gives out again", Do: do})
+	case n.config["no-appendfsync-on-rewrite"] == "yes":
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "appendfsync is always, but no-appendfsync-on-rewrite is yes",
+			Why: "while the log is rewritten nothing is forced to the disk: a power cut then loses grants", Do: "CONFIG SET no-appendfsync-on-rewrite no"})
+	default:
+		f.Fine(code, "appendonly is yes, appendfsync is always")
+	}
+}
+
+// disk is about writes to the disk that fail, for which the server refuses requests.
+func (n *node) disk(f *doctor.Findings) {
+	for _, field := range []string{"aof_last_write_status", "rdb_last_bgsave_status"} {
+		if status := n.info[field]; status != "" && status != "ok" {
+			f.Add(driver.Finding{Code: "redis.disk", Severity: driver.Slows, Found: fmt.Sprintf("%s is %s", field, status),
+				Why: "a server that cannot write to its disk refuses requests (MISCONF): locks can be neither taken nor renewed",
+				Do:  "see the server's log; give it room on the disk, and the right to write there"})
+			return
+		}
+	}
+	if n.info != nil {
+		f.Fine("redis.disk", "the last writes to the disk succeeded")
+	}
+}
+
+func (n *node) replicas(f *doctor.Findings) {
+	const code, cut = "redis.replicas", "redis.cutoff"
+	connected, ok := n.info["connected_slaves"]
+	switch {
+	case !ok:
+		n.unclear(f, code, "", "whether the server has replicas", "replication is asynchronous: a replica that takes over may not know the last grants", true)
+		return
+	case n.info["role"] == "slave":
+		return
+	case connected == "0":
+		f.Fine(code, "the server has no replicas, so none can take over that lacks the last grants")
+		return
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("the server has replicas: %s", connected),
+		Why: "replication is asynchronous: one that takes over (Sentinel, Cluster, an operator) may not know the last grants, and gives them out again",
+		Do: "let the resources check fencing tokens, which go on growing; WAIT narrows it and does not close it. If none of the replicas ever takes over, " +
+			"or only longer than the longest TTL after the primary has stopped, this is no danger"})
+	if n.info["min_slaves_good_slaves"] == "" { // it is told if there is such a setting
+		f.Add(driver.Finding{Code: cut, Severity: driver.Endangers, Found: "min-replicas-to-write is 0",
+			Why: "a primary that is cut off from its replicas goes on granting locks, while one of them takes over and grants the same",
+			Do:  "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 1, which narrows that to a second or two"})
+		return
+	}
+	f.Fine(cut, "a primary that hears of too few replicas stops taking writes (min-replicas-to-write)")
+}
+
+func (n *node) cluster(f *doctor.Findings) {
+	const code = "redis.cluster"
+	switch on := n.info["cluster_enabled"]; {
+	case on == "1" && n.alone:
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the server is a node of a Cluster, and is used as if it were alone",
+			Why: "requests for names that other nodes keep are refused, and so are renewals of several names at once: leases are lost, in time and with word to the holders",
+			Do:  "a server outside of a Cluster, or a connection to the Cluster as a whole"})
+	case on != "":
+		f.Fine(code, "the server is reached in the way that it is run (cluster_enabled is %s)", on)
+	}
+}
+
+func (n *node) connections(f *doctor.Findings) {
+	limit := n.number("maxclients")
+	if limit == 0 {
+		limit, _ = strconv.ParseInt(n.config["maxclients"], 10, 64)
+	}
+	if limit == 0 || n.info == nil {
+		n.unclear(f, "redis.connections", "", "how many connections are left", "when none is left, clients that start or connect again are refused", false)
+		return
+	}
+	f.Headroom("redis.connections", "maxclients", n.number("connected_clients"), limit)
+}
+
+// outputBuffer is about what the server keeps for a client that reads slowly.
+func (n *node) outputBuffer(f *doctor.Findings) {
+	const code = "redis.output-buffer"
+	all := strings.Fields(n.config["client-output-buffer-limit"])
+	for i := 0; i+3 < len(all); i += 4 {
+		if all[i] != "pubsub" {
+			continue
+		}
+		hard, _ := strconv.ParseInt(all[i+1], 10, 64)
+		soft, _ := strconv.ParseInt(all[i+2], 10, 64)
+		if hard > 0 && hard < 1<<20 || soft > 0 && soft < 1<<18 {
+			f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "client-output-buffer-limit is " + strings.Join(all[i:i+4], " "),
+				Why: "the server closes the connection of a client that is told of many hand-overs at once, and with it the news: it learns of them when it renews its places",
+				Do:  `CONFIG SET client-output-buffer-limit "pubsub 32mb 8mb 60", the default`})
+			return
+		}
+		f.Fine(code, "client-output-buffer-limit is %s", strings.Join(all[i:i+4], " "))
+		return
+	}
+	n.unclear(f, code, "client-output-buffer-limit", "how much news the server keeps for a client", "if it is very little, hand-overs are learnt of late", false)
+}
+
+func (n *node) scriptLimit(f *doctor.Findings) {
+	const code = "redis.script-limit"
+	limit, err := strconv.ParseInt(n.config["lua-time-limit"], 10, 64)
+	switch {
+	case err != nil:
+		n.unclear(f, code, "lua-time-limit", "how long scripts may run before others are refused (BUSY)", "ours take less than a millisecond, but for renewals of thousands of locks", false)
+	case limit > 0 && limit < 50:
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("lua-time-limit is %d ms", limit),
+			Why: "while a script runs for longer, others are refused (BUSY); a busy machine makes even short ones long", Do: "CONFIG SET lua-time-limit 5000, the default"})
+	default:
+		f.Fine(code, "lua-time-limit is %d ms", limit)
+	}
+}

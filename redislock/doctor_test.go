@@ -1,0 +1,390 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+var good = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// diagnose returns the findings by code, of which there is one each.
+func diagnose(t testing.TB, conn redislock.Conn, ttl time.Duration) map[string]driver.Finding {
+	t.Helper()
+	list, err := diagnoseAll(t, conn, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]driver.Finding{}
+	for _, f := range list {
+		if _, twice := by[f.Code]; twice {
+			t.Errorf("%s comes twice", f.Code)
+		}
+		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
+			t.Errorf("incomplete: %+v", f)
+		}
+		by[f.Code] = f
+	}
+	return by
+}
+
+func diagnoseAll(t testing.TB, conn redislock.Conn, ttl time.Duration) ([]driver.Finding, error) {
+	t.Helper()
+	b := redislock.New(conn, nil)
+	t.Cleanup(func() { _ = b.Close() })
+	return b.Diagnose(within(t, 30*time.Second), ttl)
+}
+
+// unlike are the codes and severities of those that are not as they should be.
+func unlike(by map[string]driver.Finding) string {
+	var all []string
+	for code, f := range by {
+		if f.Severity != driver.Fine && code != "redis.latency" { // which depends on the machine
+			all = append(all, strings.TrimPrefix(code, "redis.")+" "+f.Severity.String())
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func TestDoctorSound(t *testing.T) {
+	server := testenv.Redis(t, good...)
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+		t.Run(name, func(t *testing.T) {
+			by := diagnose(t, dial(t, server.Addr), 15*time.Second)
+			if got := unlike(by); got != "" {
+				t.Errorf("not fine: %s", got)
+			}
+			want := []string{"redis.clock", "redis.cluster", "redis.connections", "redis.disk", "redis.eviction", "redis.latency", "redis.output-buffer",
+				"redis.persistence", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts", "redis.version", "redis.wakeups"}
+			if got := slices.Sorted(maps.Keys(by)); !slices.Equal(got, want) {
+				t.Errorf("looked at %q, want %q", got, want)
+			}
+			if s := by["redis.role"].Server; s != server.Addr {
+				t.Errorf("of server %q, want %q", s, server.Addr)
+			}
+		})
+	}
+}
+
+func TestDoctorSettings(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+		says string // in the findings that are not fine
+	}{
+		"cache":    {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"}, good...), "eviction endangers", "allkeys-lru, with a maxmemory of 50 MiB"},
+		"volatile": {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"}, good...), "eviction endangers", "noeviction"},
+		"no limit": {append([]string{"--maxmemory-policy", "allkeys-lru"}, good...), "", ""},
+		"full":     {append([]string{"--maxmemory", "1mb"}, good...), "eviction slows", "are in use"},
+		"default":  {[]string{"--save", "3600 1"}, "persistence endangers", "save 3600 1"},
+		"everysec": {[]string{"--appendonly", "yes"}, "persistence endangers", "appendfsync is everysec"},
+		"never":    {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence endangers", "appendfsync always"},
+		"rewrite":  {append([]string{"--no-appendfsync-on-rewrite", "yes"}, good...), "persistence endangers", "no-appendfsync-on-rewrite no"},
+		"clients":  {append([]string{"--maxclients", "8"}, good...), "connections slows", "raise maxclients"},
+		"buffer":   {append([]string{"--client-output-buffer-limit", "pubsub 100kb 50kb 1"}, good...), "output-buffer slows", "pubsub 102400 51200 1"},
+		"scripts":  {append([]string{"--lua-time-limit", "5"}, good...), "script-limit slows", "BUSY"},
+		"renamed":  {append([]string{"--rename-command", "CONFIG", ""}, good...), "output-buffer unknown, persistence unknown, script-limit unknown", "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			by := diagnose(t, dialRueidis(t, testenv.Redis(t, c.args...).Addr), 15*time.Second)
+			// Where scripts may run for 5 ms only, or memory is full, nothing more is of interest.
+			if got := unlike(by); got != c.want {
+				t.Errorf("not fine: %q, want %q", got, c.want)
+			}
+			text := ""
+			for _, f := range by {
+				if f.Severity != driver.Fine {
+					text += f.Found + f.Why + f.Do
+				}
+			}
+			if !strings.Contains(text, c.says) {
+				t.Errorf("%q is not in %q", c.says, text)
+			}
+		})
+	}
+}
+
+// A user with the rights of the documents and no others is told nothing, and may lock; with two rights more
+// all is known.
+func TestDoctorPermissions(t *testing.T) {
+	more := strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get"
+	server := testenv.RedisACL(t, []string{aclRule, more}, good...)
+	dial := func(user string) redislock.Conn {
+		return must(rueidisconn.Dial("redis://" + user + ":secret@" + server.Addr))(t)
+	}
+	by := diagnose(t, dial("holdfast"), 15*time.Second)
+	const want = "connections unknown, eviction unknown, output-buffer unknown, persistence unknown, replicas unknown, role unknown, script-limit unknown, version unknown"
+	if got := unlike(by); got != want {
+		t.Errorf("not fine: %q, want %q", got, want)
+	}
+	for code, may := range map[string]bool{"redis.eviction": true, "redis.persistence": true, "redis.replicas": true, "redis.version": false, "redis.role": false} {
+		if f := by[code]; f.Danger() != may || !strings.Contains(f.Found, "NOPERM") || !strings.Contains(f.Do, "ACL SETUSER") {
+			t.Errorf("%+v", f)
+		}
+	}
+	if got := unlike(diagnose(t, dial("asker"), 15*time.Second)); got != "" {
+		t.Errorf("not fine with the rights to ask: %q", got)
+	}
+	// Rights that locking needs are no matter of opinion.
+	poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, "+publish", "-publish", 1)}, good...)
+	conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
+	if _, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "publishing") {
+		t.Errorf("%v, want ErrRefused", err)
+	}
+}
+
+// replicaOf starts a replica that has what its primary has.
+func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *testenv.RedisServer {
+	t.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testenv.Redis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...)
+	conn := dialRueidis(t, r.Addr)
+	defer func() { _ = conn.Close() }()
+	for ctx := within(t, 20*time.Second); ; {
+		a := conn.(redislock.Asker).Ask(ctx, "INFO", "replication")
+		if strings.Contains(a[0].Value.Text, "master_link_status:up") {
+			return r
+		}
+		select {
+		case <-time.After(10 * time.Millisecond): // no event tells
+		case <-ctx.Done():
+			t.Fatalf("no replica: %+v", a)
+		}
+	}
+}
+
+func TestDoctorReplicas(t *testing.T) {
+	args := append([]string{"--repl-diskless-sync-delay", "0"}, good...)
+	primary := testenv.Redis(t, args...)
+	replica := replicaOf(t, primary, good...)
+	if got := unlike(diagnose(t, dialRueidis(t, primary.Addr), 15*time.Second)); got != "cutoff endangers, replicas endangers" {
+		t.Errorf("a primary: %q", got)
+	}
+	primary.Do("CONFIG SET min-replicas-to-write 1")
+	by := diagnose(t, dialGoRedis(t, primary.Addr), 15*time.Second)
+	if got := unlike(by); got != "replicas endangers" || by["redis.cutoff"].Found == "" {
+		t.Errorf("one that stops without replicas: %q", got)
+	}
+	_, err := diagnoseAll(t, dialRueidis(t, replica.Addr), 15*time.Second)
+	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "its primary is 127.0.0.1:") {
+		t.Errorf("a replica: %v, want ErrRefused and its primary", err)
+	}
+	replica.Do("CONFIG SET replica-read-only no")
+	by = diagnose(t, dialRueidis(t, replica.Addr), 15*time.Second)
+	if by["redis.role"].Severity != driver.Endangers {
+		t.Errorf("a replica that takes writes: %+v", by["redis.role"])
+	}
+	// What is published at the primary arrives at the replica's subscribers, and is not counted.
+	conn := otherWay{dialRueidis(t, primary.Addr), dialRueidis(t, replica.Addr)}
+	if f := diagnose(t, conn, 15*time.Second)["redis.wakeups"]; f.Severity != driver.Slows || !strings.Contains(f.Do, "Uncounted") {
+		t.Errorf("a subscription elsewhere: %+v", f)
+	}
+}
+
+// otherWay subscribes at another server than it asks, as behind something that spreads connections.
+type otherWay struct {
+	redislock.Conn
+	other redislock.Conn
+}
+
+func (o otherWay) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	return o.other.Subscribe(ctx, channel, message, again)
+}
+
+func (o otherWay) Ask(ctx context.Context, words ...string) []redislock.Answer {
+	return o.Conn.(redislock.Asker).Ask(ctx, words...)
+}
+
+func (o otherWay) Close() error { return errors.Join(o.Conn.Close(), o.other.Close()) }
+
+func TestDoctorWakeupsGetLost(t *testing.T) {
+	conn := otherWay{dialRueidis(t, testenv.Redis(t, good...).Addr), dialRueidis(t, testenv.Redis(t).Addr)}
+	by := diagnose(t, conn, 15*time.Second)
+	if got := unlike(by); got != "wakeups slows" {
+		t.Errorf("not fine: %q", got)
+	}
+}
+
+// scriptsOnly is a Conn of somebody else's, which is no Asker.
+type scriptsOnly struct{ redislock.Conn }
+
+func TestDoctorWithoutAsker(t *testing.T) {
+	by := diagnose(t, scriptsOnly{dialRueidis(t, testenv.Redis(t, good...).Addr)}, 15*time.Second)
+	if f := by["redis.settings"]; len(by) != 2 || !f.Danger() || by["redis.scripts"].Severity != driver.Fine {
+		t.Errorf("%+v", by)
+	}
+}
+
+func TestDoctorCluster(t *testing.T) {
+	server := testenv.Redis(t, append([]string{"--cluster-enabled", "yes"}, good...)...)
+	server.Do("CLUSTER ADDSLOTSRANGE 0 16383")
+	for ctx := within(t, 10*time.Second); server.Do("SET x 1") != "+OK"; {
+		select {
+		case <-time.After(10 * time.Millisecond): // no event tells
+		case <-ctx.Done():
+			t.Fatal(server.Do("SET x 1"))
+		}
+	}
+	if got := unlike(diagnose(t, dialRueidis(t, server.Addr), 15*time.Second)); got != "cluster slows" {
+		t.Errorf("not fine: %q", got)
+	}
+}
+
+func TestDoctorUnreachable(t *testing.T) {
+	server := testenv.Redis(t, good...)
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+		conn := dial(t, server.Addr)
+		server.Kill()
+		if list, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) || len(list) != 0 {
+			t.Errorf("%s, killed: %v, %v", name, list, err)
+		}
+		server.Start()
+		conn = dial(t, server.Addr)
+		server.Pause()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		b := redislock.New(conn, nil)
+		if _, err := b.Diagnose(ctx, time.Second); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+			t.Errorf("%s, frozen: %v", name, err)
+		}
+		cancel()
+		server.Continue()
+		_ = b.Close()
+		if _, err := b.Diagnose(t.Context(), time.Second); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("%s, closed: %v", name, err)
+		}
+	}
+}
+
+// Answers are the same through both adapters, whatever their kind.
+func TestAsk(t *testing.T) {
+	server := testenv.Redis(t)
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, server.Addr)
+			defer func() { _ = conn.Close() }()
+			ask := func(words ...string) redislock.Answer {
+				t.Helper()
+				all := conn.(redislock.Asker).Ask(within(t, 5*time.Second), words...)
+				if len(all) != 1 || all[0].Server != server.Addr {
+					t.Fatalf("%q: %+v", words, all)
+				}
+				return all[0]
+			}
+			if a := ask("CONFIG", "GET", "maxmemory-p*"); a.Err != nil || len(a.Value.List) != 2 || a.Value.List[0].Text != "maxmemory-policy" || a.Value.List[1].Text != "noeviction" {
+				t.Errorf("a map: %+v", a)
+			}
+			if a := ask("INFO", "server"); a.Err != nil || a.Value.Kind != redislock.Text || !regexp.MustCompile(`^# Server\r\nredis_version:\d`).MatchString(a.Value.Text) {
+				t.Errorf("a long text: %+v", a)
+			}
+			if a := ask("PING"); a.Value.Text != "PONG" {
+				t.Errorf("a word: %+v", a)
+			}
+			if a := ask("GET", "nothing"); a.Err != nil || a.Value.Kind != redislock.Nothing {
+				t.Errorf("nothing: %+v", a)
+			}
+			if a := ask("DBSIZE"); a.Err != nil || a.Value.Kind != redislock.Int {
+				t.Errorf("a number: %+v", a)
+			}
+			if a := ask("ROLE"); a.Err != nil || len(a.Value.List) != 3 || a.Value.List[1].Kind != redislock.Int {
+				t.Errorf("a list: %+v", a)
+			}
+			if a := ask("NOSUCH"); !errors.Is(a.Err, driver.ErrRefused) {
+				t.Errorf("an error: %+v", a)
+			}
+		})
+	}
+}
+
+// Through a client of a Cluster every node is asked, and one that is gone is a finding.
+func TestDoctorAsksEveryNode(t *testing.T) {
+	var nodes []*testenv.RedisServer
+	var addrs []string
+	for range 3 {
+		n := testenv.Redis(t, append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000"}, good...)...)
+		nodes, addrs = append(nodes, n), append(addrs, n.Addr)
+	}
+	slots := []string{"0 5460", "5461 10922", "10923 16383"}
+	host, port, _ := net.SplitHostPort(addrs[0])
+	for i, n := range nodes {
+		n.Do("CLUSTER ADDSLOTSRANGE " + slots[i])
+		if i > 0 {
+			n.Do("CLUSTER MEET " + host + " " + port)
+		}
+	}
+	ctx := within(t, 30*time.Second)
+	for i := 0; i < len(nodes); {
+		conn := dialRueidis(t, addrs[i])
+		if a := conn.(redislock.Asker).Ask(ctx, "CLUSTER", "INFO"); strings.Contains(a[0].Value.Text, "cluster_state:ok") && strings.Contains(a[0].Value.Text, "cluster_slots_ok:16384") {
+			i++
+		}
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			t.Fatal("the nodes do not find each other")
+		}
+		time.Sleep(10 * time.Millisecond) // no event tells
+	}
+	ours, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: addrs, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ours.Close)
+	// After as many failures as its pool has places the client tries on for a second, also when it is closed.
+	theirs := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, MaxRedirects: 1, DialerRetries: 1, PoolSize: 10_000})
+	t.Cleanup(func() { _ = theirs.Close() })
+	want := slices.Sorted(slices.Values(addrs))
+	for name, conn := range map[string]redislock.Conn{"rueidis": rueidisconn.New(ours), "go-redis": goredisconn.New(theirs)} {
+		var got []string
+		for _, a := range conn.(redislock.Asker).Ask(ctx, "PING") {
+			if got = append(got, a.Server); a.Err != nil || a.Value.Text != "PONG" {
+				t.Errorf("%s: %+v", name, a)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: asked %q, want %q", name, got, want)
+		}
+		b := redislock.New(conn, &redislock.Config{Uncounted: true})
+		list, err := b.Diagnose(ctx, 15*time.Second)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		roles := map[string]int{}
+		for _, f := range list {
+			if f.Severity != driver.Fine && f.Code != "redis.latency" {
+				t.Errorf("%s: %+v", name, f)
+			}
+			if f.Code == "redis.role" || f.Code == "redis.clock" {
+				roles[f.Server]++
+			}
+		}
+		if len(roles) != 3 || roles[addrs[0]] != 2 {
+			t.Errorf("%s: roles and clocks of %v", name, roles)
+		}
+	}
+	nodes[2].Kill()
+	b := redislock.New(goredisconn.New(theirs), &redislock.Config{Uncounted: true})
+	list, err := b.Diagnose(ctx, 15*time.Second)
+	gone := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "redis.reach" && f.Server == addrs[2] })
+	if err == nil && !gone {
+		t.Errorf("a node that is gone: %+v", list)
+	}
+}

@@ -1,0 +1,201 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/doctor"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+var _ sqllock.Examiner = (*dialect)(nil)
+
+// Whoami implements [sqllock.Examiner].
+func (d *dialect) Whoami() string { return "SELECT 'started at ' || pg_postmaster_start_time()" }
+
+// exam is one examination.
+type exam struct {
+	doctor.Findings
+	is    map[string]string // settings, of a connection of the pool
+	count map[string]int64
+}
+
+// examined are the settings that matter; times are in milliseconds when they are read from pg_settings.
+const examined = `SELECT name, coalesce(setting, '') FROM pg_settings WHERE name IN ('server_version', 'server_version_num', 'fsync', 'synchronous_commit',
+	'full_page_writes', 'synchronous_standby_names', 'max_connections', 'superuser_reserved_connections', 'statement_timeout', 'idle_session_timeout',
+	'idle_in_transaction_session_timeout', 'default_transaction_read_only', 'autovacuum')`
+
+// counted are numbers that everybody may know: of rows whose content may be hidden.
+const counted = `SELECT 'recovery', pg_is_in_recovery()::int UNION ALL SELECT 'standbys', count(*) FROM pg_stat_replication
+	UNION ALL SELECT 'clients', count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' OR backend_type IS NULL
+	UNION ALL SELECT 'unlogged', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done')) AND relpersistence <> 'p'
+	UNION ALL SELECT 'tables', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done'))`
+
+// Examine implements [sqllock.Examiner].
+func (d *dialect) Examine(ctx context.Context, db *sql.DB, ttl time.Duration, add func(driver.Finding)) error {
+	x := &exam{is: map[string]string{}, count: map[string]int64{}}
+	err := errors.Join(
+		d.rows(ctx, db, examined, func(r *sql.Rows) error {
+			var k, v string
+			err := r.Scan(&k, &v)
+			x.is[k] = v
+			return err
+		}),
+		d.rows(ctx, db, counted, func(r *sql.Rows) error {
+			var k string
+			var n int64
+			err := r.Scan(&k, &n)
+			x.count[k] = n
+			return err
+		}))
+	if err != nil {
+		return err
+	}
+	x.version()
+	x.writable()
+	x.durability()
+	x.replicas()
+	x.tables()
+	x.timeouts(ttl)
+	limit, reserved := x.number("max_connections"), x.number("superuser_reserved_connections")
+	x.Headroom("postgres.connections", "max_connections, without those for superusers", x.count["clients"], limit-reserved)
+	for _, f := range x.List {
+		add(f)
+	}
+	return nil
+}
+
+// rows calls f for each row of an answer.
+func (d *dialect) rows(ctx context.Context, db *sql.DB, text string, f func(*sql.Rows) error) (err error) {
+	text, args := d.Inline(text, nil) // there may be a pooler between
+	r, err := db.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for r.Next() {
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	return r.Err()
+}
+
+func (x *exam) number(setting string) int64 {
+	n, _ := strconv.ParseInt(x.is[setting], 10, 64) // the server's own
+	return n
+}
+
+func (x *exam) version() {
+	const code = "postgres.version"
+	if x.number("server_version_num") < 120000 {
+		x.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "the server is PostgreSQL " + x.is["server_version"],
+			Why: "the statements are made for 12 and later; so old a server was never tried", Do: "upgrade to 12 or later"})
+		return
+	}
+	x.Fine(code, "PostgreSQL %s", x.is["server_version"])
+}
+
+func (x *exam) writable() {
+	const code = "postgres.read-only"
+	switch {
+	case x.count["recovery"] != 0:
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the server is a standby, or recovers (pg_is_in_recovery)",
+			Why: "it takes no writes: nothing can be locked here", Do: "name the primary in the URL, or all servers with target_session_attrs=read-write"})
+	case x.is["default_transaction_read_only"] == "on":
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "default_transaction_read_only is on",
+			Why: "transactions of this role take no writes: nothing can be locked", Do: "ALTER ROLE … SET default_transaction_read_only = off, or the same for the database or the server"})
+	default:
+		x.Fine(code, "the server is a primary and takes writes")
+	}
+}
+
+func (x *exam) durability() {
+	const code, pages = "postgres.durability", "postgres.full-page-writes"
+	commit := x.is["synchronous_commit"]
+	switch {
+	case x.is["fsync"] != "on":
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "fsync is " + x.is["fsync"],
+			Why: "a power cut, or a crash of the machine, loses grants that were answered, or the whole database; the server then gives them out again",
+			Do:  "fsync = on in postgresql.conf, and reload"})
+	case commit == "off":
+		x.Fine(code, "fsync is on; synchronous_commit is off, but grants and renewals wait for the disk all the same: their statements ask for that")
+	default:
+		x.Fine(code, "fsync is on, synchronous_commit is %s", commit)
+	}
+	if x.is["full_page_writes"] != "on" {
+		x.Add(driver.Finding{Code: pages, Severity: driver.Endangers, Found: "full_page_writes is " + x.is["full_page_writes"],
+			Why: "a power cut while a page is written can destroy it, and with it who holds what",
+			Do:  "full_page_writes = on in postgresql.conf, and reload, unless its file system never tears pages"})
+		return
+	}
+	x.Fine(pages, "pages are safe from a power cut while they are written (full_page_writes is on)")
+}
+
+func (x *exam) replicas() {
+	const code = "postgres.replicas"
+	names, commit := x.is["synchronous_standby_names"], x.is["synchronous_commit"]
+	const fence = "let the resources check fencing tokens, which go on growing. If none of the standbys ever takes over, or only longer than the longest TTL after " +
+		"the primary has stopped, this is no danger"
+	switch {
+	case x.count["standbys"] == 0 && names == "":
+		x.Fine(code, "no standby is connected, so none can take over that lacks the last grants")
+	case names == "":
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("standbys, or others that receive the log, are connected: %d, and synchronous_standby_names is empty", x.count["standbys"]),
+			Why:   "replication is asynchronous: a standby that takes over may not know the last grants, and gives them out again",
+			Do:    "synchronous_standby_names = 'ANY 1 (…)', and let only a standby take over that is named there. Or " + fence})
+	case commit == "local":
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("synchronous_standby_names is %q, but synchronous_commit is local", names),
+			Why: "commits do not wait for a standby: one that takes over may not know the last grants, and gives them out again",
+			Do:  "ALTER ROLE … SET synchronous_commit = on, or the same for the database or the server"})
+	default:
+		x.Fine(code, "a grant is answered when a standby has it (synchronous_standby_names is %q)", names)
+	}
+}
+
+func (x *exam) tables() {
+	const code, vacuum = "postgres.tables", "postgres.autovacuum"
+	switch {
+	case x.count["unlogged"] > 0:
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("of the tables, %d are unlogged", x.count["unlogged"]),
+			Why: "after a crash of the server they are empty: it has forgotten who holds what, and gives it out again, without a memory of the last tokens",
+			Do:  "ALTER TABLE … SET LOGGED for hf_meta, hf_lock and hf_done"})
+	case x.count["tables"] > 0:
+		x.Fine(code, "the tables outlive a crash of the server")
+	}
+	if x.is["autovacuum"] != "on" {
+		x.Add(driver.Finding{Code: vacuum, Severity: driver.Slows, Found: "autovacuum is " + x.is["autovacuum"],
+			Why: "each request writes a new version of a row; nobody clears the old ones away, and requests become slower",
+			Do:  "autovacuum = on in postgresql.conf, and reload"})
+		return
+	}
+	x.Fine(vacuum, "old versions of rows are cleared away (autovacuum is on)")
+}
+
+func (x *exam) timeouts(ttl time.Duration) {
+	const code = "postgres.timeouts"
+	ms := func(setting string) time.Duration { return time.Duration(x.number(setting)) * time.Millisecond }
+	statement, idle, inside := ms("statement_timeout"), ms("idle_session_timeout"), ms("idle_in_transaction_session_timeout")
+	const least = time.Second // requests wait for the commit of another, and answers travel
+	switch {
+	case statement > 0 && statement < least:
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("statement_timeout is %v", statement),
+			Why: "requests may have to wait for another's commit: they are cut short, and fail or are asked again",
+			Do:  "ALTER ROLE … SET statement_timeout = '5s', or 0"})
+	case inside > 0 && inside < least:
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("idle_in_transaction_session_timeout is %v", inside),
+			Why: "a client that is slow for a moment within a transaction loses its connection", Do: "ALTER ROLE … SET idle_in_transaction_session_timeout = '5s', or 0"})
+	case idle > 0 && idle < max(ttl, 10*time.Second): // who listens is silent for 5 s at a time
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("idle_session_timeout is %v, where leases last %v", idle, ttl),
+			Why: "the server closes connections between two uses; renewals and the one that listens have to connect again each time, and fail when that fails",
+			Do:  "ALTER ROLE … SET idle_session_timeout = 0, or several times the TTL"})
+	default:
+		x.Fine(code, "idle sessions are not closed early, and statements are not cut short")
+	}
+}

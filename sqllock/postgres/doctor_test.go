@@ -1,0 +1,164 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+)
+
+// diagnose returns the findings by code, of which there is one each, and in one text those that are not fine.
+func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) (by map[string]driver.Finding, unlike string) {
+	t.Helper()
+	b := sqllock.New(db, d, cfg)
+	defer func() { _ = b.Close() }()
+	list, err := b.Diagnose(t.Context(), 15*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by = map[string]driver.Finding{}
+	var all []string
+	for _, f := range list {
+		if _, twice := by[f.Code]; twice {
+			t.Errorf("%s comes twice", f.Code)
+		}
+		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
+			t.Errorf("incomplete: %+v", f)
+		}
+		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "postgres.latency" { // which depends on the machine
+			all = append(all, strings.TrimPrefix(f.Code, "postgres.")+" "+f.Severity.String())
+		}
+	}
+	slices.Sort(all)
+	return by, strings.Join(all, ", ")
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	server := database(t, "fsync=on")
+	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain")
+	for _, role := range []string{"postgres", "plain"} {
+		by, unlike := diagnose(t, pool(t, server.DSN(role)), postgres.Dialect(), nil)
+		if unlike != "" || len(by) != 15 {
+			t.Errorf("as %s, not fine: %q, of %d: %v", role, unlike, len(by), by)
+		}
+	}
+	for _, c := range []struct{ params, do, undo, want, says string }{
+		{"&synchronous_commit=off", "", "", "", "grants and renewals wait for the disk all the same"},
+		{"&statement_timeout=900", "", "", "timeouts slows", "statement_timeout is 900ms"},
+		{"&idle_session_timeout=12000", "", "", "timeouts slows", "idle_session_timeout is 12s, where leases last 15s"},
+		{"&idle_in_transaction_session_timeout=500", "", "", "timeouts slows", "is 500ms"},
+		{"", "ALTER TABLE hf_lock SET UNLOGGED", "ALTER TABLE hf_lock SET LOGGED", "tables endangers", "of the tables, 1 are unlogged"},
+	} {
+		if c.do != "" {
+			server.Exec(c.do)
+		}
+		by, unlike := diagnose(t, pool(t, server.DSN("postgres")+c.params), postgres.Dialect(), nil)
+		if unlike != c.want || !strings.Contains(fmt.Sprint(by), c.says) {
+			t.Errorf("%s%s: not fine: %q, want %q, with %q: %v", c.params, c.do, unlike, c.want, c.says, by)
+		}
+		if c.undo != "" {
+			server.Exec(c.undo)
+		}
+	}
+	for clock, want := range map[string]driver.Severity{
+		"clock_timestamp() - interval '1 minute'":                              driver.Unclear,
+		"clock_timestamp() + interval '1 minute'":                              driver.Slows,
+		"to_timestamp(extract(epoch FROM clock_timestamp()) * 2 - 1800000000)": driver.Endangers, // twice as fast
+	} {
+		d := postgres.DialectAt("(extract(epoch FROM " + clock + ") * 1000000)::bigint")
+		if by, _ := diagnose(t, pool(t, server.DSN("postgres")), d, nil); by["postgres.clock"].Severity != want {
+			t.Errorf("%s: %+v, want %v", clock, by["postgres.clock"], want)
+		}
+	}
+
+	// Behind a pooler in transaction mode all is found out but the wake-ups, which a direct way brings back.
+	pooler := testenv.PgBouncer(t, server, "transaction")
+	behind := pool(t, pooler.DSN("postgres"))
+	by, unlike := diagnose(t, behind, postgres.Dialect(), nil)
+	if f := by["postgres.wakeups"]; unlike != "wakeups slows" || !strings.Contains(f.Found, "pooler") {
+		t.Errorf("behind a pooler, not fine: %q, %+v", unlike, f)
+	}
+	if _, unlike := diagnose(t, behind, postgres.Dialect(), &sqllock.Config{Listen: pool(t, server.DSN("postgres"))}); unlike != "" {
+		t.Errorf("behind a pooler, with a direct way, not fine: %q", unlike)
+	}
+}
+
+func TestDoctorDangers(t *testing.T) {
+	t.Parallel()
+	server := database(t, "full_page_writes=off", "autovacuum=off", "max_connections=14", "superuser_reserved_connections=3")
+	for range 2 { // so that few are left
+		if err := pool(t, server.DSN("postgres")).Ping(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const own = "autovacuum slows, connections slows, durability endangers, full-page-writes endangers"
+	db := pool(t, server.DSN("postgres"))
+	if by, unlike := diagnose(t, db, postgres.Dialect(), nil); unlike != own {
+		t.Errorf("not fine: %q, want %q: %v", unlike, own, by)
+	}
+	// Somebody who receives the log, as a standby does.
+	standby, err := pgconn.Connect(t.Context(), server.DSN("postgres")+"&replication=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = standby.Close(t.Context()) }()
+	if _, unlike := diagnose(t, db, postgres.Dialect(), nil); unlike != own+", replicas endangers" {
+		t.Errorf("with a standby, not fine: %q", unlike)
+	}
+	run(t, db, "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1)'", "ALTER ROLE postgres SET synchronous_commit = 'local'", "SELECT pg_reload_conf()")
+	until(t, "the setting is in force", func() bool {
+		return value[string](t, db, "SELECT current_setting('synchronous_standby_names')") != ""
+	})
+	local := pool(t, server.DSN("postgres"))
+	by, unlike := diagnose(t, local, postgres.Dialect(), nil)
+	if f := by["postgres.replicas"]; unlike != own+", replicas endangers" || !strings.Contains(f.Found, "synchronous_commit is local") {
+		t.Errorf("with a standby that is not waited for, not fine: %q, %+v", unlike, f)
+	}
+}
+
+// What keeps everybody from locking is an error, after what was found before.
+func TestDoctorErrors(t *testing.T) {
+	t.Parallel()
+	server := testenv.Postgres(t)
+	ask := func(dsn string) ([]driver.Finding, error) {
+		b := sqllock.New(pool(t, dsn), postgres.Dialect(), nil)
+		defer func() { _ = b.Close() }()
+		return b.Diagnose(limited(t), 15*time.Second)
+	}
+	list, err := ask(server.DSN("postgres"))
+	found := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "postgres.durability" && f.Severity == driver.Endangers })
+	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "holdfast init") || !found {
+		t.Errorf("without tables: %v, %v", list, err)
+	}
+	if _, err := ask(server.DSN("nobody")); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("a role that is not there: %v, want ErrRefused", err)
+	}
+	initialise(t, server.DSN("postgres"))
+	list, err = ask(server.DSN("postgres") + "&default_transaction_read_only=on")
+	if err != nil || !slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "postgres.read-only" && f.Severity == driver.Slows }) {
+		t.Errorf("read-only: %v, %v", list, err)
+	}
+	server.Kill()
+	if _, err := ask(server.DSN("postgres")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a server that is gone: %v, want ErrUnavailable", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := sqllock.New(pool(t, server.DSN("postgres")), postgres.Dialect(), nil)
+	defer func() { _ = b.Close() }()
+	if _, err := b.Diagnose(over, time.Second); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a context that is over: %v, want ErrUnavailable", err)
+	}
+}

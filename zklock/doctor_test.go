@@ -1,0 +1,150 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// diagnose returns the findings, and in one text those that are not fine: codes, how often, severities.
+func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver.Finding, unlike string) {
+	t.Helper()
+	b, err := zklock.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if list, err = b.Diagnose(ctx, ttl); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range list {
+		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
+			t.Errorf("incomplete: %+v", f)
+		}
+		// What depends on what is installed, and on the machine, is no matter of the tests.
+		if f.Severity != driver.Fine && f.Code != "zookeeper.version" && f.Code != "zookeeper.latency" {
+			all = append(all, strings.TrimPrefix(f.Code, "zookeeper.")+" "+f.Severity.String())
+		}
+	}
+	slices.Sort(all)
+	return list, strings.Join(slices.Compact(all), ", ")
+}
+
+const synced = "-Dzookeeper.forceSync=yes"
+
+func TestDoctorEnsemble(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3, synced, "maxSessionTimeout=40000")
+	list, unlike := diagnose(t, zklock.Config{Servers: e.Addrs()}, 10*time.Second)
+	if unlike != "" {
+		t.Errorf("not fine: %q: %+v", unlike, list)
+	}
+	codes := map[string]int{}
+	for _, f := range list {
+		codes[strings.TrimPrefix(f.Code, "zookeeper.")]++
+	}
+	want := map[string]int{"one-ensemble": 1, "ensemble": 1, "servers": 1, "ticks": 1, "session": 1, "version": 3, "fsync": 3, "connections": 3, "acl": 1, "latency": 1}
+	if fmt.Sprint(codes) != fmt.Sprint(want) {
+		t.Errorf("looked at %v, want %v", codes, want)
+	}
+	if _, unlike := diagnose(t, zklock.Config{Servers: e.Addrs()[:2]}, 10*time.Second); unlike != "servers slows" {
+		t.Errorf("with two of three servers, not fine: %q", unlike)
+	}
+	if _, unlike := diagnose(t, zklock.Config{Servers: e.Addrs()}, 50*time.Second); unlike != "session slows" {
+		t.Errorf("with a session that is lowered, not fine: %q", unlike)
+	}
+	i := e.Followers()[0]
+	e.Servers[i].Kill()
+	list, unlike = diagnose(t, zklock.Config{Servers: e.Addrs()}, 10*time.Second)
+	if unlike != "reach slows" || !slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "zookeeper.reach" && f.Server == e.Addrs()[i] }) {
+		t.Errorf("with a server that is gone, not fine: %q: %+v", unlike, list)
+	}
+}
+
+func TestDoctorSingle(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settings []string
+		cfg      zklock.Config
+		ttl      time.Duration
+		want     string
+	}{
+		"not forced": {nil, zklock.Config{}, time.Second, "ensemble slows, fsync endangers"},
+		"mute":       {[]string{synced, "4lw.commands.whitelist=srvr"}, zklock.Config{}, time.Second, "connections unknown, ensemble slows, fsync unknown, ticks unknown"},
+		"no ACLs":    {[]string{synced, "-Dzookeeper.skipACL=yes"}, zklock.Config{}, time.Second, "acl slows, ensemble slows"},
+		"private": {[]string{synced, "-Dzookeeper.skipACL=yes"}, zklock.Config{User: "u", Password: "p", Private: true}, time.Second,
+			"acl endangers, ensemble slows"},
+		"deep": {[]string{synced}, zklock.Config{Root: "/not/there/yet", User: "u", Password: "p", Private: true}, time.Second, "ensemble slows"},
+		"raised": {[]string{synced, "minSessionTimeout=3000", "maxSessionTimeout=9000", "maxClientCnxns=8"}, zklock.Config{}, time.Second,
+			"connections slows, ensemble slows, session slows"},
+		"short": {[]string{synced, "tickTime=2000", "minSessionTimeout=2000", "maxSessionTimeout=9000"}, zklock.Config{}, 3 * time.Second,
+			"ensemble slows, ticks endangers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.cfg.Servers = []string{testenv.ZooKeeper(t, c.settings...).Addr}
+			if list, unlike := diagnose(t, c.cfg, c.ttl); unlike != c.want {
+				t.Errorf("not fine: %q, want %q: %+v", unlike, c.want, list)
+			}
+		})
+	}
+}
+
+// Servers that are not one ensemble, and one with an even number.
+func TestDoctorServers(t *testing.T) {
+	t.Parallel()
+	two := testenv.ZooKeeperEnsemble(t, 2, synced)
+	if _, unlike := diagnose(t, zklock.Config{Servers: two.Addrs()}, time.Second); unlike != "ensemble slows" {
+		t.Errorf("two servers, not fine: %q", unlike)
+	}
+	other := testenv.ZooKeeper(t, synced)
+	list, unlike := diagnose(t, zklock.Config{Servers: append(two.Addrs(), other.Addr)}, time.Second)
+	if !strings.Contains(unlike, "one-ensemble endangers") {
+		t.Errorf("servers of two ensembles, not fine: %q: %+v", unlike, list)
+	}
+}
+
+func TestDoctorTLS(t *testing.T) {
+	t.Parallel()
+	z := testenv.ZooKeeperTLS(t, synced)
+	cfg := zklock.Config{Servers: []string{z.Addr}, TLS: z.TLS.Client(t)}
+	if list, unlike := diagnose(t, cfg, time.Second); unlike != "ensemble slows" {
+		t.Errorf("not fine: %q: %+v", unlike, list)
+	}
+}
+
+func TestDoctorErrors(t *testing.T) {
+	t.Parallel()
+	z := testenv.ZooKeeper(t)
+	b, err := zklock.New(zklock.Config{Servers: []string{z.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Diagnose(t.Context(), time.Millisecond); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("a TTL of 1ms: %v, want ErrInvalid", err)
+	}
+	for name, harm := range map[string]func(){"frozen": z.Pause, "killed": z.Kill} {
+		harm()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if list, err := b.Diagnose(ctx, time.Second); !errors.Is(err, driver.ErrUnavailable) || len(list) > 0 {
+			t.Errorf("%s: %v, %v, want ErrUnavailable", name, list, err)
+		}
+		cancel()
+		z.Continue()
+	}
+	_ = b.Close()
+	if _, err := b.Diagnose(t.Context(), time.Second); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("closed: %v, want ErrClosed", err)
+	}
+}
