@@ -93,7 +93,7 @@ func (l *lost) served(t *testing.T) (h driver.Hold, at time.Time) {
 // Until the time is over for which b may rely on what it was told, nobody gets in.
 func TestForgottenHandOver(t *testing.T) {
 	t.Parallel()
-	l := &lost{ttlA: 500 * time.Millisecond, ttlB: 4 * time.Second}
+	l := &lost{ttlA: 2 * time.Second, ttlB: 6 * time.Second}
 	l.server, l.db = forgetful(t)
 	l.happen(t, func() {})
 	h, at := l.served(t)
