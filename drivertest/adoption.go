@@ -25,6 +25,7 @@ var adopter = driver.Info{Host: "a", Note: "adopter"}.String()
 
 var adoption = []check{
 	{"R4", "adopt", "a grant goes to another session without a moment in which nobody holds it, and outlives the death of the first", func(e *env) {
+		e.expires()
 		a, b, c := e.party(), e.party(), e.party()
 		var held []driver.Hold
 		for _, k := range kinds {
@@ -84,7 +85,7 @@ var adoption = []check{
 		}
 	}},
 	{"R5", "adopt again", "a repeated adoption changes nothing but the lease; under an id that means something else it is refused", func(e *env) {
-		e.ttl = max(e.ttl, 2*time.Second) // of which the pauses leave a third for everything else
+		e.ttl = max(e.h.TTL, 2*time.Second) // of which the pauses leave a third for everything else
 		a, b, c := e.party(), e.party(), e.party()
 		var taken, adopted []driver.Hold
 		for i, k := range kinds {

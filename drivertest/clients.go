@@ -50,6 +50,7 @@ var clients = []check{
 		}
 	}},
 	{"R4", "client keeps", "a lease lives for many TTLs by itself, and TryLock tells who has it", func(e *env) {
+		e.expires()
 		a, b := e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
 		for range 10 {
@@ -69,6 +70,7 @@ var clients = []check{
 		e.lock(b, "x")
 	}},
 	{"R6", "client cut off", "a holder that is cut off is told before another can have the lock", func(e *env) {
+		e.expires()
 		conn := e.conn()
 		a, b := e.clientOn(conn, nil), e.client(nil)
 		l := e.lock(a, "x")
@@ -102,6 +104,7 @@ var clients = []check{
 		}
 	}},
 	{"R10", "client broken", "a holder whose grant an operator broke is told at its next renewal", func(e *env) {
+		e.expires()
 		a, b := e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
 		if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
@@ -137,6 +140,7 @@ var clients = []check{
 		}
 	}},
 	{"R6", "client long silent", "a lock handed over after a long silence is confirmed before it is used: no lease is born expired", func(e *env) {
+		e.expires()
 		conn := e.conn()
 		a, b := e.client(nil), e.clientOn(conn, nil)
 		for range 3 {
@@ -176,6 +180,7 @@ var clients = []check{
 		}
 	}},
 	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last sign of life", func(e *env) {
+		e.expires()
 		conn := e.conn()
 		a, b := e.clientOn(conn, nil), e.client(nil)
 		e.lock(a, "x")

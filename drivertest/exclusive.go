@@ -44,6 +44,7 @@ var exclusive = []check{
 		}
 	}},
 	{"R5", "repeat", "the same request again is the same grant, with a fresh lease", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		r := a.req("x")
 		h := a.get(r)
@@ -61,6 +62,7 @@ var exclusive = []check{
 		b.get(once(b.req("x")))
 	}},
 	{"R4", "renew", "a renewed lease stands; nobody else enters meanwhile", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		for range 8 {
@@ -73,6 +75,7 @@ var exclusive = []check{
 		a.release(h)
 	}},
 	{"R6", "dead holder", "a lease that is not renewed runs out, not before its TTL and not long after", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		start := time.Now()
 		h := a.get(a.req("x"))
@@ -92,6 +95,7 @@ var exclusive = []check{
 		}
 	}},
 	{"R12", "release after expiry", "a grant that ran out is over: released, renewed or repeated, it says so", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		time.Sleep(e.ttl + e.slack()/5)
@@ -149,6 +153,7 @@ var exclusive = []check{
 		a.release(h)
 	}},
 	{"R4", "minimum hold", "the name stays taken for the minimum, past release and past the death of the holder", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		for _, end := range []string{"release", "death"} {
 			r := a.req(end)
@@ -178,6 +183,7 @@ var exclusive = []check{
 		}
 	}},
 	{"R4", "keep", "Release can keep the name taken, and the line learns until when", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		r := b.req("x")

@@ -97,6 +97,7 @@ var faults = []check{
 		}
 	}},
 	{"R1", "silent store", "with the network cut, every call ends with its context, and nothing was done", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("held"))
 		heal := a.Cut()
@@ -126,6 +127,7 @@ var faults = []check{
 		heal()
 	}},
 	{"R11", "cut and healed", "after an outage a client finds its grants and places as they are, and is woken again", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		stop := e.renewing(a, func() driver.Hold { return h })
@@ -145,6 +147,7 @@ var faults = []check{
 		}
 	}},
 	{"R11", "released during an outage", "who was handed the lock while cut off learns of it afterwards", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		r := b.req("x")

@@ -127,6 +127,7 @@ var latches = []check{
 		}
 	}},
 	{"R11", "latch interest", "an interest in a latch is no place in line; asking again refreshes it and it is woken", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		a.latch("l", 1)
 		b.awaits("l", "w-1")

@@ -7,12 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// orderTTL is for checks in which nothing is to run out, however slow the machine is.
-const orderTTL = 5 * time.Second
-
 var line = []check{
 	{"R7", "handed over", "a release hands the lock to the waiter by push: nothing more to ask", func(e *env) {
-		e.ttl = max(e.ttl, orderTTL)
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
 		for i := range 5 {
@@ -39,7 +35,6 @@ var line = []check{
 		}
 	}},
 	{"R7", "arrival order", "200 waiters of 10 sessions are served in the order of their arrival", func(e *env) {
-		e.ttl = max(e.ttl, orderTTL)
 		parties := make([]*party, 10)
 		for i := range parties {
 			parties[i] = e.party()
@@ -162,12 +157,15 @@ var line = []check{
 		}
 	}},
 	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place runs out", func(e *env) {
+		e.expires()
 		e.passedOver(func(b *party) { b.Kill() })
 	}},
 	{"R6", "silent waiter", "a waiter that is cut off stalls the line no longer than its place lasts", func(e *env) {
+		e.expires()
 		e.passedOver(func(b *party) { e.Cleanup(b.Cut()) })
 	}},
 	{"R6", "lapsed place", "a place that is not renewed lapses: Renew says so, and asking again joins at the end", func(e *env) {
+		e.expires()
 		a, b, c := e.party(), e.party(), e.party()
 		h := a.get(a.req("x"))
 		stop := e.renewing(a, func() driver.Hold { return h })
@@ -189,6 +187,7 @@ var line = []check{
 		}
 	}},
 	{"R6", "lease of a hand-over", "a lock handed over stands for a TTL from the waiter's last sign of life, no less and little more", func(e *env) {
+		e.expires()
 		a, b, c := e.party(), e.party(), e.party()
 		h := a.get(a.req("x"))
 		stop := e.renewing(a, func() driver.Hold { return h })
@@ -249,6 +248,7 @@ var line = []check{
 		}
 	}},
 	{"R6", "holder dies before the line", "waiters behind a holder that died get the lock when its lease has run out", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		start := time.Now()
 		h := a.get(a.req("x"))

@@ -55,6 +55,7 @@ var modes = []check{
 		}
 	}},
 	{"R6", "dead reader", "a reader that died lets the writer in when its lease has run out, the living ones renewed or not", func(e *env) {
+		e.expires()
 		a, b, c := e.party(), e.party(), e.party()
 		a.get(a.shared("x"))
 		h := b.get(b.shared("x"))
@@ -107,6 +108,7 @@ var modes = []check{
 		}
 	}},
 	{"R6", "a dead holder's permits", "each permit has a lease of its own; a dead holder's come back", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		a.get(a.permits("x", 2, 3))
 		h := b.get(b.permits("x", 1, 3))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -65,9 +66,26 @@ var names = []check{
 	}},
 	{"R9", "ten thousand names", "10,000 names are held, renewed together and listed in pages", func(e *env) {
 		a := e.partyFor(max(e.ttl, 2*time.Minute)) // on a slow machine all this takes longer than a TTL
-		var holds []driver.Hold
-		for i := range 10_000 {
-			holds = append(holds, a.get(once(a.req(fmt.Sprintf("n%05d", i)))))
+		reqs := make([]*driver.Request, 10_000)
+		for i := range reqs {
+			reqs[i] = once(a.req(fmt.Sprintf("n%05d", i)))
+		}
+		holds := make([]driver.Hold, len(reqs))
+		var all sync.WaitGroup
+		for first := range 16 {
+			all.Go(func() {
+				for i := first; i < len(reqs); i += 16 {
+					reply, err := a.Acquire(e.ctx, reqs[i])
+					if err != nil || reply.Token == 0 {
+						e.Errorf("Acquire(%q) = %+v, %v", reqs[i].Name, reply, err)
+						return
+					}
+					holds[i] = driver.Hold{Name: reqs[i].Name, ID: reqs[i].ID, Token: reply.Token}
+				}
+			})
+		}
+		if all.Wait(); e.Failed() {
+			return
 		}
 		if changes, err := a.Renew(e.ctx, holds); err != nil || len(changes) != 0 {
 			e.Fatalf("Renew of 10,000: %d changes, %v", len(changes), err)

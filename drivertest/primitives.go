@@ -54,6 +54,7 @@ var primitives = []check{
 		}
 	}},
 	{"R4", "downgrade of a client", "a writer that becomes a reader lets readers in and writers not", func(e *env) {
+		e.expires()
 		a, b, c := e.client(nil), e.client(nil), e.client(nil)
 		l, err := a.RWMutex(e.name("x")).Lock(e.ctx)
 		if err != nil {
@@ -125,6 +126,7 @@ var primitives = []check{
 		}
 	}},
 	{"R5", "latch of clients", "those who wait for a latch go on when it has been counted down", func(e *env) {
+		e.expires()
 		a, b := e.client(nil), e.client(nil)
 		if _, err := a.Latch(e.name("l")).Set(e.ctx, 3); err != nil {
 			e.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 var tokens = []check{
 	{"R3", "tokens grow", "every grant of a name has a larger token than those before: over release, expiry, break, downgrade and kinds", func(e *env) {
+		e.expires()
 		a, b := e.party(), e.party()
 		last := uint64(0)
 		see := func(how string, token uint64) {
