@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -22,19 +23,28 @@ const aclRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:s:* 
 
 const ttl = time.Second
 
+// TestConformance runs the suite with both clients, with one of them as a user with no more than the documented rights.
 func TestConformance(t *testing.T) {
-	t.Run("rueidis", func(t *testing.T) {
-		conform(t, testenv.Redis(t, "--appendonly", "yes"), dialRueidis)
+	together(t, map[string]func(*testing.T){
+		"rueidis": func(t *testing.T) {
+			server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
+			conform(t, server, func(t testing.TB, addr string) redislock.Conn {
+				return must(rueidisconn.Dial("redis://holdfast:secret@" + addr))(t)
+			})
+		},
+		"go-redis": func(t *testing.T) {
+			conform(t, testenv.Redis(t, "--appendonly", "yes"), dialGoRedis)
+		},
 	})
-	t.Run("go-redis", func(t *testing.T) {
-		conform(t, testenv.Redis(t, "--appendonly", "yes"), dialGoRedis)
-	})
-	t.Run("least privilege", func(t *testing.T) {
-		server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
-		conform(t, server, func(t testing.TB, addr string) redislock.Conn {
-			return must(rueidisconn.Dial("redis://holdfast:secret@" + addr))(t)
-		})
-	})
+}
+
+// together runs tests that wait most of the time side by side, however few processors there are.
+func together(t *testing.T, tests map[string]func(*testing.T)) {
+	var all sync.WaitGroup
+	for name, test := range tests {
+		all.Go(func() { t.Run(name, test) })
+	}
+	all.Wait()
 }
 
 func must(c redislock.Conn, err error) func(testing.TB) redislock.Conn {

@@ -18,6 +18,11 @@ import (
 // error reply, ErrUnavailable if nothing was sent, ErrUncertain if no answer came,
 // ErrClosed after Close.
 type Conn interface {
+	// Cluster reports whether this leads to a Cluster: several servers, each of which has the keys
+	// of some hash slots. It sends nothing and never changes. The client knows this; an option
+	// beside it could only contradict it.
+	Cluster() bool
+
 	// Run runs one script: by its hash, and if the server does not know it by its text.
 	Run(ctx context.Context, s *Script, keys, args []string) (Value, error)
 
@@ -30,6 +35,11 @@ type Conn interface {
 	// time and must not block. The subscription lasts until stop is called, across
 	// lost connections; after stop has returned neither is called.
 	Subscribe(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
+
+	// SubscribeShard is Subscribe for a sharded channel of a Cluster: at the server that has the slot of
+	// the channel's hash tag, and after that has changed at the new one, with a call of again. A
+	// server that has no such channels (before Redis 7) refuses it: see NoShards.
+	SubscribeShard(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
 
 	// Close frees what belongs to the Conn. It may be called more than once.
 	Close() error
@@ -87,12 +97,22 @@ func ServerError(text string, cause error) error {
 	// Credentials first: the texts of these replies quote what was asked.
 	case has("NOAUTH", "WRONGPASS", "NOPERM", "invalid password", "invalid username-password", "AUTH failed"):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
-	case has("LOADING", "BUSY ", "MISCONF", "OOM ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
+	case has("non local key"):
+		// It is refused in the middle of a script, which may have done something before.
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, cause)
+	case has("LOADING", "BUSY ", "READONLY", "MISCONF", "OOM ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
 		"max number of clients", "ERR shutting down", "UNBLOCKED"):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, cause)
-	default: // READONLY, MOVED, WRONGTYPE, unknown commands: asking again does not help
+	case has("MOVED ", "ASK "):
+		return fmt.Errorf("%w: the server belongs to a Cluster, and was not addressed as one (redis+cluster://): %w", driver.ErrRefused, cause)
+	default: // WRONGTYPE, unknown commands: asking again does not help
 		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
 	}
+}
+
+// NoShards reports whether err is a server's answer that it has no sharded channels.
+func NoShards(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown command")
 }
 
 // final reports whether err says that nothing was taken and never will be.

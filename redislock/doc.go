@@ -1,5 +1,6 @@
 // Package redislock keeps locks in Redis (6.2 or later, or a compatible server): exclusive,
-// shared, semaphores and latches, with a fair line, direct hand-over and fencing tokens.
+// shared, semaphores and latches, with a fair line, direct hand-over and fencing tokens. It may be one
+// server, a primary that sentinels watch over, or a Cluster.
 //
 //	conn, err := rueidisconn.Dial("redis://localhost:6379")
 //	client, err := holdfast.New(ctx, redislock.New(conn, nil), nil)
@@ -26,15 +27,16 @@
 //
 // # What makes it unsafe
 //
-// One Redis server is one point of truth, and it must not forget:
+// One Redis server, or one primary of a Cluster, is one point of truth, and it must not forget:
 //
 //   - A maxmemory-policy that evicts (anything but noeviction) may evict a lock that is held;
 //     then two hold it. Tokens still grow, so a resource that checks them is safe.
 //   - A server that restarts without its data (no appendonly file, or an old one) has
 //     forgotten who holds what: keep it down for longer than the longest TTL, or use
 //     "appendonly yes" with "appendfsync always". With "everysec" the last second is lost.
-//   - Replication is asynchronous: after a failover the new master may not know the last
-//     grants. WAIT narrows that and does not close it.
+//   - Replication is asynchronous: after a failover the new primary may not know the last
+//     grants, and until it learns of the failover the old one may go on granting. WAIT narrows that and
+//     does not close it.
 //   - A clock that jumps forward ends leases early at the server while clients still
 //     count on them; one that jumps back only makes leases last longer. Let the clock be
 //     slewed, not stepped.
@@ -51,8 +53,29 @@
 //	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby
 //	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //
+// In a Cluster (of Redis 7), where command is for go-redis only:
+//
+//	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all
+//	  +evalsha +eval +spublish +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby
+//	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
+//
+// With sentinels: +role at the servers beside the first rule, and at the sentinels themselves, if they
+// ask for credentials:
+//
+//	ACL SETUSER watcher on >PASSWORD resetchannels &* -@all +hello +ping +subscribe +unsubscribe +punsubscribe
+//	  +sentinel|get-master-addr-by-name +sentinel|sentinels
+//
 // # Cluster
 //
-// All keys of a name are in one slot, but the scripts that renew many names at once are
-// not split by slot yet: use one server, or a primary with replicas.
+// All keys of a name are in one hash slot, one of 64, so that every request is one script at one server.
+// A session listens on a sharded channel for each of the 64 in which it waits, while it waits;
+// before Redis 7, where there are none, on one channel that all servers pass on, and then a waiter whose
+// connection is gone is noticed only when its place in line runs out.
+//
+// A slot may move to another server while locks in it are held and waited for. Until it has
+// arrived, exclusive grants are renewed and scripts of one key run; what needs several keys waits (the servers answer TRYAGAIN before
+// anything is done), up to two seconds for each exchange, and fails with ErrUnavailable then. Nothing is lost by
+// that. A waiter that is next in line at the very moment of the move may lose its place; it is told at once,
+// and queues again.
 package redislock

@@ -10,6 +10,9 @@ func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Bac
 // SetClock replaces the clock of the process.
 func (b *Backend) SetClock(now func() time.Duration) { b.now = now }
 
+// ListenEarly makes each Acquire one script in a Cluster, too.
+func (b *Backend) ListenEarly() { b.early = true }
+
 // DecodeRecord and DecodeHolder read answers of scripts.
 var (
 	DecodeRecord = decodeRecord
@@ -39,3 +42,6 @@ func (b *Backend) Answered(s *Script, v Value) bool {
 	}
 	return true
 }
+
+// ShardOf is the shard of a name.
+func ShardOf(name string) int { return shardOf(name) }

@@ -30,7 +30,11 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := s.enter(id, ask{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
-	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(s.id).end().micros(s.ttl).end())
+	session, err := s.listening(ctx, name, true)
+	if err != nil {
+		return driver.Reply{}, s.refused(id, err)
+	}
+	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end())
 	switch {
 	case err != nil:
 		if final(err) || ended(err) {

@@ -21,6 +21,8 @@ import (
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
 //	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" says: ask again
+//	hf:{3f}:s:SESSION
+//	                the same as a sharded channel, in a Cluster, for what is waited for in that shard
 //
 // The state is of fixed width, so that string.sub reads it. Times are readings of the
 // server's clock in microseconds; a lease has run out when TIME says so, never because a
@@ -34,7 +36,10 @@ import (
 //	S, P:  19-28 sum of n, 29-38 number of holds, 39-48 limit
 //	L:     19-34 count
 //
-// id and session are preceded by their length in two digits.
+// id and session are preceded by their length in two digits. The session of a place in line begins
+// with a + if it listens on the sharded channel, with a - if it listens on the other one in a
+// Cluster, where PUBLISH does not count all who hear it. So the scripts of all clients
+// understand each other, also while a Cluster is being upgraded to Redis 7.
 
 const (
 	shards = 64

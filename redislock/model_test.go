@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,16 +23,39 @@ import (
 // TestModel compares the scripts, and what is around them, with package rule.
 func TestModel(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
-	for _, uncounted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("uncounted=%v", uncounted), func(t *testing.T) {
-			modeltest.Check(t, 2, func(t *rapid.T) modeltest.Store { return model(t, client, uncounted, nil) })
+	for _, kind := range []kind{server, cluster, oldCluster} {
+		t.Run(string(kind), func(t *testing.T) {
+			modeltest.Check(t, 2, func(t *rapid.T) modeltest.Store { return model(t, client, kind, nil) })
 		})
 	}
 }
 
+// kind is what a Conn says that it leads to. The scripts of a Cluster, and sharded channels, work on one server, too.
+type kind string
+
+const (
+	server     kind = "server"
+	cluster    kind = "cluster"
+	oldCluster kind = "cluster without sharded channels"
+)
+
 // TestModelCatches breaks the scripts in ways that the comparison must notice.
 func TestModelCatches(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
+	catches := func(t *testing.T, on kind, old, new string) {
+		var changed atomic.Bool
+		modeltest.Catches(t, 4, func(t *rapid.T) modeltest.Store {
+			return model(t, client, on, func(text string) string {
+				if strings.Contains(text, old) {
+					changed.Store(true)
+				}
+				return strings.ReplaceAll(text, old, new)
+			})
+		})
+		if !changed.Load() {
+			t.Error("the scripts have no such text")
+		}
+	}
 	for _, m := range []struct{ what, old, new string }{
 		{"newcomers ignore the line", "if not line and fits(mode, n)", "if fits(mode, n)"},
 		{"a hand-over gets a full TTL", "give(id, mode, n, deadline, hold, owner)", "give(id, mode, n, now + 1000000, hold, owner)"},
@@ -44,7 +68,7 @@ func TestModelCatches(t *testing.T) {
 		{"an adopted permit keeps its id", "putHold(new, t, till", "putHold(id, t, till"},
 		{"an adopted mutex keeps its id", "len2(new) .. session", "len2(id) .. session"},
 		{"nobody is told how long a name is kept", "tell(field(o, 1), first, 0)", ""},
-		{"the lock goes to who is not there", "last) == 0 and", "last) < 0 and"},
+		{"the lock goes to who is not there", "if not tell(", "if nil == tell("},
 		{"a broken latch wakes nobody", "rouse(0)", ""},
 		{"a latch at zero wakes nobody", "rouse(1)", ""},
 		{"a lean take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
@@ -52,20 +76,13 @@ func TestModelCatches(t *testing.T) {
 		{"a lean hand-over grants a full TTL", ".. now .. sub(w, 1, 16) .. zero .. zero ..", ".. now .. '0000000001000000' .. zero .. zero .."},
 		{"a kept grant is overwritten", "setAside(id)\n    st =", "st ="},
 	} {
-		t.Run(m.what, func(t *testing.T) {
-			var changed atomic.Bool
-			modeltest.Catches(t, 4, func(t *rapid.T) modeltest.Store {
-				return model(t, client, false, func(text string) string {
-					if strings.Contains(text, m.old) {
-						changed.Store(true)
-					}
-					return strings.ReplaceAll(text, m.old, m.new)
-				})
-			})
-			if !changed.Load() {
-				t.Error("the scripts have no such text")
-			}
-		})
+		t.Run(m.what, func(t *testing.T) { catches(t, server, m.old, m.new) })
+	}
+	for _, m := range []struct{ what, old, new string }{
+		{"the lock goes to who is not there", "if not tell(", "if nil == tell("},
+		{"another shard's channel", "sub(KT, 1, -2) .. 's:'", "sub(KT, 1, -2) .. 't:'"},
+	} {
+		t.Run("cluster: "+m.what, func(t *testing.T) { catches(t, cluster, m.old, m.new) })
 	}
 }
 
@@ -73,7 +90,7 @@ func TestModelCatches(t *testing.T) {
 var clockKey = "hf:" + newID()
 
 // model opens a store with a prefix of its own, on a clock that the history moves.
-func model(t *rapid.T, client rueidis.Client, uncounted bool, edit func(string) string) modeltest.Store {
+func model(t *rapid.T, client rueidis.Client, kind kind, edit func(string) string) modeltest.Store {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	must := func(err error) {
@@ -90,48 +107,67 @@ func model(t *rapid.T, client rueidis.Client, uncounted bool, edit func(string) 
 	}
 	pass(1_700_000_000 * time.Second)
 	prefix := "hf:" + newID() + ":"
-	c := &tapped{Conn: rueidisconn.New(client), taps: map[string]*tap{}}
-	c.b = redislock.NewEdited(c, &redislock.Config{Prefix: prefix, Uncounted: uncounted}, func(_, text string) string {
+	c := &tapped{Conn: rueidisconn.New(client), kind: kind, taps: map[string]*tap{}, lost: map[string]bool{}}
+	c.b = redislock.NewEdited(c, &redislock.Config{Prefix: prefix}, func(_, text string) string {
 		if edit != nil {
 			text = edit(text)
 		}
 		return strings.ReplaceAll(text, "redis.call('TIME')", "redis.call('HMGET', '"+clockKey+"', 's', 'u')")
 	})
+	c.b.ListenEarly() // so that the answer that gets lost is the one that counts
 	c.b.SetClock(func() time.Duration { return time.Duration(now.Load()) })
 	t.Cleanup(func() { must(c.b.Close()) })
 	marks := 0
 	death := modeltest.Skipped
-	if uncounted {
+	if kind == oldCluster {
 		death = modeltest.Unnoticed
 	}
 	return modeltest.Store{
 		Backend: c.b,
 		Pass:    pass,
 		Drop:    c.drop.Store,
-		Lose:    func(session string, lost bool) { c.taps[prefix+"s:"+session].lose(lost) },
+		Lose: func(session string, lost bool) {
+			c.mu.Lock()
+			c.lost[session] = lost
+			c.mu.Unlock()
+			for _, tap := range c.of(session) {
+				tap.lose(lost)
+			}
+		},
 		Settle: func() {
 			marks++
 			mark := strconv.Itoa(marks)
 			var all rueidis.Commands
-			for channel := range c.taps {
-				all = append(all, client.B().Publish().Channel(channel).Message(markWord+mark).Build())
+			taps := c.of("")
+			for channel, tap := range taps {
+				if tap.shard {
+					all = append(all, client.B().Spublish().Channel(channel).Message(markWord+mark).Build())
+				} else {
+					all = append(all, client.B().Publish().Channel(channel).Message(markWord+mark).Build())
+				}
 			}
 			for _, r := range client.DoMulti(ctx, all...) {
 				must(r.Error())
 			}
-			for _, tap := range c.taps {
+			for _, tap := range taps {
 				must(tap.wait(ctx, mark))
 			}
 		},
 		Kill: func(session string) {
-			channel := prefix + "s:" + session
-			c.taps[channel].stop()
-			for {
-				n, err := client.Do(ctx, client.B().PubsubNumsub().Channel(channel).Build()).ToArray()
-				must(err)
-				if left, err := n[1].AsInt64(); err != nil || left == 0 {
+			for channel, tap := range c.of(session) {
+				tap.stop()
+				for {
+					count := client.B().PubsubNumsub().Channel(channel).Build()
+					if tap.shard {
+						count = client.B().PubsubShardnumsub().Channel(channel).Build()
+					}
+					n, err := client.Do(ctx, count).ToArray()
 					must(err)
-					return
+					left, err := n[1].AsInt64()
+					must(err)
+					if left == 0 {
+						break
+					}
 				}
 			}
 		},
@@ -144,8 +180,26 @@ func model(t *rapid.T, client rueidis.Client, uncounted bool, edit func(string) 
 type tapped struct {
 	redislock.Conn
 	b    *redislock.Backend
+	kind kind
 	drop atomic.Bool
+	mu   sync.Mutex
 	taps map[string]*tap // by channel
+	lost map[string]bool // sessions whose messages get lost
+}
+
+func (c *tapped) Cluster() bool { return c.kind != server }
+
+// of are the taps of a session, or all.
+func (c *tapped) of(session string) map[string]*tap {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]*tap{}
+	for channel, tap := range c.taps {
+		if session == "" || strings.HasSuffix(channel, "s:"+session) {
+			all[channel] = tap
+		}
+	}
+	return all
 }
 
 func (c *tapped) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
@@ -167,13 +221,36 @@ func (c *tapped) RunAll(ctx context.Context, calls []redislock.Call) []redislock
 }
 
 func (c *tapped) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	tap := &tap{message: message, again: again, marks: make(chan string, 1)}
-	stop, err := c.Conn.Subscribe(ctx, channel, tap.hear, again)
-	tap.stop = func() {
-		delete(c.taps, channel)
-		stop()
+	return c.tap(ctx, channel, message, again, c.Conn.Subscribe, false)
+}
+
+func (c *tapped) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	if c.kind == oldCluster {
+		return nil, fmt.Errorf("%w: ERR unknown command 'SSUBSCRIBE'", driver.ErrRefused)
 	}
+	return c.tap(ctx, channel, message, again, c.Conn.SubscribeShard, true)
+}
+
+type subscribe func(ctx context.Context, channel string, message func(string), again func()) (func(), error)
+
+func (c *tapped) tap(ctx context.Context, channel string, message func(string), again func(), subscribe subscribe, shard bool) (func(), error) {
+	tap := &tap{message: message, again: again, shard: shard, marks: make(chan string, 1), gone: make(chan struct{})}
+	stop, err := subscribe(ctx, channel, tap.hear, again)
+	tap.stop = sync.OnceFunc(func() {
+		c.mu.Lock()
+		delete(c.taps, channel)
+		c.mu.Unlock()
+		stop()
+		close(tap.gone)
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.taps[channel] = tap
+	for session, lost := range c.lost {
+		if strings.HasSuffix(channel, "s:"+session) {
+			tap.lost.Store(lost)
+		}
+	}
 	return tap.stop, err
 }
 
@@ -182,8 +259,10 @@ type tap struct {
 	message func(string)
 	again   func()
 	stop    func()
+	shard   bool // the channel is a sharded one
 	lost    atomic.Bool
 	marks   chan string
+	gone    chan struct{} // closed when it has stopped
 }
 
 const markWord = "mark " // begins a message that tells how far the others have arrived
@@ -209,6 +288,8 @@ func (p *tap) wait(ctx context.Context, mark string) error {
 		if m != mark {
 			return fmt.Errorf("mark %s; want %s", m, mark)
 		}
+		return nil
+	case <-p.gone: // its session has nothing to wait for any more
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -99,7 +99,7 @@ func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]s
 		c.free()
 	}
 	var names []string
-	for _, r := range b.conn.RunAll(ctx, calls) {
+	for _, r := range b.pipeline(ctx, calls) {
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -122,7 +122,7 @@ func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Reco
 		return nil, nil
 	}
 	records := make([]driver.Record, len(names))
-	for i, r := range b.conn.RunAll(ctx, calls) {
+	for i, r := range b.pipeline(ctx, calls) {
 		err := r.Err
 		if err == nil {
 			records[i], err = decodeRecord(names[i], r.Value)

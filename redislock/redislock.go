@@ -14,22 +14,19 @@ type Config struct {
 	// Prefix begins every key and channel; "hf:" if empty. Clients exclude each other
 	// only under one prefix (and one database). It must not contain braces.
 	Prefix string
-
-	// Uncounted says that PUBLISH does not count every receiver, as in a Cluster, where it
-	// counts those of one node. Then a waiter whose connection is gone is noticed only
-	// when its place in line runs out, and not at the hand-over.
-	Uncounted bool
 }
 
 // Backend is a lock table in Redis. Use New.
 type Backend struct {
 	conn    Conn
+	cluster bool // see Conn.Cluster
 	prefix  string
 	scripts *scripts
 	take    *combiner
 	drop    *combiner
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
+	early   bool                 // in a Cluster, tests: who waits listens before it asks the first time
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -46,11 +43,11 @@ func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Ba
 	}
 	start := time.Now()
 	b := &Backend{
-		conn: conn, prefix: cfg.Prefix, scripts: load(!cfg.Uncounted, edit),
+		conn: conn, cluster: conn.Cluster(), prefix: cfg.Prefix, scripts: load(conn.Cluster(), edit),
 		now: func() time.Duration { return time.Since(start) },
 	}
-	b.take = &combiner{conn: conn, script: b.scripts.take, single: cfg.Uncounted}
-	b.drop = &combiner{conn: conn, script: b.scripts.drop, single: cfg.Uncounted}
+	b.take = &combiner{conn: conn, script: b.scripts.take, single: b.cluster}
+	b.drop = &combiner{conn: conn, script: b.scripts.drop, single: b.cluster}
 	if b.prefix == "" {
 		b.prefix = "hf:"
 	}
@@ -66,7 +63,8 @@ func (b *Backend) Name() string { return "redis" }
 // Close closes the Conn.
 func (b *Backend) Close() error { return b.conn.Close() }
 
-// Open starts a session. It subscribes to the session's channel.
+// Open starts a session. It subscribes to the session's channel; in a Cluster that is put off
+// until the session waits for something in a shard, and who only holds does without.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	switch {
 	case b.err != nil:
@@ -79,13 +77,25 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 		return nil, fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
 	}
 	s := &session{b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), asks: map[string]ask{}, quiet: map[string]int8{}}
-	stop, err := b.conn.Subscribe(ctx, b.prefix+"s:"+cfg.ID, s.message, s.again)
+	if b.cluster {
+		// Whoever may not do this, or reaches nobody, is told now.
+		if err := b.forget(ctx, []string{cfg.ID}); err != nil {
+			return nil, err
+		}
+		s.ears.of(s)
+		s.stop = s.ears.close
+		return s, nil
+	}
+	stop, err := b.conn.Subscribe(ctx, b.channel(cfg.ID), s.message, s.again)
 	if err != nil {
 		return nil, err
 	}
 	s.stop = stop
 	return s, nil
 }
+
+// channel is the channel of a session.
+func (b *Backend) channel(session string) string { return b.prefix + "s:" + session }
 
 // run runs a script whose keys and arguments c holds, and frees c.
 func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
@@ -94,6 +104,9 @@ func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
 	}
 	c.done()
 	v, err := b.conn.Run(ctx, s, c.keyList(), c.argList())
+	for p := (pacer{}); unstable(err) && p.wait(ctx); {
+		v, err = b.conn.Run(ctx, s, c.keyList(), c.argList())
+	}
 	c.free()
 	return v, err
 }

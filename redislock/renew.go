@@ -17,26 +17,23 @@ const (
 
 // Renew is driver.Session.Renew: exclusive holds by renew.lua, everything else by
 // refresh.lua, batch by batch in one pipeline; those that renew.lua did not find simply
-// alive by refresh.lua in a second one.
+// alive by refresh.lua in a second one. A batch keeps to one shard in a Cluster; if the slot is
+// on its way, what was in it is renewed name by name, and exclusive holds, which have one key,
+// wherever that is.
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	plain, other, err := s.sort(holds)
 	if err != nil {
 		return nil, err
 	}
-	var changes []driver.Change
-	var failed error
-	batches := append(batched(plain, renewBatch, true), batched(other, refreshBatch, false)...)
-	batches, proven := s.exchange(ctx, holds, batches, &changes, &failed)
-	var again []int
-	for _, b := range batches { // what is left over from plain
-		again = append(again, b.of...)
-	}
-	_, n := s.exchange(ctx, holds, batched(again, refreshBatch, false), &changes, &failed)
+	x := exchanges{s: s, holds: holds}
+	x.renew(ctx, append(x.batched(plain, renewBatch, true), x.batched(other, refreshBatch, false)...))
+	x.renew(ctx, x.batched(x.left, refreshBatch, false))
 	s.prune()
-	if failed != nil && proven+n == 0 {
-		return nil, failed
+	s.quieten()
+	if x.failed != nil && x.proven == 0 {
+		return nil, x.failed
 	}
-	return changes, nil
+	return x.changes, nil
 }
 
 // sort divides holds: exclusive grants, and all others. It notes that they are in use.
@@ -68,62 +65,103 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 type batch struct {
 	of    []int
 	plain bool
+	last  bool // it is not divided any more
 }
 
-func batched(of []int, most int, plain bool) (all []batch) {
-	for len(of) > 0 {
-		n := min(len(of), most)
-		all = append(all, batch{of[:n], plain})
-		of = of[n:]
+// exchanges are the pipelines of one Renew.
+type exchanges struct {
+	s     *session
+	holds []driver.Hold
+
+	changes []driver.Change
+	failed  error
+	proven  int   // holds that were answered for
+	left    []int // holds that another script has to look at
+}
+
+// batched divides holds into batches, in a Cluster by their shards.
+func (x *exchanges) batched(of []int, most int, plain bool) (all []batch) {
+	parts := [][]int{of}
+	if x.s.b.cluster {
+		parts = make([][]int, shards)
+		for _, i := range of {
+			n := shardOf(x.holds[i].Name)
+			parts[n] = append(parts[n], i)
+		}
+	}
+	for _, of := range parts {
+		for chunk := range slices.Chunk(of, most) {
+			all = append(all, batch{of: chunk, plain: plain})
+		}
 	}
 	return all
 }
 
-// exchange renews batches in one pipeline. It adds to changes, and returns what another
-// script has to look at and how many holds were answered for.
-func (s *session) exchange(ctx context.Context, holds []driver.Hold, batches []batch, changes *[]driver.Change, failed *error) (rest []batch, proven int) {
+// divided are the parts of a batch that have a name of their own each.
+func (x *exchanges) divided(b batch) (all []batch) {
+	from := 0
+	for i := range b.of {
+		if i+1 == len(b.of) || b.plain || x.holds[b.of[i]].Name != x.holds[b.of[i+1]].Name {
+			all = append(all, batch{of: b.of[from : i+1], plain: b.plain, last: true})
+			from = i + 1
+		}
+	}
+	return all
+}
+
+// renew renews batches in one pipeline; in a second one the parts of those that were refused
+// because their slot is on its way.
+func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	if len(batches) == 0 {
-		return nil, 0
+		return
 	}
 	calls := make([]Call, len(batches))
 	for i, b := range batches {
-		calls[i] = s.renewal(holds, b)
+		calls[i] = x.s.renewal(x.holds, b)
 	}
-	for i, r := range s.b.conn.RunAll(ctx, calls) {
+	run := x.s.b.conn.RunAll
+	if batches[0].last {
+		run = x.s.b.pipeline
+	}
+	var moving []batch
+	for i, r := range run(ctx, calls) {
 		b := batches[i]
-		if r.Err == nil && r.Value.Kind != List {
-			r.Err = strange(r.Value)
-		}
-		if r.Err == nil && !b.plain && len(r.Value.List)%5 != 0 {
-			r.Err = strange(r.Value)
-		}
-		if r.Err != nil {
-			*failed = errors.Join(*failed, r.Err)
-			for _, j := range b.of {
-				*changes = append(*changes, driver.Change{Index: j, State: driver.Unknown})
-			}
+		if unstable(r.Err) && !b.last {
+			moving = append(moving, x.divided(b)...)
 			continue
 		}
-		proven += len(b.of)
-		if b.plain {
-			var left []int
-			for _, v := range r.Value.List {
-				if v.Int >= 1 && v.Int <= int64(len(b.of)) {
-					left = append(left, b.of[v.Int-1])
-				}
-			}
-			rest = append(rest, batched(left, len(left), false)...)
-			proven -= len(left)
-			continue
+		x.answered(b, r)
+	}
+	x.renew(ctx, moving)
+}
+
+// answered reads the answer to the renewal of b.
+func (x *exchanges) answered(b batch, r Result) {
+	if r.Err == nil && (r.Value.Kind != List || !b.plain && len(r.Value.List)%5 != 0) {
+		r.Err = strange(r.Value)
+	}
+	if r.Err != nil {
+		x.failed = errors.Join(x.failed, r.Err)
+		for _, j := range b.of {
+			x.changes = append(x.changes, driver.Change{Index: j, State: driver.Unknown})
 		}
-		for v := r.Value.List; len(v) >= 5; v = v[5:] {
-			if v[0].Int < 1 || v[0].Int > int64(len(b.of)) {
-				continue
+		return
+	}
+	x.proven += len(b.of)
+	if b.plain {
+		for _, v := range r.Value.List {
+			if v.Int >= 1 && v.Int <= int64(len(b.of)) {
+				x.left = append(x.left, b.of[v.Int-1])
+				x.proven--
 			}
-			*changes = append(*changes, s.news(holds, b.of[v[0].Int-1], v))
+		}
+		return
+	}
+	for v := r.Value.List; len(v) >= 5; v = v[5:] {
+		if v[0].Int >= 1 && v[0].Int <= int64(len(b.of)) {
+			x.changes = append(x.changes, x.s.news(x.holds, b.of[v[0].Int-1], v))
 		}
 	}
-	return rest, proven
 }
 
 func (s *session) renewal(holds []driver.Hold, b batch) Call {
@@ -183,4 +221,20 @@ func (s *session) prune() {
 			delete(s.asks, id)
 		}
 	}
+}
+
+// quieten ends subscriptions that nobody needs any more.
+func (s *session) quieten() {
+	if !s.b.cluster {
+		return
+	}
+	var busy [shards]bool
+	s.mu.Lock()
+	for _, a := range s.asks {
+		if a.waits || a.token == 0 {
+			busy[shardOf(a.name)] = true
+		}
+	}
+	s.mu.Unlock()
+	s.ears.prune(&busy, s.b.now())
 }

@@ -27,16 +27,15 @@ type scripts struct {
 	take, acquire, drop, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
 }
 
-// load assembles the scripts. counted says that PUBLISH counts receivers everywhere.
-// edit, if not nil, changes the text of each, for tests.
-func load(counted bool, edit func(name, text string) string) *scripts {
+// load assembles the scripts, for a Cluster or for one server; see guard in common.lua. edit, if not nil, changes the text of each, for tests.
+func load(cluster bool, edit func(name, text string) string) *scripts {
 	common := read("common")
 	values := strings.NewReplacer(
 		"RETAIN", fmt.Sprint(retention.Milliseconds()),
 		"GRANULE", fmt.Sprint(granule.Microseconds()),
 		"LATCH", fmt.Sprint(latchLife.Microseconds()),
 		"INTEREST", fmt.Sprint(interest.Microseconds()),
-		"COUNTED", fmt.Sprint(counted),
+		"CLUSTER", fmt.Sprint(cluster),
 	)
 	script := func(name string) *Script {
 		text := values.Replace(strings.Replace(read(name), "--COMMON\n", common, 1))

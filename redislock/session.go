@@ -15,6 +15,7 @@ type session struct {
 	id   string
 	ttl  time.Duration
 	stop func() // ends the subscription
+	ears ears   // in a Cluster: its subscriptions
 
 	mu     sync.Mutex
 	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
@@ -52,14 +53,12 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		}
 		s.contended(req.Name)
 	}
-	c := newCall().name(s.b.prefix, req.Name, "lzmti")
-	c.buf = append(c.buf, modes[req.Mode], '0')
-	if req.Wait {
-		c.buf[len(c.buf)-1] = '1'
+	// In a Cluster who does not listen yet asks without waiting first: mostly nobody is in the way.
+	wait := req.Wait && (s.b.early || s.listens(req.Name))
+	v, err := s.ask(ctx, req, wait, px)
+	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
+		v, err = s.ask(ctx, req, true, px)
 	}
-	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
-	c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
-	v, err := s.b.run(ctx, s.b.scripts.acquire, c)
 	switch {
 	case err != nil:
 		return driver.Reply{}, s.refused(req.ID, err)
@@ -91,6 +90,22 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	}
 	r.Wake = wake
 	return r, nil
+}
+
+// ask runs acquire.lua.
+func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int) (Value, error) {
+	session, err := s.listening(ctx, req.Name, wait)
+	if err != nil {
+		return Value{}, err
+	}
+	c := newCall().name(s.b.prefix, req.Name, "lzmti")
+	c.buf = append(c.buf, modes[req.Mode], '0')
+	if wait {
+		c.buf[len(c.buf)-1] = '1'
+	}
+	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
+	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
+	return s.b.run(ctx, s.b.scripts.acquire, c)
 }
 
 // refused passes on an error; a final one ends the request.
@@ -273,7 +288,7 @@ func (b *Backend) runAll(ctx context.Context, calls []Call) error {
 	const most = 1024
 	for len(calls) > 0 {
 		n := min(len(calls), most)
-		for _, r := range b.conn.RunAll(ctx, calls[:n]) {
+		for _, r := range b.pipeline(ctx, calls[:n]) {
 			if r.Err != nil {
 				return r.Err
 			}

@@ -156,10 +156,16 @@ func (a *ask) push(v uint64) {
 }
 
 // again tells every waiter to ask again, after messages may have been missed.
-func (s *session) again() {
+func (s *session) again() { s.againIn(-1) }
+
+// againIn is again for one shard, or with -1 for all.
+func (s *session) againIn(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.asks {
+		if shard >= 0 && shardOf(a.name) != shard {
+			continue
+		}
 		if a.waits {
 			a.push(0)
 		} else if a.token == 0 {

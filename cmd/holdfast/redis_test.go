@@ -3,6 +3,9 @@
 package main_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,4 +74,55 @@ func TestRedisKilledHolder(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	b.want(0, "run", "-w", "20", "a", "--", "true")
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
+}
+
+// The primary dies under a holder and a waiter, with sentinels and in a Cluster: neither command is started anew.
+func TestRedisFailover(t *testing.T) {
+	for kind, deploy := range map[string]func(t *testing.T) (url string, fail func()){
+		"sentinel": func(t *testing.T) (string, func()) {
+			s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
+			return s.URL(""), func() {
+				old := s.Primary()
+				s.Servers[old].Kill()
+				s.Promoted(old)
+			}
+		},
+		"cluster": func(t *testing.T) (string, func()) {
+			c := testenv.RedisCluster(t, testenv.ClusterSetup{})
+			return c.URL(""), func() {
+				const tag = "{20}" // of the keys of the name a
+				old := c.Owner(tag, 0)
+				witness := (old + 1) % 3
+				c.Servers[old].Kill()
+				c.Promoted(tag, old, witness)
+			}
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			b := newBench(t)
+			url, fail := deploy(t)
+			b.env = append(b.env, "HOLDFAST_URL="+url)
+			holder := b.start("--ttl", "10s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
+			b.pid("ready")
+			waiter := b.start("--ttl", "10s", "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+			b.until("the second waits", func() bool {
+				out, _ := b.want(0, "info", "-o", "json", "a")
+				var record struct{ Waiting int }
+				if err := json.Unmarshal([]byte(out), &record); err != nil {
+					t.Fatal(out, err)
+				}
+				return record.Waiting == 1
+			})
+			fail()
+			if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code := holder.code(); code != 0 {
+				t.Errorf("the holder: exit code %d: %s", code, holder.err.String())
+			}
+			if code := waiter.code(); code != 0 || waiter.out.String() == "" {
+				t.Errorf("the waiter: exit code %d, %q: %s", code, waiter.out.String(), waiter.err.String())
+			}
+		})
+	}
 }

@@ -8,12 +8,16 @@ package testenv
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // RedisServer is a redis-server of a test's own, with a data folder of its own.
@@ -33,12 +37,21 @@ func Redis(t testing.TB, args ...string) *RedisServer {
 // ("user hf on >secret ~hf:* ..."), and with more arguments. The default user may do all.
 func RedisACL(t testing.TB, users []string, args ...string) *RedisServer {
 	t.Helper()
+	return startRedis(t, nil, append(aclArgs(t, users), args...))
+}
+
+// aclArgs are the arguments of a server with users.
+func aclArgs(t testing.TB, users []string) []string {
+	t.Helper()
+	if len(users) == 0 {
+		return nil
+	}
 	file := filepath.Join(t.TempDir(), "users.acl")
 	text := strings.Join(append([]string{"user default on nopass sanitize-payload ~* &* +@all"}, users...), "\n") + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return startRedis(t, nil, append([]string{"--aclfile", file}, args...))
+	return []string{"--aclfile", file}
 }
 
 // RedisTLS starts a server that speaks TLS only and asks for a client certificate.
@@ -49,13 +62,21 @@ func RedisTLS(t testing.TB, args ...string) *RedisServer {
 
 func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	t.Helper()
+	r := newRedis(t, certs, freeAddr(t), args)
+	r.Start()
+	return r
+}
+
+// newRedis makes a server that is to be started.
+func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServer {
+	t.Helper()
 	needs(t, "redis-server", "redis-server (Debian, Ubuntu: apt-get install redis-server)")
 	// Not t.TempDir: the path of a socket has at most 107 bytes.
 	dir, err := os.MkdirTemp("", "redis")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &RedisServer{server{Addr: freeAddr(t), TLS: certs, t: t, what: "the Redis server"}, filepath.Join(dir, "s")}
+	r := &RedisServer{server{Addr: addr, TLS: certs, t: t, what: "the Redis server"}, filepath.Join(dir, "s")}
 	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)
 	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}
@@ -70,7 +91,6 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 		r.Kill()
 		_ = os.RemoveAll(dir)
 	})
-	r.Start()
 	return r
 }
 
@@ -101,16 +121,79 @@ func (r *RedisServer) Do(line string) string {
 }
 
 func (r *RedisServer) command(line string) (string, error) {
+	var reply string
+	err := r.exchange(line, func(in *bufio.Reader) (err error) {
+		reply, err = in.ReadString('\n')
+		return err
+	})
+	return strings.TrimSpace(reply), err
+}
+
+// ask runs a command given in one line and returns the texts and numbers of the reply, in order.
+func (r *RedisServer) ask(line string) (words []string, err error) {
+	err = r.exchange(line, func(in *bufio.Reader) error { return readReply(in, &words) })
+	return words, err
+}
+
+func (r *RedisServer) exchange(line string, read func(*bufio.Reader) error) error {
 	c, err := r.dial()
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = c.Close() }()
 	if _, err := fmt.Fprintf(c, "%s\r\n", line); err != nil {
-		return "", err
+		return err
 	}
-	reply, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(reply), err
+	return read(bufio.NewReader(c))
+}
+
+// readReply reads one reply of whatever kind.
+func readReply(in *bufio.Reader, words *[]string) error {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	kind, text := line[0], strings.TrimSpace(line[1:])
+	n, _ := strconv.Atoi(text) // of texts it is not asked for
+	switch kind {
+	case '-':
+		return errors.New(text)
+	case '*':
+		for range n {
+			if err := readReply(in, words); err != nil {
+				return err
+			}
+		}
+		return nil
+	case '$':
+		buf := make([]byte, max(n, 0)+2)
+		if n < 0 { // nothing
+			buf = buf[:0]
+		}
+		if _, err := io.ReadFull(in, buf); err != nil {
+			return err
+		}
+		text = strings.TrimSuffix(string(buf), "\r\n")
+	}
+	*words = append(*words, text)
+	return nil
+}
+
+// Info are the fields of a section of INFO; none if the server does not answer.
+func (r *RedisServer) Info(section string) map[string]string { return r.fields("INFO " + section) }
+
+func (r *RedisServer) fields(command string) map[string]string {
+	all := map[string]string{}
+	words, err := r.ask(command)
+	if err != nil || len(words) != 1 {
+		return all
+	}
+	for line := range strings.Lines(words[0]) {
+		if field, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[field] = value
+		}
+	}
+	return all
 }
 
 // Existing returns the address in HOLDFAST_TEST_REDIS, if it is set: a server that tests
@@ -121,4 +204,16 @@ func Existing(t testing.TB) (addr string) {
 		return addr
 	}
 	return Redis(t).Addr
+}
+
+// eventually waits until ok, for what servers tell each other.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("it never came true that %s", what)
+		}
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,18 +21,34 @@ import (
 // New makes a client a redislock.Conn. The client stays the caller's: Close ends the
 // Conn's subscriptions, but does not close it. With the client's option
 // ContextTimeoutEnabled a request costs less; without it contexts are obeyed all the same.
+//
+// It may be a client of one server, of a primary that sentinels watch (NewFailoverClient), or of a
+// Cluster; a Ring is refused by every method with ErrInvalid. In a Cluster each shard of names that a
+// session waits in costs a connection.
 func New(client redis.UniversalClient) redislock.Conn {
 	c := &conn{client: client}
-	if single, ok := client.(*redis.Client); ok {
-		c.obedient = single.Options().ContextTimeoutEnabled
+	switch client := client.(type) {
+	case *redis.Client:
+		c.obedient = client.Options().ContextTimeoutEnabled
+		c.moves = client.Options().Addr == failover
+	case *redis.ClusterClient: // looks who has which slots whatever the context says
+		c.cluster, c.moves = client, true
+	case *redis.Ring:
+		c.invalid = fmt.Errorf("%w: a Ring spreads keys over servers that know nothing of each other; a lock must be in one place", driver.ErrInvalid)
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
 
+// failover is what NewFailoverClient calls its address.
+const failover = "FailoverClient"
+
 type conn struct {
 	client   redis.UniversalClient
-	obedient bool // the client obeys contexts
+	cluster  *redis.ClusterClient // the client, if it is one of a Cluster
+	obedient bool                 // the client obeys contexts
+	moves    bool                 // what the client leads to may move to another server
+	invalid  error                // why the client is of no use
 	closed   atomic.Bool
 	once     sync.Once
 	ctx      context.Context // ends with Close
@@ -49,6 +64,9 @@ func (c *conn) Close() error {
 	})
 	return nil
 }
+
+// Cluster is redislock.Conn's.
+func (c *conn) Cluster() bool { return c.cluster != nil }
 
 func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	if err := c.ready(ctx); err != nil {
@@ -78,6 +96,7 @@ func (c *conn) await(ctx context.Context, f func(context.Context, []any) redislo
 	case r := <-done:
 		return r
 	case <-ctx.Done():
+		c.suspect()
 		return redislock.Result{Err: fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())}
 	}
 }
@@ -122,6 +141,9 @@ func (c *conn) ready(ctx context.Context) error {
 	if c.closed.Load() {
 		return driver.ErrClosed
 	}
+	if c.invalid != nil {
+		return c.invalid
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
@@ -164,9 +186,20 @@ func convert(v any) redislock.Value {
 	return redislock.Value{}
 }
 
+// suspect makes the client of a Cluster look who has which slots: when a server is silent, nobody
+// tells it that another has taken its place.
+func (c *conn) suspect() {
+	if c.cluster != nil {
+		c.cluster.ReloadState(c.ctx)
+	}
+}
+
 // wrap adds the sentinel that err means.
 func (c *conn) wrap(err error) error {
 	var reply redis.Error
+	if !errors.As(err, &reply) {
+		c.suspect()
+	}
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	switch {
@@ -176,124 +209,16 @@ func (c *conn) wrap(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case errors.As(err, &reply) && c.moves && redirected(reply): // more often than the client follows
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.As(err, &reply):
 		return redislock.ServerError(reply.Error(), err)
-	case strings.Contains(err.Error(), "pool timeout"):
+	case strings.Contains(err.Error(), "pool timeout"), strings.Contains(err.Error(), "sentinels specified in configuration are unreachable"):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 }
 
-// Subscribe is redislock.Conn's. A subscription costs one goroutine and one connection.
-func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	if err := c.ready(ctx); err != nil {
-		return nil, err
-	}
-	sub := c.client.Subscribe(c.ctx, channel)
-	s := &subscription{channel: channel, sub: sub, message: message, again: again, first: make(chan error, 1)}
-	c.loops.Go(func() { c.listen(s) })
-	var err error
-	select {
-	case err = <-s.first:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
-	}
-	if err != nil {
-		s.stop()
-		return nil, err
-	}
-	return s.stop, nil
-}
-
-type subscription struct {
-	channel string
-	message func(string)
-	again   func()
-	first   chan error // the outcome of the first try
-
-	mu        sync.Mutex
-	sub       *redis.PubSub
-	confirmed bool
-	stopped   bool
-}
-
-func (s *subscription) stop() {
-	s.mu.Lock()
-	s.stopped = true
-	sub := s.sub
-	s.mu.Unlock()
-	_ = sub.Close() // it ends listen, too
-}
-
-// replace subscribes on another connection. It reports false after stop.
-func (s *subscription) replace(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return false
-	}
-	_ = s.sub.Close()
-	s.sub = c.client.Subscribe(c.ctx, s.channel)
-	return true
-}
-
-// listen receives until the subscription is closed. The client reconnects and subscribes
-// again when it is asked to receive after an error.
-func (c *conn) listen(s *subscription) {
-	const silence, shortest, longest = 2 * time.Second, 10 * time.Millisecond, time.Second
-	defer s.stop()
-	pause, pinged, tries := shortest, false, 0
-	for {
-		s.mu.Lock()
-		sub := s.sub
-		s.mu.Unlock()
-		m, err := sub.ReceiveTimeout(c.ctx, silence)
-		s.mu.Lock()
-		confirmed, stopped := s.confirmed, s.stopped
-		switch m := m.(type) {
-		case *redis.Message:
-			if !stopped {
-				s.message(m.Payload)
-			}
-		case *redis.Subscription:
-			if stopped || m.Kind != "subscribe" {
-				break
-			}
-			if s.confirmed {
-				s.again()
-			} else {
-				s.confirmed = true
-				s.first <- nil
-			}
-		}
-		s.mu.Unlock()
-		if stopped || c.ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
-			return
-		}
-		if err == nil {
-			pause, pinged = shortest, false
-			continue
-		}
-		var reply redis.Error
-		if tries++; !confirmed && (tries > 1 || errors.As(err, &reply)) {
-			s.first <- c.wrap(err)
-			return
-		}
-		var slow net.Error
-		if errors.As(err, &slow) && slow.Timeout() && confirmed {
-			// Silence is normal, unless a PING is not answered either.
-			if pinged && !s.replace(c) {
-				return
-			}
-			pinged = !pinged && sub.Ping(c.ctx) == nil
-			continue
-		}
-		pinged = false
-		select {
-		case <-time.After(pause):
-		case <-c.ctx.Done():
-			return
-		}
-		pause = min(2*pause, longest)
-	}
+func redirected(e redis.Error) bool {
+	return strings.HasPrefix(e.Error(), "MOVED ") || strings.HasPrefix(e.Error(), "ASK ")
 }

@@ -93,8 +93,6 @@ if not joined then
     line, joined, dirty = true, true, true
   end
 end
-save()
-
 local r = {0, retry(), joined and ahead(id) or waiters(), last}
 if st == 'X' then
   local hid, p = field(tail, 1)
@@ -106,4 +104,5 @@ elseif count > 0 then
   local _, q = field(o, 1)
   r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
 end
+save()
 return r

@@ -36,7 +36,7 @@ if what == 'break' then
     found = token == 1
     if found then
       rouse(0)
-      call('DEL', KM)
+      forget()
       st, count, dirty = 'F', 0, true
     end
   elseif count > 0 then

@@ -1,7 +1,8 @@
 -- The table of one name, shared by the scripts. See layout.go for the keys and records.
 --
 -- A script calls load for a name, then advance (which lets time pass), does what it was
--- asked, and calls save. Nothing is written if nothing changed.
+-- asked, and calls save; after that it does not look at the name's keys any more. Nothing is
+-- written if nothing changed.
 
 local call, sub, num, fmt, floor, max = redis.call, string.sub, tonumber, string.format, math.floor, math.max
 local time = redis.call('TIME')
@@ -12,11 +13,23 @@ local st, line, last, fresh, dirty      -- state, somebody waits, last token, l 
 local exp, keep, since, tail            -- X: the one hold
 local used, count, limit                -- S, P: the group (of permits or readers); L: count
 local reach                             -- the latest time that what was written here must outlast
+local guarded                           -- z and m have a member that keeps them
 
 -- One zset serves three purposes, in bands of scores that do not meet: the ends of holds
 -- (microseconds - SHIFT: negative), the line (1, 2, 3...), the deadlines of places
 -- (microseconds).
 local SHIFT, LINE = 9007199254740992, 1000000000000
+
+-- guard keeps z and m from vanishing with their last members until save. While a slot of a
+-- Cluster is on its way to another server, the script would fail in its middle on the first look
+-- at a key that is not there: a lock handed over, and nothing written.
+local function guard()
+  if CLUSTER then
+    call('ZADD', KZ, '+inf', '!')
+    call('HSET', KM, '!', '')
+    guarded = true
+  end
+end
 
 local function load(l, z, m, t)
   KL, KZ, KM, KT = l, z, m, t
@@ -39,6 +52,7 @@ local function load(l, z, m, t)
   elseif st == 'L' then
     count = num(sub(v, 19, 34))
   end
+  if line or count > 0 or st == 'L' then guard() end
 end
 
 -- extend makes a key live ms longer, but never shorter than it would have.
@@ -46,8 +60,7 @@ local function extend(key, ms)
   if call('PTTL', key) < ms then call('PEXPIRE', key, ms) end
 end
 
-local function save()
-  if not dirty then return end
+local function put()
   local v = st .. (line and '1' or '0') .. fmt('%016.0f', last)
   local stay = reach
   if st == 'X' then
@@ -69,7 +82,21 @@ local function save()
     end
   end
   call('SET', KL, v, 'PX', fmt('%.0f', ms))
-  dirty = false
+end
+
+local function save()
+  if dirty then put() end
+  if guarded then
+    call('ZREM', KZ, '!')
+    call('HDEL', KM, '!')
+  end
+  dirty, guarded = false, false
+end
+
+-- forget removes z and m. Neither is looked at again.
+local function forget()
+  call('DEL', KZ, KM)
+  guarded = false
 end
 
 -- mint returns the next token. The floor of the shard (the highest granule of time that a
@@ -188,8 +215,15 @@ local function give(id, mode, n, e, hold, owner)
   return token
 end
 
+-- tell answers whether somebody heard it. The session's first character says where it listens; see layout.go.
 local function tell(session, id, token)
-  return call('PUBLISH', sub(KT, 1, -7) .. 's:' .. session, id .. ' ' .. fmt('%.0f', token))
+  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token)
+  if where == '+' then return call('SPUBLISH', sub(KT, 1, -2) .. 's:' .. sub(session, 2), message) > 0 end
+  if where == '-' then
+    call('PUBLISH', sub(KT, 1, -7) .. 's:' .. sub(session, 2), message)
+    return true -- PUBLISH counts those who listen at this server and not those at others
+  end
+  return call('PUBLISH', sub(KT, 1, -7) .. 's:' .. session, message) > 0
 end
 
 -- advance lets time pass: ends what has run out, and hands what is free to the line.
@@ -228,7 +262,7 @@ local function advance()
         -- not hold up the line for longer than its place would have.
         dropPlace(id)
         give(id, mode, n, deadline, hold, owner)
-        if tell(field(owner, 1), id, last) == 0 and COUNTED then -- it is not there any more
+        if not tell(field(owner, 1), id, last) then -- it is not there any more
           if mode == 'x' then st = 'F' else dropHold(id, n) end
         end
       end
@@ -247,11 +281,13 @@ end
 -- rouse tells everybody who awaits the latch, and forgets them.
 local function rouse(token)
   for _, a in ipairs(call('ZRANGE', KZ, 0, -1)) do
-    local session = call('HGET', KM, a)
-    if session then tell(session, sub(a, 2), token) end
-    call('HDEL', KM, a)
+    if a ~= '!' then
+      local session = call('HGET', KM, a)
+      if session then tell(session, sub(a, 2), token) end
+      call('HDEL', KM, a)
+      call('ZREM', KZ, a)
+    end
   end
-  call('DEL', KZ)
 end
 
 -- kind says as what the name is in use.

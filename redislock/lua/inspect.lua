@@ -6,7 +6,6 @@
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
-save()
 local holders, places = {}, {}
 if st == 'X' then
   local id, p = field(tail, 1)
@@ -26,4 +25,6 @@ if line then
     places[i] = {sub(w, 2), m, n, 0, now - s, d - now, 0, sub(o, q)}
   end
 end
-return {st, limit, count, last, waiters(), holders, places}
+local waiting = waiters()
+save()
+return {st, limit, count, last, waiting, holders, places}

@@ -16,7 +16,7 @@ if what == 'set' then
     save()
     return kind()
   end
-  call('DEL', KZ, KM)
+  forget()
   st, count, dirty = 'L', num(ARGV[2]), true
   if fresh then call('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
   save()

@@ -13,12 +13,23 @@ if v and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17) == zero
   local w = id and call('HGET', KEYS[3], 'w' .. id)
   if w and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
     and now > sub(a, 1, 16) and sub(now, 1, 9) == sub(a, 1, 9) then
-    local n = tonumber(sub(w, 60, 61))
-    if call('PUBLISH', sub(KEYS[4], 1, -7) .. 's:' .. sub(w, 62, 61 + n), id .. ' ' .. now) > 0 or not COUNTED then
+    -- As tell does it. What else is in line is asked before the first leaves it: see guard.
+    local session, heard = sub(w, 62, 61 + tonumber(sub(w, 60, 61))), nil
+    local others, message = call('ZCARD', KEYS[2]) > 2, id .. ' ' .. now
+    local where = string.byte(session)
+    if where == 43 then -- +
+      heard = call('SPUBLISH', sub(KEYS[4], 1, -2) .. 's:' .. sub(session, 2), message) > 0
+    elseif where == 45 then -- -
+      call('PUBLISH', sub(KEYS[4], 1, -7) .. 's:' .. sub(session, 2), message)
+      heard = true
+    else
+      heard = call('PUBLISH', sub(KEYS[4], 1, -7) .. 's:' .. session, message) > 0
+    end
+    if heard then
       call('ZREM', KEYS[2], first, 'w' .. id)
       call('HDEL', KEYS[3], 'w' .. id)
       -- The lease runs from the waiter's last sign of life; see advance.
-      call('SET', KEYS[1], (call('EXISTS', KEYS[2]) == 1 and 'X1' or 'X0') .. now .. sub(w, 1, 16) .. zero .. zero .. now
+      call('SET', KEYS[1], (others and 'X1' or 'X0') .. now .. sub(w, 1, 16) .. zero .. zero .. now
         .. string.format('%02d', #id) .. id .. sub(w, 60), 'KEEPTTL')
       return 0
     end

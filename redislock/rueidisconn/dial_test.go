@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseSeveral(t *testing.T) {
+	opt, err := parse("redis+sentinel://me:p%40ss@s1,s2:7,[::1],S1:26379/mymaster/3?sentineluser=w&sentinelpassword=q%26")
+	if err != nil || strings.Join(opt.InitAddress, " ") != "s1:26379 s2:7 [::1]:26379 S1:26379" || opt.Password != "p@ss" || opt.SelectDB != 3 ||
+		opt.Sentinel.MasterSet != "mymaster" || opt.Sentinel.Username != "w" || opt.Sentinel.Password != "q&" || opt.Sentinel.TLSConfig != nil {
+		t.Errorf("%+v, %v", opt, err)
+	}
+	for url, both := range map[string]bool{"rediss+sentinel://h/m": true, "rediss+sentinel://h/m?sentineltls=no": false} {
+		opt, err = parse(url)
+		if err != nil || opt.TLSConfig == nil || (opt.Sentinel.TLSConfig != nil) != both || !opt.ForceSingleClient {
+			t.Errorf("%s: %+v, %v", url, opt, err)
+		}
+	}
+	opt, err = parse("rediss+cluster://me:pw@h1,h2:7000,h1:6379/0?servername=redis.example")
+	if err != nil || strings.Join(opt.InitAddress, " ") != "h1:6379 h2:7000" || opt.ForceSingleClient || opt.TLSConfig.ServerName != "redis.example" || opt.Username != "me" {
+		t.Errorf("%+v, %v", opt, err)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	const canary = "s3cr3t"
 	empty := filepath.Join(t.TempDir(), "empty.pem")
@@ -42,6 +61,11 @@ func TestParseRefuses(t *testing.T) {
 		"unix://u:" + canary + "@", "unix://host/path", "unix:///s?db=x", "unix:///s?db=1&db=2",
 		"rediss://u:" + canary + "@h?cert=x", "rediss://u:" + canary + "@h?ca=/does/not/exist", "rediss://u:" + canary + "@h?ca=" + empty,
 		"rediss://u:" + canary + "@h?cert=" + empty + "&key=" + empty,
+		"redis://u:" + canary + "@h1,h2", "rediss+unix:///s", "redis+sentinel://u:" + canary + "@h", "redis+sentinel://h/", "redis+sentinel:///m",
+		"redis+sentinel://u:" + canary + "@h1,,h2/m", "redis+sentinel://h1:1:2/m", "redis+sentinel://h/m/x", "redis+sentinel://h/m/1/2", "redis+sentinel://[::1/m",
+		"redis+sentinel://h/m?sentineluser=x", "redis+sentinel://h/m?sentinelpassword=" + canary + "&sentinelpassword=" + canary,
+		"redis+sentinel://h/m?sentineltls=no", "rediss+sentinel://h/m?sentineltls=yes", "redis+sentinel://h/m?ca=x", "redis+sentinel://u:" + canary + "h/m",
+		"redis+cluster://u:" + canary + "@h/1", "redis+cluster://h/x", "redis+cluster://h?sentineluser=x", "redis+cluster://", "redis+cluster://h_1,h 2", "redis+quorum://h",
 	} {
 		_, err := Dial(url)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -55,7 +79,8 @@ func TestParseRefuses(t *testing.T) {
 // FuzzParse: any URL is parsed into something to connect to, or refused without showing
 // its password.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"redis://u:secretword@h:1/2", "rediss://h?ca=/x", "unix:///s?db=1", "redis://u:secretword@h:x", "redis://[::1", "\x00"} {
+	for _, seed := range []string{"redis://u:secretword@h:1/2", "rediss://h?ca=/x", "unix:///s?db=1", "redis://u:secretword@h:x", "redis://[::1", "\x00",
+		"redis+sentinel://u:secretword@h1:1,h2/m/1?sentineluser=u&sentinelpassword=p", "rediss+cluster://u:secretword@h1,[::1]:7/0?servername=x", "redis+sentinel://h1,h2"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, url string) {
@@ -64,8 +89,10 @@ func FuzzParse(f *testing.F) {
 		}
 		opt, err := parse(url)
 		switch {
-		case err == nil && (len(opt.InitAddress) != 1 || opt.InitAddress[0] == ""):
+		case err == nil && (len(opt.InitAddress) == 0 || slices.Contains(opt.InitAddress, "")):
 			t.Errorf("%q: nothing to connect to", url)
+		case err == nil && len(opt.InitAddress) > 1 && opt.ForceSingleClient && opt.Sentinel.MasterSet == "":
+			t.Errorf("%q: several servers %v, and no more known", url, opt.InitAddress)
 		case err != nil && !errors.Is(err, driver.ErrInvalid):
 			t.Errorf("%q: %v; want ErrInvalid", url, err)
 		case err != nil && strings.Contains(err.Error(), "secretword") && strings.Contains(url, ":secretword@"):

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -26,7 +27,7 @@ func New(client rueidis.Client) redislock.Conn {
 }
 
 func newConn(client rueidis.Client, owned bool) *conn {
-	c := &conn{client: client, owned: owned}
+	c := &conn{client: client, owned: owned, mode: client.Mode()}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -34,6 +35,7 @@ func newConn(client rueidis.Client, owned bool) *conn {
 type conn struct {
 	client rueidis.Client
 	owned  bool // opened by Dial
+	mode   rueidis.ClientMode
 	closed atomic.Bool
 	once   sync.Once
 	ctx    context.Context // ends with Close
@@ -53,10 +55,26 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// Cluster is redislock.Conn's.
+func (c *conn) Cluster() bool { return c.mode == rueidis.ClientModeCluster }
+
+// moves reports whether what the client leads to may move to another server.
+func (c *conn) moves() bool {
+	return c.mode == rueidis.ClientModeCluster || c.mode == rueidis.ClientModeSentinel
+}
+
 func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
+	if !c.moves() || ctx.Done() == nil {
+		return c.run(ctx, s, keys, args)
+	}
+	keys, args = slices.Clone(keys), slices.Clone(args)
+	return await(ctx, func() (redislock.Value, error) { return c.run(ctx, s, keys, args) })
+}
+
+func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	r := c.client.Do(ctx, c.evalsha(s, keys, args))
 	if missing(r) {
 		r = c.client.Do(ctx, c.eval(s, keys, args))
@@ -64,17 +82,56 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 	return c.value(r)
 }
 
+// await runs f, which may not obey ctx: a client that looks for other servers connects to them for
+// its own purposes, and a request to the same server waits for that. Once it has come to an end f
+// sends nothing any more, because ctx has ended.
+func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
+}
+
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
-	results := make([]redislock.Result, len(calls))
-	if err := c.ready(ctx); err != nil {
+	if len(calls) == 0 {
+		return nil
+	}
+	err := c.ready(ctx)
+	var results []redislock.Result
+	switch {
+	case err != nil:
+	case !c.moves() || ctx.Done() == nil:
+		return c.runAll(ctx, calls)
+	default:
+		calls = slices.Clone(calls)
+		for i := range calls {
+			calls[i].Keys, calls[i].Args = slices.Clone(calls[i].Keys), slices.Clone(calls[i].Args)
+		}
+		results, err = await(ctx, func() ([]redislock.Result, error) { return c.runAll(ctx, calls), nil })
+	}
+	if err != nil {
+		results = make([]redislock.Result, len(calls))
 		for i := range results {
 			results[i].Err = err
 		}
-		return results
 	}
-	if len(calls) == 0 {
-		return results
-	}
+	return results
+}
+
+func (c *conn) runAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
+	results := make([]redislock.Result, len(calls))
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)
@@ -143,6 +200,9 @@ func convert(m *rueidis.RedisMessage) (redislock.Value, error) {
 // wrap adds the sentinel that err means.
 func (c *conn) wrap(err error) error {
 	if e, ok := rueidis.IsRedisErr(err); ok {
+		if c.Cluster() && redirected(e) { // more often than the client follows
+			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		}
 		return redislock.ServerError(e.Error(), err)
 	}
 	var op *net.OpError
@@ -153,8 +213,20 @@ func (c *conn) wrap(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.As(err, &op) && op.Op == "dial":
+	case errors.Is(err, rueidis.ErrClosing) && c.moves(): // the client has left the server, perhaps after the request
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
+		errors.As(err, &op) && op.Op == "dial", err.Error() == notPrimary:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
+}
+
+// notPrimary is the client's error when the server that the sentinels name is no primary (yet). It is not exported.
+const notPrimary = "the redis role is not master"
+
+func redirected(e *rueidis.RedisError) bool {
+	_, moved := e.IsMoved()
+	_, ask := e.IsAsk()
+	return moved || ask
 }

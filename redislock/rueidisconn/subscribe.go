@@ -2,6 +2,7 @@ package rueidisconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,12 +15,79 @@ import (
 // Subscribe is redislock.Conn's. A subscription costs one goroutine of ours, and a
 // connection of its own, so that messages do not queue behind answers.
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	s := newSubscription("subscribe", message, again)
+	s.receive = func(ctx context.Context) error {
+		client, release := c.client.Dedicate()
+		defer release()
+		return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), s.take)
+	}
+	if c.mode == rueidis.ClientModeSentinel {
+		s.probe = func(ctx context.Context) (int64, error) {
+			return c.client.Do(ctx, c.client.B().Publish().Channel(channel).Message("").Build()).AsInt64()
+		}
+	}
+	return c.subscribe(ctx, s)
+}
+
+// SubscribeShard is redislock.Conn's. It shares the connection that requests to the channel's
+// server have: there may be many such channels.
+func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	s := newSubscription("ssubscribe", message, again)
+	at := c.client
+	s.receive = func(ctx context.Context) error {
+		err := at.Receive(ctx, at.B().Ssubscribe().Channel(channel).Build(), s.take)
+		from := at
+		at = c.client
+		if e, ok := rueidis.IsRedisErr(err); ok {
+			// The client learns of it later; this is the server to ask now.
+			if addr, moved := e.IsMoved(); moved && c.Cluster() && from == c.client {
+				if node, known := c.client.Nodes()[addr]; known {
+					at = node
+				}
+			}
+		}
+		if ctx.Err() != nil && !(c.owned && c.closed.Load()) {
+			// What is abandoned at the client is still subscribed to at the server.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			defer cancel()
+			_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // else the connection is gone
+		}
+		return err
+	}
+	s.probe = func(ctx context.Context) (int64, error) {
+		return c.client.Do(ctx, c.client.B().Spublish().Channel(channel).Message("").Build()).AsInt64()
+	}
+	return c.subscribe(ctx, s)
+}
+
+// farewell bounds how long the end of a subscription takes.
+const farewell = time.Second
+
+type subscription struct {
+	kind    string // of the server's confirmation
+	receive func(ctx context.Context) error
+	probe   func(ctx context.Context) (int64, error) // says how many hear the channel at the server it belongs to; may be nil
+	message func(string)
+	again   func()
+	first   chan error    // the outcome of the first try
+	ended   chan struct{} // closed when listen has returned
+
+	mu        sync.Mutex
+	confirmed bool // at least once
+	stopped   bool
+}
+
+func newSubscription(kind string, message func(string), again func()) *subscription {
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), ended: make(chan struct{})}
+}
+
+func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 	if err := c.ready(ctx); err != nil {
 		return nil, err
 	}
-	s := &subscription{channel: channel, message: message, again: again, first: make(chan error, 1)}
 	loop, cancel := context.WithCancel(c.ctx)
 	c.loops.Go(func() {
+		defer close(s.ended)
 		defer cancel()
 		c.listen(loop, s)
 	})
@@ -28,6 +96,14 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 		s.stopped = true
 		s.mu.Unlock()
 		cancel()
+		if s.kind == "ssubscribe" { // the channel may be subscribed to again, on the same connection
+			t := time.NewTimer(2 * farewell)
+			defer t.Stop()
+			select {
+			case <-s.ended:
+			case <-t.C: // the client is waiting for a server that is silent
+			}
+		}
 	}
 	select {
 	case err := <-s.first:
@@ -42,18 +118,7 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 	}
 }
 
-type subscription struct {
-	channel string
-	message func(string)
-	again   func()
-	first   chan error // the outcome of the first try
-
-	mu        sync.Mutex
-	confirmed bool // at least once
-	stopped   bool
-}
-
-func (s *subscription) receive(m rueidis.PubSubMessage) {
+func (s *subscription) take(m rueidis.PubSubMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopped {
@@ -65,7 +130,7 @@ func (s *subscription) confirm(p rueidis.PubSubSubscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case p.Kind != "subscribe" || s.stopped:
+	case p.Kind != s.kind || s.stopped:
 	case s.confirmed:
 		s.again()
 	default:
@@ -74,27 +139,29 @@ func (s *subscription) confirm(p rueidis.PubSubSubscription) {
 	}
 }
 
-// listen subscribes, and again when the connection was lost, until ctx ends.
+// listen subscribes, and again when the connection was lost or the channel went to another
+// server, until ctx ends.
 func (c *conn) listen(ctx context.Context, s *subscription) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
-	hooked := rueidis.WithOnSubscriptionHook(ctx, s.confirm)
 	for pause, try := shortest, 1; ; try++ {
 		start := time.Now()
-		client, release := c.client.Dedicate()
-		err := client.Receive(hooked, client.B().Subscribe().Channel(s.channel).Build(), s.receive)
-		release()
+		err := c.hear(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
 		s.mu.Lock()
-		hopeless := !s.confirmed && try > 1 // the first try may have met a stale connection of the pool
+		confirmed := s.confirmed
 		s.mu.Unlock()
-		if hopeless {
+		if !confirmed {
 			if err == nil {
 				err = rueidis.ErrClosing
 			}
-			s.first <- c.wrap(err)
-			return
+			err = c.wrap(err)
+			// The first try may have met a stale connection of the pool, or the wrong server.
+			if errors.Is(err, driver.ErrRefused) || try > 1 && !c.moves() {
+				s.first <- err
+				return
+			}
 		}
 		if time.Since(start) > longest {
 			pause = shortest
@@ -107,5 +174,48 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 			return
 		}
 		pause = min(2*pause, longest)
+	}
+}
+
+// hear receives until the subscription is lost, or turns out to be at the wrong server.
+func (c *conn) hear(ctx context.Context, s *subscription) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.probe != nil {
+		done := make(chan struct{})
+		defer func() { cancel(); <-done }()
+		go func() {
+			defer close(done)
+			s.check(ctx, cancel)
+		}()
+	}
+	return s.receive(rueidis.WithOnSubscriptionHook(ctx, s.confirm))
+}
+
+// check calls lost when the server that messages are published at says that nobody hears them:
+// after a failover the old primary may go on serving who is still connected to it.
+func (s *subscription) check(ctx context.Context, lost func()) {
+	const every = 2 * time.Second
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		confirmed := s.confirmed
+		s.mu.Unlock()
+		if !confirmed {
+			continue
+		}
+		probe, cancel := context.WithTimeout(ctx, every)
+		n, err := s.probe(probe)
+		cancel()
+		if err == nil && n == 0 {
+			lost()
+			return
+		}
 	}
 }

@@ -7,6 +7,11 @@
 //	rediss://...               the same over TLS
 //	redis+unix://[USER:PASSWORD@]/PATH[?db=N]
 //	                           the same over a Unix socket
+//	redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST...]/MASTER[/DB][?sentineluser=U&sentinelpassword=P]
+//	                           the primary that these sentinels name; rediss+sentinel:// over TLS, with
+//	                           sentineltls=no to the servers only
+//	redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST...]
+//	                           a Redis Cluster; rediss+cluster:// over TLS
 //	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT][?session=10s&protocol=single&acl=private]
 //	                           an ensemble; zk:// for short. ROOT is /holdfast if none is given, // is the top
 //	zookeepers://...           the same over TLS; zks:// for short
@@ -19,7 +24,7 @@
 //	                           another postgres URL, percent-encoded: a direct way, where the first leads
 //	                           through a pooler
 //
-// The parameters of rediss, zookeepers and of mysql with tls=true: ca, a PEM file of roots to trust in
+// The parameters of rediss and its kin, zookeepers and of mysql with tls=true: ca, a PEM file of roots to trust in
 // place of the system's; cert and key, PEM files of a client certificate; servername, the name
 // to expect in the server's certificate.
 //
@@ -48,17 +53,17 @@ type Store struct {
 }
 
 // available are the schemes that Open knows.
-const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
+const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
 
 // schemes are all that dispatch knows.
-var schemes = []string{
-	"memory", "sqlite", "redis", "rediss", "redis+unix", "unix", "zookeeper", "zk", "zookeepers", "zks",
+var schemes = append([]string{
+	"memory", "sqlite", "zookeeper", "zk", "zookeepers", "zks",
 	"mysql", "mariadb", "postgres", "postgresql",
-}
+}, redisSchemes...)
 
 // later are schemes whose stores come with later versions.
 var later = []string{
-	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "redis+quorum", "rediss+quorum",
+	"redis+quorum", "rediss+quorum",
 	"etcd", "etcds",
 }
 
@@ -102,6 +107,9 @@ func dispatch(url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if slices.Contains(redisSchemes, scheme) {
+		return openRedis(url)
+	}
 	switch scheme {
 	case "memory":
 		if strings.Trim(rest, "/") != "" {
@@ -114,8 +122,6 @@ func dispatch(url string) (*Store, error) {
 			return nil, err
 		}
 		return openSQLite(path)
-	case "redis", "rediss", "redis+unix", "unix":
-		return openRedis(url)
 	case "zookeeper", "zk", "zookeepers", "zks":
 		return openZooKeeper(url)
 	}

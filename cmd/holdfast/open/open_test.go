@@ -52,7 +52,7 @@ func TestOpenMemory(t *testing.T) {
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, url := range []string{
 		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/", "sqlite:relative\x00",
-		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "a b:c", "file:x",
+		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "redis+sentinel://h:99999/m", "redis+cluster://", "redis+cluster://h/1", "redis+quorum://h", "a b:c", "file:x",
 	} {
 		s, err := Open(t.Context(), url)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -83,6 +83,9 @@ func TestRedisPlace(t *testing.T) {
 		{"redis://h:1"},
 		{"unix:///s", "redis+unix://:p@/s?db=0"},
 		{"unix:///s?db=1"},
+		{"redis+sentinel://h1,h2/m", "rediss+sentinel://u:p@H2:26379,h1,h2/m/0?sentinelpassword=p"},
+		{"redis+sentinel://h1,h2/m/1"},
+		{"redis+cluster://h1,[::1]:7", "rediss+cluster://u:p@[0::1]:7,H1:6379/0"},
 	} {
 		for _, url := range same {
 			if got := redisPlace(url); got != redisPlace(same[0]) || strings.Contains(got, "p@") {
@@ -136,9 +139,11 @@ func TestWithoutPassword(t *testing.T) {
 		"redis+unix://u:secret@/s?db=1":   "redis+unix://u@/s?db=1",
 		"x://h/?password=secret&keep=yes": "x://h/?keep=yes",
 		"sqlite:/a/b":                     "sqlite:/a/b",
-		"":                                "",
-		"redis://:secret%zz@h":            "-",
-		"redis://:secret@[::1":            "-",
+		"redis+sentinel://u:secret@h1:1,h2/m/1?sentineluser=w&sentinelpassword=secret": "redis+sentinel://u@h1:1,h2/m/1?sentineluser=w",
+		"redis+cluster://u:secret@h1:1,h2":                                             "redis+cluster://u@h1:1,h2",
+		"":                                                                             "",
+		"redis://:secret%zz@h":                                                         "-",
+		"redis://:secret@[::1":                                                         "-",
 
 		"zookeeper://u:secret@h1:1,[::1]:2/r?session=1s": "zookeeper://u@h1:1,[::1]:2/r?session=1s",
 		"zk://u:secret@h1,h2":                            "zk://u@h1,h2",

@@ -1,14 +1,19 @@
 package open
 
 import (
-	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
+
+// redisSchemes are those that rueidisconn.Dial knows.
+var redisSchemes = []string{
+	"redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
+}
 
 func openRedis(rawURL string) (*Store, error) {
 	conn, err := rueidisconn.Dial(rawURL)
@@ -20,23 +25,38 @@ func openRedis(rawURL string) (*Store, error) {
 
 // redisPlace names the database that a URL which Dial understood leads to.
 func redisPlace(rawURL string) string {
-	u, err := url.Parse(rawURL)
+	u, err := parseAround(rawURL)
 	if err != nil {
 		return ""
 	}
-	if u.Host == "" {
+	path := strings.Trim(u.Path, "/")
+	switch _, kind, _ := strings.Cut(u.Scheme, "+"); {
+	case kind == "sentinel":
+		master, db, _ := strings.Cut(path, "/")
+		return "redis+sentinel:" + hostsOf(u, "26379") + "/" + master + "#" + number(db)
+	case kind == "cluster":
+		return "redis+cluster:" + hostsOf(u, "6379")
+	case u.Host == "":
 		return "redis:" + u.Path + "#" + number(u.Query().Get("db"))
 	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
+	return "redis:" + hostsOf(u, "6379") + "#" + number(path)
+}
+
+// hostsOf are the hosts of a URL, whatever the order in which they are listed.
+func hostsOf(u *url.URL, port string) string {
+	all := strings.Split(u.Host, ",")
+	for i, h := range all {
+		if addr, err := hostPort(h, port); err == nil {
+			all[i] = addr
+		}
 	}
-	return "redis:" + strings.ToLower(net.JoinHostPort(u.Hostname(), port)) + "#" + number(strings.Trim(u.Path, "/"))
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ",")
 }
 
 // number is the number of a database without what does not count.
 func number(db string) string {
-	if db = strings.TrimLeft(db, "0"); db == "" {
+	if db = strings.TrimLeft(strings.Trim(db, "/"), "0"); db == "" {
 		return "0"
 	}
 	return db

@@ -1,0 +1,214 @@
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ClusterSetup says what RedisCluster starts. The zero value is three primaries with a replica each,
+// that call a server down when it has been silent for a second.
+type ClusterSetup struct {
+	NoReplicas bool
+	Users      []string // rules of users, as for RedisACL
+	TLS        bool     // only TLS is spoken, by all
+	Args       []string // of every server
+}
+
+// RedisClusterServers are the servers of a Redis Cluster.
+type RedisClusterServers struct {
+	Servers []*RedisServer
+
+	t   testing.TB
+	ids []string
+}
+
+// RedisCluster starts a Cluster, and returns when all its servers agree who has which slots, and its
+// replicas are in sync.
+func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
+	t.Helper()
+	const primaries = 3
+	n := 2 * primaries
+	if setup.NoReplicas {
+		n = primaries
+	}
+	c := &RedisClusterServers{t: t}
+	var certs *Certs
+	tls := []string(nil)
+	if setup.TLS {
+		certs = NewCerts(t)
+		tls = []string{"--tls-replication", "yes", "--tls-cluster", "yes"}
+	}
+	all, release := reserve(t, 2*n)
+	release()
+	port := func(i int) string { _, p, _ := net.SplitHostPort(all[i]); return p }
+	for i := range n {
+		c.Servers = append(c.Servers, newRedis(t, certs, all[i], slices.Concat([]string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+			"--cluster-port", port(n + i), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
+			"--repl-timeout", "5", "--enable-debug-command", "yes",
+		}, tls, aclArgs(t, setup.Users), setup.Args)))
+	}
+	for _, r := range c.Servers {
+		r.launch()
+	}
+	for i, r := range c.Servers {
+		r.await()
+		c.must(i, fmt.Sprintf("CLUSTER SET-CONFIG-EPOCH %d", i+1))
+		c.ids = append(c.ids, c.must(i, "CLUSTER MYID")[0])
+		if i < primaries {
+			c.must(i, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*16384/primaries, (i+1)*16384/primaries-1))
+		}
+		if i > 0 {
+			c.must(0, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %s %s", port(i), port(n+i)))
+		}
+	}
+	for i := range c.Servers {
+		eventually(t, "the servers know each other", func() bool {
+			words, err := c.Servers[i].ask("CLUSTER NODES")
+			return err == nil && strings.Count(words[0], "connected") == n && !strings.Contains(words[0], "handshake")
+		})
+	}
+	for i := primaries; i < n; i++ {
+		eventually(t, "a server becomes a replica", func() bool {
+			_, err := c.Servers[i].ask("CLUSTER REPLICATE " + c.ids[i-primaries])
+			return err == nil
+		})
+	}
+	c.Ready()
+	return c
+}
+
+// must runs a command at one of the servers.
+func (c *RedisClusterServers) must(i int, line string) []string {
+	c.t.Helper()
+	words, err := c.Servers[i].ask(line)
+	if err != nil || len(words) == 0 {
+		c.t.Fatalf("%s at server %d: %v", line, i, err)
+	}
+	return words
+}
+
+// Ready waits until all servers that run say that all is well, and replicas are in sync.
+func (c *RedisClusterServers) Ready() {
+	c.t.Helper()
+	for _, r := range c.Servers {
+		eventually(c.t, "the Cluster is well", func() bool {
+			return r.current().ended() || r.fields("CLUSTER INFO")["cluster_state"] == "ok" &&
+				r.fields("CLUSTER INFO")["cluster_slots_ok"] == "16384"
+		})
+	}
+	inSync(c.t, c.Servers)
+}
+
+// Addrs are the addresses of all servers.
+func (c *RedisClusterServers) Addrs() []string { return addrs(c.Servers) }
+
+// URL is the URL for a user ("name:password", or empty), with all servers.
+func (c *RedisClusterServers) URL(user string) string {
+	return several("redis", "+cluster", user, c.Servers) + query(c.Servers[0].TLS)
+}
+
+// Owner is the index of the server that has the slot of key, as the server asker sees it.
+func (c *RedisClusterServers) Owner(key string, asker int) int {
+	c.t.Helper()
+	return c.ownerOf(c.slot(key), asker)
+}
+
+func (c *RedisClusterServers) ownerOf(slot, asker int) int {
+	c.t.Helper()
+	for line := range strings.Lines(c.must(asker, "CLUSTER NODES")[0]) {
+		// id, address, flags, primary, ping, pong, epoch, link, slots...
+		f := strings.Fields(line)
+		for _, r := range f[min(8, len(f)):] {
+			from, to, several := strings.Cut(r, "-")
+			if !several {
+				to = from
+			}
+			low, err1 := strconv.Atoi(from)
+			high, err2 := strconv.Atoi(to)
+			if err1 == nil && err2 == nil && low <= slot && slot <= high {
+				return slices.Index(c.ids, f[0])
+			}
+		}
+	}
+	return -1
+}
+
+func (c *RedisClusterServers) slot(key string) int {
+	c.t.Helper()
+	for _, r := range c.Servers {
+		if words, err := r.ask("CLUSTER KEYSLOT " + key); err == nil {
+			n, err := strconv.Atoi(words[0])
+			if err == nil {
+				return n
+			}
+		}
+	}
+	c.t.Fatal("no server runs")
+	return -1
+}
+
+// Promoted waits until, as asker sees it, another server than old has the slot of key, and it serves.
+func (c *RedisClusterServers) Promoted(key string, old, asker int) (now int) {
+	c.t.Helper()
+	eventually(c.t, "a replica is promoted", func() bool {
+		now = c.Owner(key, asker)
+		return now >= 0 && now != old && c.Servers[now].fields("CLUSTER INFO")["cluster_state"] == "ok"
+	})
+	return now
+}
+
+// Migration is the move of one slot from one server to another, step by step.
+type Migration struct {
+	c        *RedisClusterServers
+	slot     int
+	From, To int // servers
+}
+
+// Migrate begins to move the slot of key to another server: from now on both have a part of its keys.
+func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
+	c.t.Helper()
+	m := &Migration{c: c, slot: c.slot(key), From: c.Owner(key, to), To: to}
+	c.must(m.To, fmt.Sprintf("CLUSTER SETSLOT %d IMPORTING %s", m.slot, c.ids[m.From]))
+	c.must(m.From, fmt.Sprintf("CLUSTER SETSLOT %d MIGRATING %s", m.slot, c.ids[m.To]))
+	return m
+}
+
+// Move moves up to n keys and returns how many that were.
+func (m *Migration) Move(n int) (moved int) {
+	m.c.t.Helper()
+	words, err := m.c.Servers[m.From].ask(fmt.Sprintf("CLUSTER GETKEYSINSLOT %d %d", m.slot, n))
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	for _, key := range words {
+		m.MoveKey(key)
+	}
+	return len(words)
+}
+
+// MoveKey moves one key, unless it is not there.
+func (m *Migration) MoveKey(key string) {
+	m.c.t.Helper()
+	host, port, _ := net.SplitHostPort(m.c.Servers[m.To].Addr)
+	m.c.must(m.From, fmt.Sprintf("MIGRATE %s %s %s 0 5000", host, port, key))
+}
+
+// End moves what is left, and gives the slot to its new server.
+func (m *Migration) End() {
+	m.c.t.Helper()
+	for m.Move(100) > 0 {
+	}
+	line := fmt.Sprintf("CLUSTER SETSLOT %d NODE %s", m.slot, m.c.ids[m.To])
+	m.c.must(m.To, line)
+	m.c.must(m.From, line)
+	for i, r := range m.c.Servers {
+		eventually(m.c.t, "all servers know who has the slot", func() bool {
+			return r.current().ended() || m.c.ownerOf(m.slot, i) == m.To
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// SentinelSetup says what RedisSentinel starts. The zero value is a primary, two replicas and three
+// sentinels that call a server down when it has been silent for 600 ms.
+type SentinelSetup struct {
+	Users         []string      // rules of users at the servers, as for RedisACL
+	SentinelUsers []string      // rules of users at the sentinels
+	TLS           bool          // only TLS is spoken, by all
+	Args          []string      // of the servers
+	Down          time.Duration // when a server that is silent is down; 0: 600 ms
+}
+
+// RedisSentinelServers are a primary, its replicas, and the sentinels that watch over them.
+type RedisSentinelServers struct {
+	Servers   []*RedisServer // the first is the primary at the start
+	Sentinels []*RedisServer
+	Master    string // what the sentinels call it
+
+	t testing.TB
+}
+
+// RedisSentinel starts them, and returns when the replicas are in sync and every sentinel knows
+// all others.
+func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
+	t.Helper()
+	const replicas, sentinels = 2, 3
+	s := &RedisSentinelServers{t: t, Master: "mymaster"}
+	var certs *Certs
+	tls := []string(nil)
+	if setup.TLS {
+		certs = NewCerts(t)
+		tls = []string{"--tls-replication", "yes"}
+	}
+	// Others must not take the address of a server while it is down.
+	addrs, release := reserve(t, 1+replicas+sentinels)
+	release()
+	for i := range 1 + replicas {
+		args := slices.Concat([]string{
+			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-timeout", "5",
+			"--enable-debug-command", "yes",
+		}, tls, aclArgs(t, setup.Users), setup.Args)
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(addrs[0])
+			args = append(args, "--replicaof", host+" "+port)
+		}
+		s.Servers = append(s.Servers, newRedis(t, certs, addrs[i], args))
+	}
+	for _, r := range s.Servers {
+		r.launch()
+	}
+	for _, r := range s.Servers {
+		r.await()
+	}
+	s.InSync()
+	for i, addr := range addrs[1+replicas:] {
+		r := newRedis(t, certs, addr, nil)
+		// What they would tell each other within some seconds, they know from the start.
+		lines := append([]string{
+			fmt.Sprintf("sentinel myid %040d", i+1),
+			"sentinel monitor " + s.Master + " " + spaced(addrs[0]) + " 2",
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master, max(setup.Down, 600*time.Millisecond).Milliseconds()),
+			"sentinel failover-timeout " + s.Master + " 3000",
+			"sentinel parallel-syncs " + s.Master + " 2",
+		}, tlsLines(tls)...)
+		for _, a := range addrs[1 : 1+replicas] {
+			lines = append(lines, "sentinel known-replica "+s.Master+" "+spaced(a))
+		}
+		for j, a := range addrs[1+replicas:] {
+			if j != i {
+				lines = append(lines, fmt.Sprintf("sentinel known-sentinel %s %s %040d", s.Master, spaced(a), j+1))
+			}
+		}
+		file := filepath.Join(filepath.Dir(r.Socket), "sentinel.conf")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.argv = slices.Concat([]string{r.argv[0], file}, r.argv[1:], aclArgs(t, setup.SentinelUsers), []string{"--sentinel"})
+		r.what = "the sentinel"
+		s.Sentinels = append(s.Sentinels, r)
+		r.launch()
+	}
+	for _, r := range s.Sentinels {
+		r.await()
+		eventually(t, "the sentinels see each other", func() bool {
+			words, err := r.ask("SENTINEL CKQUORUM " + s.Master)
+			return err == nil && len(words) == 1 && strings.HasPrefix(words[0], "OK 3")
+		})
+	}
+	return s
+}
+
+func tlsLines(args []string) (lines []string) {
+	for i := 0; i+1 < len(args); i += 2 {
+		lines = append(lines, strings.TrimPrefix(args[i], "--")+" "+args[i+1])
+	}
+	return lines
+}
+
+func spaced(addr string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	return host + " " + port
+}
+
+// Addrs are the addresses of all servers and sentinels.
+func (s *RedisSentinelServers) Addrs() []string {
+	return append(addrs(s.Servers), addrs(s.Sentinels)...)
+}
+
+func addrs(servers []*RedisServer) []string {
+	all := make([]string, len(servers))
+	for i, r := range servers {
+		all[i] = r.Addr
+	}
+	return all
+}
+
+// URL is the URL for a user ("name:password", or empty), with all sentinels.
+func (s *RedisSentinelServers) URL(user string) string {
+	return several("redis", "+sentinel", user, s.Sentinels) + "/" + s.Master + query(s.Servers[0].TLS)
+}
+
+func several(scheme, kind, user string, servers []*RedisServer) string {
+	if servers[0].TLS != nil {
+		scheme += "s"
+	}
+	if user != "" {
+		user += "@"
+	}
+	return scheme + kind + "://" + user + strings.Join(addrs(servers), ",")
+}
+
+func query(certs *Certs) string {
+	if certs == nil {
+		return ""
+	}
+	return "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
+}
+
+// Primary is the index of the server that most sentinels call the primary.
+func (s *RedisSentinelServers) Primary() int {
+	s.t.Helper()
+	found := -1
+	eventually(s.t, "most sentinels agree on a primary", func() bool {
+		votes := map[string]int{}
+		for _, r := range s.Sentinels {
+			if words, err := r.ask("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err == nil && len(words) == 2 {
+				addr := net.JoinHostPort(words[0], words[1])
+				if votes[addr]++; votes[addr] >= 2 {
+					found = slices.Index(addrs(s.Servers), addr)
+				}
+			}
+		}
+		return found >= 0
+	})
+	return found
+}
+
+// Promoted waits until another server than old is the primary, and takes writes, and returns its index.
+func (s *RedisSentinelServers) Promoted(old int) int {
+	s.t.Helper()
+	now := old
+	eventually(s.t, "another server is promoted", func() bool {
+		if now = s.Primary(); now == old {
+			return false
+		}
+		return s.Servers[now].Info("replication")["role"] == "master"
+	})
+	return now
+}
+
+// InSync waits until every replica that runs is in sync with the primary that it knows.
+func (s *RedisSentinelServers) InSync() {
+	s.t.Helper()
+	inSync(s.t, s.Servers)
+}
+
+func inSync(t testing.TB, servers []*RedisServer) {
+	t.Helper()
+	for _, r := range servers {
+		eventually(t, "the replicas are in sync", func() bool {
+			return r.current().ended() || r.Info("replication")["role"] == "master" || r.Info("replication")["master_link_status"] == "up"
+		})
+	}
+}

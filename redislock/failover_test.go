@@ -1,0 +1,266 @@
+package redislock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// deployment is a set of servers of which one has the lock, and others can take its place.
+type deployment struct {
+	servers  []*testenv.RedisServer
+	primary  func() int        // the index of the server that has the lock
+	promoted func(old int) int // waits until another one has
+	follows  func(old int)     // waits until old, which runs again, is a replica in sync
+	conns    []redislock.Conn  // clients of both kinds
+	url      string
+}
+
+const failoverLock = "the lock"
+
+func deploySentinel(t *testing.T) *deployment {
+	t.Helper()
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}})
+	direct := testenv.Proxies(t, nil)
+	url := s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"
+	return &deployment{
+		servers: s.Servers, primary: s.Primary, promoted: s.Promoted, url: url,
+		follows: func(old int) {
+			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
+			s.InSync()
+		},
+		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t), sentinelGoRedis(t, s, direct)},
+	}
+}
+
+func deployCluster(t *testing.T) *deployment {
+	t.Helper()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Users: []string{clusterRule}})
+	direct := testenv.Proxies(t, nil)
+	url := c.URL("holdfast:secret")
+	tag := tagOf(failoverLock)
+	now := c.Owner(tag, 0)
+	witness := (now + 1) % 3 // a primary that nothing happens to
+	return &deployment{
+		servers: c.Servers, url: url,
+		primary:  func() int { return c.Owner(tag, witness) },
+		promoted: func(old int) int { return c.Promoted(tag, old, witness) },
+		follows:  func(int) { c.Ready() },
+		conns:    []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t), clusterGoRedis(t, c, direct)},
+	}
+}
+
+func (d *deployment) backends(t *testing.T) []*redislock.Backend {
+	t.Helper()
+	all := make([]*redislock.Backend, len(d.conns))
+	for i, conn := range d.conns {
+		all[i] = redislock.New(conn, nil)
+		t.Cleanup(func() { _ = all[i].Close() })
+	}
+	return all
+}
+
+// TestFailover: whatever happens to the server that has the lock, clients of both kinds are served
+// again, and no token is granted twice. Exclusion is not promised: replication is asynchronous.
+func TestFailover(t *testing.T) {
+	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t)
+			load := contend(t, d.backends(t), failoverLock, false)
+			defer load.stop(t)
+			load.goesOn(t, 15)
+			fault := func(what string, f func(*testenv.RedisServer)) {
+				start := time.Now()
+				f(d.servers[d.primary()])
+				load.goesOn(t, 30)
+				t.Logf("%s: served again after %v", what, time.Since(start))
+			}
+			fault("subscribers thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE pubsub") })
+			fault("clients thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE normal SKIPME yes") })
+			fault("scripts forgotten", func(r *testenv.RedisServer) { r.Do("SCRIPT FLUSH") })
+			fault("paused", func(r *testenv.RedisServer) { r.Do("CLIENT PAUSE 300 ALL") })
+			fault("asleep", func(r *testenv.RedisServer) { r.Do("DEBUG SLEEP 0.3") })
+			fault("everything forgotten", func(r *testenv.RedisServer) { r.Do("FLUSHALL") })
+			old := d.primary()
+			fault("killed", func(r *testenv.RedisServer) {
+				r.Kill()
+				d.promoted(old)
+			})
+			d.servers[old].Start()
+			d.follows(old)
+			load.goesOn(t, 15)
+			old = d.primary()
+			fault("frozen", func(r *testenv.RedisServer) {
+				r.Pause()
+				d.promoted(old)
+			})
+			fault("thawed", func(*testenv.RedisServer) { d.servers[old].Continue() })
+			d.follows(old)
+			load.goesOn(t, 15)
+		})
+	}
+}
+
+// TestFailoverKeeps: a grant, and a place in line, that had reached the replica survive the primary.
+func TestFailoverKeeps(t *testing.T) {
+	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t)
+			backends := d.backends(t)
+			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
+			h := granted(t, a, exclusive(failoverLock))
+			r := exclusive(failoverLock)
+			reply := acquire(t, b, r)
+			old := d.primary()
+			until(t, "the replicas have it", func() bool { return d.replicated(old) })
+			d.servers[old].Kill()
+			d.promoted(old)
+			until(t, "the grant stands", func() bool {
+				changes, err := a.Renew(within(t, 2*time.Second), []driver.Hold{h})
+				for _, ch := range changes {
+					if ch.State == driver.Gone {
+						t.Fatal("the grant is gone")
+					}
+				}
+				return err == nil && len(changes) == 0
+			})
+			until(t, "it is released", func() bool {
+				err := a.Release(within(t, 2*time.Second), h, 0)
+				return err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
+			})
+			if token := gets(t, b, r, reply); token <= h.Token {
+				t.Errorf("token %d after %d", token, h.Token)
+			}
+		})
+	}
+}
+
+// replicated reports whether all replicas of a server have received all that it has sent.
+func (d *deployment) replicated(primary int) bool {
+	text := d.servers[primary].Info("replication")
+	var offset int64
+	if _, err := fmt.Sscan(text["master_repl_offset"], &offset); err != nil {
+		return false
+	}
+	n := 0
+	for _, r := range d.servers {
+		if i := r.Info("replication"); i["role"] == "slave" && d.servers[primary].Addr == i["master_host"]+":"+i["master_port"] {
+			var got int64
+			if _, err := fmt.Sscan(i["slave_repl_offset"], &got); err != nil || got < offset {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 0
+}
+
+// TestFailoverForgets: a grant that had not reached the replica when the primary died is lost, which
+// no client can know before it renews: it is told then, and the next grant has a larger token.
+func TestFailoverForgets(t *testing.T) {
+	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t)
+			backends := d.backends(t)
+			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
+			before := granted(t, a, exclusive(failoverLock))
+			if err := a.Release(within(t, 5*time.Second), before, 0); err != nil {
+				t.Fatal(err)
+			}
+			old := d.primary()
+			until(t, "the replicas have it", func() bool { return d.replicated(old) })
+			var replicas []*testenv.RedisServer
+			for _, r := range d.servers {
+				if i := r.Info("replication"); i["role"] == "slave" && d.servers[old].Addr == i["master_host"]+":"+i["master_port"] {
+					replicas = append(replicas, r)
+				}
+			}
+			for _, r := range replicas {
+				r.Pause()
+			}
+			// Else they would read from their sockets what the primary has sent.
+			d.servers[old].Do("CLIENT KILL TYPE replica")
+			h := granted(t, a, exclusive(failoverLock))
+			d.servers[old].Kill()
+			for _, r := range replicas {
+				r.Continue()
+			}
+			d.promoted(old)
+			var next driver.Reply
+			var err error
+			r := exclusive(failoverLock)
+			defer func() {
+				if t.Failed() {
+					t.Logf("the last answer: %+v, %v", next, err)
+				}
+			}()
+			until(t, "another is granted it", func() bool {
+				next, err = b.Acquire(within(t, 2*time.Second), r)
+				return err == nil && next.Token != 0
+			})
+			if next.Token <= h.Token {
+				t.Errorf("token %d after %d", next.Token, h.Token)
+			}
+			until(t, "the holder is told", func() bool {
+				changes, err := a.Renew(within(t, 2*time.Second), []driver.Hold{h})
+				return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
+			})
+		})
+	}
+}
+
+// TestOldPrimaryLives: the old primary was silent, another was promoted, and the old one is back and
+// nobody tells it. Who is still connected to it learns that nothing is said there any more.
+func TestOldPrimaryLives(t *testing.T) {
+	t.Parallel()
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}})
+	direct := testenv.Proxies(t, nil)
+	backends := []*redislock.Backend{
+		redislock.New(sentinelRueidis(t, s, direct), nil), redislock.New(sentinelGoRedis(t, s, direct), nil),
+	}
+	for _, b := range backends {
+		openSession(t, b, long)
+	}
+	old := s.Primary()
+	s.Servers[old].Do("ACL SETUSER default -replicaof -slaveof") // nobody can
+	if n := subscribers(t, s.Servers[old]); n != len(backends) {
+		t.Fatalf("%d subscribers; want %d", n, len(backends))
+	}
+	s.Servers[old].Pause()
+	now := s.Promoted(old)
+	until(t, "requests go to the new primary", func() bool {
+		for _, b := range backends {
+			if _, err := b.Inspect(within(t, time.Second), "x"); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	s.Servers[old].Continue()
+	until(t, "all sessions are at the new primary", func() bool { return subscribers(t, s.Servers[now]) == len(backends) })
+}
+
+// TestEviction: a server that evicts has forgotten who holds. The holder is told; tokens grow.
+func TestEviction(t *testing.T) {
+	server := testenv.Redis(t, "--maxmemory-policy", "allkeys-random")
+	s, _ := session(t, server.URL(), long)
+	h := granted(t, s, exclusive("x"))
+	server.Do("CONFIG SET maxmemory 1mb")
+	until(t, "everything is evicted", func() bool { return server.Do("DBSIZE") == ":0" })
+	server.Do("CONFIG SET maxmemory 0")
+	if next := granted(t, s, exclusive("x")); next.Token <= h.Token {
+		t.Errorf("token %d after %d", next.Token, h.Token)
+	}
+	if changes, err := s.Renew(within(t, 5*time.Second), []driver.Hold{h}); err != nil || len(changes) != 1 || changes[0].State != driver.Gone {
+		t.Errorf("Renew: %+v, %v; want Gone", changes, err)
+	}
+}

@@ -1,0 +1,237 @@
+package goredisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+const (
+	silence           = 2 * time.Second // after which a subscription is looked after
+	shortest, longest = 10 * time.Millisecond, time.Second
+)
+
+// Subscribe is redislock.Conn's. A subscription costs one goroutine and one connection.
+func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	s := newSubscription("subscribe", message, again)
+	s.open = func() *redis.PubSub { return c.client.Subscribe(c.ctx, channel) }
+	if c.moves && c.cluster == nil {
+		s.probe = func(ctx context.Context) (int64, error) { return c.client.Publish(ctx, channel, "").Result() }
+	}
+	return c.subscribe(ctx, s)
+}
+
+// SubscribeShard is redislock.Conn's. A subscription costs two goroutines and one connection.
+func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	s := newSubscription("ssubscribe", message, again)
+	s.open = func() *redis.PubSub { return c.client.SSubscribe(c.ctx, channel) }
+	s.probe = func(ctx context.Context) (int64, error) { return c.client.SPublish(ctx, channel, "").Result() }
+	return c.subscribe(ctx, s)
+}
+
+type subscription struct {
+	kind    string // of the server's confirmation
+	open    func() *redis.PubSub
+	probe   func(ctx context.Context) (int64, error) // says how many hear the channel at the server it belongs to; may be nil
+	message func(string)
+	again   func()
+	first   chan error // the outcome of the first try
+
+	mu        sync.Mutex
+	sub       *redis.PubSub // nil before the first try
+	astray    bool          // sub was closed because it is at the wrong server
+	confirmed bool
+	stopped   bool
+}
+
+func newSubscription(kind string, message func(string), again func()) *subscription {
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1)}
+}
+
+func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
+	if err := c.ready(ctx); err != nil {
+		return nil, err
+	}
+	loop, end := context.WithCancel(c.ctx)
+	c.loops.Go(func() {
+		defer end()
+		c.listen(s)
+	})
+	if s.probe != nil {
+		c.loops.Go(func() { c.check(loop, s) })
+	}
+	stop := func() {
+		end()
+		s.stop()
+	}
+	var err error
+	select {
+	case err = <-s.first:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+func (s *subscription) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	sub := s.sub
+	s.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close() // it ends listen, too
+	}
+}
+
+// replace subscribes on another connection. It reports false after stop.
+func (s *subscription) replace() bool {
+	s.mu.Lock()
+	old := s.sub
+	s.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+	sub := s.open() // which may take its time
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sub, s.astray = sub, false
+	if s.stopped {
+		_ = sub.Close()
+	}
+	return !s.stopped
+}
+
+// take takes what was received. It reports what listen has to do.
+func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch m := m.(type) {
+	case *redis.Message:
+		if !s.stopped {
+			s.message(m.Payload)
+		}
+	case *redis.Subscription:
+		switch {
+		case s.stopped:
+		case m.Kind == "sunsubscribe": // the slot went to another server
+			s.astray = true
+		case m.Kind != s.kind:
+		case s.confirmed:
+			s.again()
+		default:
+			s.confirmed = true
+			s.first <- nil
+		}
+	}
+	return s.confirmed, s.stopped, s.astray
+}
+
+// listen receives until the subscription is closed. The client reconnects and subscribes
+// again when it is asked to receive after an error.
+func (c *conn) listen(s *subscription) {
+	defer s.stop()
+	if !s.replace() {
+		return
+	}
+	pause, pinged, tries := shortest, false, 0
+	for {
+		s.mu.Lock()
+		sub := s.sub
+		s.mu.Unlock()
+		m, err := sub.ReceiveTimeout(c.ctx, silence)
+		confirmed, stopped, astray := s.take(m)
+		if stopped || c.ctx.Err() != nil || errors.Is(err, redis.ErrClosed) && !astray {
+			return
+		}
+		if err == nil && !astray {
+			pause, pinged = shortest, false
+			continue
+		}
+		var slow net.Error
+		if confirmed && !astray && errors.As(err, &slow) && slow.Timeout() {
+			// Silence is normal, unless a PING is not answered either.
+			if pinged && !s.replace() {
+				return
+			}
+			pinged = !pinged && sub.Ping(c.ctx) == nil
+			continue
+		}
+		pinged = false
+		var reply redis.Error
+		refused := errors.As(err, &reply)
+		if tries++; !confirmed && (c.hopeless(err) || !c.moves && (tries > 1 || refused)) {
+			s.first <- c.wrap(err)
+			return
+		}
+		c.look()
+		if (astray || refused || c.cluster != nil) && !s.replace() {
+			return
+		}
+		if astray {
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.ctx.Done():
+			return
+		}
+		pause = min(2*pause, longest)
+	}
+}
+
+// hopeless reports whether err says that no server will let us subscribe.
+func (c *conn) hopeless(err error) bool {
+	return err != nil && errors.Is(c.wrap(err), driver.ErrRefused)
+}
+
+// look makes the client of a Cluster look who has which slots.
+func (c *conn) look() {
+	if c.cluster == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, silence)
+	defer cancel()
+	// It has no method for that alone. If no server answers, the next request tries again.
+	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+}
+
+// check closes the subscription when the server that messages are published at says that nobody
+// hears them: after a failover the old primary may go on serving who is still connected to it.
+func (c *conn) check(ctx context.Context, s *subscription) {
+	tick := time.NewTicker(silence)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		confirmed := s.confirmed
+		s.mu.Unlock()
+		if !confirmed {
+			continue
+		}
+		probe, cancel := context.WithTimeout(ctx, silence)
+		n, err := s.probe(probe)
+		cancel()
+		if err == nil && n == 0 {
+			s.mu.Lock()
+			if s.astray = !s.stopped; s.astray {
+				_ = s.sub.Close()
+			}
+			s.mu.Unlock()
+		}
+	}
+}

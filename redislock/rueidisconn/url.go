@@ -1,0 +1,271 @@
+package rueidisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///path?db=N, " +
+	"redis+sentinel://[user:password@]host[:port][,host...]/master[/db] with sentineluser, sentinelpassword, sentineltls=no, " +
+	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername"
+
+// invalid is an error that quotes nothing of the URL but what it is told to.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w redis URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), allowed)
+}
+
+// parts are a URL taken apart. Package url does not know lists of hosts.
+type parts struct {
+	scheme string
+	hosts  string // as it was written
+	path   string
+	user   *url.Userinfo
+	query  url.Values
+	known  []string // parameters that may be given
+}
+
+// parse reads a URL. The errors of package url quote it, so they are not passed on.
+func parse(raw string) (rueidis.ClientOption, error) {
+	opt := options()
+	p, err := takeApart(raw)
+	if err != nil {
+		return opt, err
+	}
+	if p.user != nil {
+		opt.Username = p.user.Username()
+		opt.Password, _ = p.user.Password()
+	}
+	scheme, secure := p.scheme, false
+	if rest, ok := strings.CutPrefix(scheme, "rediss"); ok {
+		scheme, secure = "redis"+rest, true
+	}
+	switch scheme {
+	case "unix", "redis+unix":
+		err = p.socket(&opt)
+	case "redis":
+		err = p.server(&opt)
+	case "redis+sentinel":
+		err = p.sentinels(&opt)
+	case "redis+cluster":
+		err = p.cluster(&opt)
+	default:
+		err = invalid("scheme %q", p.scheme)
+	}
+	if secure && scheme == "redis+unix" {
+		err = invalid("scheme %q", p.scheme)
+	}
+	if err != nil {
+		return opt, err
+	}
+	if secure {
+		err = p.tls(&opt)
+	}
+	for k, v := range p.query {
+		if !slices.Contains(p.known, k) || len(v) != 1 {
+			return opt, invalid("the parameter %q is unknown or given twice", k)
+		}
+	}
+	return opt, err
+}
+
+// takeApart cuts a URL into its parts.
+func takeApart(raw string) (p parts, err error) {
+	bad := func(why string) (parts, error) { return parts{}, invalid("%s", why) }
+	before, rest, ok := strings.Cut(raw, "://")
+	if !ok || before == "" {
+		return bad("it has no // after the scheme")
+	}
+	after := ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest, after = rest[:i], rest[i:]
+	}
+	at := strings.LastIndexByte(rest, '@') + 1
+	p.hosts = rest[at:]
+	if p.hosts != "" { // one that package url accepts
+		rest = rest[:at] + "host"
+	}
+	u, err := url.Parse(before + "://" + rest + after)
+	if err != nil {
+		return bad("it cannot be parsed (a special character in the password must be percent-encoded)")
+	}
+	if p.query, err = url.ParseQuery(u.RawQuery); err != nil {
+		return bad("its query cannot be parsed")
+	}
+	if u.Fragment != "" || u.Opaque != "" || strings.Contains(after, "#") {
+		return bad("it has a fragment (# in a password must be written %23)")
+	}
+	p.scheme, p.path, p.user = u.Scheme, u.Path, u.User
+	return p, nil
+}
+
+func (p *parts) socket(opt *rueidis.ClientOption) error {
+	p.known = []string{"db"}
+	if p.hosts != "" || p.path == "" {
+		return invalid("the socket's path must be absolute and follow the third slash")
+	}
+	opt.InitAddress = []string{p.path}
+	opt.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return d.DialContext(ctx, "unix", path)
+	}
+	return database(opt, p.query.Get("db"))
+}
+
+func (p *parts) server(opt *rueidis.ClientOption) error {
+	if strings.Contains(p.hosts, ",") {
+		return invalid("several hosts are for redis+sentinel:// and redis+cluster://")
+	}
+	if err := p.addresses(opt, "6379"); err != nil {
+		return err
+	}
+	return database(opt, strings.Trim(p.path, "/"))
+}
+
+func (p *parts) sentinels(opt *rueidis.ClientOption) error {
+	p.known = []string{"sentineluser", "sentinelpassword"}
+	if err := p.addresses(opt, "26379"); err != nil {
+		return err
+	}
+	master, db, _ := strings.Cut(strings.TrimPrefix(p.path, "/"), "/")
+	if master == "" {
+		return invalid("it does not name the master as the sentinels know it, as in redis+sentinel://host/mymaster")
+	}
+	opt.Sentinel = rueidis.SentinelOption{
+		Dialer: opt.Dialer, MasterSet: master, TopologyRefreshInterval: askSentinels,
+		Username: p.query.Get("sentineluser"), Password: p.query.Get("sentinelpassword"),
+	}
+	if opt.Sentinel.Username != "" && opt.Sentinel.Password == "" {
+		return invalid("sentineluser needs sentinelpassword")
+	}
+	return database(opt, strings.TrimSuffix(db, "/"))
+}
+
+func (p *parts) cluster(opt *rueidis.ClientOption) error {
+	if db := strings.Trim(p.path, "/"); strings.Trim(db, "0") != "" {
+		return invalid("a Cluster has no database but 0, and nothing else may follow the hosts")
+	}
+	opt.ForceSingleClient = false
+	opt.ClusterOption.MaxMovedRedirections = redirects
+	return p.addresses(opt, "6379")
+}
+
+// addresses reads the list of hosts.
+func (p *parts) addresses(opt *rueidis.ClientOption, port string) error {
+	for i, h := range strings.Split(p.hosts, ",") {
+		addr, err := address(h, port)
+		if err != nil {
+			return invalid("host %d: %v", i+1, err)
+		}
+		if !slices.Contains(opt.InitAddress, addr) {
+			opt.InitAddress = append(opt.InitAddress, addr)
+		}
+	}
+	return nil
+}
+
+// address is HOST[:PORT] with a port. Its errors do not quote it: in a URL that lacks its @, this
+// is the password.
+func address(hostport, defaultPort string) (string, error) {
+	host, port := hostport, defaultPort
+	if rest, ok := strings.CutPrefix(hostport, "["); ok {
+		inside, after, closed := strings.Cut(rest, "]")
+		ip, err := netip.ParseAddr(strings.Replace(inside, "%25", "%", 1))
+		if !closed || err != nil || !ip.Is6() || after != "" && after[0] != ':' {
+			return "", fmt.Errorf("brackets are for an IPv6 address, as in [::1]:%s", defaultPort)
+		}
+		if host = ip.String(); after != "" {
+			port = after[1:]
+		}
+	} else {
+		name, p, given := strings.Cut(hostport, ":")
+		if host = name; given {
+			port = p
+		}
+		switch {
+		case strings.Contains(port, ":"):
+			return "", fmt.Errorf("it has two colons; an IPv6 address stands in brackets, as in [::1]:%s", defaultPort)
+		case host == "":
+			return "", fmt.Errorf("there is none")
+		case strings.ContainsFunc(host, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
+		}):
+			return "", fmt.Errorf("a host's name has letters, digits, dots and hyphens")
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", fmt.Errorf("the port is not a number from 1 to 65535")
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+func database(opt *rueidis.ClientOption, db string) (err error) {
+	if db == "" {
+		return nil
+	}
+	if opt.SelectDB, err = strconv.Atoi(db); err != nil || opt.SelectDB < 0 {
+		return invalid("the database is not a number")
+	}
+	return nil
+}
+
+// tls reads the parameters about certificates. Without a servername each server's is the host
+// that is dialled.
+func (p *parts) tls(opt *rueidis.ClientOption) error {
+	p.known = append(p.known, "ca", "cert", "key", "servername")
+	c, err := tlsConfig(p.query)
+	if err != nil {
+		return err
+	}
+	opt.TLSConfig = c
+	if opt.Sentinel.MasterSet == "" {
+		return nil
+	}
+	p.known = append(p.known, "sentineltls")
+	switch v := p.query.Get("sentineltls"); v {
+	case "":
+		opt.Sentinel.TLSConfig = c
+	case "no":
+	default:
+		return invalid("sentineltls=%s: it must be no, or left out", v)
+	}
+	return nil
+}
+
+func tlsConfig(query url.Values) (*tls.Config, error) {
+	c := &tls.Config{ServerName: query.Get("servername"), MinVersion: tls.VersionTLS12}
+	if file := query.Get("ca"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, invalid("ca: %v", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, invalid("ca: no certificate in %s", file)
+		}
+	}
+	cert, key := query.Get("cert"), query.Get("key")
+	if (cert == "") != (key == "") {
+		return nil, invalid("cert and key go together")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, invalid("cert and key: %v", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

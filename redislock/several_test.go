@@ -1,0 +1,180 @@
+package redislock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// clusterRule is the rule for a Cluster that the package's documentation gives.
+const clusterRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all " +
+	"+evalsha +eval +spublish +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command " +
+	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby " +
+	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
+
+// sentinelRule is the rule for servers that sentinels watch, and watcherRule the one at the sentinels.
+const (
+	sentinelRule = aclRule + " +role"
+	watcherRule  = "user watcher on >watch resetchannels &* -@all +hello +ping +subscribe +unsubscribe +punsubscribe " +
+		"+sentinel|get-master-addr-by-name +sentinel|sentinels"
+)
+
+// TestConformanceSeveral runs the suite where there are several servers, with both clients, as users
+// with no more than the documented rights.
+func TestConformanceSeveral(t *testing.T) {
+	tests := map[string]func(*testing.T){}
+	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
+		tests["cluster, "+name] = func(t *testing.T) {
+			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}, Args: []string{"--appendonly", "yes"}})
+			conformSeveral(t, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) }, func() {
+				for _, r := range c.Servers {
+					r.Stop()
+				}
+				for _, r := range c.Servers {
+					r.Start()
+				}
+				c.Ready()
+			})
+		}
+	}
+	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
+		tests["sentinel, "+name] = func(t *testing.T) {
+			s := testenv.RedisSentinel(t, testenv.SentinelSetup{
+				Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule},
+				Args: []string{"--appendonly", "yes"}, Down: time.Minute, // a restart is no failover here
+			})
+			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) }, func() {
+				s.Servers[0].Restart(true)
+			})
+		}
+	}
+	together(t, tests)
+}
+
+func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func()) {
+	drivertest.Run(t, drivertest.Harness{
+		TTL: ttl,
+		Open: func(t testing.TB) drivertest.Conn {
+			t.Helper()
+			p := testenv.Proxies(t, addrs)
+			b := redislock.New(dial(t, p), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			heal := func() { p.Each((*testenv.TCPProxy).Heal) }
+			return drivertest.Conn{
+				Backend:     b,
+				Kill:        func() { p.Each((*testenv.TCPProxy).Refuse) },
+				Cut:         func() func() { p.Each((*testenv.TCPProxy).Hole); return heal },
+				DropReplies: func() func() { p.Each((*testenv.TCPProxy).DropReplies); return heal },
+			}
+		},
+		Restart: func(t testing.TB) {
+			t.Helper()
+			restart()
+		},
+		// A server of a Cluster takes no writes for two seconds after its start.
+		RestartTTL: 5 * time.Second,
+	})
+}
+
+type (
+	dialCluster  func(testing.TB, *testenv.RedisClusterServers, *testenv.TCPProxies) redislock.Conn
+	dialSentinel func(testing.TB, *testenv.RedisSentinelServers, *testenv.TCPProxies) redislock.Conn
+)
+
+// likeDial are the options of rueidisconn.Dial, through proxies.
+func likeDial(p *testenv.TCPProxies) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		Dialer: net.Dialer{Timeout: 2 * time.Second, KeepAlive: time.Second}, ConnWriteTimeout: 3 * time.Second,
+		DisableRetry: true, DisableCache: true, PipelineMultiplex: -1, ClientSetInfo: rueidis.DisableClientSetInfo,
+		Username: "holdfast", Password: "secret",
+		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return p.Dial(ctx, "tcp", addr)
+		},
+	}
+}
+
+func viaRueidis(t testing.TB, opt rueidis.ClientOption) redislock.Conn {
+	t.Helper()
+	client, err := rueidis.NewClient(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return rueidisconn.New(client)
+}
+
+func clusterRueidis(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	return rueidisTo(t, c, likeDial(p))
+}
+
+func anonymousRueidis(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	opt := likeDial(p)
+	opt.Username, opt.Password = "", ""
+	return rueidisTo(t, c, opt)
+}
+
+func rueidisTo(t testing.TB, c *testenv.RedisClusterServers, opt rueidis.ClientOption) redislock.Conn {
+	t.Helper()
+	opt.InitAddress = c.Addrs()
+	opt.ClusterOption.MaxMovedRedirections = 16
+	return viaRueidis(t, opt)
+}
+
+func sentinelRueidis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	opt := likeDial(p)
+	for _, r := range s.Sentinels {
+		opt.InitAddress = append(opt.InitAddress, r.Addr)
+	}
+	opt.Sentinel = rueidis.SentinelOption{Dialer: opt.Dialer, MasterSet: s.Master, Username: "watcher", Password: "watch", TopologyRefreshInterval: 5 * time.Second}
+	return viaRueidis(t, opt)
+}
+
+func clusterGoRedis(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	return goRedisTo(t, c, p, "holdfast", "secret")
+}
+
+func anonymousGoRedis(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	return goRedisTo(t, c, p, "", "")
+}
+
+func goRedisTo(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies, user, password string) redislock.Conn {
+	t.Helper()
+	return viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(), Username: user, Password: password,
+		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: time.Second, ContextTimeoutEnabled: true,
+	}))
+}
+
+func sentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.TCPProxies) redislock.Conn {
+	t.Helper()
+	opt := &redis.FailoverOptions{
+		MasterName: s.Master, Username: "holdfast", Password: "secret", SentinelUsername: "watcher", SentinelPassword: "watch",
+		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, ContextTimeoutEnabled: true,
+	}
+	for _, r := range s.Sentinels {
+		opt.SentinelAddrs = append(opt.SentinelAddrs, r.Addr)
+	}
+	return viaGoRedis(t, redis.NewFailoverClient(opt))
+}
+
+func viaGoRedis(t testing.TB, client redis.UniversalClient) redislock.Conn {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	return goredisconn.New(client)
+}
