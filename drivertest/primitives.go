@@ -185,6 +185,7 @@ var primitives = []check{
 		all.Wait()
 	}},
 	{"R6", "election", "the next leader follows within a TTL, with a larger term, and everybody sees it", func(e *env) {
+		e.expires()
 		conn := e.conn()
 		first := e.clientOn(conn, nil).Election(e.name("boss"), holdfast.Candidate("first", "1.example:1"))
 		second := e.client(nil).Election(e.name("boss"), holdfast.Candidate("second", "2.example:1"))

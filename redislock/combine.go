@@ -17,7 +17,8 @@ import (
 type combiner struct {
 	conn   Conn
 	script *Script
-	single bool // nothing is combined: the keys might lie on different nodes
+	single bool     // nothing is combined: the keys might lie on different nodes
+	sure   *Backend // replicas have to confirm it; else nil
 
 	mu    sync.Mutex
 	busy  int // exchanges under way
@@ -26,10 +27,11 @@ type combiner struct {
 
 // part is a call that waits for an exchange to share.
 type part struct {
-	call   *call
-	answer chan Result
-	left   bool   // its caller has gone
-	late   func() // what is done then when the answer is there; may be nil
+	call     *call
+	patience time.Duration // with replicas
+	answer   chan Result
+	left     bool   // its caller has gone
+	late     func() // what is done then when the answer is there; may be nil
 }
 
 const (
@@ -38,22 +40,26 @@ const (
 	sharedFor = 10 * time.Second // bounds a shared exchange; callers have bounds of their own
 )
 
-// run is Backend.run, perhaps together with others. late is called if ctx ends while the
-// call is under way in a shared exchange, which goes on, when that is over.
-func (m *combiner) run(ctx context.Context, c *call, late func()) (Value, error) {
+// run is Backend.run, or Backend.sure, perhaps together with others. late is called if ctx
+// ends while the call is under way in an exchange that goes on, when that is over.
+func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, late func()) (v Value, err error) {
 	c.done()
 	m.mu.Lock()
 	if m.busy < atOnce || m.single {
 		m.busy++
 		m.mu.Unlock()
-		v, err := m.conn.Run(ctx, m.script, c.keyList(), c.argList())
-		c.free()
+		if m.sure != nil {
+			v, err = m.sure.sure(ctx, patience, m.script, c, late)
+		} else {
+			v, err = m.conn.Run(ctx, m.script, c.keyList(), c.argList())
+			c.free()
+		}
 		if parts := m.next(); parts != nil {
 			go m.share(parts)
 		}
 		return v, err
 	}
-	p := &part{call: c, answer: make(chan Result, 1), late: late}
+	p := &part{call: c, patience: patience, answer: make(chan Result, 1), late: late}
 	m.queue = append(m.queue, p)
 	m.mu.Unlock()
 	select {
@@ -109,17 +115,29 @@ func (m *combiner) answer(p *part, r Result) {
 	}
 }
 
-// share makes exchanges until the queue is empty.
-func (m *combiner) share(parts []*part) {
+// exchange runs the script once.
+func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
 	defer cancel()
+	if m.sure == nil {
+		return m.conn.Run(ctx, m.script, keys, args)
+	}
+	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
+	return r.Value, r.Err
+}
+
+// share makes exchanges until the queue is empty.
+func (m *combiner) share(parts []*part) {
 	var keys, args []string
 	for parts != nil {
 		keys, args = keys[:0], args[:0]
+		patience := parts[0].patience
 		for _, p := range parts {
+			patience = min(patience, p.patience)
 			keys, args = append(keys, p.call.keyList()...), append(args, p.call.argList()...)
 		}
-		v, err := m.conn.Run(ctx, m.script, keys, args)
+		v, err := m.exchange(patience, keys, args)
+		short, err := lacking(err)
 		if err == nil && len(parts) > 1 && len(v.List) != len(parts) {
 			err = strange(v)
 		}
@@ -127,6 +145,9 @@ func (m *combiner) share(parts []*part) {
 			r := Result{v, err}
 			if err == nil && len(parts) > 1 {
 				r.Value = v.List[i]
+			}
+			if short != nil {
+				r.Err = short
 			}
 			m.answer(p, r)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -28,6 +29,14 @@ type Conn interface {
 
 	// RunAll runs several in one pipeline. The results are those of calls, in order.
 	RunAll(ctx context.Context, calls []Call) []Result
+
+	// RunWait runs calls and then WAIT for that many replicas, in one pipeline on one
+	// connection that nobody else uses meanwhile: WAIT speaks of what its own connection has
+	// written. acked is how many replicas have confirmed all of it within timeout; it is not
+	// known if err is not nil. If a call has to be sent again with its text, so is WAIT. The
+	// keys of all calls must be on one server; one that has not got their slot answers MOVED or ASK, nothing is done then, and
+	// the next try goes to the server that has it, once that is known.
+	RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (results []Result, acked int, err error)
 
 	// Subscribe returns when the server has confirmed the subscription to channel. From
 	// then on message is called with every payload, and again with every later

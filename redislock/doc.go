@@ -23,7 +23,15 @@
 //     unless the clock was set back by more than a minute, the name was then left alone
 //     for just so long that the clock comes within ten seconds of the floor again, and
 //     nothing else in its shard was used anew meanwhile;
-//   - after a failover: if the clocks of the two servers differ by less than the failover takes.
+//   - after a failover: always over what the new primary knows of the name, as when the clock
+//     is set back. Over grants that it does not know: if its clock, when it grants, shows more
+//     than the old one's did at the last of them; that is, if it is behind by less than
+//     the time between the two. With [Config].WaitReplicas nobody was told of a grant that the
+//     replicas counted do not know, so clocks do not matter if one of those is promoted;
+//   - not between two primaries that grant at the same time, because the old one does not know
+//     yet that it has been replaced: each of its tokens is the time of its own clock, and a
+//     later one of the old primary may be larger than one of the new. With WaitReplicas for all
+//     replicas the old one grants nothing.
 //
 // # What makes it unsafe
 //
@@ -35,8 +43,9 @@
 //     forgotten who holds what: keep it down for longer than the longest TTL, or use
 //     "appendonly yes" with "appendfsync always". With "everysec" the last second is lost.
 //   - Replication is asynchronous: after a failover the new primary may not know the last
-//     grants, and until it learns of the failover the old one may go on granting. WAIT narrows that and
-//     does not close it.
+//     grants and renewals. With [Config].WaitReplicas they do not count before replicas have
+//     confirmed them; docs/guarantees.md says how far that goes. Without it the old primary
+//     may go on granting until it learns of the failover.
 //   - A clock that jumps forward ends leases early at the server while clients still
 //     count on them; one that jumps back only makes leases last longer. Let the clock be
 //     slewed, not stepped.
@@ -65,6 +74,8 @@
 //
 //	ACL SETUSER watcher on >PASSWORD resetchannels &* -@all +hello +ping +subscribe +unsubscribe +punsubscribe
 //	  +sentinel|get-master-addr-by-name +sentinel|sentinels
+//
+// With WaitReplicas also +wait.
 //
 // # Cluster
 //

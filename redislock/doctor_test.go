@@ -362,7 +362,7 @@ func TestDoctorAsksEveryNode(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: asked %q, want %q", name, got, want)
 		}
-		b := redislock.New(conn, &redislock.Config{Uncounted: true})
+		b := redislock.New(conn, nil)
 		list, err := b.Diagnose(ctx, 15*time.Second)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -381,7 +381,7 @@ func TestDoctorAsksEveryNode(t *testing.T) {
 		}
 	}
 	nodes[2].Kill()
-	b := redislock.New(goredisconn.New(theirs), &redislock.Config{Uncounted: true})
+	b := redislock.New(goredisconn.New(theirs), nil)
 	list, err := b.Diagnose(ctx, 15*time.Second)
 	gone := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "redis.reach" && f.Server == addrs[2] })
 	if err == nil && !gone {

@@ -20,17 +20,18 @@ type deployment struct {
 	follows  func(old int)     // waits until old, which runs again, is a replica in sync
 	conns    []redislock.Conn  // clients of both kinds
 	url      string
+	replicas int // of the server that has the lock
 }
 
 const failoverLock = "the lock"
 
 func deploySentinel(t *testing.T) *deployment {
 	t.Helper()
-	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}})
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +wait"}, SentinelUsers: []string{watcherRule}})
 	direct := testenv.Proxies(t, nil)
 	url := s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"
 	return &deployment{
-		servers: s.Servers, primary: s.Primary, promoted: s.Promoted, url: url,
+		servers: s.Servers, replicas: len(s.Servers) - 1, primary: s.Primary, promoted: s.Promoted, url: url,
 		follows: func(old int) {
 			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
 			s.InSync()
@@ -41,14 +42,14 @@ func deploySentinel(t *testing.T) *deployment {
 
 func deployCluster(t *testing.T) *deployment {
 	t.Helper()
-	c := testenv.RedisCluster(t, testenv.ClusterSetup{Users: []string{clusterRule}})
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Users: []string{clusterRule + " +wait"}})
 	direct := testenv.Proxies(t, nil)
 	url := c.URL("holdfast:secret")
 	tag := tagOf(failoverLock)
 	now := c.Owner(tag, 0)
 	witness := (now + 1) % 3 // a primary that nothing happens to
 	return &deployment{
-		servers: c.Servers, url: url,
+		servers: c.Servers, replicas: 1, url: url,
 		primary:  func() int { return c.Owner(tag, witness) },
 		promoted: func(old int) int { return c.Promoted(tag, old, witness) },
 		follows:  func(int) { c.Ready() },
@@ -56,11 +57,11 @@ func deployCluster(t *testing.T) *deployment {
 	}
 }
 
-func (d *deployment) backends(t *testing.T) []*redislock.Backend {
+func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 	t.Helper()
 	all := make([]*redislock.Backend, len(d.conns))
 	for i, conn := range d.conns {
-		all[i] = redislock.New(conn, nil)
+		all[i] = redislock.New(conn, &redislock.Config{WaitReplicas: replicas})
 		t.Cleanup(func() { _ = all[i].Close() })
 	}
 	return all
@@ -73,7 +74,7 @@ func TestFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			load := contend(t, d.backends(t), failoverLock, false)
+			load := contend(t, d.backends(t, 0), failoverLock, tokensDiffer)
 			defer load.stop(t)
 			load.goesOn(t, 15)
 			fault := func(what string, f func(*testenv.RedisServer)) {
@@ -108,13 +109,39 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// TestFailoverReplicas: if all replicas have to confirm what holders rely on, two never hold at once, whichever of
+// them is promoted. Nothing is granted until as many follow the new primary.
+func TestFailoverReplicas(t *testing.T) {
+	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t)
+			load := contend(t, d.backends(t, d.replicas), failoverLock, oneAtATime)
+			defer load.stop(t)
+			load.goesOn(t, 15)
+			for what, fault := range map[string]func(*testenv.RedisServer) (heal func()){
+				"killed": func(r *testenv.RedisServer) func() { r.Kill(); return r.Start },
+				"frozen": func(r *testenv.RedisServer) func() { r.Pause(); return r.Continue },
+			} {
+				start, old := time.Now(), d.primary()
+				heal := fault(d.servers[old])
+				d.promoted(old)
+				heal()
+				d.follows(old)
+				load.goesOn(t, 15)
+				t.Logf("%s: served again after %v", what, time.Since(start))
+			}
+		})
+	}
+}
+
 // TestFailoverKeeps: a grant, and a place in line, that had reached the replica survive the primary.
 func TestFailoverKeeps(t *testing.T) {
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			backends := d.backends(t)
+			backends := d.backends(t, 0)
 			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
 			h := granted(t, a, exclusive(failoverLock))
 			r := exclusive(failoverLock)
@@ -170,7 +197,7 @@ func TestFailoverForgets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			backends := d.backends(t)
+			backends := d.backends(t, 0)
 			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
 			before := granted(t, a, exclusive(failoverLock))
 			if err := a.Release(within(t, 5*time.Second), before, 0); err != nil {

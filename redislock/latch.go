@@ -17,7 +17,7 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 	}
 	c := s.latch(name, "set").padded(uint64(n), 16).end()
 	v, err := s.latchRun(ctx, c)
-	return v == 1, err
+	return v == 1 && err == nil, err
 }
 
 // CountDown is driver.Session.CountDown.
@@ -35,6 +35,9 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 		return driver.Reply{}, s.refused(id, err)
 	}
 	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end())
+	if short, other := lacking(err); short != nil && v == 0 {
+		err = other // not yet: nobody relies on that
+	}
 	switch {
 	case err != nil:
 		if final(err) || ended(err) {
@@ -61,7 +64,8 @@ func (s *session) latchRun(ctx context.Context, c *call) (int64, error) {
 		c.free()
 		return 0, err
 	}
-	v, err := s.b.run(ctx, s.b.scripts.latch, c)
+	v, err := s.b.sure(ctx, s.patience, s.b.scripts.latch, c, nil)
+	short, err := lacking(err)
 	switch {
 	case err != nil:
 		return 0, err
@@ -71,6 +75,8 @@ func (s *session) latchRun(ctx context.Context, c *call) (int64, error) {
 		return 0, strange(v)
 	case v.Int < 0:
 		return 0, driver.ErrGone
+	case short != nil:
+		return v.Int, short
 	}
 	return v.Int, nil
 }

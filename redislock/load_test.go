@@ -13,10 +13,19 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
+// A promise is what clients must see.
+type promise int
+
+const (
+	tokensDiffer promise = iota // the store may be away, and forget grants
+	oneAtATime                  // the store may be away, and forgets no grant
+	alwaysThere                 // and is never away
+)
+
 // load are clients that take a lock in turns.
 type load struct {
-	strict bool // nothing happens that could make the store forget a grant
-	inside atomic.Int64
+	promise
+	holder atomic.Pointer[holdfast.Lease]
 	rounds []atomic.Int64 // of each client
 	last   atomic.Uint64
 	tokens sync.Map // those that were granted
@@ -26,9 +35,9 @@ type load struct {
 }
 
 // contend makes a client of each backend, with two goroutines each that contend for name.
-func contend(t testing.TB, backends []*redislock.Backend, name string, strict bool) *load {
+func contend(t testing.TB, backends []*redislock.Backend, name string, p promise) *load {
 	t.Helper()
-	l := &load{strict: strict, rounds: make([]atomic.Int64, len(backends)), failed: make(chan error, 100)}
+	l := &load{promise: p, rounds: make([]atomic.Int64, len(backends)), failed: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	for i, b := range backends {
@@ -42,7 +51,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, strict bo
 				for ctx.Err() == nil {
 					err := l.round(ctx, client.Mutex(name), &l.rounds[i])
 					away := errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable)
-					if err != nil && ctx.Err() == nil && (l.strict || !away) {
+					if err != nil && ctx.Err() == nil && (l.promise == alwaysThere || !away) {
 						l.failed <- err
 						return
 					}
@@ -58,21 +67,26 @@ func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int6
 	if err != nil {
 		return err
 	}
-	n, last := l.inside.Add(1), l.last.Swap(lease.Token())
-	lost := lease.Err() != nil
-	l.inside.Add(-1)
-	switch {
-	case !l.strict:
-		if _, twice := l.tokens.LoadOrStore(lease.Token(), true); twice {
-			return fmt.Errorf("token %d was granted twice", lease.Token())
-		}
-	case lost: // it had to be given up: then others may be in
-	case n != 1:
-		return fmt.Errorf("%d inside", n)
-	case last >= lease.Token():
-		return fmt.Errorf("token %d after %d", lease.Token(), last)
+	other, last := l.holder.Swap(lease), l.last.Swap(lease.Token())
+	defer l.holder.CompareAndSwap(lease, nil)
+	if _, twice := l.tokens.LoadOrStore(lease.Token(), true); twice {
+		return fmt.Errorf("token %d was granted twice", lease.Token())
 	}
-	rounds.Add(1)
+	if l.promise != tokensDiffer && lease.Err() == nil {
+		if other != nil && other.Err() == nil {
+			return fmt.Errorf("token %d was granted while the holder of %d could count on its lease", lease.Token(), other.Token())
+		}
+		if last >= lease.Token() {
+			return fmt.Errorf("token %d after %d", lease.Token(), last)
+		}
+	}
+	if rounds.Add(1)%8 == 0 && l.promise == oneAtATime { // whatever happens shall happen to a holder, too
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-lease.Done():
+		}
+	}
+	l.holder.CompareAndSwap(lease, nil)
 	if err := lease.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) {
 		return err
 	}

@@ -268,7 +268,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 				t.Cleanup(func() { _ = backends[i].Close() })
 			}
 			tag := tagOf(lock)
-			load := contend(t, backends, lock, true)
+			load := contend(t, backends, lock, alwaysThere)
 			for range 6 {
 				// In between nobody may get on: what is on neither side, as a line that is empty, cannot be made.
 				m := c.Migrate(tag, (c.Owner(tag, 0)+1)%3)

@@ -220,6 +220,10 @@ func (c *tapped) RunAll(ctx context.Context, calls []redislock.Call) []redislock
 	return all
 }
 
+func (c *tapped) RunWait(ctx context.Context, calls []redislock.Call, _ int, _ time.Duration) ([]redislock.Result, int, error) {
+	return c.RunAll(ctx, calls), 0, nil // of a server without replicas
+}
+
 func (c *tapped) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	return c.tap(ctx, channel, message, again, c.Conn.Subscribe, false)
 }

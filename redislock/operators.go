@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,7 +31,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 		return driver.ErrGone
 	}
 	c := newCall().name(b.prefix, name, "lzmt").str("break").end().padded(token, 16).end()
-	return verdict(b.run(ctx, b.scripts.change, c))
+	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, nil))
 }
 
 // SetLimit is driver.Backend.SetLimit.
@@ -99,7 +100,7 @@ func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]s
 		c.free()
 	}
 	var names []string
-	for _, r := range b.pipeline(ctx, calls) {
+	for _, r := range b.pipeline(ctx, b.conn.RunAll, calls) {
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -122,7 +123,7 @@ func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Reco
 		return nil, nil
 	}
 	records := make([]driver.Record, len(names))
-	for i, r := range b.pipeline(ctx, calls) {
+	for i, r := range b.pipeline(ctx, b.conn.RunAll, calls) {
 		err := r.Err
 		if err == nil {
 			records[i], err = decodeRecord(names[i], r.Value)

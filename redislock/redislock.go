@@ -14,6 +14,19 @@ type Config struct {
 	// Prefix begins every key and channel; "hf:" if empty. Clients exclude each other
 	// only under one prefix (and one database). It must not contain braces.
 	Prefix string
+
+	// WaitReplicas, if positive, makes a grant count only once that many replicas of the
+	// primary have it; likewise everything else that a holder relies on. A grant that they
+	// do not confirm in time is taken back, and Acquire fails with ErrUnavailable; a lease
+	// that they do not confirm any more is given up before it runs out. With fewer replicas in
+	// reach no lock is granted or kept. Only the number of all replicas guarantees that
+	// whichever is promoted knows every lease: docs/guarantees.md. The user needs the permission
+	// +wait.
+	WaitReplicas int
+
+	// WaitTimeout is how long replicas are waited for, at most a third of the TTL; 0 means
+	// half a second, or a quarter of the TTL if that is shorter.
+	WaitTimeout time.Duration
 }
 
 // Backend is a lock table in Redis. Use New.
@@ -27,6 +40,11 @@ type Backend struct {
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
 	early   bool                 // in a Cluster, tests: who waits listens before it asks the first time
+
+	waitReplicas int
+	waitTimeout  time.Duration   // 0: by the TTL
+	life         context.Context // ends with Close; of exchanges whose caller has left
+	end          context.CancelFunc
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -46,8 +64,13 @@ func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Ba
 		conn: conn, cluster: conn.Cluster(), prefix: cfg.Prefix, scripts: load(conn.Cluster(), edit),
 		now: func() time.Duration { return time.Since(start) },
 	}
+	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
+	b.life, b.end = context.WithCancel(context.Background())
 	b.take = &combiner{conn: conn, script: b.scripts.take, single: b.cluster}
 	b.drop = &combiner{conn: conn, script: b.scripts.drop, single: b.cluster}
+	if b.waitReplicas > 0 {
+		b.take.sure = b
+	}
 	if b.prefix == "" {
 		b.prefix = "hf:"
 	}
@@ -61,7 +84,10 @@ func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Ba
 func (b *Backend) Name() string { return "redis" }
 
 // Close closes the Conn.
-func (b *Backend) Close() error { return b.conn.Close() }
+func (b *Backend) Close() error {
+	b.end()
+	return b.conn.Close()
+}
 
 // Open starts a session. It subscribes to the session's channel; in a Cluster that is put off
 // until the session waits for something in a shard, and who only holds does without.
@@ -76,7 +102,14 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
 		return nil, fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
 	}
-	s := &session{b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), asks: map[string]ask{}, quiet: map[string]int8{}}
+	patience, err := b.patience(cfg.TTL)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), patience: patience,
+		asks: map[string]ask{}, quiet: map[string]int8{},
+	}
 	if b.cluster {
 		// Whoever may not do this, or reaches nobody, is told now.
 		if err := b.forget(ctx, []string{cfg.ID}); err != nil {
@@ -112,8 +145,9 @@ func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
 }
 
 // verdict is the error that a script's answer means which is 0: done, 1: gone, 2: taken,
-// or a text: in use as that.
+// or a text: in use as that. That something was done has to be confirmed by replicas.
 func verdict(v Value, err error) error {
+	short, err := lacking(err)
 	switch {
 	case err != nil:
 		return err
@@ -125,6 +159,8 @@ func verdict(v Value, err error) error {
 		return driver.ErrGone
 	case v.Int == 2:
 		return driver.ErrTaken
+	case short != nil:
+		return short
 	}
 	return nil
 }

@@ -119,12 +119,8 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	for i, b := range batches {
 		calls[i] = x.s.renewal(x.holds, b)
 	}
-	run := x.s.b.conn.RunAll
-	if batches[0].last {
-		run = x.s.b.pipeline
-	}
 	var moving []batch
-	for i, r := range run(ctx, calls) {
+	for i, r := range x.s.b.sureAll(ctx, x.s.patience, calls, batches[0].last) {
 		b := batches[i]
 		if unstable(r.Err) && !b.last {
 			moving = append(moving, x.divided(b)...)
@@ -137,6 +133,10 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 
 // answered reads the answer to the renewal of b.
 func (x *exchanges) answered(b batch, r Result) {
+	short, err := lacking(r.Err)
+	if r.Err = err; short != nil {
+		x.failed = errors.Join(x.failed, short)
+	}
 	if r.Err == nil && (r.Value.Kind != List || !b.plain && len(r.Value.List)%5 != 0) {
 		r.Err = strange(r.Value)
 	}
@@ -149,17 +149,38 @@ func (x *exchanges) answered(b batch, r Result) {
 	}
 	x.proven += len(b.of)
 	if b.plain {
+		var left []int
 		for _, v := range r.Value.List {
 			if v.Int >= 1 && v.Int <= int64(len(b.of)) {
-				x.left = append(x.left, b.of[v.Int-1])
-				x.proven--
+				left = append(left, b.of[v.Int-1])
 			}
+		}
+		x.left = append(x.left, left...)
+		x.proven -= len(left)
+		if short != nil {
+			x.doubt(b.of, left)
 		}
 		return
 	}
+	var told []int
 	for v := r.Value.List; len(v) >= 5; v = v[5:] {
-		if v[0].Int >= 1 && v[0].Int <= int64(len(b.of)) {
-			x.changes = append(x.changes, x.s.news(x.holds, b.of[v[0].Int-1], v))
+		if v[0].Int < 1 || v[0].Int > int64(len(b.of)) || short != nil && driver.State(v[1].Int) != driver.Gone {
+			continue
+		}
+		told = append(told, b.of[v[0].Int-1])
+		x.changes = append(x.changes, x.s.news(x.holds, b.of[v[0].Int-1], v))
+	}
+	if short != nil {
+		x.doubt(b.of, told)
+	}
+}
+
+// doubt reports those of a batch that are not in but as unproven.
+func (x *exchanges) doubt(of, but []int) {
+	for _, j := range of {
+		if !slices.Contains(but, j) {
+			x.changes = append(x.changes, driver.Change{Index: j, State: driver.Unknown})
+			x.proven--
 		}
 	}
 }

@@ -17,6 +17,8 @@ type session struct {
 	stop func() // ends the subscription
 	ears ears   // in a Cluster: its subscriptions
 
+	patience time.Duration // with replicas
+
 	mu     sync.Mutex
 	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
 	quiet  map[string]int8 // names that were granted at once; see calm
@@ -44,10 +46,13 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		c := newCall().name(s.b.prefix, req.Name, "l").micros(s.ttl).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 		name, id := req.Name, req.ID
-		v, err := s.b.take.run(ctx, c, func() { s.undo(name, id) })
+		v, err := s.b.take.run(ctx, s.patience, c, func() { s.undo(name, id) })
+		short, err := lacking(err)
 		switch {
 		case err != nil:
 			return driver.Reply{}, s.refused(req.ID, err)
+		case v.Kind == Int && v.Int > 0 && short != nil:
+			return driver.Reply{}, s.takeBack(ctx, name, id, short)
 		case v.Kind == Int && v.Int > 0:
 			return s.granted(ctx, req, uint64(v.Int))
 		}
@@ -55,13 +60,15 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	}
 	// In a Cluster who does not listen yet asks without waiting first: mostly nobody is in the way.
 	wait := req.Wait && (s.b.early || s.listens(req.Name))
-	v, err := s.ask(ctx, req, wait, px)
+	v, short, err := s.ask(ctx, req, wait, px)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
-		v, err = s.ask(ctx, req, true, px)
+		v, short, err = s.ask(ctx, req, true, px)
 	}
 	switch {
 	case err != nil:
 		return driver.Reply{}, s.refused(req.ID, err)
+	case short != nil && (v.Int > 0 || v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0):
+		return driver.Reply{}, s.takeBack(ctx, req.Name, req.ID, short)
 	case v.Kind == Text:
 		s.leave(req.ID)
 		return driver.Reply{}, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
@@ -92,11 +99,11 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	return r, nil
 }
 
-// ask runs acquire.lua.
-func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int) (Value, error) {
+// ask runs acquire.lua. short is not nil if replicas lack what it did.
+func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int) (v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err != nil {
-		return Value{}, err
+		return Value{}, nil, err
 	}
 	c := newCall().name(s.b.prefix, req.Name, "lzmti")
 	c.buf = append(c.buf, modes[req.Mode], '0')
@@ -105,7 +112,10 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	}
 	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
 	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
-	return s.b.run(ctx, s.b.scripts.acquire, c)
+	name, id := req.Name, req.ID
+	v, err = s.b.sure(ctx, s.patience, s.b.scripts.acquire, c, func() { s.undo(name, id) })
+	short, err = lacking(err)
+	return v, short, err
 }
 
 // refused passes on an error; a final one ends the request.
@@ -153,7 +163,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
 		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
-		v, err := s.b.drop.run(ctx, c, nil)
+		v, err := s.b.drop.run(ctx, 0, c, nil)
 		switch {
 		case err != nil:
 			return err
@@ -190,7 +200,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		return driver.ErrGone
 	}
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("downgrade").end().str(h.ID).end().padded(h.Token, 16).end()
-	err := verdict(s.b.run(ctx, s.b.scripts.change, c))
+	err := verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, nil))
 	if err == nil {
 		s.regroup(h.ID)
 	}
@@ -211,8 +221,8 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	}
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
 		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
-	v, err := s.b.run(ctx, s.b.scripts.change, c)
-	if err == nil && v.Kind == Int && v.Int == 3 {
+	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, nil)
+	if _, failed := lacking(err); failed == nil && v.Kind == Int && v.Int == 3 {
 		err = fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
 	} else {
 		err = verdict(v, err)
@@ -288,7 +298,7 @@ func (b *Backend) runAll(ctx context.Context, calls []Call) error {
 	const most = 1024
 	for len(calls) > 0 {
 		n := min(len(calls), most)
-		for _, r := range b.pipeline(ctx, calls[:n]) {
+		for _, r := range b.pipeline(ctx, b.conn.RunAll, calls[:n]) {
 			if r.Err != nil {
 				return r.Err
 			}

@@ -11,9 +11,14 @@ import (
 // before it has done anything. The same goes for keys that are on neither, as those of a line
 // that nobody stands in. So scripts of one key go on all the time, and the others wait.
 
-// unstable reports whether err says that.
+// unstable reports whether err says that; or that another server has the slot by now, which is
+// an answer only to what has to stay with one server (Conn.RunWait).
 func unstable(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "TRYAGAIN")
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "TRYAGAIN") || strings.Contains(text, "MOVED ") || strings.Contains(text, "ASK ")
 }
 
 // unstableFor bounds how long one exchange waits for a slot to arrive. Callers ask again after it.
@@ -45,9 +50,9 @@ func (p *pacer) wait(ctx context.Context) bool {
 	}
 }
 
-// pipeline runs calls in one pipeline, and those again that were refused as unstable.
-func (b *Backend) pipeline(ctx context.Context, calls []Call) []Result {
-	results := b.conn.RunAll(ctx, calls)
+// pipeline runs calls, and those again that were refused as unstable.
+func (b *Backend) pipeline(ctx context.Context, run func(context.Context, []Call) []Result, calls []Call) []Result {
+	results := run(ctx, calls)
 	if !b.cluster {
 		return results
 	}
@@ -65,7 +70,7 @@ func (b *Backend) pipeline(ctx context.Context, calls []Call) []Result {
 		for j, i := range left {
 			again[j] = calls[i]
 		}
-		for j, r := range b.conn.RunAll(ctx, again) {
+		for j, r := range run(ctx, again) {
 			results[left[j]] = r
 		}
 	}

@@ -87,7 +87,7 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 	a.waits, a.token = true, 0
 	// A token up to last belongs to a grant that had ended when the store answered.
 	if a.early > last {
-		a.wake <- a.early
+		s.handOver(id, &a, a.early)
 		a.token = a.early
 	} else if a.nudge {
 		a.wake <- 0
@@ -134,7 +134,7 @@ func (s *session) message(payload string) {
 	switch {
 	case !ok || token != 0 && token <= a.early:
 	case a.waits:
-		a.push(token)
+		s.handOver(id, &a, token)
 		if token != 0 {
 			a.token = token
 			s.asks[id] = a

@@ -4,6 +4,7 @@
 --   adopt     id token TTL session, new id, info
 --   break     token
 --   limit     n
+--   confirm   id token   changes nothing
 
 --COMMON
 
@@ -81,6 +82,8 @@ end
 
 if not mine then return done(why) end
 
+dirty = true -- also if nothing changes: something must be written, for WAIT to speak of
+if what == 'confirm' then return done(0) end
 if st == 'P' then return done(kind()) end
 if st == 'X' then
   local _, p = field(tail, 1)

@@ -11,7 +11,11 @@ load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 
 if what == 'set' then
-  if st == 'L' then return 0 end
+  if st == 'L' then
+    dirty = true -- something must be written, for WAIT to speak of
+    save()
+    return 0
+  end
   if st ~= 'F' then
     save()
     return kind()

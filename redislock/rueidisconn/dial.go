@@ -79,6 +79,7 @@ func options() rueidis.ClientOption {
 		DisableCache:      true,
 		// One connection keeps a cancellation behind the request that it cancels.
 		PipelineMultiplex:   -1,
+		BlockingPoolCleanup: time.Minute, // of RunWait, of which there may have been many at once
 		ReadBufferEachConn:  64 << 10,
 		WriteBufferEachConn: 64 << 10,
 		ClientSetInfo:       rueidis.DisableClientSetInfo,

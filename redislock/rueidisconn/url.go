@@ -20,7 +20,8 @@ import (
 
 const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///path?db=N, " +
 	"redis+sentinel://[user:password@]host[:port][,host...]/master[/db] with sentineluser, sentinelpassword, sentineltls=no, " +
-	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername"
+	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername; " +
+	"in Open and on the command line replicas=N and replica-timeout=500ms as well"
 
 // invalid is an error that quotes nothing of the URL but what it is told to.
 func invalid(format string, args ...any) error {

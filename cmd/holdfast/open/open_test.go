@@ -52,7 +52,7 @@ func TestOpenMemory(t *testing.T) {
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, url := range []string{
 		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/", "sqlite:relative\x00",
-		"redis:", "redis://", "redis://h/x", "redis://h:99999", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "redis+sentinel://h:99999/m", "redis+cluster://", "redis+cluster://h/1", "redis+quorum://h", "a b:c", "file:x",
+		"redis:", "redis://", "redis://h/x", "redis://h:99999", "redis://h?replicas=x", "redis://h?replica-timeout=1s", "redis+cluster://h?replicas=0", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "redis+sentinel://h:99999/m", "redis+cluster://", "redis+cluster://h/1", "redis+quorum://h", "a b:c", "file:x",
 	} {
 		s, err := Open(t.Context(), url)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -78,7 +78,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 
 func TestRedisPlace(t *testing.T) {
 	for _, same := range [][]string{
-		{"redis://h", "redis://u:p@H:6379/0", "rediss://h:6379/00", "redis://h/"},
+		{"redis://h", "redis://u:p@H:6379/0", "rediss://h:6379/00", "redis://h/", "redis://h?replicas=2&replica-timeout=1s"},
 		{"redis://h/1", "redis://h:6379/01"},
 		{"redis://h:1"},
 		{"unix:///s", "redis+unix://:p@/s?db=0"},

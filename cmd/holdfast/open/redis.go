@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
@@ -16,11 +15,11 @@ var redisSchemes = []string{
 }
 
 func openRedis(rawURL string) (*Store, error) {
-	conn, err := rueidisconn.Dial(rawURL)
+	table, err := rueidisconn.Open(rawURL)
 	if err != nil {
 		return nil, classify(err, driver.ErrUnavailable)
 	}
-	return &Store{redislock.New(conn, nil), redisPlace(rawURL)}, nil
+	return &Store{table, redisPlace(rawURL)}, nil
 }
 
 // redisPlace names the database that a URL which Dial understood leads to.

@@ -1,0 +1,111 @@
+package goredisconn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// RunWait is redislock.Conn's. What is sent through a redis.Conn goes over a single connection,
+// as go-redis says of it; a pipeline alone says nothing of that. Clients that have no such
+// thing (redis.Ring) are refused with ErrInvalid.
+func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
+	all := make([]redislock.Result, len(calls))
+	fail := func(err error) ([]redislock.Result, int, error) {
+		for i := range all {
+			all[i] = redislock.Result{Err: err}
+		}
+		return all, 0, err
+	}
+	if err := c.ready(ctx); err != nil {
+		return fail(err)
+	}
+	if len(calls) == 0 {
+		return all, 0, nil
+	}
+	client, err := c.node(ctx, calls[0].Keys)
+	if err != nil {
+		return fail(err)
+	}
+	const slack = time.Second // for the answer, beyond the wait for replicas
+	if limit := client.Options().ReadTimeout; limit > 0 && limit < timeout+slack {
+		client = client.WithTimeout(timeout + max(limit, slack))
+	}
+	var wait *redis.Cmd
+	cmds := make([]*redis.Cmd, len(calls))
+	r := c.await(ctx, func(ctx context.Context, _ []any) redislock.Result {
+		one := client.Conn()
+		defer func() { _ = one.Close() }() // it goes back to the pool
+		wait = replicated(ctx, one, calls, cmds, replicas, timeout)
+		return redislock.Result{}
+	}, nil)
+	if r.Err != nil {
+		return fail(r.Err)
+	}
+	for i, cmd := range cmds {
+		all[i] = c.result(cmd)
+	}
+	if c.cluster != nil && (wait.Err() != nil || slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return c.Err() != nil })) {
+		c.cluster.ReloadState(ctx) // it has moved, or its server is gone; a Conn follows nobody
+	}
+	n, err := wait.Int()
+	if err != nil {
+		return all, 0, c.wrap(err)
+	}
+	return all, n, nil
+}
+
+// replicated sends calls and WAIT in one pipeline, and once more what the server does not
+// know by its hash. cmds receives the calls' answers.
+func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []*redis.Cmd, replicas int, timeout time.Duration) (wait *redis.Cmd) {
+	send := func(which []int, build func(redislock.Call) []any) (unknown []int) {
+		pipe := one.Pipeline()
+		for _, i := range which {
+			cmds[i] = pipe.Do(ctx, build(calls[i])...)
+		}
+		wait = pipe.Do(ctx, "wait", replicas, timeout.Milliseconds())
+		_, _ = pipe.Exec(ctx) // each cmd has its error
+		for _, i := range which {
+			if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+				unknown = append(unknown, i)
+			}
+		}
+		return unknown
+	}
+	which := make([]int, len(calls))
+	for i := range which {
+		which[i] = i
+	}
+	if which = send(which, func(call redislock.Call) []any { return words(call.Script, call.Keys, call.Args) }); len(which) > 0 {
+		send(which, func(call redislock.Call) []any {
+			w := words(call.Script, call.Keys, call.Args)
+			w[0], w[1] = "eval", call.Script.Text
+			return w
+		})
+	}
+	return wait
+}
+
+// node is the client of the server that keeps keys.
+func (c *conn) node(ctx context.Context, keys []string) (*redis.Client, error) {
+	switch client := c.client.(type) {
+	case *redis.Client: // of a single server, or of what Sentinel says is the primary
+		return client, nil
+	case *redis.ClusterClient:
+		if len(keys) == 0 {
+			break
+		}
+		node, err := client.MasterForKey(ctx, keys[0])
+		if err != nil {
+			return nil, c.wrap(err)
+		}
+		return node, nil
+	}
+	return nil, fmt.Errorf("%w: a %T cannot wait for replicas; redis.Client and redis.ClusterClient can", driver.ErrInvalid, c.client)
+}

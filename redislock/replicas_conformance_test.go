@@ -1,0 +1,59 @@
+package redislock_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// TestConformanceReplicas: all that the contract asks holds when a replica has to confirm it.
+func TestConformanceReplicas(t *testing.T) {
+	t.Parallel()
+	rule := strings.Fields("--" + aclRule + " +wait")
+	set := testenv.RedisReplicas(t, 1, append(rule, "--appendonly", "yes")...)
+	set.Replicas[0].Do("CONFIG SET appendonly no") // it is not restarted
+	var mu sync.Mutex
+	var all []*redislock.Backend
+	drivertest.Run(t, drivertest.Harness{
+		TTL:        ttl,
+		RestartTTL: 5 * time.Second,
+		Open: func(t testing.TB) drivertest.Conn {
+			t.Helper()
+			proxy := testenv.Proxy(t, set.Primary.Addr)
+			conn := must(rueidisconn.Dial("redis://holdfast:secret@" + proxy.Addr))(t)
+			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: ttl / 3})
+			mu.Lock()
+			all = append(all, b)
+			mu.Unlock()
+			t.Cleanup(func() { _ = b.Close() })
+			return drivertest.Conn{
+				Backend:     b,
+				Kill:        proxy.Refuse,
+				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
+				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+			}
+		},
+		Restart: func(t testing.TB) {
+			t.Helper()
+			set.Primary.Restart(true)
+			set.InSync(set.Replicas[0], set.Primary)
+			// A client has two connections here, and each learns of the restart when it is
+			// used. The suite asks again with requests only, which is one of the two.
+			mu.Lock()
+			defer mu.Unlock()
+			for _, b := range all {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				_, _ = b.Inspect(ctx, "x")
+				cancel()
+			}
+			all = nil
+		},
+	})
+}

@@ -1,0 +1,59 @@
+package rueidisconn
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// Open is redislock.New with what Dial connects to. Its URL may say two things more, as query
+// parameters, which belong to the lock table and not to the connection:
+//
+//	replicas=2               redislock.Config.WaitReplicas
+//	replica-timeout=500ms    redislock.Config.WaitTimeout
+//
+// Errors are those of Dial; what makes no sense together with the TTL is reported when a
+// session is opened.
+func Open(rawURL string) (*redislock.Backend, error) {
+	rest, cfg, err := config(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := Dial(rest)
+	if err != nil {
+		return nil, err
+	}
+	return redislock.New(conn, cfg), nil
+}
+
+// config takes what is not Dial's out of a URL. What cannot be parsed is left to Dial.
+func config(raw string) (rest string, cfg *redislock.Config, err error) {
+	const replicas, timeout = "replicas", "replica-timeout"
+	cfg = new(redislock.Config)
+	before, text, _ := strings.Cut(raw, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil || !query.Has(replicas) && !query.Has(timeout) {
+		return raw, cfg, nil
+	}
+	if len(query[replicas]) > 1 || len(query[timeout]) > 1 {
+		return "", nil, invalid("replicas or replica-timeout is given twice")
+	}
+	if cfg.WaitReplicas, err = strconv.Atoi(query.Get(replicas)); err != nil || cfg.WaitReplicas < 1 || cfg.WaitReplicas > 32 {
+		return "", nil, invalid("replicas is not a number from 1 to 32")
+	}
+	if query.Has(timeout) {
+		cfg.WaitTimeout, err = time.ParseDuration(query.Get(timeout))
+		if err != nil || cfg.WaitTimeout < time.Millisecond {
+			return "", nil, invalid("replica-timeout is not a time like 500ms, from 1ms to a third of the TTL")
+		}
+	}
+	query.Del(replicas)
+	query.Del(timeout)
+	if len(query) == 0 {
+		return before, cfg, nil
+	}
+	return before + "?" + query.Encode(), cfg, nil
+}
