@@ -6,8 +6,8 @@ import "context"
 // CONFIG GET. The Conns of packages rueidisconn and goredisconn are Askers.
 type Asker interface {
 	// Ask sends one command, word by word, to every server that the Conn leads to, and returns what each
-	// answered, in order of Server: one answer for a single server; one for each node otherwise,
-	// replicas included as far as the client knows them. The command has to be one that is answered
+	// answered, in order of Server: one answer for a single server, or a primary behind sentinels; one for each
+	// primary of a Cluster, and for its replicas if the client reads from them. The command has to be one that is answered
 	// once and belongs to no connection.
 	//
 	// It ends when ctx does. Errors are those of Conn.Run, one for each server.

@@ -24,6 +24,8 @@ type node struct {
 	config map[string]string
 	denied error // why settings are missing
 	alone  bool  // the Conn leads to no other
+	many   bool  // the Conn leads to a Cluster
+	wait   int   // replicas that have to confirm grants
 }
 
 // settings are what CONFIG GET is asked for. Nothing that is secret.
@@ -46,7 +48,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 			Do:    "examine the server through a Conn that is an Asker, such as those of packages rueidisconn and goredisconn"})
 		return f.List, b.tryScripts(ctx, &f)
 	}
-	nodes, err := interview(ctx, asker, &f)
+	nodes, err := b.interview(ctx, asker, &f)
 	if err != nil {
 		return f.List, err
 	}
@@ -106,13 +108,13 @@ func failure(all []Answer) (err error) {
 func refused(err error) bool { return errors.Is(err, driver.ErrRefused) }
 
 // interview asks every server what it says of itself.
-func interview(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
+func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
 	var nodes []*node
 	by := map[string]*node{}
 	var last error
 	answers := asker.Ask(ctx, "INFO")
 	for _, a := range answers {
-		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1}
+		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1, many: b.cluster, wait: b.waitReplicas}
 		switch {
 		case a.Err == nil:
 			n.info = fields(a.Value.Text)
@@ -201,20 +203,33 @@ const hearing = 3 * time.Second
 // tryWakeups sends a message to itself, on a channel such as sessions have.
 func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Findings) error {
 	const code = "redis.wakeups"
-	channel := b.prefix + "s:doctor" + strings.ToLower(rand.Text()[:12])
 	heard := make(chan struct{}, 1)
-	stop, err := b.conn.Subscribe(ctx, channel, func(string) {
+	hear := func(string) {
 		select {
 		case heard <- struct{}{}:
 		default:
 		}
-	}, func() {})
+	}
+	session, publish, subscribe := "doctor"+strings.ToLower(rand.Text()[:12]), "PUBLISH", b.conn.Subscribe
+	channel := b.channel(session)
+	if b.cluster {
+		c := newCall().tag(b.prefix, 0).str("s:").str(session).end().done()
+		channel, publish, subscribe = strings.Clone(c.strs[0]), "SPUBLISH", b.conn.SubscribeShard
+		c.free()
+	}
+	stop, err := subscribe(ctx, channel, hear, func() {})
+	if NoShards(err) {
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the servers have no sharded channels, which came with Redis 7",
+			Why: "every message goes to every server, and no script sees whether anybody hears it: a waiter that has died is passed over only when its place runs out",
+			Do:  "upgrade to Redis 7 or later"})
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("subscribing: %w", err)
 	}
 	defer stop()
 	var counted int64
-	answers := asker.Ask(ctx, "PUBLISH", channel, "0")
+	answers := asker.Ask(ctx, publish, channel, "0") // in a Cluster all servers but one send us to that
 	if err := failure(answers); err != nil {
 		return fmt.Errorf("publishing: %w", err)
 	}
@@ -234,16 +249,13 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 			Do:    "let subscriptions through, or connect to the server directly: a proxy that shares connections among clients does not pass messages on"})
 		return nil
 	}
-	if counted == 0 && !b.uncounted() {
+	if counted == 0 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
-			Found: "a message that was published did arrive, but PUBLISH counted nobody who received it",
+			Found: fmt.Sprintf("a message that was published did arrive, but %s counted nobody who received it", publish),
 			Why:   "a release takes waiters whom PUBLISH does not count for dead and passes them over: they lose their place in line",
-			Do:    "set Uncounted in redislock.Config, or connect to the server directly"})
+			Do:    "connect to the server directly"})
 		return nil
 	}
 	f.Fine(code, "a message that was published did arrive")
 	return nil
 }
-
-// uncounted is Config.Uncounted.
-func (b *Backend) uncounted() bool { return b.take.single }

@@ -202,10 +202,23 @@ func (n *node) replicas(f *doctor.Findings) {
 		f.Fine(code, "the server has no replicas, so none can take over that lacks the last grants")
 		return
 	}
-	f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("the server has replicas: %s", connected),
-		Why: "replication is asynchronous: one that takes over (Sentinel, Cluster, an operator) may not know the last grants, and gives them out again",
-		Do: "let the resources check fencing tokens, which go on growing; WAIT narrows it and does not close it. If none of the replicas ever takes over, " +
-			"or only longer than the longest TTL after the primary has stopped, this is no danger"})
+	switch have := n.number("connected_slaves"); {
+	case n.wait > 0 && have < int64(n.wait):
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("%d replicas have to confirm what is granted, and the server has %d", n.wait, have),
+			Why: "no lock can be granted or kept", Do: "bring the replicas back; a smaller WaitReplicas (replicas=N) loses leases at a failover"})
+		return
+	case n.wait > 0 && have == int64(n.wait):
+		f.Fine(code, "all replicas (%d) have to confirm what is granted, so whichever takes over knows it", have)
+		return
+	case n.wait > 0:
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("%d of %d replicas have to confirm what is granted", n.wait, have),
+			Why: "one that did not confirm it may take over, and gives it out again", Do: fmt.Sprintf("replicas=%d in the URL, or WaitReplicas: all that there are", have)})
+	default:
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("the server has replicas: %s", connected),
+			Why: "replication is asynchronous: one that takes over (Sentinel, Cluster, an operator) may not know the last grants, and gives them out again",
+			Do: fmt.Sprintf("replicas=%d in the URL, or WaitReplicas, lets all of them confirm what is granted. Or let the resources check fencing tokens, which go on growing. "+
+				"If none of the replicas ever takes over, or only longer than the longest TTL after the primary has stopped, this is no danger", have)})
+	}
 	if n.info["min_slaves_good_slaves"] == "" { // it is told if there is such a setting
 		f.Add(driver.Finding{Code: cut, Severity: driver.Endangers, Found: "min-replicas-to-write is 0",
 			Why: "a primary that is cut off from its replicas goes on granting locks, while one of them takes over and grants the same",
@@ -218,10 +231,10 @@ func (n *node) replicas(f *doctor.Findings) {
 func (n *node) cluster(f *doctor.Findings) {
 	const code = "redis.cluster"
 	switch on := n.info["cluster_enabled"]; {
-	case on == "1" && n.alone:
+	case on == "1" && !n.many:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the server is a node of a Cluster, and is used as if it were alone",
 			Why: "requests for names that other nodes keep are refused, and so are renewals of several names at once: leases are lost, in time and with word to the holders",
-			Do:  "a server outside of a Cluster, or a connection to the Cluster as a whole"})
+			Do:  "redis+cluster://, or from Go a client of the Cluster as a whole"})
 	case on != "":
 		f.Fine(code, "the server is reached in the way that it is run (cluster_enabled is %s)", on)
 	}

@@ -41,6 +41,9 @@ func (c *conn) askAll(ctx context.Context, args []any) []redislock.Answer {
 	var all []redislock.Answer
 	ask := func(ctx context.Context, node *redis.Client) error {
 		a := redislock.Answer{Server: node.Options().Addr}
+		if a.Server == failover {
+			a.Server = "the primary" // the client does not say which it is
+		}
 		cmd := redis.NewCmd(ctx, args...)
 		_ = node.Process(ctx, cmd) // cmd has the error
 		v, err := cmd.Result()
