@@ -135,13 +135,13 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 func (x *exchanges) answered(b batch, r Result) {
 	short, err := lacking(r.Err)
 	if r.Err = err; short != nil {
-		x.failed = errors.Join(x.failed, short)
+		x.fails(short)
 	}
 	if r.Err == nil && (r.Value.Kind != List || !b.plain && len(r.Value.List)%5 != 0) {
 		r.Err = strange(r.Value)
 	}
 	if r.Err != nil {
-		x.failed = errors.Join(x.failed, r.Err)
+		x.fails(r.Err)
 		for _, j := range b.of {
 			x.changes = append(x.changes, driver.Change{Index: j, State: driver.Unknown})
 		}
@@ -172,6 +172,13 @@ func (x *exchanges) answered(b batch, r Result) {
 	}
 	if short != nil {
 		x.doubt(b.of, told)
+	}
+}
+
+// fails notes an error, which all batches on one connection have mostly together.
+func (x *exchanges) fails(err error) {
+	if x.failed == nil || !strings.Contains(x.failed.Error(), err.Error()) {
+		x.failed = errors.Join(x.failed, err)
 	}
 }
 

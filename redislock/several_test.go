@@ -64,7 +64,7 @@ func TestConformanceSeveral(t *testing.T) {
 
 func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func()) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl,
+		TTL: ttl * 3 / 2, // the suites run side by side, each with many servers
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)
@@ -157,7 +157,7 @@ func goRedisTo(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxi
 	t.Helper()
 	return viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs(), Username: user, Password: password,
-		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: time.Second, ContextTimeoutEnabled: true,
+		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 	}))
 }
 
@@ -165,7 +165,7 @@ func sentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.T
 	t.Helper()
 	opt := &redis.FailoverOptions{
 		MasterName: s.Master, Username: "holdfast", Password: "secret", SentinelUsername: "watcher", SentinelPassword: "watch",
-		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, ContextTimeoutEnabled: true,
+		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, MaxRetries: -1, ContextTimeoutEnabled: true,
 	}
 	for _, r := range s.Sentinels {
 		opt.SentinelAddrs = append(opt.SentinelAddrs, r.Addr)

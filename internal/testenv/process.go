@@ -39,32 +39,34 @@ func needs(t testing.TB, program, install string, folders ...string) string {
 	return path
 }
 
-// freeAddr returns an address of the loopback interface that nobody listens on.
+// freeAddr returns an address of the loopback interface that nobody listens on, and that no other
+// test gets before this one ends.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	addrs, release := reserve(t, 1)
+	release()
+	return addrs[0]
 }
 
-// reserve returns n such addresses, that nobody else gets before release is called.
+// reserve returns n such addresses, that nobody at all gets before release is called.
 func reserve(t testing.TB, n int) (addrs []string, release func()) {
 	t.Helper()
-	all := make([]net.Listener, n)
-	for i := range all {
+	all := make([]net.Listener, 0, n)
+	for tries := 0; len(all) < n; tries++ {
 		// Below the ports of outgoing connections, one of which could take it while its
 		// server is down.
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000)))
-		for tries := 0; err != nil && tries < 100; tries++ {
-			l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000)))
+		port := 12000 + rand.IntN(20000)
+		if !claim(t, port) {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && tries < 1000 {
+			continue
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[i] = l
+		all = append(all, l)
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, func() {

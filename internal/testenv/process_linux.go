@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The
@@ -22,6 +26,24 @@ func bound(cmd *exec.Cmd, f func()) {
 		defer runtime.UnlockOSThread()
 		f()
 	}()
+}
+
+// claim keeps a port for t, among all tests of the machine, also while its server is down. It
+// reports false if another has it. The claim is the lock of a byte of a file.
+func claim(t testing.TB, port int) bool {
+	t.Helper()
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-testenv-ports-%d", os.Getuid()))
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(port), Len: 1}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		_ = file.Close()
+		return false
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return true
 }
 
 // processes lists the processes of the machine, by their ids.
