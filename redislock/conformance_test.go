@@ -25,6 +25,7 @@ const ttl = time.Second
 
 // TestConformance runs the suite with both clients, with one of them as a user with no more than the documented rights.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	together(t, map[string]func(*testing.T){
 		"rueidis": func(t *testing.T) {
 			server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")

@@ -22,13 +22,13 @@ func TestConformanceReplicas(t *testing.T) {
 	var mu sync.Mutex
 	var all []*redislock.Backend
 	drivertest.Run(t, drivertest.Harness{
-		TTL:        ttl,
+		TTL:        2 * ttl, // of which replicas have a third
 		RestartTTL: 5 * time.Second,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)
 			conn := must(rueidisconn.Dial("redis://holdfast:secret@" + proxy.Addr))(t)
-			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: ttl / 3})
+			b := redislock.New(conn, &redislock.Config{WaitReplicas: 1, WaitTimeout: 2 * ttl / 3})
 			mu.Lock()
 			all = append(all, b)
 			mu.Unlock()

@@ -55,7 +55,7 @@ done
 
 # The tests wait for clocks and servers most of the time. So those of the library run beside those of
 # the other modules, whose output follows in the end.
-tests() { echo "== $1" && go -C "$1" test -race -timeout 20m ./...; }
+tests() { echo "== $1" && go -C "$1" test -race -timeout 20m -parallel 4 ./...; }
 others="$(mktemp)"
 (
 	status=0
