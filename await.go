@@ -128,8 +128,16 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 // wait is a place in line as the keeper sees it.
 type wait struct {
 	l     *Lease
-	proof time.Duration      // when the last exchange about it was sent that was answered; c.mu
-	news  chan driver.Change // from renewals; the latest only
+	proof time.Duration // when the last exchange about it was sent that was answered; c.mu
+	news  chan news     // from renewals; the latest only
+}
+
+// news is what a renewal has told of a place in line. It may lie unread while the grant that
+// it tells of runs out, so it proves that grant from when it was sent itself, and no later
+// exchange does.
+type news struct {
+	driver.Change
+	sent time.Duration
 }
 
 // await brings l's request to its end: granted, or given up for the error it returns (with
@@ -137,7 +145,7 @@ type wait struct {
 // sent. This is the one place where holdfast waits for somebody else.
 func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
 	c := l.c
-	w := &wait{l: l, news: make(chan driver.Change, 1)}
+	w := &wait{l: l, news: make(chan news, 1)}
 	defer c.forget(w)
 	var giveUp <-chan struct{}
 	if limited != ctx {
@@ -204,11 +212,11 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 				last = reply.Holder
 			}
 			c.observer.waiting(&l.req, reply.Ahead, last)
-			token, stop := l.stand(ctx, w, sent, reply, giveUp)
+			token, proof, stop := l.stand(ctx, w, sent, reply, giveUp)
 			if stop != nil {
 				return leave(stop)
 			}
-			if token != 0 && c.admit(l, o, token, w.proved(c)) {
+			if token != 0 && c.admit(l, o, token, proof) {
 				return nil, nil
 			}
 		}
@@ -223,9 +231,9 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 	}
 }
 
-// stand waits in line until the lock was handed over (a token), or there is reason to
-// ask again (0), or to stop.
-func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan struct{}) (uint64, error) {
+// stand waits in line until the lock was handed over (a token, and when the exchange was
+// sent that the grant counts from), or there is reason to ask again (0), or to stop.
+func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan struct{}) (token uint64, proof time.Duration, stop error) {
 	c := l.c
 	c.mu.Lock()
 	w.proof = sent - reply.Stale
@@ -239,28 +247,28 @@ func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply dr
 	for {
 		select {
 		case token := <-reply.Wake:
-			return token, nil
+			return token, w.proved(c), nil
 		case n := <-w.news:
 			switch n.State {
 			case driver.Granted:
-				return n.Token, nil
+				return n.Token, n.sent, nil
 			case driver.Gone:
-				return 0, nil
+				return 0, 0, nil
 			}
 			if n.Retry > 0 {
 				retry.Reset(n.Retry + c.spread(n.Ahead))
 			}
 			c.observer.waiting(&l.req, n.Ahead, nil)
 		case <-retry.C:
-			return 0, nil
+			return 0, 0, nil
 		case <-l.session.Lost():
-			return 0, c.pause(ctx, giveUp, 10*time.Millisecond) // the keeper opens another
+			return 0, 0, c.pause(ctx, giveUp, 10*time.Millisecond) // the keeper opens another
 		case <-giveUp:
-			return 0, late(ctx)
+			return 0, 0, late(ctx)
 		case <-ctx.Done():
-			return 0, cause(ctx)
+			return 0, 0, cause(ctx)
 		case <-c.closing:
-			return 0, ErrClosed
+			return 0, 0, ErrClosed
 		}
 	}
 }

@@ -197,15 +197,15 @@ func (c *Client) renew() error {
 
 // apply draws the conclusions from what the store answered to a renewal sent at sent.
 func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
-	news := make(map[int]driver.Change, len(changes))
+	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
-		news[ch.Index] = ch
+		states[ch.Index] = ch
 	}
 	var gone []*Lease
 	unknown := 0
 	c.mu.Lock()
 	for i, l := range leases {
-		switch ch := news[i]; {
+		switch ch := states[i]; {
 		case ch.State == driver.Gone:
 			gone = append(gone, l)
 		case ch.State == driver.Unknown:
@@ -216,7 +216,7 @@ func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offer
 	}
 	heap.Init(&c.leases)
 	for i, w := range waits {
-		ch := news[len(leases)+i]
+		ch := states[len(leases)+i]
 		if ch.State == driver.Unknown {
 			unknown++
 			continue
@@ -229,12 +229,12 @@ func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offer
 			case <-w.news:
 			default:
 			}
-			w.news <- ch
+			w.news <- news{ch, sent}
 		}
 	}
 	c.mu.Unlock()
 	for i, l := range offers {
-		switch news[len(leases)+len(waits)+i].State {
+		switch states[len(leases)+len(waits)+i].State {
 		case driver.Gone:
 			c.adoptedNow(l)
 		case driver.Unknown:
