@@ -25,7 +25,7 @@ const (
 )
 
 // targets is everything that -check compares.
-var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), []target{
+var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), []target{
 	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
 	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"), limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
 	{text: "pair: allocations", value: of("pair", ours, "allocs"), limit: number(12)},

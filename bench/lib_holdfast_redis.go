@@ -29,15 +29,19 @@ var (
 // rueidisBackend is as rueidisconn.Dial sets it up, which cannot be used here: commands are
 // counted.
 func rueidisBackend(at site) (driver.Backend, error) {
-	option := at.wire.rueidisOption(at.addr)
-	option.ForceSingleClient, option.DisableRetry, option.DisableCache = true, true, true
-	option.PipelineMultiplex = -1
-	option.ReadBufferEachConn, option.WriteBufferEachConn = 64<<10, 64<<10
-	c, err := rueidis.NewClient(option)
+	c, err := countedClient(at.wire, at.addr)
 	if err != nil {
 		return nil, err
 	}
 	return closing{redislock.New(rueidisconn.New(c), nil), func() error { c.Close(); return nil }}, nil
+}
+
+func countedClient(w *wire, addr string) (rueidis.Client, error) {
+	option := w.rueidisOption(addr)
+	option.ForceSingleClient, option.DisableRetry, option.DisableCache = true, true, true
+	option.PipelineMultiplex = -1
+	option.ReadBufferEachConn, option.WriteBufferEachConn = 64<<10, 64<<10
+	return rueidis.NewClient(option)
 }
 
 // closing is a backend with a connection that it does not close itself.

@@ -15,10 +15,11 @@ type library struct {
 
 // site is where and how a client is opened.
 type site struct {
-	addr string
-	wire *wire         // nil for ZooKeeper, which counts by itself
-	ttl  time.Duration // of the leases; 0: the library's default
-	root string        // ZooKeeper: the node under which this measurement's names are
+	addr  string
+	addrs []string      // of a quorum
+	wire  *wire         // nil for ZooKeeper, which counts by itself
+	ttl   time.Duration // of the leases; 0: the library's default
+	root  string        // ZooKeeper: the node under which this measurement's names are
 }
 
 // client is one instance of a library with connections of its own.

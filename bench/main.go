@@ -42,7 +42,7 @@ func parse() (settings, error) {
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "how long each Java process runs under load before it is measured")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often each measurement is repeated; the tables show medians")
 	flag.StringVar(&s.json, "json", "", "write all figures of all rounds to this `file`")
-	flag.StringVar(&s.store, "store", "all", "redis, sqlite, zookeeper, mysql (with MariaDB), postgres or all")
+	flag.StringVar(&s.store, "store", "all", "redis, quorum (of Redis servers), sqlite, zookeeper, mysql (with MariaDB), postgres or all")
 	flag.BoolVar(&s.check, "check", false, "compare with the targets; exit 1 if one is missed")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of this process to this `file`")
 	flag.Parse()
@@ -52,8 +52,8 @@ func parse() (settings, error) {
 	if s.duration < 100*time.Millisecond || s.held < time.Second || s.warm < 0 || s.rounds < 1 {
 		return s, fmt.Errorf("-duration must be at least 100ms, -held at least 1s, -warm at least 0, -rounds at least 1")
 	}
-	if !slices.Contains([]string{"redis", "sqlite", "zookeeper", "mysql", "postgres", "all"}, s.store) {
-		return s, fmt.Errorf("-store %q: allowed are redis, sqlite, zookeeper, mysql, postgres and all", s.store)
+	if !slices.Contains([]string{"redis", "quorum", "sqlite", "zookeeper", "mysql", "postgres", "all"}, s.store) {
+		return s, fmt.Errorf("-store %q: allowed are redis, quorum, sqlite, zookeeper, mysql, postgres and all", s.store)
 	}
 	var err error
 	if s.scenarios, err = regexp.Compile(*scenarios); err != nil {
@@ -122,6 +122,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer b.noZooKeeper()
 	defer b.noSQL()
+	defer b.noQuorum()
 	for _, sc := range chosen {
 		if err := b.prepare(ctx, sc); err != nil {
 			return err

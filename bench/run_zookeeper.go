@@ -88,6 +88,13 @@ func apart(run func(context.Context, *bed) (metrics, error)) func(context.Contex
 // prepare has the servers run that sc wants, those of ZooKeeper warm, and no others: they would
 // take their share of the machine.
 func (b *bed) prepare(ctx context.Context, sc scenario) (err error) {
+	if sc.store != "quorum" {
+		b.noQuorum()
+	} else if b.quorum == nil {
+		if b.quorum, err = startQuorum(ctx); err != nil {
+			return err
+		}
+	}
 	if b.sql != nil && b.sql.sqlKind != sc.sql {
 		b.noSQL()
 	}

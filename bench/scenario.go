@@ -14,7 +14,7 @@ import (
 type scenario struct {
 	name     string // "one/128"
 	title    string // one line above the table
-	store    string // redis, sqlite, zookeeper, mysql, postgres or any
+	store    string // redis, quorum, sqlite, zookeeper, mysql, postgres or any
 	servers  int    // zookeeper: how many
 	sql      *sqlKind
 	columns  []column
@@ -33,6 +33,7 @@ type metrics map[string]float64
 // bed is what measurements run on.
 type bed struct {
 	server   *server       // nil when Redis is not measured
+	quorum   quorumServers // of quorum/, while those are measured
 	sql      *sqlServer    // of mysql/ or postgres/, while those are measured
 	zk       *ensemble     // the servers of zk1/ or zk3/, while those are measured
 	root     string        // ZooKeeper: where the names of this measurement are
@@ -46,7 +47,7 @@ type bed struct {
 
 // scenarios lists everything that can be measured, in the order of the output.
 func scenarios() []scenario {
-	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(),
+	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
 		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios())
 }
 
@@ -57,6 +58,9 @@ func (b *bed) site(i int, w *wire) site {
 	}
 	if b.sql != nil {
 		return site{addr: b.sql.addr, wire: w}
+	}
+	if b.quorum != nil {
+		return site{addrs: b.quorum.addrs(), wire: w}
 	}
 	return site{addr: b.server.addr, wire: w}
 }
@@ -97,6 +101,11 @@ func guard(ctx context.Context, b *bed, s subject) (metrics, error) {
 	defer cancel()
 	if b.server != nil {
 		if err := b.server.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range b.quorum {
+		if err := s.flush(ctx); err != nil {
 			return nil, err
 		}
 	}

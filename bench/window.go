@@ -31,6 +31,8 @@ func (b *bed) read(ctx context.Context, w *wire) (window, error) {
 	switch {
 	case b.zk != nil:
 		r.load, err = b.zk.load(ctx)
+	case b.quorum != nil:
+		r.load, err = b.quorum.load(ctx)
 	case b.sql != nil:
 		r.load, err = b.sql.load(ctx)
 	case b.server != nil:

@@ -9,15 +9,25 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// kinds are requests whose grants can be adopted, and what does not fit beside each.
-var kinds = []struct {
+// kind is a request whose grant can be adopted, and what does not fit beside it.
+type kind struct {
 	name        string
 	ask, beside func(p *party, name string) *driver.Request
-}{
+}
+
+var kinds = []kind{
 	{"x", (*party).req, (*party).shared},
 	{"r", (*party).shared, (*party).req},
 	{"s", func(p *party, name string) *driver.Request { return p.permits(name, 2, 3) },
 		func(p *party, name string) *driver.Request { return p.permits(name, 2, 3) }},
+}
+
+// kinds are those that the store keeps.
+func (e *env) kinds() []kind {
+	if e.h.LocksOnly {
+		return kinds[:2]
+	}
+	return kinds
 }
 
 // adopter is what the adopting session says of itself.
@@ -28,25 +38,25 @@ var adoption = []check{
 		e.expires()
 		a, b, c := e.party(), e.party(), e.party()
 		var held []driver.Hold
-		for _, k := range kinds {
+		for _, k := range e.kinds() {
 			held = append(held, b.adopt(a.get(k.ask(a, k.name))))
 		}
 		a.Kill()
 		for range 4 {
 			time.Sleep(e.ttl / 3)
-			for i, k := range kinds {
+			for i, k := range e.kinds() {
 				b.keeps(held[i])
 				c.refused(once(k.beside(c, k.name)))
 			}
 		}
-		for i, k := range kinds {
+		for i, k := range e.kinds() {
 			b.release(held[i])
 			c.get(once(k.beside(c, k.name)))
 		}
 	}},
 	{"R4", "adopted from the living", "nothing that the old session does with the old id ends or renews an adopted grant, nor does its end", func(e *env) {
 		a, b, c := e.party(), e.party(), e.party()
-		for _, k := range kinds {
+		for _, k := range e.kinds() {
 			h, quiet := a.get(k.ask(a, k.name)), a.get(k.ask(a, k.name+"-quiet"))
 			held, left := b.adopt(h), b.adopt(quiet)
 			if ch := a.renew(h); ch.State != driver.Gone {
@@ -70,7 +80,7 @@ var adoption = []check{
 		if err := a.Close(e.ctx); err != nil { // it has not heard that the quiet ones are adopted
 			e.Fatalf("Close: %v", err)
 		}
-		for _, k := range kinds {
+		for _, k := range e.kinds() {
 			for _, name := range []string{k.name, k.name + "-quiet"} {
 				c.refused(once(k.beside(c, name)))
 				holders := c.inspect(name).Holders
@@ -88,18 +98,18 @@ var adoption = []check{
 		e.ttl = max(e.h.TTL, 2*time.Second) // of which the pauses leave a third for everything else
 		a, b, c := e.party(), e.party(), e.party()
 		var taken, adopted []driver.Hold
-		for i, k := range kinds {
+		for i, k := range e.kinds() {
 			taken = append(taken, a.get(k.ask(a, k.name)))
 			adopted = append(adopted, b.adopt(taken[i]))
 		}
 		time.Sleep(e.ttl * 2 / 3)
-		for i, k := range kinds {
+		for i, k := range e.kinds() {
 			if err := b.Adopt(e.ctx, taken[i], adopted[i].ID, adopter); err != nil {
 				e.Fatalf("%s: repeated Adopt: %v", k.name, err)
 			}
 		}
 		time.Sleep(e.ttl * 2 / 3)
-		for i, k := range kinds {
+		for i, k := range e.kinds() {
 			h, held := taken[i], adopted[i]
 			b.keeps(held)
 			c.refused(once(k.beside(c, k.name)))

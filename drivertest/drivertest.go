@@ -9,6 +9,7 @@ package drivertest
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,10 @@ type Harness struct {
 	// RestartTTL is what the checks with a Restart use, if it takes so long that sessions
 	// with a shorter TTL run out meanwhile. Zero: TTL.
 	RestartTTL time.Duration
+
+	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores
+	// and latches with ErrInvalid: that is what is checked of them.
+	LocksOnly bool
 
 	// Bubble runs every check in a testing/synctest bubble, where time costs nothing. For
 	// stores without sockets, files or processes.
@@ -72,8 +77,15 @@ func Run(t *testing.T, h Harness) {
 	if h.Open == nil || h.Restart == nil || h.TTL < driver.MinTTL {
 		t.Fatal("drivertest: the harness must be able to Open and Restart the store, with a TTL of at least ", driver.MinTTL)
 	}
-	for _, topic := range suite {
+	topics := suite
+	if h.LocksOnly {
+		topics = append(slices.Clone(suite), without)
+	}
+	for _, topic := range topics {
 		for _, c := range topic {
+			if h.LocksOnly && counting[c.name] {
+				continue
+			}
 			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 				if h.Bubble {
 					synctest.Test(t, func(t *testing.T) { h.check(t, c) })

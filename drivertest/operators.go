@@ -47,6 +47,9 @@ var operators = []check{
 		if ch := b.renew(h2); ch.State != 0 {
 			e.Errorf("the other reader's Renew = %+v", ch)
 		}
+		if e.h.LocksOnly {
+			return
+		}
 		p1, p2 := a.get(a.permits("s", 2, 3)), b.get(b.permits("s", 1, 3))
 		if err := a.Break(e.ctx, p1.Name, p1.Token); err != nil {
 			e.Fatalf("Break: %v", err)

@@ -40,7 +40,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 		return nil, b.err
 	}
 	var f doctor.Findings
-	asker, ok := b.conn.(Asker)
+	asker, ok := b.asker()
 	if !ok {
 		f.Add(driver.Finding{Code: "redis.settings", Severity: driver.Unclear, MayEndanger: true,
 			Found: fmt.Sprintf("the server's settings cannot be asked for through a %T", b.conn),
@@ -88,6 +88,16 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 		}
 	}
 	return f.List, nil
+}
+
+// asker is who asks for b, if its Conn can.
+func (b *Backend) asker() (Asker, bool) {
+	conn := b.conn
+	if g, ok := conn.(*gate); ok {
+		conn = g.Conn
+	}
+	a, ok := conn.(Asker)
+	return a, ok
 }
 
 // failure is the first error among answers, if there is nothing else among them: a server of several that does

@@ -4,7 +4,7 @@ import "time"
 
 // NewEdited is New with the text of every script changed by edit.
 func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
-	return newBackend(conn, cfg, edit)
+	return newBackend(conn, cfg, nil, edit)
 }
 
 // SetClock replaces the clock of the process.
@@ -22,7 +22,7 @@ var (
 // Scripts is the text of every script, by name.
 func Scripts() map[string]string {
 	all := map[string]string{}
-	load(true, func(name, text string) string {
+	load(true, nil, func(name, text string) string {
 		all[name] = text
 		return text
 	})

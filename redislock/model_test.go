@@ -73,7 +73,7 @@ func TestModelCatches(t *testing.T) {
 		{"a latch at zero wakes nobody", "rouse(1)", ""},
 		{"a lean take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
 		{"a lean release does not look at the token", "'X0' .. ARGV[2 * i - 1]", "string.sub(v, 1, 18)"},
-		{"a lean hand-over grants a full TTL", ".. now .. sub(w, 1, 16) .. zero .. zero ..", ".. now .. '0000000001000000' .. zero .. zero .."},
+		{"a lean hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..", ".. token .. '0000000001000000' .. zero .. zero .."},
 		{"a kept grant is overwritten", "setAside(id)\n    st =", "st ="},
 	} {
 		t.Run(m.what, func(t *testing.T) { catches(t, server, m.old, m.new) })

@@ -37,6 +37,7 @@ type Backend struct {
 	scripts *scripts
 	take    *combiner
 	drop    *combiner
+	member  *membership          // of a quorum; nil for a store of its own
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
 	early   bool                 // in a Cluster, tests: who waits listens before it asks the first time
@@ -52,16 +53,16 @@ var _ driver.Backend = (*Backend)(nil)
 // New returns the lock table that conn leads to. It sends nothing yet. A cfg that makes
 // no sense is reported by every method. The Backend takes over conn: Close closes it.
 func New(conn Conn, cfg *Config) *Backend {
-	return newBackend(conn, cfg, nil)
+	return newBackend(conn, cfg, nil, nil)
 }
 
-func newBackend(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
+func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text string) string) *Backend {
 	if cfg == nil {
 		cfg = new(Config)
 	}
 	start := time.Now()
 	b := &Backend{
-		conn: conn, cluster: conn.Cluster(), prefix: cfg.Prefix, scripts: load(conn.Cluster(), edit),
+		conn: conn, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, scripts: load(conn.Cluster(), m, edit),
 		now: func() time.Duration { return time.Since(start) },
 	}
 	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
@@ -92,6 +93,14 @@ func (b *Backend) Close() error {
 // Open starts a session. It subscribes to the session's channel; in a Cluster that is put off
 // until the session waits for something in a shard, and who only holds does without.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.open(ctx, cfg, Hooks{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hooks) (*session, error) {
 	switch {
 	case b.err != nil:
 		return nil, b.err
@@ -108,7 +117,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	}
 	s := &session{
 		b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), patience: patience,
-		asks: map[string]ask{}, quiet: map[string]int8{},
+		asks: map[string]ask{}, quiet: map[string]int8{}, hooks: hooks,
 	}
 	if b.cluster {
 		// Whoever may not do this, or reaches nobody, is told now.

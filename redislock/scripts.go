@@ -25,10 +25,13 @@ const (
 // scripts are the scripts of one Backend.
 type scripts struct {
 	take, acquire, drop, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
+
+	raise, move, claim, yield *Script // of a member of a quorum
 }
 
-// load assembles the scripts, for a Cluster or for one server; see guard in common.lua. edit, if not nil, changes the text of each, for tests.
-func load(cluster bool, edit func(name, text string) string) *scripts {
+// load assembles the scripts, for a Cluster or for one server; see guard in common.lua. m, if not nil, makes
+// them those of a member of a quorum. edit, if not nil, changes the text of each, for tests.
+func load(cluster bool, m *membership, edit func(name, text string) string) *scripts {
 	common := read("common")
 	values := strings.NewReplacer(
 		"RETAIN", fmt.Sprint(retention.Milliseconds()),
@@ -38,19 +41,24 @@ func load(cluster bool, edit func(name, text string) string) *scripts {
 		"CLUSTER", fmt.Sprint(cluster),
 	)
 	script := func(name string) *Script {
-		text := values.Replace(strings.Replace(read(name), "--COMMON\n", common, 1))
+		text := values.Replace(m.script(name, common))
 		if edit != nil {
 			text = edit(name, text)
 		}
 		sum := sha1.Sum([]byte(text)) // the server's name for it, no secret
 		return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 	}
-	return &scripts{
+	s := &scripts{
 		take: script("take"), drop: script("drop"),
 		acquire: script("acquire"), release: script("release"), renew: script("renew"), refresh: script("refresh"),
 		cancel: script("cancel"), change: script("change"), latch: script("latch"),
 		inspect: script("inspect"), names: script("names"), forget: script("forget"),
 	}
+	if m != nil {
+		s.take = script("member_take")
+		s.raise, s.move, s.claim, s.yield = script("member_raise"), script("member_move"), script("member_claim"), script("member_yield")
+	}
+	return s
 }
 
 func read(name string) string {

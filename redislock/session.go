@@ -18,6 +18,7 @@ type session struct {
 	ears ears   // in a Cluster: its subscriptions
 
 	patience time.Duration // with replicas
+	hooks    Hooks         // of a member of a quorum
 
 	mu     sync.Mutex
 	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
@@ -35,72 +36,87 @@ func (s *session) Lost() <-chan struct{} { return nil }
 
 // Acquire is driver.Session.Acquire.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	reply, _, err := s.acquire(ctx, req, 0)
+	return reply, err
+}
+
+// acquire is Acquire with the token that a member of a quorum proposes. It returns the place in line, too, which
+// only a member learns.
+func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (reply driver.Reply, place uint64, err error) {
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
-		return driver.Reply{}, req.Check()
+		return reply, 0, req.Check()
 	}
 	if err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive}); err != nil {
-		return driver.Reply{}, err
+		return reply, 0, err
 	}
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.calm(req.Name) {
-		c := newCall().name(s.b.prefix, req.Name, "l").micros(s.ttl).micros(req.MinHold).end()
+		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(s.ttl).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 		name, id := req.Name, req.ID
 		v, err := s.b.take.run(ctx, s.patience, c, func() { s.undo(name, id) })
 		short, err := lacking(err)
 		switch {
 		case err != nil:
-			return driver.Reply{}, s.refused(req.ID, err)
+			return reply, 0, s.refused(req.ID, err)
 		case v.Kind == Int && v.Int > 0 && short != nil:
-			return driver.Reply{}, s.takeBack(ctx, name, id, short)
+			return reply, 0, s.takeBack(ctx, name, id, short)
 		case v.Kind == Int && v.Int > 0:
-			return s.granted(ctx, req, uint64(v.Int))
+			reply, err = s.granted(ctx, req, uint64(v.Int))
+			return reply, 0, err
 		}
 		s.contended(req.Name)
 	}
 	// In a Cluster who does not listen yet asks without waiting first: mostly nobody is in the way.
 	wait := req.Wait && (s.b.early || s.listens(req.Name))
-	v, short, err := s.ask(ctx, req, wait, px)
+	v, short, err := s.ask(ctx, req, wait, px, want)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
-		v, short, err = s.ask(ctx, req, true, px)
+		v, short, err = s.ask(ctx, req, true, px, want)
 	}
 	switch {
 	case err != nil:
-		return driver.Reply{}, s.refused(req.ID, err)
+		return reply, 0, s.refused(req.ID, err)
 	case short != nil && (v.Int > 0 || v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0):
-		return driver.Reply{}, s.takeBack(ctx, req.Name, req.ID, short)
+		return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 	case v.Kind == Text:
 		s.leave(req.ID)
-		return driver.Reply{}, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
+		return reply, 0, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
 	case v.Kind == Int && v.Int > 0:
 		s.atOnce(req.Name)
-		return s.granted(ctx, req, uint64(v.Int))
+		reply, err = s.granted(ctx, req, uint64(v.Int))
+		return reply, 0, err
 	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
 		s.atOnce(req.Name)
 		s.collect(ctx, req.Name, v.List[1:])
-		return s.granted(ctx, req, uint64(v.List[0].Int))
+		reply, err = s.granted(ctx, req, uint64(v.List[0].Int))
+		return reply, 0, err
 	case v.Kind != List || len(v.List) < 4:
-		return driver.Reply{}, strange(v)
+		return reply, 0, strange(v)
 	}
 	s.contended(req.Name)
-	r, last, err := decodeNotYet(v)
+	if s.b.member != nil {
+		if place, v, err = cutPlace(v); err != nil {
+			return reply, 0, err
+		}
+	}
+	reply, last, err := decodeNotYet(v)
 	if err != nil {
-		return driver.Reply{}, err
+		return driver.Reply{}, 0, err
 	}
 	if !req.Wait {
 		s.leave(req.ID)
-		return r, nil
+		return reply, 0, nil
 	}
 	wake, ok := s.waits(req.ID, last)
 	if !ok { // cancelled meanwhile, and perhaps before the store had heard of it
-		return r, s.Cancel(ctx, req.Name, req.ID)
+		return reply, 0, s.Cancel(ctx, req.Name, req.ID)
 	}
-	r.Wake = wake
-	return r, nil
+	reply.Wake = wake
+	return reply, place, nil
 }
 
 // ask runs acquire.lua. short is not nil if replicas lack what it did.
-func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int) (v Value, short *unreplicated, err error) {
+func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err != nil {
 		return Value{}, nil, err
@@ -110,7 +126,8 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10).end()
+	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10)
+	s.b.proposal(c, want).end()
 	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
 	name, id := req.Name, req.ID
 	v, err = s.b.sure(ctx, s.patience, s.b.scripts.acquire, c, func() { s.undo(name, id) })
@@ -161,6 +178,11 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 
 // Release is driver.Session.Release.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	return s.pass(ctx, h, keep, 0)
+}
+
+// pass is Release with the token that a member of a quorum proposes for the next in line.
+func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
 		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
 		v, err := s.b.drop.run(ctx, 0, c, nil)
@@ -173,25 +195,25 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		}
 		s.contended(h.Name)
 	}
-	err := s.b.release(ctx, h, keep)
+	err := s.b.release(ctx, h, keep, want)
 	if err == nil || ended(err) {
 		s.leave(h.ID)
 	}
 	return err
 }
 
-func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	switch {
 	case h.Token > maxToken || h.Token == 0:
 		return driver.ErrGone
 	case keep < 0 || keep > driver.MaxHold:
 		return fmt.Errorf("%w time to keep %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)
 	}
-	return verdict(b.run(ctx, b.scripts.release, b.releaseCall(h, keep)))
+	return verdict(b.run(ctx, b.scripts.release, b.releaseCall(h, keep, want)))
 }
 
-func (b *Backend) releaseCall(h driver.Hold, keep time.Duration) *call {
-	return newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep).end().counted(h.ID).end()
+func (b *Backend) releaseCall(h driver.Hold, keep time.Duration, want uint64) *call {
+	return b.proposal(newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).end()
 }
 
 // Downgrade is driver.Session.Downgrade.
@@ -271,7 +293,7 @@ func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
 		script := s.b.scripts.cancel
 		var c *call
 		if a.token > 1 {
-			script, c = s.b.scripts.release, s.b.releaseCall(driver.Hold{Name: a.name, ID: id, Token: a.token}, 0)
+			script, c = s.b.scripts.release, s.b.releaseCall(driver.Hold{Name: a.name, ID: id, Token: a.token}, 0, 0)
 		} else {
 			c = newCall().name(s.b.prefix, a.name, "lzmt").str(id).end()
 		}

@@ -97,6 +97,25 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 	return a.wake, true
 }
 
+// offers notes that a grant is about to be given to another, and may be handed over again before
+// the answer to that is here.
+func (s *session) offers(id string, token uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.asks[id]
+	if !ok {
+		return
+	}
+	if a.wake != nil {
+		select {
+		case <-a.wake:
+		default:
+		}
+	}
+	a.token, a.early, a.waits, a.nudge = 0, token, false, false
+	s.asks[id] = a
+}
+
 // leave forgets a request that has ended.
 func (s *session) leave(id string) {
 	s.mu.Lock()
@@ -124,6 +143,13 @@ func (s *session) regroup(id string) {
 // message takes what was published on the session's channel.
 func (s *session) message(payload string) {
 	id, text, ok := strings.Cut(payload, " ")
+	if s.hooks.Claimed != nil && strings.HasPrefix(text, "c ") {
+		rank, by, _ := strings.Cut(text[2:], " ")
+		if n, err := strconv.Atoi(rank); err == nil {
+			s.hooks.Claimed(id, n, by)
+		}
+		return
+	}
 	token, err := strconv.ParseUint(text, 10, 64)
 	if !ok || err != nil || token > maxToken {
 		return // not ours
@@ -139,6 +165,7 @@ func (s *session) message(payload string) {
 			a.token = token
 			s.asks[id] = a
 		}
+		s.pushed(id)
 	case a.token == 0: // before the answer
 		a.early, a.nudge = max(a.early, token), a.nudge || token == 0
 		s.asks[id] = a
@@ -168,10 +195,17 @@ func (s *session) againIn(shard int) {
 		}
 		if a.waits {
 			a.push(0)
+			s.pushed(id)
 		} else if a.token == 0 {
 			a.nudge = true
 			s.asks[id] = a
 		}
+	}
+}
+
+func (s *session) pushed(id string) {
+	if s.hooks.Pushed != nil {
+		s.hooks.Pushed(id)
 	}
 }
 

@@ -28,7 +28,7 @@ if v and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' then -- X
         call('PEXPIRE', KEYS[3], l)
       end
       if string.byte(v, 2) == 48 then call('SETRANGE', KEYS[1], 1, '1') end
-      return {0, call('ZCARD', KEYS[2]) / 2 - 1, now, v}
+      return {0, call('ZCARD', KEYS[2]) / 2 - 1, now, v --[[HEAD]]}
     end
   end
 end
@@ -39,6 +39,7 @@ local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 1
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
 local id, at = field(ARGV[2], 1)
 local owner = sub(ARGV[2], at)
+--ACQUIRE
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if fresh and call('EXISTS', KZ, KM) > 0 then call('DEL', KZ, KM) end -- left by an eviction or a deletion
@@ -104,5 +105,6 @@ elseif count > 0 then
   local _, q = field(o, 1)
   r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
 end
+--PLACE
 save()
 return r

@@ -104,6 +104,7 @@ end
 -- own record has run out, although the clock was set back since.
 local function mint()
   local token = max(now, last + 1)
+  --MINT
   local g = floor(token / GRANULE)
   if fresh or g > floor(last / GRANULE) then
     local f, at = 0, 0
@@ -301,12 +302,12 @@ end
 local function owned(id, token)
   if st == 'X' then
     if exp <= now then return false, 1 end
-    if last == token and field(tail, 1) == id then return true end
+    if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end
     return false, last > token and 2 or 1
   end
   if st ~= 'S' and st ~= 'P' then return false, 1 end
   local t, e = getHold(id)
-  if t == token and e > now then return true end
+  if (t == token --[[T RAISED]]) and e > now then return true end
   if last > token then
     for i = 0, count - 1 do -- mostly the first is one; there may be thousands
       local _, e2 = getHold(sub(call('ZRANGE', KZ, i, i)[1], 2))

@@ -18,12 +18,12 @@ for i = 1, #ARGV - 1 do
   end
   local held -- the token of id's grant that stands
   if st == 'X' then
-    if exp > now and field(tail, 1) == id and (token == 0 or token == last) then
+    if exp > now and field(tail, 1) == id and (token == 0 or token == last --[[RAISED]]) then
       held, exp, dirty = last, now + ttl, true
     end
   elseif count > 0 and st ~= 'L' then
     local t, e, k, s, n, o = getHold(id)
-    if t and e > now and (token == 0 or token == t) then
+    if t and e > now and (token == 0 or token == t --[[T RAISED]]) then
       held, dirty = t, true
       putHold(id, t, now + ttl, k, s, n, o)
     end

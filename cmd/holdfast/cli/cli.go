@@ -69,6 +69,7 @@ processes):
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
       with ?replicas=N a lock counts only once N replicas of the server have it, within
       &replica-timeout=500ms (at most a third of --ttl); else nobody gets it
+  redis+quorum://HOST,HOST,HOST[,...][?quarantine=1m], rediss+quorum://...
   zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT], zookeepers://...
   mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE (MySQL and MariaDB), after "holdfast init"
   postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], after "holdfast init"

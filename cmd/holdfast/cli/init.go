@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,10 @@ The user of the URL needs the right to create tables in the database, which must
 the users that lock need less. With --print nothing is done, and no server is asked: the
 statements go to standard output, for those who run them by hand.
 
+Of a quorum of Redis servers, init says that it is new: that nobody has had a lock there yet. Its
+servers take part at once then, instead of after the quarantine. If some of them do already, it is
+not new, and init refuses.
+
 Other stores make what they need by themselves; for them init does nothing.`
 
 // initLimit bounds how long the server may take. A table may have to wait for who is using it.
@@ -26,10 +31,11 @@ func (a *app) initCommand() *cobra.Command {
 	var printed bool
 	c := &cobra.Command{
 		Use:   "init",
-		Short: "Make the tables that a store needs (MySQL, PostgreSQL)",
+		Short: "Make the tables that a store needs (MySQL, PostgreSQL), or declare a quorum new",
 		Long:  aboutInit,
 		Example: `  holdfast init --store mysql://admin@db/locks
-  holdfast init --store postgres://admin@db/locks --print >locks.sql`,
+  holdfast init --store postgres://admin@db/locks --print >locks.sql
+  holdfast init --store redis+quorum://r1,r2,r3,r4,r5`,
 		Args: cobra.NoArgs,
 		RunE: ours(func(*cobra.Command, []string) error {
 			if printed {
@@ -49,7 +55,9 @@ func (a *app) makeTables() error {
 	if err != nil {
 		return err
 	}
-	if place == "" {
+	if strings.HasPrefix(place, "redis-quorum:") {
+		_, err = fmt.Fprintf(a.stdout, "the servers take part: %s\n", show(place))
+	} else if place == "" {
 		_, err = fmt.Fprintln(a.stdout, noTables)
 	} else {
 		_, err = fmt.Fprintf(a.stdout, "the tables are ready: %s\n", show(place))

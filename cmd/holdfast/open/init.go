@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
@@ -27,10 +28,16 @@ func tables(url string) (*sqlPool, error) {
 // and returns the place of the store. It may be run again, and by several at once. place is empty, and
 // nothing is done, if the store makes by itself what it needs.
 //
+// Of a quorum it declares that it is new: see quorum.Backend.Declare.
+//
 // Errors: driver.ErrInvalid (the URL makes no sense), driver.ErrRefused (the user may not, there is no
 // such database, or the tables are of a later version), driver.ErrUnavailable, driver.ErrUncertain.
 // Their text has no password in it.
 func Init(ctx context.Context, url string) (place string, err error) {
+	if scheme, _, ok := strings.Cut(strings.ToLower(url), ":"); ok && quorums[scheme] != "" {
+		place, err = initQuorum(ctx, url)
+		return place, Redact(err, url)
+	}
 	p, err := tables(url)
 	if err != nil || p == nil {
 		return "", Redact(err, url)

@@ -12,6 +12,8 @@
 //	                           sentineltls=no to the servers only
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST...]
 //	                           a Redis Cluster; rediss+cluster:// over TLS
+//	redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,HOST...][?quarantine=1m&prefix=hfq:]
+//	                           a majority of 3 to 9 independent Redis servers; rediss+quorum:// over TLS
 //	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT][?session=10s&protocol=single&acl=private]
 //	                           an ensemble; zk:// for short. ROOT is /holdfast if none is given, // is the top
 //	zookeepers://...           the same over TLS; zks:// for short
@@ -53,17 +55,16 @@ type Store struct {
 }
 
 // available are the schemes that Open knows.
-const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
+const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, redis+quorum://, rediss+quorum://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
 
 // schemes are all that dispatch knows.
 var schemes = append([]string{
-	"memory", "sqlite", "zookeeper", "zk", "zookeepers", "zks",
+	"memory", "sqlite", "redis+quorum", "rediss+quorum", "zookeeper", "zk", "zookeepers", "zks",
 	"mysql", "mariadb", "postgres", "postgresql",
 }, redisSchemes...)
 
 // later are schemes whose stores come with later versions.
 var later = []string{
-	"redis+quorum", "rediss+quorum",
 	"etcd", "etcds",
 }
 
@@ -122,6 +123,8 @@ func dispatch(url string) (*Store, error) {
 			return nil, err
 		}
 		return openSQLite(path)
+	case "redis+quorum", "rediss+quorum":
+		return openQuorum(url)
 	case "zookeeper", "zk", "zookeepers", "zks":
 		return openZooKeeper(url)
 	}

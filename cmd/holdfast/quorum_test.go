@@ -1,0 +1,54 @@
+//go:build unix
+
+package main_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+func TestQuorum(t *testing.T) {
+	b := newBench(t)
+	var servers []*testenv.RedisServer
+	var addrs []string
+	for range 3 {
+		s := testenv.RedisACL(t, []string{"user locker on >c4nary ~* &* +@all"})
+		servers, addrs = append(servers, s), append(addrs, s.Addr)
+	}
+	url := "redis+quorum://locker:c4nary@" + strings.Join(addrs, ",")
+	b.env = append(b.env, "HOLDFAST_URL="+url)
+	if _, stderr := b.want(69, "--ttl", "1s", "run", "a", "--", "true"); !strings.Contains(stderr, "holdfast init") || strings.Contains(stderr, "c4nary") {
+		t.Errorf("a new quorum: %s", stderr)
+	}
+	if out, _ := b.want(0, "init"); !strings.Contains(out, "take part") || strings.Contains(out, "c4nary") {
+		t.Errorf("init: %s", out)
+	}
+	b.want(0, "init")
+	b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
+	if out, stderr := b.want(0, "doctor"); !strings.Contains(out, "quorum.size") || strings.Contains(out+stderr, "c4nary") {
+		t.Errorf("doctor: %s%s", out, stderr)
+	}
+	servers[1].Kill()
+	out, stderr := b.want(0, "run", "--note", "outer", "a", "--", "env", "HOLDFAST_URL="+url, "sh", "-c",
+		`$H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a`)
+	for _, want := range []string{"busy 75\n", "nested 64\n", "\na\n", "outer"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in %q (%s)", want, out, stderr)
+		}
+	}
+	servers[1].Start()
+	if _, stderr := b.want(77, "init"); !strings.Contains(stderr, "not new") { // one has restarted
+		t.Errorf("init of a quorum in use: %s", stderr)
+	}
+	if _, stderr := b.want(78, "--ttl", "2m", "run", "a", "--", "true"); !strings.Contains(stderr, "quarantine") {
+		t.Errorf("a TTL above the quarantine: %s", stderr)
+	}
+	if _, stderr := b.want(78, "run", "--limit", "2", "a", "--", "true"); !strings.Contains(stderr, "semaphore") {
+		t.Errorf("permits: %s", stderr)
+	}
+	servers[0].Kill()
+	servers[2].Kill()
+	b.want(69, "run", "-n", "a", "--", "true")
+}

@@ -1,0 +1,44 @@
+package drivertest
+
+import (
+	"errors"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// counting are the checks that a store with LocksOnly is spared.
+var counting = map[string]bool{
+	"permits are conserved": true, "permits": true, "a large request": true, "a dead holder's permits": true, "kinds": true,
+	"set limit": true, "permits of clients": true, "latch of clients": true, "latch": true, "break a latch": true,
+	"latch wake-up lost": true, "latch interest": true, "latch cancel": true,
+}
+
+var without = []check{
+	{"R9", "locks only", "a store that keeps locks only refuses permits and latches as invalid, and keeps nothing of them", func(e *env) {
+		a := e.party()
+		refused := func(what string, err error) {
+			e.Helper()
+			if !errors.Is(err, driver.ErrInvalid) {
+				e.Errorf("%s: %v; want ErrInvalid", what, err)
+			}
+		}
+		for _, wait := range []bool{false, true} {
+			r := a.permits("s", 1, 2)
+			r.Wait = wait
+			_, err := a.Acquire(e.ctx, r)
+			refused("permits", err)
+		}
+		refused("SetLimit", a.SetLimit(e.ctx, e.name("s"), 3))
+		_, err := a.SetCount(e.ctx, e.name("l"), 3)
+		refused("SetCount", err)
+		_, err = a.CountDown(e.ctx, e.name("l"), "id-1")
+		refused("CountDown", err)
+		_, err = a.Await(e.ctx, e.name("l"), "id-1")
+		refused("Await", err)
+		for _, name := range []string{"s", "l"} {
+			if rec := a.inspect(name); rec.Kind != driver.Unused {
+				e.Errorf("%s: Inspect = %+v; want unused", name, rec)
+			}
+		}
+	}},
+}

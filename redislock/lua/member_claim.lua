@@ -1,0 +1,34 @@
+-- Asks those who hold the name here to give way, if they lack a majority. KEYS: l, z, m, t.
+-- ARGV: the claimant's id, its rank. Answers 1 if the claimant does not wait here.
+--
+-- Readers do not give way to readers, nor need they: one that other servers have let in enters,
+-- whoever is in front of it in line. Else readers that each have some servers would keep a writer
+-- waiting at all, and it them.
+
+--COMMON
+
+local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+local deadline, _, hold, mode, n, owner
+if line then deadline, _, hold, mode, n, owner = getPlace(id) end
+if not deadline then
+  save()
+  return 1
+end
+if st == 'X' then
+  local holder, at = field(tail, 1)
+  call('PUBLISH', sub(KT, 1, -7) .. 's:' .. field(tail, at), holder .. claim)
+elseif st == 'S' and mode == 's' then
+  dropPlace(id)
+  give(id, mode, n, deadline, hold, owner)
+  if not tell(field(owner, 1), id, last) then dropHold(id, n) end
+  advance()
+elseif st == 'S' then
+  for _, h in ipairs(call('ZRANGE', KZ, 0, count - 1)) do
+    local _, _, _, _, _, holder = getHold(sub(h, 2))
+    if holder then call('PUBLISH', sub(KT, 1, -7) .. 's:' .. field(holder, 1), sub(h, 2) .. claim) end
+  end
+end
+save()
+return 0

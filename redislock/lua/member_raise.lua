@@ -1,0 +1,39 @@
+-- Gives a grant the token that the quorum has agreed on. KEYS: l, z, m, t. ARGV: id; its token
+-- here; the token to have; TTL in microseconds if the grant is to be renewed, else 0. Answers
+-- {the token that it has now, the clock}; or 1: gone; 2: taken.
+--
+-- Every token is given out once here, so the new one is either larger than all before or the
+-- one that the grant has; if another grant has got past it, a larger one comes back.
+
+--COMMON
+
+local id, token, to, ttl = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+local mine, why = owned(id, token)
+if not mine then
+  save()
+  return why
+end
+local has, before = last, last
+if st ~= 'X' then has = getHold(id) end
+if to > has then
+  to = max(to, last + 1)
+  last, dirty = to, true
+  local g = floor(to / GRANULE)
+  if g > floor(before / GRANULE) then
+    local v = call('GET', KT)
+    if not v or g > num(sub(v, 1, 16)) then call('SET', KT, fmt('%016.0f%016.0f', g, now)) end
+  end
+else
+  to = has -- it was asked before
+end
+if st == 'X' then
+  if ttl > 0 then exp, dirty = now + ttl, true end
+else
+  local _, e, k, s, n, o = getHold(id)
+  putHold(id, to, ttl > 0 and now + ttl or e, k, s, n, o)
+  dirty = true
+end
+save()
+return {to, now}

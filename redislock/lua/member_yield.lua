@@ -1,0 +1,41 @@
+-- Gives a grant to another waiter, and takes a place in line for it. KEYS: l, z, m, t. ARGV: id;
+-- token; the other's id; the place, 0: the last; TTL in microseconds. Answers {token,
+-- place}; or 1: gone; 2: taken.
+
+--COMMON
+
+local id, token, to, place, ttl = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+advance()
+local mine, why = owned(id, token)
+if mine and token ~= (st == 'X' and last or getHold(id)) then mine, why = false, 2 end -- it is not the one that was meant
+if not mine then
+  save()
+  return why
+end
+local mode, hold, n, owner = 'x', 0, 1, nil
+if st == 'X' then
+  local _, at = field(tail, 1)
+  hold, owner = keep > 0 and keep - since or 0, sub(tail, at)
+  st, used, count, limit = 'S', 0, 0, 0
+else
+  local _, _, k, s, m, o = getHold(id)
+  mode, hold, n, owner = 's', k > 0 and k - s or 0, m, o
+  dropHold(id, m)
+end
+dirty = true
+local deadline, _, theirs, what, m, who = getPlace(to)
+if deadline and deadline > now and fits(what, m) then
+  dropPlace(to)
+  give(to, what, m, deadline, theirs, who)
+  if not tell(field(who, 1), to, last) then -- it is not there any more
+    if what == 'x' then st = 'S' else dropHold(to, m) end
+  end
+end
+if place == 0 then place = call('HINCRBY', KM, 's', 1) end
+call('ZADD', KZ, fmt('%.0f', place), 'q' .. id)
+putPlace(id, now + ttl, now, hold, mode, n, owner)
+line = true
+advance()
+save()
+return {token, place}

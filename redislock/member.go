@@ -1,0 +1,221 @@
+package redislock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A Member is one server of a quorum of independent servers, for package quorum. Its scripts
+// differ from those of a Backend in four ways: they do nothing before the server has been
+// up for the quarantine; a token can be proposed, so that all servers give the same; an answer
+// tells the place in line; and there are scripts by which contenders that share the
+// servers among them come to terms.
+type Member struct {
+	*Backend
+	gate *gate
+}
+
+// Hooks are told what a member's server pushes. They are called with a lock held: they must
+// not block, nor call the session.
+type Hooks struct {
+	// Pushed: there is something in the Wake of the request with this id.
+	Pushed func(id string)
+
+	// Claimed: the request named by asks the one with this id to give way here; see
+	// MemberSession.Claim.
+	Claimed func(id string, rank int, by string)
+}
+
+// NewMember is New for a member of a quorum. Nothing is granted before the server has been up for the
+// quarantine. servers is what tells this set of servers from others: whoever names another is refused.
+// Errors: those of [CheckMember].
+func NewMember(conn Conn, prefix string, quarantine time.Duration, servers string) (*Member, error) {
+	if err := CheckMember(prefix, quarantine); err != nil {
+		return nil, err
+	}
+	if conn.Cluster() {
+		return nil, fmt.Errorf("%w: a member of a quorum must be a server of its own, not a Cluster", driver.ErrInvalid)
+	}
+	sum := sha256.Sum256([]byte(servers))
+	g := &gate{Conn: conn, prefix: prefix}
+	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
+	g.any = b.scripts.names
+	return &Member{b, g}, nil
+}
+
+// CheckMember returns an error that is ErrInvalid unless prefix is not empty and has letters, digits and
+// . : _ - only, and quarantine is a TTL that is allowed.
+func CheckMember(prefix string, quarantine time.Duration) error {
+	if prefix == "" || strings.ContainsFunc(prefix, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".:_-", r)
+	}) {
+		return fmt.Errorf("%w prefix %q: it must not be empty; allowed are letters, digits and . : _ -", driver.ErrInvalid, prefix)
+	}
+	if quarantine < driver.MinTTL || quarantine > driver.MaxTTL {
+		return fmt.Errorf("%w quarantine %v: allowed are %v to %v", driver.ErrInvalid, quarantine, driver.MinTTL, driver.MaxTTL)
+	}
+	return nil
+}
+
+// Birth is what a member's server says of itself.
+type Birth struct {
+	Clock time.Duration // its clock, since 1970
+	Left  time.Duration // how long it stays out yet; 0: it takes part
+	Run   string        // tells this run of this server from all others
+}
+
+// Birth asks the server how long it stays out, and puts on record that it has been born if it
+// is not yet. declare says that it is new: it takes part at once then.
+//
+// Errors: ErrRefused if it is on record with another quarantine or as one of other servers, if conn leads
+// to another database than 0, or to a Redis before 7, which could remember scripts over a restart;
+// those of Conn.
+func (m *Member) Birth(ctx context.Context, declare bool) (Birth, error) {
+	return m.gate.birth(ctx, m.gate.any, declare)
+}
+
+// Join opens a session.
+func (m *Member) Join(ctx context.Context, cfg driver.SessionConfig, hooks Hooks) (*MemberSession, error) {
+	s, err := m.open(ctx, cfg, hooks)
+	if err != nil {
+		return nil, err
+	}
+	return &MemberSession{s}, nil
+}
+
+// A MemberSession is a session at a member of a quorum.
+type MemberSession struct{ *session }
+
+// Ask is Acquire. The token is the one proposed, if it is larger than the last one and than
+// the server's clock, and not too far ahead of that. place is the place in line, if req waits.
+func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose uint64) (reply driver.Reply, place uint64, err error) {
+	return s.acquire(ctx, req, propose)
+}
+
+// Pass is Release. If somebody waits, propose is proposed as its token.
+func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
+	return s.pass(ctx, h, keep, propose)
+}
+
+// Raise gives the grant h a larger token, and renews it if renew is true. It returns the token
+// that h then has, which is larger than asked for if another grant has come in between, and the
+// server's clock. Errors as for Release.
+func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (uint64, time.Duration, error) {
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end()
+	if renew {
+		c.micros(s.ttl).end()
+	} else {
+		c.str("0").end()
+	}
+	v, err := s.b.run(ctx, s.b.scripts.raise, c)
+	if err != nil || v.Kind != List {
+		return 0, 0, verdict(v, err)
+	}
+	if len(v.List) != 2 || v.List[0].Int <= 0 {
+		return 0, 0, strange(v)
+	}
+	raised := uint64(v.List[0].Int)
+	if !s.holds(h.ID, raised) { // cancelled meanwhile
+		return 0, 0, driver.ErrGone
+	}
+	return raised, micros(v.List[1].Int), nil
+}
+
+// Move gives a waiter another place in line.
+func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64) error {
+	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+	c.buf = strconv.AppendUint(c.buf, place, 10)
+	c.end()
+	return verdict(s.b.run(ctx, s.b.scripts.move, c))
+}
+
+// Claim asks those who hold the name at this server to Yield it to the waiter id, if they lack a
+// majority and have a higher rank. ErrGone: id does not wait here.
+func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) error {
+	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end().number(rank).end()
+	return verdict(s.b.run(ctx, s.b.scripts.claim, c))
+}
+
+// Yield gives the grant h to the waiter with the id to, or whoever is next, and waits in its
+// turn, at the place given, or at the end if that is 0. It returns the place. The request
+// then has the Wake that is returned. Errors as for Release.
+func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error) {
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
+	c.buf = strconv.AppendUint(c.buf, place, 10)
+	c.end().micros(s.ttl).end()
+	s.offers(h.ID, h.Token)
+	v, err := s.b.run(ctx, s.b.scripts.yield, c)
+	if err != nil || v.Kind != List {
+		return nil, 0, verdict(v, err)
+	}
+	if len(v.List) != 2 {
+		return nil, 0, strange(v)
+	}
+	wake, ok := s.waits(h.ID, uint64(v.List[0].Int))
+	if !ok { // cancelled meanwhile
+		return nil, 0, s.Cancel(ctx, h.Name, h.ID)
+	}
+	return wake, uint64(v.List[1].Int), nil
+}
+
+// membership is what the scripts of a member know.
+type membership struct {
+	prefix     string
+	quarantine time.Duration
+	servers    string // 8 digits
+}
+
+// script is the text of a script, for a member if m is not nil.
+func (m *membership) script(name, common string) string {
+	text := strings.Replace(read(name), "--COMMON\n", common, 1)
+	if m == nil {
+		return text
+	}
+	text = strings.NewReplacer(
+		"--MINT\n", "if want > token and want <= now + LEAD then token = want end\n",
+		" --[[HEAD]]", ", call('ZSCORE', KEYS[2], 'q' .. id)",
+		"--ACQUIRE\n", "want = num(sub(a, 55, 70))\n",
+		"--PLACE\n", "r[#r + 1] = joined and call('ZSCORE', KZ, 'q' .. id) or '0'\n",
+		"--HEAD\n", "if sub(a, 33, 48) > now and sub(a, 33, 48) - now <= LEAD then token = sub(a, 33, 48) end\n",
+		"--RELEASE\n", "want = num(sub(a, 33, 48))\n",
+		// A grant that has been raised without its owner knowing is still the owner's.
+		" --[[RAISED]]", " or last > token",
+		" --[[T RAISED]]", " or t and t > token",
+	).Replace(text)
+	return strings.NewReplacer(
+		"MARK", "'"+m.prefix+"b'",
+		"QUARANTINE", fmt.Sprintf("'%016d'", m.quarantine.Microseconds()),
+		"SERVERS", "'"+m.servers+"'",
+		"LEAD", fmt.Sprint(Lead(m.quarantine).Microseconds()),
+		"NEWBORN", "'"+newborn+"'",
+	).Replace(read("member") + text)
+}
+
+// Lead is how far ahead of a member's clock a proposed token may be.
+func Lead(quarantine time.Duration) time.Duration { return quarantine / 4 }
+
+// proposal adds the token that is proposed, which only the scripts of a member expect.
+func (b *Backend) proposal(c *call, want uint64) *call {
+	if b.member != nil {
+		c.padded(min(want, maxToken), 16)
+	}
+	return c
+}
+
+// cutPlace takes the place in line off a member's answer.
+func cutPlace(v Value) (uint64, Value, error) {
+	last := v.List[len(v.List)-1]
+	place, err := strconv.ParseUint(last.Text, 10, 64)
+	if err != nil || len(v.List) < 5 {
+		return 0, v, strange(v)
+	}
+	v.List = v.List[:len(v.List)-1]
+	return place, v, nil
+}

@@ -1,0 +1,81 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Adopt is driver.Session.Adopt: at every server that has granted it. What its token is there, only
+// the server knows.
+func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	if err := driver.CheckID(id); err != nil {
+		return err
+	}
+	if h.Token == 0 {
+		return driver.ErrGone
+	}
+	r, err := s.enter(&driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info}, h)
+	if err != nil {
+		return err
+	}
+	if r.adopted != h {
+		return fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
+	}
+	stamp, began := s.stamp.Add(1), s.clock.now()
+	answers := make(chan error, len(s.posts))
+	r.mu.Lock()
+	for i := range r.seats {
+		r.seats[i].sent = stamp // whoever does not answer may have done it
+	}
+	r.mu.Unlock()
+	for _, p := range s.posts {
+		var own driver.Holder
+		s.at(p, func(ctx context.Context, m member) (err error) {
+			own, err = s.adoptAt(ctx, p, m, h, id, info)
+			return err
+		}, func(err error) {
+			r.mu.Lock()
+			switch {
+			case err == nil:
+				r.driver.Mode = own.Mode
+				r.granted(p.index, stamp, own.Token)
+			case ended(err):
+				r.gone(p.index, stamp)
+			}
+			r.mu.Unlock()
+			answers <- err
+		})
+	}
+	err = s.sum(ctx, answers, len(s.posts), false)
+	r.mu.Lock()
+	mine := r.common() != 0
+	if err == nil && mine {
+		r.token, r.since, r.proved = h.Token, stamp, began
+	}
+	r.mu.Unlock()
+	if err != nil && !mine && (ended(err) || final(err)) {
+		s.giveUp(r)
+	}
+	return err
+}
+
+// adoptAt adopts h at one server. It returns what it holds there.
+func (s *session) adoptAt(ctx context.Context, p *post, m member, h driver.Hold, id, info string) (driver.Holder, error) {
+	b, err := p.get(ctx)
+	if err != nil {
+		return driver.Holder{}, err
+	}
+	record, err := b.Inspect(ctx, h.Name)
+	if err != nil {
+		return driver.Holder{}, err
+	}
+	own := driver.Holder{Token: h.Token, Mode: driver.Exclusive}
+	for _, x := range record.Holders {
+		if (x.ID == h.ID || x.ID == id) && !x.Kept {
+			own = x
+		}
+	}
+	return own, m.Adopt(ctx, driver.Hold{Name: h.Name, ID: h.ID, Token: own.Token}, id, info)
+}

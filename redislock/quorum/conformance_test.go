@@ -1,0 +1,43 @@
+package quorum_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	g := start(t, 5, 3*time.Minute, "--appendonly", "yes")
+	drivertest.Run(t, drivertest.Harness{
+		TTL:       time.Second,
+		LocksOnly: true,
+		Open: func(t testing.TB) drivertest.Conn {
+			t.Helper()
+			ways := g.proxies()
+			b := g.backend(ways.addrs())
+			t.Cleanup(func() { _ = b.Close() })
+			spoil := func(f func(*testenv.TCPProxy)) func() func() {
+				return func() func() {
+					ways.each(f)
+					return func() { ways.each((*testenv.TCPProxy).Heal) }
+				}
+			}
+			return drivertest.Conn{
+				Backend:     b,
+				Kill:        func() { ways.each((*testenv.TCPProxy).Refuse) },
+				Cut:         spoil((*testenv.TCPProxy).Hole),
+				DropReplies: spoil((*testenv.TCPProxy).DropReplies),
+			}
+		},
+		// A quorum keeps its data as long as only a minority restarts. From then on the three others
+		// are alone: the quarantine is long, for the sake of the longest TTL here.
+		Restart: func(t testing.TB) {
+			t.Helper()
+			g.servers[1].Restart(true)
+			g.servers[3].Restart(false)
+		},
+	})
+}

@@ -1,0 +1,59 @@
+package quorum_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+)
+
+// diagnosed are the codes of what is not fine, but for what depends on the machine, with the servers.
+func diagnosed(t *testing.T, b *quorum.Backend) (all []string, err error) {
+	t.Helper()
+	list, err := b.Diagnose(within(t), time.Second)
+	for _, f := range list {
+		if (f.Severity == driver.Fine) != (f.Why == "" && f.Do == "") || f.Found == "" {
+			t.Errorf("incomplete: %+v", f)
+		}
+		if f.Severity != driver.Fine && f.Code != "redis.latency" && f.Code != "redis.clock" {
+			all = append(all, strings.TrimSpace(f.Code+" "+f.Severity.String()+" "+f.Server))
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	g := start(t, 4, time.Minute, "--appendonly", "no")
+	expect := func(b *quorum.Backend, want ...string) {
+		t.Helper()
+		if got, err := diagnosed(t, b); err != nil || !slices.Equal(got, want) {
+			t.Errorf("Diagnose: %q, %v; want %q", got, err, want)
+		}
+	}
+	b := g.backend(g.addrs())
+	expect(b, "quorum.size slows")
+	g.servers[1].Do("FLUSHALL")
+	g.servers[2].Do("CONFIG SET maxmemory 100mb")
+	g.servers[2].Do("CONFIG SET maxmemory-policy allkeys-lru")
+	expect(b, "quorum.quarantine slows server 2", "quorum.size slows", "redis.eviction endangers server 3")
+	twice := at(g.addrs())
+	twice[3].Dial = twice[0].Dial
+	other := quorum.New(twice, &quorum.Config{Quarantine: time.Minute})
+	t.Cleanup(func() { _ = other.Close() })
+	expect(other, "quorum.quarantine slows server 2", "quorum.servers endangers", "quorum.size slows", "redis.eviction endangers server 3")
+	g.servers[0].Kill()
+	expect(b, "quorum.quarantine slows server 2", "quorum.reach slows server 1", "quorum.size slows", "redis.eviction endangers server 3")
+	g.servers[3].Kill()
+	if got, err := diagnosed(t, b); !passing(err) || !slices.Contains(got, "quorum.reach slows server 4") {
+		t.Errorf("Diagnose without a majority: %q, %v; want ErrUnavailable", got, err)
+	}
+	if _, err := b.Diagnose(within(t), time.Hour); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "quarantine") {
+		t.Errorf("Diagnose for a TTL above the quarantine: %v; want ErrInvalid", err)
+	}
+}

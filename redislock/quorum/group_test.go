@@ -1,0 +1,107 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// group is servers of a test's own that have been declared a quorum.
+type group struct {
+	t          testing.TB
+	servers    []*testenv.RedisServer
+	quarantine time.Duration
+}
+
+// start starts n servers that take part at once.
+func start(t testing.TB, n int, quarantine time.Duration, args ...string) *group {
+	t.Helper()
+	g := &group{t: t, quarantine: quarantine}
+	for range n {
+		g.servers = append(g.servers, testenv.Redis(t, args...))
+	}
+	b := g.backend(g.addrs())
+	if err := b.Declare(within(t)); err != nil {
+		t.Fatalf("Declare: %v", err)
+	}
+	return g
+}
+
+func (g *group) addrs() (all []string) {
+	for _, s := range g.servers {
+		all = append(all, s.Addr)
+	}
+	return all
+}
+
+// backend is closed when the test ends.
+func (g *group) backend(addrs []string) *quorum.Backend {
+	g.t.Helper()
+	b := quorum.New(at(addrs), &quorum.Config{Quarantine: g.quarantine})
+	g.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func at(addrs []string) (all []quorum.Server) {
+	for i, a := range addrs {
+		all = append(all, quorum.Server{
+			Name: fmt.Sprint("server ", i+1),
+			Dial: func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + a) },
+		})
+	}
+	return all
+}
+
+// set is what tells these servers from others.
+func (g *group) set() (all string) {
+	for _, s := range at(g.addrs()) {
+		all += s.Name + "\n"
+	}
+	return all
+}
+
+// proxies are ways to the servers that can be spoilt.
+type proxies []*testenv.TCPProxy
+
+func (g *group) proxies() (all proxies) {
+	for _, s := range g.servers {
+		all = append(all, testenv.Proxy(g.t, s.Addr))
+	}
+	return all
+}
+
+func (p proxies) addrs() (all []string) {
+	for _, x := range p {
+		all = append(all, x.Addr)
+	}
+	return all
+}
+
+func (p proxies) each(f func(*testenv.TCPProxy)) {
+	var all sync.WaitGroup
+	for _, x := range p {
+		all.Go(func() { f(x) })
+	}
+	all.Wait()
+}
+
+// within is a context for what must not hang.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// passing reports whether err may be due to a connection that has to be made anew.
+func passing(err error) bool {
+	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable)
+}

@@ -1,0 +1,325 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// TestModel drives the sessions of several clients, as they are, over servers and a network of its own,
+// in which messages overtake each other. One name; everybody takes and releases it some times. It checks
+// that no two hold it, that tokens grow, and that nobody waits for long.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]model{
+		"well":                        {servers: 5},
+		"three":                       {servers: 3},
+		"four":                        {servers: 4},
+		"two dead from the beginning": {servers: 5, dead: 2},
+		"clocks apart":                {servers: 5, apart: true},
+		"two of five forget":          {servers: 5, dead: 2, forget: true, apart: true},
+		"one of three forgets":        {servers: 3, dead: 1, forget: true, apart: true},
+		"clients die":                 {servers: 5, deaths: 3, patience: 4 * modelTTL},
+		"clients and servers die":     {servers: 5, dead: 2, deaths: 3, patience: 4 * modelTTL},
+		"for hours, two of five":      {servers: 5, dead: 2, forget: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
+		"for hours, one of three":     {servers: 3, dead: 1, forget: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
+		"answers and pushes get lost": {servers: 5, lose: 0.02, patience: 3 * modelTTL},
+		"and servers forget":          {servers: 5, lose: 0.02, patience: time.Hour, dead: 2, forget: true, apart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seeds := uint64(25)
+			if n, err := strconv.ParseUint(os.Getenv("MODEL_SEEDS"), 10, 64); err == nil {
+				seeds = n
+			}
+			first := uint64(time.Now().UnixNano())
+			if s, err := strconv.ParseUint(os.Getenv("MODEL_SEED"), 10, 64); err == nil {
+				first, seeds = s, 1
+			}
+			for seed := first; seed < first+seeds && !t.Failed(); seed++ {
+				synctest.Test(t, func(t *testing.T) {
+					for _, wrong := range m.run(seed) {
+						t.Errorf("seed %d: %s", seed, wrong)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestModelCatches shows that the model can fail.
+func TestModelCatches(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]model{
+		"servers that have forgotten take part at once": {servers: 3, dead: 1, forget: true, flaw: hasty},
+		"nobody gives way":          {servers: 5, dead: 1, flaw: stubborn},
+		"tokens are not made known": {servers: 3, apart: true, flaw: vain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caught := false
+			for seed := uint64(1); seed <= 300 && !caught; seed++ {
+				synctest.Test(t, func(*testing.T) { caught = len(m.run(seed)) > 0 })
+			}
+			if !caught {
+				t.Error("not noticed")
+			}
+		})
+	}
+}
+
+type model struct {
+	servers  int
+	dead     int           // so many do not answer, or come and go
+	forget   bool          // instead they forget everything now and then, a minority within a quarantine
+	apart    bool          // the clocks show different times
+	lose     float64       // of the answers and pushes get lost
+	deaths   int           // so many more clients ask once and vanish, whatever they have by then
+	patience time.Duration // the longest wait; zero: less than it takes until places are renewed
+	slow     time.Duration // how long the lock is held, at most; zero: some milliseconds
+	flaw     flaw
+}
+
+const (
+	modelTTL        = time.Minute
+	modelQuarantine = time.Minute
+	modelClients    = 6
+	modelRounds     = 4
+)
+
+// run returns what was wrong.
+func (m model) run(seed uint64) []string {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose, flaw: m.flaw}
+	b := &Backend{quarantine: modelQuarantine}
+	for i := range m.servers {
+		v := &simServer{w: w, dead: i < m.dead && !m.forget}
+		if m.apart { // less than the quarantine, which is what they may
+			v.ahead = time.Duration(w.rng.Int64N(int64(modelQuarantine / 2)))
+		}
+		w.servers = append(w.servers, v)
+		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
+	}
+	w.rng.Shuffle(m.servers, func(i, j int) { w.servers[i], w.servers[j] = w.servers[j], w.servers[i] })
+	ctx, stop := context.WithCancel(context.Background())
+	var group, background sync.WaitGroup
+	if m.forget {
+		background.Go(func() { w.forgetting(ctx, m.dead, max(m.slow, 20*time.Millisecond)) })
+	}
+	y := &account{seed: seed, world: w}
+	for i := range modelClients + m.deaths {
+		s := newSession(b, driver.SessionConfig{ID: fmt.Sprint("s", i), TTL: modelTTL})
+		for k, p := range s.posts {
+			sim := &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
+			var here member = sim
+			p.here.Store(&here)
+			w.mu.Lock() // servers forget already
+			clock := sim.v.clock()
+			w.mu.Unlock()
+			s.clock.saw(k, s.clock.now(), time.Duration(clock)*time.Microsecond)
+		}
+		y.all = append(y.all, s)
+	}
+	for i, s := range y.all {
+		group.Go(func() {
+			if i >= modelClients {
+				w.vanish(s, i)
+				return
+			}
+			m.contend(ctx, s, y, i)
+			time.Sleep(time.Second) // Close waits for nobody
+			if err := s.Close(ctx); err != nil {
+				y.fail("Close: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	stop()
+	background.Wait()
+	if y.n != modelClients*modelRounds {
+		y.fail("%d grants", y.n)
+	}
+	return y.wrong
+}
+
+// vanish asks, and is gone a little later: before the answer, in line, or with the lock in its hands.
+func (w *world) vanish(s *session, client int) {
+	w.mu.Lock()
+	after := time.Duration(w.rng.Int64N(int64(30 * time.Millisecond)))
+	left := time.Duration(w.rng.Int64N(int64(2 * time.Millisecond)))
+	w.mu.Unlock()
+	time.Sleep(after)
+	ctx, cancel := context.WithTimeout(s.life, left)
+	defer cancel()
+	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+	sleep(ctx, left)
+	s.end()
+	// Its goroutines end as those of a process do. Nobody is told anything.
+	_ = s.Close(context.Background())
+}
+
+// forgetting empties one server after the other: those that do within a quarantine and a TTL are a minority.
+func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
+	for i := 0; ; i++ {
+		w.mu.Lock()
+		v := w.servers[w.rng.IntN(len(w.servers))]
+		out := 0
+		for _, o := range w.servers {
+			if time.Now().Before(o.out) {
+				out++
+			}
+		}
+		if out < most && !time.Now().Before(v.out) {
+			v.forget()
+		}
+		d := time.Duration(w.rng.Int64N(int64(pause)))
+		w.mu.Unlock()
+		if !sleep(ctx, d) {
+			return
+		}
+	}
+}
+
+// account is what they lock for.
+type account struct {
+	seed   uint64
+	mu     sync.Mutex
+	wrong  []string
+	inside int
+	world  *world
+	all    []*session
+	looked string
+	last   uint64
+	n      int
+}
+
+func (y *account) fail(format string, args ...any) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.wrong = append(y.wrong, fmt.Sprintf(format, args...))
+}
+
+// look keeps how it is when somebody waits for long, to tell of it.
+func (y *account) look() {
+	var text strings.Builder
+	y.world.mu.Lock()
+	for i, v := range y.world.servers {
+		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; in line %v\n", i, v.holder.id, v.token, time.Until(v.end), v.line)
+	}
+	y.world.mu.Unlock()
+	for _, s := range y.all {
+		text.WriteString(Describe(s))
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.looked == "" {
+		y.looked = text.String()
+	}
+}
+
+func (y *account) enter(token uint64) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.inside++; y.inside > 1 {
+		y.wrong = append(y.wrong, fmt.Sprint(y.inside, " inside"))
+	}
+	if token <= y.last {
+		y.wrong = append(y.wrong, fmt.Sprintf("token %d after %d", token, y.last))
+	}
+	y.last = max(y.last, token)
+	y.n++
+}
+
+func (y *account) leave() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.inside--
+}
+
+// contend takes and releases the lock as package holdfast does.
+func (m model) contend(ctx context.Context, s *session, y *account, client int) {
+	rng := rand.New(rand.NewPCG(y.seed, uint64(client)+1))
+	patience := m.patience
+	if patience == 0 {
+		patience = modelTTL / 3
+	}
+	for round := range modelRounds {
+		req := &driver.Request{ID: fmt.Sprintf("c%d-%d", client, round), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}
+		begin := time.Now()
+		token := y.lock(ctx, s, req)
+		if token == 0 {
+			return
+		}
+		if d := time.Since(begin); d > patience {
+			y.fail("waited for %v; in between it was\n%s", d, y.looked)
+		}
+		y.enter(token)
+		time.Sleep(time.Duration(rng.Int64N(int64(max(m.slow, 3*time.Millisecond)))))
+		y.leave()
+		// What is not heard is repeated, as package holdfast does in the background.
+		_ = s.Release(s.limited(), driver.Hold{Name: "x", ID: req.ID, Token: token}, 0)
+		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
+	}
+}
+
+// lock waits as package holdfast does, and returns the token.
+func (y *account) lock(ctx context.Context, s *session, req *driver.Request) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, 20*modelTTL)
+	defer cancel()
+	beat := time.NewTicker(modelTTL / 3)
+	defer beat.Stop()
+	for ctx.Err() == nil {
+		bound, end := context.WithTimeout(ctx, 5*time.Second)
+		sent := time.Now()
+		reply, err := s.Acquire(bound, req)
+		end()
+		switch {
+		case err != nil:
+			sleep(ctx, 20*time.Millisecond)
+			continue
+		case reply.Token != 0 && time.Since(sent) < modelTTL/3:
+			return reply.Token
+		case reply.Token != 0:
+			continue
+		}
+		for again := false; !again; {
+			select {
+			case token := <-reply.Wake:
+				if token != 0 && time.Since(sent) < modelTTL/3 {
+					return token
+				}
+				again = true
+			case <-beat.C:
+				y.look()
+				at := time.Now()
+				changes, err := s.Renew(ctx, []driver.Hold{{Name: req.Name, ID: req.ID}})
+				if err != nil || len(changes) != 1 {
+					break
+				}
+				switch c := changes[0]; c.State {
+				case driver.Granted:
+					return c.Token
+				case driver.Gone:
+					again = true
+				case driver.Waiting:
+					sent = at
+				}
+			case <-ctx.Done():
+				again = true
+			}
+		}
+	}
+	y.fail("never granted\n%s", Describe(s))
+	return 0
+}
+
+var _ member = (*redislock.MemberSession)(nil)

@@ -1,0 +1,264 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// ask makes one exchange with every server, and returns what was answered by a majority or more: those that
+// answer a little later are waited for.
+func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (values []T, of []int, err error) {
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	type answer struct {
+		i   int
+		v   T
+		err error
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	answers := make(chan answer, len(b.servers))
+	for i, s := range b.servers {
+		all.Go(func() {
+			m, err := s.get(ctx)
+			var v T
+			if err == nil {
+				v, err = f(ctx, m)
+			}
+			if err != nil && !ended(err) {
+				err = fmt.Errorf("%s: %w", s.Name, err)
+			}
+			answers <- answer{i, v, err}
+		})
+	}
+	var errs []error
+	var late <-chan time.Time
+	for range b.servers {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				errs = append(errs, a.err)
+				break
+			}
+			values, of = append(values, a.v), append(of, a.i)
+			if len(values) == b.need() {
+				timer := time.NewTimer(4 * grace)
+				defer timer.Stop()
+				late = timer.C
+			}
+		case <-late:
+			return values, of, nil
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err()))
+			return nil, nil, b.verdict(errs)
+		}
+	}
+	if len(values) < b.need() {
+		return nil, nil, b.verdict(errs)
+	}
+	return values, of, nil
+}
+
+// Inspect is driver.Backend.Inspect. It shows what a majority of the servers knows.
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	records, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return b.merge(name, records), nil
+}
+
+// merge makes one record of those of several servers.
+func (b *Backend) merge(name string, records []driver.Record) driver.Record {
+	out := driver.Record{Name: name}
+	var holders, places [][]driver.Holder
+	waiting := make([]int, 0, len(records))
+	var last []uint64
+	for _, r := range records {
+		last = append(last, r.Token)
+		holders, places = append(holders, r.Holders), append(places, r.Waiters)
+		waiting = append(waiting, r.Waiting)
+	}
+	out.Holders = b.common(holders, nil)
+	slices.SortFunc(out.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
+	if slices.Sort(last); len(last) >= b.need() {
+		out.Token = last[len(last)-b.need()]
+	}
+	held := map[string]bool{}
+	for _, h := range out.Holders {
+		out.Token = max(out.Token, h.Token)
+		held[h.ID] = true
+	}
+	// Who has some servers and waits at the others, waits.
+	for i := range records {
+		early := slices.DeleteFunc(slices.Clone(records[i].Holders), func(h driver.Holder) bool { return held[h.ID] || h.Kept })
+		for k := range early {
+			early[k].Token = 0
+		}
+		places[i] = append(early, places[i]...)
+		waiting[i] += len(early)
+	}
+	out.Waiters = b.common(places, held)
+	if len(out.Waiters) > driver.MaxWaiters {
+		out.Waiters = out.Waiters[:driver.MaxWaiters]
+	}
+	out.Waiting = len(out.Waiters)
+	if slices.Sort(waiting); len(waiting) >= b.need() && out.Waiting == driver.MaxWaiters {
+		out.Waiting = max(out.Waiting, waiting[len(waiting)-b.need()])
+	}
+	if len(out.Holders)+out.Waiting > 0 {
+		out.Kind = driver.Lock
+	}
+	return out
+}
+
+// common returns those that a majority of the lists has, in the order of the first that has each.
+func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.Holder {
+	count := map[string][]driver.Holder{}
+	var order []string
+	for _, l := range lists {
+		seen := map[string]bool{}
+		for _, h := range l {
+			if seen[h.ID] || not[h.ID] {
+				continue
+			}
+			seen[h.ID] = true
+			if count[h.ID] == nil {
+				order = append(order, h.ID)
+			}
+			count[h.ID] = append(count[h.ID], h)
+		}
+	}
+	var out []driver.Holder
+	for _, id := range order {
+		if same := count[id]; len(same) >= b.need() {
+			out = append(out, b.one(same))
+		}
+	}
+	return out
+}
+
+// one makes one holder of what several servers say of it: the token that most have given, and the time that a
+// majority still gives it.
+func (b *Backend) one(same []driver.Holder) driver.Holder {
+	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Left, a.Left) })
+	h := same[0]
+	h.Left = same[b.need()-1].Left
+	most := 0
+	for _, x := range same {
+		n := 0
+		for _, y := range same {
+			if x.Token == y.Token {
+				n++
+			}
+		}
+		if n > most || n == most && x.Token > h.Token {
+			h.Token, most = x.Token, n
+		}
+	}
+	return h
+}
+
+// List is driver.Backend.List.
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	var out []driver.Record
+	for len(out) < limit {
+		want := limit - len(out)
+		lists, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
+			return m.List(ctx, prefix, after, want)
+		})
+		if err != nil {
+			return nil, err
+		}
+		// A list that is full may lack names after its last that others have.
+		records, end := map[string][]driver.Record{}, ""
+		for _, l := range lists {
+			if len(l) == want && (end == "" || l[want-1].Name < end) {
+				end = l[want-1].Name
+			}
+			for _, r := range l {
+				records[r.Name] = append(records[r.Name], r)
+			}
+		}
+		names := make([]string, 0, len(records))
+		for name := range records {
+			if end == "" || name <= end {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if r := b.merge(name, records[name]); r.Kind != driver.Unused && len(out) < limit {
+				out = append(out, r)
+			}
+		}
+		if end == "" {
+			break
+		}
+		after = end
+	}
+	return out, nil
+}
+
+// Break is driver.Backend.Break: every server ends what it has of the grant. It looks again whether that was
+// enough: the holder may just have extended the grant to servers that had nothing of it yet.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	for id := ""; ; {
+		records, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+		if err != nil {
+			return err
+		}
+		held := false
+		for _, h := range b.merge(name, records).Holders {
+			if id == "" && h.Token == token || id != "" && h.ID == id {
+				id, held = h.ID, true
+			}
+		}
+		switch {
+		case id == "":
+			return driver.ErrGone
+		case !held:
+			return nil
+		}
+		if err := b.breakAt(ctx, name, id); err != nil {
+			return err
+		}
+	}
+}
+
+// breakAt ends what the servers have of the grant of id.
+func (b *Backend) breakAt(ctx context.Context, name, id string) error {
+	_, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (struct{}, error) {
+		r, err := m.Inspect(ctx, name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		for _, h := range r.Holders {
+			if h.ID == id {
+				if err := m.Break(ctx, name, h.Token); err != nil && !ended(err) {
+					return struct{}{}, err
+				}
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// SetLimit refuses: there are no semaphores.
+func (b *Backend) SetLimit(context.Context, string, int) error {
+	if b.err != nil {
+		return b.err
+	}
+	return noMajority("a semaphore")
+}

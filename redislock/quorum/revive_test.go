@@ -1,0 +1,78 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// simulated is a session at so many servers of the model.
+func simulated(servers int) (*world, *session) {
+	w := &world{rng: rand.New(rand.NewPCG(1, 2)), ttl: modelTTL, quarantine: modelQuarantine}
+	b := &Backend{quarantine: modelQuarantine}
+	for i := range servers {
+		w.servers = append(w.servers, &simServer{w: w})
+		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
+	}
+	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})
+	for k, p := range s.posts {
+		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
+		p.here.Store(&here)
+		s.clock.saw(k, s.clock.now(), time.Duration(w.servers[k].clock())*time.Microsecond)
+	}
+	return w, s
+}
+
+// TestBrokenStaysBroken: a grant that a server has ended, while so many others are silent that a majority may or may not
+// still have it, is not taken again from those that are free: somebody may have broken it, and had the lock since.
+func TestBrokenStaysBroken(t *testing.T) {
+	for what, broken := range map[string]bool{"broken": true, "silent only": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := simulated(5)
+				defer func() { _ = s.Close(context.Background()) }()
+				reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+				if err != nil || reply.Token == 0 {
+					t.Fatal(reply, err)
+				}
+				w.mu.Lock()
+				has, left := 0, 0
+				for _, v := range w.servers {
+					switch {
+					case v.token == 0:
+						continue
+					case has < 2:
+						v.dead = true
+					case broken:
+						v.token = 0
+					}
+					has++
+				}
+				w.mu.Unlock()
+				if has != 3 {
+					t.Fatalf("%d servers were asked; want a bare majority", has)
+				}
+				for range 3 {
+					time.Sleep(modelTTL / 5)
+					_, _ = s.Renew(t.Context(), []driver.Hold{{Name: "x", ID: "a", Token: reply.Token}})
+				}
+				w.mu.Lock()
+				for _, v := range w.servers {
+					if v.token != 0 && !v.dead {
+						left++
+					}
+				}
+				w.mu.Unlock()
+				// Those that were not asked before are, as long as nobody may have broken it.
+				if (left == 3) == broken {
+					t.Errorf("%d of the 3 servers that answer have granted it", left)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,352 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// session is a driver.Session: one at each server.
+type session struct {
+	b     *Backend
+	cfg   driver.SessionConfig
+	ttl   time.Duration
+	posts []*post
+	clock *clock
+	stamp atomic.Int64 // of the last exchange
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	bg   sync.WaitGroup // whatever goes on by itself
+
+	jobs    chan func() // to those of the workers that have nothing to do
+	workers sync.WaitGroup
+
+	mu       sync.Mutex
+	requests map[string]*request
+	closed   bool
+	restless map[string]int8 // names that are contended for, see calm.go
+	pace     time.Duration   // how long a majority takes
+	partial  []*request      // granted by those that were asked, see completeSoon
+	bound    context.Context // shared by exchanges, see limited
+	until    time.Time
+}
+
+// Open starts a session at every server that answers; those that do not are tried again while
+// it lasts. A majority must answer.
+func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	switch {
+	case b.err != nil:
+		return nil, b.err
+	case cfg.TTL < driver.MinTTL || cfg.TTL > b.quarantine:
+		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, b.quarantine)
+	}
+	s := newSession(b, cfg)
+	tried := make(chan tried, len(b.servers))
+	for _, p := range s.posts {
+		s.bg.Go(func() { s.join(p, tried) })
+	}
+	if err := s.opened(ctx, tried); err != nil {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.leave()
+		return nil, err
+	}
+	return s, nil
+}
+
+// newSession returns a session that has not joined any server yet.
+func newSession(b *Backend, cfg driver.SessionConfig) *session {
+	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond), requests: map[string]*request{}, restless: map[string]int8{},
+		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
+	s.life, s.end = context.WithCancel(context.Background())
+	for i, srv := range b.servers {
+		s.posts = append(s.posts, &post{server: srv, index: i})
+	}
+	return s
+}
+
+// tried is the first outcome of joining a server.
+type tried struct {
+	votes bool // it is not in quarantine
+	err   error
+}
+
+// opened waits until a majority has been joined that can vote, and for the others for a moment; or until all
+// have been tried.
+func (s *session) opened(ctx context.Context, tried <-chan tried) error {
+	var errs []error
+	moment := make(<-chan time.Time)
+	var timer *time.Timer
+	for joined, voting := 0, 0; joined+len(errs) < len(s.posts); {
+		select {
+		case one := <-tried:
+			var same *twins
+			switch {
+			case one.err == nil:
+				joined++
+				if one.votes {
+					voting++
+				}
+			case errors.As(one.err, &same):
+				return one.err
+			default:
+				errs = append(errs, one.err)
+			}
+		case <-moment:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", s.b.verdict(errs), ctx.Err())
+		}
+		if len(errs) > len(s.posts)-s.b.need() {
+			return s.b.verdict(errs)
+		}
+		if voting >= s.b.need() && timer == nil {
+			timer = time.NewTimer(grace)
+			defer timer.Stop()
+			moment = timer.C
+		}
+	}
+	return nil
+}
+
+// join opens the session at one server, however long that takes. The first outcome goes to tried.
+func (s *session) join(p *post, first chan<- tried) {
+	for pause := redial; ; pause = min(2*pause, time.Second) {
+		ctx, cancel := context.WithTimeout(s.life, openLimit)
+		votes, err := s.joined(ctx, p)
+		cancel()
+		if first != nil {
+			first <- tried{votes, err}
+			first = nil
+		}
+		if err == nil {
+			return
+		}
+		p.mu.Lock()
+		p.err = err
+		p.mu.Unlock()
+		if !sleep(s.life, pause) {
+			return
+		}
+	}
+}
+
+func (s *session) joined(ctx context.Context, p *post) (votes bool, err error) {
+	m, err := p.get(ctx)
+	if err != nil {
+		return false, err
+	}
+	sent := s.clock.now()
+	birth, err := m.Birth(ctx, false)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	s.clock.saw(p.index, sent, birth.Clock)
+	if err := s.b.meets(p.index, birth.Run); err != nil {
+		return false, err
+	}
+	at, err := m.Join(ctx, s.cfg, redislock.Hooks{
+		Pushed:  func(id string) { s.pushed(p, id) },
+		Claimed: func(id string, rank int, by string) { s.claimed(p, id, rank, by) },
+	})
+	switch {
+	case errors.Is(err, driver.ErrInvalid):
+		return false, err
+	case err != nil:
+		return false, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	var here member = at
+	p.here.Store(&here)
+	return birth.Left == 0, nil
+}
+
+const (
+	openLimit = 5 * time.Second
+	lookLimit = 10 * time.Second // for what operators ask, which may be a long list
+	askLimit  = 3 * time.Second  // for one server's answer, at most; see limited
+
+	// grace is how long servers are waited for that are not needed for a majority, where it
+	// does no harm.
+	grace = 50 * time.Millisecond
+)
+
+// TTL is the one asked for, in whole microseconds.
+func (s *session) TTL() time.Duration { return s.ttl }
+
+// Lost is never closed: each lease stands for itself.
+func (s *session) Lost() <-chan struct{} { return nil }
+
+// limited bounds an exchange with one server, which goes on when its caller has gone.
+// Exchanges that begin at about the same time share a context.
+func (s *session) limited() context.Context {
+	limit := min(max(s.ttl/3, askLimit/2), askLimit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.bound == nil || !now.Before(s.until) {
+		s.until = now.Add(limit / 8)
+		ctx, cancel := context.WithDeadline(s.life, s.until.Add(limit))
+		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
+		s.bound = ctx
+	}
+	return s.bound
+}
+
+// at makes an exchange with one server in the background.
+func (s *session) at(p *post, f func(context.Context, member) error, done func(error)) {
+	ctx := s.limited()
+	if err := s.begin(); err != nil {
+		done(err)
+		return
+	}
+	one := func() {
+		defer s.bg.Done()
+		done(p.do(s.clock.now().Microseconds(), func(m member) error { return f(ctx, m) }))
+	}
+	select {
+	case s.jobs <- one:
+	default:
+		s.workers.Go(func() { s.work(one) })
+	}
+}
+
+// work makes an exchange, and then others as long as there are some: a goroutine whose stack has grown already
+// costs half as much as a new one.
+func (s *session) work(one func()) {
+	idle := time.NewTimer(workerIdle)
+	defer idle.Stop()
+	for {
+		one()
+		idle.Reset(workerIdle)
+		select {
+		case one = <-s.jobs:
+		case <-idle.C:
+			return
+		case <-s.life.Done():
+			return
+		}
+	}
+}
+
+const workerIdle = time.Second
+
+// begin counts what goes on in the background, unless the session is closed.
+func (s *session) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	s.bg.Add(1)
+	return nil
+}
+
+func (s *session) find(id string) *request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[id]
+}
+
+// drop forgets a request. What is granted to it from now on is given back.
+func (s *session) drop(r *request) {
+	s.mu.Lock()
+	if s.requests[r.driver.ID] == r {
+		delete(s.requests, r.driver.ID)
+	}
+	s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	drain(r.wake)
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// Close is driver.Session.Close. It waits for every server that answers.
+func (s *session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	requests := s.requests
+	s.requests = map[string]*request{}
+	s.mu.Unlock()
+	for _, r := range requests {
+		r.mu.Lock()
+		r.over = true
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		r.mu.Unlock()
+	}
+	errs := make(chan error, len(s.posts))
+	ctx, cancel := context.WithTimeout(ctx, max(s.ttl, askLimit))
+	defer cancel()
+	var all sync.WaitGroup
+	for _, p := range s.posts {
+		all.Go(func() {
+			m := p.at()
+			if m == nil {
+				errs <- fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
+				return
+			}
+			errs <- m.Close(ctx)
+		})
+	}
+	var failed []error
+	var patience <-chan time.Time
+	for done, heard := 0, 0; done < len(s.posts); done++ {
+		select {
+		case err := <-errs:
+			if err != nil {
+				failed = append(failed, err)
+			} else if heard++; heard == s.b.need() {
+				patience = time.After(4 * grace)
+			}
+		case <-patience:
+			cancel()
+			patience = nil
+			done--
+		}
+	}
+	all.Wait()
+	s.leave()
+	if len(failed) > len(s.posts)-s.b.need() {
+		return s.b.verdict(failed)
+	}
+	return nil
+}
+
+// leave ends what goes on in the background, and closes what that has opened meanwhile.
+func (s *session) leave() {
+	s.end()
+	s.bg.Wait()
+	s.workers.Wait()
+	for _, p := range s.posts {
+		if m := p.at(); m != nil {
+			_ = m.Close(s.life) // it has nothing, or has been closed
+		}
+	}
+}
+
+// sleep waits for d, or returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

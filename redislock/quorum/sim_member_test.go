@@ -1,0 +1,322 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// simMember is a client's session at a server.
+type simMember struct {
+	w   *world
+	v   *simServer
+	s   *session
+	p   *post
+	ctx context.Context
+
+	mu   sync.Mutex
+	asks map[string]*simAsk
+}
+
+// simAsk is what redislock's session knows of a request: see its wake.go.
+type simAsk struct {
+	wake  chan uint64
+	waits bool
+	held  bool
+	early uint64
+}
+
+// delay is how long a message takes.
+func (w *world) delay() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := time.Duration(w.rng.IntN(400)) * time.Microsecond
+	if w.rng.IntN(20) == 0 {
+		d += time.Duration(w.rng.IntN(8000)) * time.Microsecond
+	}
+	return d
+}
+
+func (w *world) lost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.Float64() < w.lose
+}
+
+// exchange carries a request there and the answer back.
+func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) error {
+	if !sleep(ctx, m.w.delay()) {
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
+	m.w.mu.Lock()
+	dead, left := m.v.dead, time.Until(m.v.out)
+	var err error
+	if !dead && left <= 0 {
+		m.v.advance(0)
+		err = f(m.v)
+		m.v.advance(0)
+	}
+	m.w.mu.Unlock()
+	if dead || m.w.lost() {
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
+	if !sleep(ctx, m.w.delay()) {
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+	}
+	if left > 0 {
+		return &redislock.Newborn{Left: left}
+	}
+	return err
+}
+
+// push tells the session of a grant, in a while. Called with w.mu held.
+func (m *simMember) push(id string, token uint64) {
+	go func() {
+		if m.w.lost() || !sleep(m.ctx, m.w.delay()) {
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		a := m.asks[id]
+		switch {
+		case a == nil || token <= a.early:
+		case a.waits:
+			drain(a.wake)
+			a.wake <- token
+			a.held = true
+			m.s.pushed(m.p, id)
+		case !a.held:
+			a.early = max(a.early, token)
+		}
+	}()
+}
+
+func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error) {
+	m.mu.Lock()
+	a := m.asks[req.ID]
+	if a == nil {
+		a = &simAsk{wake: make(chan uint64, 1)}
+		m.asks[req.ID] = a
+	}
+	drain(a.wake)
+	a.waits, a.held, a.early = false, false, 0
+	m.mu.Unlock()
+	var reply driver.Reply
+	var place, last uint64
+	err := m.exchange(ctx, func(v *simServer) error {
+		end := time.Now().Add(m.w.ttl)
+		me := simPlace{req.ID, 0, end, m}
+		switch i := v.find(req.ID); {
+		case v.token != 0 && v.holder.id == req.ID:
+			v.end, reply.Token = end, v.token
+		case i >= 0:
+			v.line[i].deadline, place = end, v.line[i].place
+		case v.token == 0 && len(v.line) == 0:
+			v.give(me, end, propose)
+			reply.Token = v.token
+		case req.Wait:
+			v.seq++
+			me.place, place = v.seq, v.seq
+			v.join(me)
+		}
+		if reply.Token == 0 {
+			last = v.last
+			reply.Holder = &driver.Holder{ID: v.holder.id, Token: v.token}
+			reply.Retry = time.Until(v.end)
+		}
+		return nil
+	})
+	if err != nil {
+		return driver.Reply{}, 0, err
+	}
+	m.mu.Lock()
+	cancelled := m.asks[req.ID] != a
+	switch {
+	case cancelled:
+	case reply.Token != 0:
+		a.held, a.waits = true, false
+	case req.Wait:
+		a.waits, a.held = true, false
+		if a.early > last {
+			drain(a.wake)
+			a.wake <- a.early
+		}
+		a.early = last
+		reply.Wake = a.wake
+	}
+	m.mu.Unlock()
+	if cancelled {
+		if err := m.Cancel(ctx, req.Name, req.ID); err != nil {
+			return driver.Reply{}, 0, err
+		}
+		return driver.Reply{}, 0, driver.ErrUncertain
+	}
+	return reply, place, nil
+}
+
+func (m *simMember) leave(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.asks, id)
+}
+
+func (m *simMember) Cancel(ctx context.Context, _, id string) error {
+	m.leave(id)
+	return m.exchange(ctx, func(v *simServer) error {
+		if i := v.find(id); i >= 0 {
+			v.line = slices.Delete(v.line, i, i+1)
+		}
+		if v.holder.id == id {
+			v.token = 0
+		}
+		return nil
+	})
+}
+
+func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, propose uint64) error {
+	err := m.exchange(ctx, func(v *simServer) error {
+		if err := v.owned(h.ID, h.Token); err != nil {
+			return err
+		}
+		v.token = 0
+		v.advance(propose)
+		return nil
+	})
+	if err == nil || ended(err) {
+		m.leave(h.ID)
+	}
+	return err
+}
+
+func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (got uint64, clock time.Duration, err error) {
+	err = m.exchange(ctx, func(v *simServer) error {
+		if err := v.owned(h.ID, h.Token); err != nil {
+			return err
+		}
+		if token > v.token && m.w.flaw == vain {
+			got, clock = token, time.Duration(v.clock())*time.Microsecond
+			return nil
+		}
+		if token > v.token {
+			v.token, v.last = token, token
+		}
+		if renew {
+			v.end = time.Now().Add(m.w.ttl)
+		}
+		got, clock = v.token, time.Duration(v.clock())*time.Microsecond
+		return nil
+	})
+	return got, clock, err
+}
+
+func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error {
+	return m.exchange(ctx, func(v *simServer) error {
+		if i := v.find(id); i >= 0 {
+			p := v.line[i]
+			p.place, v.seq = place, place
+			v.line = slices.Delete(v.line, i, i+1)
+			v.join(p)
+		}
+		return nil
+	})
+}
+
+func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
+	return m.exchange(ctx, func(v *simServer) error {
+		if v.find(id) < 0 {
+			return driver.ErrGone
+		}
+		if h := v.holder; v.token != 0 && m.w.flaw != stubborn {
+			go func() {
+				if !m.w.lost() && sleep(h.who.ctx, m.w.delay()) {
+					h.who.s.claimed(h.who.p, h.id, rank, id)
+				}
+			}()
+		}
+		return nil
+	})
+}
+
+func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error) {
+	m.mu.Lock()
+	a := m.asks[h.ID]
+	if a != nil {
+		drain(a.wake)
+		a.held, a.waits, a.early = false, false, h.Token
+	}
+	m.mu.Unlock()
+	err := m.exchange(ctx, func(v *simServer) error {
+		if err := v.owned(h.ID, h.Token); err != nil {
+			return err
+		}
+		if v.token != h.Token {
+			return driver.ErrTaken
+		}
+		v.token = 0
+		if i := v.find(to); i >= 0 {
+			p := v.line[i]
+			v.line = slices.Delete(v.line, i, i+1)
+			v.give(p, p.deadline, 0)
+			p.who.push(p.id, v.token)
+		}
+		if place == 0 {
+			v.seq++
+			place = v.seq
+		}
+		v.join(simPlace{h.ID, place, time.Now().Add(m.w.ttl), m})
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	m.mu.Lock()
+	cancelled := a == nil || m.asks[h.ID] != a
+	if !cancelled {
+		a.waits = true
+		if a.early > h.Token {
+			drain(a.wake)
+			a.wake <- a.early
+		}
+		a.early = h.Token
+	}
+	m.mu.Unlock()
+	if cancelled {
+		return nil, 0, m.Cancel(ctx, h.Name, h.ID)
+	}
+	return a.wake, place, nil
+}
+
+func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+	err = m.exchange(ctx, func(v *simServer) error {
+		for k, h := range holds {
+			switch i := v.find(h.ID); {
+			case v.token != 0 && v.holder.id == h.ID:
+				v.end = time.Now().Add(m.w.ttl)
+				if h.Token == 0 {
+					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
+				}
+			case h.Token == 0 && i >= 0:
+				v.line[i].deadline = time.Now().Add(m.w.ttl)
+				changes = append(changes, driver.Change{Index: k, State: driver.Waiting, Retry: time.Until(v.end), Ahead: i})
+			default:
+				changes = append(changes, driver.Change{Index: k, State: driver.Gone})
+			}
+		}
+		return nil
+	})
+	return changes, err
+}
+
+func (m *simMember) Downgrade(context.Context, driver.Hold) error { return driver.ErrInvalid }
+
+func (m *simMember) Adopt(context.Context, driver.Hold, string, string) error {
+	return driver.ErrInvalid
+}
+
+func (m *simMember) Close(context.Context) error { return nil }
