@@ -42,6 +42,7 @@ var layers = []struct {
 	{"sqllock/internal/sqltest", []string{module, "pgregory.net/rapid"}, "helpers of tests"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
 	{"fence", []string{module + "/driver"}, "the transaction is the application's, and so is the SQL driver"},
+	{"history", []string{module + "/driver", "github.com/anishathalye/porcupine"}, "the judge knows no store and no client"},
 	{"internal/asleep", nil, "a clock"},
 	{"internal/doctor", []string{module + "/driver"}, "the words of the contract, and no store"},
 	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client is ours, so that its promises are: no other is linked"},

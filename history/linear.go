@@ -1,0 +1,345 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Linearizability once more, by search: Porcupine (classes S1 and S5). It shares no code with the walk in
+// order.go and must come to the same end.
+//
+// The operations of a name are the grants that were told and their ends: a release, or an expiry whose
+// time is known from the last proof. A grant is legal only if its token is the next one that was seen
+// (the successor rule, without which many waiters make the search exponential). Refused calls are not
+// operations: see progress.go. Attempts that were cancelled or not answered are none either: what
+// they got unseen, they gave back.
+//
+// A history is cut into windows by tokens: since the order of the grants is known, a window needs
+// from what was before only the grants that may still stand, with their ends. A name without tokens
+// is cut where nothing is pending.
+
+const maxWindow = 10_000 // operations
+
+type opKind uint8
+
+const (
+	opGrant opKind = iota
+	opEnd
+	opDown
+)
+
+// op is an operation of attempt a, which is number seq in its window; -1: from before it.
+type op struct {
+	kind   opKind
+	seq    int32
+	a      int32
+	sure   bool // opDown: it did happen
+	mode   driver.Mode
+	n      int32
+	limit  int32
+	h      *attempt
+	client string
+}
+
+func (o *op) describe() string {
+	switch o.kind {
+	case opEnd:
+		return fmt.Sprintf("%s ends %d", o.client, o.h.token)
+	case opDown:
+		return fmt.Sprintf("%s becomes a reader %d", o.client, o.h.token)
+	}
+	what := fmt.Sprintf("%s gets %s %d", o.client, modeNames[o.mode], o.h.token)
+	if o.mode == driver.Permits {
+		what += fmt.Sprintf(" (%d of %d)", o.n, o.limit)
+	}
+	return what
+}
+
+// lockState is the state of one name in a window. It is never changed.
+type lockState struct {
+	next   int32 // seq of the grant that must come next
+	stands []stand
+}
+
+type stand struct {
+	a    int32
+	n    int32
+	mode driver.Mode
+}
+
+func (s *lockState) fits(o *op) bool {
+	used := int64(o.n)
+	for _, h := range s.stands {
+		used += int64(h.n)
+		if (o.mode == driver.Permits) != (h.mode == driver.Permits) || o.mode == driver.Exclusive || h.mode == driver.Exclusive {
+			return false
+		}
+	}
+	return o.mode != driver.Permits || used <= int64(o.limit)
+}
+
+func (s *lockState) find(a int32) int {
+	return slices.IndexFunc(s.stands, func(h stand) bool { return h.a == a })
+}
+
+// window is a part of a history that is checked by itself.
+type window struct {
+	name    string
+	init    lockState
+	ops     []porcupine.Operation
+	ordered bool // the successor rule holds
+}
+
+func (w *window) model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return &w.init },
+		Step: func(state, input, _ any) (bool, any) {
+			s, o := state.(*lockState), input.(*op)
+			i := s.find(o.a)
+			switch {
+			case o.kind == opGrant:
+				if w.ordered && o.seq != s.next || !s.fits(o) {
+					return false, s
+				}
+				at, _ := slices.BinarySearchFunc(s.stands, o.a, func(h stand, a int32) int { return cmp.Compare(h.a, a) })
+				stands := make([]stand, 0, len(s.stands)+1)
+				stands = append(append(append(stands, s.stands[:at]...), stand{o.a, o.n, o.mode}), s.stands[at:]...)
+				return true, &lockState{s.next + 1, stands}
+			case o.kind == opDown && !o.sure && i < 0:
+				return true, s
+			case i < 0:
+				return false, s
+			case o.kind == opEnd:
+				return true, &lockState{s.next, slices.Delete(slices.Clone(s.stands), i, i+1)}
+			default:
+				stands := slices.Clone(s.stands)
+				stands[i].mode = driver.Shared
+				return true, &lockState{s.next, stands}
+			}
+		},
+		Equal: func(a, b any) bool {
+			x, y := a.(*lockState), b.(*lockState)
+			return x.next == y.next && slices.Equal(x.stands, y.stands)
+		},
+		Hash: func(state any) uint64 {
+			s := state.(*lockState)
+			h := uint64(s.next) * 0x9e3779b97f4a7c15
+			for _, x := range s.stands {
+				h = (h ^ uint64(x.a)<<8 ^ uint64(x.mode)) * 0x100000001b3
+			}
+			return h
+		},
+		DescribeOperation: func(input, _ any) string { return input.(*op).describe() },
+		DescribeState: func(state any) string {
+			s := state.(*lockState)
+			if len(s.stands) == 0 {
+				return "free"
+			}
+			text := ""
+			for _, h := range s.stands {
+				text += fmt.Sprintf(" %s(attempt %d)", modeNames[h.mode], h.a)
+			}
+			return "held:" + text
+		},
+	}
+}
+
+// add puts the operations of attempt a into the window; seq -1: the grant was before it.
+func (w *window) add(c *checker, a, seq int32) {
+	h := &c.attempts[a]
+	put := func(kind opKind, s span, sure bool) {
+		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit, h: h, client: c.clients[h.client]}
+		w.ops = append(w.ops, porcupine.Operation{Input: o, Call: min(s.low, s.high), Return: s.high})
+	}
+	if seq >= 0 {
+		put(opGrant, c.grantSpan(h), true)
+	} else {
+		i, _ := slices.BinarySearchFunc(w.init.stands, a, func(s stand, a int32) int { return cmp.Compare(s.a, a) })
+		w.init.stands = slices.Insert(w.init.stands, i, stand{a, h.n, h.mode})
+	}
+	if s, sure, ok := c.downSpan(h); ok {
+		put(opDown, s, sure)
+	}
+	s := c.endSpan(h)
+	if s.low > s.high {
+		// The store said that it had ended while it was guaranteed: no time for this end is legal.
+		s.high = c.grantSpan(h).low - 1
+		s.low = s.high
+	}
+	put(opEnd, s, true)
+}
+
+// perWindow is how many grants a window has at most, since each may have three operations.
+const perWindow = maxWindow / 2
+
+// windows cuts a name's grants, which are in order of their tokens, and calls each for those windows
+// that are wanted by their number.
+func (c *checker) windows(name int32, list []int32, wanted func(i int) bool, each func(*window)) {
+	high := c.latestEnds(list)
+	var carried []int32 // places in list of those that may still stand
+	for i, from := 0, 0; from < len(list); i++ {
+		to := min(len(list), from+perWindow)
+		begin := c.attempts[list[from]].call
+		carried = slices.DeleteFunc(carried, func(i int32) bool { return high[i] < begin })
+		if wanted(i) {
+			w := &window{name: c.names[name], ordered: true, ops: make([]porcupine.Operation, 0, 2*(to-from+len(carried)))}
+			for _, i := range carried {
+				w.add(c, list[i], -1)
+			}
+			for seq, a := range list[from:to] {
+				w.add(c, a, int32(seq))
+			}
+			w.bound()
+			each(w)
+		}
+		next := int64(never)
+		if to < len(list) {
+			next = c.attempts[list[to]].call
+		}
+		for i := from; i < to; i++ {
+			if high[i] >= next {
+				carried = append(carried, int32(i))
+			}
+		}
+		from = to
+	}
+}
+
+// latestEnds is how late the end of each grant may be: before the next grant that excludes it was told.
+func (c *checker) latestEnds(list []int32) []int64 {
+	high := make([]int64, len(list))
+	nextX, nextAny := int64(never), int64(never) // told, of the next exclusive grant and the next of any mode
+	for i := len(list) - 1; i >= 0; i-- {
+		h := &c.attempts[list[i]]
+		high[i] = c.endSpan(h).high
+		switch {
+		case h.mode == driver.Exclusive && h.more().down == never:
+			high[i] = min(high[i], nextAny)
+		case h.mode != driver.Permits:
+			high[i] = min(high[i], nextX)
+		}
+		if h.mode == driver.Exclusive {
+			nextX = min(nextX, h.told)
+		}
+		nextAny = min(nextAny, h.told)
+	}
+	return high
+}
+
+// quietWindows cuts a name without tokens where nothing is pending; false if a window became too large.
+func (c *checker) quietWindows(name int32, list []int32, each func(*window)) bool {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(c.attempts[x].call, c.attempts[y].call) })
+	w := &window{name: c.names[name]}
+	busy := int64(noProof)
+	for _, a := range list {
+		h := &c.attempts[a]
+		if h.call > busy && len(w.ops) > 0 {
+			w.bound()
+			each(w)
+			w = &window{name: c.names[name]}
+		}
+		w.add(c, a, 0)
+		busy = max(busy, h.told, c.endSpan(h).high)
+		if len(w.ops) > maxWindow {
+			return false
+		}
+	}
+	w.bound()
+	each(w)
+	return true
+}
+
+// bound gives operations that may be at any later time an end, for the sake of pictures.
+func (w *window) bound() {
+	last := int64(0)
+	for _, o := range w.ops {
+		last = max(last, o.Call)
+		if o.Return != never {
+			last = max(last, o.Return)
+		}
+	}
+	for i := range w.ops {
+		if w.ops[i].Return == never {
+			w.ops[i].Return = last + 1
+		}
+		w.ops[i].Call = min(w.ops[i].Call, w.ops[i].Return)
+	}
+}
+
+// linearizable checks some windows, spread evenly, and all of names without tokens.
+func (c *checker) linearizable() {
+	total := 0
+	for name := range c.byName {
+		total += (len(c.byTold[name]) + perWindow - 1) / perWindow
+	}
+	number := 0
+	wanted := func(int) bool { // so that Windows of all are, spread evenly
+		number++
+		return c.Windows < 0 || c.Windows >= total || number*c.Windows/total > (number-1)*c.Windows/total
+	}
+	type result struct {
+		name     int32
+		ops      int
+		attempts []int32
+		result   porcupine.CheckResult
+	}
+	var mu sync.Mutex
+	var results []result
+	var crew sync.WaitGroup
+	gate := make(chan struct{}, runtime.GOMAXPROCS(0)) // as many windows are in memory
+	check := func(name int32) func(*window) {
+		return func(w *window) {
+			gate <- struct{}{}
+			crew.Go(func() {
+				defer func() { <-gate }()
+				r := result{name, len(w.ops), w.few(), porcupine.CheckOperationsTimeout(w.model(), w.ops, c.Timeout)}
+				mu.Lock()
+				defer mu.Unlock()
+				results = append(results, r)
+			})
+		}
+	}
+	for name := range c.byName {
+		name := int32(name)
+		if list, ordered := c.ordered(name); ordered {
+			c.windows(name, list, wanted, check(name))
+		} else if !c.suspects[name] && !c.quietWindows(name, list, check(name)) {
+			c.verdicts[S1].doubt("%q: more than %d operations without a moment at which none was pending, and no tokens", c.names[name], maxWindow)
+		}
+	}
+	crew.Wait()
+	ops := 0
+	for _, r := range results {
+		ops += r.ops
+		switch {
+		case c.suspects[r.name]: // told above
+		case r.result == porcupine.Unknown:
+			c.verdicts[S1].doubt("%q: Porcupine did not decide %d operations within %v", c.names[r.name], r.ops, c.Timeout)
+		case r.result == porcupine.Illegal:
+			c.suspect(r.name)
+			c.violation(S1, c.names[r.name], r.attempts, nil, "Porcupine finds no order of the grants and releases that explains what the clients were told")
+		}
+	}
+	c.verdicts[S1].fact("operations checked by Porcupine", ops)
+}
+
+// few returns the attempts of a window that is small enough to be shown.
+func (w *window) few() (list []int32) {
+	if len(w.ops) > 12 {
+		return nil
+	}
+	for _, o := range w.ops {
+		if a := o.Input.(*op).a; !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}

@@ -1,0 +1,255 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Classes S1, S2 and S5 by intervals.
+//
+// A grant is guaranteed (G) from when the client was told of it until the earliest of: its Release, its
+// Lost, the end of the last proven lease less the margin, its client's end, its Broken. It is claimed
+// (C) from then until its Release, its Lost (since when the library would have said so), its client's
+// end, its Broken; of a process that was stopped only until then and at each later Held; if none of
+// these ends it, until the client was last heard of. Intervals are half-open.
+//
+//   - S1: two G of exclusive grants of one name overlap.
+//   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the limit.
+//   - S2: the C of two grants overlap so though their G do not, or a Held follows a Lost.
+//
+// Each is one sweep in order of time with a heap of what has not ended: O(n log n).
+
+// guaranteedUntil is the end of G.
+func (c *checker) guaranteedUntil(h *attempt) int64 {
+	end := h.release
+	if m := h.rare; m != nil {
+		end = min(end, m.lost, m.over, m.broken)
+	}
+	if h.ttl > 0 {
+		end = min(end, h.proof+int64(h.ttl-c.margin(h.ttl)))
+	}
+	return end
+}
+
+// claimedUntil is the end of C.
+func (c *checker) claimedUntil(h *attempt) int64 {
+	end := h.release
+	if m := h.rare; m != nil {
+		end = min(end, m.over, m.broken, m.stopped)
+		if since := m.since; m.lost != never {
+			if since == never { // seen late: within the grace it is no claim
+				since = max(m.lost-int64(c.Notice), min(m.lost, c.guaranteedUntil(h)))
+			}
+			end = min(end, max(since, h.said+1), m.lost) // what was said has no grace
+		}
+	}
+	if end == never {
+		end = c.lastSeen[h.client]
+	}
+	return end
+}
+
+func (c *checker) overlaps() {
+	n := 0
+	for name, granted := range c.byTold {
+		n += len(granted)
+		c.sweep(granted, c.guaranteedUntil, nil, func(a int32, others []int32, mode Class) {
+			c.accuse(a)
+			c.accuse(others...)
+			c.suspect(int32(name))
+			what := "the lock was granted inside another's lease"
+			if mode == S5 {
+				what = "more was granted than readers, writers or the limit allow, inside leases"
+			}
+			c.violation(mode, c.names[name], append(others, a), nil, "%s", what)
+		})
+		c.sweep(granted, c.claimedUntil, c.assertions(granted), func(a int32, others []int32, _ Class) {
+			if c.accused[a] && slices.ContainsFunc(others, func(o int32) bool { return c.accused[o] }) {
+				return // the store's fault, told above
+			}
+			c.violation(S2, c.names[name], append(others, a), nil, "the lock was claimed by several, of whom not all had a lease that was guaranteed")
+		})
+	}
+	c.verdicts[S1].fact("grants", n)
+}
+
+// assertions returns the Held events that count by themselves, in order of time. One that follows the
+// attempt's own Lost contradicts it.
+func (c *checker) assertions(granted []int32) (points []assertion) {
+	if len(c.held) == 0 {
+		return nil
+	}
+	for _, a := range granted {
+		for _, t := range c.held[a] {
+			if h := &c.attempts[a]; t > h.more().lost {
+				c.violation(S2, c.names[h.name], []int32{a}, nil, "the library said that the lease is valid after it had said that it is lost")
+			} else if t < h.release {
+				points = append(points, assertion{t, a})
+			}
+		}
+	}
+	slices.SortFunc(points, func(x, y assertion) int { return cmp.Compare(x.t, y.t) })
+	return points
+}
+
+type assertion struct {
+	t int64
+	a int32
+}
+
+// sweep goes through grants in order of time, each lasting to until(it), and calls found for each that
+// comes while others stand that exclude it, with the class if both were guaranteed. An assertion
+// counts as a grant that ends at once.
+func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []assertion, found func(a int32, others []int32, mode Class)) {
+	var s active
+	for _, a := range granted {
+		h := &c.attempts[a]
+		t := h.told
+		for len(points) > 0 && points[0].t <= t {
+			p := points[0]
+			points = points[1:]
+			s.advance(p.t)
+			if others := s.against(c, p.a); others != nil {
+				found(p.a, others, "")
+			}
+		}
+		end := until(h)
+		if end <= t {
+			continue
+		}
+		s.advance(t)
+		if others := s.against(c, a); others != nil {
+			mode := S1
+			for _, o := range append(others, a) {
+				if c.attempts[o].mode != driver.Exclusive {
+					mode = S5
+				}
+			}
+			found(a, others, mode)
+		}
+		s.add(standing{a: a, until: end, n: h.n, mode: h.mode}, h.more().down)
+	}
+	for _, p := range points {
+		s.advance(p.t)
+		if others := s.against(c, p.a); others != nil {
+			found(p.a, others, "")
+		}
+	}
+}
+
+// active is what stands at one time: a heap by when it ends.
+type active struct {
+	heap                       []standing
+	exclusive, shared, permits int
+	used                       int64
+}
+
+type standing struct {
+	a     int32
+	n     int32
+	mode  driver.Mode
+	until int64
+	then  int64 // if it becomes shared at until: when that ends
+}
+
+func (s *active) count(e *standing, by int) {
+	switch e.mode {
+	case driver.Exclusive:
+		s.exclusive += by
+	case driver.Shared:
+		s.shared += by
+	default:
+		s.permits += by
+		s.used += int64(e.n) * int64(by)
+	}
+}
+
+func (s *active) add(e standing, down int64) {
+	if down < e.until {
+		e.then, e.until = e.until, down
+	}
+	s.count(&e, 1)
+	push(&s.heap, e, func(x, y *standing) bool { return x.until < y.until })
+}
+
+func (s *active) advance(t int64) {
+	for len(s.heap) > 0 && s.heap[0].until <= t {
+		e := pop(&s.heap, func(x, y *standing) bool { return x.until < y.until })
+		s.count(&e, -1)
+		if e.then > t {
+			e.mode, e.until, e.then = driver.Shared, e.then, 0
+			s.add(e, never)
+		}
+	}
+}
+
+// against returns what stands and excludes attempt a, or nil; of many, the eight that last longest.
+func (s *active) against(c *checker, a int32) (others []int32) {
+	h := &c.attempts[a]
+	switch h.mode {
+	case driver.Exclusive:
+		if len(s.heap) == 0 {
+			return nil
+		}
+	case driver.Shared:
+		if s.exclusive == 0 && s.permits == 0 {
+			return nil
+		}
+	default:
+		if s.exclusive == 0 && s.shared == 0 && s.used+int64(h.n) <= int64(h.limit) {
+			return nil
+		}
+	}
+	var list []standing
+	for _, e := range s.heap {
+		if e.a != a && (h.mode != driver.Shared || e.mode != driver.Shared) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(x, y standing) int { return cmp.Compare(y.until, x.until) })
+	most := 1
+	if h.mode == driver.Permits {
+		most = 8
+	}
+	for _, e := range list[:min(len(list), most)] {
+		others = append(others, e.a)
+	}
+	return others
+}
+
+// push and pop keep a slice as a binary heap; container/heap would box each entry.
+func push[T any](h *[]T, e T, less func(x, y *T) bool) {
+	*h = append(*h, e)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !less(&s[i], &s[up]) {
+			return
+		}
+		s[i], s[up] = s[up], s[i]
+		i = up
+	}
+}
+
+func pop[T any](h *[]T, less func(x, y *T) bool) T {
+	s := *h
+	top, last := s[0], len(s)-1
+	s[0] = s[last]
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		least := i
+		for _, child := range []int{2*i + 1, 2*i + 2} {
+			if child < len(s) && less(&s[child], &s[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return top
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+}

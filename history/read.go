@@ -1,0 +1,131 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// LineError says which line of a history cannot be read, and why.
+type LineError struct {
+	File string // "" if it was not a file
+	Line int    // the first is 1
+	Err  error
+}
+
+// Error is one line of text.
+func (e *LineError) Error() string {
+	file := e.File
+	if file == "" {
+		file = "history"
+	}
+	return fmt.Sprintf("%s:%d: %v", file, e.Line, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *LineError) Unwrap() error { return e.Err }
+
+// maxLine bounds what a file that is no history can make us read for one line.
+const maxLine = 1 << 20
+
+var errLong = fmt.Errorf("the line is longer than %d bytes", maxLine)
+
+// ReadAll reads histories and merges them by time; events of one time stay in the order in which they
+// were given. Empty lines count for nothing, and a last line without its end that cannot be read is left
+// out: the process was killed in the middle of it. Any other bad line is a *LineError.
+func ReadAll(histories ...io.Reader) ([]Event, error) {
+	d := &decoder{words: map[string]string{}}
+	for _, r := range histories {
+		if err := d.read("", r); err != nil {
+			return nil, err
+		}
+	}
+	return d.sorted(), nil
+}
+
+// ReadFiles is ReadAll for files.
+func ReadFiles(paths ...string) ([]Event, error) {
+	d := &decoder{words: map[string]string{}}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		err = d.read(path, f)
+		_ = f.Close() // it was only read
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d.sorted(), nil
+}
+
+type decoder struct {
+	events []Event
+	words  map[string]string // every text once, since events share most of theirs
+}
+
+func (d *decoder) sorted() []Event {
+	Sort(d.events)
+	return d.events
+}
+
+// Sort puts events in order of time; those of one time stay in the order in which they are.
+func Sort(events []Event) {
+	byTime := func(a, b Event) int { return cmp.Compare(a.T, b.T) }
+	if !slices.IsSortedFunc(events, byTime) {
+		slices.SortStableFunc(events, byTime)
+	}
+}
+
+func (d *decoder) read(file string, r io.Reader) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var long []byte
+	for n := 1; ; n++ {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long[:0], line...)
+			for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLine {
+				line, err = in.ReadSlice('\n')
+				long = append(long, line...)
+			}
+			if line = long; len(line) > maxLine {
+				return &LineError{file, n, errLong}
+			}
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return &LineError{file, n, err}
+		}
+		if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 {
+			var e Event
+			if bad := e.UnmarshalJSON(trimmed); bad == nil {
+				d.keep(e)
+			} else if err == nil {
+				return &LineError{file, n, bad}
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+func (d *decoder) keep(e Event) {
+	for _, s := range []*string{&e.Client, &e.ID, &e.Name, &e.Target, &e.Text} {
+		if *s == "" {
+			continue
+		}
+		word, ok := d.words[*s]
+		if !ok {
+			word = *s
+			d.words[word] = word
+		}
+		*s = word
+	}
+	d.events = append(d.events, e)
+}

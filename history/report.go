@@ -1,0 +1,145 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Report is what Check found.
+type Report struct {
+	Outcome  Outcome
+	Verdicts []Verdict // one for each of Classes, in their order
+
+	table *table
+	opt   Options
+}
+
+func (c *checker) report() *Report {
+	r := &Report{Outcome: Clean, table: c.table, opt: c.Options}
+	for _, class := range Classes {
+		v := c.verdicts[class]
+		switch {
+		case v.Count > 0 && !v.Excepted:
+			v.Outcome, r.Outcome = Violated, Violated
+		case len(v.Doubts) > 0:
+			v.Outcome = Inconclusive
+			if r.Outcome == Clean {
+				r.Outcome = Inconclusive
+			}
+		default:
+			v.Outcome = Clean
+		}
+		r.Verdicts = append(r.Verdicts, *v)
+	}
+	return r
+}
+
+// Verdict returns that of one class.
+func (r *Report) Verdict(class Class) Verdict {
+	for _, v := range r.Verdicts {
+		if v.Class == class {
+			return v
+		}
+	}
+	return Verdict{}
+}
+
+// Fact returns what was counted under this name, in any class; 0 if nothing was.
+func (r *Report) Fact(what string) int {
+	for _, v := range r.Verdicts {
+		for _, f := range v.Facts {
+			if f.What == what {
+				return f.N
+			}
+		}
+	}
+	return 0
+}
+
+// Violations returns all that are listed, those that are excepted left out.
+func (r *Report) Violations() []Violation {
+	var all []Violation
+	for _, v := range r.Verdicts {
+		if !v.Excepted {
+			all = append(all, v.Violations...)
+		}
+	}
+	return all
+}
+
+// String is the report for people: the outcome, a line for each class, and of each class that was
+// broken the first violation with its events.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", r.Outcome)
+	for _, v := range r.Verdicts {
+		word := map[Outcome]string{Clean: "ok", Violated: "VIOLATED", Inconclusive: "inconclusive"}[v.Outcome]
+		if v.Excepted && v.Count > 0 {
+			word = "not held, and not promised here"
+		}
+		fmt.Fprintf(&b, "%-2s  %s: %s", v.Class, v.Class.Title(), word)
+		if v.Count > 0 {
+			fmt.Fprintf(&b, ", %d times", v.Count)
+		}
+		for i, f := range v.Facts {
+			sep := ", "
+			if i == 0 {
+				sep = " ("
+			}
+			fmt.Fprintf(&b, "%s%d %s", sep, f.N, f.What)
+		}
+		if len(v.Facts) > 0 {
+			b.WriteString(")")
+		}
+		b.WriteString("\n")
+		for _, d := range v.Doubts {
+			fmt.Fprintf(&b, "      %s\n", d)
+		}
+		if len(v.Violations) > 0 {
+			r.show(&b, v.Violations[0])
+		}
+	}
+	return b.String()
+}
+
+// show writes one violation with its events, their times as milliseconds since the first one.
+func (r *Report) show(b *strings.Builder, v Violation) {
+	where := ""
+	if v.Name != "" {
+		where = fmt.Sprintf("%q: ", v.Name)
+	}
+	fmt.Fprintf(b, "      %s%s\n", where, v.Text)
+	for _, e := range v.Events {
+		fmt.Fprintf(b, "      %12.3f ms  %s\n", ms(e.T-v.Events[0].T), e.describe(v.Events[0].T))
+	}
+}
+
+func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
+
+// describe is e in a line, without its time; times in it count from origin.
+func (e *Event) describe(origin int64) string {
+	var b strings.Builder
+	b.WriteString(e.Kind.String())
+	part := func(ok bool, format string, args ...any) {
+		if ok {
+			fmt.Fprintf(&b, " "+format, args...)
+		}
+	}
+	part(e.Client != "", "client %s", e.Client)
+	part(e.ID != "", "id %s", e.ID)
+	part(e.Target != "", "target %s", e.Target)
+	part(e.Token != 0, "token %d", e.Token)
+	part(e.Mode != 0 && int(e.Mode) < len(modeNames), "%s", modeNames[min(int(e.Mode), len(modeNames)-1)])
+	part(e.N != 0, "n %d", e.N)
+	part(e.Limit != 0, "limit %d", e.Limit)
+	part(e.TTL != 0, "ttl %v", e.TTL)
+	part(e.From != 0, "from %.3f ms", ms(e.From-origin))
+	switch e.Kind {
+	case Read, Writing, Write, State, Final, Gauge:
+		part(true, "value %d", e.Value)
+	}
+	part(e.Result != 0, "%s", e.Result)
+	part(e.Text != "", "(%s)", e.Text)
+	return b.String()
+}

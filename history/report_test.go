@@ -1,0 +1,97 @@
+package history
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestDraw: every violation of the hand-made histories can be drawn, and the page has what it is about.
+func TestDraw(t *testing.T) {
+	for _, file := range []string{"S1_two_leases", "S1_told_late", "S1_gone_early", "S1_without_tokens", "S2_held_when_over", "S3_stale_write",
+		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left_over", "L1_never", "L2_refused_though_free", "L3_overtaken", "L4_leak"} {
+		t.Run(file, func(t *testing.T) {
+			events, err := ReadFiles("testdata/" + file + ".jsonl")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := Check(events, Options{})
+			for _, v := range r.Violations() {
+				var page bytes.Buffer
+				if err := r.Draw(&page, v); err != nil {
+					t.Fatal(err)
+				}
+				if v.Name != "" && !strings.Contains(page.String(), "exclusive 1") && !strings.Contains(page.String(), "permits 1") && !strings.Contains(page.String(), "exclusive 3") && !strings.Contains(page.String(), "exclusive 0") {
+					t.Errorf("the page has no grant of the lock")
+				}
+			}
+		})
+	}
+}
+
+// TestDrawIsSmall: a violation in a long history is drawn with what is around it.
+func TestDrawIsSmall(t *testing.T) {
+	d := &damaged{nil, good(1)}
+	a := d.at("exclusive-150", Granted)
+	a.Token++
+	d.at("exclusive-151", Granted).Token = a.Token
+	r := Check(d.events, Options{})
+	if r.Verdict(S4).Count == 0 {
+		t.Fatal(r)
+	}
+	var page bytes.Buffer
+	if err := r.Draw(&page, r.Violations()[0]); err != nil {
+		t.Fatal(err)
+	}
+	drawn := strings.Count(page.String(), " gets ")
+	if drawn < 2 || drawn > maxDrawn/2 {
+		t.Errorf("%d grants are drawn", drawn)
+	}
+}
+
+// TestReport: the words that people read.
+func TestReport(t *testing.T) {
+	events, err := ReadFiles("testdata/S1_two_leases.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := Check(events, Options{}).String()
+	for _, want := range []string{"violation\n", "S1  no second grant inside a lease: VIOLATED, 1 times", `"x": the lock was granted inside another's lease`,
+		"10.000 ms  acquire client b id 2\n", "granted client b id 2 token 2 from 10.000 ms", "S2  no claim beyond a lease: ok"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	text = Check(events, Options{Except: []Class{S1}}).String()
+	if !strings.HasPrefix(text, "clean\n") || !strings.Contains(text, "not held, and not promised here, 1 times") {
+		t.Errorf("an exception reads\n%s", text)
+	}
+	if text := Check(nil, Options{}).String(); !strings.HasPrefix(text, "inconclusive\n") {
+		t.Errorf("no history reads\n%s", text)
+	}
+}
+
+// TestOptions: what is asked of a run beyond its classes.
+func TestOptions(t *testing.T) {
+	events := good(2)
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{MinGrants: 10_000}, "900 grants; at least 10000 are needed"},
+		{Options{MinFaults: 2}, "1 faults; at least 2 are needed"},
+		{Options{MinRate: 1e9}, "grants a second"},
+		{Options{MinWaiting: 1000}, "at least 1000 are needed"},
+	} {
+		r := Check(events, c.o)
+		if r.Outcome != Inconclusive || !strings.Contains(r.String(), c.want) {
+			t.Errorf("%+v: %s", c.o, r)
+		}
+	}
+	if r := Check(events, Options{MinRate: 1, MinGrants: 900, MinFaults: 1}); r.Outcome != Clean || r.Fact("grants") != 900 {
+		t.Errorf("%s", r)
+	}
+	if r := Check(events, Options{Patience: 1}); r.Verdict(L2).Count == 0 {
+		t.Errorf("nobody waited for longer than a nanosecond: %s", r)
+	}
+}

@@ -1,0 +1,91 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Class S4: the tokens of a name are unique, and grow in the order of its grants. Of two grants the
+// order is known if one was told before the other was asked for; and of exclusive ones also if both
+// were guaranteed when they were told, for then the store had them one after the other.
+//
+// O(n log n): in order of time, with the highest token so far.
+
+func (c *checker) tokens() {
+	tokenless := 0
+	for name := range c.byName {
+		tokenless += c.unique(int32(name))
+		c.growing(int32(name))
+	}
+	c.verdicts[S4].fact("grants without a token", tokenless)
+}
+
+// unique looks for tokens that were granted twice, and counts grants without one.
+func (c *checker) unique(name int32) (tokenless int) {
+	type minted struct {
+		token uint64
+		a     int32
+	}
+	list := make([]minted, 0, len(c.byTold[name]))
+	for _, a := range c.byTold[name] {
+		if h := &c.attempts[a]; h.token != 0 {
+			list = append(list, minted{h.token, a})
+		} else {
+			tokenless++
+		}
+	}
+	for _, a := range c.byName[name] {
+		if h := &c.attempts[a]; !h.granted() && h.token != 0 {
+			list = append(list, minted{h.token, a})
+		}
+	}
+	byToken := func(x, y minted) int { return cmp.Compare(x.token, y.token) }
+	if !slices.IsSortedFunc(list, byToken) {
+		slices.SortStableFunc(list, byToken)
+	}
+	for i := 1; i < len(list); i++ {
+		if x, y := list[i-1], list[i]; x.token == y.token {
+			c.suspect(name)
+			c.violation(S4, c.names[name], []int32{x.a, y.a}, nil, "token %d was granted twice", x.token)
+		}
+	}
+	return tokenless
+}
+
+func (c *checker) growing(name int32) {
+	back := func(before, a int32) {
+		c.suspect(name)
+		c.violation(S4, c.names[name], []int32{before, a}, nil, "token %d was granted after token %d", c.attempts[a].token, c.attempts[before].token)
+	}
+	// Told before the other was asked for.
+	told, highest := c.byTold[name], int32(-1)
+	found := map[int32]bool{}
+	for _, a := range c.byName[name] {
+		h := &c.attempts[a]
+		for ; len(told) > 0 && c.attempts[told[0]].told < h.call; told = told[1:] {
+			if highest < 0 || c.attempts[told[0]].token > c.attempts[highest].token {
+				highest = told[0]
+			}
+		}
+		if h.granted() && h.token != 0 && highest >= 0 && c.attempts[highest].token > h.token {
+			found[a] = true
+			back(highest, a)
+		}
+	}
+	// Exclusive and guaranteed when they were told.
+	highest = -1
+	for _, a := range c.byTold[name] {
+		h := &c.attempts[a]
+		if h.mode != driver.Exclusive || h.token == 0 || c.guaranteedUntil(h) <= h.told {
+			continue
+		}
+		if highest >= 0 && c.attempts[highest].token > h.token && !found[a] {
+			back(highest, a)
+		}
+		if highest < 0 || c.attempts[highest].token < h.token {
+			highest = a
+		}
+	}
+}
