@@ -58,6 +58,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast elect api -- ./serve                 run on one machine, elsewhere if that fails
   holdfast ls                                   who holds what
   holdfast doctor                               what of this deployment endangers locks
+  holdfast lab run all                          see how widely used lock algorithms break
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
 processes):
@@ -82,7 +83,7 @@ Exit codes: those of the command, 128+N if signal N ended it, and
   77  the store refuses                   70  a bug in holdfast
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
   126 the command cannot be run           127 it was not found
-  1   "holdfast doctor" found what endangers locks`
+  1   "holdfast doctor" found what endangers locks, "holdfast lab" what is not as documented`
 
 func (a *app) root() *cobra.Command {
 	c := &cobra.Command{
@@ -105,7 +106,7 @@ func (a *app) root() *cobra.Command {
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.versionCommand(),
+		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.versionCommand(),
 	)
 	return c
 }

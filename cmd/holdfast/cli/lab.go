@@ -1,0 +1,335 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/lab"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+)
+
+const aboutLab = `Play the lock algorithms that are widely used on Redis and do not hold, each on a real server and in the
+order of events that breaks it, and then holdfast in the same order of events.
+
+  holdfast lab list                       what there is
+  holdfast lab run setpx-del              one of them, as a timeline
+  holdfast lab run all -o summary         all of them, a line each
+  holdfast lab run all --html lab.html    all timelines as one page
+
+The lab starts redis-server by itself, on a free port of the loopback interface, with nothing on disk; it
+ends with the lab. With --store redis://... the rows that need only one server, and do not kill it, use that one:
+under a prefix of their own (hf:lab:...), with an expiry on every key, and they remove what they wrote.
+HOLDFAST_URL is not used here.`
+
+func (a *app) labCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "lab",
+		Short: "See widely used lock algorithms break on a real Redis, and holdfast survive",
+		Long:  aboutLab,
+		Args:  cobra.NoArgs,
+		RunE: ours(func(c *cobra.Command, _ []string) error {
+			return usagef("say what to do: holdfast lab list, or holdfast lab run ID")
+		}),
+	}
+	c.AddCommand(a.labListCommand(), a.labRunCommand())
+	return c
+}
+
+func (a *app) labListCommand() *cobra.Command {
+	var out format
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the algorithms of the lab",
+		Args:  cobra.NoArgs,
+		RunE:  ours(func(*cobra.Command, []string) error { return a.labList(out) }),
+	}
+	out.register(c, "table", "json", "name")
+	return c
+}
+
+// rowJSON is an algorithm of the lab in JSON.
+type rowJSON struct {
+	ID      string `json:"id"`
+	Title   string `json:"title"`
+	Class   string `json:"class"`
+	Acquire string `json:"acquire"`
+	Release string `json:"release"`
+	Habit   string `json:"habit"`
+	Why     string `json:"why"`
+	How     string `json:"how"`
+	Servers int    `json:"servers,omitempty"` // of its own
+}
+
+func toRowJSON(r *lab.Row) rowJSON {
+	return rowJSON{r.ID, r.Title, string(r.Class), r.Acquire, r.Release, r.Habit, r.Why, r.How, r.Servers}
+}
+
+func (a *app) labList(out format) error {
+	list := []rowJSON{}
+	rows := [][]string{{"ID", "CLASS", "ALGORITHM"}}
+	for _, r := range lab.Rows() {
+		list = append(list, toRowJSON(&r))
+		rows = append(rows, []string{r.ID, string(r.Class), r.Title})
+		if out == "name" {
+			if _, err := fmt.Fprintln(a.stdout, r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	switch out {
+	case "json":
+		return writeJSON(a.stdout, struct {
+			Schema     string    `json:"schema"`
+			Algorithms []rowJSON `json:"algorithms"`
+		}{schema, list}, true)
+	case "table":
+		return table(a.stdout, rows)
+	}
+	return nil
+}
+
+const aboutLabRun = `Play algorithms of the lab, and holdfast in the same order of events.
+
+A timeline has a column for each client; the second column says who believes to hold the lock, with an
+exclamation mark where that is more than may. Time is skipped, not waited for: the lab shortens the leases at the server
+(PEXPIRE) and says so. What is found has the classes of package history: S1 the store gave a lock away inside
+a lease, S2 a client claimed it beyond its lease, S3 an update was lost, S5 more permits than there are, L1 the dead are
+not outlived, L2 a waiter is forgotten, L4 something is left over; cost is about polling.
+
+Exit codes: 0 if every algorithm broke as documented and holdfast survived; 1 if not. Else as everywhere: 69 the store
+cannot be reached or redis-server is not installed, 64 there is no such algorithm.`
+
+// labFlags are those of lab run.
+type labFlags struct {
+	out  format
+	json bool
+	html string
+}
+
+func (a *app) labRunCommand() *cobra.Command {
+	var flags labFlags
+	c := &cobra.Command{
+		Use:   "run ID... | all",
+		Short: "Play algorithms of the lab, and holdfast beside them",
+		Long:  aboutLabRun,
+		Example: `  holdfast lab run setpx-del redlock-restart
+  holdfast lab run all -o summary --html lab.html`,
+		RunE: ours(func(c *cobra.Command, ids []string) error {
+			if flags.json {
+				if c.Flags().Changed("output") && flags.out != "json" {
+					return usagef("--json and -o %s contradict each other", flags.out)
+				}
+				flags.out = "json"
+			}
+			rows, err := labRows(ids)
+			if err != nil {
+				return err
+			}
+			return a.labRun(flags, rows)
+		}),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			names := []string{"all"}
+			for _, r := range lab.Rows() {
+				names = append(names, r.ID)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	flags.out.register(c, "text", "summary", "json")
+	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
+	c.Flags().StringVar(&flags.html, "html", "", "write the timelines to `FILE`, too, as one page")
+	return c
+}
+
+// labRows are the rows that were asked for, in the order of the lab.
+func labRows(ids []string) (rows []lab.Row, err error) {
+	if len(ids) == 0 {
+		return nil, usagef("say which algorithm: an ID of holdfast lab list, or all")
+	}
+	all := lab.Rows()
+	known := func(id string) bool {
+		return id == "all" || slices.ContainsFunc(all, func(r lab.Row) bool { return r.ID == id })
+	}
+	for _, id := range ids {
+		if !known(id) {
+			return nil, usagef("there is no algorithm %s; see holdfast lab list", show(id))
+		}
+	}
+	for _, r := range all {
+		if slices.Contains(ids, r.ID) || slices.Contains(ids, "all") {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// labJSON is what lab run found, in JSON.
+type labJSON struct {
+	Schema string       `json:"schema"`
+	OK     bool         `json:"ok"`
+	Runs   []labRunJSON `json:"runs"`
+}
+
+type labRunJSON struct {
+	rowJSON
+	Broke     bool        `json:"broke"`
+	Survived  bool        `json:"survived"`
+	Algorithm labPartJSON `json:"algorithm"`
+	Holdfast  labPartJSON `json:"holdfast"`
+}
+
+type labPartJSON struct {
+	Found    []labFoundJSON `json:"found"`
+	Rate     *labRateJSON   `json:"rate,omitempty"`
+	Error    string         `json:"error,omitempty"`
+	Timeline []labEventJSON `json:"timeline"`
+}
+
+type labFoundJSON struct {
+	Class    string `json:"class"`
+	Promise  string `json:"promise"`
+	Text     string `json:"text"`
+	Count    int    `json:"count"`
+	Excepted bool   `json:"excepted,omitempty"`
+}
+
+type labRateJSON struct {
+	Waiters   int     `json:"waiters"`
+	Requests  int     `json:"requests"`
+	WindowMS  int64   `json:"window_ms"`
+	PerSecond float64 `json:"per_second"`
+	Unserved  int     `json:"unserved,omitempty"`
+}
+
+type labEventJSON struct {
+	AtMS    float64  `json:"at_ms"`
+	Lane    string   `json:"lane"`
+	Kind    string   `json:"kind"`
+	Text    string   `json:"text"`
+	Answer  string   `json:"answer,omitempty"`
+	Holders []string `json:"holders"`
+}
+
+func toLabPartJSON(p *lab.Part, url string) labPartJSON {
+	out := labPartJSON{Found: []labFoundJSON{}, Timeline: []labEventJSON{}}
+	for _, f := range p.Found {
+		out.Found = append(out.Found, labFoundJSON{string(f.Class), f.Promise, f.Text, f.Count, f.Excepted})
+	}
+	if r := p.Rate; r != nil {
+		out.Rate = &labRateJSON{r.Waiters, r.Requests, r.Window.Milliseconds(), r.PerSecond(), r.Unserved}
+	}
+	if p.Err != nil {
+		out.Error = open.Scrub(p.Err.Error(), url)
+	}
+	for _, e := range p.Record.Events() {
+		out.Timeline = append(out.Timeline, labEventJSON{float64(e.At.Microseconds()) / 1000, e.Lane, string(e.Kind), e.Text, e.Answer, append([]string{}, e.Holders...)})
+	}
+	return out
+}
+
+func (a *app) labRun(flags labFlags, rows []lab.Row) error {
+	ctx, leave := leaveOnSignal(catchSignals())
+	bad, err := a.labPlay(ctx, flags, rows)
+	if came := leave(); came != nil {
+		return came
+	}
+	if err != nil {
+		return err
+	}
+	if len(bad) > 0 {
+		return &failure{exitDanger, fmt.Errorf("not as documented: %s", strings.Join(bad, ", "))}
+	}
+	return nil
+}
+
+// labPlay returns the rows that did not come out as documented.
+func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad []string, err error) {
+	l, err := lab.New(ctx, a.store)
+	if err != nil {
+		return nil, open.Redact(err, a.store)
+	}
+	defer l.Close()
+	page, err := createPage(flags.html)
+	if err != nil {
+		return nil, err
+	}
+	defer page.discard()
+	report := labJSON{Schema: schema, OK: true, Runs: []labRunJSON{}}
+	var all []*lab.Outcome
+	err = l.Run(ctx, rows, func(o *lab.Outcome) error {
+		all = append(all, o)
+		if !o.OK() {
+			bad, report.OK = append(bad, o.Row.ID), false
+		}
+		var err error
+		switch flags.out {
+		case "json":
+			report.Runs = append(report.Runs, labRunJSON{toRowJSON(&o.Row), o.Broke, o.Survived, toLabPartJSON(&o.Unsound, a.store), toLabPartJSON(&o.Sound, a.store)})
+		case "summary":
+			_, err = fmt.Fprintln(a.stdout, o.Line())
+		default:
+			head := "\n\n"
+			if len(all) == 1 {
+				head = lab.Legend + "\n"
+			}
+			_, err = fmt.Fprint(a.stdout, head+open.Scrub(o.Text(columnsOf(a.stdout)), a.store))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if flags.out == "json" {
+		if err := writeJSON(a.stdout, report, true); err != nil {
+			return nil, err
+		}
+	}
+	return bad, page.write(all)
+}
+
+// page is the file of --html. It is written beside its place and moved there when it is complete.
+type page struct {
+	path string
+	f    *os.File
+}
+
+// createPage opens it at once, so that a path that cannot be written is known before minutes have passed.
+func createPage(path string) (*page, error) {
+	if path == "" {
+		return &page{}, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-lab-*")
+	if err != nil {
+		return nil, usagef("--html %s: %v", show(path), err)
+	}
+	return &page{path, f}, nil
+}
+
+func (p *page) write(all []*lab.Outcome) error {
+	if p.f == nil {
+		return nil
+	}
+	err := errors.Join(lab.WriteHTML(p.f, all), p.f.Chmod(0o644), p.f.Close())
+	if err == nil {
+		err = os.Rename(p.f.Name(), p.path)
+	}
+	if err != nil {
+		return usagef("--html %s: %v", show(p.path), err)
+	}
+	return nil
+}
+
+// discard removes what was not moved to its place.
+func (p *page) discard() {
+	if p.f != nil {
+		_ = p.f.Close()
+		_ = os.Remove(p.f.Name())
+	}
+}

@@ -1,0 +1,264 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// The clients of holdfast itself, under the same schedules.
+
+// soundTTL is how long their leases last. Here time is not skipped: the library runs as it does everywhere.
+const soundTTL = 3 * time.Second
+
+// user is a program that uses the library.
+type user struct {
+	*play
+	name string
+	link *link
+	c    *holdfast.Client
+	ttl  time.Duration
+
+	attempts int
+	id       atomic.Value  // string: of the last attempt
+	waiting  chan struct{} // gets a value when it stands in line
+	renewed  chan error    // gets the outcome of each renewal
+}
+
+// user makes a client of the library.
+func (p *play) user(name string) *user { return p.userWith(name, soundTTL, redislock.Config{}) }
+
+func (p *play) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {
+	cfg.Prefix = p.prefix
+	u := &user{play: p, name: name, ttl: ttl, link: p.connect(p.url),
+		waiting: make(chan struct{}, 16), renewed: make(chan error, 256)}
+	var err error
+	u.c, err = holdfast.New(p.ctx, redislock.New(u.link, &cfg), &holdfast.Config{TTL: ttl, Program: "lab " + name, Observer: &holdfast.Observer{
+		Waiting: func(holdfast.Waiting) { notify(u.waiting) },
+		Renewed: func(n int, took time.Duration, err error) {
+			if id := u.id.Load(); err == nil && n > 0 && id != nil {
+				p.rec.addFormal(history.Event{Kind: history.Renewed, Client: name, ID: id.(string), Name: p.job.lock, From: p.rec.now() - int64(took)})
+			}
+			select {
+			case u.renewed <- err:
+			default:
+			}
+		},
+	}})
+	p.must(err)
+	p.cleanup = append(p.cleanup, func() {
+		// A client that is dead or cut off cannot say goodbye; its link ends that.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		u.link.mu.Lock()
+		gone := u.link.mode != passing
+		u.link.mu.Unlock()
+		if gone {
+			_ = u.link.Close()
+		}
+		_ = u.c.Close(ctx)
+	})
+	return u
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// grant is a lease of a user.
+type grant struct {
+	*holdfast.Lease
+	u   *user
+	id  string
+	ctx context.Context // ends with the lease
+	end chan struct{}   // closed when the loss is on record, or the lease was released
+}
+
+// asks records an attempt.
+func (u *user) asks(e history.Event) (id string) {
+	u.attempts++
+	id = fmt.Sprintf("%s%d", u.name, u.attempts)
+	u.id.Store(id)
+	e.Kind, e.Client, e.ID, e.Name, e.TTL = history.Acquire, u.name, id, u.job.lock, u.ttl
+	u.rec.addFormal(e)
+	return id
+}
+
+// locks takes the lock, waiting for it if need be.
+func (u *user) locks() *grant {
+	id, from := u.asks(history.Event{Wait: true}), u.rec.now()
+	l, err := u.c.Mutex(u.job.lock).Lock(u.ctx)
+	return u.result("Lock", id, l, err, from)
+}
+
+// tries takes the lock if it is free.
+func (u *user) tries() *grant {
+	id, from := u.asks(history.Event{}), u.rec.now()
+	l, err := u.c.Mutex(u.job.lock).TryLock(u.ctx)
+	return u.result("TryLock", id, l, err, from)
+}
+
+// acquires takes a permit of two, if one is free.
+func (u *user) acquires() *grant {
+	id, from := u.asks(history.Event{N: 1, Limit: 2, Mode: permits}), u.rec.now()
+	l, err := u.c.Semaphore(u.job.lock, 2).TryAcquire(u.ctx, 1)
+	return u.result("TryAcquire", id, l, err, from)
+}
+
+// result records what became of an attempt. It returns nil if the lock is held by another or the store could not grant it.
+func (u *user) result(call, id string, l *holdfast.Lease, err error, from int64) *grant {
+	switch {
+	case errors.Is(err, holdfast.ErrHeld):
+		text := call + " → held by another"
+		var e *holdfast.Error
+		if errors.As(err, &e) && e.Holder != nil {
+			text = fmt.Sprintf("%s → held by %q", call, e.Holder.Program)
+		}
+		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: text},
+			history.Event{Kind: history.Refused, Client: u.name, ID: id, Name: u.job.lock, Text: "held by another", Result: history.Rejected})
+		return nil
+	case errors.Is(err, holdfast.ErrUncertain): // what it may have done is taken back, or runs out
+		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: call + " → " + err.Error()},
+			history.Event{Kind: history.Unanswered, Client: u.name, ID: id, Name: u.job.lock})
+		return nil
+	case errors.Is(err, holdfast.ErrUnavailable):
+		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: call + " → " + err.Error()},
+			history.Event{Kind: history.Refused, Client: u.name, ID: id, Name: u.job.lock, Text: "unavailable"})
+		return nil
+	}
+	u.must(err)
+	g := &grant{Lease: l, u: u, id: id, ctx: l.Context(u.ctx), end: make(chan struct{})}
+	u.secure()
+	u.rec.add(Event{Lane: u.name, Kind: Does, Text: call, Answer: fmt.Sprintf("granted, token %d", l.Token())},
+		history.Event{Kind: history.Granted, Client: u.name, ID: id, Name: u.job.lock, Token: l.Token(), From: from})
+	return g
+}
+
+// watch records the loss of the lease as soon as the program can see it.
+func (g *grant) watch() {
+	u := g.u
+	go func() {
+		defer close(g.end)
+		<-g.ctx.Done()
+		if cause := context.Cause(g.ctx); errors.Is(cause, holdfast.ErrLost) {
+			u.rec.add(Event{Lane: u.name, Kind: Thinks, Text: "its context is cancelled: " + cause.Error()},
+				history.Event{Kind: history.Lost, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token()})
+		}
+	}()
+}
+
+// told waits until the program knows that its lease is over.
+func (g *grant) told() {
+	select {
+	case <-g.end:
+	case <-g.u.ctx.Done():
+		g.u.must(g.u.ctx.Err())
+	}
+}
+
+// releases ends the lease and returns what Release said.
+func (g *grant) releases() error {
+	u := g.u
+	held := g.Err() == nil
+	if held {
+		u.rec.add(Event{Lane: u.name, Kind: Does, Text: "Release"},
+			history.Event{Kind: history.Release, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token()})
+	}
+	err := g.Release()
+	e := Event{Lane: u.name, Kind: Thinks}
+	formal := history.Event{Kind: history.Released, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token(), Result: history.Accepted}
+	switch {
+	case errors.Is(err, holdfast.ErrLost):
+		e.Text, e.Kind, formal.Result = "Release → "+err.Error(), Refused, history.Rejected
+	case err != nil:
+		e.Text, formal.Result = "Release → "+err.Error(), history.Unknown
+	}
+	switch {
+	case err == nil: // nothing to say
+		u.rec.addFormal(formal)
+	case held:
+		u.rec.add(e, formal)
+	default:
+		u.rec.add(e)
+	}
+	return err
+}
+
+// dies ends a program as kill -9 does: nothing of it reaches the server any more.
+func (u *user) dies(why string) {
+	u.link.set(dead)
+	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "dies here: " + why}, history.Event{Kind: history.Died, Client: u.name})
+}
+
+// queued is a Lock that waits.
+type queued struct {
+	done    chan struct{} // closed when it has ended
+	grant   *grant
+	failure any // what ended it, as must does
+}
+
+// waits begins a Lock and returns when it stands in line, or has ended.
+func (u *user) waits() *queued {
+	q := &queued{done: make(chan struct{})}
+	id := u.asks(history.Event{Wait: true, Fair: true})
+	go func() {
+		defer close(q.done)
+		defer func() { q.failure = recover() }()
+		l, err := u.c.Mutex(u.job.lock).Lock(u.ctx)
+		q.grant = u.result("Lock", id, l, err, 0)
+	}()
+	select {
+	case <-u.waiting:
+		u.rec.add(Event{Lane: u.name, Kind: Does, Text: "Lock", Answer: "stands in line"},
+			history.Event{Kind: history.Queued, Client: u.name, ID: id, Name: u.job.lock})
+	case <-q.done: // the machine was held up for so long that the lock was free by then
+	}
+	return q
+}
+
+// granted waits for the end of a Lock.
+func (q *queued) granted(p *play) *grant {
+	<-q.done // it ends with the context of the play
+	if q.failure != nil {
+		panic(q.failure)
+	}
+	p.want(q.grant != nil, "a waiter did not get the lock")
+	return q.grant
+}
+
+// works is read and write under the lease.
+func (g *grant) works() {
+	used, ok := g.u.reads(g.u.name, g.Token())
+	switch {
+	case !ok:
+	case used < g.u.job.limit:
+		g.u.writes(g.u.name, used, g.Token())
+	default:
+		g.u.rec.add(Event{Lane: g.u.name, Kind: Thinks, Text: "nothing left to do: leaves it alone"})
+	}
+}
+
+// secure gives every key of the library an expiry of ten minutes where it has none, on a server that is not the lab's.
+func (p *play) secure() {
+	if !p.guest {
+		return
+	}
+	c, err := p.tool(p.url)
+	p.must(err)
+	_, err = c.Run(p.ctx, expireAll, p.known(), nil)
+	p.must(err)
+}
+
+var expireAll = script(`
+for _, k in ipairs(KEYS) do
+  if redis.call('PTTL', k) == -1 then redis.call('PEXPIRE', k, 600000) end
+end`)

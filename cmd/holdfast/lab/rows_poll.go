@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// The forms of waiting that the locks of the other rows are used with, and what they cost at the server.
+
+var pollRows = []Row{
+	poll("poll-once", "one try", "a cron job that skips its run", "B leaves at once, and the lock comes free right after.", pollOnce),
+	poll("poll-interval", "a fixed interval, and a maximum of tries", "for i := 0; i < 10; i++ { …; time.Sleep(…) }", "Who waits costs a request an interval, and leaves although the lock comes free right after.", pollInterval),
+	poll("poll-deadline", "a fixed interval, until a deadline", "a timeout around the loop", "Who waits costs a request an interval, and leaves although the lock comes free right after.", pollDeadline),
+	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries", "Who waits costs a request an interval, for as long as it takes. Who gets the lock is who happens to ask first.", pollInterrupt),
+	poll("poll-spin", "a busy loop", "for !tryLock() {}", "Those who wait ask as fast as they can, and slow down everybody else at the server, the holder included.", pollSpin),
+}
+
+func poll(id, title, habit, why string, form pollForm) Row {
+	return Row{
+		ID: id, Title: "waiting by " + title, job: stock, Class: Cost, Servers: 1,
+		Acquire: "SET R O NX PX T: " + title, Release: "script: if GET R = O, DEL R",
+		Habit: habit, Why: why,
+		How:     "who waits stands in line at the store and is told by a push: it asks once, and then every third of its TTL",
+		unsound: func(p *play) { polling(p, form) }, sound: standing,
+	}
+}
+
+// pollForm is when a waiter tries again, and for how long.
+type pollForm struct {
+	every    time.Duration // 0: at once
+	tries    int           // at most; 0: any number
+	deadline time.Duration
+}
+
+var waiterNames = []string{"B", "C", "D", "E"}
+
+var (
+	pollOnce      = pollForm{tries: 1}
+	pollInterval  = pollForm{every: 20 * time.Millisecond, tries: 10}
+	pollDeadline  = pollForm{every: 20 * time.Millisecond, deadline: 200 * time.Millisecond}
+	pollInterrupt = pollForm{every: 20 * time.Millisecond}
+	pollSpin      = pollForm{}
+)
+
+// window is how long waiters are looked at that do not leave by themselves. Nothing happens in it that could be waited for.
+const window = 250 * time.Millisecond
+
+// requests is how many requests the server has got from clients: the scripts that it was sent, not what they do inside.
+func (p *play) requests() (n int) {
+	for line := range strings.Lines(p.server(p.url, "INFO", "commandstats").Text) {
+		for _, c := range []string{"set", "evalsha", "eval", "subscribe"} {
+			if rest, ok := strings.CutPrefix(line, "cmdstat_"+c+":calls="); ok {
+				count, _, _ := strings.Cut(rest, ",")
+				n += int(number(count))
+			}
+		}
+	}
+	return n
+}
+
+func polling(p *play, form pollForm) {
+	p.use(p.own())
+	key := p.key("R")
+	a := p.client("A")
+	a.set(key, "A")
+	p.show("B, C, D and E want the lock")
+	ctx, interrupt := context.WithCancel(p.ctx)
+	defer interrupt()
+	var waiters []*client
+	for _, name := range waiterNames {
+		waiters = append(waiters, p.client(name))
+	}
+	before, began := p.requests(), time.Now()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var winner string
+	unserved := 0
+	for _, c := range waiters {
+		wg.Go(func() {
+			ok := c.polls(ctx, key, form)
+			mu.Lock()
+			defer mu.Unlock()
+			if ok {
+				winner = c.name
+				interrupt() // one is enough to see
+			} else {
+				unserved++
+			}
+		})
+	}
+	leaves := form.tries > 0 || form.deadline > 0
+	if leaves {
+		wg.Wait()
+	} else {
+		select {
+		case <-time.After(window):
+		case <-p.ctx.Done():
+			p.must(p.ctx.Err())
+		}
+	}
+	took := time.Since(began)
+	p.rate = &Rate{Waiters: len(waiterNames), Requests: p.requests() - before, Window: took}
+	p.show("at the server, by INFO commandstats: %v", p.rate)
+	a.unlockRecorded(key)
+	wg.Wait()
+	if leaves {
+		p.rate.Unserved = unserved
+		p.look(key)
+		p.show("the lock is free, and all who wanted it have left")
+	} else {
+		p.show("%s happened to ask first; the others were interrupted", winner)
+	}
+}
+
+// polls waits in the form of a row. The tries are not shown: they are many.
+func (c *client) polls(ctx context.Context, key string, form pollForm) bool {
+	if form.deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, form.deadline)
+		defer cancel()
+	}
+	for n := 1; ; n++ {
+		v, err := c.conn.ask(ctx, "SET", key, c.name, "NX", "PX", leaseMillis)
+		if err == nil && got(v) {
+			c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: "gets the lock"})
+			return true
+		}
+		if n == form.tries || ctx.Err() != nil {
+			c.says("leaves, after %d tries", n)
+			return false
+		}
+		if form.every > 0 {
+			select {
+			case <-time.After(form.every):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// unlockRecorded is release and unlock of a client that holds.
+func (c *client) unlockRecorded(key string) {
+	c.release()
+	c.unlock(key)
+}
+
+// standing is holdfast with as many that wait for as long. The leases have their default length.
+func standing(p *play) {
+	p.use(p.own())
+	a := p.userWith("A", holdfast.DefaultTTL, redislock.Config{})
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	var line []*queued
+	before := p.requests()
+	began := time.Now()
+	for _, name := range waiterNames {
+		line = append(line, p.userWith(name, holdfast.DefaultTTL, redislock.Config{}).waits())
+	}
+	entry := p.requests() - before
+	select {
+	case <-time.After(max(window-time.Since(began), 0)):
+	case <-p.ctx.Done():
+		p.must(p.ctx.Err())
+	}
+	between := p.requests()
+	select { // now all stand in line, and the server hears of them only every third of the TTL
+	case <-time.After(window):
+	case <-p.ctx.Done():
+		p.must(p.ctx.Err())
+	}
+	p.rate = &Rate{Waiters: len(waiterNames), Requests: p.requests() - between, Window: window}
+	p.show("at the server, by INFO commandstats: %d requests to get in line (a session and a place each); then %v", entry, p.rate)
+	p.want(g.releases() == nil, "A's release failed")
+	for _, w := range line {
+		h := w.granted(p)
+		p.want(h.releases() == nil, "the release of %s failed", h.u.name)
+	}
+}

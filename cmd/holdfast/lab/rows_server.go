@@ -1,0 +1,140 @@
+package lab
+
+import (
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// Locks that a failover loses.
+
+var serverRows = []Row{
+	{
+		ID: "single-node-failover", Title: "any lock on a primary with a replica", job: stock, Class: "S1", Servers: 2,
+		Acquire: "SET R O NX PX T", Release: "script: if GET R = O, DEL R",
+		Habit:   "a managed Redis \"with automatic failover\"",
+		Why:     "The primary has answered OK to A, and dies before its replica has heard of it. The replica is promoted, and grants the lock to B.",
+		How:     "with replicas=1 a grant counts only once the replica has it; without, A is told by its context, and refused by the resource",
+		unsound: failover, sound: failoverSound, except: []history.Class{history.S1},
+	},
+	{
+		ID: "wait-pooled", Title: "WAIT on another connection of the pool", job: points, Class: "S1", Servers: 2,
+		Acquire: "SET R O NX PX T, then WAIT 1 100, each on whatever connection the pool has", Release: "script: if GET R = O, DEL R",
+		Habit:   "client.Set(…), client.Wait(…) of a pooled client",
+		Why:     "WAIT counts what its own connection has written, which is nothing: it says 1 at once, while the replica does not have the lock. A failover gives it to B.",
+		How:     "script and WAIT go over one connection: the grant is not confirmed, is taken back, and nobody believes in it",
+		unsound: waitPooled, sound: waitSound,
+	},
+}
+
+// pair is a primary and its replica.
+type pair struct {
+	*play
+	primary, replica *Server
+	line             *relay
+}
+
+// pair starts both, and returns when the replica has all that the primary has.
+func (p *play) pair() *pair {
+	r := &pair{play: p, primary: p.own()}
+	var err error
+	r.line, err = newRelay(r.primary.addr)
+	p.must(err)
+	p.cleanup = append(p.cleanup, r.line.close)
+	r.replica = p.own(r.primary.Follow(r.line.addr)...)
+	p.use(r.primary)
+	p.until("the replica is in sync", func() bool {
+		return strings.Contains(p.server(r.replica.URL(), "INFO", "replication").Text, "master_link_status:up") &&
+			strings.Contains(p.server(r.primary.URL(), "INFO", "replication").Text, "state=online")
+	})
+	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: "a primary and a replica, in sync"},
+		history.Event{Kind: history.Leader, Target: "primary"})
+	return r
+}
+
+// until waits for what servers tell each other.
+func (p *play) until(what string, ok func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(startLimit); !ok(); {
+		if time.Now().After(end) {
+			p.failf("it never came true that %s", what)
+		}
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			p.must(p.ctx.Err())
+		}
+	}
+}
+
+// cutOff cuts the line between the two.
+func (r *pair) cutOff() {
+	r.line.cut()
+	r.fault(Stage, "replica", "cut", "the line between the primary and its replica breaks: from here on the replica hears nothing")
+}
+
+// failOver kills the primary and promotes the replica.
+func (r *pair) failOver() {
+	r.forget(r.primary.URL())
+	r.primary.Kill()
+	r.fault(Stage, "primary", "kill", "the primary dies")
+	r.server(r.replica.URL(), "REPLICAOF", "NO", "ONE")
+	r.use(r.replica)
+	r.rec.add(Event{Lane: Stage, Kind: Fault, Text: "the replica is promoted, as a sentinel would do it: REPLICAOF NO ONE"},
+		history.Event{Kind: history.Leader, Target: "replica"})
+}
+
+func failover(p *play) {
+	key := p.key("R")
+	r := p.pair()
+	a := p.client("A")
+	r.cutOff()
+	a.begin("at work", a.work(key, func() { a.set(key, "A") }))
+	r.failOver()
+	p.look(key)
+	b := p.client("B")
+	b.begin("at work", b.work(key, func() { b.set(key, "B") }))
+	a.to("")
+	b.to("")
+}
+
+// work takes a lock, reads, stops, writes, and leaves without a release: its server is gone.
+func (c *client) work(key string, take func()) func() {
+	return func() {
+		take()
+		used, _ := c.reads(c.name, 0)
+		c.at("at work")
+		c.writes(c.name, used, 0)
+		c.release()
+	}
+}
+
+func waitPooled(p *play) {
+	key := p.key("R")
+	r := p.pair()
+	a := p.client("A")
+	second := p.connect(r.primary.URL()) // of A's pool
+	r.cutOff()
+	a.begin("at work", a.work(key, func() {
+		a.asks(lease)
+		a.do("SET", key, "A", "NX", "PX", leaseMillis)
+		v, err := second.ask(p.ctx, "WAIT", "1", "100")
+		p.must(err)
+		p.rec.add(Event{Lane: "A", Kind: Does, Text: "on another connection of its pool: WAIT 1 100", Answer: render(v)})
+		if v.Int < 1 {
+			a.failf("WAIT on a connection that has written nothing says %d", v.Int)
+		}
+		a.holds("a replica has it: holds the lock, safe from failovers")
+	}))
+	v, err := a.conn.ask(p.ctx, "WAIT", "1", "100")
+	p.must(err)
+	p.show("on the connection that has sent the SET it would have been: WAIT 1 100 → %s", render(v))
+	r.failOver()
+	p.look(key)
+	b := p.client("B")
+	b.begin("at work", b.work(key, func() { b.set(key, "B") }))
+	a.to("")
+	b.to("")
+}

@@ -1,0 +1,177 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// startLimit bounds how long a server may take until it answers.
+const startLimit = 15 * time.Second
+
+// Server is a redis-server of the lab's own: on a free port of the loopback interface, with a password
+// that nobody else knows, a folder of its own under TMPDIR, and nothing on disk. It ends with Close,
+// and on Linux also with the process that started it, however that ends.
+type Server struct {
+	addr     string
+	password string
+	dir      string
+	args     []string // more lines of configuration
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	out  *tail
+	done chan struct{}
+}
+
+// Start starts a server with more lines of configuration, such as those of Follow. ctx bounds
+// the start only. Errors: driver.ErrUnavailable, with what to install if redis-server is not there.
+func Start(ctx context.Context, lines ...string) (*Server, error) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, fmt.Errorf("%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
+			"Fedora: dnf install redis; macOS: brew install redis), or name a server with --store redis://HOST", driver.ErrUnavailable)
+	}
+	dir, err := os.MkdirTemp("", "holdfast-lab")
+	if err != nil {
+		return nil, fmt.Errorf("%w: a folder for redis-server: %w", driver.ErrUnavailable, err)
+	}
+	s := &Server{password: rand.Text(), dir: dir, args: lines}
+	const tries = 5 // the port is free now; another program may take it first
+	for range tries {
+		if s.addr, err = freeAddr(); err != nil {
+			break
+		}
+		if err = s.start(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("%w: no free port of the loopback interface: %w", driver.ErrUnavailable, err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
+
+// start starts the process and waits until it answers to the password.
+func (s *Server) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	_, port, _ := net.SplitHostPort(s.addr)
+	// The configuration goes in by standard input: an argument would show the password in the list of processes.
+	conf := append([]string{
+		"bind 127.0.0.1", "port " + port, "dir " + s.dir, `save ""`, "appendonly no", "daemonize no",
+		"requirepass " + s.password,
+		"repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
+	}, s.args...)
+	cmd := exec.Command("redis-server", "-")
+	cmd.Dir = s.dir
+	cmd.Stdin = strings.NewReader(strings.Join(conf, "\n") + "\n")
+	out, done := &tail{}, make(chan struct{})
+	cmd.Stdout, cmd.Stderr = out, out
+	started := make(chan error, 1)
+	bound(cmd, func() {
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is of no interest
+			close(done)
+		}
+	})
+	if err := <-started; err != nil {
+		return fmt.Errorf("%w: redis-server cannot be started: %w", driver.ErrUnavailable, err)
+	}
+	s.mu.Lock()
+	s.cmd, s.out, s.done = cmd, out, done
+	s.mu.Unlock()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := net.DialTimeout("tcp", s.addr, time.Second)
+		if err == nil {
+			_ = c.Close()
+			var conn redislock.Conn
+			if conn, err = rueidisconn.Dial(s.URL()); err == nil { // it knows the password: it is ours
+				return conn.Close()
+			}
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("%w: redis-server ended at once: %s", driver.ErrUnavailable, out)
+		case <-ctx.Done():
+			s.Kill()
+			return fmt.Errorf("%w: redis-server does not answer: %w: %s", driver.ErrUnavailable, err, out)
+		case <-tick.C:
+		}
+	}
+}
+
+// URL is what clients dial. It contains the password.
+func (s *Server) URL() string { return "redis://:" + s.password + "@" + s.addr }
+
+// Follow are the lines of configuration that make another server a replica of s, over the address addr.
+func (s *Server) Follow(addr string) []string {
+	host, port, _ := net.SplitHostPort(addr)
+	return []string{"replicaof " + host + " " + port, "masterauth " + s.password}
+}
+
+// Kill ends the server as a crash does, and returns when it has ended.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	cmd, done := s.cmd, s.done
+	s.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	<-done
+}
+
+// Restart starts a server that was killed again, at the same address and without any data.
+func (s *Server) Restart(ctx context.Context) error { return s.start(ctx) }
+
+// Close ends the server and removes its folder.
+func (s *Server) Close() {
+	s.Kill()
+	_ = os.RemoveAll(s.dir) // it is in the folder for what may be lost
+}
+
+// tail keeps the end of what a server says.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	const most = 2000
+	t.buf = append(t.buf, p...)
+	t.buf = t.buf[max(0, len(t.buf)-most):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.buf))
+}

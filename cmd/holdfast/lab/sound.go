@@ -1,0 +1,358 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// The schedules that break the algorithms, played with holdfast. Each ends the run if it does not come out as the row says;
+// whether two ever held, the checker says.
+
+const permits = driver.Permits
+
+// want ends the run if ok is false.
+func (p *play) want(ok bool, format string, args ...any) {
+	if !ok {
+		p.failf("holdfast: "+format, args...)
+	}
+}
+
+// holderDies: A dies with the lock.
+func holderDies(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	a.dies("at any moment: taking the lock was one step")
+	died := time.Now()
+	w := b.waits()
+	h := w.granted(p)
+	p.show("B got the lock %v after A's death; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// slowHolder: A works for longer than its lease.
+func slowHolder(p *play) {
+	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	since := time.Now()
+	used, _ := p.reads("A", g.Token())
+	w := b.waits()
+	n := 0
+	for n < 3 || time.Since(since) < soundTTL*5/4 {
+		select {
+		case err := <-a.renewed:
+			if err == nil {
+				n++
+			}
+		case <-g.Done():
+			p.failf("holdfast: A has lost the lock: %v", g.Err())
+		case <-p.ctx.Done():
+			p.must(p.ctx.Err())
+		}
+	}
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("is slow, but has renewed its lease %d times: it has held for %v, and the lease is %v", n, time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.want(c.tries() == nil, "C got the lock of A")
+	p.writes("A", used, g.Token())
+	p.want(g.releases() == nil, "A's release failed")
+	h := w.granted(p)
+	h.watch()
+	h.works()
+	p.want(c.tries() == nil, "C got the lock of B")
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// cutOff: A cannot reach the server for longer than its lease, and goes on where it was when the others are through.
+func cutOff(p *play) {
+	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	a.link.set(cut)
+	fault := p.fault("A", "A", "cut", "is cut off: nothing it sends arrives until further notice, renewals included")
+	w := b.waits()
+	g.told()
+	h := w.granted(p)
+	h.watch()
+	seen, _ := p.reads("B", h.Token())
+	a.link.heal()
+	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "is connected again: what it had sent arrives now, late. It goes on where it was, as if nothing had happened"},
+		history.Event{Kind: history.Healed, ID: fault})
+	p.want(!p.writes("A", used, g.Token()), "the resource took A's write")
+	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not say that the lock was lost")
+	p.want(c.tries() == nil, "C got the lock of B")
+	p.writes("B", seen, h.Token())
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// rivalTries: B, whose clock may show what it likes, comes while A holds.
+func rivalTries(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	p.show("B's clock may show what it likes: no time of a client is sent to the server, and none is read there")
+	p.want(b.tries() == nil, "B got the lock of A")
+	p.writes("A", used, g.Token())
+	p.want(g.releases() == nil, "A's release failed")
+	h := b.tries()
+	p.want(h != nil, "B did not get a free lock")
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// raceForDead: three want the lock of a holder that died.
+func raceForDead(p *play) {
+	a := p.user("A")
+	p.want(a.locks() != nil, "A did not get a free lock")
+	a.dies("with the lock")
+	var line []*queued
+	for _, name := range []string{"B", "C", "D"} {
+		line = append(line, p.user(name).waits())
+	}
+	for _, w := range line {
+		h := w.granted(p)
+		h.watch()
+		h.works()
+		p.want(h.releases() == nil, "the release of %s failed", h.u.name)
+	}
+}
+
+// lateRenewal: a renewal of A is on its way when A releases, and arrives after that.
+func lateRenewal(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	g.works()
+	a.link.set(stalling)
+	select {
+	case <-a.link.hit:
+	case <-p.ctx.Done():
+		p.must(p.ctx.Err())
+	}
+	p.rec.add(Event{Lane: "A", Kind: Does, Text: "a renewal is on its way, and slow"})
+	p.want(g.releases() == nil, "A's release failed")
+	for len(a.renewed) > 0 { // of earlier ones
+		<-a.renewed
+	}
+	a.link.heal()
+	select {
+	case <-a.renewed: // its answer is there
+	case <-p.ctx.Done():
+		p.must(p.ctx.Err())
+	}
+	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "the renewal has arrived after the release: there was nothing to renew"})
+	h := b.tries()
+	p.want(h != nil, "B did not get a lock that A has released")
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+	p.atRest(b)
+}
+
+// atRest records what the store says when nobody holds the lock any more.
+func (p *play) atRest(u *user) {
+	r, err := u.c.Inspect(p.ctx, p.job.lock)
+	p.must(err)
+	n := 0
+	for i := range r.Holders {
+		n += max(r.Holders[i].Permits, 1)
+	}
+	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: fmt.Sprintf("at the server: %d holders, %d waiters", len(r.Holders), r.Waiting)},
+		history.Event{Kind: history.State, Name: p.job.lock, N: int32(n), Limit: int32(r.Limit), Value: int64(r.Waiting), Token: r.Token})
+}
+
+// failedRenewal: a renewal of A fails.
+func failedRenewal(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	since := time.Now()
+	used, _ := p.reads("A", g.Token())
+	a.link.set(failing)
+	failed, n := false, 0
+	for !failed || n < 3 || time.Since(since) < soundTTL*5/4 {
+		select {
+		case err := <-a.renewed:
+			if err != nil && !failed {
+				failed = true
+				p.fault("A", "A", "error", "a renewal fails: %v", err)
+			}
+			if err == nil && failed {
+				if n++; n == 1 {
+					p.rec.add(Event{Lane: "A", Kind: Thinks, Text: "the next one has worked"})
+				}
+			}
+		case <-g.Done():
+			p.failf("holdfast: A has lost the lock: %v", g.Err())
+		case <-p.ctx.Done():
+			p.must(p.ctx.Err())
+		}
+	}
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held for %v, and the lease is %v", time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.want(b.tries() == nil, "B got the lock of A")
+	p.writes("A", used, g.Token())
+	p.want(g.releases() == nil, "A's release failed")
+	h := b.tries()
+	p.want(h != nil, "B did not get a free lock")
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// lostMessage: the message that hands the lock to B is lost.
+func lostMessage(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	w := b.waits()
+	b.link.set(deafening)
+	p.fault("B", "B", "lost message", "every message that the server sends to it is lost from here on")
+	g.works()
+	p.want(g.releases() == nil, "A's release failed")
+	freed := time.Now()
+	h := w.granted(p)
+	h.watch()
+	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf("has found that it holds the lock when it looked at its place in line, %v after the release", time.Since(freed).Round(10*time.Millisecond))})
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+	p.atRest(a)
+}
+
+// lostRelease: the answer to A's release is lost.
+func lostRelease(p *play) {
+	a, b, c, d := p.user("A"), p.user("B"), p.user("C"), p.user("D")
+	ga, gb := a.acquires(), b.acquires()
+	p.want(ga != nil && gb != nil, "A and B did not get two of two permits")
+	p.want(c.acquires() == nil, "C got the third of two permits")
+	a.link.set(losing)
+	err := ga.releases()
+	p.show("the answer to A's release was lost: the library has told the server again, or will until the lease is over")
+	p.want(err == nil || errors.Is(err, holdfast.ErrUncertain), "A's release said %v", err)
+	gc := c.acquires()
+	p.want(gc != nil, "C did not get the permit of A")
+	p.want(d.acquires() == nil, "D got the third of two permits")
+	p.want(gb.releases() == nil && gc.releases() == nil, "a release failed")
+	p.atRest(d)
+}
+
+// permitHoldersDie: both holders of two permits die.
+func permitHoldersDie(p *play) {
+	a, b, c := p.user("A"), p.user("B"), p.user("C")
+	p.want(a.acquires() != nil && b.acquires() != nil, "A and B did not get two of two permits")
+	a.dies("the process is killed")
+	b.dies("the process is killed")
+	died := time.Now()
+	id := c.asks(history.Event{N: 2, Limit: 2, Mode: permits, Wait: true})
+	l, err := c.c.Semaphore(p.job.lock, 2).Acquire(p.ctx, 2)
+	g := c.result("Acquire 2", id, l, err, 0)
+	p.want(g != nil, "C did not get the permits of the dead")
+	p.show("C got both permits %v after the deaths; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
+	p.want(g.releases() == nil, "C's release failed")
+	p.atRest(c)
+}
+
+// overtaken: A's grant is gone at the server, B has the lock, and A is told and refused.
+func overtaken(p *play, g *grant, used int, b *user) {
+	h := b.tries()
+	p.want(h != nil, "B did not get a lock that the server does not know of")
+	h.watch()
+	p.want(h.Token() > g.Token(), "B's token %d is not larger than A's %d", h.Token(), g.Token())
+	seen, _ := p.reads("B", h.Token())
+	p.show("no lock on such a server can prevent that; but A is told, and the resource knows whose token is newer")
+	p.want(!p.writes("A", used, g.Token()), "the resource took A's write")
+	g.told()
+	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not say that the lock was lost")
+	p.writes("B", seen, h.Token())
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// failoverSound: the failover, first with replicas=1, then without.
+func failoverSound(p *play) {
+	r := p.pair()
+	sure := p.userWith("C", holdfast.DefaultTTL, redislock.Config{WaitReplicas: 1})
+	a := p.user("A")
+	r.cutOff()
+	p.show("C has been told to wait for one replica (replicas=1); A has not")
+	p.want(sure.tries() == nil, "C got a lock that no replica knows of")
+	g := a.tries()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	r.failOver()
+	moveTo(a, r)
+	b := p.user("B")
+	overtaken(p, g, used, b)
+}
+
+// moveTo lets a user find the promoted replica, as it would through a sentinel.
+func moveTo(u *user, r *pair) {
+	old := u.link.lead(r.dial())
+	u.cleanup = append(u.cleanup, func() { _ = old.Close() })
+}
+
+func (r *pair) dial() redislock.Conn {
+	c, err := dial(r.replica.URL())
+	r.must(err)
+	return c
+}
+
+// waitSound: a grant that has to be confirmed, and cannot be.
+func waitSound(p *play) {
+	r := p.pair()
+	a := p.userWith("A", holdfast.DefaultTTL, redislock.Config{WaitReplicas: 1})
+	r.cutOff()
+	p.want(a.tries() == nil, "A got a lock that no replica knows of")
+	p.show("the grant was taken back, and A knows that it does not hold the lock")
+	r.failOver()
+	b := p.user("B")
+	h := b.tries()
+	p.want(h != nil, "B did not get a free lock")
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "B's release failed")
+}
+
+// restartSound: the server is restarted at once and has forgotten everything.
+func restartSound(p *play) {
+	s := p.own()
+	p.use(s)
+	a := p.user("A")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	p.forget(p.url)
+	s.Kill()
+	p.must(s.Restart(p.ctx))
+	p.fault(Stage, "server", "restart", "the server crashes, and is back at once, without its data")
+	overtaken(p, g, used, p.user("B"))
+}
+
+// earlyEnd: the server ends A's lease long before its time.
+func earlyEnd(p *play) {
+	a, b := p.user("A"), p.user("B")
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	p.must(b.c.Break(p.ctx, p.job.lock, g.Token()))
+	p.rec.addFormal(history.Event{Kind: history.Broken, Client: Stage, Name: p.job.lock, Token: g.Token()})
+	p.fault(Stage, "server", "clock", "the server ends A's lease early. (Its clock cannot be moved from here: the lab breaks the grant instead, which to A is the same)")
+	overtaken(p, g, used, b)
+}

@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// handMade is an outcome with hostile texts.
+func handMade() *Outcome {
+	r := newRecord()
+	for _, who := range []string{"A", "B"} {
+		r.addFormal(history.Event{Kind: history.Acquire, Client: who, ID: who + "1", Name: "x", TTL: time.Second})
+		r.add(Event{Lane: who, Kind: Does, Text: `SET <script>alert(1)</script> "&'`, Answer: "</td><b>OK"},
+			history.Event{Kind: history.Granted, Client: who, ID: who + "1", Name: "x"})
+	}
+	r.add(Event{Lane: Stage, Kind: Fault, Text: strings.Repeat("long", 100)})
+	o := &Outcome{Row: Row{ID: "hand-made", Title: "<i>title</i>", Class: history.S1, Why: "<why>"}, Unsound: Part{Record: r}, Sound: Part{Record: newRecord()}}
+	o.judge()
+	return o
+}
+
+func TestVerdictFromRecord(t *testing.T) {
+	o := handMade()
+	if !o.Broke || !o.Survived || !o.OK() {
+		t.Errorf("two grants inside a lease: broke %v, survived %v: %+v", o.Broke, o.Survived, o.Unsound.Found)
+	}
+	o.Row.Class = history.L4
+	if o.judge(); o.Broke {
+		t.Error("another class than the documented one counts")
+	}
+	o.Sound.Record = o.Unsound.Record
+	if o.judge(); o.Survived {
+		t.Error("holdfast has survived what breaks the others")
+	}
+	o.Row.except = []history.Class{history.S1}
+	if o.judge(); !o.Survived || len(o.Sound.Found) == 0 {
+		t.Errorf("what nobody can promise counts, or is not shown: %+v", o.Sound.Found)
+	}
+}
+
+func TestPageEscapes(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteHTML(&b, []*Outcome{handMade()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{"<script", "</td><b>", "<i>title", "<why>"} {
+		if strings.Contains(b.String(), raw) {
+			t.Errorf("%s is not escaped", raw)
+		}
+	}
+}
+
+func TestTextFitsTheTerminal(t *testing.T) {
+	o := handMade()
+	for _, columns := range []int{80, 100, 160} {
+		text := o.Text(columns)
+		if !strings.Contains(text, "A and B both believe that they hold the lock") {
+			t.Errorf("the moment is not shown:\n%s", text)
+		}
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns {
+				t.Errorf("a line of %d characters on %d columns: %s", n, columns, line)
+			}
+		}
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want string
+	}{
+		{"", ""},
+		{"a bc def", "a bc|def"},
+		{"abcdefgh", "abcd|efgh"},
+		{"a abcdefg b", "a|abcd|efg|b"},
+		{"äöü äöü", "äöü|äöü"},
+	} {
+		if got := strings.Join(wrapped(c.text, 4), "|"); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestSpell(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Hour: "1 hour", 2 * time.Minute: "2 minutes", 90 * time.Second: "90 seconds", 3333333 * time.Microsecond: "3.3s",
+	} {
+		if got := spell(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
