@@ -16,6 +16,9 @@ need mariadbd mariadb-server
 need pgbouncer pgbouncer
 # Debian has a folder for each version of PostgreSQL, which PATH does not name.
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
+# The model of the hand-over protocol is searched by spin, and compiled by gcc.
+need spin spin
+need gcc gcc
 # ZooKeeper's servers, and Apache Curator's programs that are built to stand in line with ours.
 need java default-jre-headless
 need javac default-jdk-headless

@@ -1,0 +1,297 @@
+// Package model holds the hand-over protocol in Promela, and the test that has spin check it.
+package model
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A run is one exhaustive search.
+type run struct {
+	spec  string
+	defs  string // what is defined, by name or name=value
+	claim string // the LTL property; else the promises and deadlock are checked
+	least int    // how many states there have to be: a model that does nothing promises everything
+}
+
+// Sizes that the test checks each time: a minute together with the mistakes.
+var always = []run{
+	{"mutex", "N=3 FAULTS=0", "", 50_000},
+	{"mutex", "N=2 FAULTS=1 OPERATOR GUARD", "", 200_000},
+	{"mutex", "N=2 FAULTS=2", "", 1_000_000},
+	{"mutex", "N=2 FAULTS=0 ROUNDS=2", "", 5_000},
+	{"rw", "N=2 FAULTS=1", "", 50_000},
+	{"rw", "N=3 FAULTS=0", "", 50_000},
+	{"semaphore", "N=2 FAULTS=1", "", 50_000},
+	{"semaphore", "N=3 FAULTS=0", "", 50_000},
+	{"mutex", "N=2 FAULTS=1 LIVENESS", "served", 50_000},
+	{"mutex", "N=2 FAULTS=1 LIVENESS", "goes_on", 50_000},
+}
+
+// Sizes for a night: HOLDFAST_TEST_SPIN=full.
+var full = []run{
+	{"mutex", "N=2 FAULTS=2 OPERATOR GUARD", "", 5_000_000},
+	{"mutex", "N=2 FAULTS=3", "", 5_000_000},
+	{"mutex", "N=3 FAULTS=1", "", 3_000_000},
+	{"mutex", "N=3 FAULTS=1 OPERATOR", "", 3_000_000},
+	{"mutex", "N=2 FAULTS=1 ROUNDS=2", "", 1_000_000},
+	{"rw", "N=2 FAULTS=3", "", 5_000_000},
+	{"rw", "N=3 FAULTS=1", "", 4_000_000},
+	{"rw", "N=3 FAULTS=1 WRITERS=2", "", 8_000_000},
+	{"semaphore", "N=2 FAULTS=3", "", 5_000_000},
+	{"semaphore", "N=3 FAULTS=1", "", 3_000_000},
+	{"mutex", "N=2 FAULTS=2 LIVENESS", "served", 500_000},
+	{"mutex", "N=2 FAULTS=2 LIVENESS", "goes_on", 500_000},
+	{"rw", "N=2 FAULTS=2 LIVENESS", "served", 500_000},
+	{"semaphore", "N=2 FAULTS=2 LIVENESS", "served", 500_000},
+}
+
+type mistake struct {
+	spec, defs, promise string
+}
+
+// beyond is no mistake but an assumption dropped: that no request arrives later than a TTL after
+// it was sent. It takes the larger size to show why it is one.
+var beyond = mistake{"mutex", "ANY_DELAY N=2 FAULTS=3", "exclusion"}
+
+// Each mistake has to be caught by the promise that it breaks.
+var mistakes = []mistake{
+	{"mutex", "RELEASE_ANY N=3 FAULTS=1", "exclusion"},
+	{"mutex", "FULL_LEASE_AT_PUSH N=2 FAULTS=2", "exclusion"},
+	{"mutex", "TRUST_FROM_ANSWER N=2 FAULTS=2", "exclusion"},
+	{"mutex", "NO_MARGIN N=2 FAULTS=1", "exclusion"},
+	{"mutex", "NO_PUSH_FILTER N=2 FAULTS=2", "exclusion"},
+	{"mutex", "PROOF_OF_ANOTHER N=2 FAULTS=2", "exclusion"},
+	{"mutex", "SECOND_PLACE N=2 FAULTS=1", "one_place"},
+	{"mutex", "REVIVE N=2 FAULTS=1", "over_is_over"},
+	{"mutex", "HAND_OVER_FOR_EVER N=2 FAULTS=1", "given_up_is_over"},
+	{"mutex", "HAND_OVER_IN_FULL N=3 FAULTS=2", "recovery"},
+	{"mutex", "PLACES_FOR_EVER N=3 FAULTS=2", "given_up_is_over"},
+	{"mutex", "NO_NEW_TOKEN N=2 FAULTS=0", "tokens_grow"},
+	{"mutex", "TOKEN_IS_COUNT OPERATOR N=2 FAULTS=1", "tokens_grow"},
+	{"mutex", "CANCEL_KEEPS_GRANT N=2 FAULTS=0", "cancel_leaves_nothing"},
+	{"mutex", "NO_HAND_OVER N=2 FAULTS=0", "never_free_with_a_line"},
+	{"mutex", "CHECK_AT_WRITE GUARD N=2 FAULTS=1", "no_lost_update"},
+	{"mutex", "NO_CHECK GUARD N=2 FAULTS=1", "guard"},
+	{"mutex", "NO_ASKING_AGAIN N=2 FAULTS=1", "recovery"},
+	{"mutex", "NO_ASKING_AGAIN LIVENESS N=2 FAULTS=1", "served"},
+	{"rw", "READERS_IGNORED N=2 FAULTS=0", "exclusion"},
+	{"rw", "BARGE N=3 FAULTS=0", "order"},
+	{"rw", "MODE_AT_ANSWER N=2 FAULTS=1", "exclusion"},
+	{"semaphore", "BARGE N=3 FAULTS=0", "order"},
+	{"semaphore", "LEAK N=2 FAULTS=1", "permits_conserved"},
+	{"semaphore", "FREED_TWICE N=2 FAULTS=2", "permits_conserved"},
+}
+
+// TestPromises searches every state of the model, or fails.
+func TestPromises(t *testing.T) {
+	need(t)
+	runs := always
+	if os.Getenv("HOLDFAST_TEST_SPIN") == "full" {
+		runs = append(runs, full...)
+	}
+	for _, r := range runs {
+		t.Run(name(r.spec, r.defs, r.claim), func(t *testing.T) {
+			optimize := "-O0"
+			if r.least >= 1_000_000 { // below that it takes gcc longer than it saves
+				optimize = "-O2"
+			}
+			v := search(t, r.spec, r.defs, r.claim, optimize)
+			switch {
+			case v.errors != 0:
+				t.Errorf("%d errors: %s\n%s", v.errors, v.broken, v.trace)
+			case v.cut != "":
+				t.Errorf("the search was cut short, so it says nothing: %s", v.cut)
+			case v.states < r.least:
+				t.Errorf("%d states; expected are at least %d: the model does not do what it should", v.states, r.least)
+			}
+			t.Logf("%d states, depth %d, %s, %.0f MB", v.states, v.depth, v.took, v.memory)
+		})
+	}
+}
+
+// TestMistakes puts a mistake into the model at a time.
+func TestMistakes(t *testing.T) {
+	need(t)
+	all := mistakes
+	if os.Getenv("HOLDFAST_TEST_SPIN") == "full" {
+		all = append(all, beyond)
+	}
+	for _, m := range all {
+		claim := ""
+		if strings.Contains(m.defs, "LIVENESS") {
+			claim = m.promise
+		}
+		t.Run(name(m.spec, m.defs, claim), func(t *testing.T) {
+			v := search(t, m.spec, m.defs, claim, "-O0")
+			if v.errors == 0 || v.broken != m.promise {
+				t.Errorf("caught by %q (%d errors, %s); expected is %q", v.broken, v.errors, v.cut, m.promise)
+			}
+			t.Logf("%s, after %d states, %s", v.broken, v.states, v.took)
+			if os.Getenv("HOLDFAST_TEST_SPIN") == "traces" {
+				t.Log("\n" + v.trace)
+			}
+		})
+	}
+}
+
+func name(spec, defs, claim string) string {
+	return strings.TrimSpace(spec + " " + defs + " " + claim)
+}
+
+func need(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: it searches millions of states")
+	}
+	for _, program := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%s is missing: scripts/test.sh says where it is from", program)
+		}
+	}
+}
+
+// verdict is what a search said.
+type verdict struct {
+	errors, states, depth int
+	memory                float64
+	took                  time.Duration
+	broken                string // the promise that is
+	cut                   string // why the search did not see everything
+	trace                 string
+}
+
+var numbers = regexp.MustCompile(`depth reached (\d+), errors: (\d+)|(?m)^\s*(\d+) states, stored|([\d.]+)\s+total actual memory`)
+
+// search has spin translate a spec, gcc compile it, and the result search all of it.
+func search(t *testing.T, spec, defs, claim, optimize string) verdict {
+	t.Helper()
+	dir := t.TempDir()
+	sources, err := filepath.Glob("*.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sources {
+		text, err := os.ReadFile(s)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, s), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit, megabytes, table := 5*time.Minute, 1400, "-w22" // spin's hash table does not grow
+	if os.Getenv("HOLDFAST_TEST_SPIN") == "full" {
+		limit, megabytes, table = 30*time.Minute, 6000, "-w25"
+	}
+	args := []string{"-a"}
+	for d := range strings.FieldsSeq(defs) {
+		args = append(args, "-D"+d)
+	}
+	must(t, dir, time.Minute, "spin", append(args, spec+".pml")...)
+	cc := []string{optimize, "-w", "-DNOFAIR", "-DVECTORSZ=1024", "-DMEMLIM=" + strconv.Itoa(megabytes), "-o", "pan", "pan.c"}
+	call := []string{"-m100000", table}
+	if claim == "" {
+		cc = append(cc, "-DSAFETY")
+	} else {
+		call = append(call, "-a", "-N", claim)
+	}
+	must(t, dir, time.Minute, "gcc", cc...)
+	start := time.Now()
+	v := read(must(t, dir, limit, "./pan", call...))
+	v.took = time.Since(start).Round(10 * time.Millisecond)
+	if v.errors > 0 {
+		if claim != "" && strings.Contains(v.broken, "acceptance cycle") {
+			v.broken = claim
+		}
+		v.trace = steps(t, dir, must(t, dir, time.Minute, "./pan", "-r"))
+	}
+	return v
+}
+
+// read takes a verdict from what pan printed.
+func read(out string) verdict {
+	v := verdict{errors: -1}
+	for _, m := range numbers.FindAllStringSubmatch(out, -1) {
+		switch {
+		case m[1] != "":
+			v.depth, _ = strconv.Atoi(m[1])
+			v.errors, _ = strconv.Atoi(m[2])
+		case m[3] != "":
+			v.states, _ = strconv.Atoi(m[3])
+		default:
+			v.memory, _ = strconv.ParseFloat(m[4], 64)
+		}
+	}
+	if v.errors < 0 {
+		v.cut = "no verdict: " + out
+	}
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "broken: "):
+			v.broken = strings.TrimPrefix(line, "broken: ")
+		case strings.HasPrefix(line, "pan:1:") && v.broken == "":
+			v.broken = line
+		case strings.Contains(line, "Search not completed") && v.errors == 0,
+			strings.Contains(line, "max search depth too small"),
+			strings.Contains(line, "reached -DMEMLIM"),
+			strings.Contains(line, "out of memory"):
+			v.cut = line
+		}
+	}
+	return v
+}
+
+var step = regexp.MustCompile(`proc\s+(\d+) \((\w+)\).*D_STEP(\d+)`)
+
+// steps makes a trace readable: the source line of each step.
+func steps(t *testing.T, dir, raw string) string {
+	t.Helper()
+	lines := map[string][]string{}
+	for process, file := range map[string]string{"client": "client.pml", "world": "clock.pml"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[process] = strings.Split(string(text), "\n")
+	}
+	var b strings.Builder
+	for line := range strings.Lines(raw) {
+		m := step.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		n, _ := strconv.Atoi(m[3])
+		fmt.Fprintf(&b, "%s %s: %s\n", m[2], m[1], strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(lines[m[2]][n-1]), ":: d_step {")))
+	}
+	return b.String()
+}
+
+// must runs a program in dir and returns what it printed. pan ends with 0 also when it has found
+// something.
+func must(t *testing.T, dir string, limit time.Duration, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c := exec.CommandContext(ctx, program, args...)
+	c.Dir = dir
+	if !filepath.IsLocal(program) || strings.HasPrefix(program, "./") {
+		c.Path = filepath.Join(dir, program)
+	}
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s %s: %v (limit %v)\n%s", program, strings.Join(args, " "), err, limit, out.String())
+	}
+	return out.String()
+}
