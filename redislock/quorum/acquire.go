@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -156,13 +157,15 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		case at.failed > len(s.posts)-r.need:
 			err := s.b.verdict(r.errs(stamp))
 			r.mu.Unlock()
-			s.abandon(r, err)
+			if !errors.Is(err, driver.ErrUncertain) { // nobody will ask for what a minority has granted
+				s.forsake(ctx, r, true)
+			}
 			return driver.Reply{}, err
 		case at.granted+at.open < r.need && open == 0 && at.granted+at.refused >= r.need:
 			s.contended(r.driver.Name, s.clock.now()-began)
 			if err := r.finalError(stamp); err != nil {
 				r.mu.Unlock()
-				s.abandon(r, err)
+				s.forsake(ctx, r, true)
 				return driver.Reply{}, err
 			}
 			reply := r.notYet()
@@ -273,14 +276,7 @@ func (s *session) heed(r *request) {
 	s.align(r)
 }
 
-// abandon forgets a request that came to a final error.
-func (s *session) abandon(r *request, err error) {
-	if final(err) {
-		s.drop(r)
-	}
-}
-
-// forsake gives back what a request that does not wait was granted, and forgets it if it is over. It
+// forsake gives back what a request has that no majority has granted, and forgets it if it is over. It
 // waits for the servers that answer.
 func (s *session) forsake(ctx context.Context, r *request, over bool) {
 	if over {
@@ -290,7 +286,7 @@ func (s *session) forsake(ctx context.Context, r *request, over bool) {
 	var from []*post
 	for i, p := range s.posts {
 		seat := &r.seats[i]
-		if seat.state == granted || seat.sent > seat.heard {
+		if seat.state == granted || seat.state == waiting || seat.sent > seat.heard {
 			from = append(from, p)
 			seat.state, seat.shut = nothing, true
 		}

@@ -285,6 +285,73 @@ func TestConfig(t *testing.T) {
 }
 
 // TestNobodyThere: a quorum whose servers cannot be reached says so at once.
+// TestNothingStays: what a minority has granted is given back when there is no majority.
+func TestNothingStays(t *testing.T) {
+	t.Parallel()
+	g := start(t, 5, time.Minute)
+	all, err := holdfast.New(within(t), g.backend(g.addrs()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = all.Close(within(t)) }()
+	ways := at(g.addrs())
+	for i := range ways[:2] {
+		ways[i].Dial = func() (redislock.Conn, error) { return nil, driver.ErrUnavailable }
+	}
+	g.servers[2].Kill()
+	g.servers[2].Start() // it has no vote now
+	b := quorum.New(ways, &quorum.Config{Quarantine: g.quarantine})
+	defer func() { _ = b.Close() }()
+	few, err := holdfast.New(within(t), b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = few.Close(within(t)) }()
+	for what, try := range map[string]func() error{
+		"TryLock": func() error { _, err := few.Mutex("x").TryLock(within(t)); return err },
+		"Lock": func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := few.Mutex("x").Lock(ctx)
+			return err
+		},
+	} {
+		if err := try(); !passing(err) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s without a majority: %v", what, err)
+		}
+		for i, server := range g.servers[3:] {
+			conn, err := rueidisconn.Dial(server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := redislock.NewMember(conn, quorum.DefaultPrefix, time.Minute, g.set())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // a cancellation may be under way
+				r, err := m.Inspect(within(t), "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(r.Holders)+r.Waiting == 0 {
+					break
+				}
+				if time.Since(start) > 5*time.Second { // a third of the TTL
+					t.Fatalf("%s: server %d still has %+v", what, i+4, r)
+				}
+			}
+			_ = m.Close()
+		}
+		l, err := all.Mutex("x").TryLock(within(t))
+		if err != nil {
+			t.Fatalf("after %s: %v", what, err)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	b := quorum.New(at([]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}), nil)
 	defer func() { _ = b.Close() }()

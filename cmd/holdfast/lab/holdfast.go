@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/history"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
@@ -36,10 +37,16 @@ func (p *play) user(name string) *user { return p.userWith(name, soundTTL, redis
 
 func (p *play) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {
 	cfg.Prefix = p.prefix
-	u := &user{play: p, name: name, ttl: ttl, link: p.connect(p.url),
+	l := p.connect(p.url)
+	return p.userOn(name, ttl, redislock.New(l, &cfg), l)
+}
+
+// userOn makes a client on a backend; l is its way there, if the lab has it in its hands.
+func (p *play) userOn(name string, ttl time.Duration, b driver.Backend, l *link) *user {
+	u := &user{play: p, name: name, ttl: ttl, link: l,
 		waiting: make(chan struct{}, 16), renewed: make(chan error, 256)}
 	var err error
-	u.c, err = holdfast.New(p.ctx, redislock.New(u.link, &cfg), &holdfast.Config{TTL: ttl, Program: "lab " + name, Observer: &holdfast.Observer{
+	u.c, err = holdfast.New(p.ctx, b, &holdfast.Config{TTL: ttl, Program: "lab " + name, Observer: &holdfast.Observer{
 		Waiting: func(holdfast.Waiting) { notify(u.waiting) },
 		Renewed: func(n int, took time.Duration, err error) {
 			if id := u.id.Load(); err == nil && n > 0 && id != nil {
@@ -56,10 +63,7 @@ func (p *play) userWith(name string, ttl time.Duration, cfg redislock.Config) *u
 		// A client that is dead or cut off cannot say goodbye; its link ends that.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		u.link.mu.Lock()
-		gone := u.link.mode != passing
-		u.link.mu.Unlock()
-		if gone {
+		if u.link != nil && u.link.current() != passing {
 			_ = u.link.Close()
 		}
 		_ = u.c.Close(ctx)

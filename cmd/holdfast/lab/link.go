@@ -56,6 +56,12 @@ func (l *link) set(m linkMode) {
 	l.change = make(chan struct{})
 }
 
+func (l *link) current() linkMode {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mode
+}
+
 // heal ends whatever is wrong. What was withheld arrives now.
 func (l *link) heal() { l.set(passing) }
 

@@ -2,10 +2,14 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
 // Locks of a majority of independent servers.
@@ -16,8 +20,8 @@ var redlockRows = []Row{
 		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more", Release: "script at each: if GET R = O, DEL R",
 		Habit:   "Redlock on servers that keep nothing on disk, under a supervisor that restarts them",
 		Why:     "A holds servers 1, 2 and 3. Server 3 crashes and is back at once, empty. B gets 3, 4 and 5: two majorities.",
-		How:     "on one server, restarted the same way: A is told at its next renewal, and the resource refuses its token",
-		unsound: redlockRestart, sound: restartSound, except: []history.Class{history.S1},
+		How:     "on the same five (redis+quorum://): a server that has restarted has no vote until every lease that it may have forgotten has run out",
+		unsound: redlockRestart, sound: restartSound,
 	},
 	{
 		ID: "redlock-clock", Title: "Redlock, the clocks of a majority jump", job: stock, Class: "S1", Servers: 5,
@@ -29,14 +33,14 @@ var redlockRows = []Row{
 	},
 }
 
-// quorum is five servers.
-type quorum struct {
+// five servers make a quorum.
+type five struct {
 	*play
 	servers []*Server
 }
 
-func (p *play) quorum() *quorum {
-	q := &quorum{play: p}
+func (p *play) five() *five {
+	q := &five{play: p}
 	for range 5 {
 		q.servers = append(q.servers, p.own())
 	}
@@ -45,7 +49,7 @@ func (p *play) quorum() *quorum {
 	return q
 }
 
-func (q *quorum) urls(from, to int) (all []string) {
+func (q *five) urls(from, to int) (all []string) {
 	for _, s := range q.servers[from-1 : to] {
 		all = append(all, s.URL())
 	}
@@ -58,7 +62,7 @@ type member struct {
 	links []*link
 }
 
-func (q *quorum) client(name string, unreachable ...int) *member {
+func (q *five) client(name string, unreachable ...int) *member {
 	m := &member{client: &client{play: q.play, name: name}}
 	for range q.servers {
 		m.links = append(m.links, nil)
@@ -123,7 +127,7 @@ func (m *member) hold(key string) func() {
 
 func redlockRestart(p *play) {
 	key := p.key("R")
-	q := p.quorum()
+	q := p.five()
 	a := q.client("A", 4, 5)
 	a.begin("at work", a.hold(key))
 	q.forget(q.servers[2].URL())
@@ -140,7 +144,7 @@ func redlockRestart(p *play) {
 
 func redlockClock(p *play) {
 	key := p.key("R")
-	q := p.quorum()
+	q := p.five()
 	a, b := q.client("A"), q.client("B")
 	a.begin("at work", a.hold(key))
 	p.shorten(time.Minute, q.urls(1, 3)...)
@@ -148,4 +152,50 @@ func redlockClock(p *play) {
 	b.begin("at work", b.hold(key))
 	a.to("")
 	b.to("")
+}
+
+// user makes a client of holdfast on a quorum of the five, some of which it cannot reach.
+func (q *five) user(name string, unreachable ...int) *user {
+	var servers []quorum.Server
+	for i, s := range q.servers {
+		dial := func() (redislock.Conn, error) { return dial(s.URL()) }
+		if slices.Contains(unreachable, i+1) {
+			dial = func() (redislock.Conn, error) { return nil, fmt.Errorf("%w: unreachable", driver.ErrUnavailable) }
+		}
+		servers = append(servers, quorum.Server{Name: fmt.Sprint("server ", i+1), Dial: dial})
+	}
+	b := quorum.New(servers, &quorum.Config{Prefix: q.prefix})
+	q.cleanup = append(q.cleanup, func() { _ = b.Close() })
+	if len(unreachable) == 0 {
+		q.must(b.Declare(q.ctx)) // nobody has used them yet; nothing to do after that
+	}
+	return q.userOn(name, soundTTL, b, nil)
+}
+
+// restartSound: the same servers fail in the same way under a quorum of holdfast.
+func restartSound(p *play) {
+	q := p.five()
+	c := q.user("C") // declares that the five are new
+	a := q.user("A", 4, 5)
+	g := a.locks()
+	p.want(g != nil, "A did not get a free lock")
+	g.watch()
+	used, _ := p.reads("A", g.Token())
+	q.forget(q.servers[2].URL())
+	q.servers[2].Kill()
+	p.fault(Stage, "server3", "kill", "server 3 crashes")
+	p.must(q.servers[2].Restart(p.ctx))
+	p.rec.add(Event{Lane: Stage, Kind: Fault, Text: "server 3 is back at once, without its data"},
+		history.Event{Kind: history.Leader, Target: "server3"})
+	b := q.user("B", 1, 2)
+	p.want(b.tries() == nil, "B got the lock of A")
+	p.show("servers 4 and 5 would grant it; server 3 has no vote: it may have forgotten something")
+	p.writes("A", used, g.Token())
+	p.want(g.releases() == nil, "A's release failed")
+	h := c.tries()
+	p.want(h != nil, "C, who reaches all of them, did not get a free lock")
+	p.want(h.Token() > g.Token(), "C's token %d is not larger than A's %d", h.Token(), g.Token())
+	h.watch()
+	h.works()
+	p.want(h.releases() == nil, "C's release failed")
 }

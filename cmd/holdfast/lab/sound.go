@@ -328,22 +328,6 @@ func waitSound(p *play) {
 	p.want(h.releases() == nil, "B's release failed")
 }
 
-// restartSound: the server is restarted at once and has forgotten everything.
-func restartSound(p *play) {
-	s := p.own()
-	p.use(s)
-	a := p.user("A")
-	g := a.locks()
-	p.want(g != nil, "A did not get a free lock")
-	g.watch()
-	used, _ := p.reads("A", g.Token())
-	p.forget(p.url)
-	s.Kill()
-	p.must(s.Restart(p.ctx))
-	p.fault(Stage, "server", "restart", "the server crashes, and is back at once, without its data")
-	overtaken(p, g, used, p.user("B"))
-}
-
 // earlyEnd: the server ends A's lease long before its time.
 func earlyEnd(p *play) {
 	a, b := p.user("A"), p.user("B")
