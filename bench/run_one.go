@@ -40,7 +40,13 @@ var oneColumns = []column{
 const settle = 4 * time.Second
 
 // runOne has contenders that share so many clients lock one name, hold it so long, and unlock.
-func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hold time.Duration) (m metrics, err error) {
+func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hold time.Duration) (metrics, error) {
+	return runOneRested(ctx, b, l, clients, contenders, hold, 0)
+}
+
+// runOneRested is runOne with contenders that rest for so long before they ask again, so that nobody
+// takes back at once what it has released.
+func runOneRested(ctx context.Context, b *bed, l library, clients, contenders int, hold, rest time.Duration) (m metrics, err error) {
 	w := new(wire)
 	open := make([]client, 0, clients)
 	defer func() {
@@ -63,7 +69,7 @@ func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hol
 		pause(ctx, settle) // what those do that have just come is not measured
 	}
 	r := newRing(contenders)
-	r.hold = hold
+	r.hold, r.rest = hold, rest
 	lctx, cancel := context.WithTimeout(ctx, 4*b.duration+time.Minute) // a deadline, since redislock else takes its TTL for one
 	defer cancel()
 	var group sync.WaitGroup
@@ -108,6 +114,7 @@ var began = time.Now()
 type ring struct {
 	base     time.Time
 	hold     time.Duration // how long it is held
+	rest     time.Duration // before it is asked for again
 	counting atomic.Bool
 	end      atomic.Int64 // when the measurement ended; 0 before
 
@@ -209,6 +216,9 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 		if err := k.unlock(); err != nil {
 			me.err = fmt.Errorf("unlock: %w", err)
 			return
+		}
+		if r.rest > 0 {
+			time.Sleep(r.rest)
 		}
 		asked = time.Since(r.base)
 	}

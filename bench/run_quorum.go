@@ -12,13 +12,13 @@ const quorumSize = 5
 
 // quorumTargets are what -check compares.
 func quorumTargets() []target {
-	const one, work = "quorum/one/32", "quorum/work/32"
+	const one, work = "quorum/one/32", "quorum/rest/32"
 	return []target{
 		{text: "quorum: pair p50, against 0.6 of redsync's", value: of("quorum/pair", oursQuorum, "p50"), limit: times(0.6, of("quorum/pair", "redsync", "p50")), show: showDuration},
 		{text: "quorum: pair: commands per server", value: of("quorum/pair", oursQuorum, "sentper"), limit: number(3)},
 		{text: "quorum: 32 clients: commands per server", value: of(one, oursQuorum, "sentper"), limit: number(3)},
-		{text: "quorum: 32 clients, 2 ms of work: hand-over p50, against a tenth of redsync's", value: of(work, oursQuorum, "p50"), limit: times(0.1, of(work, "redsync", "p50")), show: showDuration},
-		{text: "quorum: 32 clients, 2 ms of work: hand-over p50, against half of redsync's with 1 ms delays", value: of(work, oursQuorum, "p50"), limit: times(0.5, of(work, "redsync-1ms", "p50")), show: showDuration},
+		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against a tenth of redsync's", value: of(work, oursQuorum, "p50"), limit: times(0.1, of(work, "redsync", "p50")), show: showDuration},
+		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against half of redsync's with 1 ms delays", value: of(work, oursQuorum, "p50"), limit: times(0.5, of(work, "redsync-1ms", "p50")), show: showDuration},
 	}
 }
 
@@ -93,8 +93,13 @@ func quorumScenarios() []scenario {
 	for _, c := range []struct {
 		name, work string
 		n          int
-		hold       time.Duration
-	}{{"quorum/one/2", "empty critical section", 2, 0}, {"quorum/one/32", "empty critical section", 32, 0}, {"quorum/work/32", "2 ms of work", 32, 2 * time.Millisecond}} {
+		hold, rest time.Duration
+	}{
+		{"quorum/one/2", "empty critical section", 2, 0, 0},
+		{"quorum/one/32", "empty critical section", 32, 0, 0},
+		{"quorum/work/32", "2 ms of work", 32, 2 * time.Millisecond, 0},
+		{"quorum/rest/32", "2 ms of work, then 20 ms before it is asked for again", 32, 2 * time.Millisecond, 20 * time.Millisecond},
+	} {
 		out = append(out, scenario{
 			name: c.name, store: "quorum",
 			title: fmt.Sprintf("A quorum of %d Redis servers: one name, %s, %d clients with connections of their own.", quorumSize, c.work, c.n),
@@ -104,7 +109,7 @@ func quorumScenarios() []scenario {
 				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 			},
 			subjects: subjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
-				return runOne(ctx, b, l, c.n, c.n, c.hold)
+				return runOneRested(ctx, b, l, c.n, c.n, c.hold, c.rest)
 			}),
 		})
 	}
