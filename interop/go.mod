@@ -8,4 +8,6 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
+require golang.org/x/sys v0.49.0 // indirect
+
 replace github.com/holdfast-lock/holdfast => ..

@@ -264,7 +264,7 @@ func TestDoctorCodes(t *testing.T) {
 		files = append(files, more...)
 	}
 	codes := map[string]bool{}
-	whole := regexp.MustCompile(`"((?:lock|memory|redis|mysql|postgres|zookeeper|sqlite)\.[a-z-]+)"`)
+	whole := regexp.MustCompile(`"((?:lock|memory|redis|quorum|mysql|postgres|zookeeper|sqlite)\.[a-z-]+)"`)
 	part := regexp.MustCompile(`ame(?:\(\))? ?\+ ?"\.([a-z-]+)"`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
