@@ -110,6 +110,16 @@ func (s *server) Continue() {
 	p.signal(sigCont)
 }
 
+// Ended reports whether the server is down, whoever ended it, and the end of what it has printed.
+func (s *server) Ended() (lastWords string, ended bool) {
+	p := s.current()
+	if p == nil || !p.ended() {
+		return "", false
+	}
+	lastWords = p.out.String()
+	return lastWords[max(0, len(lastWords)-4000):], true
+}
+
 func (s *server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,24 +29,34 @@ const (
 )
 
 func TestRedis(t *testing.T) {
-	torture(t, testenv.Redis(t).URL(), nil)
+	torture(t, testenv.Redis(t).URL(), nil, nil)
 }
 
 func TestZooKeeper(t *testing.T) {
-	torture(t, testenv.ZooKeeper(t).URL(), nil)
+	torture(t, testenv.ZooKeeper(t).URL(), nil, nil)
 }
 
 // TestZooKeeperEnsemble kills the leader too, now and then.
 func TestZooKeeperEnsemble(t *testing.T) {
 	e := testenv.ZooKeeperEnsemble(t, 3)
 	dead := -1
-	torture(t, e.URL(), func() {
-		if dead >= 0 {
-			e.Servers[dead].Start()
+	heal := func() {
+		for i, z := range e.Servers {
+			words, ended := z.Ended()
+			if ended && i != dead {
+				t.Logf("server %d has ended by itself: %s", i, words)
+			}
+			if ended {
+				z.Start()
+			}
 		}
+		dead = -1
+	}
+	torture(t, e.URL(), func() {
+		heal()
 		dead = e.Leader()
 		e.Servers[dead].Kill()
-	})
+	}, heal)
 }
 
 // TestMariaDB kills the server too, now and then.
@@ -54,7 +64,7 @@ func TestMariaDB(t *testing.T) {
 	s := testenv.MariaDB(t)
 	store := "mysql:" + s.DSN("root", "")
 	initialise(t, store, mysql.Dialect())
-	torture(t, store, func() { s.Restart(false) })
+	torture(t, store, func() { s.Restart(false) }, nil)
 }
 
 // TestPostgres kills the server too, which then has forgotten what was not forced to the disk: the
@@ -63,7 +73,7 @@ func TestPostgres(t *testing.T) {
 	s := testenv.Postgres(t, "wal_writer_delay=10s")
 	store := s.DSN("postgres")
 	initialise(t, store, postgres.Dialect())
-	torture(t, store, func() { s.Restart(false) })
+	torture(t, store, func() { s.Restart(false) }, nil)
 }
 
 func initialise(t *testing.T, store string, d sqllock.Dialect) {
@@ -84,13 +94,13 @@ func TestSQLite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test kills processes for a minute")
 	}
-	torture(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db"), nil)
+	torture(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db"), nil, nil)
 }
 
 // torture lets processes count under one lock while it kills and stops them, and checks
-// what they did. harm, if there is any, spoils the store from time to time. TORTURE_SEED repeats the schedule of faults of an earlier run (the
+// what they did. harm, if there is any, spoils the store from time to time, and heal, if there is any, undoes that after the last time. TORTURE_SEED repeats the schedule of faults of an earlier run (the
 // processes' own timing is theirs).
-func torture(t *testing.T, store string, harm func()) {
+func torture(t *testing.T, store string, harm, heal func()) {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("TORTURE_SEED"), 10, 64); err == nil {
 		seed = s
@@ -121,6 +131,10 @@ func torture(t *testing.T, store string, harm func()) {
 			harm()
 			harms++
 			nextHarm = time.Now().Add(harmEvery)
+		}
+		if heal != nil && time.Now().After(faultsEnd) && harms >= harmsDue {
+			heal()
+			heal = nil
 		}
 		if time.Now().Before(faultsEnd) {
 			switch w := crew[rng.IntN(workers)]; rng.IntN(3) {

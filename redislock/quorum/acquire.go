@@ -175,7 +175,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		impossible := at.granted+at.open < r.need || at.granted >= r.need
 		r.mu.Unlock()
 		if late == nil && impossible {
-			timer := time.NewTimer(grace)
+			timer := time.NewTimer(s.leisure())
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -183,7 +183,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		case <-r.news:
 		case <-hurry:
 			hurry = nil
-			s.notice(r, stamp)
+			time.AfterFunc(s.leisure(), func() { s.notice(r, stamp) }) // then it is more than busy
 			askRest()
 		case <-late:
 			late = nil

@@ -44,6 +44,14 @@ func (s *session) patience() time.Duration {
 	return max(2*time.Millisecond, 4*s.pace)
 }
 
+// leisure is how long servers are waited for that are not needed for a majority, before they are taken for
+// silent: places in line are then set right without them.
+func (s *session) leisure() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(max(grace, 20*s.pace), 10*grace)
+}
+
 // split returns which servers to ask at once, and which to hold back.
 func (s *session) split(r *request) (first, rest []*post) {
 	s.mu.Lock()
