@@ -46,7 +46,7 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	a := newAccount(t, "mariadb", "mysql")
 	addrs, release := reserve(t, 1)
 	release()
-	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", account: &a}, a.path("s")}
+	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", data: a.path("data"), account: &a}, a.path("s")}
 	m.ready = m.greets
 	// The size of the log is that of the installation: another would be made anew.
 	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--innodb-log-file-size=16M",

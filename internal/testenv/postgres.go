@@ -49,7 +49,7 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	a := newAccount(t, "postgres", "postgres")
 	addrs, release := reserve(t, 1)
 	release()
-	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL server", account: &a,
+	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL server", data: a.path("data"), account: &a,
 		quit: syscall.SIGINT, family: true}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	data := a.path("data")

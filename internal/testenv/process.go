@@ -122,7 +122,7 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 // waitFor waits until ready returns nil.
 func (p *process) waitFor(t testing.TB, what string, ready func() error) {
 	t.Helper()
-	const limit = 15 * time.Second
+	const limit = 30 * time.Second
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(limit); ; {

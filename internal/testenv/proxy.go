@@ -13,12 +13,12 @@ import (
 type TCPProxy struct {
 	Addr string
 
-	target string
-	ln     net.Listener
+	ln net.Listener
 
 	patience time.Duration // with a target that does not listen yet
 
 	mu      sync.Mutex
+	target  string
 	change  chan struct{} // closed when mode or delay change
 	mode    proxyMode
 	delay   time.Duration
@@ -74,6 +74,14 @@ func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
 
 // Reset resets all connections. New ones are accepted.
 func (p *TCPProxy) Reset() { p.reset(func(*link) bool { return true }) }
+
+// Lead leads to another server from now on, as an address does that moves to the next primary. All connections are reset.
+func (p *TCPProxy) Lead(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.Reset()
+}
 
 // Refuse resets all connections, and every new one at once.
 func (p *TCPProxy) Refuse() {
@@ -162,10 +170,13 @@ func (p *TCPProxy) serve(l *link) {
 	if !p.await(l) { // a hole does not connect
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	for end := time.Now().Add(p.patience); err != nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
-		server, err = net.DialTimeout("tcp", p.target, 5*time.Second)
+		server, err = net.DialTimeout("tcp", target, 5*time.Second)
 	}
 	p.mu.Lock()
 	_, alive := p.links[l]

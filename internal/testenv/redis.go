@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,6 +63,13 @@ func RedisTLS(t testing.TB, args ...string) *RedisServer {
 
 func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	t.Helper()
+	if slices.Contains(args, "--cluster-enabled") { // else it takes the port 10,000 above its own, whoever has that
+		_, bus, err := net.SplitHostPort(freeAddr(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(slices.Clone(args), "--cluster-port", bus)
+	}
 	r := newRedis(t, certs, freeAddr(t), args)
 	r.Start()
 	return r
@@ -76,7 +84,7 @@ func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServ
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &RedisServer{server{Addr: addr, TLS: certs, t: t, what: "the Redis server"}, filepath.Join(dir, "s")}
+	r := &RedisServer{server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir}, filepath.Join(dir, "s")}
 	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)
 	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}

@@ -22,6 +22,8 @@ type server struct {
 	argv  []string     // the command line
 	ready func() error // nil when it serves
 
+	data    string         // the folder of what it keeps
+	env     []string       // what its environment has beside ours
 	account *account       // whom it runs as; nil the test's own user
 	quit    syscall.Signal // ends it gracefully; 0 SIGTERM
 	family  bool           // it forks processes that serve: they are frozen and killed with it
@@ -44,6 +46,11 @@ func (s *server) launch() {
 	if s.account != nil {
 		cmd = s.account.command(s.t, s.argv)
 	}
+	s.mu.Lock()
+	if s.env != nil {
+		cmd.Env = append(cmd.Environ(), s.env...)
+	}
+	s.mu.Unlock()
 	p := start(s.t, cmd)
 	s.mu.Lock()
 	s.proc = p

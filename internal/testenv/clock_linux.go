@@ -1,0 +1,79 @@
+package testenv
+
+import (
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed testdata/clock.c
+var clockSource string
+
+// Clock is a wall clock of a server's own, which can jump. Its other clocks are the machine's.
+type Clock struct {
+	env   []string // of who reads it
+	shift *atomic.Int64
+}
+
+// OwnClock gives the server a wall clock of its own. For that it is started again, gracefully,
+// under a small library that stands before the C library; it needs gcc.
+func (s *server) OwnClock() *Clock {
+	s.t.Helper()
+	c := newClock(s.t)
+	s.Stop()
+	s.mu.Lock()
+	s.env = append(s.env, c.env...)
+	s.mu.Unlock()
+	s.Start()
+	return c
+}
+
+// Jump sets the clock forward by d, or back.
+func (c *Clock) Jump(d time.Duration) { c.shift.Add(int64(d)) }
+
+func newClock(t testing.TB) *Clock {
+	t.Helper()
+	gcc := needs(t, "gcc", "gcc (Debian, Ubuntu: apt-get install gcc)")
+	dir, err := os.MkdirTemp("", "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(path(name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("clock.c", []byte(clockSource))
+	write("shift", make([]byte, 8))
+	finish(t, exec.Command(gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path("clock.so"), path("clock.c"), "-ldl"))
+	for name, mode := range map[string]os.FileMode{"": 0o755, "clock.so": 0o755, "shift": 0o644} { // the server may be another user
+		if err := os.Chmod(path(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.OpenFile(path("shift"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	// A page lies as an int64 must.
+	memory, err := unix.Mmap(int(file.Fd()), 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(memory) })
+	return &Clock{
+		env:   []string{"LD_PRELOAD=" + path("clock.so"), "HOLDFAST_TEST_CLOCK=" + path("shift")},
+		shift: (*atomic.Int64)(unsafe.Pointer(&memory[0])),
+	}
+}
