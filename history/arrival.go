@@ -11,8 +11,9 @@ import (
 // The same holds for who gave up or died without a grant, up to a TTL before that: from then on it may
 // not have stood in line any more.
 //
-// An attempt that waited during a fault which may have cost it its place does not count: a fault of
-// something that all share, or of its own client.
+// An attempt that waited during a fault which may have cost it its place, or within a TTL after it, does not
+// count: a fault of something that all share, or of its own client. A client that can ask again cannot always be
+// told again yet, and a store may pass over whom it cannot tell.
 //
 // O(n log n).
 
@@ -36,7 +37,7 @@ func (c *checker) arrival() {
 			queued++
 			until := c.waitedUntil(h)
 			switch {
-			case c.disturbed(h, h.queued, until):
+			case c.disturbed(h, h.queued-int64(h.ttl), until):
 				excused++
 			case h.granted():
 				served = append(served, waiting{h.queued, 0, a})

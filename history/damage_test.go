@@ -192,7 +192,7 @@ var damages = []struct {
 	}},
 	{"a waiter passed over until it gave up", L3, func(d *damaged) {
 		a, _ := d.pick(driver.Shared, func(a, _ string) bool {
-			return d.at(a, Queued) != nil && d.at(a, Queued).T > 100*millis && d.lives(a, 5*madeTTL)
+			return d.at(a, Queued) != nil && d.at(a, Queued).T > 400*millis && d.lives(a, 5*madeTTL)
 		})
 		g := d.at(a, Granted)
 		g.Kind, g.T, g.Token = Cancelled, g.T+3*int64(madeTTL), 0
@@ -200,7 +200,7 @@ var damages = []struct {
 	}},
 	{"a waiter forgotten by a fair line", L3, func(d *damaged) {
 		a, _ := d.pick(driver.Exclusive, func(a, _ string) bool {
-			return d.at(a, Queued) != nil && d.at(a, Queued).T > 100*millis && d.lives(a, 5*madeTTL)
+			return d.at(a, Queued) != nil && d.at(a, Queued).T > 400*millis && d.lives(a, 5*madeTTL)
 		})
 		d.drop(func(e Event) bool { return e.ID == a && e.Kind != Acquire && e.Kind != Queued })
 	}},
@@ -211,7 +211,7 @@ var damages = []struct {
 	}},
 	{"overtaken in the line", L3, func(d *damaged) {
 		a, b := d.pick(driver.Exclusive, func(a, b string) bool {
-			return d.at(a, Queued) != nil && d.at(b, Queued) != nil && d.at(a, Acquire).T > 100*millis &&
+			return d.at(a, Queued) != nil && d.at(b, Queued) != nil && d.at(a, Acquire).T > 400*millis &&
 				d.at(a, Queued).T < d.at(b, Acquire).T && d.at(b, Queued).T < d.at(a, Granted).T
 		})
 		for _, kind := range []Kind{Acquire, Queued} {

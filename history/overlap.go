@@ -17,7 +17,8 @@ import (
 //
 //   - S1: two G of exclusive grants of one name overlap.
 //   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the limit.
-//   - S2: the C of two grants overlap so though their G do not, or a Held follows a Lost.
+//   - S2: the C of two grants overlap so though their G do not; or a Held follows a Lost, or a later grant that
+//     excludes it.
 //
 // Each is one sweep in order of time with a heap of what has not ended: O(n log n).
 
@@ -65,7 +66,7 @@ func (c *checker) overlaps() {
 			}
 			c.violation(mode, c.names[name], append(others, a), nil, "%s", what)
 		})
-		c.sweep(granted, c.claimedUntil, c.assertions(granted), func(a int32, others []int32, _ Class) {
+		c.sweep(granted, c.claimedUntil, c.assertions(int32(name), granted), func(a int32, others []int32, _ Class) {
 			if c.accused[a] && slices.ContainsFunc(others, func(o int32) bool { return c.accused[o] }) {
 				return // the store's fault, told above
 			}
@@ -76,22 +77,83 @@ func (c *checker) overlaps() {
 }
 
 // assertions returns the Held events that count by themselves, in order of time. One that follows the
-// attempt's own Lost contradicts it.
-func (c *checker) assertions(granted []int32) (points []assertion) {
-	if len(c.held) == 0 {
-		return nil
-	}
+// attempt's own Lost contradicts it; one, of any attempt, that follows a later grant that excludes it contradicts the
+// store, however short that grant was.
+func (c *checker) assertions(name int32, granted []int32) (points []assertion) {
+	var later successors
+	later.find(c, granted)
 	for _, a := range granted {
+		h := &c.attempts[a]
+		told := c.accused[a] || c.suspects[name] // the store's fault
+		overtaken := func(t int64) bool {
+			b := int32(-1)
+			if !told && t != noProof && t < h.release {
+				b = later.before(c, a, t)
+			}
+			if b < 0 {
+				return false
+			}
+			told = true
+			c.accuse(a, b) // the overlap, if there is one, says the same
+			c.violation(S2, c.names[h.name], []int32{a, b}, nil, "the library said that the lease is valid after a later grant that excludes it")
+			return true
+		}
+		overtaken(h.said)
 		for _, t := range c.held[a] {
-			if h := &c.attempts[a]; t > h.more().lost {
+			if t > h.more().lost {
 				c.violation(S2, c.names[h.name], []int32{a}, nil, "the library said that the lease is valid after it had said that it is lost")
-			} else if t < h.release {
+			} else if !overtaken(t) && t < h.release {
 				points = append(points, assertion{t, a})
 			}
 		}
 	}
 	slices.SortFunc(points, func(x, y assertion) int { return cmp.Compare(x.t, y.t) })
 	return points
+}
+
+// successors finds later grants: in order of when they were told, of the first i+1 the attempts with the highest
+// token, of all and of exclusive ones.
+type successors struct {
+	of        []int32
+	exclusive []int32 // -1: none
+}
+
+func (s *successors) find(c *checker, granted []int32) {
+	s.of, s.exclusive = slices.Clone(granted), slices.Clone(granted)
+	highest := func(x, y int32) int32 {
+		if x < 0 || y >= 0 && c.attempts[y].token > c.attempts[x].token {
+			return y
+		}
+		return x
+	}
+	for i, a := range granted {
+		if c.attempts[a].mode != driver.Exclusive {
+			s.exclusive[i] = -1
+		}
+		if i > 0 {
+			s.of[i], s.exclusive[i] = highest(s.of[i-1], a), highest(s.exclusive[i-1], s.exclusive[i])
+		}
+	}
+}
+
+// before returns a grant that was told before t, excludes a, and has a larger token; -1 if there is none. Of what was
+// downgraded or broken, and of permits, it knows nothing.
+func (s *successors) before(c *checker, a int32, t int64) int32 {
+	h := &c.attempts[a]
+	m := h.more()
+	if h.token == 0 || h.mode == driver.Permits || m.down != never || m.broken != never {
+		return -1
+	}
+	list := s.of
+	if h.mode == driver.Shared {
+		list = s.exclusive
+	}
+	told := c.byTold[h.name]
+	i, _ := slices.BinarySearchFunc(told, t, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].told, t) })
+	if i == 0 || list[i-1] < 0 || c.attempts[list[i-1]].token <= h.token {
+		return -1
+	}
+	return list[i-1]
 }
 
 type assertion struct {
@@ -111,7 +173,7 @@ func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []as
 			p := points[0]
 			points = points[1:]
 			s.advance(p.t)
-			if others := s.against(c, p.a); others != nil {
+			if others := s.against(c, p.a, c.modeAt(p.a, p.t)); others != nil {
 				found(p.a, others, "")
 			}
 		}
@@ -120,7 +182,7 @@ func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []as
 			continue
 		}
 		s.advance(t)
-		if others := s.against(c, a); others != nil {
+		if others := s.against(c, a, h.mode); others != nil {
 			mode := S1
 			for _, o := range append(others, a) {
 				if c.attempts[o].mode != driver.Exclusive {
@@ -133,7 +195,7 @@ func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []as
 	}
 	for _, p := range points {
 		s.advance(p.t)
-		if others := s.against(c, p.a); others != nil {
+		if others := s.against(c, p.a, c.modeAt(p.a, p.t)); others != nil {
 			found(p.a, others, "")
 		}
 	}
@@ -185,10 +247,18 @@ func (s *active) advance(t int64) {
 	}
 }
 
-// against returns what stands and excludes attempt a, or nil; of many, the eight that last longest.
-func (s *active) against(c *checker, a int32) (others []int32) {
+// modeAt is what a is held as at t: who has asked for a downgrade claims no more than it would give.
+func (c *checker) modeAt(a int32, t int64) driver.Mode {
+	if h := &c.attempts[a]; t < h.more().down {
+		return h.mode
+	}
+	return driver.Shared
+}
+
+// against returns what stands and excludes attempt a in this mode, or nil; of many, the eight that last longest.
+func (s *active) against(c *checker, a int32, mode driver.Mode) (others []int32) {
 	h := &c.attempts[a]
-	switch h.mode {
+	switch mode {
 	case driver.Exclusive:
 		if len(s.heap) == 0 {
 			return nil
@@ -204,13 +274,13 @@ func (s *active) against(c *checker, a int32) (others []int32) {
 	}
 	var list []standing
 	for _, e := range s.heap {
-		if e.a != a && (h.mode != driver.Shared || e.mode != driver.Shared) {
+		if e.a != a && (mode != driver.Shared || e.mode != driver.Shared) {
 			list = append(list, e)
 		}
 	}
 	slices.SortFunc(list, func(x, y standing) int { return cmp.Compare(y.until, x.until) })
 	most := 1
-	if h.mode == driver.Permits {
+	if mode == driver.Permits {
 		most = 8
 	}
 	for _, e := range list[:min(len(list), most)] {

@@ -31,7 +31,8 @@ import (
 // history says that the end was quiet (State, Final); that nobody waited longer than Patience; and that nobody
 // was refused because the lock was not free while nobody can have had it.
 //
-// O(n log n) for each name, and the faults of all for each name.
+// O(n log n) for each name, and the faults of all for each name. Names that several may hold are looked at
+// once more, see room.
 
 // taken is a time during which a name may be held.
 type taken struct {
@@ -65,6 +66,7 @@ func (c *checker) progress() {
 			slices.SortFunc(list, byBegin)
 		}
 		c.gaps(int32(name), attempts, list, ttl)
+		c.room(int32(name), attempts, list, ttl)
 		c.refusals(int32(name), attempts, list)
 		open += c.unserved(int32(name), attempts)
 		if c.deaths > 0 {
