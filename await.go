@@ -69,6 +69,14 @@ func (l *Lease) enter(s *session) {
 	l.session, l.req.ID = s, l.c.nextID(s)
 }
 
+// anew makes l a request that nobody has heard of yet, in place of the one that w waits for. What renewals tell of
+// that one, or have told and nobody has read, is not about this one.
+func (l *Lease) anew(w *wait, s *session) *wait {
+	l.c.forget(w)
+	l.enter(s)
+	return newWait(l)
+}
+
 // ask is one exchange about l's request.
 func (l *Lease) ask(ctx context.Context) (driver.Reply, error) {
 	ctx, cancel := l.c.bound(ctx)
@@ -91,6 +99,13 @@ func (l *Lease) leave() {
 	case <-heard:
 	case <-t.C:
 	}
+}
+
+// abandon cancels a request that is not used any more, beside everything else.
+func (c *Client) abandon(s *session, name, id string) {
+	c.background(func() {
+		c.insist(func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+	})
 }
 
 // giveUp ends a lease under which nothing was done. Unlike Release it does not keep the
@@ -132,6 +147,8 @@ type wait struct {
 	news  chan news     // from renewals; the latest only
 }
 
+func newWait(l *Lease) *wait { return &wait{l: l, news: make(chan news, 1)} }
+
 // news is what a renewal has told of a place in line. It may lie unread while the grant that
 // it tells of runs out, so it proves that grant from when it was sent itself, and no later
 // exchange does.
@@ -145,8 +162,8 @@ type news struct {
 // sent. This is the one place where holdfast waits for somebody else.
 func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
 	c := l.c
-	w := &wait{l: l, news: make(chan news, 1)}
-	defer c.forget(w)
+	w := newWait(l)
+	defer func() { c.forget(w) }()
 	var giveUp <-chan struct{}
 	if limited != ctx {
 		giveUp = limited.Done()
@@ -167,9 +184,16 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 		return last, err
 	}
 	for tries := 1; ; {
-		if err == nil {
+		switch {
+		case err == nil:
 			asked = asked || reply.Token != 0 || l.req.Wait
-		} else {
+		case errors.Is(err, driver.ErrSpent):
+			if errors.Is(err, ErrUncertain) {
+				c.abandon(l.session, l.req.Name, l.req.ID)
+			}
+			heard = max(heard, w.proved(c))
+			w, asked = l.anew(w, l.session), false
+		default:
 			asked = asked || !final(err) && !errors.Is(err, ErrUnavailable)
 		}
 		switch {
@@ -177,7 +201,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 			return leave(ErrClosed)
 		case ctx.Err() != nil:
 			return leave(cause(ctx))
-		case err != nil && final(err) && !errors.Is(err, ErrClosed): // of a session that is over
+		case err != nil && decided(err):
 			return leave(err)
 		case err != nil:
 			if c.soonest()-max(heard, w.proved(c)) > patience {
@@ -207,6 +231,10 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 			if stop := c.pause(ctx, giveUp, o.every); stop != nil {
 				return leave(stop)
 			}
+			if asked { // by a try that was not answered
+				c.abandon(l.session, l.req.Name, l.req.ID)
+			}
+			w, asked = l.anew(w, l.session), false
 		default:
 			if reply.Holder != nil {
 				last = reply.Holder
@@ -221,8 +249,7 @@ func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent 
 			}
 		}
 		if s := c.session.Load(); s != l.session {
-			c.forget(w)
-			l.enter(s)
+			w = l.anew(w, s)
 		}
 		sent = c.soonest()
 		if reply, err = l.ask(limited); err == nil {

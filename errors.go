@@ -108,11 +108,18 @@ func final(err error) bool {
 	return false
 }
 
+// decided is final of an open client, for which another session follows one that is over.
+func decided(err error) bool { return final(err) && !errors.Is(err, ErrClosed) }
+
 // over reports whether a store's error says that the grant has ended.
 func over(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, driver.ErrTaken) }
 
-// outage makes sure that a store's failure says what is known of the outcome.
+// outage makes sure that a store's failure says what is known of the outcome. That a session is over says nothing
+// of the client, for which ErrClosed is kept.
 func outage(err error) error {
+	if errors.Is(err, ErrClosed) {
+		return fmt.Errorf("%w: the store has ended the session, and no other could be opened yet", ErrUnavailable)
+	}
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUncertain) {
 		return err
 	}

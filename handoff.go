@@ -196,10 +196,10 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 			asked = true
 		case over(err):
 			return fail(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
-		case final(err):
+		case decided(err):
 			return fail(err)
 		default:
-			asked = asked || !errors.Is(err, ErrUnavailable)
+			asked = asked || !final(err) && !errors.Is(err, ErrUnavailable)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -211,6 +211,10 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 		}
 		if err := c.pause(ctx, nil, pause); err != nil {
 			return stop(err)
+		}
+		if s := c.session.Load(); s != l.session { // with which ended what it had adopted
+			l.enter(s)
+			asked = false
 		}
 	}
 }

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -124,3 +125,18 @@ func within(t testing.TB, what string, least, most time.Duration, f func()) {
 }
 
 var _ driver.Backend = (*memlock.Store)(nil)
+
+// taking takes the lock x of b in the background, with a client of its own, and returns when it is asked for.
+func taking(t *testing.T, b driver.Backend) <-chan *holdfast.Lease {
+	got := make(chan *holdfast.Lease, 1)
+	c := client(t, b, nil)
+	go func() {
+		l, err := c.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	}()
+	synctest.Wait()
+	return got
+}

@@ -157,7 +157,7 @@ func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *ses
 		case ferr == nil:
 			return nil
 		case errors.Is(ferr, ErrClosed) && c.session.Load() != s: // it is over, and there is another
-		case final(ferr):
+		case decided(ferr):
 			err = ferr
 		case c.soonest() > end:
 			err = outage(ferr)

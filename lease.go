@@ -139,6 +139,8 @@ func (l *Lease) release(ctx context.Context) error {
 		out = lost("release", &l.req, ReasonTaken)
 	case errors.Is(err, driver.ErrGone):
 		out = lost("release", &l.req, ReasonExpired)
+	case errors.Is(err, ErrClosed) && c.live(): // the keeper has not heard yet
+		out = lost("release", &l.req, ReasonSession)
 	case final(err):
 		out = &Error{Op: "release", Name: l.req.Name, Err: err}
 	default:

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -190,6 +191,9 @@ func (l *Lease) Downgrade() error {
 	case over(err):
 		c.lose(l, lost("use", &l.req, ReasonRevoked))
 		return lost(op, &l.req, ReasonRevoked)
+	case errors.Is(err, ErrClosed) && c.live(): // the keeper has not heard yet
+		c.lose(l, lost("use", &l.req, ReasonSession))
+		return lost(op, &l.req, ReasonSession)
 	}
 	return &Error{Op: op, Name: l.req.Name, Err: err}
 }

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -55,20 +54,7 @@ func TestNewsOfAGrantThatRanOut(t *testing.T) {
 			}
 			return changes, err
 		}
-		take := func(b driver.Backend) <-chan *holdfast.Lease {
-			got := make(chan *holdfast.Lease, 1)
-			c := client(t, b, nil)
-			go func() {
-				l, err := c.Mutex("x").Lock(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				got <- l
-			}()
-			synctest.Wait()
-			return got
-		}
-		victim, next := take(h), take(store)
+		victim, next := taking(t, h), taking(t, store)
 		time.Sleep(3100 * time.Millisecond) // the victim asks again
 		release(t, held)
 		second := <-next

@@ -66,7 +66,9 @@ type Session interface {
 	// wait writes nothing when it is refused.
 	//
 	// Errors: ErrKind, ErrInvalid, ErrRefused, ErrClosed are final: nothing was taken.
-	// Any other error leaves the outcome open; the caller asks again or cancels.
+	// Any other error leaves the outcome open; the caller asks again or cancels. With ErrSpent beside
+	// it the caller asks again with another ID, and cancels this one if the error is ErrUncertain. Nor is the ID of a request
+	// that does not wait used again once it was refused.
 	Acquire(ctx context.Context, req *Request) (Reply, error)
 
 	// Cancel takes the request out of the line, and gives back its grant if it got one

@@ -28,6 +28,18 @@ var (
 	// ErrInvalid: the request or configuration makes no sense; the text says what is allowed.
 	ErrInvalid = errors.New("invalid")
 
+	// ErrSpent stands beside another error of Acquire that leaves the outcome open: the request has been, or
+	// is being, cancelled by the session itself. Its ID must not be used again; the caller asks with another.
+	ErrSpent = errors.New("the request has ended")
+
 	// ErrClosed: the session or backend has been closed.
 	ErrClosed = errors.New("closed")
 )
+
+// Spent returns err, as it reads, that is ErrSpent, too.
+func Spent(err error) error { return spent{err} }
+
+type spent struct{ error }
+
+func (e spent) Is(target error) bool { return target == ErrSpent }
+func (e spent) Unwrap() error        { return e.error }

@@ -227,7 +227,9 @@ func (p *party) retry(r *driver.Request) (reply driver.Reply) {
 	p.e.Helper()
 	p.e.eventually(func(ctx context.Context) bool {
 		var err error
-		reply, err = p.Acquire(ctx, r)
+		if reply, err = p.Acquire(ctx, r); errors.Is(err, driver.ErrSpent) {
+			r.ID = p.req(r.Name).ID
+		}
 		return err == nil
 	})
 	return reply

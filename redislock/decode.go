@@ -72,14 +72,16 @@ func cutCounted(s string) (head, rest string, ok bool) {
 	return s[2 : 2+n], s[2+n:], true
 }
 
-// decodeHolder reads {id, mode, n, token, age, left, kept, info}.
+// decodeHolder reads {id, mode, n, token, age, left, kept, info}. The age is below zero if the server's clock has been
+// set back since; nothing depends on it.
 func decodeHolder(v Value) (driver.Holder, error) {
 	f := v.List
 	if v.Kind != List || len(f) != 8 || f[0].Kind != Text || f[1].Kind != Text || f[7].Kind != Text {
 		return driver.Holder{}, strange(v)
 	}
-	for _, n := range f[2:7] {
-		if n.Kind != Int || n.Int < 0 {
+	const age = 4
+	for i, n := range f[:7] {
+		if i >= 2 && (n.Kind != Int || n.Int < 0 && i != age) {
 			return driver.Holder{}, strange(v)
 		}
 	}

@@ -176,5 +176,5 @@ func verdict(v Value, err error) error {
 
 // strange is the error for an answer that no script of ours gives.
 func strange(v Value) error {
-	return fmt.Errorf("%w: the server's answer makes no sense: %.200v", driver.ErrRefused, v)
+	return fmt.Errorf("%w: the server's answer makes no sense: %.200s", driver.ErrRefused, fmt.Sprint(v))
 }

@@ -47,7 +47,7 @@ func (e *unreplicated) text() string {
 	if e.cause != nil {
 		return fmt.Sprintf("done at the primary, but whether %d replicas have it is not known: %v", e.want, e.cause)
 	}
-	return fmt.Sprintf("done at the primary, but only %d of %d replicas confirmed it within %v", e.acked, e.want, e.within)
+	return fmt.Sprintf("done at the primary, but only %d of %d replicas confirmed it within %v", e.acked, e.want, e.within.Round(time.Millisecond))
 }
 
 func (e *unreplicated) Unwrap() []error { return []error{driver.ErrUncertain, e.cause} }
@@ -215,15 +215,17 @@ func (b *Backend) confirmHere(ctx context.Context, patience time.Duration, calls
 	return all
 }
 
-// takeBack gives back a grant that too few replicas have. Nobody has been told its token.
+// takeBack gives back a grant that too few replicas have. Nobody has been told its token. A renewal that
+// is under way may still tell of it, and a cancellation without an answer may still be carried out: so
+// the request is spent.
 func (s *session) takeBack(ctx context.Context, name, id string, short *unreplicated) error {
 	if err := s.Cancel(ctx, name, id); err != nil {
-		return fmt.Errorf("%w; it could not be taken back: %w", short, err)
+		return driver.Spent(fmt.Errorf("%w; it could not be taken back: %w", short, err))
 	}
 	if short.cause != nil && errors.Is(short.cause, driver.ErrRefused) {
-		return fmt.Errorf("%w: WAIT: %w; the grant was taken back", driver.ErrRefused, short.cause)
+		return driver.Spent(fmt.Errorf("%w: WAIT: %w; the grant was taken back", driver.ErrRefused, short.cause))
 	}
-	return fmt.Errorf("%w: %s; it was taken back", driver.ErrUnavailable, short.text())
+	return driver.Spent(fmt.Errorf("%w: %s; it was taken back", driver.ErrUnavailable, short.text()))
 }
 
 // handOver tells a waiter what was pushed for it: the token of its grant, or 0. Called with

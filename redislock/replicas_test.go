@@ -43,6 +43,9 @@ func unconfirmed(t testing.TB, reply driver.Reply, err error, want string) {
 	if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) || reply.Token != 0 {
 		t.Fatalf("Acquire: %+v, %v; want ErrUnavailable", reply, err)
 	}
+	if !errors.Is(err, driver.ErrSpent) {
+		t.Errorf("%v; want ErrSpent, too: a renewal under way may still tell of the grant", err)
+	}
 	if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "taken back") {
 		t.Fatalf("Acquire: %v; want %q", err, want)
 	}

@@ -245,49 +245,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestClockSetBack: tokens grow although the clock was set back and the name was forgotten.
-func TestClockSetBack(t *testing.T) {
-	client := rawClient(t, testenv.Redis(t).Addr)
-	b := redislock.NewEdited(rueidisconn.New(client), nil, func(_, text string) string {
-		return strings.ReplaceAll(text, "redis.call('TIME')", "redis.call('HMGET', 'clock', 's', 'u')")
-	})
-	ctx := within(t, long)
-	set := func(s int) {
-		t.Helper()
-		if err := client.Do(ctx, client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(s)).FieldValue("u", "5").Build()).Error(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const start = 1_700_000_000
-	set(start)
-	s := openSession(t, b, time.Second)
-	last := uint64(0)
-	for _, at := range []int{0, 65, 130, -3600, -3535, -3470, -3405, -7200, -7130, 200, 265} {
-		set(start + at)
-		for range 3 {
-			h := granted(t, s, exclusive("x"))
-			if h.Token <= last {
-				t.Fatalf("at %d: token %d after %d", at, h.Token, last)
-			}
-			last = h.Token
-			if err := s.Release(ctx, h, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		// More than a minute passes: the name is forgotten.
-		keys, err := client.Do(ctx, client.B().Keys().Pattern("hf:{*}:l:x").Build()).AsStrSlice()
-		if err != nil || len(keys) != 1 {
-			t.Fatal(keys, err)
-		}
-		if err := client.Do(ctx, client.B().Del().Key(keys...).Build()).Error(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if ahead := time.Duration(last-start*1e6) * time.Microsecond; ahead > 5*time.Minute {
-		t.Errorf("the tokens ran ahead of the clock by %v", ahead)
-	}
-}
-
 // TestIndexForgets: names that are used once do not stay in the index.
 func TestIndexForgets(t *testing.T) {
 	const n = 3000

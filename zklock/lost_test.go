@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
 )
 
 // trouble is a network that either loses a request or its answer.
@@ -162,5 +163,23 @@ func TestNobodyAnswered(t *testing.T) {
 				z.empty("/holdfast/n")
 			})
 		}
+	}
+}
+
+// TestReleaseAnswerLostWithItsSession: a release is carried out, and the session ends before anybody hears of it. Its
+// holder must not be told that the grant had ended before, since the next may have had the lock from it.
+func TestReleaseAnswerLostWithItsSession(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t)
+	proxy := testenv.Proxy(t, server.Addr)
+	a, b := partyFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newParty(t, zklock.Config{Servers: []string{server.Addr}})
+	h := a.get(a.req("x"))
+	proxy.DropReplies()
+	if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrGone) {
+		t.Errorf("Release: %v; want ErrUncertain", err)
+	}
+	until(t, "it was carried out", func() bool { return b.inspect(h.Name).Kind == driver.Unused })
+	if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Release by a session that is over: %v", err)
 	}
 }

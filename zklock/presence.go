@@ -78,6 +78,9 @@ func (p *presence) conclude(done bool, err error, ended func() error) error {
 	switch {
 	case done && err == nil:
 		return nil
+	case done && errors.Is(err, zk.ErrConnectionLoss) && p.l.Err() != nil:
+		// It was sent. Whether it was done before the session ended nobody can say, and whoever came next may have it from us.
+		return fmt.Errorf("%w: the session has ended before the answer came: %w", driver.ErrUncertain, err)
 	case errors.Is(p.l.Err(), zk.ErrSessionExpired):
 		return fmt.Errorf("%w: the session has ended", driver.ErrGone)
 	case err == nil || errors.Is(err, driver.ErrGone):

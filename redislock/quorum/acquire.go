@@ -43,7 +43,7 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		}
 		if !sleep(ctx, tryAgain<<round) {
 			s.forsake(ctx, r, true)
-			return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err()))
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 		switch {
 		case r.over:
 			r.mu.Unlock()
-			return driver.Reply{}, fmt.Errorf("%w: the request was cancelled while it was asked for", driver.ErrUncertain)
+			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled while it was asked for", driver.ErrUncertain))
 		case at.granted >= r.need && open == 0:
 			since := r.since
 			r.raising = true
@@ -159,6 +159,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			r.mu.Unlock()
 			if !errors.Is(err, driver.ErrUncertain) { // nobody will ask for what a minority has granted
 				s.forsake(ctx, r, true)
+				err = driver.Spent(err)
 			}
 			return driver.Reply{}, err
 		case at.granted+at.open < r.need && open == 0 && at.granted+at.refused >= r.need:
@@ -277,7 +278,7 @@ func (s *session) heed(r *request) {
 }
 
 // forsake gives back what a request has that no majority has granted, and forgets it if it is over. It
-// waits for the servers that answer.
+// waits for the servers that answer; the others are told later, so the ID of a request that is over is spent.
 func (s *session) forsake(ctx context.Context, r *request, over bool) {
 	if over {
 		s.drop(r)

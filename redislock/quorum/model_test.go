@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -284,6 +285,9 @@ func (y *account) lock(ctx context.Context, s *session, req *driver.Request) uin
 		end()
 		switch {
 		case err != nil:
+			if errors.Is(err, driver.ErrSpent) {
+				req.ID += "'"
+			}
 			sleep(ctx, 20*time.Millisecond)
 			continue
 		case reply.Token != 0 && time.Since(sent) < modelTTL/3:

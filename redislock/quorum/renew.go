@@ -171,6 +171,12 @@ func (s *session) learn(p *post, holds []hold, of []int, changes []driver.Change
 		case driver.Granted:
 			s.grantedAt(r, p, stamp, c.Token)
 		case driver.Waiting:
+			if seat.state == granted && seat.heard <= stamp {
+				// What was pushed has overtaken this answer; or it is of an earlier life of the place, which has run out since,
+				// and this answer is about the place that another exchange has taken meanwhile. The server knows.
+				s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
+				break
+			}
 			seat = r.hear(p.index, stamp)
 			if seat != nil {
 				if seat.state == nothing || seat.state == leaving {

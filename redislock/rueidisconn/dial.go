@@ -45,10 +45,21 @@ const (
 // server does not accept the credentials or either side the other's certificate, if the sentinels do not
 // know the master, or if the server is not what the scheme says,
 // ErrUnavailable or ErrUncertain if it cannot be reached. No error shows a password.
-func Dial(rawURL string) (redislock.Conn, error) {
+func Dial(rawURL string) (redislock.Conn, error) { return DialVia(rawURL, nil) }
+
+// DialVia is Dial with every connection made by dial: those to servers that sentinels or a Cluster name
+// later, too. TLS, where the URL asks for it, is spoken inside. A nil dial is Dial's own.
+func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 	opt, err := parse(rawURL)
 	if err != nil {
 		return nil, err
+	}
+	if dial != nil {
+		network := "tcp"
+		if opt.DialCtxFn != nil { // only a socket's URL sets it
+			network = "unix"
+		}
+		opt.DialCtxFn = via(dial, network)
 	}
 	where := "redis " + strings.Join(opt.InitAddress, ",")
 	client, err := rueidis.NewClient(opt)

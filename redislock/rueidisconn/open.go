@@ -17,12 +17,15 @@ import (
 //
 // Errors are those of Dial; what makes no sense together with the TTL is reported when a
 // session is opened.
-func Open(rawURL string) (*redislock.Backend, error) {
+func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, nil) }
+
+// OpenVia is Open with every connection made by dial, as DialVia makes them.
+func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, cfg, err := config(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := Dial(rest)
+	conn, err := DialVia(rest, dial)
 	if err != nil {
 		return nil, err
 	}

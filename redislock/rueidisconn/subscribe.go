@@ -17,8 +17,9 @@ import (
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
 	s.receive = func(ctx context.Context) error {
-		client, release := c.client.Dedicate()
-		defer release()
+		// Not given back to the pool: rueidis would unsubscribe it, see answersPing.
+		client, _ := c.client.Dedicate()
+		defer client.Close()
 		return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), s.take)
 	}
 	if c.mode == rueidis.ClientModeSentinel {
@@ -50,7 +51,9 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 			// What is abandoned at the client is still subscribed to at the server.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 			defer cancel()
-			_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // else the connection is gone
+			if answersPing(ctx, from, channel) { // else it hands over to nobody until the place runs out, as to a waiter that died
+				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // else the connection is gone
+			}
 		}
 		return err
 	}
@@ -58,6 +61,15 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 		return c.client.Do(ctx, c.client.B().Spublish().Channel(channel).Message("").Build()).AsInt64()
 	}
 	return c.subscribe(ctx, s)
+}
+
+// answersPing reports whether the server that has a channel would answer PING with PONG. One that cannot save its
+// data refuses PING as it refuses writes (MISCONF). rueidis sends a PING behind whatever ends a subscription,
+// to tell where the confirmations end, and panics on an answer that it does not expect. Nothing can recover
+// from that: it is on a goroutine of rueidis. In a Cluster a PING cannot be sent to the server in question,
+// so this asks it to delete a key that is never there.
+func answersPing(ctx context.Context, server rueidis.Client, channel string) bool {
+	return server.Do(ctx, server.B().Del().Key(channel).Build()).Error() == nil
 }
 
 // farewell bounds how long the end of a subscription takes.

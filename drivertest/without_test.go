@@ -1,0 +1,108 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// locksOnly refuses what a store of locks alone has to refuse, but for what its mistake lets through.
+type locksOnly struct {
+	*memlock.Store
+	mistake string
+}
+
+func (b *locksOnly) refuse(what string) error {
+	if b.mistake == what {
+		return nil
+	}
+	return fmt.Errorf("%w: no %s here", driver.ErrInvalid, what)
+}
+
+func (b *locksOnly) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.Store.Open(ctx, cfg)
+	return &locksOnlySession{s, b}, err
+}
+
+func (b *locksOnly) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := b.refuse("limits"); err != nil {
+		return err
+	}
+	return b.Store.SetLimit(ctx, name, limit)
+}
+
+type locksOnlySession struct {
+	driver.Session
+	b *locksOnly
+}
+
+func (s *locksOnlySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	if r.Mode != driver.Permits {
+		return s.Session.Acquire(ctx, r)
+	}
+	if s.b.mistake == "traces" { // refused, but for a place in line that was taken before
+		_, _ = s.Session.Acquire(ctx, r)
+	}
+	if err := s.b.refuse("permits"); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.Session.Acquire(ctx, r)
+}
+
+func (s *locksOnlySession) SetCount(ctx context.Context, name string, n int64) (bool, error) {
+	if err := s.b.refuse("latches"); err != nil {
+		return false, err
+	}
+	return s.Session.SetCount(ctx, name, n)
+}
+
+func (s *locksOnlySession) CountDown(ctx context.Context, name, id string) (int64, error) {
+	if err := s.b.refuse("counts"); err != nil {
+		return 0, err
+	}
+	return s.Session.CountDown(ctx, name, id)
+}
+
+func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := s.b.refuse("waits"); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.Session.Await(ctx, name, id)
+}
+
+// locksOnlyHarness gives each check a store of its own, and each connection of one check the same.
+func locksOnlyHarness(mistake string) Harness {
+	stores := map[testing.TB]*locksOnly{}
+	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, Open: func(t testing.TB) Conn {
+		if stores[t] == nil {
+			stores[t] = &locksOnly{memlock.New(), mistake}
+		}
+		return Faulty(stores[t])
+	}}
+}
+
+// TestLocksOnly: a store of locks alone passes the suite that is for it.
+func TestLocksOnly(t *testing.T) { Run(t, locksOnlyHarness("")) }
+
+// TestLocksOnlyBroken: a store that lets through, or keeps, what it has to refuse does not.
+func TestLocksOnlyBroken(t *testing.T) {
+	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces"} {
+		t.Run(mistake, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rec := &recorder{TB: t}
+				done := make(chan struct{})
+				go func() { defer close(done); locksOnlyHarness(mistake).check(rec, without[0]) }()
+				<-done
+				if !rec.Failed() {
+					t.Error("not caught")
+				}
+				t.Log(rec.first)
+			})
+		})
+	}
+}

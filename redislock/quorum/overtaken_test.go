@@ -1,0 +1,72 @@
+package quorum
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// askedAgain is a server that knows of the request what reply says.
+type askedAgain struct {
+	member
+	reply driver.Reply
+}
+
+func (m *askedAgain) Raise(_ context.Context, h driver.Hold, _ uint64, _ bool) (uint64, time.Duration, error) {
+	if m.reply.Token != h.Token {
+		return 0, 0, driver.ErrGone
+	}
+	return h.Token, time.Second, nil
+}
+
+func (m *askedAgain) Close(context.Context) error { return nil }
+
+func (m *askedAgain) Ask(context.Context, *driver.Request, uint64) (driver.Reply, uint64, error) {
+	return m.reply, 1, nil
+}
+
+// TestWaitingAfterPush: servers push a grant, and answer a renewal by saying that the request waits. The push may have
+// overtaken the answer, or be of an earlier life of the place: so the servers are asked again, and only what they
+// say then counts.
+func TestWaitingAfterPush(t *testing.T) {
+	for name, want := range map[string]uint64{"the push is old": 0, "the push overtook the answer": 7} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &Backend{quarantine: time.Minute}
+				for range 3 {
+					b.servers = append(b.servers, &server{})
+				}
+				s := newSession(b, driver.SessionConfig{ID: "s", TTL: time.Second})
+				r := newRequest(&driver.Request{ID: "s-1", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}, 3)
+				s.requests[r.driver.ID] = r
+				const pushed, renewed = 5, 6
+				s.stamp.Store(renewed)
+				for i, p := range s.posts {
+					var here member = &askedAgain{reply: driver.Reply{Token: want, Wake: make(chan uint64)}}
+					p.here.Store(&here)
+					r.seats[i] = seat{state: granted, token: 7, sent: pushed, heard: pushed}
+				}
+				r.since = renewed // the caller may count a lease from then on
+				holds := []hold{{Hold: driver.Hold{Name: "x", ID: r.driver.ID}, r: r}}
+				for _, p := range s.posts {
+					s.learn(p, holds, []int{0}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil, renewed)
+				}
+				r.mu.Lock()
+				if token := r.agreed(renewed); token != 0 {
+					t.Errorf("granted with token %d by servers that said that it waits", token)
+				}
+				r.mu.Unlock()
+				synctest.Wait()
+				r.mu.Lock()
+				if r.token != want {
+					t.Errorf("token %d after they were asked again; want %d", r.token, want)
+				}
+				r.mu.Unlock()
+				s.leave()
+			})
+		})
+	}
+}

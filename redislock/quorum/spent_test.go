@@ -1,0 +1,66 @@
+package quorum_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// TestSpentRequest: a request that no server could be asked for is given back by the session, which tells the servers
+// when it reaches them again. By then the lock may have been asked for again and be held: under the same ID it would be
+// taken from its holder and given to the next.
+func TestSpentRequest(t *testing.T) {
+	t.Parallel()
+	const ttl = 4 * time.Second
+	g := start(t, 3, 10*time.Second)
+	ways := g.proxies()
+	b := g.backend(ways.addrs())
+	s := open(t, b, "a", ttl)
+	c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(within(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	ways.each((*testenv.TCPProxy).Refuse)
+	unavailable := func(r *driver.Request) error {
+		for end := time.Now().Add(10 * time.Second); ; {
+			if _, err := s.Acquire(within(t), r); errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) || time.Now().After(end) {
+				return err
+			}
+		}
+	}
+	if err := unavailable(try("y", "a-1")); !errors.Is(err, driver.ErrSpent) {
+		t.Errorf("%v; want ErrSpent, too", err)
+	}
+	failing := make(chan struct{})
+	go func() {
+		defer close(failing)
+		_ = unavailable(try("y", "a-2")) // so has the client's own by now
+		time.Sleep(200 * time.Millisecond)
+		ways.each((*testenv.TCPProxy).Heal)
+	}()
+	l, err := c.Mutex("x").Lock(within(t))
+	for passing(err) { // on a slow machine the outage is longer than it waits
+		l, err = c.Mutex("x").Lock(within(t))
+	}
+	<-failing
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Done():
+		t.Errorf("the lease ended: %v", l.Err())
+	case <-time.After(ttl * 3 / 2): // the servers have been told by then, and the lease was to be renewed since
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}

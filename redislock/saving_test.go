@@ -1,0 +1,122 @@
+package redislock_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// cannotSave lets a server find that it cannot write its data to the disk, so that it refuses all that changes
+// them, and PING besides. It must have been started with protectedConfig.
+func cannotSave(t *testing.T, r *testenv.RedisServer) (heal func()) {
+	t.Helper()
+	move := func(dir string) {
+		t.Helper()
+		if reply := r.Do("CONFIG SET dir " + dir); !strings.HasPrefix(reply, "+OK") {
+			t.Fatalf("CONFIG SET dir: %s", reply)
+		}
+	}
+	gone, good := t.TempDir(), t.TempDir()
+	move(gone)
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	r.Do(`CONFIG SET save "3600 1"`)
+	save := func(want string) {
+		t.Helper()
+		until(t, "PING is answered with "+want, func() bool {
+			r.Do("BGSAVE")
+			return strings.HasPrefix(r.Do("PING"), want)
+		})
+	}
+	save("-MISCONF")
+	return func() {
+		move(good)
+		r.Do(`CONFIG SET save ""`)
+		save("+PONG")
+	}
+}
+
+var protectedConfig = []string{"--enable-protected-configs", "yes"}
+
+// TestCannotSave: whatever clients do at a server that cannot save its data, they are told that it is not available. They may
+// come and go meanwhile, and all is well afterwards.
+func TestCannotSave(t *testing.T) {
+	for what, start := range map[string]func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend){
+		"rueidis": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
+			r := testenv.Redis(t, protectedConfig...)
+			return r, []*redislock.Backend{redislock.New(dialRueidis(t, r.Addr), nil), redislock.New(dialRueidis(t, r.Addr), nil)}
+		},
+		"go-redis": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
+			r := testenv.Redis(t, protectedConfig...)
+			return r, []*redislock.Backend{redislock.New(dialGoRedis(t, r.Addr), nil), redislock.New(dialGoRedis(t, r.Addr), nil)}
+		},
+		"rueidis, replicas": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
+			s := testenv.RedisReplicas(t, 1, protectedConfig...)
+			cfg := &redislock.Config{WaitReplicas: 1}
+			return s.Primary, []*redislock.Backend{redislock.New(dialRueidis(t, s.Primary.Addr), cfg), redislock.New(dialRueidis(t, s.Primary.Addr), cfg)}
+		},
+		"rueidis, Cluster": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
+			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: protectedConfig})
+			dial := func() *redislock.Backend { return redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil) }
+			return c.Servers[c.Owner(tagOf("x"), 0)], []*redislock.Backend{dial(), dial()}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r, backends := start(t)
+			a, b := openSession(t, backends[0], long), openSession(t, backends[1], long)
+			brief := openSession(t, backends[1], long)
+			ask := func(s driver.Session, r *driver.Request) (reply driver.Reply) {
+				t.Helper()
+				until(t, "it is answered", func() (ok bool) { // a replica may be late to confirm it
+					var err error
+					reply, err = s.Acquire(within(t, 5*time.Second), r)
+					return err == nil
+				})
+				return reply
+			}
+			first, waits, gone := exclusive("x"), exclusive("x"), exclusive("x")
+			h := driver.Hold{Name: "x", ID: first.ID, Token: ask(a, first).Token}
+			if h.Token == 0 {
+				t.Fatal("not granted")
+			}
+			reply := ask(b, waits)
+			ask(brief, gone)
+			heal := cannotSave(t, r)
+			for range 3 {
+				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("y")); err != nil && !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("Acquire: %v; want ErrUnavailable", err)
+				}
+				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("Acquire: %v; want ErrUnavailable", err)
+				}
+				if _, err := a.Renew(within(t, 5*time.Second), []driver.Hold{h}); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("Renew: %v; want ErrUnavailable", err)
+				}
+			}
+			// It ends its subscriptions.
+			if err := brief.Close(within(t, 5*time.Second)); err != nil && !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("Close: %v; want ErrUnavailable", err)
+			}
+			if _, err := backends[1].Inspect(within(t, 5*time.Second), "x"); err != nil && !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("Inspect: %v; want ErrUnavailable", err)
+			}
+			heal()
+			until(t, "the lock is released", func() bool {
+				err := a.Release(within(t, 5*time.Second), h, 0)
+				return err == nil || errors.Is(err, driver.ErrGone)
+			})
+			if token := gets(t, b, waits, reply); token <= h.Token {
+				t.Errorf("token %d after %d", token, h.Token)
+			}
+		})
+	}
+}
