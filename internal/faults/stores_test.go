@@ -1,0 +1,225 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// machine is a server process: any of package testenv's.
+type machine interface {
+	Start()
+	Kill()
+	Pause()
+	Continue()
+	Ended() (lastWords string, ended bool)
+	OwnClock() *testenv.Clock
+	OwnDisk(room int) *testenv.Disk
+}
+
+// site is a store that runs: its servers, and how a client comes to it.
+type site struct {
+	t       *testing.T
+	servers []machine
+	dial    func(t *testing.T) driver.Backend // with connections of its own
+	prepare func()                            // once before the first client: what the servers must have; may be nil
+	ready   bool                              // prepare has been done
+	path    string                            // of an SQLite store
+	dsn     string                            // of a database
+}
+
+// backend is closed when the test ends.
+func (s *site) backend() driver.Backend {
+	s.t.Helper()
+	if !s.ready && s.prepare != nil {
+		s.prepare()
+	}
+	s.ready = true
+	b := s.dial(s.t)
+	s.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func redisSite(t *testing.T, args ...string) *site {
+	t.Helper()
+	return redisAt(t, testenv.Redis(t, args...))
+}
+
+func redisAt(t *testing.T, r *testenv.RedisServer) *site {
+	return &site{t: t, servers: []machine{r}, dial: func(t *testing.T) driver.Backend {
+		return redislock.New(dialRedis(t, r.Addr), nil)
+	}}
+}
+
+func dialRedis(t *testing.T, addr string) redislock.Conn {
+	t.Helper()
+	conn, err := rueidisconn.Dial("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// quorumSite is of five servers that forget nothing.
+func quorumSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t}
+	var members []quorum.Server
+	for i := range 5 {
+		r := testenv.Redis(t, "--appendonly", "yes", "--appendfsync", "no")
+		s.servers = append(s.servers, r)
+		members = append(members, quorum.Server{
+			Name: fmt.Sprint("server ", i+1),
+			Dial: func() (redislock.Conn, error) { return rueidisconn.Dial("redis://" + r.Addr) },
+		})
+	}
+	open := func() *quorum.Backend { return quorum.New(members, &quorum.Config{Quarantine: ttl}) }
+	s.dial = func(*testing.T) driver.Backend { return open() }
+	s.prepare = func() {
+		b := open()
+		defer func() { _ = b.Close() }()
+		if err := b.Declare(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func zooKeeperSite(t *testing.T, settings ...string) *site {
+	t.Helper()
+	return zooKeeperAt(t, testenv.ZooKeeper(t, append(settings, longSessions)...))
+}
+
+// longSessions lets sessions last for 10 s.
+const longSessions = "tickTime=500"
+
+func zooKeeperAt(t *testing.T, z *testenv.ZooKeeperServer) *site {
+	return &site{t: t, servers: []machine{z}, dial: func(t *testing.T) driver.Backend { return dialZooKeeper(t, z.Addr) }}
+}
+
+// ensembleSite is of three servers.
+func ensembleSite(t *testing.T, settings ...string) *site {
+	t.Helper()
+	e := testenv.ZooKeeperEnsemble(t, 3, append(settings, longSessions)...)
+	s := &site{t: t, dial: func(t *testing.T) driver.Backend { return dialZooKeeper(t, e.Addrs()...) }}
+	leader := e.Leader()
+	s.servers = append(s.servers, e.Servers[leader]) // the leader first
+	for i, z := range e.Servers {
+		if i != leader {
+			s.servers = append(s.servers, z)
+		}
+	}
+	return s
+}
+
+func dialZooKeeper(t *testing.T, addrs ...string) driver.Backend {
+	t.Helper()
+	// A client trusts 3/5 of a session's timeout.
+	b, err := zklock.New(zklock.Config{Servers: addrs, Session: ttl * 5 / 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mariaDBSite(t *testing.T, args ...string) *site {
+	t.Helper()
+	return mariaDBAt(t, testenv.MariaDB(t, args...))
+}
+
+func mariaDBAt(t *testing.T, m *testenv.MariaDBServer) *site {
+	return databaseSite(t, m, "mysql", m.DSN("root", ""), mysql.Dialect)
+}
+
+func postgresSite(t *testing.T, settings ...string) *site {
+	t.Helper()
+	return postgresAt(t, testenv.Postgres(t, settings...))
+}
+
+func postgresAt(t *testing.T, p *testenv.PostgresServer) *site {
+	return databaseSite(t, p, "pgx", p.DSN("postgres"), postgres.Dialect)
+}
+
+func databaseSite(t *testing.T, m machine, name, dsn string, dialect func() sqllock.Dialect) *site {
+	return &site{
+		t: t, servers: []machine{m}, dsn: dsn,
+		dial: func(t *testing.T) driver.Backend {
+			db := pool(t, name, dsn)
+			return sqllock.New(db, dialect(), nil)
+		},
+		prepare: func() {
+			if err := sqllock.Init(limited(t), pool(t, name, dsn), dialect()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+func pool(t *testing.T, name, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// sqliteSite is a file, and no server.
+func sqliteSite(t *testing.T, dir string) *site {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test waits for leases to run out")
+	}
+	path := filepath.Join(dir, "locks.db")
+	return &site{t: t, path: path, dial: func(t *testing.T) driver.Backend {
+		b, err := sqllock.OpenSQLite(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}}
+}
+
+// limited is a context for what must not hang.
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// until waits for what is no event of ours, such as what a server does by itself.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("it never came true that %s", what)
+		}
+	}
+}
+
+// words are of an error's text that a failure shows: servers print a lot.
+func words(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-12):], "\n")
+}
