@@ -59,6 +59,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast ls                                   who holds what
   holdfast doctor                               what of this deployment endangers locks
   holdfast lab run all                          see how widely used lock algorithms break
+  holdfast verify --store URL                   try this deployment with real faults, and judge it
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
 processes):
@@ -83,7 +84,8 @@ Exit codes: those of the command, 128+N if signal N ended it, and
   77  the store refuses                   70  a bug in holdfast
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
   126 the command cannot be run           127 it was not found
-  1   "holdfast doctor" found what endangers locks, "holdfast lab" what is not as documented`
+  1   "holdfast doctor" found what endangers locks, "holdfast lab" what is not as documented,
+      "holdfast verify" a promise that was broken; 2 if its run does not suffice to say`
 
 func (a *app) root() *cobra.Command {
 	c := &cobra.Command{
@@ -106,7 +108,8 @@ func (a *app) root() *cobra.Command {
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
-		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(), a.versionCommand(),
+		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
+		a.verifyCommand(), a.verifyWorkerCommand(), a.versionCommand(),
 	)
 	return c
 }

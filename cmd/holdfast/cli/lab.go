@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -291,7 +292,7 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 			return nil, err
 		}
 	}
-	return bad, page.write(all)
+	return bad, page.write(func(w io.Writer) error { return lab.WriteHTML(w, all) })
 }
 
 // page is the file of --html. It is written beside its place and moved there when it is complete.
@@ -305,18 +306,19 @@ func createPage(path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-lab-*")
+	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-page-*")
 	if err != nil {
 		return nil, usagef("--html %s: %v", show(path), err)
 	}
 	return &page{path, f}, nil
 }
 
-func (p *page) write(all []*lab.Outcome) error {
+// write fills the file and moves it to its place.
+func (p *page) write(fill func(io.Writer) error) error {
 	if p.f == nil {
 		return nil
 	}
-	err := errors.Join(lab.WriteHTML(p.f, all), p.f.Chmod(0o644), p.f.Close())
+	err := errors.Join(fill(p.f), p.f.Chmod(0o644), p.f.Close())
 	if err == nil {
 		err = os.Rename(p.f.Name(), p.path)
 	}

@@ -21,7 +21,7 @@ func tables(url string) (*sqlPool, error) {
 	if err != nil || !slices.Contains(withTables, scheme) {
 		return nil, err
 	}
-	return sqlPoolOf(scheme, url)
+	return sqlPoolOf(scheme, url, nil)
 }
 
 // Init makes the tables that the store of a URL needs, or brings those of an earlier version up to date,

@@ -30,11 +30,12 @@ func invalidMySQL(format string, args ...any) error {
 }
 
 // mySQLPool reads a URL. Nothing is connected to yet.
-func mySQLPool(rawURL string) (*sqlPool, error) {
+func mySQLPool(rawURL string, dial Dialer) (*sqlPool, error) {
 	cfg, err := mySQLConfig(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	cfg.DialFunc = dial
 	place := "mysql:" + cfg.Addr + "/" + cfg.DBName
 	c, err := godriver.NewConnector(cfg)
 	if err != nil {

@@ -73,14 +73,20 @@ var later = []string{
 //
 // Errors: driver.ErrInvalid (the URL makes no sense, or its store is not in this version),
 // driver.ErrUnavailable, driver.ErrRefused, or ctx's when it ends first.
-func Open(ctx context.Context, url string) (*Store, error) {
+func Open(ctx context.Context, url string) (*Store, error) { return Via(ctx, url, nil) }
+
+// Via is Open with every connection made by dial: those to servers that the store's client finds out
+// about later, too, such as the primary that sentinels name. TLS is spoken inside of what dial returns. A
+// store without connections (sqlite:, memory:) and a nil dial make it Open.
+func Via(ctx context.Context, url string, dial Dialer) (*Store, error) {
+	dial = unreached(dial)
 	type result struct {
 		s   *Store
 		err error
 	}
 	opened := make(chan result, 1)
 	go func() {
-		s, err := dispatch(url)
+		s, err := dispatch(url, dial)
 		opened <- result{s, err}
 	}()
 	select {
@@ -96,7 +102,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 }
 
-func dispatch(url string) (*Store, error) {
+func dispatch(url string, dial Dialer) (*Store, error) {
 	if url == "" {
 		path, err := defaultPath()
 		if err != nil {
@@ -109,7 +115,7 @@ func dispatch(url string) (*Store, error) {
 		return nil, err
 	}
 	if slices.Contains(redisSchemes, scheme) {
-		return openRedis(url)
+		return openRedis(url, dial)
 	}
 	switch scheme {
 	case "memory":
@@ -124,11 +130,11 @@ func dispatch(url string) (*Store, error) {
 		}
 		return openSQLite(path)
 	case "redis+quorum", "rediss+quorum":
-		return openQuorum(url)
+		return openQuorum(url, dial)
 	case "zookeeper", "zk", "zookeepers", "zks":
-		return openZooKeeper(url)
+		return openZooKeeper(url, dial)
 	}
-	p, err := sqlPoolOf(scheme, url)
+	p, err := sqlPoolOf(scheme, url, dial)
 	if err != nil {
 		return nil, err
 	}

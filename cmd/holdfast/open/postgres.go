@@ -2,6 +2,7 @@ package open
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +33,7 @@ func invalidPostgres(format string, args ...any) error {
 const listenParameter = "listen"
 
 // postgresPool reads a URL. Nothing is connected to yet.
-func postgresPool(rawURL string) (*sqlPool, error) {
+func postgresPool(rawURL string, dial Dialer) (*sqlPool, error) {
 	cfg, listen, err := postgresConfig(rawURL, invalidPostgres)
 	if err != nil {
 		return nil, err
@@ -47,10 +48,21 @@ func postgresPool(rawURL string) (*sqlPool, error) {
 		if err != nil {
 			return nil, err
 		}
+		dial.postgres(direct)
 		p.listen = stdlib.OpenDB(*direct)
 	}
+	dial.postgres(cfg)
 	p.db = stdlib.OpenDB(*cfg)
 	return p, nil
+}
+
+// postgres makes d the way to the servers. It is told their names: it may be the one who can look them up.
+func (d Dialer) postgres(cfg *pgx.ConnConfig) {
+	if d == nil {
+		return
+	}
+	cfg.DialFunc = pgconn.DialFunc(d)
+	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
 }
 
 func postgresMissing(err error) error {

@@ -19,8 +19,8 @@ import (
 var quorums = map[string]string{"redis+quorum": "redis", "rediss+quorum": "rediss"}
 
 // openQuorum opens the lock table of a quorum. It connects to no server yet.
-func openQuorum(rawURL string) (*Store, error) {
-	q, err := quorumOf(rawURL)
+func openQuorum(rawURL string, dial Dialer) (*Store, error) {
+	q, err := quorumOf(rawURL, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func openQuorum(rawURL string) (*Store, error) {
 
 // initQuorum declares the quorum of a URL new.
 func initQuorum(ctx context.Context, rawURL string) (place string, err error) {
-	q, err := quorumOf(rawURL)
+	q, err := quorumOf(rawURL, nil)
 	if err != nil {
 		return "", err
 	}
@@ -55,7 +55,7 @@ func invalidQuorum(format string, args ...any) error {
 }
 
 // quorumOf reads a URL. All servers have the same credentials and certificates.
-func quorumOf(rawURL string) (q quorumURL, err error) {
+func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	u, query, err := serverURL(rawURL, invalidQuorum, "redis+quorum", "rediss+quorum")
 	if err != nil {
 		return q, err
@@ -96,7 +96,7 @@ func quorumOf(rawURL string) (q quorumURL, err error) {
 		}
 		names = append(names, addr)
 		one := (&url.URL{Scheme: scheme, User: u.User, Host: addr, RawQuery: passed.Encode()}).String()
-		q.servers = append(q.servers, quorum.Server{Name: addr, Dial: func() (redislock.Conn, error) { return rueidisconn.Dial(one) }})
+		q.servers = append(q.servers, quorum.Server{Name: addr, Dial: func() (redislock.Conn, error) { return rueidisconn.DialVia(one, dial) }})
 	}
 	if n := len(names); n < quorum.MinServers || n > quorum.MaxServers {
 		return q, invalidQuorum("there are %d servers", n)

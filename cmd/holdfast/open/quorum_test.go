@@ -15,20 +15,20 @@ func TestQuorumPlace(t *testing.T) {
 		{"redis+quorum://a,b,d"},
 		{"redis+quorum://a,b,c,[::1]:7,e"},
 	} {
-		first, err := quorumOf(same[0])
+		first, err := quorumOf(same[0], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, url := range same {
-			q, err := quorumOf(url)
+			q, err := quorumOf(url, nil)
 			if err != nil || q.place != first.place || strings.Contains(q.place, "p@") {
 				t.Errorf("%s: %s, %v, but %s: %s", url, q.place, err, same[0], first.place)
 			}
 		}
 	}
-	a, _ := quorumOf("redis+quorum://a,b,c")
-	b, _ := quorumOf("redis+quorum://a,b,d")
-	c, _ := quorumOf("redis+quorum://a,b,c?prefix=x:")
+	a, _ := quorumOf("redis+quorum://a,b,c", nil)
+	b, _ := quorumOf("redis+quorum://a,b,d", nil)
+	c, _ := quorumOf("redis+quorum://a,b,c?prefix=x:", nil)
 	if a.place == b.place || a.place == c.place {
 		t.Error("two quorums with one place")
 	}

@@ -14,8 +14,8 @@ var redisSchemes = []string{
 	"redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
 }
 
-func openRedis(rawURL string) (*Store, error) {
-	table, err := rueidisconn.Open(rawURL)
+func openRedis(rawURL string, dial Dialer) (*Store, error) {
+	table, err := rueidisconn.OpenVia(rawURL, dial)
 	if err != nil {
 		return nil, classify(err, driver.ErrUnavailable)
 	}

@@ -28,11 +28,11 @@ const (
 )
 
 // sqlPoolOf is the pool of a URL of one of these stores.
-func sqlPoolOf(scheme, rawURL string) (p *sqlPool, err error) {
+func sqlPoolOf(scheme, rawURL string, dial Dialer) (p *sqlPool, err error) {
 	if scheme == "mysql" || scheme == "mariadb" {
-		p, err = mySQLPool(rawURL)
+		p, err = mySQLPool(rawURL, dial)
 	} else {
-		p, err = postgresPool(rawURL)
+		p, err = postgresPool(rawURL, dial)
 	}
 	if err != nil {
 		return nil, err

@@ -12,11 +12,12 @@ import (
 )
 
 // openZooKeeper opens the lock table of an ensemble. It connects to nothing yet: sessions do.
-func openZooKeeper(rawURL string) (*Store, error) {
+func openZooKeeper(rawURL string, dial Dialer) (*Store, error) {
 	cfg, err := zooKeeperConfig(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Dialer = dial
 	b, err := zklock.New(cfg)
 	if err != nil {
 		return nil, classify(err, driver.ErrInvalid)

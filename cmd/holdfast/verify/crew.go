@@ -1,0 +1,243 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// launchLimit bounds how long the workers may take until their clients are connected.
+const launchLimit = time.Minute
+
+// launch starts all workers, and returns when all are ready.
+func (r *run) launch(ctx context.Context) error {
+	for i := range r.Processes {
+		if err := r.start(i, 1); err != nil {
+			return err
+		}
+	}
+	failed := func() error {
+		for _, p := range r.crew {
+			select {
+			case <-p.ended:
+				if err := p.failure(); err != nil {
+					return err
+				}
+				return &WorkerError{Process: p.name}
+			default:
+			}
+		}
+		return nil
+	}
+	ready := r.await(ctx, launchLimit, func() bool {
+		if failed() != nil {
+			return true
+		}
+		for _, p := range r.crew {
+			if !p.running() {
+				return false
+			}
+		}
+		return true
+	})
+	if err := failed(); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if !ready {
+		i := slices.IndexFunc(r.crew, func(p *process) bool { return !p.running() })
+		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded, r.crew[i].words.String())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.crew {
+		r.followers.Go(func() { r.follow(p) })
+	}
+	return nil
+}
+
+// start starts process number i, in its next life.
+func (r *run) start(i, life int) error {
+	job := Job{
+		URL: r.URL, Resource: r.resourceAt, Process: fmt.Sprintf("p%d.%d", i+1, life), Dir: r.dir, Prefix: r.prefix,
+		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(life)<<48, Mix: r.Mix,
+	}
+	if r.remote {
+		job.Relay, job.Key = r.relay.addr, r.relay.key
+	}
+	p, err := startProcess(r.Worker(), i, life, job, r.heard)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.all = append(r.all, p)
+	if life == 1 { // launch follows it when all are ready
+		r.crew = append(r.crew, p)
+		r.mu.Unlock()
+		return nil
+	}
+	r.crew[i] = p
+	late := r.finishing
+	r.followers.Go(func() { r.follow(p) })
+	r.mu.Unlock()
+	if late { // nobody else ends it
+		r.bury(p)
+	}
+	return nil
+}
+
+// restarts bounds how often workers may end by themselves before the run is given up.
+const restarts = 5
+
+// follow waits for the end of a worker, and lets another take its place if that was not wanted.
+func (r *run) follow(p *process) {
+	<-p.ended
+	last := p.progress()
+	r.mu.Lock()
+	r.past.Grants += last.Grants
+	r.past.Errors += last.Errors
+	r.past.LongestWaitMS = max(r.past.LongestWaitMS, last.LongestWaitMS)
+	finishing := r.finishing
+	r.mu.Unlock()
+	err := p.failure()
+	if p.isDoomed() || finishing && err == nil {
+		return
+	}
+	// Nobody else records its death.
+	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
+	if err == nil {
+		err = &WorkerError{Process: p.name}
+	}
+	r.note("worker process %s ended by itself: %v", p.name, err)
+	if finishing {
+		return
+	}
+	r.mu.Lock()
+	r.failures++
+	enough := r.failures > restarts
+	r.mu.Unlock()
+	if !enough {
+		err = r.start(p.index, p.life+1)
+	}
+	if enough || err != nil {
+		r.abort(err)
+	}
+}
+
+// heard wakes who waits for news of a worker, and ends the load when there were enough grants.
+func (r *run) heard() {
+	r.mu.Lock()
+	close(r.change)
+	r.change = make(chan struct{})
+	grants := r.totals().Grants
+	abort := r.abort
+	r.mu.Unlock()
+	if grants >= r.Ops && abort != nil {
+		abort(errEnough)
+	}
+}
+
+// totals is what all workers have done together, and what they do now. Called with r.mu held.
+func (r *run) totals() Progress {
+	sum := r.past
+	for _, p := range r.crew {
+		select {
+		case <-p.ended:
+			continue // in past, or about to be
+		default:
+		}
+		now := p.progress()
+		sum.Grants += now.Grants
+		sum.Errors += now.Errors
+		sum.Waiting += now.Waiting
+		sum.Holding += now.Holding
+		sum.LongestWaitMS = max(sum.LongestWaitMS, now.LongestWaitMS)
+	}
+	return sum
+}
+
+// await waits until cond, which is looked at whenever a worker is heard of. It reports whether it came true in time.
+func (r *run) await(ctx context.Context, limit time.Duration, cond func() bool) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for {
+		r.mu.Lock()
+		change := r.change
+		r.mu.Unlock()
+		if cond() {
+			return true
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return cond()
+		case <-t.C:
+			return cond()
+		}
+	}
+}
+
+// loaded reports whether workers have said of a time after since that locks were held and calls waited.
+func (r *run) loaded(since int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	holding, waiting := 0, 0
+	for _, p := range r.crew {
+		if now := p.progress(); p.running() && now.T > since {
+			holding += now.Holding
+			waiting += now.Waiting
+		}
+	}
+	return holding > 0 && waiting > 0
+}
+
+// finishLimit is how long the workers may take to end in order, beside some TTLs.
+const finishLimit = 20*time.Second + settle
+
+// finish ends all workers, in order if they can.
+func (r *run) finish() {
+	r.mu.Lock()
+	r.finishing = true
+	crew := append([]*process(nil), r.crew...)
+	r.mu.Unlock()
+	for _, p := range crew {
+		if p.running() {
+			p.finish()
+		} else {
+			r.bury(p)
+		}
+	}
+	t := time.NewTimer(finishLimit + 3*r.ttl)
+	defer t.Stop()
+	for _, p := range crew {
+		select {
+		case <-p.ended:
+		case <-t.C:
+			t.Reset(0) // nor for the others
+			r.note("worker process %s did not finish within %v and was killed", p.name, finishLimit+3*r.ttl)
+			r.bury(p)
+		}
+	}
+	r.rest()
+}
+
+// bury kills a worker as a fault does: it has died before it does nothing more.
+func (r *run) bury(p *process) {
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	p.doom()
+	frozen := p.freeze()
+	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
+	p.kill()
+	if !frozen { // it may have begun something since
+		r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
+	}
+}

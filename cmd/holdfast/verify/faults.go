@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// The kinds of faults that verify does by itself: to its own processes, and to what passes between them and the
+// store. All but the last two need a store that is reached over a network.
+const (
+	KindDelay       = "delay"        // everything is late
+	KindCut         = "cut"          // nothing passes, in either direction, and nobody is told
+	KindCutRequests = "cut-requests" // nothing passes to the server
+	KindCutReplies  = "cut-replies"  // nothing comes back from it
+	KindReset       = "reset"        // connections are reset, again and again
+	KindRefuse      = "refuse"       // and new ones, too
+	KindDropReplies = "drop-replies" // a request takes effect, and its connection is reset in place of the reply
+	KindStop        = history.FaultStop
+	KindKill        = "kill"
+)
+
+// KindNone in Options.Kinds means none of them.
+const KindNone = "none"
+
+// Kinds are all of them but KindNone.
+func Kinds() []string {
+	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindReset, KindRefuse, KindDropReplies}
+}
+
+// local are the kinds that need no network.
+var local = []string{KindStop, KindKill}
+
+// Fault is one more kind of fault, of the caller's: to the store itself.
+type Fault struct {
+	Kind   string // one word, for the report
+	Target string // what it is done to, for people; "": the store
+
+	// Inject begins the fault, and returns what ends it, which may be nil. With an error, too, it is called: half of the
+	// fault may have begun. ctx bounds each of the two.
+	Inject func(ctx context.Context) (heal func(ctx context.Context) error, err error)
+}
+
+// checkKinds returns the kinds that are to be done, of those that were asked for: all if none were.
+func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err error) {
+	for _, f := range own {
+		if f.Kind == "" || strings.ContainsAny(f.Kind, " \t\n") || f.Inject == nil || slices.Contains(Kinds(), f.Kind) || f.Kind == KindNone {
+			return nil, fmt.Errorf("%w kind %q of a fault: it must be one word that is not among %s", driver.ErrInvalid, f.Kind, strings.Join(Kinds(), ", "))
+		}
+	}
+	possible := slices.DeleteFunc(Kinds(), func(k string) bool {
+		return k == KindStop && !canStop || !remote && !slices.Contains(local, k)
+	})
+	switch {
+	case len(asked) == 0:
+		return possible, nil
+	case slices.Equal(asked, []string{KindNone}):
+		return nil, nil
+	}
+	for _, k := range asked {
+		switch {
+		case !slices.Contains(Kinds(), k):
+			return nil, fmt.Errorf("%w kind of fault %q: there are %s, or %s alone", driver.ErrInvalid, k, strings.Join(Kinds(), ", "), KindNone)
+		case !slices.Contains(possible, k):
+			return nil, fmt.Errorf("%w kind of fault %q: this store is reached over no network, or this system has no such fault; there are %s", driver.ErrInvalid, k, strings.Join(possible, ", "))
+		case !slices.Contains(kinds, k):
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds, nil
+}
+
+// planned is one fault of the schedule. Times are in units of the TTL.
+type planned struct {
+	kind    string
+	own     int     // the index of a Fault of the caller's, or -1
+	process int     // to which it is done
+	server  int     // of several servers' addresses that the process uses, which one; -1: all
+	length  float64 // how long it lasts
+	lateBy  float64 // of delay, a part of the longest
+}
+
+func (p planned) String() string {
+	switch {
+	case p.own >= 0:
+		return fmt.Sprintf("%s for %.2f TTL", p.kind, p.length)
+	case p.server >= 0:
+		return fmt.Sprintf("%s of process %d, server %d, for %.2f TTL", p.kind, p.process+1, p.server+1, p.length)
+	}
+	return fmt.Sprintf("%s of process %d for %.2f TTL", p.kind, p.process+1, p.length)
+}
+
+// round is what begins at one time, of different processes, and how long it is calm afterwards.
+type round struct {
+	faults []planned
+	calm   float64
+}
+
+// schedule draws rounds without end. The same seed, kinds and processes give the same rounds.
+type schedule struct {
+	rng       *rand.Rand
+	kinds     []string
+	own       []Fault
+	processes int
+	deck      []int // kinds that have not been drawn since all were: indices of kinds, then of own
+}
+
+func newSchedule(seed uint64, kinds []string, own []Fault, processes int) *schedule {
+	return &schedule{rng: rand.New(rand.NewPCG(seed, 0x76657269)), kinds: kinds, own: own, processes: processes}
+}
+
+// lengths are how long a fault of each kind lasts at least and at most, in TTLs. A stop is always longer than a TTL,
+// which is what it is for.
+var lengths = map[string][2]float64{
+	KindStop: {1.1, 3}, KindDelay: {0.5, 2}, KindCut: {0.5, 2.5}, KindCutRequests: {0.5, 2.5}, KindCutReplies: {0.5, 2.5},
+	KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5}, KindKill: {0, 0},
+}
+
+// ownLength is that of the caller's faults.
+var ownLength = [2]float64{0.5, 2}
+
+// next draws a round: mostly one fault, now and then two. Every kind comes before any comes again.
+func (s *schedule) next() round {
+	r := round{calm: 0.2 + 0.6*s.rng.Float64()}
+	n := 1
+	if s.processes > 2 && s.rng.IntN(3) == 0 {
+		n = 2
+	}
+	free := s.rng.Perm(s.processes)
+	for range n {
+		r.faults = append(r.faults, s.draw(free[0]))
+		free = free[1:]
+	}
+	return r
+}
+
+func (s *schedule) draw(process int) planned {
+	if len(s.deck) == 0 {
+		s.deck = s.rng.Perm(len(s.kinds) + len(s.own))
+	}
+	card := s.deck[0]
+	s.deck = s.deck[1:]
+	p := planned{own: card - len(s.kinds), process: process, server: s.rng.IntN(18) - 9}
+	length := ownLength
+	if p.own < 0 {
+		p.own, p.kind = -1, s.kinds[card]
+		length = lengths[p.kind]
+	} else {
+		p.kind = s.own[p.own].Kind
+	}
+	p.length = length[0] + (length[1]-length[0])*s.rng.Float64()
+	p.lateBy = 0.2 + 0.8*s.rng.Float64()
+	if p.server < 0 || slices.Contains(local, p.kind) || p.own >= 0 {
+		p.server = -1
+	}
+	return p
+}
+
+// mostLate bounds by how much a delay delays: what is late may not look like a store that is slow to let go.
+func mostLate(ttl time.Duration) time.Duration { return min(ttl/4, 250*time.Millisecond) }

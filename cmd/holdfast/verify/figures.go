@@ -1,0 +1,186 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// Figures are numbers of a run. They are for people: package history judges without them.
+type Figures struct {
+	Grants int
+	Rate   float64 // grants a second, from the first call to the last grant
+
+	// HandOver is from when a holder was about to release an exclusive lock until somebody who already waited was told.
+	HandOver Spread
+
+	// Recovery is from the death of a process that held an exclusive lock until the next grant of that lock.
+	Recovery Spread
+
+	LongestWait time.Duration // of a call, until it was told anything
+
+	// LockOuts is how often calls waited, and nobody was granted any lock, for longer than a TTL.
+	LockOuts       int
+	LongestLockOut time.Duration
+}
+
+// Spread is how some times are spread.
+type Spread struct {
+	N             int
+	P50, P99, Max time.Duration
+}
+
+func spreadOf(all []time.Duration) Spread {
+	if len(all) == 0 {
+		return Spread{}
+	}
+	slices.Sort(all)
+	at := func(p int) time.Duration { return all[(len(all)-1)*p/100] }
+	return Spread{len(all), at(50), at(99), all[len(all)-1]}
+}
+
+// String is for people.
+func (s Spread) String() string {
+	if s.N == 0 {
+		return "never seen"
+	}
+	return fmt.Sprintf("p50 %v, p99 %v, at most %v of %d", rounded(s.P50), rounded(s.P99), rounded(s.Max), s.N)
+}
+
+// rounded is d with three digits or so.
+func rounded(d time.Duration) time.Duration {
+	for unit := time.Second; unit > time.Microsecond; unit /= 10 {
+		if d >= 10*unit {
+			return d.Round(unit / 10)
+		}
+	}
+	return d.Round(time.Microsecond)
+}
+
+// asked is a call that is not over: it waits, or holds.
+type asked struct {
+	name, process string
+	call          int64
+	mode          driver.Mode
+	wait, held    bool
+}
+
+// counter goes through events in order of time.
+type counter struct {
+	ttl      int64
+	open     map[string]*asked
+	released map[string]int64 // of a name whose last end was a release of an exclusive grant: when
+	died     map[string]int64 // of a name whose holder has died: when
+	waiting  int
+	stuck    int64 // since when somebody waits and nobody was granted anything
+	f        Figures
+	handOver []time.Duration
+	recovery []time.Duration
+}
+
+// figuresOf counts. Events are in order of time.
+func figuresOf(events []history.Event, ttl time.Duration) Figures {
+	c := &counter{ttl: int64(ttl), open: map[string]*asked{}, released: map[string]int64{}, died: map[string]int64{}}
+	first, last := int64(0), int64(0)
+	for i := range events {
+		e := &events[i]
+		c.step(e)
+		switch {
+		case e.Kind == history.Acquire && first == 0:
+			first = e.T
+		case e.Kind == history.Granted:
+			last = e.T
+		}
+	}
+	if last > first {
+		c.f.Rate = float64(c.f.Grants) / time.Duration(last-first).Seconds()
+	}
+	c.f.HandOver, c.f.Recovery = spreadOf(c.handOver), spreadOf(c.recovery)
+	return c.f
+}
+
+func (c *counter) step(e *history.Event) {
+	a := c.open[e.ID]
+	switch e.Kind {
+	case history.Acquire:
+		process, _, _ := strings.Cut(e.Client, "/")
+		a = &asked{name: e.Name, process: process, call: e.T, mode: e.Mode, wait: e.Wait}
+		if a.mode == 0 {
+			a.mode = driver.Exclusive
+		}
+		c.open[e.ID] = a
+		if a.wait {
+			if c.waiting == 0 {
+				c.stuck = e.T
+			}
+			c.waiting++
+		}
+	case history.Granted:
+		if a != nil && !a.held {
+			c.granted(a, e.T)
+		}
+	case history.Refused, history.Cancelled, history.Unanswered:
+		if a != nil {
+			c.over(e.ID, a, e.T)
+		}
+	case history.Release:
+		if a != nil && a.held && a.mode == driver.Exclusive {
+			c.released[a.name] = e.T
+		}
+	case history.Released:
+		delete(c.open, e.ID)
+	case history.Lost:
+		if a != nil {
+			delete(c.released, a.name)
+		}
+	case history.Died:
+		for id, a := range c.open {
+			if a.process != e.Client {
+				continue
+			}
+			if a.held && a.mode == driver.Exclusive {
+				c.died[a.name] = e.T
+			}
+			c.over(id, a, e.T)
+		}
+	}
+}
+
+// over: the call has ended without a grant, or its process has.
+func (c *counter) over(id string, a *asked, t int64) {
+	delete(c.open, id)
+	if a.held || !a.wait {
+		return
+	}
+	c.waited(a, t)
+}
+
+func (c *counter) waited(a *asked, t int64) {
+	c.waiting--
+	c.f.LongestWait = max(c.f.LongestWait, time.Duration(t-a.call))
+}
+
+func (c *counter) granted(a *asked, t int64) {
+	c.f.Grants++
+	if c.waiting > 0 && t-c.stuck > c.ttl {
+		c.f.LockOuts++
+		c.f.LongestLockOut = max(c.f.LongestLockOut, time.Duration(t-c.stuck))
+	}
+	c.stuck = t
+	a.held = true
+	if a.wait {
+		c.waited(a, t)
+	}
+	if at, ok := c.released[a.name]; ok && a.wait && a.call < at {
+		c.handOver = append(c.handOver, time.Duration(t-at))
+	}
+	delete(c.released, a.name)
+	if at, ok := c.died[a.name]; ok {
+		c.recovery = append(c.recovery, time.Duration(t-at))
+		delete(c.died, a.name)
+	}
+}

@@ -1,0 +1,116 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Job tells a worker what to do. It is the first line of its input, in JSON: nothing of it is in the
+// arguments or the environment, where others could read the store's password.
+type Job struct {
+	URL      string        // of the store
+	Relay    string        // host:port of the relay to the store's servers; empty: connect directly
+	Key      string        // what the relay wants to be told, so that it serves nobody else
+	Resource string        // host:port of the Resource
+	Process  string        // a name for this life of the process, such as p3.2; its clients are p3.2/0, p3.2/1, …
+	Dir      string        // the history is appended to Dir/Process.jsonl
+	Prefix   string        // of all names of locks
+	Names    int           // how many names of each kind
+	Clients  int           // holdfast clients
+	Loops    int           // goroutines that take locks, shared among the clients
+	TTL      time.Duration // of the clients
+	Seed     uint64
+	Mix      string // MixAll or MixMutex
+}
+
+// The values of Job.Mix.
+const (
+	MixAll   = "all"   // mutexes, read/write locks, semaphores: those of them that the store has
+	MixMutex = "mutex" // mutexes only
+)
+
+// What a Job may ask for at most: more than any machine can use, and little enough that a slip of the
+// keyboard does no harm.
+const (
+	maxNames   = 10_000
+	maxClients = 1_000
+	maxLoops   = 10_000
+	maxJob     = 64 << 10 // bytes of its line
+	maxSuffix  = 32       // bytes of a name behind Prefix
+)
+
+// ErrJob is the error of a worker whose Job makes no sense.
+var ErrJob = errors.New("invalid job")
+
+// Finish is the line of input that asks a worker to end in order: to begin nothing new, to release what
+// it holds, to close its clients.
+const Finish = "finish"
+
+// parseJob reads the first line of a worker's input.
+func parseJob(line []byte) (*Job, error) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	j := new(Job)
+	if err := d.Decode(j); err != nil {
+		// What encoding/json says of a value may quote it.
+		return nil, fmt.Errorf("%w: the first line of the input is not one in JSON as this version knows it", ErrJob)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%w: there is more than one value in its line", ErrJob)
+	}
+	return j, j.check()
+}
+
+func (j *Job) check() error {
+	word := func(s string) bool { return s != "" && !strings.ContainsAny(s, " /\\\r\n\x00") }
+	in := func(n, most int) bool { return n >= 1 && n <= most }
+	var what string
+	switch {
+	case j.URL == "":
+		what = "no URL"
+	case strings.ContainsAny(j.Relay+j.Key+j.Resource, " \r\n"):
+		what = "Relay, Key or Resource is not one word"
+	case j.Resource == "":
+		what = "no Resource"
+	case !word(j.Process) || strings.Trim(j.Process, ".") == "":
+		what = fmt.Sprintf("Process %q: it must be one word that can name a file", j.Process)
+	case j.Dir == "":
+		what = "no Dir"
+	case strings.ContainsAny(j.Prefix, "\r\n"):
+		what = "there is a line break in Prefix"
+	case len(j.Prefix) > driver.MaxName-maxSuffix:
+		what = fmt.Sprintf("Prefix has %d bytes; allowed are %d", len(j.Prefix), driver.MaxName-maxSuffix)
+	case !in(j.Names, maxNames):
+		what = fmt.Sprintf("Names %d: allowed are 1 to %d", j.Names, maxNames)
+	case !in(j.Clients, maxClients):
+		what = fmt.Sprintf("Clients %d: allowed are 1 to %d", j.Clients, maxClients)
+	case !in(j.Loops, maxLoops):
+		what = fmt.Sprintf("Loops %d: allowed are 1 to %d", j.Loops, maxLoops)
+	case j.TTL < driver.MinTTL || j.TTL > driver.MaxTTL:
+		what = fmt.Sprintf("TTL %v: allowed are %v to %v", j.TTL, driver.MinTTL, driver.MaxTTL)
+	case j.Mix != MixAll && j.Mix != MixMutex:
+		what = fmt.Sprintf("Mix %q: allowed are %s and %s", j.Mix, MixAll, MixMutex)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrJob, what)
+}
+
+// Progress is a line of a worker's output, in JSON.
+type Progress struct {
+	T             int64  `json:"t,omitempty"`               // when this was so, by history.Now
+	Ready         bool   `json:"ready,omitempty"`           // all its clients are connected: the first line
+	Grants        int64  `json:"grants,omitempty"`          // so far
+	Errors        int64  `json:"errors,omitempty"`          // calls so far that failed otherwise than by a lock that was not free or a wait that was given up
+	Waiting       int    `json:"waiting,omitempty"`         // calls that stand in line now
+	Holding       int    `json:"holding,omitempty"`         // leases now
+	LongestWaitMS int64  `json:"longest_wait_ms,omitempty"` // for how long the one of Waiting that is there longest has waited
+	LastError     string `json:"last_error,omitempty"`      // the latest of Errors, or why the clients cannot connect yet; no password is in it
+}

@@ -1,0 +1,284 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// Result is what a run found.
+type Result struct {
+	Outcome  history.Outcome // the Report's, or Inconclusive if it is clean and there are Notes
+	Report   *history.Report
+	Figures  Figures
+	Store    string          // its place, without credentials
+	TTL      time.Duration   // as the store grants it
+	Took     time.Duration   // in all
+	Seed     uint64          // repeats the schedule of faults
+	Faults   []Count         // done, by kind
+	Excepted []history.Class // not promised by the deployment
+	Why      string          // why classes were excepted by Run itself; or ""
+	Notes    []string        // why the run proves less than it should
+	Errors   int64           // calls that failed otherwise than because a lock was not free
+	Dir      string          // where the histories are; "" if they were not kept
+	Short    string          // a file with the fewest events that show the first violation; "" if there is none
+
+	url string // whose password is in no text
+}
+
+// Count is how many faults there were of a kind.
+type Count struct {
+	Kind string
+	N    int
+}
+
+// What a run must have had to be conclusive, beside what package history asks for anyway.
+const (
+	minGrants = 50
+	minFaults = 1
+	minRate   = 1 // grants a second while nothing is broken
+)
+
+// conclude reads the end state and judges.
+func (r *run) conclude(ctx context.Context) (*Result, error) {
+	ctx = context.WithoutCancel(ctx) // who has ended the run still wants to know
+	r.resource.Close()
+	r.relay.close()
+	files, err := filepath.Glob(r.path("p*"))
+	if err != nil {
+		return nil, err
+	}
+	events, err := history.ReadFiles(files...)
+	if err != nil {
+		return nil, err
+	}
+	r.endState(ctx, namesOf(events))
+	for _, f := range r.resource.Final() {
+		r.rec.Record(history.Event{Kind: history.Final, Name: f.Name, Value: f.Value, Token: f.Token})
+	}
+	r.tidy(ctx)
+	if err := errors.Join(r.rec.Close(), r.recRes.Close()); err != nil {
+		return nil, fmt.Errorf("writing histories: %w", err)
+	}
+	more, err := history.ReadFiles(r.path("coordinator"), r.path("resource"))
+	if err != nil {
+		return nil, err
+	}
+	events = append(events, more...)
+	history.Sort(events)
+	except, why := r.excepted()
+	o := history.Options{Slack: r.slack(), Except: except, MinGrants: minGrants, MinFaults: minFaults, MinRate: minRate}
+	res := &Result{
+		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.store.Place, TTL: r.ttl, Seed: r.Seed,
+		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, url: r.URL,
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
+		res.Faults = append(res.Faults, Count{kind, r.faults[kind]})
+	}
+	if res.Outcome = res.Report.Outcome; res.Outcome == history.Clean && len(res.Notes) > 0 {
+		res.Outcome = history.Inconclusive
+	}
+	err = r.keepOrRemove(res)
+	res.Took = time.Since(r.begun)
+	return res, err
+}
+
+// namesOf are the names of the locks that were asked for, in order.
+func namesOf(events []history.Event) []string {
+	names := map[string]bool{}
+	for i := range events {
+		if e := &events[i]; e.Kind == history.Acquire {
+			names[e.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// slack is Options.Slack, with what the store keeps the dead for beyond the TTL of their leases: ZooKeeper's clients
+// trust three fifths of a session, which ends up to a tick late, and a tick is at most half a session.
+func (r *run) slack() time.Duration {
+	if r.store.Name() == "zookeeper" {
+		return r.Slack + r.ttl*2/3 + r.ttl*5/6
+	}
+	return r.Slack
+}
+
+// excepted are the classes that this deployment does not promise, and why. A Redis that fails over forgets what its
+// replicas had not got, unless they confirm each grant. A quorum sets its lines right after the fact.
+func (r *run) excepted() (list []history.Class, why string) {
+	list = slices.Clone(r.Except)
+	except := func(because string, classes ...history.Class) {
+		why = because
+		for _, c := range classes {
+			if !slices.Contains(list, c) {
+				list = append(list, c)
+			}
+		}
+	}
+	scheme, _, _ := strings.Cut(strings.ToLower(r.URL), ":")
+	switch _, kind, _ := strings.Cut(scheme, "+"); kind {
+	case "quorum":
+		except("the line of a quorum is that of its first server, and whoever is late there or cut off from it stands elsewhere in the others for a while", history.L3)
+	case "sentinel", "cluster":
+		if len(r.Faults) > 0 && !r.confirmed() {
+			except("a Redis whose replicas do not confirm grants (replicas=N in the URL) loses some when it fails over", history.S1, history.S4, history.S5)
+		}
+	}
+	if r.store.Name() == "zookeeper" && r.parameter("protocol") == "single" {
+		except("who waits for a single node races for it", history.L3)
+	}
+	return list, why
+}
+
+// confirmed reports whether the URL says that replicas confirm each grant.
+func (r *run) confirmed() bool { n := r.parameter("replicas"); return n != "" && n != "0" }
+
+// parameter is one of the store's URL, or "".
+func (r *run) parameter(name string) string {
+	_, query, _ := strings.Cut(r.URL, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return "" // the store has understood it, in which no such parameter is
+	}
+	return q.Get(name)
+}
+
+// endState waits until everything has run out, and records what the store says of each name.
+func (r *run) endState(ctx context.Context, names []string) {
+	inspect := func(name string) (rec driver.Record, err error) {
+		ctx, cancel := context.WithTimeout(ctx, openLimit)
+		defer cancel()
+		rec, err = r.store.Inspect(ctx, name)
+		return rec, err
+	}
+	r.Say("waiting for the end of all leases")
+	for end := time.Now().Add(3*r.ttl + r.slack() + 5*time.Second); time.Now().Before(end); {
+		quiet := true
+		for _, name := range names {
+			if rec, err := inspect(name); err != nil || rec.Kind != driver.Unused {
+				quiet = false
+				break
+			}
+		}
+		if quiet {
+			break
+		}
+		time.Sleep(min(r.ttl/10, time.Second)) // the store tells nobody that a name is free whom it does not give it to
+	}
+	for _, name := range names {
+		rec, err := inspect(name)
+		if err != nil {
+			r.note("the end state of %s could not be read: %v", name, err)
+			continue
+		}
+		n := 0
+		for _, h := range rec.Holders {
+			n += max(h.N, 1)
+		}
+		r.rec.Record(history.Event{Kind: history.State, Name: name, N: int32(n), Value: int64(rec.Waiting), Token: rec.Token, Limit: int32(rec.Limit)})
+	}
+}
+
+// tidy ends what is left of the run's names at the store.
+func (r *run) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	list, err := r.store.List(ctx, r.prefix, "", 1000)
+	for _, rec := range list {
+		for _, h := range rec.Holders {
+			err = errors.Join(err, r.store.Break(ctx, rec.Name, h.Token))
+		}
+	}
+	if err != nil && !errors.Is(err, driver.ErrGone) {
+		r.note("cleaning up: %v", err)
+	}
+}
+
+// keepOrRemove decides what becomes of the histories, and writes the shortest one that shows a violation.
+func (r *run) keepOrRemove(res *Result) error {
+	if all := res.Report.Violations(); len(all) > 0 {
+		short := filepath.Join(r.dir, "violation.jsonl")
+		rec, err := history.Create(short)
+		if err != nil {
+			return err
+		}
+		for _, e := range all[0].Events {
+			rec.Record(e)
+		}
+		if err := rec.Close(); err != nil {
+			return fmt.Errorf("writing histories: %w", err)
+		}
+		res.Short = short
+	}
+	if r.keep || res.Short != "" {
+		res.Dir = r.dir
+		return nil
+	}
+	return os.RemoveAll(r.dir)
+}
+
+// Counted is how many faults there were in all.
+func (r *Result) Counted() (n int) {
+	for _, c := range r.Faults {
+		n += c.N
+	}
+	return n
+}
+
+// Text is the report for people.
+func (r *Result) Text() string {
+	var b strings.Builder
+	_, rest, _ := strings.Cut(r.Report.String(), "\n") // its first line is the outcome, which comes last here
+	b.WriteString(rest)
+	b.WriteString("\n")
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-11s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	f := &r.Figures
+	line("store", "%s, leases of %v", r.Store, r.TTL)
+	line("grants", "%d, %.0f a second; %d calls failed", f.Grants, f.Rate, r.Errors)
+	line("hand-over", "%s, from a release to whom waited", f.HandOver)
+	line("recovery", "%s, from a holder's death to the next grant", f.Recovery)
+	line("waits", "at most %v", rounded(f.LongestWait))
+	if f.LockOuts == 0 {
+		line("lock-outs", "none: never did calls wait and nobody got any lock for longer than %v", r.TTL)
+	} else {
+		line("lock-outs", "%d times calls waited and nobody got any lock for longer than %v, at most %v", f.LockOuts, r.TTL, rounded(f.LongestLockOut))
+	}
+	var kinds []string
+	for _, c := range r.Faults {
+		kinds = append(kinds, fmt.Sprintf("%d %s", c.N, c.Kind))
+	}
+	line("faults", "%d: %s", r.Counted(), cmp.Or(strings.Join(kinds, ", "), "none were done"))
+	if len(r.Excepted) > 0 {
+		var list []string
+		for _, c := range r.Excepted {
+			list = append(list, string(c))
+		}
+		line("excepted", "%s: %s", strings.Join(list, ", "), cmp.Or(r.Why, "as asked for"))
+	}
+	for _, n := range r.Notes {
+		line("note", "%s", n)
+	}
+	if r.Dir != "" {
+		line("histories", "%s", r.Dir)
+	}
+	if r.Short != "" {
+		line("shortest", "%s", r.Short)
+	}
+	line("seed", "%d; --seed %d does the same faults again, not at the same moments", r.Seed, r.Seed)
+	line("verdict", "%s", r.Outcome)
+	return open.Scrub(b.String(), r.url)
+}

@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// link is one connection through the relay.
+type link struct {
+	process, network, address string
+	client, server            net.Conn
+	gone                      chan struct{} // closed when the link is no more
+
+	// With relay.mu held:
+	harmed  bool // something that it carries is withheld
+	replies int  // how many replies pass before one is dropped
+}
+
+// someReplies is for a connection that is made while replies are dropped: some requests of it are answered, so that
+// the worker gets on, and loses another answer before long.
+func someReplies() int { return 3 + rand.IntN(40) }
+
+// chunk is what was read at once, and when it may be passed on. The last one has an error.
+type chunk struct {
+	data []byte
+	due  time.Time
+	err  error
+}
+
+// queued bounds how many chunks are on their way in one direction; then nothing more is read.
+const queued = 256
+
+// carry passes one direction on until it ends: the one that hold would withhold. What is late stays in order.
+func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
+	queue := make(chan chunk, queued)
+	r.wg.Go(func() {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			c := chunk{data: bytes.Clone(buf[:n]), err: err}
+			r.mu.Lock()
+			if m, delay, jitter := r.on(l); m&slow != 0 {
+				if jitter > 0 {
+					delay += rand.N(jitter)
+				}
+				c.due = time.Now().Add(delay)
+			}
+			r.mu.Unlock()
+			select {
+			case queue <- c:
+			case <-l.gone:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	for {
+		select {
+		case c := <-queue:
+			if !r.pass(l, c, to, hold) {
+				return
+			}
+		case <-l.gone:
+			return
+		}
+	}
+}
+
+// pass passes one chunk on when it may. It reports false if l is no more.
+func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
+	if late := time.Until(c.due); !c.due.IsZero() && late > 0 {
+		t := time.NewTimer(late)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-l.gone:
+			return false
+		}
+	}
+	if !r.await(l, hold) {
+		return false
+	}
+	if hold == holdReplies && len(c.data) > 0 && r.swallow(l) {
+		return false
+	}
+	if len(c.data) > 0 {
+		if _, err := to.Write(c.data); err != nil && c.err == nil {
+			c.err = err
+		}
+	}
+	if c.err == nil {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.links[l]; there {
+		if errors.Is(c.err, io.EOF) { // a polite end stays one
+			r.finish(l)
+		} else {
+			r.drop(l)
+		}
+	}
+	return false
+}
+
+// swallow reports whether this reply is one to be dropped, and then resets the connection.
+func (r *relay) swallow(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.links[l]; !there {
+		return true
+	}
+	if m, _, _ := r.on(l); m&dropReplies == 0 {
+		return false
+	}
+	if l.replies--; l.replies >= 0 {
+		return false
+	}
+	r.drop(l)
+	return true
+}
+
+// await waits while what l carries is withheld. It reports false if l is no more.
+func (r *relay) await(l *link, hold mode) bool {
+	for {
+		r.mu.Lock()
+		_, there := r.links[l]
+		m, _, _ := r.on(l)
+		change := r.change
+		if there && m&hold != 0 {
+			l.harmed = true
+		}
+		r.mu.Unlock()
+		if !there || m&hold == 0 {
+			return there
+		}
+		select {
+		case <-change:
+		case <-l.gone:
+		}
+	}
+}

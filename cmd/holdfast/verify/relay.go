@@ -1,0 +1,260 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// relay stands between the workers and the store's servers, and spoils what passes. A worker connects to it
+// and says in one line which process it is, where it wants to, and the relay's key:
+//
+//	p3.2 tcp 127.0.0.1:6379 KEY\n
+//
+// From then on bytes are passed on as they are, TLS included. The key is known to the coordinator and its
+// workers only: else any user of this machine could reach through the relay what the user of verify can.
+type relay struct {
+	addr string
+	key  string
+	ln   net.Listener
+	ctx  context.Context // ends with close
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	change chan struct{} // closed when the harms change or the relay ends
+	harms  []*harm
+	links  map[*link]struct{}
+	seen   map[string]bool // addresses that were asked for
+	wg     sync.WaitGroup
+}
+
+// mode is how a harm spoils what passes.
+type mode uint8
+
+// The modes may be combined.
+const (
+	holdRequests mode = 1 << iota // what goes to the server is withheld
+	holdReplies                   // what comes from it is withheld
+	refuse                        // every connection is reset
+	dropReplies                   // requests pass; a reply is thrown away and its connection reset
+	slow                          // what passes is late
+)
+
+// harm is one thing that is wrong, with the connections of a process and to a server; "" means all.
+type harm struct {
+	process, address string
+	mode             mode
+	delay, jitter    time.Duration // of slow: from delay to delay + jitter
+}
+
+func (h *harm) hits(l *link) bool {
+	return (h.process == "" || h.process == l.process) && (h.address == "" || h.address == l.address)
+}
+
+// headLimit bounds how long a worker may take to say where it wants to, and dialLimit how long it takes to get there.
+const (
+	headLimit = 10 * time.Second
+	dialLimit = 5 * time.Second
+)
+
+func newRelay(key string) (*relay, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(context.Background())
+	r := &relay{
+		addr: ln.Addr().String(), key: key, ln: ln, ctx: ctx, end: end,
+		change: make(chan struct{}), links: map[*link]struct{}{}, seen: map[string]bool{},
+	}
+	r.wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			r.wg.Go(func() { r.serve(c) })
+		}
+	})
+	return r, nil
+}
+
+// close resets all connections and returns when nothing of the relay runs any more.
+func (r *relay) close() {
+	r.end()
+	_ = r.ln.Close()
+	r.mu.Lock()
+	for l := range r.links {
+		r.drop(l)
+	}
+	r.changed()
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+// addresses are those of the servers that workers have asked for, in order of their bytes.
+func (r *relay) addresses() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for a := range r.seen {
+		all = append(all, a)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// begin puts h into effect. The function that it returns ends it: connections that carried what was withheld are
+// reset before anything of it can arrive late.
+func (r *relay) begin(h harm) (heal func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.harms = append(r.harms, &h)
+	if h.mode&refuse != 0 {
+		r.resetThose(func(l *link) bool { return h.hits(l) })
+	}
+	r.changed()
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.harms = slices.DeleteFunc(r.harms, func(x *harm) bool { return x == &h })
+		r.resetThose(func(l *link) bool { return h.hits(l) && l.harmed })
+		r.changed()
+	})
+}
+
+// reset resets what h would hit, once, and returns how many connections that were.
+func (r *relay) reset(h harm) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resetThose(func(l *link) bool { return h.hits(l) })
+}
+
+// resetThose is called with r.mu held.
+func (r *relay) resetThose(which func(*link) bool) (n int) {
+	for l := range r.links {
+		if which(l) {
+			r.drop(l)
+			n++
+		}
+	}
+	return n
+}
+
+// changed wakes everybody who waits for another state. Called with r.mu held.
+func (r *relay) changed() {
+	close(r.change)
+	r.change = make(chan struct{})
+}
+
+// drop resets both ends of l. Called with r.mu held.
+func (r *relay) drop(l *link) {
+	delete(r.links, l)
+	close(l.gone)
+	rst(l.client)
+	rst(l.server)
+}
+
+// finish closes l in order. Called with r.mu held.
+func (r *relay) finish(l *link) {
+	delete(r.links, l)
+	close(l.gone)
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+func rst(c net.Conn) {
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// on is what is wrong with l now. Called with r.mu held.
+func (r *relay) on(l *link) (m mode, delay, jitter time.Duration) {
+	for _, h := range r.harms {
+		if h.hits(l) {
+			m |= h.mode
+			delay, jitter = max(delay, h.delay), max(jitter, h.jitter)
+		}
+	}
+	return m, delay, jitter
+}
+
+// serve is one connection, from its first line on.
+func (r *relay) serve(c net.Conn) {
+	in := bufio.NewReaderSize(c, 1<<10)
+	l, err := r.head(c, in)
+	if err != nil {
+		rst(c)
+		return
+	}
+	r.mu.Lock()
+	m, _, _ := r.on(l)
+	if m&refuse != 0 || r.ctx.Err() != nil {
+		r.mu.Unlock()
+		rst(c)
+		return
+	}
+	if m&dropReplies != 0 {
+		l.replies = someReplies()
+	}
+	r.links[l] = struct{}{}
+	r.mu.Unlock()
+	if !r.await(l, holdRequests|holdReplies) { // neither direction: nobody gets a connection
+		return
+	}
+	d := net.Dialer{Timeout: dialLimit}
+	server, err := d.DialContext(r.ctx, l.network, l.address)
+	r.mu.Lock()
+	_, there := r.links[l]
+	l.server = server
+	if err != nil {
+		l.server = nil
+		if there {
+			r.drop(l)
+		}
+		r.mu.Unlock()
+		return
+	}
+	if !there {
+		r.mu.Unlock()
+		rst(server)
+		return
+	}
+	r.mu.Unlock()
+	r.wg.Go(func() { r.carry(l, in, server, holdRequests) })
+	r.carry(l, server, c, holdReplies)
+}
+
+var errHead = errors.New("the first line of the connection makes no sense")
+
+// head reads the first line.
+func (r *relay) head(c net.Conn, in *bufio.Reader) (*link, error) {
+	stop := context.AfterFunc(r.ctx, func() { _ = c.Close() })
+	defer stop()
+	_ = c.SetReadDeadline(time.Now().Add(headLimit))
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Split(strings.TrimSuffix(string(line), "\n"), " ")
+	if len(words) != 4 || words[3] != r.key || words[0] == "" || !slices.Contains([]string{"tcp", "tcp4", "tcp6", "unix"}, words[1]) {
+		return nil, fmt.Errorf("%w: %d words", errHead, len(words))
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	l := &link{process: words[0], network: words[1], address: words[2], client: c, gone: make(chan struct{})}
+	r.mu.Lock()
+	r.seen[l.address] = true
+	r.mu.Unlock()
+	return l, nil
+}

@@ -1,0 +1,143 @@
+package verify
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// request is what a worker asks of the Resource, in one line:
+//
+//	begin CLIENT ID TOKEN NAME
+//	write CLIENT ID TOKEN VALUE NAME
+//
+// begin is the first contact: it shows the token and reads, in one step. The answer is "ok VALUE", or
+// "no VALUE" for a token below the highest; to what makes no sense it is "bad" and why, and the
+// connection ends.
+type request struct {
+	write            bool
+	client, id, name string
+	token            uint64
+	value            int64 // write
+}
+
+// maxRequest bounds a line.
+const maxRequest = driver.MaxName + 512
+
+var errRequest = errors.New("not a request")
+
+// parseRequest reads a line, which has no end of line any more. What it returns keeps nothing of line.
+func parseRequest(line []byte) (q request, err error) {
+	field := func() []byte {
+		f, rest, ok := bytes.Cut(line, []byte{' '})
+		if !ok || len(f) == 0 {
+			err = errRequest
+		}
+		line = rest
+		return f
+	}
+	switch verb := field(); string(verb) {
+	case "begin":
+	case "write":
+		q.write = true
+	default:
+		return request{}, errRequest
+	}
+	q.client, q.id = string(field()), string(field())
+	token := field()
+	var value []byte
+	if q.write {
+		value = field()
+	}
+	if q.name = string(line); err != nil || q.name == "" || len(q.name) > driver.MaxName {
+		return request{}, errRequest
+	}
+	if q.token, err = strconv.ParseUint(string(token), 10, 64); err != nil || q.token == 0 {
+		return request{}, fmt.Errorf("%w: the token is none", errRequest)
+	}
+	if q.write {
+		if q.value, err = strconv.ParseInt(string(value), 10, 64); err != nil {
+			return request{}, fmt.Errorf("%w: the value is none", errRequest)
+		}
+	}
+	return q, nil
+}
+
+// append writes q as parseRequest reads it, with the end of line.
+func (q *request) append(b []byte) []byte {
+	verb := "begin "
+	if q.write {
+		verb = "write "
+	}
+	b = append(b, verb...)
+	b = append(append(b, q.client...), ' ')
+	b = append(append(b, q.id...), ' ')
+	b = append(strconv.AppendUint(b, q.token, 10), ' ')
+	if q.write {
+		b = append(strconv.AppendInt(b, q.value, 10), ' ')
+	}
+	return append(append(b, q.name...), '\n')
+}
+
+// fence is a worker's way to the Resource: one connection, made when it is needed, for one goroutine.
+type fence struct {
+	addr string
+	conn net.Conn
+	in   *bufio.Reader
+	buf  []byte
+}
+
+// fencePatience is how long an answer may take. The Resource waits for nobody, so only the coordinator
+// itself can be late; a worker must be able to end also then.
+const fencePatience = 3 * time.Second
+
+// ask is one exchange. After an error nobody knows whether the request has arrived.
+func (f *fence) ask(q *request) (value int64, ok bool, err error) {
+	if f.conn == nil {
+		d := net.Dialer{Timeout: fencePatience}
+		if f.conn, err = d.Dial("tcp", f.addr); err != nil {
+			f.conn = nil
+			return 0, false, fmt.Errorf("the fenced resource: %w", err)
+		}
+		f.in = bufio.NewReaderSize(f.conn, 256)
+	}
+	value, ok, err = f.exchange(q)
+	if err != nil {
+		f.close()
+		err = fmt.Errorf("the fenced resource: %w", err)
+	}
+	return value, ok, err
+}
+
+func (f *fence) exchange(q *request) (value int64, ok bool, err error) {
+	if err := f.conn.SetDeadline(time.Now().Add(fencePatience)); err != nil {
+		return 0, false, err
+	}
+	f.buf = q.append(f.buf[:0])
+	if _, err := f.conn.Write(f.buf); err != nil {
+		return 0, false, err
+	}
+	line, err := f.in.ReadSlice('\n')
+	if err != nil {
+		return 0, false, err
+	}
+	word, number, _ := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{' '})
+	if ok = string(word) == "ok"; !ok && string(word) != "no" {
+		return 0, false, fmt.Errorf("the answer %q", line)
+	}
+	value, err = strconv.ParseInt(string(number), 10, 64)
+	return value, ok, err
+}
+
+func (f *fence) close() {
+	if f.conn != nil {
+		_ = f.conn.Close()
+		f.conn = nil
+	}
+}

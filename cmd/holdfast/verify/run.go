@@ -1,0 +1,309 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// Options say what to run. Zero means the default that is named; URL and Worker are needed.
+type Options struct {
+	URL string // of the store
+
+	// Worker returns a command, not yet started, of a process that calls Work with its standard input and output.
+	Worker func() *exec.Cmd
+
+	Processes int // worker processes: 4
+	Clients   int // in each of them: 2
+	Loops     int // in each of them, goroutines that take locks: 8
+	Names     int // of each kind of lock: 2
+
+	TTL      time.Duration // to ask for: 1 s. The store may have its own mind
+	Duration time.Duration // until the workers are told to finish: 30 s
+	Ops      int64         // they are told earlier when there were so many grants: 300,000. At most MaxOps
+	Seed     uint64        // of the schedule of faults and of what the workers do: random
+	Kinds    []string      // of faults to do: all that the store allows. KindNone alone: none
+	Faults   []Fault       // further ones
+	Mix      string        // see Job.Mix: MixAll
+	Slack    time.Duration // see history.Options: 1 s. What the store's sessions last longer is added
+	MaxNotes int           // how many remarks are kept: 20
+
+	// Except are classes that the deployment does not promise, beside those that Run excepts by itself.
+	Except []history.Class
+
+	// Dir is where the histories are kept; it must be empty or not exist. "": a temporary folder, which stays only
+	// if something was found.
+	Dir string
+
+	// Say is told now and then how far it is, in one line for people. Nil: nobody is.
+	Say func(text string)
+}
+
+// MaxOps is the largest Options.Ops: judging takes about 3.5 kB of memory for each grant.
+const MaxOps = 1_000_000
+
+func (o Options) withDefaults() Options {
+	o.Processes, o.Clients = cmp.Or(o.Processes, 4), cmp.Or(o.Clients, 2)
+	o.Loops, o.Names = cmp.Or(o.Loops, max(8, o.Clients)), cmp.Or(o.Names, 2)
+	o.TTL, o.Duration, o.Slack = cmp.Or(o.TTL, time.Second), cmp.Or(o.Duration, 30*time.Second), cmp.Or(o.Slack, time.Second)
+	o.Ops, o.Mix, o.MaxNotes = cmp.Or(o.Ops, 300_000), cmp.Or(o.Mix, MixAll), cmp.Or(o.MaxNotes, 20)
+	for o.Seed == 0 {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // it cannot fail
+		o.Seed = uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24
+	}
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
+	return o
+}
+
+func (o *Options) check() error {
+	for _, c := range []struct {
+		what     string
+		n        int64
+		min, max int64
+	}{
+		{"number of processes", int64(o.Processes), 2, 64},
+		{"number of clients", int64(o.Clients), 1, 100},
+		{"number of loops", int64(o.Loops), int64(o.Clients), 1000},
+		{"number of names", int64(o.Names), 1, 1000},
+		{"number of grants", o.Ops, 1, MaxOps},
+	} {
+		if c.n < c.min || c.n > c.max {
+			return fmt.Errorf("%w %s %d: allowed are %d to %d", holdfast.ErrInvalid, c.what, c.n, c.min, c.max)
+		}
+	}
+	switch {
+	case o.TTL < driver.MinTTL || o.TTL > driver.MaxTTL:
+		return fmt.Errorf("%w TTL %v: allowed are %v to %v", holdfast.ErrInvalid, o.TTL, driver.MinTTL, driver.MaxTTL)
+	case o.Mix != MixAll && o.Mix != MixMutex:
+		return fmt.Errorf("%w mix %q: there are %s and %s", holdfast.ErrInvalid, o.Mix, MixAll, MixMutex)
+	case o.Slack < 0:
+		return fmt.Errorf("%w slack %v: it must not be negative", holdfast.ErrInvalid, o.Slack)
+	}
+	return nil
+}
+
+// shortest is the least Duration for leases of a TTL: some faults last three of them, and there is calm before and after.
+func shortest(ttl time.Duration) time.Duration { return 6 * ttl }
+
+// run is one Run.
+type run struct {
+	Options
+	store      *open.Store
+	ttl        time.Duration // as the store grants it
+	remote     bool          // the workers reach it through the relay
+	kinds      []string
+	prefix     string
+	dir        string
+	keep       bool // dir stays
+	rec        *history.Recorder
+	recRes     *history.Recorder
+	relay      *relay
+	resource   *Resource
+	resourceAt string
+	begun      time.Time
+	abort      context.CancelCauseFunc // ends the load early
+
+	mu        sync.Mutex
+	change    chan struct{} // closed when something is heard of a worker
+	quiet     chan struct{} // closed when all workers have ended
+	crew      []*process    // the current lives
+	all       []*process
+	past      Progress // of those that are no more, summed
+	finishing bool
+	failures  int
+	faults    map[string]int // done, by kind
+	now       []string       // what is broken now
+	notes     []string
+	followers sync.WaitGroup
+	rest      func() // waits for followers, when all workers have ended
+}
+
+// errEnough is why the load ends before its time.
+var errEnough = errors.New("enough grants")
+
+// Run tests a store, and judges what happened. The error says why there was no run: driver.ErrInvalid,
+// ErrUnavailable, ErrRefused and so on, or a *WorkerError. Once there is load Run returns a Result. When ctx ends the run
+// ends early and in order, and what there is is judged.
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	r := &run{Options: o.withDefaults(), change: make(chan struct{}), quiet: make(chan struct{}), faults: map[string]int{}, begun: time.Now()}
+	r.rest = sync.OnceFunc(func() {
+		close(r.quiet)
+		r.followers.Wait()
+	})
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if err := r.connect(ctx); err != nil {
+		return nil, open.Redact(err, r.URL)
+	}
+	defer func() { _ = r.store.Close() }()
+	defer func() { r.release(err != nil) }()
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	load, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	r.abort = abort
+	if err := r.launch(load); err != nil {
+		return nil, open.Redact(err, r.URL)
+	}
+	r.exercise(load)
+	r.finish()
+	return r.conclude(ctx)
+}
+
+// openLimit bounds the first exchange with the store, and each of those at the end.
+const openLimit = 15 * time.Second
+
+// connect opens the store, tries it, and learns for how long its leases last.
+func (r *run) connect(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if r.store, err = open.Open(ctx, r.URL); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = r.store.Close()
+		}
+	}()
+	if r.store.Place == "" {
+		return fmt.Errorf("%w store URL: no other process can reach this store, so there is nothing to verify", holdfast.ErrInvalid)
+	}
+	if r.remote = r.store.Name() != "sqlite"; !r.remote {
+		r.URL = r.store.Place // for the workers, also if it is the user's own file
+	}
+	if r.kinds, err = checkKinds(r.Kinds, r.remote, r.Faults); err != nil {
+		return err
+	}
+	c, err := holdfast.New(ctx, r.store, &holdfast.Config{TTL: r.TTL})
+	if err != nil {
+		return err
+	}
+	r.ttl = c.TTL()
+	r.prefix = "verify/" + random(4) + "/"
+	err = probe(ctx, c.Mutex(r.prefix+"probe"))
+	for range probes - 1 {
+		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+			break
+		}
+		pause(ctx, r.ttl/4)
+		err = probe(ctx, c.Mutex(r.prefix+"probe"))
+	}
+	if err = errors.Join(err, c.Close(ctx)); err != nil {
+		return err
+	}
+	if least := shortest(r.ttl); r.Duration < least {
+		return fmt.Errorf("%w duration %v: leases last %v here, so it takes at least %v", holdfast.ErrInvalid, r.Duration, r.ttl, least)
+	}
+	return nil
+}
+
+// probes is how often a store is tried that serves, and not at once: replicas may be slow to follow.
+const probes = 5
+
+// probe takes a lock and gives it back.
+func probe(ctx context.Context, m *holdfast.Mutex) error {
+	l, err := m.TryLock(ctx)
+	if err == nil {
+		err = l.Release()
+	}
+	return err
+}
+
+func random(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // it cannot fail
+	return hex.EncodeToString(b)
+}
+
+// prepare makes the folder and starts what workers connect to.
+func (r *run) prepare() (err error) {
+	if r.keep = r.Dir != ""; r.keep {
+		r.dir, err = r.Dir, os.MkdirAll(r.Dir, 0o700)
+		if err == nil {
+			var there []os.DirEntry
+			if there, err = os.ReadDir(r.Dir); err == nil && len(there) > 0 {
+				err = errors.New("it is not empty")
+			}
+		}
+	} else {
+		r.dir, err = os.MkdirTemp("", "holdfast-verify-*")
+	}
+	if err != nil {
+		return fmt.Errorf("%w folder for histories: %w", holdfast.ErrInvalid, err)
+	}
+	if r.dir, err = filepath.Abs(r.dir); err != nil {
+		return err
+	}
+	if r.rec, err = history.Create(r.path("coordinator")); err != nil {
+		return err
+	}
+	if r.recRes, err = history.Create(r.path("resource")); err != nil {
+		return err
+	}
+	if r.relay, err = newRelay(random(16)); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	r.resource, r.resourceAt = NewResource(r.recRes), ln.Addr().String()
+	go func() { _ = r.resource.Serve(ln) }() // until Close; before that it fails only with the machine
+	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed, r.Processes), TTL: r.ttl})
+	return nil
+}
+
+func (r *run) path(name string) string { return filepath.Join(r.dir, name+".jsonl") }
+
+// release ends what prepare started, and every worker that is left. failed: there was no run.
+func (r *run) release(failed bool) {
+	r.mu.Lock()
+	r.finishing = true
+	all := slices.Clone(r.all)
+	r.mu.Unlock()
+	for _, p := range all {
+		p.kill()
+	}
+	r.rest()
+	if r.relay != nil {
+		r.relay.close()
+	}
+	if r.resource != nil {
+		r.resource.Close()
+	}
+	_, _ = r.rec.Close(), r.recRes.Close() // what is judged was read
+	if failed && !r.keep && r.dir != "" {
+		_ = os.RemoveAll(r.dir)
+	}
+}
+
+// note keeps a remark on why the run proves less than it should.
+func (r *run) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := open.Scrub(fmt.Sprintf(format, args...), r.URL)
+	if len(r.notes) < r.MaxNotes && !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, strings.ToValidUTF8(text, "?"))
+	}
+}

@@ -1,0 +1,219 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// played is a session whose next answers the test says.
+type played struct {
+	driver.Session
+	reply   driver.Reply
+	changes []driver.Change
+	err     error
+	asked   int64 // when the exchange arrived
+}
+
+func (p *played) TTL() time.Duration { return time.Second }
+
+func (p *played) Acquire(context.Context, *driver.Request) (driver.Reply, error) {
+	p.asked = history.Now()
+	return p.reply, p.err
+}
+
+func (p *played) Renew(context.Context, []driver.Hold) ([]driver.Change, error) {
+	p.asked = history.Now()
+	return p.changes, p.err
+}
+
+// stage is an attempt at a played store.
+type stage struct {
+	t *testing.T
+	p *played
+	s *witnessed
+	a *attempt
+}
+
+func newStage(t *testing.T) *stage {
+	p := &played{}
+	w := newWitness(nil, nil, "0")
+	return &stage{t, p, &witnessed{p, w}, &attempt{id: "a", loop: &loop{}}}
+}
+
+// acquire plays an answer to an Acquire, and returns bounds of when it was sent.
+func (g *stage) acquire(id string, reply driver.Reply, err error) (before, arrived int64) {
+	g.p.reply, g.p.err = reply, err
+	before = history.Now()
+	ctx := context.WithValue(context.Background(), attemptKey{}, g.a)
+	if got, gerr := g.s.Acquire(ctx, &driver.Request{ID: id, Wait: true}); got != reply || !errors.Is(gerr, err) {
+		g.t.Errorf("the answer has changed: %+v, %v", got, gerr)
+	}
+	return before, g.p.asked
+}
+
+// renew plays an answer to a Renew.
+func (g *stage) renew(h driver.Hold, err error, changes ...driver.Change) (before, arrived int64) {
+	g.p.changes, g.p.err = changes, err
+	before = history.Now()
+	if _, gerr := g.s.Renew(context.Background(), []driver.Hold{h}); !errors.Is(gerr, err) {
+		g.t.Error(gerr)
+	}
+	return before, g.p.asked
+}
+
+func (g *stage) since(what string, token uint64, before, arrived int64) {
+	g.t.Helper()
+	if from := g.a.since(token); from < before || from > arrived {
+		g.t.Errorf("%s: it counts from %d; want %d to %d", what, from, before, arrived)
+	}
+}
+
+// A grant counts from when the exchange was sent that proved it, and never from later.
+func TestSince(t *testing.T) {
+	place := driver.Hold{Name: "x", ID: "s-1"}
+	t.Run("answer", func(t *testing.T) {
+		g := newStage(t)
+		before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
+		g.since("the answer", 7, before, arrived)
+		g.renew(driver.Hold{Name: "x", ID: "s-1", Token: 7}, nil)
+		g.since("the answer, though renewed", 7, before, arrived)
+	})
+	t.Run("stale", func(t *testing.T) {
+		g := newStage(t)
+		before, arrived := g.acquire("s-1", driver.Reply{Token: 7, Stale: time.Hour}, nil)
+		g.since("an answer that proves nothing new", 7, before-int64(time.Hour), arrived-int64(time.Hour))
+	})
+	t.Run("push", func(t *testing.T) {
+		g := newStage(t)
+		before, arrived := g.acquire("s-1", driver.Reply{Ahead: 1}, nil)
+		g.since("a push", 9, before, arrived)
+		before, arrived = g.renew(place, nil)
+		g.since("a push after a renewal", 9, before, arrived)
+		g.renew(place, nil, driver.Change{State: driver.Unknown})
+		g.renew(place, nil, driver.Change{State: driver.Gone})
+		g.renew(place, driver.ErrUncertain)
+		g.acquire("s-1", driver.Reply{}, driver.ErrUncertain)
+		g.since("a push after renewals that proved nothing", 9, before, arrived)
+		before, arrived = g.renew(place, nil, driver.Change{State: driver.Waiting, Ahead: 2})
+		g.since("a push after news of the place", 9, before, arrived)
+	})
+	t.Run("renewal", func(t *testing.T) {
+		g := newStage(t)
+		g.acquire("s-1", driver.Reply{}, nil)
+		before, arrived := g.renew(place, nil, driver.Change{State: driver.Granted, Token: 9})
+		g.since("the news in a renewal", 9, before, arrived)
+	})
+	t.Run("again", func(t *testing.T) { // a grant that came too late is confirmed by another exchange
+		g := newStage(t)
+		g.acquire("s-1", driver.Reply{Token: 7}, nil)
+		before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
+		g.since("the second answer", 7, before, arrived)
+	})
+	t.Run("another session", func(t *testing.T) {
+		g := newStage(t)
+		g.acquire("s-1", driver.Reply{}, nil)
+		before, arrived := g.acquire("t-1", driver.Reply{}, nil)
+		g.renew(place, nil) // nobody's any more
+		g.since("a push to the new session", 9, before, arrived)
+		if g.s.w.attempt("s-1") != nil || g.s.w.attempt("t-1") != g.a {
+			t.Error("it is known by its old name")
+		}
+		g.s.w.rename(g.a, "")
+		if n := len(g.s.w.attempts); n != 0 {
+			t.Errorf("%d attempts are left over", n)
+		}
+	})
+}
+
+// A place in line that may have run out does not count; one that the store dropped does.
+func TestPlaceLost(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		for _, how := range []string{"gone", "session"} {
+			g := newStage(t)
+			g.acquire("s-1", driver.Reply{}, nil)
+			g.a.stands()
+			if g.a.stood() == 0 || g.a.loop.waiting.Load() != g.a.call {
+				t.Fatal("it does not stand in line")
+			}
+			if old {
+				g.a.proof -= int64(time.Second)
+			}
+			if how == "gone" {
+				g.renew(driver.Hold{Name: "x", ID: "s-1"}, nil, driver.Change{State: driver.Gone})
+			} else {
+				g.acquire("t-1", driver.Reply{}, nil)
+			}
+			if remembered := g.a.stood() != 0; remembered == old {
+				t.Errorf("%s, long unproven %v: the place is remembered: %v", how, old, remembered)
+			}
+		}
+	}
+}
+
+// What an error of the store leaves open is not told as a refusal.
+func TestUnclear(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		open bool
+	}{
+		{driver.ErrInvalid, false}, {driver.ErrKind, false}, {driver.ErrRefused, false}, {fmt.Errorf("x: %w", driver.ErrClosed), false},
+		{driver.ErrUncertain, true}, {driver.ErrUnavailable, true}, {errors.New("other"), true},
+	} {
+		g := newStage(t)
+		g.acquire("s-1", driver.Reply{}, c.err)
+		if g.a.unclear() != c.open {
+			t.Errorf("%v: open %v", c.err, !c.open)
+		}
+		g.acquire("s-1", driver.Reply{}, driver.ErrRefused)
+		if g.a.unclear() != c.open {
+			t.Errorf("%v, then a refusal: open %v", c.err, !c.open)
+		}
+	}
+	g := newStage(t)
+	g.acquire("s-1", driver.Reply{}, nil)
+	if !g.a.unclear() {
+		t.Error("who has a place in line may be granted the lock unseen")
+	}
+}
+
+// The end of trust is that of the client: the TTL less a tenth, from the latest proof.
+func TestLapsed(t *testing.T) {
+	g := newStage(t)
+	before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
+	trust := int64(900 * time.Millisecond)
+	if at := g.a.lapsed(); at < before+trust || at > arrived+trust {
+		t.Errorf("%d", at)
+	}
+	before, arrived = g.renew(driver.Hold{Name: "x", ID: "s-1", Token: 7}, nil)
+	if at := g.a.lapsed(); at < before+trust || at > arrived+trust {
+		t.Errorf("renewed: %d", at)
+	}
+}
+
+// A place that nothing had proved for a TTL may be another one by now: the line owes nothing to the old one.
+func TestPlaceMayHaveRunOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		silent time.Duration
+		kept   bool
+	}{"for a while": {500 * time.Millisecond, true}, "for a TTL": {time.Second, false}} {
+		t.Run(name, func(t *testing.T) {
+			g := newStage(t)
+			g.acquire("s-1", driver.Reply{}, nil)
+			g.a.stands()
+			old := history.Now() - int64(c.silent)
+			g.a.mu.Lock()
+			g.a.proof, g.a.queued = old, old
+			g.a.mu.Unlock()
+			before, _ := g.acquire("s-1", driver.Reply{}, nil)
+			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at < before {
+				t.Errorf("told of its place at %d; asked again at %d, the old one was of %d", at, before, old)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+)
+
+// ErrOrphan is the error of a worker whose input has ended without Finish: its coordinator is no more.
+var ErrOrphan = errors.New("the input has ended: the coordinator is gone")
+
+// worker is a process that takes locks.
+type worker struct {
+	job     *Job
+	rec     *history.Recorder
+	without [allKinds]atomic.Bool // kinds of locks that the store has not
+
+	grants, errors atomic.Int64
+	lastError      atomic.Pointer[string]
+
+	mu    sync.Mutex
+	loops []*loop
+}
+
+// Work is a worker process: it reads its Job and the lines after it from in, takes locks of the store, and
+// says how it fares on out, until it is told to finish or ctx ends. It returns at once, with ErrOrphan,
+// when in ends before that; the process should end then. What it cannot do before it has a Job that makes
+// sense is ErrJob.
+func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+	orders := newOrders(in)
+	var j *Job
+	select {
+	case line := <-orders.first:
+		var err error
+		if j, err = parseJob(line); err != nil {
+			return err
+		}
+	case err := <-orders.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	rec, err := history.Create(filepath.Join(j.Dir, j.Process+".jsonl"))
+	if err != nil {
+		return fmt.Errorf("the history: %w", err)
+	}
+	rec.Process = j.Process
+	w := &worker{job: j, rec: rec}
+	life, finish := context.WithCancel(ctx)
+	defer finish()
+	ready := make(chan struct{})
+	trouble := make(chan error, 1)
+	go func() { trouble <- w.report(life, out, ready) }()
+	done := make(chan error, 1)
+	go func() { done <- w.run(life, ready) }()
+	for {
+		select {
+		case <-orders.finish:
+			orders.finish = nil
+			finish()
+		case err := <-orders.failed:
+			if life.Err() == nil && len(orders.finish) == 0 { // it may have come just before
+				return err
+			}
+			orders.failed = nil
+		case err := <-trouble:
+			if err != nil {
+				return err
+			}
+			trouble = nil
+		case err := <-done:
+			return errors.Join(err, rec.Close())
+		}
+	}
+}
+
+// orders are the lines of the input.
+type orders struct {
+	first  chan []byte
+	finish chan struct{}
+	failed chan error
+}
+
+func newOrders(in io.Reader) *orders {
+	o := &orders{make(chan []byte, 1), make(chan struct{}, 1), make(chan error, 1)}
+	go func() {
+		r := bufio.NewReaderSize(in, maxJob)
+		for n := 0; ; n++ {
+			line, err := r.ReadSlice('\n')
+			switch {
+			case errors.Is(err, bufio.ErrBufferFull):
+				o.failed <- fmt.Errorf("%w: a line of the input is longer than %d bytes", ErrJob, maxJob)
+				return
+			case err != nil:
+				o.failed <- ErrOrphan
+				return
+			case n == 0:
+				o.first <- append([]byte(nil), line...)
+			case string(line) == Finish+"\n" && len(o.finish) == 0:
+				o.finish <- struct{}{}
+			default:
+				o.failed <- fmt.Errorf("%w: a line of the input that is not %q", ErrJob, Finish)
+				return
+			}
+		}
+	}()
+	return o
+}
+
+// failed counts a call that failed.
+func (w *worker) failed(err error) {
+	w.errors.Add(1)
+	text := open.Scrub(err.Error(), w.job.URL)
+	w.lastError.Store(&text)
+}
+
+// reportEvery is how often a line of Progress is written.
+const reportEvery = 200 * time.Millisecond
+
+// report writes lines of Progress once all clients are connected. Nobody waits for it: who does not
+// read must not stop the loops.
+func (w *worker) report(life context.Context, out io.Writer, ready <-chan struct{}) error {
+	select {
+	case <-ready:
+	case <-life.Done():
+		return nil
+	}
+	lines := json.NewEncoder(out)
+	if err := lines.Encode(Progress{Ready: true}); err != nil {
+		return fmt.Errorf("%w: %w", ErrOrphan, err)
+	}
+	t := time.NewTicker(reportEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-life.Done():
+			return nil
+		}
+		if err := w.rec.Err(); err != nil {
+			return fmt.Errorf("the history: %w", err)
+		}
+		if err := lines.Encode(w.progress()); err != nil {
+			return fmt.Errorf("%w: %w", ErrOrphan, err)
+		}
+	}
+}
+
+func (w *worker) progress() Progress {
+	p := Progress{Grants: w.grants.Load(), Errors: w.errors.Load()}
+	if text := w.lastError.Load(); text != nil {
+		p.LastError = *text
+	}
+	now := history.Now()
+	p.T = now
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.loops {
+		if since := l.waiting.Load(); since != 0 {
+			p.Waiting++
+			p.LongestWaitMS = max(p.LongestWaitMS, time.Duration(now-since).Milliseconds())
+		}
+		if l.holding.Load() {
+			p.Holding++
+		}
+	}
+	return p
+}
+
+// say tells people something.
+func (w *worker) say(err error) {
+	fmt.Fprintf(os.Stderr, "%s: %s\n", w.job.Process, open.Scrub(err.Error(), w.job.URL))
+}

@@ -1,0 +1,107 @@
+//go:build unix
+
+package verify
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// Workers record what happened, and end in order, whatever is done to them and their way to the store.
+func TestWorkersInTrouble(t *testing.T) {
+	s := newScene(t)
+	r := testenv.Redis(t)
+	rec, err := history.Create(filepath.Join(s.dir, "faults.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var children []*child
+	var ways []*testenv.TCPProxy
+	job := func(i, life int) Job {
+		j := s.job(strings.Replace(r.URL(), r.Addr, ways[i].Addr, 1))
+		j.Process, j.Loops = fmt.Sprintf("p%d.%d", i, life), 16
+		return j
+	}
+	for i := range 3 {
+		ways = append(ways, testenv.Proxy(t, r.Addr))
+		children = append(children, start(t, job(i, 1)))
+	}
+	for _, c := range children {
+		c.ready()
+	}
+	busy := func(c *child) {
+		t.Helper()
+		c.until("it has locks and waits for some", func(p Progress) bool { return p.Waiting > 0 && p.Holding > 0 })
+	}
+	faults := 0
+	during := func(target, kind string, f func(), heal func(), d time.Duration) {
+		t.Helper()
+		for _, c := range children {
+			busy(c)
+		}
+		faults++
+		id := fmt.Sprint("f", faults)
+		rec.Record(history.Event{Kind: history.Fault, ID: id, Target: target, Text: kind})
+		f()
+		time.Sleep(d) // that long it lasts
+		heal()
+		rec.Record(history.Event{Kind: history.Healed, ID: id})
+	}
+	for _, f := range []struct {
+		kind string
+		f    func()
+	}{{"reset", ways[0].Reset}, {"refuse", ways[0].Refuse}, {"hole", ways[0].Hole}, {"drop replies", ways[0].DropReplies}, {"delay", func() { ways[0].Delay(50 * time.Millisecond) }}} {
+		during("p0.1", f.kind, f.f, ways[0].Heal, 1500*time.Millisecond)
+	}
+	signal := func(c *child, s syscall.Signal) func() {
+		return func() {
+			if err := c.cmd.Process.Signal(s); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	during("p1.1", history.FaultStop, signal(children[1], syscall.SIGSTOP), signal(children[1], syscall.SIGCONT), 2500*time.Millisecond)
+	busy(children[2])
+	rec.Record(history.Event{Kind: history.Died, Client: "p2.1"})
+	signal(children[2], syscall.SIGKILL)()
+	if text := children[2].ended(); !strings.Contains(text, "killed") {
+		t.Errorf("a worker that was killed: %q", text)
+	}
+	children[2] = start(t, job(2, 2))
+	children[2].ready()
+	for _, c := range children {
+		busy(c)
+	}
+	for _, c := range children {
+		c.finish()
+	}
+	if err := rec.Close(); err != nil {
+		t.Error(err)
+	}
+	events := s.events(t)
+	report := history.Check(events, history.Options{MinGrants: 200, MinFaults: faults, MinWaiting: 1})
+	t.Logf("%s", report)
+	if report.Outcome != history.Clean {
+		t.Error("the history is not clean")
+	}
+	lost, unanswered := 0, 0
+	for _, e := range events {
+		switch e.Kind {
+		case history.Lost:
+			lost++
+		case history.Unanswered:
+			unanswered++
+		}
+	}
+	t.Logf("%d leases lost, %d calls not answered", lost, unanswered)
+	if unanswered == 0 {
+		t.Error("every call was answered: the faults were none")
+	}
+}

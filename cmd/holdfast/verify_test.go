@@ -1,0 +1,338 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// verifyLimit bounds a run of verify in a test, with its judgement.
+const verifyLimit = 3 * time.Minute
+
+// verifyReport is what verify --json prints, as far as it is looked at.
+type verifyReport struct {
+	Schema, Outcome, Store string
+	TTLMS                  int64 `json:"ttl_ms"`
+	Seed                   uint64
+	Grants                 int
+	HandOver               struct {
+		N     int
+		P50MS float64 `json:"p50_ms"`
+		MaxMS float64 `json:"max_ms"`
+	} `json:"hand_over"`
+	Recovery struct{ N int }
+	Faults   map[string]int
+	Excepted []string
+	Because  string `json:"excepted_because"`
+	Classes  []struct {
+		Class, Promise, Outcome string
+		Count                   int
+		Violations, Doubts      []string
+		Facts                   map[string]int
+	}
+	Notes               []string
+	Histories, Shortest string
+}
+
+func (r *verifyReport) count(class string) int {
+	for _, c := range r.Classes {
+		if c.Class == class {
+			return c.Count
+		}
+	}
+	return -1
+}
+
+// verifyBench is a bench for runs of verify.
+func verifyBench(t *testing.T) *bench {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: this test runs for a quarter of a minute")
+	}
+	b := newBench(t)
+	b.env = append(b.env, "TMPDIR="+b.dir)
+	return b
+}
+
+// small is a run that fits beside other tests. Machines that are busy are late, which is not what is looked at here.
+var small = []string{"--processes", "3", "--loops", "6", "--slack", "8s"}
+
+// notCut are the faults under which servers of SQL get on. Of one that is cut off inside a transaction they keep what it
+// has locked, and others wait for the rows: until it is healed there may be no grants to be judged.
+var notCut = []string{"--faults", "stop,kill,delay,reset,refuse,drop-replies"}
+
+// verify runs verify to its end, and returns what it printed in JSON.
+func (b *bench) verify(code int, args ...string) (r verifyReport, stderr string) {
+	b.Helper()
+	p := b.start(append(append([]string{"verify", "--json"}, small...), args...)...)
+	select {
+	case <-p.done:
+	case <-time.After(verifyLimit):
+		b.Fatalf("verify does not end: %s", p.err.String())
+	}
+	out, stderr := p.out.String(), p.err.String()
+	err := json.Unmarshal([]byte(out), &r)
+	if got := p.code(); got != code || err != nil {
+		for _, c := range r.Classes {
+			if len(c.Violations)+len(c.Doubts) > 0 {
+				b.Logf("%s: %q %q", c.Class, c.Violations, c.Doubts)
+			}
+		}
+		if text, err := os.ReadFile(r.Shortest); err == nil {
+			b.Logf("%s", text)
+		}
+		b.Fatalf("verify %q: exit code %d, want %d, %v: %d grants, faults %v, notes %q: %s", args, got, code, err, r.Grants, r.Faults, r.Notes, stderr)
+	}
+	if r.Schema != "holdfast/v1" || len(r.Classes) != len(history.Classes) || r.Seed == 0 || r.Outcome != map[int]string{0: "clean", 1: "violation", 2: "inconclusive"}[code] {
+		b.Errorf("%s", out)
+	}
+	return r, stderr
+}
+
+// sound expects that a run is clean, and that there was something to be found.
+func (b *bench) sound(r verifyReport) {
+	b.Helper()
+	faults := 0
+	for _, n := range r.Faults {
+		faults += n
+	}
+	if r.Grants < 50 || faults < 1 || len(r.Notes) > 0 || r.HandOver.N == 0 || r.HandOver.P50MS <= 0 || r.HandOver.MaxMS < r.HandOver.P50MS || r.Histories != "" {
+		b.Errorf("%+v", r)
+	}
+	b.Logf("%d grants, hand-over p50 %.1f ms, faults %v", r.Grants, r.HandOver.P50MS, r.Faults)
+	if left, _ := filepath.Glob(filepath.Join(b.dir, "holdfast-verify*")); len(left) > 0 {
+		b.Errorf("left: %v", left)
+	}
+}
+
+// Every kind of store is clean under the faults that verify does by itself.
+func TestVerifyStores(t *testing.T) {
+	for name, c := range map[string]struct {
+		store func(b *bench) string
+		args  []string
+	}{
+		"redis": {func(b *bench) string {
+			return "redis://locker:c4nary@" + testenv.RedisACL(b, []string{"user locker on >c4nary ~* &* +@all"}).Addr
+		}, nil},
+		"sqlite": {func(b *bench) string { return "sqlite:" + b.dir + "/locks.db" }, nil},
+		"postgres": {func(b *bench) string {
+			b.initialise(testenv.Postgres(b, "max_connections=400").DSN("postgres")) // calls that are given up keep theirs for a while
+			return ""
+		}, notCut},
+		"mysql": {func(b *bench) string {
+			b.initialise(mySQLURL(testenv.MariaDB(b).Addr, "root", "test"))
+			return ""
+		}, notCut},
+		"zookeeper": {func(b *bench) string { return testenv.ZooKeeper(b, longSessions).URL() }, []string{"--ttl", "2s"}},
+		"sentinel":  {func(b *bench) string { return testenv.RedisSentinel(b, testenv.SentinelSetup{}).URL("") }, nil},
+		"cluster":   {func(b *bench) string { return testenv.RedisCluster(b, testenv.ClusterSetup{}).URL("") }, nil},
+		"quorum": {func(b *bench) string {
+			var addrs []string
+			for range 3 {
+				addrs = append(addrs, testenv.Redis(b).Addr)
+			}
+			url := "redis+quorum://" + strings.Join(addrs, ",")
+			b.want(0, "init", "--store", url)
+			return url
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := verifyBench(t)
+			if url := c.store(b); url != "" {
+				b.env = append(b.env, "HOLDFAST_URL="+url)
+			}
+			r, stderr := b.verify(0, append([]string{"--duration", "9s"}, c.args...)...)
+			b.sound(r)
+			if (len(r.Excepted) > 0) != (name == "quorum") || strings.Contains(stderr, "c4nary") {
+				t.Errorf("%v %s", r.Excepted, stderr)
+			}
+			if out, _ := b.want(0, "ls", "-o", "name"); out != "" {
+				t.Errorf("left at the store: %s", out)
+			}
+		})
+	}
+}
+
+// A store that forgets its locks is found out, and the report says by which events.
+func TestVerifyViolation(t *testing.T) {
+	b := verifyBench(t)
+	s := testenv.Redis(b)
+	host, port, _ := strings.Cut(s.Addr, ":")
+	hook := filepath.Join(b.dir, "hook")
+	// Locks are held for milliseconds mostly, so it forgets again and again.
+	script := fmt.Sprintf("#!/bin/sh\n[ $1 = start ] || exit 0\nfor i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h %s -p %s flushall; sleep 0.05; done\n", host, port)
+	if err := os.WriteFile(hook, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keep := filepath.Join(b.dir, "kept")
+	page := filepath.Join(b.dir, "page.html")
+	r, _ := b.verify(1, "--store", s.URL(), "--duration", "12s", "--faults", "none", "--hook", "flush="+hook, "--keep", keep, "--html", page)
+	if r.count("S1") == 0 || r.Faults["flush"] == 0 || r.Histories != keep || len(r.Faults) != 1 {
+		t.Errorf("%+v", r)
+	}
+	events, err := history.ReadFiles(r.Shortest)
+	if err != nil || len(events) < 2 {
+		t.Errorf("the shortest history has %d events: %v", len(events), err)
+	}
+	// What is kept can be judged again, and comes to the same.
+	files, _ := filepath.Glob(filepath.Join(keep, "[pcr]*.jsonl"))
+	if events, err = history.ReadFiles(files...); err != nil {
+		t.Fatal(err)
+	}
+	if again := history.Check(events, history.Options{Slack: 8 * time.Second}); again.Verdict(history.S1).Count != r.count("S1") {
+		t.Errorf("S1: %d at first, now %d", r.count("S1"), again.Verdict(history.S1).Count)
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
+		t.Errorf("%v: %.200s", err, text)
+	}
+	// Who excepts what was broken is told, and has no violation of it.
+	var except []string
+	for _, c := range r.Classes {
+		if c.Class != "V" {
+			except = append(except, c.Class)
+		}
+	}
+	out, stderr := b.wantSlow(0, append(append([]string{"verify"}, small...), "--store", s.URL(), "--duration", "8s", "--faults", "none",
+		"--hook", "flush="+hook, "--except", strings.Join(except, ","))...)
+	if !strings.Contains(out, "not held, and not promised here") || !strings.Contains(out, "\nverdict     clean\n") || !strings.Contains(out, "as asked for") {
+		t.Errorf("%s%s", out, stderr)
+	}
+}
+
+// wantSlow is want for what takes longer.
+func (b *bench) wantSlow(code int, args ...string) (stdout, stderr string) {
+	b.Helper()
+	p := b.start(args...)
+	select {
+	case <-p.done:
+	case <-time.After(verifyLimit):
+		b.Fatalf("%v does not end: %s", args, p.err.String())
+	}
+	if got := p.code(); got != code {
+		b.Fatalf("%v: exit code %d, want %d: %s%s", args, got, code, p.out.String(), p.err.String())
+	}
+	return p.out.String(), p.err.String()
+}
+
+// A run that cannot prove anything says so.
+func TestVerifyInconclusive(t *testing.T) {
+	b := verifyBench(t)
+	url := testenv.Redis(b).URL()
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no faults":     {[]string{"--faults", "none", "--duration", "6s"}, "0 faults; at least 1 are needed"},
+		"few grants":    {[]string{"--ops", "1", "--faults", "kill", "--duration", "6s"}, "0 faults"},
+		"a broken hook": {[]string{"--faults", "none", "--hook", "x=echo words >&2; exit 3; :", "--duration", "6s"}, "hook x start"},
+	} {
+		r, _ := b.verify(2, append([]string{"--store", url}, c.args...)...)
+		said := append([]string{}, r.Notes...)
+		for _, v := range r.Classes {
+			said = append(said, v.Doubts...)
+			if v.Count != 0 {
+				t.Errorf("%s: %+v", name, v)
+			}
+		}
+		if !strings.Contains(strings.Join(said, "\n"), c.says) {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+}
+
+// What makes no sense, or cannot be, is never 0, 1 or 2.
+func TestVerifyUsage(t *testing.T) {
+	b := newBench(t)
+	full := filepath.Join(b.dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{64, "unknown command", []string{"x"}}, {64, "text, json", []string{"-o", "xml"}}, {64, "contradict", []string{"--json", "-o", "text"}},
+		{64, "NAME=COMMAND", []string{"--hook", "x"}}, {64, "NAME=COMMAND", []string{"--hook", "=x"}}, {64, "S1 to S5", []string{"--except", "S6"}},
+		{64, "S1 to S5", []string{"--except", "V"}}, {64, "positive", []string{"--duration", "0"}}, {64, "positive", []string{"--names", "0"}},
+		{64, "--html", []string{"--html", b.dir + "/does/not/exist"}},
+		{78, "no other process", []string{"--store", "memory:"}}, {78, "scheme", []string{"--store", "here"}}, {78, "2 to 64", []string{"--processes", "1"}},
+		{78, "1 to 1000000", []string{"--ops", "1000001"}}, {78, `"nonsense"`, []string{"--faults", "nonsense"}}, {78, "over no network", []string{"--faults", "cut"}},
+		{78, "at least 6s", []string{"--duration", "5s"}}, {78, "TTL", []string{"--ttl", "1ms"}}, {78, "not empty", []string{"--keep", full}},
+		{78, "one word", []string{"--hook", "kill=true"}}, {78, "mix", []string{"--mix", "x"}},
+		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1"}}, {69, "", []string{"--store", "postgres://u:c4nary@127.0.0.1:1/d"}},
+	} {
+		out, stderr := b.want(c.code, append([]string{"verify"}, c.args...)...)
+		if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "c4nary") || out != "" {
+			t.Errorf("%v: %q %q", c.args, out, stderr)
+		}
+	}
+	if out, _ := b.want(0, "verify", "--help"); !strings.Contains(out, "drop-replies") || strings.Contains(out, "%!") {
+		t.Errorf("%s", out)
+	}
+	if out, _ := b.want(0, "__complete", "verify", "--faults", "c"); !strings.Contains(out, "cut-replies") {
+		t.Errorf("%s", out)
+	}
+	if out, _ := b.want(0, "help"); strings.Contains(out, "verify-worker") || !strings.Contains(out, "holdfast verify") {
+		t.Errorf("%s", out)
+	}
+	if _, stderr := b.want(64, "verify-worker", "x"); stderr == "" {
+		t.Error("no word")
+	}
+}
+
+// A user who may not do what locks need.
+func TestVerifyRefused(t *testing.T) {
+	b := newBench(t)
+	s := testenv.RedisACL(b, []string{"user few on >c4nary ~* &* +@all -eval -evalsha -script -fcall"})
+	if _, stderr := b.want(77, "verify", "--store", "redis://few:c4nary@"+s.Addr); strings.Contains(stderr, "c4nary") {
+		t.Error(stderr)
+	}
+	m := testenv.MariaDB(b)
+	if _, stderr := b.want(77, "verify", "--store", mySQLURL(m.Addr, "root", "test")); !strings.Contains(stderr, "holdfast init") {
+		t.Error(stderr)
+	}
+}
+
+// The same seed does the same faults in the same order, as far as time allows.
+func TestVerifySeed(t *testing.T) {
+	b := verifyBench(t)
+	url := testenv.Redis(b).URL()
+	fault := regexp.MustCompile(`"kind":"fault","id":"f(\d+)","target":"p(\d)\.\d+","text":"([a-z-]+)"`)
+	schedule := func(n string) map[string]string {
+		keep := filepath.Join(b.dir, n)
+		b.verify(0, "--store", url, "--seed", "11", "--duration", "9s", "--faults", "reset,refuse,kill", "--keep", keep)
+		text, err := os.ReadFile(filepath.Join(keep, "coordinator.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, m := range fault.FindAllStringSubmatch(string(text), -1) {
+			all[m[1]] = m[3] + " of process " + m[2]
+		}
+		return all
+	}
+	one, two := schedule("1"), schedule("2")
+	both := 0
+	for id, what := range one {
+		if again, ok := two[id]; ok {
+			both++
+			if again != what {
+				t.Errorf("fault %s: %s at first, then %s", id, what, again)
+			}
+		}
+	}
+	if both < 2 {
+		t.Errorf("%v and %v", one, two)
+	}
+}
