@@ -4,20 +4,32 @@ package torture
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/memlock"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+	"github.com/holdfast-lock/holdfast/sqllock"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+	"github.com/holdfast-lock/holdfast/zklock"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestLockAllAcrossStores: transfers between accounts whose locks are kept by six stores
 // lose no money, and none waits for ever, whichever two come in whichever order.
@@ -84,5 +96,57 @@ func TestLockAllAcrossStores(t *testing.T) {
 	}
 	if sum != 0 {
 		t.Errorf("the accounts add up to %d; want 0", sum)
+	}
+}
+
+// open opens one of the stores.
+func open(store string) (driver.Backend, error) {
+	if path, ok := strings.CutPrefix(store, "sqlite:"); ok {
+		return sqllock.OpenSQLite(path, nil)
+	}
+	if servers, ok := strings.CutPrefix(store, "zookeeper://"); ok {
+		return zklock.New(zklock.Config{Servers: strings.Split(servers, ",")})
+	}
+	if dsn, ok := strings.CutPrefix(store, "mysql:"); ok {
+		return server("mysql", dsn, mysql.Dialect())
+	}
+	if strings.HasPrefix(store, "postgres://") {
+		return server("pgx", store, postgres.Dialect())
+	}
+	conn, err := rueidisconn.Dial(store)
+	if err != nil {
+		return nil, err
+	}
+	return redislock.New(conn, nil), nil
+}
+
+// server is a table on a database server, with a pool of its own.
+func server(name, dsn string, d sqllock.Dialect) (driver.Backend, error) {
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		return nil, err
+	}
+	return pooled{sqllock.New(db, d, nil), db}, nil
+}
+
+// pooled closes its pool too.
+type pooled struct {
+	*sqllock.Server
+	db *sql.DB
+}
+
+func (p pooled) Close() error { return errors.Join(p.Server.Close(), p.db.Close()) }
+
+func initialise(t *testing.T, store string, d sqllock.Dialect) {
+	t.Helper()
+	b, err := open(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqllock.Init(t.Context(), b.(pooled).db, d); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,0 +1,331 @@
+//go:build linux
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// ordeal is a store, and what is done to its servers.
+type ordeal struct {
+	name     string
+	excepted []history.Class // not promised by the store
+	start    func(t *testing.T, o *verify.Options)
+}
+
+var ordeals = []ordeal{
+	{"redis", nil, func(t *testing.T, o *verify.Options) {
+		// Everything is written before it is answered, so a killed server has forgotten nothing.
+		s := testenv.Redis(t, "--appendonly", "yes", "--appendfsync", "always", "--maxclients", "200")
+		o.URL = s.URL()
+		var one sync.Mutex
+		o.Faults = append(restarts(&one, s),
+			harm(&one, "clients-thrown-out", func() func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return nil }),
+			harm(&one, "subscribers-thrown-out", func() func() { s.Do("CLIENT KILL TYPE pubsub"); return nil }),
+			harm(&one, "scripts-forgotten", func() func() { s.Do("SCRIPT FLUSH"); return nil }),
+			harm(&one, "server-paused", func() func() { s.Do("CLIENT PAUSE 1500 ALL"); return nil }),
+			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 250) }),
+		)
+	}},
+	{"sentinel", nil, func(t *testing.T, o *verify.Options) {
+		s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
+		// All replicas confirm, so whichever is promoted has every grant.
+		o.URL = s.URL("") + "?replicas=2&replica-timeout=300ms"
+		var one sync.Mutex
+		back := func(old int) {
+			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
+			s.InSync()
+		}
+		fail := func(kind string, begin, end func(*testenv.RedisServer)) verify.Fault {
+			return harm(&one, kind, func() func() {
+				old := s.Primary()
+				begin(s.Servers[old])
+				s.Promoted(old)
+				return func() { end(s.Servers[old]); back(old) }
+			})
+		}
+		o.Faults = []verify.Fault{
+			fail("primary-killed", (*testenv.RedisServer).Kill, (*testenv.RedisServer).Start),
+			fail("primary-frozen", (*testenv.RedisServer).Pause, (*testenv.RedisServer).Continue),
+			fail("failover", func(*testenv.RedisServer) { s.Sentinels[0].Do("SENTINEL FAILOVER " + s.Master) }, func(*testenv.RedisServer) {}),
+			harm(&one, "replica-killed", func() func() {
+				r := s.Servers[(s.Primary()+1)%len(s.Servers)]
+				r.Kill()
+				return func() { r.Start(); s.InSync() }
+			}),
+			harm(&one, "sentinel-killed", func() func() { s.Sentinels[1].Kill(); return s.Sentinels[1].Start }),
+		}
+	}},
+	{"cluster", nil, func(t *testing.T, o *verify.Options) {
+		c := testenv.RedisCluster(t, testenv.ClusterSetup{})
+		o.URL = c.URL("") + "?replicas=1&replica-timeout=300ms"
+		var one sync.Mutex
+		// Who has a key that is drawn, and a server that can be asked meanwhile.
+		draw := func() (key string, old, asker int) {
+			key = fmt.Sprint("k", rand.IntN(1000))
+			old = c.Owner(key, 0)
+			for asker = range c.Servers {
+				if asker != old && c.Owner(key, asker) == old && c.Servers[asker].Info("replication")["role"] == "master" {
+					return key, old, asker
+				}
+			}
+			t.Error("no other primary runs")
+			return key, old, asker
+		}
+		fail := func(kind string, begin, end func(*testenv.RedisServer)) verify.Fault {
+			return harm(&one, kind, func() func() {
+				key, old, asker := draw()
+				begin(c.Servers[old])
+				c.Promoted(key, old, asker)
+				return func() { end(c.Servers[old]); c.Ready() }
+			})
+		}
+		o.Faults = []verify.Fault{
+			fail("primary-killed", (*testenv.RedisServer).Kill, (*testenv.RedisServer).Start),
+			fail("primary-frozen", (*testenv.RedisServer).Pause, (*testenv.RedisServer).Continue),
+			fail("failover", func(old *testenv.RedisServer) {
+				for _, r := range c.Servers {
+					if i := r.Info("replication"); i["role"] == "slave" && i["master_host"]+":"+i["master_port"] == old.Addr {
+						r.Do("CLUSTER FAILOVER")
+						return
+					}
+				}
+				t.Errorf("%s has no replica", old.Addr)
+			}, func(*testenv.RedisServer) {}),
+		}
+	}},
+	{"quorum", []history.Class{history.L3}, func(t *testing.T, o *verify.Options) {
+		// Nothing is on disk: a server that is killed comes back empty, and stays out for the quarantine.
+		const n, quarantine = 5, 3 * time.Second
+		var servers []*testenv.RedisServer
+		var addrs []string
+		for range n {
+			s := testenv.Redis(t)
+			servers, addrs = append(servers, s), append(addrs, s.Addr)
+		}
+		o.URL = "redis+quorum://" + strings.Join(addrs, ",") + "?quarantine=" + quarantine.String()
+		clock := servers[0].OwnClock() // it restarts, and so comes before
+		initialise(t, o.URL)
+		some := make([]sync.Mutex, n) // two of five, which are a minority
+		hurt := func(kind string, begin func(*testenv.RedisServer) func()) verify.Fault {
+			return verify.Fault{Kind: kind, Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
+				i := rand.IntN(n)
+				for !some[i].TryLock() {
+					i = (i + 1) % n
+				}
+				end := begin(servers[i])
+				return func(context.Context) error {
+					defer some[i].Unlock()
+					end()
+					return nil
+				}, nil
+			}}
+		}
+		// Until it votes again, so that no third server is out beside it.
+		votes := func(s *testenv.RedisServer) func() {
+			return func() { until(t, s.Addr+" votes", func() bool { return inQuorum(t, o.URL, s.Addr) }) }
+		}
+		o.Faults = []verify.Fault{
+			hurt("server-restarted-empty", func(s *testenv.RedisServer) func() { s.Kill(); return func() { s.Start(); votes(s)() } }),
+			hurt("server-frozen", func(s *testenv.RedisServer) func() { s.Pause(); return s.Continue }),
+			hurt("server-emptied", func(s *testenv.RedisServer) func() { s.Do("FLUSHALL"); return votes(s) }),
+			hurt("clients-thrown-out", func(s *testenv.RedisServer) func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return func() {} }),
+			{Kind: "clock-jump", Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
+				some[0].Lock()
+				d := time.Minute
+				if rand.IntN(2) == 0 {
+					d = -d
+				}
+				clock.Jump(d)
+				return func(context.Context) error { defer some[0].Unlock(); clock.Jump(-d); votes(servers[0])(); return nil }, nil
+			}},
+		}
+	}},
+	{"zookeeper", nil, func(t *testing.T, o *verify.Options) {
+		e := testenv.ZooKeeperEnsemble(t, 3)
+		o.URL = e.URL()
+		o.TTL = 2 * time.Second
+		var one sync.Mutex
+		whole := func() {
+			for i, z := range e.Servers {
+				if words, ended := z.Ended(); ended {
+					t.Logf("server %d has ended by itself: %s", i, words)
+					z.Start()
+				}
+			}
+			until(t, "all servers follow one", func() bool {
+				leader := e.Leader()
+				return len(e.Followers()) == len(e.Servers)-1 && leader >= 0
+			})
+		}
+		hurt := func(kind string, who func() int, begin, end func(*testenv.ZooKeeperServer)) verify.Fault {
+			return harm(&one, kind, func() func() {
+				z := e.Servers[who()]
+				begin(z)
+				return func() { end(z); whole() }
+			})
+		}
+		leader := func() int { return e.Leader() }
+		follower := func() int { return e.Followers()[rand.IntN(2)] }
+		o.Faults = []verify.Fault{
+			hurt("leader-killed", leader, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
+			hurt("leader-frozen", leader, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
+			hurt("follower-killed", follower, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
+			hurt("follower-frozen", follower, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
+			harm(&one, "follower-cut-off", func() func() {
+				i := follower()
+				e.Isolate(i)
+				return func() { e.Join(i); whole() }
+			}),
+		}
+	}},
+	{"mariadb", nil, func(t *testing.T, o *verify.Options) {
+		s := testenv.MariaDB(t, "--max-connections=150")
+		o.URL = "mysql://root@" + s.Addr + "/test"
+		initialise(t, o.URL)
+		var one sync.Mutex
+		o.Faults = append(restarts(&one, s),
+			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 160) }),
+		)
+	}},
+	{"postgres", nil, func(t *testing.T, o *verify.Options) {
+		s := testenv.Postgres(t, "max_connections=400")
+		o.URL = s.DSN("postgres")
+		initialise(t, o.URL)
+		var one sync.Mutex
+		o.Faults = append(restarts(&one, s),
+			harm(&one, "backends-terminated", func() func() {
+				ask(t, o.URL, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+				return nil
+			}),
+			harm(&one, "backend-killed", func() func() {
+				if pid := ask(t, o.URL, "SELECT max(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); pid > 0 {
+					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+				}
+				return nil
+			}),
+		)
+	}},
+	{"sqlite", nil, func(t *testing.T, o *verify.Options) {
+		path := filepath.Join(t.TempDir(), "locks.db")
+		o.URL = "sqlite:" + path
+		o.Faults = []verify.Fault{{Kind: "file-locked", Target: "the file", Inject: func(ctx context.Context) (func(context.Context) error, error) {
+			db, err := sql.Open("sqlite", path)
+			if err != nil {
+				return nil, err
+			}
+			end := func(context.Context) error { return db.Close() }
+			c, err := db.Conn(ctx)
+			if err != nil {
+				return end, err
+			}
+			_, err = c.ExecContext(ctx, "PRAGMA busy_timeout=10000; BEGIN IMMEDIATE")
+			return func(ctx context.Context) error {
+				_, _ = c.ExecContext(ctx, "ROLLBACK")
+				_ = c.Close()
+				return end(ctx)
+			}, err
+		}}}
+	}},
+}
+
+// stoppable is a server of testenv.
+type stoppable interface {
+	Kill()
+	Start()
+	Pause()
+	Continue()
+}
+
+// restarts are what every server that stands alone has to stand.
+func restarts(one *sync.Mutex, s stoppable) []verify.Fault {
+	return []verify.Fault{
+		harm(one, "server-killed", func() func() { s.Kill(); return s.Start }),
+		harm(one, "server-frozen", func() func() { s.Pause(); return s.Continue }),
+	}
+}
+
+// occupy takes up to n connections of a server, and returns what gives them back.
+func occupy(addr string, n int) (end func()) {
+	var all []net.Conn
+	for range n {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			break
+		}
+		all = append(all, c)
+	}
+	return func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}
+}
+
+func initialise(t *testing.T, url string) {
+	t.Helper()
+	if _, err := open.Init(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inQuorum reports whether a server of a quorum says that it is not in quarantine.
+func inQuorum(t *testing.T, url, server string) bool {
+	s, err := open.Open(t.Context(), url)
+	if err != nil {
+		t.Error(err)
+		return true
+	}
+	defer func() { _ = s.Close() }()
+	list, err := s.Diagnose(t.Context(), url, tortureTTL)
+	return err == nil && slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Server == server && f.Code == "quorum.quarantine" && f.Severity == driver.Fine
+	})
+}
+
+// ask asks a PostgreSQL that may be recovering just now for a number.
+func ask(t *testing.T, url, question string) (n int) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer func() { _ = db.Close() }()
+	until(t, question, func() bool {
+		var answer sql.NullInt64
+		err := db.QueryRowContext(t.Context(), question).Scan(&answer)
+		n = int(answer.Int64)
+		return err == nil
+	})
+	return n
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("not in 30 s: %s", what)
+			return
+		}
+	}
+}

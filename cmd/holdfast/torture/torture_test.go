@@ -1,0 +1,164 @@
+//go:build linux
+
+// Package torture does to every store what its deployment promises to withstand, under the load of verify.
+package torture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// tortureSize is how long each store is tortured.
+type tortureSize struct {
+	duration time.Duration
+	ops      int64
+	grants   int // each store has to give so many
+	faults   int // and stand so many
+	atOnce   int // how many stores at a time
+}
+
+// tortureSizes by what HOLDFAST_TEST_TORTURE says. The smallest is for machines that do something else meanwhile.
+var tortureSizes = map[string]tortureSize{
+	"":      {30 * time.Second, 100_000, 100, 3, 2},
+	"full":  {4 * time.Minute, 500_000, 5_000, 30, 1},
+	"night": {40 * time.Minute, verify.MaxOps, 50_000, 300, 1},
+}
+
+// tortureTTL is short, so that many leases run out.
+const tortureTTL = time.Second
+
+// TestTorture does to every store what verify does to workers and their connections, and beside it to the servers what
+// the store promises to withstand: killed, frozen, failed over, emptied, cut off.
+// HOLDFAST_TEST_TORTURE=full takes 35 minutes, =night ten times as long; TORTURE_SEED repeats schedules of faults.
+func TestTorture(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test kills servers and processes for minutes")
+	}
+	size, ok := tortureSizes[os.Getenv("HOLDFAST_TEST_TORTURE")]
+	if !ok {
+		t.Fatalf("HOLDFAST_TEST_TORTURE=%s: there are full and night, or nothing", os.Getenv("HOLDFAST_TEST_TORTURE"))
+	}
+	var seed uint64
+	if s := os.Getenv("TORTURE_SEED"); s != "" {
+		if _, err := fmt.Sscan(s, &seed); err != nil {
+			t.Fatalf("TORTURE_SEED=%s: %v", s, err)
+		}
+	}
+	total := tally{faults: map[string]int{}}
+	gate := make(chan struct{}, size.atOnce)
+	for _, s := range ordeals {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			o := verify.Options{
+				Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: size.duration, Ops: size.ops,
+				Seed: seed, Slack: 3 * time.Second, Say: func(text string) { t.Log(text) },
+			}
+			s.start(t, &o)
+			r, err := verify.Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s\n%s", s.name, r.Text())
+			if r.Outcome != history.Clean {
+				t.Errorf("%s; TORTURE_SEED=%d", r.Outcome, r.Seed)
+			}
+			if !slices.Equal(r.Excepted, s.excepted) {
+				t.Errorf("%v were excepted; want %v", r.Excepted, s.excepted)
+			}
+			if r.Figures.Grants < size.grants || r.Counted() < size.faults {
+				t.Errorf("%d grants and %d faults; at least %d and %d are due", r.Figures.Grants, r.Counted(), size.grants, size.faults)
+			}
+			total.add(s.name, r)
+		})
+	}
+	t.Cleanup(func() { t.Log(total.String()) }) // when all have ended
+}
+
+// tally sums up what all stores went through.
+type tally struct {
+	mu     sync.Mutex
+	rows   []string
+	grants int
+	faults map[string]int
+}
+
+func (y *tally) add(name string, r *verify.Result) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	f := &r.Figures
+	y.rows = append(y.rows, fmt.Sprintf("| %s | %d | %d of %d kinds | %d | %v | %v | %v |", name, f.Grants, r.Counted(), len(r.Faults),
+		len(r.Report.Violations()), f.HandOver, f.Recovery, f.LongestLockOut.Round(time.Millisecond)))
+	y.grants += f.Grants
+	for _, c := range r.Faults {
+		y.faults[c.Kind] += c.N
+	}
+}
+
+// String is a table for a document, and the sums.
+func (y *tally) String() string {
+	n := 0
+	var kinds []string
+	for _, k := range slices.Sorted(maps.Keys(y.faults)) {
+		n += y.faults[k]
+		kinds = append(kinds, fmt.Sprintf("%s %d", k, y.faults[k]))
+	}
+	return fmt.Sprintf("\n%s\n%d grants, %d faults of %d kinds: %s", strings.Join(y.rows, "\n"), y.grants, n, len(kinds), strings.Join(kinds, ", "))
+}
+
+// harm makes a Fault. begin returns what ends it, or nil. One of a group waits for the other: a store that stands one
+// fault need not stand two.
+func harm(one *sync.Mutex, kind string, begin func() (end func())) verify.Fault {
+	return verify.Fault{Kind: kind, Inject: func(ctx context.Context) (func(context.Context) error, error) {
+		one.Lock()
+		begun := false
+		defer func() {
+			if !begun { // the test has failed in it
+				one.Unlock()
+			}
+		}()
+		end := begin()
+		begun = true
+		return func(context.Context) error {
+			defer one.Unlock()
+			if end != nil {
+				end()
+			}
+			return nil
+		}, nil
+	}}
+}
+
+const workerEnv = "HOLDFAST_TORTURE_WORKER"
+
+// TestMain runs the tests, or one worker: the test's program is its own worker.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		if err := verify.Work(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func worker() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	return cmd
+}
