@@ -1,0 +1,66 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// client are bugs of the portable client.
+var client = []Mutant{
+	{
+		ID: "client-no-clock", Store: Redis, Class: in(history.S2),
+		Bug: "a lease is taken to be valid until the store says otherwise: its time is not looked at",
+		Edits: []Edit{
+			{"keepalive.go", `if len(c.leases) > 0 && c.leases[0].until <= now {`, `if len(c.leases) > 0 && c.leases[0].latest <= now {`},
+			{"keepalive.go", `at = min(at, c.leases[0].until, c.now()`, `at = min(at, c.now()`},
+			{"lease.go", `late := now >= outer.until || now >= l.until`, `late := outer.ended != nil`},
+		},
+		Run: Run{For: 16 * time.Second},
+	},
+	{
+		ID: "client-hand-over-from-now", Store: Redis, Class: in(history.S2),
+		Bug:   "a lease that was handed over counts from when that was heard, not from when the place in line was last proven",
+		Edits: []Edit{{"await.go", "return token, w.proved(c), nil", "return token, c.soonest(), nil"}},
+		Run:   Run{For: 16 * time.Second},
+	},
+	{
+		ID: "client-trust-too-long", Store: SQLite, Class: in(history.S2),
+		Bug:   "a lease is trusted four times as long as the store keeps it",
+		Edits: []Edit{{"client.go", `return s.ttl - s.margin`, `return 4*s.ttl - s.margin`}},
+		Run:   Run{For: 16 * time.Second},
+	},
+	{
+		ID: "client-ghost-in-line", Store: Redis, Class: in(history.L1, history.L2),
+		Bug: "a wait that was given up is neither taken out of the line nor out of the renewals",
+		Edits: []Edit{
+			{"await.go", "	defer func() { c.forget(w) }()\n", ""},
+			{"await.go", `		if asked {
+			l.leave()
+		}`, `		_ = asked`},
+		},
+		Run: Run{For: 16 * time.Second},
+	},
+	{
+		ID: "client-deaf", Store: Redis, Class: in(history.L2),
+		Bug: "a waiter who was handed the lock is told by nothing, neither the push nor the renewal",
+		Edits: []Edit{
+			{"await.go", `		case token := <-reply.Wake:
+			return token, w.proved(c), nil`, `		case <-reply.Wake:`},
+			{"await.go", `			case driver.Granted:
+				return n.Token, n.sent, nil
+`, `			case driver.Granted:
+				continue
+`},
+		},
+		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},
+	},
+	{
+		ID: "client-renews-no-leases", Store: Redis, Class: in(history.S2),
+		Bug: "leases are not renewed, and trusted as if they were",
+		Edits: []Edit{
+			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.hold())`, `l.extend(c.soonest() + s.trust())`},
+		},
+		Run: Run{For: 16 * time.Second},
+	},
+}

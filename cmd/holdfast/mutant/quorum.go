@@ -1,0 +1,48 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// quorum are bugs of the store on a majority of three Redis servers.
+var quorum = []Mutant{
+	{
+		ID: "quorum-half-is-enough", Store: Quorum, Class: in(history.S1),
+		Bug:   "a majority is counted as n/2",
+		Edits: []Edit{{"redislock/quorum/request.go", `need: servers/2 + 1, seats`, `need: servers / 2, seats`}},
+		Run:   Run{Faults: "kill"},
+	},
+	{
+		ID: "quorum-any-token", Store: Quorum, Class: in(history.S4),
+		Bug: "the token of a grant is that of one server, not one that a majority has",
+		Edits: []Edit{{"redislock/quorum/request.go", `		if t != 0 && n >= r.need {
+			return t
+		}
+	}
+	return 0`, `		if t != 0 && n >= r.need {
+			return t/uint64(len(r.seats)) + uint64(i)
+		}
+	}
+	return 0`}},
+		Run: Run{Faults: "kill"},
+	},
+	{
+		ID: "quorum-release-any-owner", Store: Quorum, Class: in(history.S1),
+		Bug:   "servers let a release of a lease that ran out free its successor's",
+		Edits: []Edit{{"redislock/lua/common.lua", `if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
+		Run:   Run{For: 14 * time.Second},
+	},
+	{
+		ID: "quorum-release-at-one", Store: Quorum, Class: in(history.L1, history.L2),
+		Bug: "a release goes to one of the servers that have granted",
+		Edits: []Edit{
+			{"redislock/quorum/release.go", `			never := seat.sent == 0 || seat.state == kept`, `			never := seat.sent == 0 || seat.state == kept || asked > 0`},
+			{"redislock/quorum/release.go", `	need := s.b.need()
+	for open := asked;`, `	need := 1
+	for open := asked;`},
+		},
+		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond, Faults: "kill"},
+	},
+}

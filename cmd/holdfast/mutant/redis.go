@@ -1,0 +1,96 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// redis are bugs of the store on one Redis server.
+var redis = []Mutant{
+	{
+		ID: "redis-release-any-owner", Store: Redis, Class: in(history.S1),
+		Bug:   "a release of a lease that ran out frees its successor's: the owner is not compared",
+		Edits: []Edit{{"redislock/lua/common.lua", `if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
+		Run:   Run{For: 14 * time.Second},
+	},
+	{
+		ID: "redis-renew-nothing", Store: Redis, Class: in(history.S1, history.S5),
+		Bug:   "a renewal answers that all is well and writes nothing",
+		Edits: []Edit{{"redislock/lua/renew.lua", `    call('SET', KEYS[i], sub(v, 1, 18) .. fresh .. sub(v, 51), 'PX', ms)`, ``}},
+		Run:   Run{For: 14 * time.Second},
+	},
+	{
+		ID: "redis-token-inherited", Store: Redis, Class: in(history.S4),
+		Bug: "who is handed the lock gets the token of the one before",
+		Edits: []Edit{
+			{"redislock/lua/release.lua", `local token = now`, `local token = sub(a, 1, 16)`},
+			{"redislock/lua/release.lua", `and token > sub(a, 1, 16) and`, `and`},
+		},
+	},
+	{
+		ID: "redis-token-of-the-day", Store: Redis, Class: in(history.S4),
+		Bug: "tokens are the time in whole seconds",
+		Edits: []Edit{
+			{"redislock/lua/common.lua", `local token = max(now, last + 1)`, `local token = floor(now / 1000000) * 1000000`},
+		},
+	},
+	{
+		ID: "redis-lease-in-seconds", Store: Redis, Class: in(history.L1),
+		Bug: "the TTL is passed in the wrong unit: leases last sixty times as long",
+		Edits: []Edit{
+			{"redislock/session.go", `c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(s.ttl)`, `c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(60 * s.ttl)`},
+			{"redislock/session.go", `	c.micros(s.ttl).micros(req.MinHold).padded`, `	c.micros(60 * s.ttl).micros(req.MinHold).padded`},
+			{"redislock/renew.go", "newCall().micros(s.ttl).end()", "newCall().micros(60 * s.ttl).end()"},
+		},
+		Run: Run{Faults: "kill"},
+	},
+	{
+		ID: "redis-place-not-renewed", Store: Redis, Class: in(history.L3, history.S1),
+		Bug: "a renewal does not keep the place in line, which runs out under its waiter",
+		Edits: []Edit{{"redislock/lua/refresh.lua", `      putPlace(id, now + ttl, s, h, m, n, o)
+      dirty = true
+`, ``}},
+	},
+	{
+		ID: "redis-lifo", Store: Redis, Class: in(history.L3),
+		Bug: "the line is served from its end",
+		Edits: []Edit{
+			{"redislock/lua/common.lua", `call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]`, `call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]`},
+			{"redislock/lua/release.lua", `local first = call('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'LIMIT', 0, 1)[1]`},
+		},
+	},
+	{
+		ID: "redis-barging", Store: Redis, Class: in(history.L3),
+		Bug:   "a reader is let in beside readers although a writer waits before it",
+		Edits: []Edit{{"redislock/lua/acquire.lua", `if not line and fits(mode, n) then`, `if (not line or mode == 's') and fits(mode, n) then`}},
+	},
+	{
+		ID: "redis-reader-beside-writer", Store: Redis, Class: in(history.S5),
+		Bug: "readers are let in while a writer holds the lock",
+		Edits: []Edit{
+			{"redislock/lua/common.lua", `if st == 'X' then return false end`, `if st == 'X' then return mode == 's' end`},
+		},
+	},
+	{
+		ID: "redis-permits-uncounted", Store: Redis, Class: in(history.S5),
+		Bug:   "a permit is given if any is left, however many are asked for",
+		Edits: []Edit{{"redislock/lua/common.lua", `if mode == 'p' then return used + n <= limit end`, `if mode == 'p' then return used < limit end`}},
+	},
+	{
+		ID: "redis-permits-released-twice", Store: Redis, Class: in(history.S5),
+		Bug:   "a release gives its permits back twice",
+		Edits: []Edit{{"redislock/lua/common.lua", `used, count, dirty = used - n, count - 1, true`, `used, count, dirty = max(used - 2 * n, 0), count - 1, true`}},
+	},
+	{
+		ID: "redis-hand-over-unsaid", Store: Redis, Class: in(history.L2),
+		Bug: "a hand-over is neither published nor told by the renewal",
+		Edits: []Edit{
+			{"redislock/wake.go", `	case a.waits:
+		s.handOver(id, &a, token)`, `	case a.waits && token == 0:
+		s.handOver(id, &a, token)`},
+			{"redislock/lua/refresh.lua", `if token == 0 then report(i, 2, held, 0, 0) end`, ``},
+		},
+		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},
+	},
+}

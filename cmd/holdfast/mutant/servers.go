@@ -1,0 +1,82 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// servers are bugs of the store on MariaDB and PostgreSQL.
+var servers = []Mutant{
+	{
+		ID: "mariadb-take-unguarded", Store: MariaDB, Class: in(history.S1),
+		Bug:   "the upsert that takes a name does not ask whether somebody has it",
+		Edits: []Edit{{"sqllock/mysql/statements.go", `free  = "(busy <= VALUES(at) AND waiting = 0`, `free  = "(waiting = 0`}},
+	},
+	{
+		ID: "mariadb-clock-of-seconds", Store: MariaDB, Class: in(history.S1),
+		Bug:   "the server's clock is read in whole seconds",
+		Edits: []Edit{{"sqllock/mysql/dialect.go", `UTC_TIMESTAMP(6))"`, `UTC_TIMESTAMP())"`}},
+	},
+	{
+		ID: "mariadb-token-not-raised", Store: MariaDB, Class: in(history.S4),
+		Bug: "a hand-over leaves the row's token as it is",
+		Edits: []Edit{
+			{"sqllock/mysql/statements.go", `token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(`, `token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
+			{"sqllock/bells.go", `if token <= w.after || token == w.told {`, `if token == w.told {`},
+		},
+	},
+	{
+		ID: "mariadb-lifo", Store: MariaDB, Class: in(history.L3),
+		Bug: "who joins a line stands at its head",
+		Edits: []Edit{
+			{"sqllock/mysql/statements.go", `line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)`, `line = CONCAT(?, {now}, ' ', {now} + ?, ?, line)`},
+			{"sqllock/mysql/statements.go", `CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a')`, `CONCAT(VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a', line)`},
+		},
+	},
+	{
+		ID: "postgres-take-unguarded", Store: Postgres, Class: in(history.S1),
+		Bug:   "the upsert that takes a name does not ask whether somebody has it",
+		Edits: []Edit{{"sqllock/postgres/statements.go", `free  = "(l.busy <= excluded.at AND l.waiting = 0`, `free  = "(l.waiting = 0`}},
+	},
+	{
+		ID: "postgres-token-not-raised", Store: Postgres, Class: in(history.S4),
+		Bug: "a hand-over leaves the row's token as it is",
+		Edits: []Edit{
+			{"sqllock/postgres/statements.go", `ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END`, `ELSE greatest(l.token, $4::bigint + 1) END`},
+			{"sqllock/bells.go", `if token <= w.after || token == w.told {`, `if token == w.told {`},
+		},
+	},
+	{
+		ID: "postgres-renew-nothing", Store: Postgres, Class: in(history.S1, history.S5),
+		Bug:   "a renewal finds the row and leaves its lease as it was",
+		Edits: []Edit{{"sqllock/postgres/statements.go", `SET expires = greatest(l.expires, {now} + $4::bigint), busy = greatest(l.busy, {now} + $4::bigint),`, `SET expires = greatest(l.expires, {now}), busy = greatest(l.busy, {now}, {now} - $4::bigint),`}},
+		Run:   Run{For: 14 * time.Second},
+	},
+	{
+		ID: "postgres-line-forgotten", Store: Postgres, Class: in(history.L3),
+		Bug: "a hand-over drops the rest of the line",
+		Edits: []Edit{{"sqllock/postgres/statements.go", `	waiting = greatest(l.waiting - 1, 0),
+	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END,
+	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END`, `	waiting = 0, due = 0, line = ''`}},
+	},
+	{
+		ID: "rule-expired-stay", Store: Postgres, Class: in(history.L1),
+		Bug:   "a lease that ran out stays in the way of those who wait",
+		Edits: []Edit{{"internal/rule/rule.go", `return h.Expires <= now && h.KeepUntil <= now`, `return h.Expires <= now && h.KeepUntil <= now && h.Kept`}, {"internal/rule/rule.go", `		if h := &e.Holds[i]; h.Expires <= now {`, `		if h := &e.Holds[i]; h.Expires <= now && h.KeepUntil > 0 {`}},
+		Run:   Run{For: 14 * time.Second, Faults: "kill"},
+	},
+	{
+		ID: "rule-permits-uncounted", Store: MariaDB, Class: in(history.S5),
+		Bug:   "a permit is given if any is left, however many are asked for",
+		Edits: []Edit{{"internal/rule/rule.go", `return used+n <= limit`, `return used < limit`}},
+	},
+	{
+		ID: "rule-writer-beside-readers", Store: Postgres, Class: in(history.S5, history.S1),
+		Bug:   "a writer is let in while others than one hold the lock",
+		Edits: []Edit{{"internal/rule/rule.go", `return holders == 0`, `return !exclusive`}},
+		Run:   Run{For: 14 * time.Second},
+	},
+}

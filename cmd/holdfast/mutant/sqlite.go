@@ -1,0 +1,75 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// sqlite are bugs of the store in a SQLite file.
+var sqlite = []Mutant{
+	{
+		ID: "sqlite-take-unguarded", Store: SQLite, Class: in(history.S1),
+		Bug:   "the statement that takes a name does not ask whether its lease has run out",
+		Edits: []Edit{{"sqllock/sqlite_schema.go", `AND kind <> 3 AND expires <= excluded.since`, `AND kind <> 3`}},
+	},
+	{
+		ID: "sqlite-token-not-raised", Store: SQLite, Class: in(history.S4),
+		Bug:   "who is handed the lock gets the token that the row has",
+		Edits: []Edit{{"sqllock/sqlite_table.go", `token := max(r.token+1, r.floor+1, t.us)`, `token := max(r.token, r.floor+1)`}},
+	},
+	{
+		ID: "sqlite-lifo", Store: SQLite, Class: in(history.L3),
+		Bug: "the line is served from its end",
+		Edits: []Edit{
+			{"sqllock/sqlite_schema.go", `p.seq = (SELECT min(seq) FROM place WHERE name = l.name)`, `p.seq = (SELECT max(seq) FROM place WHERE name = l.name)`},
+			{"sqllock/sqlite_schema.go", `WHERE p.name = ? ORDER BY p.seq LIMIT 1`, `WHERE p.name = ? ORDER BY p.seq DESC LIMIT 1`},
+		},
+	},
+	{
+		ID: "sqlite-barging", Store: SQLite, Class: in(history.L3),
+		Bug: "whoever comes when the lock is passed on may take it before who waits",
+		Edits: []Edit{
+			{"sqllock/sqlite_verbs.go", `free := r.waiting == 0 && r.fits(req.Mode, req.N)`, `free := r.fits(req.Mode, req.N)`},
+		},
+	},
+	{
+		ID: "sqlite-permits-by-holders", Store: SQLite, Class: in(history.S5),
+		Bug:   "the permits in use are counted by holders, not by what each has",
+		Edits: []Edit{{"sqllock/sqlite_table.go", `return rule.Fits(mode, n, r.limit, holders, used, exclusive)`, `return rule.Fits(mode, 1, r.limit, holders, holders, exclusive)`}},
+	},
+	{
+		ID: "sqlite-writer-beside-readers", Store: SQLite, Class: in(history.S5),
+		Bug:   "the readers of a lock are not counted when a writer asks",
+		Edits: []Edit{{"sqllock/sqlite_table.go", `holders, used, exclusive := r.holders, r.used, r.x.id != ""`, `holders, used, exclusive := 0, r.used, r.x.id != ""`}},
+	},
+	{
+		ID: "sqlite-clock-differs", Store: SQLite, Class: in(history.S1),
+		Bug:   "a lease is written by one clock and judged by another, which is ahead by most of a TTL",
+		Edits: []Edit{{"sqllock/sqlite_table.go", `if r.x.id != "" && r.x.expires <= t.now {`, `if r.x.id != "" && r.x.expires <= t.now+700_000_000 {`}},
+	},
+	{
+		ID: "sqlite-readers-stay", Store: SQLite, Class: in(history.L2),
+		Bug: "what a reader or a permit's holder gives back stays counted until its lease ends",
+		Edits: []Edit{{"sqllock/sqlite_table.go", `	r.holders, r.used = r.holders-1, r.used-g.n
+	_, err := t.c.exec(qDropHold, []byte(r.name), g.token)
+	return err`, `	return nil`}},
+		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},
+	},
+	{
+		ID: "sqlite-descriptors-leak", Store: SQLite, Class: in(history.L4),
+		Bug: "the files by which a session is known stay open when it ends",
+		Edits: []Edit{{"sqllock/sqlite_body.go", `	err = errors.Join(err, s.body.close())
+	s.wg.Wait()
+`, ``}},
+	},
+	{
+		ID: "sqlite-deaf", Store: SQLite, Class: in(history.L2),
+		Bug: "a waiter is told of a hand-over by neither its bell nor a renewal",
+		Edits: []Edit{
+			{"sqllock/sqlite_table.go", `	t.rings = append(t.rings, ring{session: p.session, id: p.id, token: uint64(token), to: &at})`, `	_ = at`},
+			{"sqllock/sqlite_verbs.go", `return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.expireAt(r, g, until)`, `return driver.Change{}, nil, t.expireAt(r, g, until)`},
+		},
+		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},
+	},
+}

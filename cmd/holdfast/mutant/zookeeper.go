@@ -1,0 +1,75 @@
+package mutant
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/history"
+)
+
+// zookeeper are bugs of the store on ZooKeeper.
+var zookeeper = []Mutant{
+	{
+		ID: "zookeeper-line-by-text", Store: ZooKeeper, Class: in(history.S1),
+		Bug: "contenders are ordered by the text of their nodes' names, not by their numbers",
+		Edits: []Edit{{"zklock/node.go", `		if a.seq != b.seq {
+			return cmp.Compare(a.seq, b.seq)
+		}
+		return strings`, `		return strings`}},
+		Run: Run{Faults: "kill"},
+	},
+	{
+		ID: "zookeeper-watch-lowest", Store: ZooKeeper, Class: in(history.S1),
+		Bug:   "all who wait watch the first in line in place of the one before them, and take its word that the lock is theirs",
+		Edits: []Edit{{"zklock/acquire.go", `target, head := way[len(way)-1], in.head()`, `target, head := way[0], in.head()`}},
+		Run:   Run{Faults: "kill"},
+	},
+	{
+		ID: "zookeeper-gone-is-mine", Store: ZooKeeper, Class: in(history.S1),
+		Bug: "when the node in front is gone the lock is taken to be free, though that was only a waiter who left",
+		Edits: []Edit{{"zklock/wake.go", `		if ev.Type != zk.EventDataChanged {
+			return false
+		}
+`, `		if ev.Type == zk.EventSessionLost {
+			return false
+		}
+`}},
+		Run: Run{Faults: "kill"},
+	},
+	{
+		ID: "zookeeper-writer-beside-readers", Store: ZooKeeper, Class: in(history.S5),
+		Bug: "readers in front are in nobody's way",
+		Edits: []Edit{{"zklock/node.go", `	if r == exclusive {
+		return front
+	}
+`, ``}},
+		Run: Run{Faults: "kill"},
+	},
+	{
+		ID: "zookeeper-permits-uncounted", Store: ZooKeeper, Class: in(history.S5),
+		Bug:   "a permit is given if any is left, however many are asked for",
+		Edits: []Edit{{"zklock/permits.go", `	if sem.leases.permits()+e.req.N <= limit {`, `	if sem.leases.permits() < limit {`}},
+		Run:   Run{For: 16 * time.Second, Faults: "delay"},
+	},
+	{
+		ID: "zookeeper-token-is-time", Store: ZooKeeper, Class: in(history.S4),
+		Bug:   "the token is the time at which the contender came, in milliseconds",
+		Edits: []Edit{{"zklock/acquire.go", `	e.become(waiting, uint64(stat.Czxid), me)`, `	e.become(waiting, uint64(stat.Ctime), me)`}},
+		Run:   Run{Faults: "kill"},
+	},
+	{
+		ID: "zookeeper-deaf", Store: ZooKeeper, Class: in(history.L1, history.L2),
+		Bug: "nobody watches the node in front, and nothing else tells when it is gone",
+		Edits: []Edit{
+			{"zklock/acquire.go", `zk.Handler{Soon: e.hearer(), Func: e.waker()}`, `zk.Handler{Func: func(zk.Event) {}}`},
+			{"zklock/renew.go", `	left, err := e.nudge(ctx)
+	if left > 0 {
+		ch.Retry = left
+	}
+	return s.outcome(e, ch), err`, `	return ch, nil`},
+			{"zklock/acquire.go", `			reply.Retry = s.ttl
+`, `			reply.Retry = 10 * s.ttl
+`},
+		},
+		Run: Run{Faults: "delay"},
+	},
+}
