@@ -56,20 +56,35 @@ for module in $modules; do
 	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 done
 
-# The tests wait for clocks and servers most of the time. So those of the library run beside those of
-# the other modules, whose output follows in the end.
-tests() { echo "== $1" && go -C "$1" test -race -timeout 20m -parallel 4 ./...; }
+# Most tests wait for clocks and servers most of the time. So those of the library run beside those of the
+# other modules, whose output follows. Those that use all the processor there is, or watch leases at several
+# servers at once, run one package after the other in the end.
+alone='/(redislock/quorum|cmd/holdfast/(verify|torture|mutant))$'
+test="go test -race -timeout 20m -parallel 4"
+beside() {
+	echo "== $1"
+	(
+		cd "$1"
+		# shellcheck disable=SC2046 # a list of packages
+		$test -skip '^TestVerify' $(go list ./... | grep -vE "$alone")
+	)
+}
 others="$(mktemp)"
 (
 	status=0
 	for module in $modules; do
-		[ "$module" = . ] || tests "$module" || status=1
+		[ "$module" = . ] || beside "$module" || status=1
 	done
 	exit $status
 ) >"$others" 2>&1 &
 failed=0
-tests . || failed=1
+beside . || failed=1
 wait $! || failed=1
 cat "$others"
 rm -f "$others"
+echo "== one after the other"
+$test ./redislock/quorum || failed=1
+cd cmd/holdfast
+$test -run '^TestVerify' . || failed=1
+$test -p 1 ./verify ./torture ./mutant || failed=1
 exit $failed

@@ -4,6 +4,7 @@ package doctest
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,6 +167,37 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
 				t.Errorf("%s: link to %s: %v", doc, m[1], err)
 			}
+		}
+	}
+}
+
+// The tests that docs/testing.md names are there.
+func TestNamesOfTests(t *testing.T) {
+	there := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs/testing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)[`/]").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 50 {
+		t.Fatalf("only %d names found: the search is broken", len(named))
+	}
+	for _, m := range named {
+		if !there[m[1]] {
+			t.Errorf("docs/testing.md names %s, which is not there", m[1])
 		}
 	}
 }
