@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,16 +40,17 @@ type worker struct {
 // when in ends before that; the process should end then. What it cannot do before it has a Job that makes
 // sense is ErrJob.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
-	orders := newOrders(in)
+	orders := read(in)
 	var j *Job
 	select {
-	case line := <-orders.first:
+	case o := <-orders:
+		if o.err != nil {
+			return o.err
+		}
 		var err error
-		if j, err = parseJob(line); err != nil {
+		if j, err = parseJob(o.line); err != nil {
 			return err
 		}
-	case err := <-orders.failed:
-		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -67,14 +69,14 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	go func() { done <- w.run(life, ready) }()
 	for {
 		select {
-		case <-orders.finish:
-			orders.finish = nil
-			finish()
-		case err := <-orders.failed:
-			if life.Err() == nil && len(orders.finish) == 0 { // it may have come just before
-				return err
+		case o := <-orders:
+			if life.Err() != nil {
+				continue // it ends already
 			}
-			orders.failed = nil
+			if o.err != nil {
+				return o.err
+			}
+			finish()
 		case err := <-trouble:
 			if err != nil {
 				return err
@@ -86,37 +88,34 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// orders are the lines of the input.
-type orders struct {
-	first  chan []byte
-	finish chan struct{}
-	failed chan error
+// order is a line of the input, or why there are no more.
+type order struct {
+	line []byte
+	err  error
 }
 
-func newOrders(in io.Reader) *orders {
-	o := &orders{make(chan []byte, 1), make(chan struct{}, 1), make(chan error, 1)}
+// read returns the lines of in, in order: a Job, Finish, and what ends them.
+func read(in io.Reader) <-chan order {
+	orders := make(chan order, 3) // so that it ends with in, also if nobody reads
 	go func() {
 		r := bufio.NewReaderSize(in, maxJob)
 		for n := 0; ; n++ {
 			line, err := r.ReadSlice('\n')
 			switch {
 			case errors.Is(err, bufio.ErrBufferFull):
-				o.failed <- fmt.Errorf("%w: a line of the input is longer than %d bytes", ErrJob, maxJob)
-				return
+				err = fmt.Errorf("%w: a line of the input is longer than %d bytes", ErrJob, maxJob)
 			case err != nil:
-				o.failed <- ErrOrphan
-				return
-			case n == 0:
-				o.first <- append([]byte(nil), line...)
-			case string(line) == Finish+"\n" && len(o.finish) == 0:
-				o.finish <- struct{}{}
-			default:
-				o.failed <- fmt.Errorf("%w: a line of the input that is not %q", ErrJob, Finish)
+				err = ErrOrphan
+			case n == 1 && string(line) != Finish+"\n" || n > 1:
+				err = fmt.Errorf("%w: a line of the input that is not %q", ErrJob, Finish)
+			}
+			orders <- order{bytes.Clone(line), err}
+			if err != nil {
 				return
 			}
 		}
 	}()
-	return o
+	return orders
 }
 
 // failed counts a call that failed.
