@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ClusterSetup says what RedisCluster starts. The zero value is three primaries with a replica each,
@@ -156,8 +157,33 @@ func (c *RedisClusterServers) slot(key string) int {
 func (c *RedisClusterServers) Promoted(key string, old, asker int) (now int) {
 	c.t.Helper()
 	eventually(c.t, "a replica is promoted", func() bool {
-		now = c.Owner(key, asker)
-		return now >= 0 && now != old && c.Servers[now].fields("CLUSTER INFO")["cluster_state"] == "ok"
+		return c.serves(key, &now, asker) && now != old
+	})
+	return now
+}
+
+func (c *RedisClusterServers) serves(key string, now *int, asker int) bool {
+	*now = c.Owner(key, asker)
+	return *now >= 0 && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
+}
+
+// Failover has a replica of old take its place, which must run, and waits for it as Promoted does. A replica gives up
+// when it has not caught up with old within 5 seconds, or has no majority: then it is told again, as people would.
+func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
+	c.t.Helper()
+	var told time.Time
+	eventually(c.t, "a replica takes over", func() bool {
+		if time.Since(told) > 6*time.Second {
+			for _, r := range c.Servers {
+				if i := r.Info("replication"); i["role"] == "slave" && net.JoinHostPort(i["master_host"], i["master_port"]) == c.Servers[old].Addr {
+					if _, err := r.ask("CLUSTER FAILOVER"); err == nil {
+						told = time.Now()
+						break
+					}
+				}
+			}
+		}
+		return c.serves(key, &now, asker) && now != old
 	})
 	return now
 }

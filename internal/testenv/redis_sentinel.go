@@ -171,10 +171,28 @@ func (s *RedisSentinelServers) Promoted(old int) int {
 	s.t.Helper()
 	now := old
 	eventually(s.t, "another server is promoted", func() bool {
-		if now = s.Primary(); now == old {
-			return false
+		return s.leads(&now) && now != old
+	})
+	return now
+}
+
+func (s *RedisSentinelServers) leads(now *int) bool {
+	*now = s.Primary()
+	return s.Servers[*now].Info("replication")["role"] == "master"
+}
+
+// Failover has a replica take the place of old, which must run, and waits for it as Promoted does. The sentinels give up
+// a failover that takes too long: then they are told again, as people would.
+func (s *RedisSentinelServers) Failover(old int) (now int) {
+	s.t.Helper()
+	var told time.Time
+	eventually(s.t, "a replica takes over", func() bool {
+		if time.Since(told) > 6*time.Second {
+			if _, err := s.Sentinels[0].ask("SENTINEL FAILOVER " + s.Master); err == nil {
+				told = time.Now()
+			}
 		}
-		return s.Servers[now].Info("replication")["role"] == "master"
+		return s.leads(&now) && now != old
 	})
 	return now
 }

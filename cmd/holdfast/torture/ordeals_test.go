@@ -56,18 +56,17 @@ var ordeals = []ordeal{
 			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
 			s.InSync()
 		}
-		fail := func(kind string, begin, end func(*testenv.RedisServer)) verify.Fault {
+		fail := func(kind string, begin func(old int), end func(*testenv.RedisServer)) verify.Fault {
 			return harm(&one, kind, func() func() {
 				old := s.Primary()
-				begin(s.Servers[old])
-				s.Promoted(old)
+				begin(old)
 				return func() { end(s.Servers[old]); back(old) }
 			})
 		}
 		o.Faults = []verify.Fault{
-			fail("primary-killed", (*testenv.RedisServer).Kill, (*testenv.RedisServer).Start),
-			fail("primary-frozen", (*testenv.RedisServer).Pause, (*testenv.RedisServer).Continue),
-			fail("failover", func(*testenv.RedisServer) { s.Sentinels[0].Do("SENTINEL FAILOVER " + s.Master) }, func(*testenv.RedisServer) {}),
+			fail("primary-killed", func(old int) { s.Servers[old].Kill(); s.Promoted(old) }, (*testenv.RedisServer).Start),
+			fail("primary-frozen", func(old int) { s.Servers[old].Pause(); s.Promoted(old) }, (*testenv.RedisServer).Continue),
+			fail("failover", func(old int) { s.Failover(old) }, func(*testenv.RedisServer) {}),
 			harm(&one, "replica-killed", func() func() {
 				r := s.Servers[(s.Primary()+1)%len(s.Servers)]
 				r.Kill()
@@ -92,26 +91,17 @@ var ordeals = []ordeal{
 			t.Error("no other primary runs")
 			return key, old, asker
 		}
-		fail := func(kind string, begin, end func(*testenv.RedisServer)) verify.Fault {
+		fail := func(kind string, begin func(key string, old, asker int), end func(*testenv.RedisServer)) verify.Fault {
 			return harm(&one, kind, func() func() {
 				key, old, asker := draw()
-				begin(c.Servers[old])
-				c.Promoted(key, old, asker)
+				begin(key, old, asker)
 				return func() { end(c.Servers[old]); c.Ready() }
 			})
 		}
 		o.Faults = []verify.Fault{
-			fail("primary-killed", (*testenv.RedisServer).Kill, (*testenv.RedisServer).Start),
-			fail("primary-frozen", (*testenv.RedisServer).Pause, (*testenv.RedisServer).Continue),
-			fail("failover", func(old *testenv.RedisServer) {
-				for _, r := range c.Servers {
-					if i := r.Info("replication"); i["role"] == "slave" && i["master_host"]+":"+i["master_port"] == old.Addr {
-						r.Do("CLUSTER FAILOVER")
-						return
-					}
-				}
-				t.Errorf("%s has no replica", old.Addr)
-			}, func(*testenv.RedisServer) {}),
+			fail("primary-killed", func(key string, old, asker int) { c.Servers[old].Kill(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Start),
+			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Continue),
+			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
 		}
 	}},
 	{"quorum", []history.Class{history.L3}, func(t *testing.T, o *verify.Options) {
