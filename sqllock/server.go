@@ -67,10 +67,10 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 		cfg = &Config{}
 	}
 	b := &Server{
-		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db, d.TxOptions()}, bells: newBells(),
+		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{},
 	}
-	b.kept, b.prepared = newKeptConn(db, d.TxOptions()), newPrepared(db, d)
+	b.kept, b.prepared = newKeptConn(db), newPrepared(db, d)
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
@@ -161,7 +161,6 @@ func (b *Server) on(l link) Querier {
 	return direct{l, b.d, nil}
 }
 
-func (b *Server) inside(tx *sql.Tx) Querier { return inTx{tx, b.d} }
 func (b *Server) circumstances() Circumstances {
 	b.mu.Lock()
 	defer b.mu.Unlock()

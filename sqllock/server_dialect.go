@@ -34,8 +34,8 @@ type Dialect interface {
 	Prepare(text string, args []any) string
 	Bind(args []any) []any
 
-	// TxOptions is what transactions ask for.
-	TxOptions() *sql.TxOptions
+	// Transactions is known when Check has looked.
+	Transactions() Transactions
 
 	// InsertNew is "INSERT" and what follows the values, to leave a row alone that is there.
 	InsertNew() (begin, end string)

@@ -11,37 +11,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// link is where transactions begin: the application's pool, or the connection that is kept for
-// renewals, so that they do not wait for the application.
-type link interface {
-	begin(ctx context.Context) (*sql.Tx, error)
-	exec(ctx context.Context, text string, args []any) (sql.Result, error)
-	query(ctx context.Context, text string, args []any) (*sql.Rows, error)
-}
-
-// opener is what a *sql.DB and a *sql.Conn have in common.
-type opener interface {
-	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-}
-
-// way is a link through a pool or a connection.
-type way struct {
-	o    opener
-	opts *sql.TxOptions
-}
-
-func (w way) begin(ctx context.Context) (*sql.Tx, error) { return w.o.BeginTx(ctx, w.opts) }
-
-func (w way) exec(ctx context.Context, text string, args []any) (sql.Result, error) {
-	return w.o.ExecContext(ctx, text, args...)
-}
-
-func (w way) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
-	return w.o.QueryContext(ctx, text, args...)
-}
-
 // direct runs each statement by itself.
 type direct struct {
 	l link
@@ -69,32 +38,10 @@ func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows,
 	return q.l.query(ctx, text, args)
 }
 
-// inTx runs statements in a transaction.
-type inTx struct {
-	tx *sql.Tx
-	d  Dialect
-}
-
-// Often implements [Querier].
-func (q inTx) Often() Querier { return q }
-
-// Exec implements [Querier].
-func (q inTx) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	text, args = q.d.Inline(text, args)
-	return q.tx.ExecContext(ctx, text, args...)
-}
-
-// Query implements [Querier].
-func (q inTx) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	text, args = q.d.Inline(text, args)
-	return q.tx.QueryContext(ctx, text, args...)
-}
-
 // keptConn is one connection of the pool that the application cannot take, for what must not
 // wait: renewals, and releases when the pool is exhausted.
 type keptConn struct {
 	db   *sql.DB
-	opts *sql.TxOptions
 	turn chan struct{} // holds a value while nobody uses it
 	conn *sql.Conn
 	shut bool
@@ -102,8 +49,8 @@ type keptConn struct {
 	opened time.Time // when conn was connected, at the latest
 }
 
-func newKeptConn(db *sql.DB, opts *sql.TxOptions) *keptConn {
-	k := &keptConn{db: db, opts: opts, turn: make(chan struct{}, 1)}
+func newKeptConn(db *sql.DB) *keptConn {
+	k := &keptConn{db: db, turn: make(chan struct{}, 1)}
 	k.turn <- struct{}{}
 	return k
 }
@@ -132,7 +79,7 @@ func (k *keptConn) use(ctx context.Context, f func(l link) error) error {
 			}
 			k.conn, k.opened = conn, time.Now()
 		}
-		err := f(way{k.conn, k.opts})
+		err := f(way{k.conn})
 		stale := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 		if stale || err != nil && !answered(err) {
 			k.drop()

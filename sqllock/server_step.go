@@ -112,20 +112,19 @@ func stands(err error) bool {
 
 // locked is change in a transaction.
 func (b *Server) locked(ctx context.Context, l link, st step) error {
-	tx, err := l.begin(ctx)
+	tx, err := l.begin(ctx, b.d.Transactions())
 	if err != nil {
-		return b.fault(err)
+		return notCommitted(b.fault(err))
 	}
-	q := b.inside(tx)
-	n, missing, verdict, err := b.lockedIn(ctx, q, st)
+	n, missing, verdict, err := b.lockedIn(ctx, inTx{tx, b.d}, st)
 	if err != nil || verdict != nil && !stands(verdict) {
-		_ = tx.Rollback()
+		tx.rollback(ctx)
 		if len(missing) > 0 {
 			return cmpErr(b.addRows(ctx, b.on(l), missing), errAgain)
 		}
-		return cmpErr(err, verdict)
+		return cmpErr(notCommitted(err), verdict)
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.commit(ctx); err != nil {
 		return b.fault(err)
 	}
 	b.tell(n)
@@ -344,13 +343,13 @@ func (b *Server) singleOn(ctx context.Context, l link, f func(q Querier) error) 
 	if !b.circumstances().Serial {
 		return b.fault(f(b.on(l)))
 	}
-	tx, err := l.begin(ctx)
+	tx, err := l.begin(ctx, b.d.Transactions())
 	if err != nil {
-		return b.fault(err)
+		return notCommitted(b.fault(err))
 	}
-	if err := f(b.inside(tx)); err != nil {
-		_ = tx.Rollback()
-		return b.fault(err)
+	if err := f(inTx{tx, b.d}); err != nil {
+		tx.rollback(ctx)
+		return notCommitted(b.fault(err))
 	}
-	return b.fault(tx.Commit())
+	return b.fault(tx.commit(ctx))
 }

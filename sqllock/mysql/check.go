@@ -21,7 +21,7 @@ const least = 1 << 20
 func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
 	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode', "+
 		"'autocommit', 'sql_mode', 'sql_select_limit', 'tx_isolation', 'transaction_isolation', 'log_bin', 'binlog_format', "+
-		"'character_set_connection', 'max_allowed_packet')")
+		"'character_set_connection', 'max_allowed_packet', 'wait_timeout')")
 	if err != nil {
 		return c, err
 	}
@@ -37,6 +37,8 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return c, err
 	}
+	idle, _ := strconv.ParseInt(vars["wait_timeout"], 10, 64)
+	d.idle.Store(idle)
 	var apart int64 // how far the clock that statements see is from the server's
 	if err := db.QueryRowContext(ctx, "SELECT ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))").Scan(&apart); err != nil {
 		return c, err

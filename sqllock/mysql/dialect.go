@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -33,6 +34,7 @@ type dialect struct {
 
 	clock *strings.Replacer
 	last  *last
+	idle  atomic.Int64 // the wait_timeout of the pool's connections, in seconds; 0: not known
 
 	mu    sync.Mutex
 	peers map[time.Time]*peers // by when a connection was made
@@ -140,9 +142,17 @@ func appendHex(b, text []byte) []byte {
 	return append(b, '\'')
 }
 
-// TxOptions implements [sqllock.Dialect]: rows are read with locks, which see what was
-// committed last under every isolation level.
-func (d *dialect) TxOptions() *sql.TxOptions { return nil }
+// Transactions implements [sqllock.Dialect]: rows are read with locks, which see what was committed last under every
+// isolation level. wait_timeout, which all versions have, counts inside a transaction, too, and is that of
+// the pool's connections again after it.
+func (d *dialect) Transactions() (t sqllock.Transactions) {
+	const silence, set = int64(sqllock.Silence / time.Second), "SET SESSION wait_timeout = "
+	if others := d.idle.Load(); others > silence {
+		t.Begin, t.After = []string{set + strconv.FormatInt(silence, 10)}, []string{set + strconv.FormatInt(others, 10)}
+	}
+	t.Begin = append(t.Begin, "START TRANSACTION")
+	return t
+}
 
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT IGNORE", "" }

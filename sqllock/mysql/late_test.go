@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // locked is a foreign transaction that has locked the row of a name; end lets it go.
@@ -190,5 +192,60 @@ func TestStatementLongerThanTheLease(t *testing.T) {
 	}
 	if ch := next.renew(h); ch.State != 0 {
 		t.Errorf("the next holder's Renew = %+v", ch)
+	}
+}
+
+// What a process has locked comes free soon after it is cut off, wherever it was in its work; and the application
+// gets the connections of its pool back as they were.
+func TestCutOffInATransaction(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	admin := pool(t, server.DSN("root", ""))
+	proxy := testenv.Proxy(t, server.Addr)
+	cut := join(t, strings.Replace(server.DSN("root", ""), server.Addr, proxy.Addr, 1), time.Minute)
+	other := join(t, server.DSN("root", ""), time.Minute)
+	a, b := cut.get(cut.shared("a")), cut.get(cut.shared("b"))
+	end := locked(t, admin, "b")
+	renewed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		_, err := cut.Renew(ctx, []driver.Hold{a, b})
+		renewed <- err
+	}()
+	blocked(t, admin, 1)
+	proxy.Hole()
+	end() // now the rows are the cut one's
+	for _, h := range []driver.Hold{a, b} {
+		r := other.req(h.Name)
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		if rep, err := other.Acquire(ctx, r); err != nil || rep.Token != 0 { // which changes its row
+			t.Errorf("%s: %+v, %v", h.Name, rep, err)
+		}
+		cancel()
+	}
+	cancel()
+	if err := <-renewed; !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("the renewal through the hole: %v", err)
+	}
+
+	proxy.Heal()
+	want := value[int](t, other.db, "SELECT @@wait_timeout")
+	if _, err := cut.Renew(t.Context(), []driver.Hold{a, b}); err != nil {
+		t.Error(err)
+	}
+	if err := cut.Release(t.Context(), a, 0); err != nil {
+		t.Error(err)
+	}
+	for range 3 { // as many as it has
+		c, err := cut.db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		var got int
+		if err := c.QueryRowContext(t.Context(), "SELECT @@wait_timeout").Scan(&got); err != nil || got != want || got < 60 {
+			t.Errorf("a connection of the pool has wait_timeout=%d, %v; want %d", got, err, want)
+		}
 	}
 }

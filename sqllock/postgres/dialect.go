@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -94,10 +95,11 @@ func (d *dialect) Prepare(string, []any) string { return "" }
 // Bind implements [sqllock.Dialect].
 func (d *dialect) Bind(args []any) []any { return args }
 
-// TxOptions implements [sqllock.Dialect]: a statement sees what was committed before it.
-func (d *dialect) TxOptions() *sql.TxOptions {
-	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
-}
+// Transactions implements [sqllock.Dialect]. Statements without arguments may be several in one round trip.
+func (d *dialect) Transactions() sqllock.Transactions { return transactions }
+
+var transactions = sqllock.Transactions{Begin: []string{fmt.Sprintf(
+	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", sqllock.Silence.Milliseconds())}}
 
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }

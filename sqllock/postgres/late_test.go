@@ -233,3 +233,37 @@ func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer
 		t.Errorf("Renew of what another has: %+v, %v", ch, err)
 	}
 }
+
+// What a process has locked comes free soon after it is cut off, wherever it was in its work.
+func testCutOffInATransaction(t *testing.T, server *testenv.PostgresServer) {
+	for what, level := range map[string]string{"some names": "", "a single statement": "&default_transaction_isolation=serializable"} {
+		t.Run(what, func(t *testing.T) {
+			admin := pool(t, server.DSN("postgres"))
+			proxy := testenv.Proxy(t, server.Addr)
+			cut := join(t, through(t, server, proxy)+level, time.Minute)
+			other := join(t, server.DSN("postgres"), time.Minute)
+			a, b := cut.take(cut.shared(what+"/a")), cut.take(cut.shared(what+"/b"))
+			if level != "" { // the one that is set in one statement
+				a, b = cut.take(cut.mutex(what+"/c")), cut.take(cut.mutex(what+"/d"))
+			}
+			end := blocked(t, admin, b.Name)
+			renewed := make(chan error, 1)
+			ctx, cancel := context.WithCancel(limited(t))
+			defer cancel()
+			go func() {
+				_, err := cut.Renew(ctx, []driver.Hold{a, b})
+				renewed <- err
+			}()
+			stuck(t, admin, 1)
+			proxy.Hole()
+			end() // now the rows are the cut one's
+			for _, h := range []driver.Hold{a, b} {
+				other.queue(other.mutex(h.Name)) // which changes its row
+			}
+			cancel()
+			if err := <-renewed; err == nil {
+				t.Error("the renewal through the hole succeeded")
+			}
+		})
+	}
+}

@@ -16,6 +16,7 @@ func TestServer(t *testing.T) {
 		"a commit that fails":                testCommitThatFails,
 		"close while acquire waits":          testCloseWhileAcquireWaits,
 		"a row held for longer than a lease": testRowHeldForLongerThanALease,
+		"cut off in a transaction":           testCutOffInATransaction,
 		"permits at once":                    testPermitsAtOnce,
 		"readers and writers":                testReadersAndWriters,
 		"isolation":                          testIsolation,
