@@ -75,10 +75,11 @@ func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 	rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 }
 
-// Catches fails t unless Check would fail: the store has a mistake that must be noticed.
+// Catches fails t unless Check would fail: the store has a mistake that must be noticed. It draws far more histories than
+// that takes, and stops at the first.
 func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 	t.Helper()
-	for name, value := range map[string]string{"rapid.checks": "400", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": "4000", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
 		f := flag.Lookup(name)
 		old := f.Value.String()
 		if err := f.Value.Set(value); err != nil {
