@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -213,7 +214,7 @@ func (b *Server) ask(ctx context.Context, name string, f func(r *record) error) 
 }
 
 func one(name string, f func(r *record) error) step {
-	return step{names: []string{name}, do: func(all []*record) error { return f(all[0]) }}
+	return step{names: []string{name}, do: func(_ int, r *record) error { return f(r) }}
 }
 
 // Inspect implements [driver.Backend].
@@ -333,6 +334,17 @@ func (b *Server) add(n *news, r *record) {
 			n.abroad = append(n.abroad, ring)
 		}
 	}
+}
+
+// vague is the same of who may have been granted something: all are to ask again.
+func (n *news) vague() *news {
+	v := &news{slices.Clone(n.here), slices.Clone(n.abroad)}
+	for _, rings := range [][]Ring{v.here, v.abroad} {
+		for i := range rings {
+			rings[i].Token = 0
+		}
+	}
+	return v
 }
 
 // tell wakes them.

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -59,6 +60,11 @@ type Dialect interface {
 	// has to be known, and nothing was done.
 	Leave(ctx context.Context, q Querier, name, id string) (bool, error)
 
+	// Save writes rows, each if it still has the version Was, and tells its Rings in the same statement
+	// where Announce does; it waits for no row that another has locked, if it can. It returns which were
+	// written; nil: some were, nobody knows which.
+	Save(ctx context.Context, q Querier, writes []Write) (saved []bool, err error)
+
 	// Announce is called in the transaction that grants to waiters of other Servers, and Wake
 	// after it, on a connection that was made at opened at the latest. What is lost costs time only.
 	Announce(ctx context.Context, q Querier, rings []Ring) error
@@ -104,6 +110,17 @@ type Circumstances struct {
 	// 0: MaxLine. It is never more than that.
 	Room int
 }
+
+// Write is a row to be written.
+type Write struct {
+	Name   string
+	Was    int64 // its version
+	Values []any // of Columns: int, int64 and string
+	Rings  []Ring
+}
+
+// Columns are the columns of hf_lock that Write.Values are of.
+func Columns() []string { return slices.Clone(writtenColumns) }
 
 // Take is what an exclusive request says. Times are microseconds.
 type Take struct {

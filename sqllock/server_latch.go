@@ -29,8 +29,7 @@ func (s *serverSession) CountDown(ctx context.Context, name, id string) (left in
 		return 0, err
 	}
 	err = s.b.with(ctx, func(l link) error {
-		return s.b.change(ctx, l, step{names: []string{name}, counts: id, do: func(all []*record) (err error) {
-			r := all[0]
+		return s.b.change(ctx, l, step{names: []string{name}, counts: id, do: func(_ int, r *record) (err error) {
 			left, r.grants, err = r.entry.CountDown(ofMicros(r.now), id)
 			return err
 		}})

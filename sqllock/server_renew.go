@@ -120,27 +120,29 @@ func (s *serverSession) renewAlone(ctx context.Context, l link, holds []driver.H
 
 func (s *serverSession) renewRest(ctx context.Context, l link, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
 	var names []string
+	of := map[string][]int{} // the holds of a name
 	for _, i := range batch {
-		if len(names) == 0 || names[len(names)-1] != holds[i].Name {
-			names = append(names, holds[i].Name)
+		name := holds[i].Name
+		if of[name] == nil {
+			names = append(names, name)
 		}
+		of[name] = append(of[name], i)
 	}
-	err = s.b.change(ctx, l, step{names: names, do: func(all []*record) error {
-		changes = changes[:0]
-		k := 0
-		for _, i := range batch {
-			for names[k] != holds[i].Name {
-				k++
-			}
-			r := all[k]
+	changed := make([]driver.Change, len(holds))
+	err = s.b.change(ctx, l, step{names: names, do: func(k int, r *record) error {
+		for _, i := range of[names[k]] {
 			r.recall(holds[i])
 			ch, grants := r.entry.Renew(ofMicros(r.now), holds[i].ID, holds[i].Token, s.ttl)
 			r.grants = append(r.grants, grants...)
-			if ch.Index = i; ch.State != 0 {
-				changes = append(changes, ch)
-			}
+			changed[i] = ch
 		}
 		return nil
 	}})
+	for _, i := range batch {
+		if changed[i].State != 0 {
+			changed[i].Index = i
+			changes = append(changes, changed[i])
+		}
+	}
 	return changes, err
 }

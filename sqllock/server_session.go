@@ -305,10 +305,8 @@ func (s *serverSession) Close(ctx context.Context) error {
 	var err error
 	for batch := range slices.Chunk(names, rowsAtOnce) {
 		err = errors.Join(err, s.b.with(ctx, func(l link) error {
-			return s.b.change(ctx, l, step{names: batch, do: func(all []*record) error {
-				for _, r := range all {
-					r.grants = r.entry.Leave(ofMicros(r.now), s.id)
-				}
+			return s.b.change(ctx, l, step{names: batch, do: func(_ int, r *record) error {
+				r.grants = r.entry.Leave(ofMicros(r.now), s.id)
 				return nil
 			}})
 		}))

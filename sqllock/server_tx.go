@@ -23,6 +23,9 @@ type Transactions struct {
 
 	// After undoes what Begin has changed of the connection.
 	After []string
+
+	// Tells says that Announce does something, so that who grants to waiters of other Servers needs one.
+	Tells bool
 }
 
 // link is where transactions begin: the application's pool, or the connection that is kept for

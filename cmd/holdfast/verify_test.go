@@ -67,10 +67,6 @@ func verifyBench(t *testing.T) *bench {
 // small is a run that fits beside other tests. Machines that are busy are late, which is not what is looked at here.
 var small = []string{"--processes", "3", "--loops", "6", "--slack", "8s"}
 
-// notCut are the faults under which servers of SQL get on. Of one that is cut off inside a transaction they keep what it
-// has locked, and others wait for the rows: until it is healed there may be no grants to be judged.
-var notCut = []string{"--faults", "stop,kill,delay,reset,refuse,drop-replies"}
-
 // verify runs verify to its end, and returns what it printed in JSON.
 func (b *bench) verify(code int, args ...string) (r verifyReport, stderr string) {
 	b.Helper()
@@ -128,11 +124,11 @@ func TestVerifyStores(t *testing.T) {
 		"postgres": {func(b *bench) string {
 			b.initialise(testenv.Postgres(b, "max_connections=400").DSN("postgres")) // calls that are given up keep theirs for a while
 			return ""
-		}, notCut},
+		}, nil},
 		"mysql": {func(b *bench) string {
 			b.initialise(mySQLURL(testenv.MariaDB(b).Addr, "root", "test"))
 			return ""
-		}, notCut},
+		}, nil},
 		"zookeeper": {func(b *bench) string { return testenv.ZooKeeper(b, longSessions).URL() }, []string{"--ttl", "2s"}},
 		"sentinel":  {func(b *bench) string { return testenv.RedisSentinel(b, testenv.SentinelSetup{}).URL("") }, nil},
 		"cluster":   {func(b *bench) string { return testenv.RedisCluster(b, testenv.ClusterSetup{}).URL("") }, nil},

@@ -204,39 +204,37 @@ func TestCutOffInATransaction(t *testing.T) {
 	proxy := testenv.Proxy(t, server.Addr)
 	cut := join(t, strings.Replace(server.DSN("root", ""), server.Addr, proxy.Addr, 1), time.Minute)
 	other := join(t, server.DSN("root", ""), time.Minute)
-	a, b := cut.get(cut.shared("a")), cut.get(cut.shared("b"))
-	end := locked(t, admin, "b")
-	renewed := make(chan error, 1)
+	if _, err := cut.SetCount(t.Context(), "latch", 3); err != nil {
+		t.Fatal(err)
+	}
+	count := func(by *client, id string, want int64) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		defer cancel()
+		if left, err := by.CountDown(ctx, "latch", id); left != want || err != nil {
+			t.Errorf("CountDown: %d, %v; want %d", left, err, want)
+		}
+	}
+	end := locked(t, admin, "latch")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	asked := make(chan error, 1)
 	go func() {
-		_, err := cut.Renew(ctx, []driver.Hold{a, b})
-		renewed <- err
+		_, err := cut.CountDown(ctx, "latch", "a")
+		asked <- err
 	}()
 	blocked(t, admin, 1)
 	proxy.Hole()
-	end() // now the rows are the cut one's
-	for _, h := range []driver.Hold{a, b} {
-		r := other.req(h.Name)
-		ctx, cancel := context.WithTimeout(t.Context(), patient)
-		if rep, err := other.Acquire(ctx, r); err != nil || rep.Token != 0 { // which changes its row
-			t.Errorf("%s: %+v, %v", h.Name, rep, err)
-		}
-		cancel()
-	}
+	end()                // now the row is the cut one's
+	count(other, "b", 2) // what was not committed counts nothing
 	cancel()
-	if err := <-renewed; !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("the renewal through the hole: %v", err)
+	if err := <-asked; !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("the call through the hole: %v", err)
 	}
 
 	proxy.Heal()
-	want := value[int](t, other.db, "SELECT @@wait_timeout")
-	if _, err := cut.Renew(t.Context(), []driver.Hold{a, b}); err != nil {
-		t.Error(err)
-	}
-	if err := cut.Release(t.Context(), a, 0); err != nil {
-		t.Error(err)
-	}
+	want := value[int](t, admin, "SELECT @@wait_timeout")
+	count(cut, "a", 1)
 	for range 3 { // as many as it has
 		c, err := cut.db.Conn(t.Context())
 		if err != nil {
@@ -247,5 +245,49 @@ func TestCutOffInATransaction(t *testing.T) {
 		if err := c.QueryRowContext(t.Context(), "SELECT @@wait_timeout").Scan(&got); err != nil || got != want || got < 60 {
 			t.Errorf("a connection of the pool has wait_timeout=%d, %v; want %d", got, err, want)
 		}
+	}
+}
+
+// Many grants of one session that have company are renewed in one statement, that of others is not; and a row that
+// changes meanwhile is renewed all the same.
+func TestRenewalOfMany(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	admin := pool(t, server.DSN("root", ""))
+	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
+	var holds []driver.Hold
+	for i := range 40 {
+		holds = append(holds, a.get(a.shared(fmt.Sprint("many/", i))))
+	}
+	foreign := b.get(b.shared("many/7"))
+	left := map[string]time.Duration{}
+	look := func() bool {
+		for _, h := range a.inspect("many/7").Holders {
+			left[h.ID] = h.Left
+		}
+		return left[foreign.ID] < time.Minute-100*time.Millisecond
+	}
+	eventually(t, "some time has passed", look)
+	before := status(t, admin, "Com_update")
+	if changes, err := a.Renew(t.Context(), holds); err != nil || len(changes) > 0 {
+		t.Fatalf("Renew: %+v, %v", changes, err)
+	}
+	if n := status(t, admin, "Com_update") + status(t, admin, "Com_update_multi") - before; n > 2 {
+		t.Errorf("%d statements for 40 renewals", n)
+	}
+	if look(); left[holds[7].ID] < left[foreign.ID]+100*time.Millisecond {
+		t.Errorf("%v are left of the lease, and %v of another's", left[holds[7].ID], left[foreign.ID])
+	}
+
+	end := locked(t, admin, "many/3")
+	done := make(chan error, 1)
+	go func() { _, err := a.Renew(t.Context(), holds); done <- err }()
+	blocked(t, admin, 1)
+	if _, err := admin.ExecContext(t.Context(), "UPDATE hf_lock SET ver = ver + 1 WHERE name = 'many/30'"); err != nil {
+		t.Error(err)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -255,3 +255,39 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 	n, err := res.RowsAffected()
 	return int(n), err
 }
+
+// Save implements [sqllock.Dialect]. The rows that are written are named first, or the server might read, and lock,
+// the whole table. The answer is how many.
+func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.Write) ([]bool, error) {
+	columns := sqllock.Columns()
+	var set, parts []string
+	var args []any
+	for _, c := range columns {
+		set = append(set, "l."+c+" = w."+c)
+	}
+	for i, w := range writes {
+		part := "SELECT ?, ?" + strings.Repeat(", ?", len(columns))
+		if i == 0 {
+			part = "SELECT ? AS name, ? AS was, ? AS " + strings.Join(columns, ", ? AS ")
+		}
+		parts = append(parts, part)
+		args = append(append(args, []byte(w.Name), w.Was), w.Values...)
+	}
+	res, err := q.Exec(ctx, "UPDATE ("+strings.Join(parts, " UNION ALL ")+") AS w STRAIGHT_JOIN hf_lock AS l ON l.name = w.name AND l.ver = w.was SET "+
+		strings.Join(set, ", "), args...)
+	if err != nil {
+		return nil, err
+	}
+	saved := make([]bool, len(writes))
+	switch n, err := res.RowsAffected(); {
+	case err != nil:
+		return nil, err
+	case n == int64(len(writes)):
+		for i := range saved {
+			saved[i] = true
+		}
+	case n > 0:
+		return nil, nil
+	}
+	return saved, nil
+}

@@ -28,7 +28,7 @@ type dialect struct {
 	clock       *strings.Replacer
 	try, wait   string
 	hand, leave string
-	renew       string
+	renew, save string
 
 	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
 
@@ -39,6 +39,7 @@ func newDialect(now string) *dialect {
 	d := &dialect{clock: strings.NewReplacer("{now}", now), idle: 3 * time.Second}
 	d.try, d.wait = d.clock.Replace(tryText), d.clock.Replace(waitText)
 	d.hand, d.leave, d.renew = d.clock.Replace(handText), d.clock.Replace(leaveText), d.clock.Replace(renewText)
+	d.save = saveText()
 	return d
 }
 
@@ -98,7 +99,7 @@ func (d *dialect) Bind(args []any) []any { return args }
 // Transactions implements [sqllock.Dialect]. Statements without arguments may be several in one round trip.
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
-var transactions = sqllock.Transactions{Begin: []string{fmt.Sprintf(
+var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
 	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", sqllock.Silence.Milliseconds())}}
 
 // InsertNew implements [sqllock.Dialect].

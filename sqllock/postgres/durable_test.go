@@ -103,7 +103,9 @@ func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 		admin := pool(t, server.DSN("postgres"))
 		last := func(what, text string) {
 			t.Helper()
-			got := value[string](t, admin, "SELECT query FROM pg_stat_activity WHERE application_name = $1 ORDER BY query_start DESC LIMIT 1", t.Name())
+			// Who cannot listen looks now and then, also a moment after it was answered.
+			got := value[string](t, admin, "SELECT query FROM pg_stat_activity WHERE application_name = $1"+
+				" AND query NOT LIKE 'SELECT name, kind, counter, token%' ORDER BY query_start DESC LIMIT 1", t.Name())
 			if !strings.HasPrefix(strings.TrimSpace(got), text) {
 				t.Errorf("%s: %s ended with %q; want %q", kind, what, got, text)
 			}

@@ -348,11 +348,13 @@ func (l *listener) Close() error {
 func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllock.Ring) error {
 	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
 	for i, r := range rings {
-		channels[i], payloads[i] = channel(r.Server), fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name)
+		channels[i], payloads[i] = channel(r.Server), told(r)
 	}
 	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
+
+func told(r sqllock.Ring) string { return fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name) }
 
 // Wake implements [sqllock.Dialect]: they have been told.
 func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }

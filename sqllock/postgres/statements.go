@@ -178,15 +178,28 @@ const renewText = `UPDATE hf_lock AS l SET expires = greatest(l.expires, {now} +
 		WHERE h.kept = 0 AND h.expires > {now} ORDER BY h.name FOR UPDATE OF h) AS due
 	WHERE l.name = due.name RETURNING ` + durable
 
-// array is an array as the server reads it, since not every driver takes one. The items have no quotes,
-// and backslashes only for it.
-func array(items []string) string { return `{"` + strings.Join(items, `","`) + `"}` }
+// array is an array as the server reads it, since not every driver takes one.
+func array(items []string) string {
+	escape := strings.NewReplacer("\\", "\\\\", "\"", "\\\"")
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		_, _ = escape.WriteString(&b, item)
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
 
 // Renew implements [sqllock.Dialect].
 func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
 	raw, numbers := make([]string, len(names)), make([]string, len(tokens))
 	for i, name := range names {
-		raw[i], numbers[i] = fmt.Sprintf(`\\x%x`, name), strconv.FormatInt(tokens[i], 10)
+		raw[i], numbers[i] = bytea(name), strconv.FormatInt(tokens[i], 10)
 	}
 	res, err := q.Exec(ctx, d.renew, array(raw), array(ids), array(numbers), ttl)
 	if err != nil {
@@ -194,4 +207,65 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 	}
 	n, err := res.RowsAffected()
 	return int(n), err
+}
+
+func bytea(name string) string { return fmt.Sprintf(`\x%x`, name) }
+
+// saveText writes rows that still have the version that they were read with, and tells with them who was granted
+// something. Rows that others have locked are passed over: nobody waits for one with another locked.
+//
+// $1 names, $2 versions, $3 names of whom to tell, $4 channels, $5 what they are told, and the columns.
+func saveText() string {
+	text := map[string]bool{"hid": true, "hsession": true, "info": true, "line": true, "more": true}
+	var set, arrays []string
+	for i, c := range sqllock.Columns() {
+		kind := "bigint"
+		if text[c] {
+			kind = "text"
+		}
+		set, arrays = append(set, c+" = w."+c), append(arrays, fmt.Sprintf("$%d::%s[]", 6+i, kind))
+	}
+	return `WITH w AS (SELECT * FROM unnest($1::bytea[], $2::bigint[], ` + strings.Join(arrays, ", ") + `)
+		AS w (name, was, ` + strings.Join(sqllock.Columns(), ", ") + `)),
+	mine AS (SELECT l.name FROM hf_lock AS l JOIN w ON l.name = w.name AND l.ver = w.was ORDER BY l.name FOR UPDATE OF l SKIP LOCKED),
+	done AS (UPDATE hf_lock AS l SET ` + strings.Join(set, ", ") + ` FROM w, mine WHERE l.name = w.name AND l.ver = w.was AND mine.name = l.name
+		RETURNING l.name, ` + durable + `),
+	told AS (SELECT count(pg_notify(t.channel, t.news)) FROM done JOIN unnest($3::bytea[], $4::text[], $5::text[]) AS t (name, channel, news) ON t.name = done.name)
+	SELECT name, (SELECT * FROM told) FROM done`
+}
+
+// Save implements [sqllock.Dialect].
+func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.Write) ([]bool, error) {
+	at := make(map[string]int, len(writes))
+	var names, versions, whom, channels, news []string
+	columns := make([][]string, len(sqllock.Columns()))
+	for i, w := range writes {
+		at[w.Name] = i
+		names, versions = append(names, bytea(w.Name)), append(versions, strconv.FormatInt(w.Was, 10))
+		for k, v := range w.Values {
+			columns[k] = append(columns[k], fmt.Sprint(v))
+		}
+		for _, r := range w.Rings {
+			whom, channels, news = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(news, told(r))
+		}
+	}
+	args := []any{array(names), array(versions), array(whom), array(channels), array(news)}
+	for _, c := range columns {
+		args = append(args, array(c))
+	}
+	rows, err := q.Query(ctx, d.save, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	saved := make([]bool, len(writes))
+	for rows.Next() {
+		var name []byte
+		var n int64
+		if err := rows.Scan(&name, &n); err != nil {
+			return nil, err
+		}
+		saved[at[string(name)]] = true
+	}
+	return saved, rows.Err()
 }
