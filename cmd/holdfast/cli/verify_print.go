@@ -24,6 +24,7 @@ type verifyJSON struct {
 	LockOuts  int                 `json:"lock_outs"`
 	LockOutMS float64             `json:"longest_lock_out_ms"`
 	Faults    map[string]int      `json:"faults"`
+	Lost      int                 `json:"dropped_replies"`
 	Excepted  []string            `json:"excepted"`
 	Why       string              `json:"excepted_because,omitempty"`
 	Classes   []verifyVerdictJSON `json:"classes"`
@@ -62,7 +63,7 @@ func toVerifyJSON(r *verify.Result) verifyJSON {
 		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, TTLMS: r.TTL.Milliseconds(), TookMS: r.Took.Milliseconds(), Seed: r.Seed,
 		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver), Recovery: toSpreadJSON(f.Recovery),
 		WaitMS: millis(f.LongestWait), LockOuts: f.LockOuts, LockOutMS: millis(f.LongestLockOut),
-		Faults: map[string]int{}, Excepted: []string{}, Why: r.Why, Notes: append([]string{}, r.Notes...), Histories: r.Dir, Shortest: r.Short,
+		Faults: map[string]int{}, Lost: r.Lost, Excepted: []string{}, Why: r.Why, Notes: append([]string{}, r.Notes...), Histories: r.Dir, Shortest: r.Short,
 	}
 	for _, c := range r.Faults {
 		out.Faults[c.Kind] = c.N

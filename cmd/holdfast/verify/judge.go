@@ -32,6 +32,7 @@ type Result struct {
 	Why      string          // why classes were excepted by Run itself; or ""
 	Notes    []string        // why the run proves less than it should
 	Errors   int64           // calls that failed otherwise than because a lock was not free
+	Lost     int             // replies that were dropped after their requests had taken effect
 	Dir      string          // where the histories are; "" if they were not kept
 	Short    string          // a file with the fewest events that show the first violation; "" if there is none
 
@@ -82,7 +83,7 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	o := history.Options{Slack: r.slack(), Except: except, MinGrants: minGrants, MinFaults: minFaults, MinRate: minRate}
 	res := &Result{
 		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.store.Place, TTL: r.ttl, Seed: r.Seed,
-		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, url: r.URL,
+		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.lost, url: r.URL,
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
 		res.Faults = append(res.Faults, Count{kind, r.faults[kind]})
@@ -262,6 +263,9 @@ func (r *Result) Text() string {
 		kinds = append(kinds, fmt.Sprintf("%d %s", c.N, c.Kind))
 	}
 	line("faults", "%d: %s", r.Counted(), cmp.Or(strings.Join(kinds, ", "), "none were done"))
+	if r.Lost > 0 {
+		line("replies", "%d were dropped after their requests had taken effect", r.Lost)
+	}
 	if len(r.Excepted) > 0 {
 		var list []string
 		for _, c := range r.Excepted {

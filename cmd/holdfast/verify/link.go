@@ -122,6 +122,7 @@ func (r *relay) swallow(l *link) bool {
 	if l.replies--; l.replies >= 0 {
 		return false
 	}
+	r.lost++
 	r.drop(l)
 	return true
 }

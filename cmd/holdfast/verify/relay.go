@@ -31,6 +31,7 @@ type relay struct {
 	harms  []*harm
 	links  map[*link]struct{}
 	seen   map[string]bool // addresses that were asked for
+	lost   int             // replies that were dropped
 	wg     sync.WaitGroup
 }
 

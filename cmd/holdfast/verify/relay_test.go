@@ -372,6 +372,11 @@ func TestRelayDropReplies(t *testing.T) {
 	for range 100 {
 		c.asks("three")
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost != 2 {
+		t.Errorf("%d replies were counted", r.lost)
+	}
 }
 
 // Closing resets everything, also what is withheld, and waits for it.
