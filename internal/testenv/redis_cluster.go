@@ -167,6 +167,20 @@ func (c *RedisClusterServers) serves(key string, now *int, asker int) bool {
 	return *now >= 0 && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
 }
 
+// Replica is a replica of a primary.
+func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
+	c.t.Helper()
+	eventually(c.t, "the primary has a replica", func() bool {
+		for _, r := range c.Servers {
+			if i := r.Info("replication"); i["role"] == "slave" && net.JoinHostPort(i["master_host"], i["master_port"]) == c.Servers[primary].Addr {
+				replica = r
+			}
+		}
+		return replica != nil
+	})
+	return replica
+}
+
 // Failover has a replica of old take its place, which must run, and waits for it as Promoted does. A replica gives up
 // when it has not caught up with old within 5 seconds, or has no majority: then it is told again, as people would.
 func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
@@ -174,13 +188,8 @@ func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
 	var told time.Time
 	eventually(c.t, "a replica takes over", func() bool {
 		if time.Since(told) > 6*time.Second {
-			for _, r := range c.Servers {
-				if i := r.Info("replication"); i["role"] == "slave" && net.JoinHostPort(i["master_host"], i["master_port"]) == c.Servers[old].Addr {
-					if _, err := r.ask("CLUSTER FAILOVER"); err == nil {
-						told = time.Now()
-						break
-					}
-				}
+			if _, err := c.Replica(old).ask("CLUSTER FAILOVER"); err == nil {
+				told = time.Now()
 			}
 		}
 		return c.serves(key, &now, asker) && now != old

@@ -67,6 +67,10 @@ var ordeals = []ordeal{
 			fail("primary-killed", func(old int) { s.Servers[old].Kill(); s.Promoted(old) }, (*testenv.RedisServer).Start),
 			fail("primary-frozen", func(old int) { s.Servers[old].Pause(); s.Promoted(old) }, (*testenv.RedisServer).Continue),
 			fail("failover", func(old int) { s.Failover(old) }, func(*testenv.RedisServer) {}),
+			fail("primary-killed-alone", func(old int) {
+				alone(o.TTL, s.Servers[old], slices.Delete(slices.Clone(s.Servers), old, old+1))
+				s.Promoted(old)
+			}, (*testenv.RedisServer).Start),
 			harm(&one, "replica-killed", func() func() {
 				r := s.Servers[(s.Primary()+1)%len(s.Servers)]
 				r.Kill()
@@ -102,6 +106,10 @@ var ordeals = []ordeal{
 			fail("primary-killed", func(key string, old, asker int) { c.Servers[old].Kill(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Start),
 			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Continue),
 			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
+			fail("primary-killed-alone", func(key string, old, asker int) {
+				alone(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
+				c.Promoted(key, old, asker)
+			}, (*testenv.RedisServer).Start),
 		}
 	}},
 	{"quorum", []history.Class{history.L3}, func(t *testing.T, o *verify.Options) {
@@ -237,6 +245,18 @@ var ordeals = []ordeal{
 			}, err
 		}}}
 	}},
+}
+
+// alone kills a primary that has gone on for a while without its replicas, which have not heard of that.
+func alone(ttl time.Duration, primary *testenv.RedisServer, replicas []*testenv.RedisServer) {
+	for _, r := range replicas {
+		r.Pause()
+	}
+	time.Sleep(ttl / 2)
+	primary.Kill()
+	for _, r := range replicas {
+		r.Continue()
+	}
 }
 
 // stoppable is a server of testenv.
