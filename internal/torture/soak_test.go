@@ -1,0 +1,161 @@
+//go:build linux
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+)
+
+// TestSoak: after many grants, and many calls that were cancelled while they waited, everything is as it was before:
+// goroutines, files, memory, and what the store keeps. HOLDFAST_TEST_SOAK=full takes a lock a million times.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test starts servers")
+	}
+	grants, cancels := 20_000, 200
+	if os.Getenv("HOLDFAST_TEST_SOAK") == "full" {
+		grants, cancels = 1_000_000, 10_000
+	}
+	for name, start := range map[string]func() (url string, keys func() string){
+		"redis": func() (string, func() string) {
+			s := testenv.Redis(t)
+			return s.URL(), func() string { return s.Do("DBSIZE") }
+		},
+		"sqlite": func() (string, func() string) {
+			path := filepath.Join(t.TempDir(), "locks.db")
+			return "sqlite:" + path, func() string { // pages are used again
+				info, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fmt.Sprint(info.Size() >> 16)
+			}
+		},
+		"postgres": func() (string, func() string) {
+			url := testenv.Postgres(t).DSN("postgres")
+			return url, func() string { return "" } // its rows stay for a day, one for each name
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, keys := start()
+			part := 1
+			if name == "postgres" {
+				initialise(t, url, postgres.Dialect())
+				part = 10 // each grant waits for a disk
+			}
+			b, err := open(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = b.Close() }()
+			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: 10 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close(context.Background()) }()
+			soak(t, c, 10_000/part, 100)
+			before := countOf(b, keys)
+			soak(t, c, grants/part, cancels/part)
+			after := before
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if after = countOf(b, keys); after.within(before) {
+					break
+				}
+			}
+			if !after.within(before) {
+				t.Errorf("before: %+v\nafter:  %+v", before, after)
+			}
+			t.Logf("%d grants, %d cancelled: %+v", grants/part, cancels/part, after)
+		})
+	}
+}
+
+// count is what must not grow.
+type count struct {
+	goroutines, files int
+	heap              uint64
+	keys              string // of the store's
+	used              int    // names
+}
+
+func countOf(b driver.Backend, keys func() string) (c count) {
+	c.goroutines = runtime.NumGoroutine()
+	files, _ := os.ReadDir("/proc/self/fd")
+	c.files = len(files)
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what lies in pools goes with the second
+	runtime.ReadMemStats(&m)
+	c.heap, c.keys = m.HeapAlloc, keys()
+	list, err := b.List(context.Background(), "", "", 1000)
+	if c.used = len(list); err != nil {
+		c.used = -1
+	}
+	return c
+}
+
+// within reports whether c is as before was, but for 5 % of memory.
+func (c count) within(before count) bool {
+	return c.goroutines <= before.goroutines && c.files <= before.files && c.heap <= before.heap+before.heap/20 && c.keys == before.keys && c.used == before.used
+}
+
+// soak takes locks of a thousand names, by 32 goroutines, and of one that is held, in vain.
+func soak(t *testing.T, c *holdfast.Client, grants, cancels int) {
+	t.Helper()
+	held, err := c.Mutex("held").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next, given atomic.Int64
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > int64(grants) {
+					return
+				}
+				if n%int64(max(1, grants/cancels)) == 0 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					_, err := c.Mutex("held").Lock(ctx)
+					cancel()
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("a lock that is held: %v", err)
+						return
+					}
+					given.Add(1)
+				}
+				l, err := c.Mutex(fmt.Sprint("soak/", n%1000)).Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Release(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if given.Load() < int64(cancels)*9/10 {
+		t.Errorf("%d calls were cancelled; %d were to be", given.Load(), cancels)
+	}
+	if err := held.Release(); err != nil {
+		t.Error(err)
+	}
+}
