@@ -166,14 +166,19 @@ func (m *simMember) leave(id string) {
 	delete(m.asks, id)
 }
 
-func (m *simMember) Cancel(ctx context.Context, _, id string) error {
+func (m *simMember) Cancel(ctx context.Context, name, id string) error {
+	_, err := m.Withdraw(ctx, name, id)
+	return err
+}
+
+func (m *simMember) Withdraw(ctx context.Context, _, id string) (had bool, err error) {
 	m.leave(id)
-	return m.exchange(ctx, func(v *simServer) error {
+	return had, m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
 			v.line = slices.Delete(v.line, i, i+1)
 		}
 		if v.holder.id == id {
-			v.token = 0
+			had, v.token = v.token != 0, 0
 		}
 		return nil
 	})
