@@ -97,6 +97,19 @@ func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
 	return -1
 }
 
+// Whole reports whether one server leads and all others follow. It may be over at any time.
+func (e *ZooKeeperEnsembleServers) Whole() bool {
+	modes := map[string]int{}
+	for _, z := range e.Servers {
+		mode, err := z.mode()
+		if err != nil {
+			return false
+		}
+		modes[mode]++
+	}
+	return modes["leader"] == 1 && modes["follower"] == len(e.Servers)-1
+}
+
 // Followers are the indexes of the servers that follow.
 func (e *ZooKeeperEnsembleServers) Followers() []int {
 	e.t.Helper()

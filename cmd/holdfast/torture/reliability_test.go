@@ -40,8 +40,8 @@ var goals = []goal{
 		own: []string{"primary-killed", "primary-frozen", "failover", "primary-killed-alone"},
 	},
 	{
-		name: "a minority", stores: []string{"quorum"}, due: 200, count: done("server-restarted-empty", "server-frozen", "clock-jump"),
-		own: []string{"server-restarted-empty", "server-frozen", "clock-jump"},
+		name: "a minority", stores: []string{"quorum"}, due: 150, count: done("server-restarted-empty", "server-frozen", "clock-step"),
+		own: []string{"server-restarted-empty", "server-frozen", "clock-step"},
 	},
 	{
 		name: "elections", stores: []string{"zookeeper"}, kinds: []string{verify.KindStop}, due: 48, count: (*verify.Result).Counted,
