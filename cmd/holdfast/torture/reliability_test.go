@@ -105,7 +105,7 @@ func done(kinds ...string) func(*verify.Result) int {
 func TestReliability(t *testing.T) {
 	part, ok := map[string]int{"full": 1, "tenth": 10}[os.Getenv("HOLDFAST_TEST_RELIABILITY")]
 	if !ok {
-		t.Skip("HOLDFAST_TEST_RELIABILITY is neither full, which takes two hours, nor tenth")
+		t.Skip("HOLDFAST_TEST_RELIABILITY is neither full, which takes an hour, nor tenth, which takes ten minutes")
 	}
 	gate := make(chan struct{}, 2)
 	for _, g := range goals {
@@ -115,17 +115,19 @@ func TestReliability(t *testing.T) {
 			defer func() { <-gate }()
 			var sum tallied
 			for _, store := range g.stores {
-				t.Run(store, func(t *testing.T) { g.pursue(t, store, max(1, g.due/part/len(g.stores)), &sum) })
+				t.Run(store, func(t *testing.T) {
+					g.pursue(t, store, max(1, g.due/part/len(g.stores)), time.Minute/time.Duration(min(part, 3)), &sum)
+				})
 			}
 			t.Logf("\n| %s | %s | %s |", g.name, strings.Join(g.stores, ", "), &sum)
 		})
 	}
 }
 
-// pursue has a store go through it, in runs of a minute and a half, until it was often enough.
-func (g *goal) pursue(t *testing.T, store string, due int, sum *tallied) {
+// pursue has a store go through it, in runs of some length, until it was often enough.
+func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration, sum *tallied) {
 	o := verify.Options{
-		Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: 90 * time.Second, Ops: verify.MaxOps,
+		Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: length, Ops: verify.MaxOps,
 		Slack: 3 * time.Second,
 	}
 	if g.shape != nil {
@@ -143,7 +145,7 @@ func (g *goal) pursue(t *testing.T, store string, due int, sum *tallied) {
 	if store == "sqlite" {
 		o.Kinds = slices.DeleteFunc(slices.Clone(o.Kinds), func(k string) bool { return k != verify.KindStop && k != verify.KindKill })
 	}
-	const most = 30
+	const most = 100
 	reached := 0
 	for run := 0; reached < due; run++ {
 		if run == most {
