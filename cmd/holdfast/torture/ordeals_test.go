@@ -50,7 +50,7 @@ var ordeals = []ordeal{
 	{"sentinel", nil, func(t *testing.T, o *verify.Options) {
 		s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
 		// All replicas confirm, so whichever is promoted has every grant.
-		o.URL = s.URL("") + "?replicas=2&replica-timeout=300ms"
+		o.URL = s.URL("") + confirmed(2, o.TTL)
 		var one sync.Mutex
 		back := func(old int) {
 			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
@@ -81,7 +81,7 @@ var ordeals = []ordeal{
 	}},
 	{"cluster", nil, func(t *testing.T, o *verify.Options) {
 		c := testenv.RedisCluster(t, testenv.ClusterSetup{})
-		o.URL = c.URL("") + "?replicas=1&replica-timeout=300ms"
+		o.URL = c.URL("") + confirmed(1, o.TTL)
 		var one sync.Mutex
 		// Who has a key that is drawn, and a server that can be asked meanwhile.
 		draw := func() (key string, old, asker int) {
@@ -243,6 +243,11 @@ var ordeals = []ordeal{
 			}, err
 		}}}
 	}},
+}
+
+// confirmed are the parameters of a URL that has replicas confirm grants within less than a third of the TTL.
+func confirmed(replicas int, ttl time.Duration) string {
+	return fmt.Sprintf("?replicas=%d&replica-timeout=%v", replicas, ttl*3/10)
 }
 
 // alone kills a primary that has gone on for a while without its replicas, which have not heard of that.
