@@ -28,7 +28,7 @@ type reaction struct {
 	ends    bool // the server ends itself, and has to be started again
 	hangs   bool // commits wait for room, for which the server looks once a minute: it has to be killed
 	holds   bool // leases are renewed
-	may     bool // leases are renewed or not: as there is room in files that are there, or as soon as another server is found
+	may     bool // leases are renewed or not: as there is room in files that are there, or as soon as another server is found; one of several may end itself
 }
 
 // TestDiskFull: a store's disk is full. What a store then grants it has really granted; everything else fails with
@@ -149,7 +149,7 @@ func full(t *testing.T, v *volume, want reaction) {
 		t.Logf("the holder was told after %v", c.told().Sub(filled))
 	}
 	for _, m := range v.ended() {
-		if text, _ := m.Ended(); !want.ends {
+		if text, _ := m.Ended(); !want.ends && !want.may {
 			t.Fatalf("the server has ended: %s", words(text))
 		}
 	}
@@ -166,10 +166,12 @@ func full(t *testing.T, v *volume, want reaction) {
 	}
 	t.Logf("%d granted, then %.300s; again %v after there was room", len(granted), fmt.Sprint(errors.Unwrap(refused)), took)
 	for _, l := range append(granted, l, c.held) {
-		// The store is asked first: what is trusted after that was so before.
-		if r := c.recordOf(l.Name()); l.Err() == nil && (len(r.Holders) != 1 || r.Holders[0].Token != l.Token()) {
-			t.Errorf("token %d is trusted; the store has %+v", l.Token(), r.Holders)
-		}
+		// The store is asked first: what is trusted after that was so before. Of a quorum those that answer in time may be
+		// those that a grant was extended to, under a larger token.
+		until(t, fmt.Sprintf("the store has token %d, if that is trusted", l.Token()), func() bool {
+			r := c.recordOf(l.Name())
+			return l.Err() != nil || len(r.Holders) == 1 && r.Holders[0].Token == l.Token()
+		})
 	}
 	if want.holds || c.held.Err() == nil {
 		c.passesOn()
