@@ -9,6 +9,7 @@ package drivertest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -199,6 +200,10 @@ func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 func (p *party) ask(r *driver.Request) driver.Reply {
 	p.e.Helper()
 	reply, err := p.Acquire(p.e.ctx, r)
+	for try := 0; try < 2 && errors.Is(err, driver.ErrSpent); try++ { // replicas were busy, as they may be
+		r.ID = p.req(r.Name).ID
+		reply, err = p.Acquire(p.e.ctx, r)
+	}
 	if err != nil {
 		p.e.Fatalf("Acquire(%q): %v", r.Name, err)
 	}
