@@ -28,7 +28,7 @@ type exam struct {
 // examined are the settings that matter; times are in milliseconds when they are read from pg_settings.
 const examined = `SELECT name, coalesce(setting, '') FROM pg_settings WHERE name IN ('server_version', 'server_version_num', 'fsync', 'synchronous_commit',
 	'full_page_writes', 'synchronous_standby_names', 'max_connections', 'superuser_reserved_connections', 'statement_timeout', 'idle_session_timeout',
-	'idle_in_transaction_session_timeout', 'default_transaction_read_only', 'autovacuum')`
+	'default_transaction_read_only', 'autovacuum')`
 
 // counted are numbers that everybody may know: of rows whose content may be hidden.
 const counted = `SELECT 'recovery', pg_is_in_recovery()::int UNION ALL SELECT 'standbys', count(*) FROM pg_stat_replication
@@ -181,16 +181,13 @@ func (x *exam) tables() {
 func (x *exam) timeouts(ttl time.Duration) {
 	const code = "postgres.timeouts"
 	ms := func(setting string) time.Duration { return time.Duration(x.number(setting)) * time.Millisecond }
-	statement, idle, inside := ms("statement_timeout"), ms("idle_session_timeout"), ms("idle_in_transaction_session_timeout")
+	statement, idle := ms("statement_timeout"), ms("idle_session_timeout")
 	const least = time.Second // requests wait for the commit of another, and answers travel
 	switch {
 	case statement > 0 && statement < least:
 		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("statement_timeout is %v", statement),
 			Why: "requests may have to wait for another's commit: they are cut short, and fail or are asked again",
 			Do:  "ALTER ROLE … SET statement_timeout = '5s', or 0"})
-	case inside > 0 && inside < least:
-		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("idle_in_transaction_session_timeout is %v", inside),
-			Why: "a client that is slow for a moment within a transaction loses its connection", Do: "ALTER ROLE … SET idle_in_transaction_session_timeout = '5s', or 0"})
 	case idle > 0 && idle < max(ttl, 10*time.Second): // who listens is silent for 5 s at a time
 		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("idle_session_timeout is %v, where leases last %v", idle, ttl),
 			Why: "the server closes connections between two uses; renewals and the one that listens have to connect again each time, and fail when that fails",
