@@ -104,12 +104,6 @@ func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Durat
 	return s.pass(ctx, h, keep, propose)
 }
 
-// Withdraw is Cancel. had says that the request had a grant, which has ended by that.
-func (s *MemberSession) Withdraw(ctx context.Context, name, id string) (had bool, err error) {
-	v, err := s.cancel(ctx, name, id)
-	return v.Kind == Int && v.Int == 3, verdict(v, err)
-}
-
 // Raise gives the grant h a larger token, and renews it if renew is true. It returns the token
 // that h then has, which is larger than asked for if another grant has come in between, and the
 // server's clock. Errors as for Release.

@@ -171,12 +171,9 @@ func (s *session) undo(name, id string) {
 
 // Cancel is driver.Session.Cancel.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
-	return verdict(s.cancel(ctx, name, id))
-}
-
-func (s *session) cancel(ctx context.Context, name, id string) (Value, error) {
 	s.leave(id)
-	return s.b.run(ctx, s.b.scripts.cancel, newCall().name(s.b.prefix, name, "lzmt").str(id).end())
+	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
+	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
 }
 
 // Release is driver.Session.Release.

@@ -1,5 +1,4 @@
 -- Takes a request out of the line, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
--- Answers 3 if it had a grant, 0 else.
 
 --COMMON
 
@@ -9,18 +8,14 @@ if st == 'L' then
   if call('ZREM', KZ, 'a' .. id) == 1 then call('HDEL', KM, 'a' .. id) end
   return 0
 end
-local had = 0
 if line then dropPlace(id) end
 if st == 'X' then
-  if exp > now and field(tail, 1) == id then st, dirty, had = 'F', true, 3 end
+  if exp > now and field(tail, 1) == id then st, dirty = 'F', true end
 elseif count > 0 then
   local t, e, _, _, n = getHold(id)
-  if t and e > now then
-    dropHold(id, n)
-    had = 3
-  end
+  if t and e > now then dropHold(id, n) end
 end
 if line and st == 'F' then st = 'S' end -- an empty group: advance looks at the line
 advance()
 save()
-return had
+return 0

@@ -83,7 +83,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 	answers := make(chan error, len(s.posts))
 	asked := 0
 	for i, p := range s.posts {
-		own, has, over := h, true, false
+		own, has := h, true
 		if r != nil {
 			r.mu.Lock()
 			seat := &r.seats[i]
@@ -92,20 +92,14 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			}
 			// Where it has nothing any more, the server may tell whether another holds it.
 			has = seat.state == granted || seat.state == nothing && seat.sent <= seat.heard
-			over = r.over
-			seat.passing = has && over
+			seat.passing = has && r.over
 			never := seat.sent == 0 || seat.state == kept
 			r.mu.Unlock()
 			if never {
 				continue
 			}
 		}
-		switch {
-		case !has && over: // it may have granted it meanwhile, of which nothing has been heard
-			asked++
-			s.withdraw(p, h.Name, h.ID, func(err error) { answers <- err })
-			continue
-		case !has:
+		if !has {
 			s.cancelOne(p, h.Name, h.ID, func(error) {})
 			continue
 		}
@@ -119,26 +113,6 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		})
 	}
 	return s.sum(ctx, answers, asked, proven)
-}
-
-// errNotGranted: the server had not granted what is given back.
-var errNotGranted = errors.New("not granted there")
-
-// withdraw is cancelOne for a release: it answers errNotGranted if there was no grant.
-func (s *session) withdraw(p *post, name, id string, done func(error)) {
-	var had bool
-	s.at(p, func(ctx context.Context, m member) (err error) {
-		had, err = m.Withdraw(ctx, name, id)
-		return err
-	}, func(err error) {
-		switch {
-		case err == nil && !had:
-			err = errNotGranted
-		case err != nil && !final(err):
-			p.owe(name, id, s.ttl)
-		}
-		done(err)
-	})
 }
 
 // passed notes that p has answered to the release of r, and cancels what it has granted since.
@@ -180,8 +154,6 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 			switch {
 			case err == nil:
 				done++
-			case errors.Is(err, errNotGranted):
-				asked--
 			case errors.Is(err, driver.ErrTaken):
 				taken++
 			case errors.Is(err, driver.ErrGone):

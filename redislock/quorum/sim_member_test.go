@@ -166,19 +166,14 @@ func (m *simMember) leave(id string) {
 	delete(m.asks, id)
 }
 
-func (m *simMember) Cancel(ctx context.Context, name, id string) error {
-	_, err := m.Withdraw(ctx, name, id)
-	return err
-}
-
-func (m *simMember) Withdraw(ctx context.Context, _, id string) (had bool, err error) {
+func (m *simMember) Cancel(ctx context.Context, _, id string) error {
 	m.leave(id)
-	return had, m.exchange(ctx, func(v *simServer) error {
+	return m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
 			v.line = slices.Delete(v.line, i, i+1)
 		}
 		if v.holder.id == id {
-			had, v.token = v.token != 0, 0
+			v.token = 0
 		}
 		return nil
 	})
