@@ -20,7 +20,7 @@ const (
 
 // step is something that happens to names, to each by itself.
 type step struct {
-	names []string // sorted, none twice
+	names []string // in the order in which rows are locked by all who lock several; none twice
 
 	// do changes the record of names[i]. It may be called more than once, each time with a fresh one. An
 	// error leaves everything as it was, but what time alone has done may be written all the
@@ -129,7 +129,7 @@ type update struct {
 // write writes records that are still as they were read, tells the news of those, and returns the others.
 func (b *Server) write(ctx context.Context, q Querier, changed []*update) (missed []int, err error) {
 	var together []*update
-	for k, w := range changed {
+	for _, w := range changed {
 		if w.exists && (len(changed) > 1 || len(w.news.abroad) > 0 && b.d.Transactions().Tells) {
 			together = append(together, w)
 			continue
@@ -141,7 +141,7 @@ func (b *Server) write(ctx context.Context, q Querier, changed []*update) (misse
 		if ok && err == nil {
 			b.tell(&w.news)
 		} else {
-			missed = append(missed, changed[k].index)
+			missed = append(missed, w.index)
 		}
 	}
 	for len(together) > 0 && err == nil {

@@ -142,9 +142,6 @@ func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration,
 	if o.Kinds = g.kinds; g.kinds == nil {
 		o.Kinds = []string{verify.KindNone}
 	}
-	if store == "sqlite" {
-		o.Kinds = slices.DeleteFunc(slices.Clone(o.Kinds), func(k string) bool { return k != verify.KindStop && k != verify.KindKill })
-	}
 	const most = 100
 	reached := 0
 	for run := 0; reached < due; run++ {
