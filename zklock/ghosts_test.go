@@ -42,7 +42,11 @@ func TestNoGhosts(t *testing.T) {
 								return
 							default:
 							}
-							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(12000))*time.Microsecond)
+							patience := time.Duration(rng.IntN(12000)) * time.Microsecond
+							if rng.IntN(10) == 0 { // where nothing is quick, something has to be granted, too
+								patience *= 50
+							}
+							ctx, cancel := context.WithTimeout(t.Context(), patience)
 							l, err := anyLock(ctx, c1, rng)
 							cancel()
 							calls.Add(1)
@@ -55,12 +59,10 @@ func TestNoGhosts(t *testing.T) {
 				}
 			}
 			time.Sleep(3 * time.Second)
+			until(t, "something was tried", func() bool { return calls.Load() >= 200 && got.Load() > 0 })
 			close(stop)
 			chaos.Wait()
 			workers.Wait()
-			if calls.Load() < 200 || got.Load() == 0 {
-				t.Errorf("only %d calls, %d locks: nothing was tried", calls.Load(), got.Load())
-			}
 			t.Logf("%d calls, %d locks", calls.Load(), got.Load())
 			z.empty("/holdfast/g")
 			p := newParty(t, on(server.Addr))
