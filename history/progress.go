@@ -29,7 +29,7 @@ import (
 //
 // L2 also asks that every waiter was told something by the end, unless its client is no more, if the
 // history says that the end was quiet (State, Final); that nobody waited longer than Patience; and that nobody
-// was refused because the lock was not free while nobody can have had it.
+// was refused because the lock was not free while nobody can have had it, nor less than Slack before.
 //
 // O(n log n) for each name, and the faults of all for each name. Names that several may hold are looked at
 // once more, see room.
@@ -239,6 +239,11 @@ func (c *checker) refusals(name int32, attempts []int32, list []taken) {
 		return
 	}
 	busy := slices.Clone(list) // and those who wait, and those whose grant was on its way
+	for i := range busy {
+		if !busy[i].released { // as for those who wait, the store may take a while to notice
+			busy[i].end = later(busy[i].end, c.Slack)
+		}
+	}
 	for _, a := range attempts {
 		if h := &c.attempts[a]; h.wait || h.outcome != Refused {
 			busy = append(busy, taken{h.call, c.waitedUntil(h), a, false})

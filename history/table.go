@@ -111,6 +111,7 @@ type builder struct {
 	client  map[string]int32
 	open    [][]int32 // attempts of each client that may have more events
 	byFault map[string]int
+	still   map[string]string // of the stops under way, whom each stops
 	ttl     time.Duration
 	last    int32 // the client of the event before
 }
@@ -118,7 +119,7 @@ type builder struct {
 func newTable(events []Event) *table {
 	b := &builder{
 		table: &table{events: events, held: map[int32][]int64{}, attempts: make([]attempt, 0, len(events)/5+1)},
-		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{},
+		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{}, still: map[string]string{},
 	}
 	for i := range events {
 		b.add(&events[i], ref(i+1))
@@ -209,11 +210,13 @@ func (b *builder) add(e *Event, r ref) {
 		b.byFault[e.ID] = len(b.faults)
 		b.faults = append(b.faults, fault{event: r, begin: e.T, end: never})
 		if e.Text == FaultStop {
+			b.still[e.ID] = e.Target
 			b.stop(e)
 		}
 	case Healed:
 		if i, ok := b.byFault[e.ID]; ok {
 			b.faults[i].end = e.T
+			delete(b.still, e.ID)
 		} else {
 			b.bad(e, "no such fault has begun")
 		}
@@ -252,18 +255,6 @@ func (b *builder) seen(e *Event) int32 {
 	c := b.clientOf(e.Client)
 	b.lastSeen[c] = e.T
 	return c
-}
-
-// stop: from here on the grants of these clients are claimed only where the library says so.
-func (b *builder) stop(e *Event) {
-	for _, c := range b.matching(e.Target) {
-		for _, a := range b.open[c] {
-			if h := &b.attempts[a]; h.granted() {
-				m := h.change()
-				m.stopped = min(m.stopped, e.T)
-			}
-		}
-	}
 }
 
 func (b *builder) begin(e *Event, r ref) {
@@ -352,6 +343,10 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 			from = h.call // the earliest that it can be
 		}
 		h.proof = max(h.proof, from)
+		if b.isStopped(h.client) {
+			m := h.change()
+			m.stopped = min(m.stopped, e.T)
+		}
 		if h.out != never {
 			b.bad(e, "the attempt had another outcome before")
 		}
