@@ -18,12 +18,29 @@ const newborn = "holdfast: newborn"
 const stub = "return '" + newborn + "'"
 
 // A gate is the Conn of a member. Every script that the server does not know makes it look
-// whether the server may take part.
+// whether the server may take part. Every answer says what the server's clock is, and counts only if that is
+// where it should be.
 type gate struct {
 	Conn
-	any    *Script
-	prefix string
-	stubs  sync.Map // *Script to its stand-in
+	any      *Script
+	timeless *Script // the one that does not tell the clock
+	prefix   string
+	watch    Watch    // may be nil
+	stubs    sync.Map // *Script to its stand-in
+}
+
+// A Watch is told where the clock of a member's server is, and says whether it is where it should be. Its methods may
+// be called concurrently.
+type Watch interface {
+	// Answered: what was sent at sent has been answered when the server's clock was at clock. An
+	// error takes the place of the answer.
+	Answered(sent time.Time, clock time.Duration) error
+
+	// Pushed reports whether what the server decided when its clock was at clock, and pushed, counts.
+	Pushed(clock time.Duration) bool
+
+	// Looked: the server was asked at sent what is on record of it.
+	Looked(sent time.Time, b Birth)
 }
 
 func (g *gate) standIn(s *Script) *Script {
@@ -36,27 +53,47 @@ func (g *gate) standIn(s *Script) *Script {
 
 // Run is Conn.Run.
 func (g *gate) Run(ctx context.Context, s *Script, keys, args []string) (Value, error) {
+	sent := time.Now()
 	v, err := g.Conn.Run(ctx, g.standIn(s), keys, args)
 	if err != nil || v.Text != newborn {
-		return v, err
+		return g.answered(s, sent, v, err)
 	}
 	return g.admitted(ctx, s, keys, args)
 }
 
+// answered takes the clock off an answer of s.
+func (g *gate) answered(s *Script, sent time.Time, v Value, err error) (Value, error) {
+	switch {
+	case err != nil || s == g.timeless:
+		return v, err
+	case v.Kind != List || len(v.List) == 0 || v.List[0].Int <= 0:
+		return v, strange(v)
+	case g.watch != nil:
+		if err := g.watch.Answered(sent, micros(v.List[0].Int)); err != nil {
+			return Value{}, err
+		}
+	}
+	if len(v.List) < 2 {
+		return Value{}, nil
+	}
+	return v.List[1], nil
+}
+
 // admitted runs s if the server may take part by now.
 func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Value, error) {
-	b, err := g.birth(ctx, s, false)
+	b, err := g.birth(ctx, s)
 	if err != nil {
 		return Value{}, err
 	}
 	if b.Left > 0 {
 		return Value{}, &Newborn{b.Left}
 	}
+	sent := time.Now()
 	v, err := g.Conn.Run(ctx, g.standIn(s), keys, args)
 	if err == nil && v.Text == newborn { // it has restarted, or was emptied, just now
 		return Value{}, &Newborn{time.Millisecond}
 	}
-	return v, err
+	return g.answered(s, sent, v, err)
 }
 
 // RunAll is Conn.RunAll.
@@ -65,10 +102,13 @@ func (g *gate) RunAll(ctx context.Context, calls []Call) []Result {
 	for i, c := range calls {
 		twins[i] = Call{g.standIn(c.Script), c.Keys, c.Args}
 	}
+	sent := time.Now()
 	results := g.Conn.RunAll(ctx, twins)
 	for i, r := range results {
 		if r.Err == nil && r.Value.Text == newborn {
 			results[i].Value, results[i].Err = g.admitted(ctx, calls[i].Script, calls[i].Keys, calls[i].Args)
+		} else {
+			results[i].Value, results[i].Err = g.answered(calls[i].Script, sent, r.Value, r.Err)
 		}
 	}
 	return results
@@ -85,22 +125,25 @@ func (g *gate) RunWait(_ context.Context, calls []Call, _ int, _ time.Duration) 
 	return results, 0, err
 }
 
-// birth loads s, which puts the server's birth on record.
-func (g *gate) birth(ctx context.Context, s *Script, declare bool) (Birth, error) {
-	var args []string
-	if declare {
-		args = []string{"new"}
-	}
+// birth loads s, which puts the server's birth on record, or what args says.
+func (g *gate) birth(ctx context.Context, s *Script, args ...string) (Birth, error) {
+	sent := time.Now()
 	v, err := g.Conn.Run(ctx, s, nil, args)
 	if err != nil {
 		return Birth{}, err
 	}
-	if v.Kind != List || len(v.List) != 5 {
+	if v.Kind != List || len(v.List) != 9 {
 		return Birth{}, strange(v)
 	}
-	b := Birth{micros(v.List[2].Int), micros(v.List[1].Int), v.List[4].Text}
+	b := Birth{
+		Clock: micros(v.List[2].Int), Left: micros(v.List[1].Int), Run: v.List[4].Text, Born: micros(v.List[5].Int),
+		Era: v.List[6].Text, Skew: time.Duration(v.List[7].Int) * time.Microsecond, Noted: micros(v.List[8].Int),
+	}
 	switch v.List[0].Int {
 	case 0, 1:
+		if g.watch != nil {
+			g.watch.Looked(sent, b)
+		}
 		return b, nil
 	case -1:
 		return b, fmt.Errorf("%w: the quarantine on record is %v: all clients of a quorum must use the same", driver.ErrRefused, micros(v.List[3].Int))
@@ -115,7 +158,7 @@ func (g *gate) birth(ctx context.Context, s *Script, declare bool) (Birth, error
 	return b, strange(v)
 }
 
-// Newborn is the error of a member whose server has started, or was emptied, less than the
+// Newborn is the error of a member whose server has started, was emptied or had its clock set less than the
 // quarantine ago. It is ErrUnavailable.
 type Newborn struct {
 	Left time.Duration // how long it stays out yet
@@ -123,7 +166,7 @@ type Newborn struct {
 
 // Error says for how long.
 func (e *Newborn) Error() string {
-	return fmt.Sprintf("%v: the server has started or lost its data, and stays out for another %v", driver.ErrUnavailable, e.Left.Round(time.Millisecond))
+	return fmt.Sprintf("%v: the server has started or lost its data, or its clock was set, and stays out for another %v", driver.ErrUnavailable, e.Left.Round(time.Millisecond))
 }
 
 // Unwrap returns ErrUnavailable.

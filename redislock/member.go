@@ -13,10 +13,10 @@ import (
 )
 
 // A Member is one server of a quorum of independent servers, for package quorum. Its scripts
-// differ from those of a Backend in four ways: they do nothing before the server has been
+// differ from those of a Backend in five ways: they do nothing before the server has been
 // up for the quarantine; a token can be proposed, so that all servers give the same; an answer
-// tells the place in line; and there are scripts by which contenders that share the
-// servers among them come to terms.
+// tells the place in line; every answer and push tells the server's clock; and there are scripts by which
+// contenders that share the servers among them come to terms.
 type Member struct {
 	*Backend
 	gate *gate
@@ -31,12 +31,14 @@ type Hooks struct {
 	// Claimed: the request named by asks the one with this id to give way here; see
 	// MemberSession.Claim.
 	Claimed func(id string, rank int, by string)
+
+	counts func(clock time.Duration) bool // see Watch.Pushed
 }
 
 // NewMember is New for a member of a quorum. Nothing is granted before the server has been up for the
 // quarantine. servers is what tells this set of servers from others: whoever names another is refused.
-// Errors: those of [CheckMember].
-func NewMember(conn Conn, prefix string, quarantine time.Duration, servers string) (*Member, error) {
+// watch, if not nil, looks after the server's clock. Errors: those of [CheckMember].
+func NewMember(conn Conn, prefix string, quarantine time.Duration, servers string, watch Watch) (*Member, error) {
 	if err := CheckMember(prefix, quarantine); err != nil {
 		return nil, err
 	}
@@ -44,9 +46,9 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 		return nil, fmt.Errorf("%w: a member of a quorum must be a server of its own, not a Cluster", driver.ErrInvalid)
 	}
 	sum := sha256.Sum256([]byte(servers))
-	g := &gate{Conn: conn, prefix: prefix}
+	g := &gate{Conn: conn, prefix: prefix, watch: watch}
 	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
-	g.any = b.scripts.names
+	g.any, g.timeless = b.scripts.names, b.scripts.drop
 	return &Member{b, g}, nil
 }
 
@@ -69,6 +71,11 @@ type Birth struct {
 	Clock time.Duration // its clock, since 1970
 	Left  time.Duration // how long it stays out yet; 0: it takes part
 	Run   string        // tells this run of this server from all others
+	Born  time.Duration // its clock when it was born, which tells this life of it from all others
+
+	Era   string        // which time Skew refers to: 8 characters, or none
+	Skew  time.Duration // by how much its clock was ahead of that time
+	Noted time.Duration // its clock when that was put on record
 }
 
 // Birth asks the server how long it stays out, and puts on record that it has been born if it
@@ -78,11 +85,28 @@ type Birth struct {
 // to another database than 0, or to a Redis before 7, which could remember scripts over a restart;
 // those of Conn.
 func (m *Member) Birth(ctx context.Context, declare bool) (Birth, error) {
-	return m.gate.birth(ctx, m.gate.any, declare)
+	if declare {
+		return m.gate.birth(ctx, m.gate.any, "new")
+	}
+	return m.gate.birth(ctx, m.gate.any)
+}
+
+// Note puts on record by how much the server's clock is ahead of the time of an era (8 characters), if what is
+// on record is still of the birth and era of b. It returns what is on record then. set says that the clock was
+// set: the server forgets who has what, and stays out for the quarantine. Errors: those of Birth.
+func (m *Member) Note(ctx context.Context, b Birth, era string, skew time.Duration, set bool) (Birth, error) {
+	how := "0"
+	if set {
+		how = "1"
+	}
+	return m.gate.birth(ctx, m.gate.any, "note", fmt.Sprintf("%016d", b.Born.Microseconds()), b.Era, era, fmt.Sprintf("%+016d", skew.Microseconds()), how)
 }
 
 // Join opens a session.
 func (m *Member) Join(ctx context.Context, cfg driver.SessionConfig, hooks Hooks) (*MemberSession, error) {
+	if m.gate.watch != nil {
+		hooks.counts = m.gate.watch.Pushed
+	}
 	s, err := m.open(ctx, cfg, hooks)
 	if err != nil {
 		return nil, err
@@ -172,6 +196,9 @@ type membership struct {
 	servers    string // 8 digits
 }
 
+// timeless is the script of a member that does not look at the clock, nor tells it.
+const timeless = "drop"
+
 // script is the text of a script, for a member if m is not nil.
 func (m *membership) script(name, common string) string {
 	text := strings.Replace(read(name), "--COMMON\n", common, 1)
@@ -188,9 +215,14 @@ func (m *membership) script(name, common string) string {
 		// A grant that has been raised without its owner knowing is still the owner's.
 		" --[[RAISED]]", " or last > token",
 		" --[[T RAISED]]", " or t and t > token",
+		" --[[CLOCK]]", " .. string.format(' %.0f', now)",
 	).Replace(text)
+	if name != timeless {
+		text = strings.Replace(read("member_clock"), "--SCRIPT\n", text, 1)
+	}
 	return strings.NewReplacer(
 		"MARK", "'"+m.prefix+"b'",
+		"PREFIX", m.prefix, // letters, digits and . : _ - only: see CheckMember
 		"QUARANTINE", fmt.Sprintf("'%016d'", m.quarantine.Microseconds()),
 		"SERVERS", "'"+m.servers+"'",
 		"LEAD", fmt.Sprint(Lead(m.quarantine).Microseconds()),

@@ -150,8 +150,9 @@ func (s *session) message(payload string) {
 		}
 		return
 	}
+	text, clock, clocked := strings.Cut(text, " ")
 	token, err := strconv.ParseUint(text, 10, 64)
-	if !ok || err != nil || token > maxToken {
+	if !ok || err != nil || token > maxToken || clocked && !s.counts(clock) {
 		return // not ours
 	}
 	s.mu.Lock()
@@ -170,6 +171,12 @@ func (s *session) message(payload string) {
 		a.early, a.nudge = max(a.early, token), a.nudge || token == 0
 		s.asks[id] = a
 	}
+}
+
+// counts reports whether what a member's server pushed, at that time of its clock, counts.
+func (s *session) counts(clock string) bool {
+	n, err := strconv.ParseInt(clock, 10, 64)
+	return err == nil && (s.hooks.counts == nil || s.hooks.counts(micros(n)))
 }
 
 // push leaves v in the channel, unless a token lies there already.

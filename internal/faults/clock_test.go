@@ -27,10 +27,14 @@ func timedStores() []timed {
 		{"PostgreSQL", func(t *testing.T) *site { return postgresSite(t) }, 1, true},
 		// Its sessions are timed by the monotonic clock.
 		{"ZooKeeper", func(t *testing.T) *site { return zooKeeperSite(t) }, 1, false},
-		// The others outvote them.
+		// They are found out, and stay out; the others are a majority.
 		{"quorum, minority", quorumSite, 2, false},
 	}
 }
+
+// majority is a quorum of which most clocks jump at the same time: it is the others that seem to be wrong. Where this makes
+// them stay out, holders may lose what they have; which is safe.
+var majority = timed{"quorum, majority", quorumSite, 3, true}
 
 // clocks are those of some of a store's servers, which jump together.
 type clocks []*testenv.Clock
@@ -71,7 +75,7 @@ func (g *guarded) write(token uint64) (taken bool) {
 // renewal, a third of the TTL later at most, and until then the resource refuses it.
 func TestClockForward(t *testing.T) {
 	t.Parallel()
-	for _, store := range timedStores() {
+	for _, store := range append(timedStores(), majority) {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			s := store.start(t)
@@ -80,9 +84,6 @@ func TestClockForward(t *testing.T) {
 			c.exclusive = !store.heeds
 			alone, renewals := s.watched()
 			idle := s.lock(alone, "nobody waits for it")
-			if taken := time.Now(); store.jumps > 1 { // a grant that a busy server has missed is made up for by renewals
-				until(t, "all servers know the grants", func() bool { return c.beats.since(taken) > 1 && renewals.since(taken) > 1 })
-			}
 			jumped := clock.jump(time.Hour)
 			if !store.heeds {
 				c.keeps(jumped.Add(lasting))
@@ -188,7 +189,7 @@ func (s *site) mute(name string) driver.Hold {
 // As long as it is only set back, nobody has the lock beside another.
 func TestClockJumpsUnderContention(t *testing.T) {
 	t.Parallel()
-	for _, store := range timedStores() {
+	for _, store := range append(timedStores(), majority) {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			s := store.start(t)
@@ -201,7 +202,7 @@ func TestClockJumpsUnderContention(t *testing.T) {
 				clock.jump(d)
 				crew.goesOn(fmt.Sprint("jump of ", d))
 			}
-			if store.heeds || store.jumps > 1 { // while votes are split, a majority may hang on one server
+			if store.heeds {
 				crew.overlaps()
 			}
 			for _, d := range []time.Duration{time.Hour, -time.Minute, 2 * time.Hour, -time.Hour, time.Minute} {

@@ -218,7 +218,7 @@ end
 
 -- tell answers whether somebody heard it. The session's first character says where it listens; see layout.go.
 local function tell(session, id, token)
-  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token)
+  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token) --[[CLOCK]]
   if where == '+' then return call('SPUBLISH', sub(KT, 1, -2) .. 's:' .. sub(session, 2), message) > 0 end
   if where == '-' then
     call('PUBLISH', sub(KT, 1, -7) .. 's:' .. sub(session, 2), message)

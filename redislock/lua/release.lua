@@ -17,7 +17,7 @@ if v and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17, 32) == zero
     and token > sub(a, 1, 16) and sub(token, 1, 9) == sub(a, 1, 9) then
     -- As tell does it. What else is in line is asked before the first leaves it: see guard.
     local session, heard = sub(w, 62, 61 + tonumber(sub(w, 60, 61))), nil
-    local others, message = call('ZCARD', KEYS[2]) > 2, id .. ' ' .. token
+    local others, message = call('ZCARD', KEYS[2]) > 2, id .. ' ' .. token --[[CLOCK]]
     local where = string.byte(session)
     if where == 43 then -- +
       heard = call('SPUBLISH', sub(KEYS[4], 1, -2) .. 's:' .. sub(session, 2), message) > 0

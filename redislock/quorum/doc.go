@@ -34,6 +34,9 @@
 //     keeps them nowhere), one that was emptied has no record of its birth. Scripts are only ever loaded by a script
 //     that puts the birth on record. It does not matter whether the data came back, how old they are, or how often
 //     they are forced to the disk.
+//   - A server whose clock was set decides by a wrong time, so it stays out as if it had lost its data. Every answer and every push tells
+//     the server's clock. Who has seen it before knows where it must be; who is new compares the clocks with each other and with what the
+//     servers have on record of how they compared: those that still agree, if they are a majority, are right. See clocks.go.
 //   - Renewals go to all servers and count when a majority has renewed. Servers that lack the grant, because they
 //     were away, are asked for it again; so it is soon held by all, and the next failure finds it on more than a bare
 //     majority.
@@ -42,9 +45,10 @@
 //
 //   - All clients name the same servers, by the same names, and the same quarantine; the servers have both on record and refuse
 //     others. Each name leads to one server for good, no two to the same one.
-//   - The servers' clocks run at the same speed as the clients', but for the margin of package holdfast (a tenth of the TTL), and are
-//     never stepped forward by more than that, not even one: a majority may hang on it. This is the weak point of all
-//     leases that are timed by clocks, and of several servers more than of one.
+//   - The servers' clocks run at the same speed as the clients', but for the margin of package holdfast (a tenth of the TTL). Those of a
+//     minority may be set at any time; those of a majority may not be set at the same time, and none forth and back again within a
+//     few seconds while nobody asks the server anything. A step of less than a fortieth of the shortest TTL, or than what an
+//     exchange takes, is not noticed; it is for the margin.
 //   - For tokens to grow although servers lose data: the clocks of the servers differ by less than three quarters of the quarantine.
 //   - The servers fail independently, and no replica takes over one: two servers must not cast one vote.
 //   - Nothing is evicted (maxmemory-policy noeviction), and nobody deletes or writes the keys by hand, but by FLUSHALL or FLUSHDB.

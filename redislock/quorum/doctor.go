@@ -41,7 +41,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	var f doctor.Findings
 	b.size(&f)
 	b.runsOf(&f, all)
-	b.clocks(&f, all)
+	b.clocksOf(&f, all)
 	var errs []error
 	for i, s := range b.servers {
 		x := &all[i]
@@ -120,8 +120,8 @@ func (b *Backend) runsOf(f *doctor.Findings, all []examined) {
 	}
 }
 
-// clocks judges by how much the servers' clocks differ.
-func (b *Backend) clocks(f *doctor.Findings, all []examined) {
+// clocksOf judges by how much the servers' clocks differ.
+func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	const code = "quorum.clocks"
 	var seen []time.Duration
 	for i := range all {
@@ -151,7 +151,7 @@ func (b *Backend) clocks(f *doctor.Findings, all []examined) {
 func (b *Backend) young(f *doctor.Findings, birth redislock.Birth) {
 	const code = "quorum.quarantine"
 	if birth.Left > 0 {
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("it has started, or lost its data, lately, and stays out for another %v", birth.Left.Round(time.Second)),
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and stays out for another %v", birth.Left.Round(time.Second)),
 			Why: "what it has forgotten must have run out first. Until then it has no vote: fewer of the others may fail",
 			Do:  "wait. If the whole quorum is new and nobody has used it, holdfast init declares it so"})
 		return

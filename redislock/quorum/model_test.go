@@ -111,6 +111,7 @@ func (m model) run(seed uint64) []string {
 		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
 	}
 	w.rng.Shuffle(m.servers, func(i, j int) { w.servers[i], w.servers[j] = w.servers[j], w.servers[i] })
+	b.agree()
 	ctx, stop := context.WithCancel(context.Background())
 	var group, background sync.WaitGroup
 	if m.forget {

@@ -39,6 +39,7 @@ func TestWaitingAfterPush(t *testing.T) {
 				for range 3 {
 					b.servers = append(b.servers, &server{})
 				}
+				b.agree()
 				s := newSession(b, driver.SessionConfig{ID: "s", TTL: time.Second})
 				r := newRequest(&driver.Request{ID: "s-1", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}, 3)
 				s.requests[r.driver.ID] = r

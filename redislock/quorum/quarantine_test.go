@@ -110,14 +110,14 @@ func TestForgetfulServer(t *testing.T) {
 }
 
 // member looks at one server as the quorum does.
-func member(t *testing.T, g *group, i int) *redislock.Member {
+func member(t testing.TB, g *group, i int) *redislock.Member {
 	t.Helper()
 	conn, err := rueidisconn.Dial("redis://" + g.servers[i].Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	m, err := redislock.NewMember(conn, quorum.DefaultPrefix, g.quarantine, g.set())
+	m, err := redislock.NewMember(conn, quorum.DefaultPrefix, g.quarantine, g.set(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestNothingStays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := redislock.NewMember(conn, quorum.DefaultPrefix, time.Minute, g.set())
+			m, err := redislock.NewMember(conn, quorum.DefaultPrefix, time.Minute, g.set(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -51,6 +51,7 @@ type Backend struct {
 	servers    []*server
 	quarantine time.Duration
 	err        error // of what New was given
+	clocks     *clocks
 
 	mu   sync.Mutex
 	runs map[int]string // of each server that has been reached
@@ -85,6 +86,10 @@ func New(servers []Server, cfg *Config) *Backend {
 		names[s.Name] = true
 		b.servers = append(b.servers, &server{Server: s, prefix: prefix, quarantine: b.quarantine, set: set})
 	}
+	b.clocks = newClocks(b)
+	for i, s := range b.servers {
+		s.watch = watch{b.clocks, i}
+	}
 	if n := len(servers); n < MinServers || n > MaxServers {
 		b.err = fmt.Errorf("%w quorum of %d servers: allowed are %d to %d, best an odd number", driver.ErrInvalid, n, MinServers, MaxServers)
 	}
@@ -100,6 +105,7 @@ func (b *Backend) Name() string { return "redis-quorum" }
 
 // Close closes the connections.
 func (b *Backend) Close() error {
+	b.clocks.close()
 	errs := make([]error, len(b.servers))
 	var all sync.WaitGroup
 	for i, s := range b.servers {
@@ -186,7 +192,9 @@ func (b *Backend) Declare(ctx context.Context) error {
 	case 0:
 		return nil
 	case len(b.servers):
-		return ask(true)
+		err := ask(true)
+		b.clocks.decide(ctx)
+		return err
 	}
 	return fmt.Errorf("%w: this quorum is not new: only %s stays out, since it has restarted or lost its data; it comes back by itself, %v after that",
 		driver.ErrRefused, strings.Join(out, ", "), b.quarantine)

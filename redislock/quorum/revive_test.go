@@ -19,6 +19,7 @@ func simulated(servers int) (*world, *session) {
 		w.servers = append(w.servers, &simServer{w: w})
 		b.servers = append(b.servers, &server{Server: Server{Name: fmt.Sprint(i)}})
 	}
+	b.agree()
 	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})
 	for k, p := range s.posts {
 		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}

@@ -18,6 +18,7 @@ type server struct {
 	prefix     string
 	quarantine time.Duration
 	set        string // the names of all servers
+	watch      redislock.Watch
 
 	mu     sync.Mutex
 	member *redislock.Member
@@ -67,7 +68,7 @@ func (s *server) connect(d *dialing) {
 	conn, err := s.Dial()
 	var m *redislock.Member
 	if err == nil {
-		if m, err = redislock.NewMember(conn, s.prefix, s.quarantine, s.set); err != nil {
+		if m, err = redislock.NewMember(conn, s.prefix, s.quarantine, s.set, s.watch); err != nil {
 			_ = conn.Close()
 		}
 	}
@@ -82,6 +83,13 @@ func (s *server) connect(d *dialing) {
 	default:
 		s.member = m
 	}
+}
+
+// connected returns the member if it is connected to, else nil.
+func (s *server) connected() *redislock.Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.member
 }
 
 func (s *server) close() error {
@@ -117,11 +125,12 @@ type member interface {
 // post is a session's presence at one server.
 type post struct {
 	*server
-	index int
-	here  atomic.Pointer[member]
-	slow  atomic.Int64 // since when it leaves somebody waiting for an answer, by the session's clock; 0: it answers
-	out   atomic.Int32 // exchanges under way
-	until atomic.Int64 // newborn: do not ask before this time, in microseconds of the session's clock
+	index  int
+	clocks *clocks
+	here   atomic.Pointer[member]
+	slow   atomic.Int64 // since when it leaves somebody waiting for an answer, by the session's clock; 0: it answers
+	out    atomic.Int32 // exchanges under way
+	until  atomic.Int64 // newborn: do not ask before this time, in microseconds of the session's clock
 
 	mu     sync.Mutex
 	err    error             // why there is no session here
@@ -176,6 +185,9 @@ func (p *post) session(now int64) (member, error) {
 	case p.until.Load() > now:
 		return nil, fmt.Errorf("%s: %w", p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
 	}
+	if err := p.clocks.check(p.index); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -189,8 +201,9 @@ func (p *post) do(now int64, f func(member) error) error {
 	err = f(s)
 	p.out.Add(-1)
 	var young *redislock.Newborn
+	var set *moved
 	switch {
-	case err == nil || final(err) || ended(err):
+	case err == nil || final(err) || ended(err) || errors.As(err, &set):
 		p.slow.Store(0)
 	case errors.As(err, &young):
 		p.slow.Store(0)

@@ -47,6 +47,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	case cfg.TTL < driver.MinTTL || cfg.TTL > b.quarantine:
 		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, b.quarantine)
 	}
+	b.clocks.uses(cfg.TTL)
 	s := newSession(b, cfg)
 	tried := make(chan tried, len(b.servers))
 	for _, p := range s.posts {
@@ -68,15 +69,16 @@ func newSession(b *Backend, cfg driver.SessionConfig) *session {
 		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
 	s.life, s.end = context.WithCancel(context.Background())
 	for i, srv := range b.servers {
-		s.posts = append(s.posts, &post{server: srv, index: i})
+		s.posts = append(s.posts, &post{server: srv, index: i, clocks: b.clocks})
 	}
 	return s
 }
 
 // tried is the first outcome of joining a server.
 type tried struct {
-	votes bool // it is not in quarantine
-	err   error
+	server int
+	young  bool // it is in quarantine
+	err    error
 }
 
 // opened waits until a majority has been joined that can vote, and for the others for a moment; or until all
@@ -85,15 +87,16 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 	var errs []error
 	moment := make(<-chan time.Time)
 	var timer *time.Timer
-	for joined, voting := 0, 0; joined+len(errs) < len(s.posts); {
+	var ripe []int // servers that are not in quarantine
+	for joined := 0; joined+len(errs) < len(s.posts); {
 		select {
 		case one := <-tried:
 			var same *twins
 			switch {
 			case one.err == nil:
 				joined++
-				if one.votes {
-					voting++
+				if !one.young {
+					ripe = append(ripe, one.server)
 				}
 			case errors.As(one.err, &same):
 				return one.err
@@ -108,6 +111,12 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 		if len(errs) > len(s.posts)-s.b.need() {
 			return s.b.verdict(errs)
 		}
+		voting := 0
+		for _, i := range ripe {
+			if s.b.clocks.votes(i) { // that may have turned out with those that came later
+				voting++
+			}
+		}
 		if voting >= s.b.need() && timer == nil {
 			timer = time.NewTimer(grace)
 			defer timer.Stop()
@@ -121,10 +130,10 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 func (s *session) join(p *post, first chan<- tried) {
 	for pause := redial; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(s.life, openLimit)
-		votes, err := s.joined(ctx, p)
+		young, err := s.joined(ctx, p)
 		cancel()
 		if first != nil {
-			first <- tried{votes, err}
+			first <- tried{p.index, young, err}
 			first = nil
 		}
 		if err == nil {
@@ -139,7 +148,7 @@ func (s *session) join(p *post, first chan<- tried) {
 	}
 }
 
-func (s *session) joined(ctx context.Context, p *post) (votes bool, err error) {
+func (s *session) joined(ctx context.Context, p *post) (young bool, err error) {
 	m, err := p.get(ctx)
 	if err != nil {
 		return false, err
@@ -163,9 +172,12 @@ func (s *session) joined(ctx context.Context, p *post) (votes bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", p.Name, err)
 	}
+	if !s.b.clocks.votes(p.index) {
+		s.b.clocks.decide(ctx)
+	}
 	var here member = at
 	p.here.Store(&here)
-	return birth.Left == 0, nil
+	return birth.Left > 0, nil
 }
 
 const (

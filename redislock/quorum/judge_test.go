@@ -1,0 +1,136 @@
+package quorum
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// seenAs is a server whose clock is ahead of ours by so much, and that has an era and a skew on record.
+func seenAs(ahead time.Duration, era string, skew time.Duration) view {
+	return view{lo: ahead - time.Millisecond, hi: ahead + time.Millisecond, at: 1, birth: redislock.Birth{Clock: time.Hour, Noted: time.Hour, Era: era, Skew: skew}}
+}
+
+// TestJudge: who is right about the time, and what follows for the others.
+func TestJudge(t *testing.T) {
+	const slack = 20 * time.Millisecond
+	type want string // of each server: s sound, n put on record, x its clock was set, - nothing
+	for name, c := range map[string]struct {
+		views []view
+		must  bool
+		want  want
+		clear bool
+	}{
+		"all as on record": {views: []view{seenAs(5*time.Second, "e", 0), seenAs(6*time.Second, "e", time.Second), seenAs(4*time.Second, "e", -time.Second)}, want: "sss", clear: true},
+		"one was set":      {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs", clear: true},
+		"one was set back": {views: []view{seenAs(0, "e", 0), seenAs(-time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs", clear: true},
+		"two of five": {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)},
+			want: "sxsxs", clear: true},
+		"one more than a minority can be seen, and one was set": {views: []view{{}, {}, seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "-----"},
+		"and it must be decided":                                {views: []view{{}, {}, seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, must: true, want: "--xxx"},
+		"no majority was seen":                                  {views: []view{seenAs(0, "e", 0), {}, {}}, want: "---", clear: true},
+		"nothing is on record":                                  {views: []view{seenAs(0, "", 0), seenAs(time.Minute, "", 0), seenAs(0, "", 0)}, want: "nnn", clear: true},
+		"one began a new life":                                  {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "", 0), seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"another era":                                           {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "f", time.Hour), seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"one era as good as the other":                          {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "f", time.Hour), {}}, want: "ns-", clear: true},
+		"we were suspended":                                     {views: []view{seenAs(time.Hour, "e", 0), seenAs(time.Hour, "e", 0), seenAs(time.Hour, "e", 0)}, want: "sss", clear: true},
+		"drifted":                                               {views: []view{seenAs(0, "e", 0), seenAs(15*time.Millisecond, "e", 0), seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"drifted for a day":                                     {views: []view{old(seenAs(0, "e", 0)), old(seenAs(4*time.Second, "e", 0)), old(seenAs(-4*time.Second, "e", 0))}, want: "nnn", clear: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rulings, clear := judge(c.views, len(c.views)/2+1, slack, c.must)
+			if clear != c.clear {
+				t.Errorf("clear: %v", clear)
+			}
+			got := want("")
+			for i, r := range rulings {
+				switch {
+				case r.set && r.sound && r.note:
+					got += "x"
+				case r.note && r.sound:
+					got += "n"
+				case r.sound:
+					got += "s"
+				default:
+					got += "-"
+				}
+				if r.sound && !r.note && (r.era != c.views[i].birth.Era || r.skew != c.views[i].birth.Skew) {
+					t.Errorf("%d: %+v is not what is on record", i, r)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s, not %s: %+v", got, c.want, rulings)
+			}
+		})
+	}
+}
+
+// old is a view of what was put on record a day ago.
+func old(v view) view {
+	v.birth.Noted -= 24 * time.Hour
+	return v
+}
+
+// TestJudgeSettles: whatever the clocks and records are, when what was ruled is on record all that were seen agree.
+func TestJudgeSettles(t *testing.T) {
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		n := 3 + rng.IntN(7)
+		views := make([]view, n)
+		for i := range views {
+			if rng.IntN(4) == 0 {
+				continue
+			}
+			v := seenAs(time.Duration(rng.Int64N(int64(time.Hour))).Truncate(time.Microsecond), []string{"", "e", "f"}[rng.IntN(3)], 0)
+			if rng.IntN(2) == 0 { // it is where it should be
+				v.birth.Skew = v.middle()
+			}
+			views[i] = v
+		}
+		before := fmt.Sprintf("%+v", views)
+		rulings, _ := judge(views, n/2+1, 20*time.Millisecond, true)
+		for i, r := range rulings {
+			if r.sound {
+				views[i].birth.Era, views[i].birth.Skew = r.era, r.skew
+			}
+		}
+		again, clear := judge(views, n/2+1, 20*time.Millisecond, false)
+		for i, r := range again {
+			if !clear || r.set || r.note || r.sound != rulings[i].sound {
+				t.Fatalf("seed %d: %v %+v after %+v, of %s", seed, clear, again, rulings, before)
+			}
+		}
+	}
+}
+
+// TestRuledTooLate: a ruling does not count for a server whose clock was set between the look and the ruling, and that was seen again
+// since, unless it stays out by the ruling.
+func TestRuledTooLate(t *testing.T) {
+	for what, c := range map[string]struct {
+		ahead time.Duration // by how much more the clock is ahead than it was when it was judged
+		set   bool
+		want  trust
+	}{
+		"as it was":           {0, false, sound},
+		"drifted":             {10 * time.Millisecond, false, sound},
+		"set meanwhile":       {time.Minute, false, doubted},
+		"set back meanwhile":  {-time.Minute, false, doubted},
+		"it stays out anyway": {time.Minute, true, sound},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := &Backend{quarantine: time.Second, servers: []*server{{}}}
+			b.clocks = newClocks(b)
+			judged := seenAs(0, "e", 0)
+			now := seenAs(c.ahead, "e", 0)
+			now.trust = doubted
+			b.clocks.views[0] = now
+			b.clocks.carryOut(t.Context(), 0, judged, ruling{sound: true, era: "e", set: c.set})
+			if got := b.clocks.views[0].trust; got != c.want {
+				t.Errorf("%d, not %d", got, c.want)
+			}
+		})
+	}
+}
