@@ -40,8 +40,8 @@ var goals = []goal{
 		own: []string{"primary-killed", "primary-frozen", "failover", "primary-killed-alone"},
 	},
 	{
-		name: "a minority", stores: []string{"quorum"}, due: 150, count: done("server-restarted-empty", "server-frozen", "clock-step"),
-		own: []string{"server-restarted-empty", "server-frozen", "clock-step"},
+		name: "a minority", stores: []string{"quorum"}, due: 150, count: done("server-restarted-empty", "server-frozen", "clock-set"),
+		own: []string{"server-restarted-empty", "server-frozen", "clock-set"},
 	},
 	{
 		name: "elections", stores: []string{"zookeeper"}, kinds: []string{verify.KindStop}, due: 48, count: (*verify.Result).Counted,
@@ -157,7 +157,8 @@ func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration,
 		}
 		reached += g.count(r)
 		sum.add(r)
-		t.Logf("%d of %d after %d runs: %d grants, %d faults, recovery %v", reached, due, run+1, r.Figures.Grants, r.Counted(), r.Figures.Recovery)
+		t.Logf("%d of %d after %d runs: %d grants, %d faults, recovery %v, waits at most %v, nobody served for %v at most",
+			reached, due, run+1, r.Figures.Grants, r.Counted(), r.Figures.Recovery, r.Figures.LongestWait, r.Figures.LongestLockOut)
 	}
 	sum.reached += reached
 }
