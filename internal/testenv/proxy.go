@@ -21,6 +21,7 @@ type TCPProxy struct {
 	target  string
 	change  chan struct{} // closed when mode or delay change
 	mode    proxyMode
+	spares  func(ip string) bool // whom a hole does not concern; nil: nobody
 	delay   time.Duration
 	links   map[*link]struct{}
 	stopped bool
@@ -39,7 +40,8 @@ const (
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	harmed         bool // something that it carried was withheld or lost
+	from           string // the client's IP address
+	harmed         bool   // something that it carried was withheld or lost
 }
 
 // Proxy starts a proxy to the server at target, an address of host and port. It stops, and
@@ -91,7 +93,15 @@ func (p *TCPProxy) Refuse() {
 
 // Hole withholds everything in both directions. Connections stay open at the server;
 // new ones are accepted, and hang.
-func (p *TCPProxy) Hole() { p.set(hole) }
+func (p *TCPProxy) Hole() { p.HoleBut(nil) }
+
+// HoleBut is Hole for all but those whose IP address spared accepts.
+func (p *TCPProxy) HoleBut(spared func(ip string) bool) {
+	p.mu.Lock()
+	p.spares = spared
+	p.mu.Unlock()
+	p.set(hole)
+}
 
 // DropReplies passes requests on and throws the answers away.
 func (p *TCPProxy) DropReplies() { p.set(dropReplies) }
@@ -160,6 +170,7 @@ func (p *TCPProxy) accept() {
 			continue
 		}
 		l := &link{client: c}
+		l.from, _, _ = net.SplitHostPort(c.RemoteAddr().String())
 		p.links[l] = struct{}{}
 		p.mu.Unlock()
 		p.wg.Go(func() { p.serve(l) })
@@ -198,17 +209,20 @@ func (p *TCPProxy) serve(l *link) {
 func (p *TCPProxy) await(l *link) bool {
 	for {
 		p.mu.Lock()
-		mode, change := p.mode, p.change
+		holed, change := p.holed(l), p.change
 		_, alive := p.links[l]
-		if mode == hole {
-			l.harmed = true
-		}
+		l.harmed = l.harmed || holed
 		p.mu.Unlock()
-		if !alive || mode != hole {
+		if !alive || !holed {
 			return alive
 		}
 		<-change
 	}
+}
+
+// holed reports whether what l carries is withheld now. Called with p.mu held.
+func (p *TCPProxy) holed(l *link) bool {
+	return p.mode == hole && (p.spares == nil || !p.spares(l.from))
 }
 
 // copy carries one direction, up to the server or down to the client, until it ends.
@@ -238,7 +252,7 @@ func (p *TCPProxy) copy(l *link, from, to net.Conn, up bool) {
 		}
 		if err != nil {
 			p.mu.Lock()
-			holed := p.mode == hole
+			holed := p.holed(l)
 			p.mu.Unlock()
 			// Behind a hole the other end does not learn of it.
 			if holed && !p.await(l) {

@@ -17,14 +17,16 @@ type ClusterSetup struct {
 	Users      []string // rules of users, as for RedisACL
 	TLS        bool     // only TLS is spoken, by all
 	Args       []string // of every server
+	Links      bool     // they reach each other, and are reached, through proxies: see Split
 }
 
 // RedisClusterServers are the servers of a Redis Cluster.
 type RedisClusterServers struct {
 	Servers []*RedisServer
 
-	t   testing.TB
-	ids []string
+	t     testing.TB
+	ids   []string
+	links *redisLinks // nil if it has none
 }
 
 // RedisCluster starts a Cluster, and returns when all its servers agree who has which slots, and its
@@ -46,12 +48,30 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	all, release := reserve(t, 2*n)
 	release()
 	port := func(i int) string { _, p, _ := net.SplitHostPort(all[i]); return p }
+	known := func(i int) (client, bus string) { return port(i), port(n + i) } // where they find each other
+	if setup.Links {
+		members := make([][]string, n)
+		for i := range n {
+			members[i] = []string{all[i], all[n+i]}
+		}
+		c.links = newLinks(t, members)
+		known = func(i int) (string, string) {
+			_, client := c.links.addr(i, 0)
+			_, bus := c.links.addr(i, 1)
+			return client, bus
+		}
+	}
 	for i := range n {
+		var links []string
+		if setup.Links {
+			client, bus := known(i)
+			links = append(c.links.source(i), "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", client, "--cluster-announce-bus-port", bus)
+		}
 		c.Servers = append(c.Servers, newRedis(t, certs, all[i], slices.Concat([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
 			"--cluster-port", port(n + i), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 			"--repl-timeout", "5", "--enable-debug-command", "yes",
-		}, tls, aclArgs(t, setup.Users), setup.Args)))
+		}, tls, links, aclArgs(t, setup.Users), setup.Args)))
 	}
 	for _, r := range c.Servers {
 		r.launch()
@@ -64,7 +84,8 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 			c.must(i, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*16384/primaries, (i+1)*16384/primaries-1))
 		}
 		if i > 0 {
-			c.must(0, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %s %s", port(i), port(n+i)))
+			client, bus := known(i)
+			c.must(0, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %s %s", client, bus))
 		}
 	}
 	for i := range c.Servers {
@@ -167,12 +188,26 @@ func (c *RedisClusterServers) serves(key string, now *int, asker int) bool {
 	return *now >= 0 && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
 }
 
+// index is the server at an address that the others know.
+func (c *RedisClusterServers) index(addr string) int {
+	if c.links != nil {
+		return c.links.find(addr)
+	}
+	return slices.Index(c.Addrs(), addr)
+}
+
+// Split cuts a server off from all others, silently. Clients reach both sides.
+func (c *RedisClusterServers) Split(server int) { c.links.cut(server) }
+
+// Join ends Split.
+func (c *RedisClusterServers) Join() { c.links.join() }
+
 // Replica is a replica of a primary.
 func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
 	c.t.Helper()
 	eventually(c.t, "the primary has a replica", func() bool {
 		for _, r := range c.Servers {
-			if i := r.Info("replication"); i["role"] == "slave" && net.JoinHostPort(i["master_host"], i["master_port"]) == c.Servers[primary].Addr {
+			if i := r.Info("replication"); i["role"] == "slave" && c.index(net.JoinHostPort(i["master_host"], i["master_port"])) == primary {
 				replica = r
 			}
 		}

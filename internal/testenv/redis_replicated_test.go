@@ -1,6 +1,8 @@
 package testenv
 
 import (
+	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -56,6 +58,50 @@ func TestRedisCluster(t *testing.T) {
 	}
 	c.Servers[other].Start()
 	c.Ready()
+}
+
+// A primary that is cut off goes on for its clients, and follows the next one when it is joined.
+func TestRedisSentinelSplit(t *testing.T) {
+	t.Parallel()
+	s := RedisSentinel(t, SentinelSetup{Links: true})
+	old := s.Primary()
+	s.Split(old)
+	now := s.Promoted(old)
+	last := s.Sentinels[len(s.Sentinels)-1]
+	if words, err := last.ask("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err != nil || s.index(net.JoinHostPort(words[0], words[1])) != old {
+		t.Errorf("the sentinel that was cut off names %v, %v", words, err)
+	}
+	if s.Servers[old].Do("SET a 1") != "+OK" || s.Servers[now].Do("SET b 1") != "+OK" {
+		t.Error("one of the primaries does not serve")
+	}
+	s.Join()
+	eventually(t, "the old primary follows", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
+	s.InSync()
+	if got := s.Servers[old].Do("EXISTS a") + s.Servers[old].Do("EXISTS b"); got != ":0:1" {
+		t.Errorf("the old primary has %s", got)
+	}
+}
+
+func TestRedisClusterSplit(t *testing.T) {
+	t.Parallel()
+	c := RedisCluster(t, ClusterSetup{Links: true})
+	old := c.Owner("a", 0)
+	other := (old + 1) % 3
+	c.Split(old)
+	if got := c.Servers[old].Do("SET a 1"); got != "+OK" {
+		t.Errorf("just cut off: %s", got)
+	}
+	now := c.Promoted("a", old, other)
+	if got := c.Servers[now].Do("SET a 10"); got != "+OK" {
+		t.Error(got)
+	}
+	eventually(t, "the minority stops", func() bool { return strings.HasPrefix(c.Servers[old].Do("INCR a"), "-CLUSTERDOWN") })
+	c.Join()
+	eventually(t, "the old primary follows", func() bool { return c.Servers[old].Info("replication")["role"] == "slave" })
+	c.Ready()
+	if got := c.Servers[now].Do("INCR a"); got != ":11" {
+		t.Errorf("it does not go on from what the majority took: %s", got)
+	}
 }
 
 func TestRedisReplicatedTLS(t *testing.T) {

@@ -19,6 +19,7 @@ type SentinelSetup struct {
 	TLS           bool          // only TLS is spoken, by all
 	Args          []string      // of the servers
 	Down          time.Duration // when a server that is silent is down; 0: 600 ms
+	Links         bool          // they reach each other, and are reached, through proxies: see Split
 }
 
 // RedisSentinelServers are a primary, its replicas, and the sentinels that watch over them.
@@ -27,7 +28,8 @@ type RedisSentinelServers struct {
 	Sentinels []*RedisServer
 	Master    string // what the sentinels call it
 
-	t testing.TB
+	t     testing.TB
+	links *redisLinks // nil if it has none
 }
 
 // RedisSentinel starts them, and returns when the replicas are in sync and every sentinel knows
@@ -45,14 +47,28 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	// Others must not take the address of a server while it is down.
 	addrs, release := reserve(t, 1+replicas+sentinels)
 	release()
+	known := slices.Clone(addrs) // where they find each other
+	if setup.Links {
+		members := make([][]string, len(addrs))
+		for i, a := range addrs {
+			members[i] = []string{a}
+		}
+		s.links = newLinks(t, members)
+		for i := range addrs {
+			known[i] = net.JoinHostPort(s.links.addr(i, 0))
+		}
+	}
 	for i := range 1 + replicas {
 		args := slices.Concat([]string{
 			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-timeout", "5",
 			"--enable-debug-command", "yes",
 		}, tls, aclArgs(t, setup.Users), setup.Args)
 		if i > 0 {
-			host, port, _ := net.SplitHostPort(addrs[0])
-			args = append(args, "--replicaof", host+" "+port)
+			args = append(args, "--replicaof", spaced(known[0]))
+		}
+		if setup.Links {
+			host, port := s.links.addr(i, 0)
+			args = slices.Concat(args, s.links.source(i), []string{"--replica-announce-ip", host, "--replica-announce-port", port})
 		}
 		s.Servers = append(s.Servers, newRedis(t, certs, addrs[i], args))
 	}
@@ -64,22 +80,30 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	}
 	s.InSync()
 	for i, addr := range addrs[1+replicas:] {
-		r := newRedis(t, certs, addr, nil)
+		var args []string
+		if setup.Links {
+			args = s.links.source(1 + replicas + i)
+		}
+		r := newRedis(t, certs, addr, args)
 		// What they would tell each other within some seconds, they know from the start.
 		lines := append([]string{
 			fmt.Sprintf("sentinel myid %040d", i+1),
-			"sentinel monitor " + s.Master + " " + spaced(addrs[0]) + " 2",
+			"sentinel monitor " + s.Master + " " + spaced(known[0]) + " 2",
 			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master, max(setup.Down, 600*time.Millisecond).Milliseconds()),
 			"sentinel failover-timeout " + s.Master + " 3000",
 			"sentinel parallel-syncs " + s.Master + " 2",
 		}, tlsLines(tls)...)
-		for _, a := range addrs[1 : 1+replicas] {
+		for _, a := range known[1 : 1+replicas] {
 			lines = append(lines, "sentinel known-replica "+s.Master+" "+spaced(a))
 		}
-		for j, a := range addrs[1+replicas:] {
+		for j, a := range known[1+replicas:] {
 			if j != i {
 				lines = append(lines, fmt.Sprintf("sentinel known-sentinel %s %s %040d", s.Master, spaced(a), j+1))
 			}
+		}
+		if setup.Links {
+			host, port := s.links.addr(1+replicas+i, 0)
+			lines = append(lines, "sentinel announce-ip "+host, "sentinel announce-port "+port)
 		}
 		file := filepath.Join(filepath.Dir(r.Socket), "sentinel.conf")
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
@@ -157,7 +181,7 @@ func (s *RedisSentinelServers) Primary() int {
 			if words, err := r.ask("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err == nil && len(words) == 2 {
 				addr := net.JoinHostPort(words[0], words[1])
 				if votes[addr]++; votes[addr] >= 2 {
-					found = slices.Index(addrs(s.Servers), addr)
+					found = s.index(addr)
 				}
 			}
 		}
@@ -165,6 +189,22 @@ func (s *RedisSentinelServers) Primary() int {
 	})
 	return found
 }
+
+// index is the server at an address that the sentinels name.
+func (s *RedisSentinelServers) index(addr string) int {
+	if s.links != nil {
+		return s.links.find(addr)
+	}
+	return slices.Index(addrs(s.Servers), addr)
+}
+
+// Split cuts a server and the last sentinel off from all others, silently. Clients reach both sides.
+func (s *RedisSentinelServers) Split(server int) {
+	s.links.cut(server, len(s.Servers)+len(s.Sentinels)-1)
+}
+
+// Join ends Split.
+func (s *RedisSentinelServers) Join() { s.links.join() }
 
 // Promoted waits until another server than old is the primary, and takes writes, and returns its index.
 func (s *RedisSentinelServers) Promoted(old int) int {

@@ -48,7 +48,7 @@ var ordeals = []ordeal{
 		)
 	}},
 	{"sentinel", nil, func(t *testing.T, o *verify.Options) {
-		s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
+		s := testenv.RedisSentinel(t, testenv.SentinelSetup{Links: true})
 		// All replicas confirm, so whichever is promoted has every grant.
 		o.URL = s.URL("") + confirmed(2, o.TTL)
 		var one sync.Mutex
@@ -67,6 +67,7 @@ var ordeals = []ordeal{
 			fail("primary-killed", func(old int) { s.Servers[old].Kill(); s.Promoted(old) }, (*testenv.RedisServer).Start),
 			fail("primary-frozen", func(old int) { s.Servers[old].Pause(); s.Promoted(old) }, (*testenv.RedisServer).Continue),
 			fail("failover", func(old int) { s.Failover(old) }, func(*testenv.RedisServer) {}),
+			fail("primary-cut-off", func(old int) { s.Split(old); s.Promoted(old) }, func(*testenv.RedisServer) { s.Join() }),
 			fail("primary-killed-alone", func(old int) {
 				alone(o.TTL, s.Servers[old], slices.Delete(slices.Clone(s.Servers), old, old+1))
 				s.Promoted(old)
@@ -80,7 +81,7 @@ var ordeals = []ordeal{
 		}
 	}},
 	{"cluster", nil, func(t *testing.T, o *verify.Options) {
-		c := testenv.RedisCluster(t, testenv.ClusterSetup{})
+		c := testenv.RedisCluster(t, testenv.ClusterSetup{Links: true})
 		o.URL = c.URL("") + confirmed(1, o.TTL)
 		var one sync.Mutex
 		// Who has a key that is drawn, and a server that can be asked meanwhile.
@@ -106,6 +107,7 @@ var ordeals = []ordeal{
 			fail("primary-killed", func(key string, old, asker int) { c.Servers[old].Kill(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Start),
 			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Continue),
 			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
+			fail("primary-cut-off", func(key string, old, asker int) { c.Split(old); c.Promoted(key, old, asker) }, func(*testenv.RedisServer) { c.Join() }),
 			fail("primary-killed-alone", func(key string, old, asker int) {
 				alone(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
 				c.Promoted(key, old, asker)

@@ -1,0 +1,68 @@
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+)
+
+// redisLinks are the ways on which servers and sentinels of Redis reach each other, so that some of them can be cut
+// off from the others. Clients come the same way, since they are told the same addresses, and are not cut off: they
+// come from another address than any member.
+type redisLinks struct {
+	ways [][]*TCPProxy // to each member: to its port, and in a Cluster to its bus
+}
+
+// newLinks are ways to members, each of which listens at the addresses given.
+func newLinks(t testing.TB, members [][]string) *redisLinks {
+	t.Helper()
+	l := &redisLinks{}
+	for _, addrs := range members {
+		var ways []*TCPProxy
+		for _, a := range addrs {
+			ways = append(ways, Proxy(t, a))
+		}
+		l.ways = append(l.ways, ways)
+	}
+	return l
+}
+
+// addr is where the others find member i: at its port, or, if bus is 1, at its bus.
+func (l *redisLinks) addr(i, bus int) (host, port string) {
+	host, port, _ = net.SplitHostPort(l.ways[i][bus].Addr)
+	return host, port
+}
+
+// source is the option of a server by which its connections are known as those of member i.
+func (*redisLinks) source(i int) []string { return []string{"--bind-source-addr", sourceOf(i)} }
+
+func sourceOf(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }
+
+// cut cuts these members off from all others, silently.
+func (l *redisLinks) cut(members ...int) {
+	inside := map[string]bool{}
+	for _, i := range members {
+		inside[sourceOf(i)] = true
+	}
+	for i, ways := range l.ways {
+		side := slices.Contains(members, i)
+		for _, w := range ways {
+			w.HoleBut(func(ip string) bool { return ip == "127.0.0.1" || inside[ip] == side })
+		}
+	}
+}
+
+// join ends cut.
+func (l *redisLinks) join() {
+	for _, ways := range l.ways {
+		for _, w := range ways {
+			w.Heal()
+		}
+	}
+}
+
+// find is the member at an address that the others know; -1 if none is.
+func (l *redisLinks) find(addr string) int {
+	return slices.IndexFunc(l.ways, func(ways []*TCPProxy) bool { return ways[0].Addr == addr })
+}
