@@ -50,10 +50,10 @@ var clients = []check{
 		}
 	}},
 	{"R4", "client keeps", "a lease lives for many TTLs by itself, and TryLock tells who has it", func(e *env) {
-		e.expires()
+		e.ttl = max(e.h.TTL, 3*time.Second) // longer than a busy machine stands still for
 		a, b := e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
-		for range 10 {
+		for range 8 {
 			time.Sleep(e.ttl / 2)
 			_, err := b.Mutex(e.name("x")).TryLock(e.ctx)
 			var he *holdfast.Error

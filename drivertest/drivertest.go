@@ -22,7 +22,7 @@ import (
 // Harness is a store under test.
 type Harness struct {
 	// TTL is what the checks use that wait until it is over: as short as the store allows without
-	// its own delays mattering. 1 s is good for a server on the same machine.
+	// its own delays mattering, and longer than the machine may stand still for. 2 s is good for a server on the same machine.
 	TTL time.Duration
 
 	// Open connects to the store as a process of its own would. The connection is closed by

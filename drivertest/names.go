@@ -20,7 +20,7 @@ var hostile = []string{
 
 var names = []check{
 	{"R9", "hostile names", "every name is a lock of its own, whatever it is made of, and is listed as it was given", func(e *env) {
-		a, b := e.party(), e.party()
+		a, b := e.partyFor(3*longTTL), e.party() // a's leases last until the last name is through
 		var holds []driver.Hold
 		var want []string
 		for _, n := range hostile {

@@ -64,7 +64,7 @@ func TestConformanceSeveral(t *testing.T) {
 
 func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func()) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl * 3 / 2, // the suites run side by side, each with many servers
+		TTL: ttl,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const ttl = time.Second
+const ttl = 2 * time.Second
 
 // long lets the suite ask for sessions of minutes.
 const long = "maxSessionTimeout=200000"

@@ -23,7 +23,7 @@ func singly(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, *zkl
 	cfg := on(proxy.Addr)
 	cfg.Protocol = zklock.Single
 	p := &party{Backend: backend(t, cfg), t: t}
-	s, err := p.Open(within(t), driver.SessionConfig{ID: "s", TTL: 2 * time.Second})
+	s, err := p.Open(within(t), driver.SessionConfig{ID: "s", TTL: 5 * time.Second})
 	must(t, "Open", err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -58,7 +58,7 @@ func awaken(t *testing.T, reply driver.Reply) uint64 {
 	select {
 	case token := <-reply.Wake:
 		return token
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("not woken")
 		return 0
 	}

@@ -20,7 +20,7 @@ import (
 // candidate campaigns; its command writes its environment, its process and the term.
 func (b *bench) candidate(name string, flags ...string) *process {
 	b.Helper()
-	args := append([]string{"--ttl", "1s", "elect", "--name", name, "--address", name + ":80"}, flags...)
+	args := append([]string{"--ttl", "4s", "elect", "--name", name, "--address", name + ":80"}, flags...)
 	return b.start(append(args, "boss", "--", "sh", "-c", "env >$D/"+name+".env; echo $$ >$D/"+name+".pid; echo $HOLDFAST_TOKEN >>$D/"+name+"; exec sleep 1000")...)
 }
 

@@ -102,9 +102,9 @@ func TestRedisFailover(t *testing.T) {
 			b := newBench(t)
 			url, fail := deploy(t)
 			b.env = append(b.env, "HOLDFAST_URL="+url)
-			holder := b.start("--ttl", "10s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
+			holder := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
 			b.pid("ready")
-			waiter := b.start("--ttl", "10s", "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
+			waiter := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
 			b.until("the second waits", func() bool {
 				out, _ := b.want(0, "info", "-o", "json", "a")
 				var record struct{ Waiting int }

@@ -165,8 +165,14 @@ func (z *ZooKeeperServer) Shell(command ...string) string {
 	if err != nil {
 		z.t.Fatalf("%v: %v\n%s", command, err, out)
 	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1]
+	last := ""
+	for line := range strings.Lines(string(out)) {
+		// That it is connected it says when it is told, also in the middle.
+		if line = strings.TrimSpace(line); line != "" && line != "WATCHER::" && !strings.HasPrefix(line, "WatchedEvent ") {
+			last = line
+		}
+	}
+	return last
 }
 
 // mode is "standalone", "leader" or "follower"; an error says that it does not serve.

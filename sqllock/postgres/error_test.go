@@ -55,7 +55,7 @@ func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 // A server that ends connections on which it hears nothing refuses nothing by that.
 func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 	for _, level := range []string{"read%20committed", "serializable"} {
-		p := join(t, named(t, server)+"&idle_session_timeout=100&default_transaction_isolation="+level, time.Minute)
+		p := join(t, named(t, server)+"&idle_session_timeout=1000&default_transaction_isolation="+level, time.Minute)
 		h := p.take(p.mutex("silent/" + level))
 		admin := pool(t, server.DSN("postgres"))
 		until(t, "its connections were ended", func() bool {

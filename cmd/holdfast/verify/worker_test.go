@@ -29,7 +29,7 @@ func clean(t *testing.T, url string, change func(*Job), except ...history.Class)
 	var children []*child
 	for i := range 2 {
 		j := s.job(url)
-		j.Process = fmt.Sprintf("p%d.1", i)
+		j.Process, j.TTL = fmt.Sprintf("p%d.1", i), 2*time.Second
 		if change != nil {
 			change(&j)
 		}
@@ -49,7 +49,7 @@ func clean(t *testing.T, url string, change func(*Job), except ...history.Class)
 		c.finish()
 	}
 	events := s.events(t)
-	r := history.Check(events, history.Options{MinGrants: 200, MinRate: 50, Except: except})
+	r := history.Check(events, history.Options{MinGrants: 200, MinRate: 20, Except: except})
 	t.Logf("%s", r)
 	if r.Outcome != history.Clean {
 		t.Error("the history is not clean")
