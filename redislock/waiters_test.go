@@ -254,7 +254,7 @@ func TestIndexForgets(t *testing.T) {
 	b := redislock.NewEdited(rueidisconn.New(client), nil, func(_, text string) string {
 		return strings.ReplaceAll(text, "redis.call('SETRANGE', l, 0, 'F')", "redis.call('PEXPIRE', l, 1)")
 	})
-	s := openSession(t, b, time.Second)
+	s := openSession(t, b, long)
 	ctx := within(t, long)
 	for i := range n {
 		if err := s.Release(ctx, granted(t, s, exclusive(fmt.Sprint("once", i))), 0); err != nil {

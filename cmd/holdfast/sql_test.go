@@ -76,7 +76,7 @@ func (b *bench) queue(url string) {
 	b = b.at(url)
 	holder := b.stay("holder", "--note", "release 12", "deploy/prod")
 	b.file("holder")
-	if _, stderr := b.want(75, "run", "-w", "300ms", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
+	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
 		b.Error(stderr)
 	}
 	first := b.stay("first", "deploy/prod")

@@ -106,7 +106,7 @@ func TestZooKeeperWaiting(t *testing.T) {
 	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL())
 	holder := b.stay("holder", "--note", "release 12", "deploy/prod")
 	b.file("holder")
-	if _, stderr := b.want(75, "run", "-w", "300ms", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
+	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
 		t.Error(stderr)
 	}
 	first := b.stay("first", "deploy/prod")
