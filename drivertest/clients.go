@@ -53,7 +53,7 @@ var clients = []check{
 		e.ttl = max(e.h.TTL, 3*time.Second) // longer than a busy machine stands still for
 		a, b := e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
-		for range 8 {
+		for range 10 {
 			time.Sleep(e.ttl / 2)
 			_, err := b.Mutex(e.name("x")).TryLock(e.ctx)
 			var he *holdfast.Error

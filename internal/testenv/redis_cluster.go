@@ -188,14 +188,6 @@ func (c *RedisClusterServers) serves(key string, now *int, asker int) bool {
 	return *now >= 0 && c.Servers[*now].fields("CLUSTER INFO")["cluster_state"] == "ok"
 }
 
-// index is the server at an address that the others know.
-func (c *RedisClusterServers) index(addr string) int {
-	if c.links != nil {
-		return c.links.find(addr)
-	}
-	return slices.Index(c.Addrs(), addr)
-}
-
 // Split cuts a server off from all others, silently. Clients reach both sides.
 func (c *RedisClusterServers) Split(server int) { c.links.cut(server) }
 
@@ -207,7 +199,7 @@ func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
 	c.t.Helper()
 	eventually(c.t, "the primary has a replica", func() bool {
 		for _, r := range c.Servers {
-			if i := r.Info("replication"); i["role"] == "slave" && c.index(net.JoinHostPort(i["master_host"], i["master_port"])) == primary {
+			if i := r.Info("replication"); i["role"] == "slave" && c.links.find(c.Servers, net.JoinHostPort(i["master_host"], i["master_port"])) == primary {
 				replica = r
 			}
 		}

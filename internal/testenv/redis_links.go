@@ -62,7 +62,10 @@ func (l *redisLinks) join() {
 	}
 }
 
-// find is the member at an address that the others know; -1 if none is.
-func (l *redisLinks) find(addr string) int {
+// find is the server at an address that the others know, which is its own if there are no links; -1 if none is.
+func (l *redisLinks) find(servers []*RedisServer, addr string) int {
+	if l == nil {
+		return slices.Index(addrs(servers), addr)
+	}
 	return slices.IndexFunc(l.ways, func(ways []*TCPProxy) bool { return ways[0].Addr == addr })
 }

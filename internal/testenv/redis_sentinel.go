@@ -181,21 +181,13 @@ func (s *RedisSentinelServers) Primary() int {
 			if words, err := r.ask("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err == nil && len(words) == 2 {
 				addr := net.JoinHostPort(words[0], words[1])
 				if votes[addr]++; votes[addr] >= 2 {
-					found = s.index(addr)
+					found = s.links.find(s.Servers, addr)
 				}
 			}
 		}
 		return found >= 0
 	})
 	return found
-}
-
-// index is the server at an address that the sentinels name.
-func (s *RedisSentinelServers) index(addr string) int {
-	if s.links != nil {
-		return s.links.find(addr)
-	}
-	return slices.Index(addrs(s.Servers), addr)
 }
 
 // Split cuts a server and the last sentinel off from all others, silently. Clients reach both sides.

@@ -123,9 +123,9 @@ func (s *stepped) until(b driver.Session, req *driver.Request, meanwhile func())
 // returns waits until the server whose clock was set has the last hold, too; all are being renewed.
 func (s *stepped) returns(b driver.Session, holds ...driver.Hold) {
 	s.t.Helper()
+	m, h := member(s.t, s.group, 1), holds[len(holds)-1]
 	for end := time.Now().Add(setQuarantine + 10*time.Second); ; time.Sleep(20 * time.Millisecond) {
-		h := holds[len(holds)-1]
-		r, err := member(s.t, s.group, 1).Inspect(within(s.t), h.Name)
+		r, err := m.Inspect(within(s.t), h.Name)
 		if err == nil && len(r.Holders) == 1 && r.Holders[0].ID == h.ID {
 			return
 		}
