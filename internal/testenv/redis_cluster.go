@@ -83,17 +83,8 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 		if i < primaries {
 			c.must(i, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*16384/primaries, (i+1)*16384/primaries-1))
 		}
-		if i > 0 {
-			client, bus := known(i)
-			c.must(0, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %s %s", client, bus))
-		}
 	}
-	for i := range c.Servers {
-		eventually(t, "the servers know each other", func() bool {
-			words, err := c.Servers[i].ask("CLUSTER NODES")
-			return err == nil && strings.Count(words[0], "connected") == n && !strings.Contains(words[0], "handshake")
-		})
-	}
+	c.meet(known)
 	for i := primaries; i < n; i++ {
 		eventually(t, "a server becomes a replica", func() bool {
 			_, err := c.Servers[i].ask("CLUSTER REPLICATE " + c.ids[i-primaries])
@@ -102,6 +93,29 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	}
 	c.Ready()
 	return c
+}
+
+// meet makes the servers known to each other; known is where server i is found. A server forgets one that has not
+// answered its greeting within a second, so the first greets again those that it does not know, and what it knows
+// the others hear from it.
+func (c *RedisClusterServers) meet(known func(i int) (client, bus string)) {
+	c.t.Helper()
+	var greeted time.Time
+	for i := range c.Servers {
+		eventually(c.t, "the servers know each other", func() bool {
+			if time.Since(greeted) > 2*time.Second {
+				nodes := c.must(0, "CLUSTER NODES")[0]
+				for j, id := range c.ids {
+					if client, bus := known(j); !strings.Contains(nodes, id) {
+						c.must(0, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %s %s", client, bus))
+					}
+				}
+				greeted = time.Now()
+			}
+			nodes := c.must(i, "CLUSTER NODES")[0]
+			return strings.Count(nodes, " connected") == len(c.ids) && !strings.Contains(nodes, "handshake")
+		})
+	}
 }
 
 // must runs a command at one of the servers.
