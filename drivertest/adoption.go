@@ -95,7 +95,6 @@ var adoption = []check{
 		}
 	}},
 	{"R5", "adopt again", "a repeated adoption changes nothing but the lease; under an id that means something else it is refused", func(e *env) {
-		e.ttl = max(e.h.TTL, 2*time.Second) // of which the pauses leave a third for everything else
 		a, b, c := e.party(), e.party(), e.party()
 		var taken, adopted []driver.Hold
 		for i, k := range e.kinds() {
@@ -109,6 +108,9 @@ var adoption = []check{
 			}
 		}
 		time.Sleep(e.ttl * 2 / 3)
+		for _, held := range adopted {
+			b.keeps(held)
+		}
 		for i, k := range e.kinds() {
 			h, held := taken[i], adopted[i]
 			b.keeps(held)
