@@ -39,13 +39,13 @@ func TestScale(t *testing.T) {
 					t.Errorf("%s: %v", c.head, v)
 				}
 			}
-			if m["violations"] != 0 || m["n"] < 10 {
+			if m["violations"] != 0 || m["n"] < 1 {
 				t.Errorf("%v", m)
 			}
 			// A grant is one request and one release; some of a readers' grants are under way at the ends.
 			// (The time of scripts is not compared with the server's CPU: a script that loses its core goes on
 			// counting, so on a busy machine the part is larger than the whole.)
-			if sc.store == "redis" && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 10 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
+			if sc.store == "redis" && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
 				t.Errorf("%v", m)
 			}
 		})

@@ -3,12 +3,16 @@
 package main_test
 
 import (
+	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite"
 )
 
 // A lock that was broken ends the command, and its whole group.
@@ -87,6 +91,32 @@ func TestMinHold(t *testing.T) {
 	b.want(0, "run", "-w", "20", "b", "--", "true")
 }
 
+// stopped reports whether a process was stopped by a signal.
+func stopped(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.Contains(string(stat), ") T ")
+}
+
+// stop stops p, which holds a lock of the embedded store, between two transactions: one that it was stopped in would keep
+// the file locked for everybody.
+func (p *process) stop(s syscall.Signal) {
+	p.t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(p.t.dir, "state/holdfast/locks.db"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	p.t.until("it is stopped outside of a transaction", func() bool {
+		p.signal(s)
+		p.t.until("it is stopped", func() bool { return stopped(p.Process.Pid) })
+		if _, err = db.Exec("BEGIN IMMEDIATE; ROLLBACK"); err != nil {
+			p.signal(syscall.SIGCONT)
+		}
+		return err == nil
+	})
+}
+
 // A holder that was stopped for longer than the TTL has lost the lock when it goes on; its
 // command is ended without doing anything more.
 func TestStoppedHolderLosesTheLock(t *testing.T) {
@@ -95,7 +125,7 @@ func TestStoppedHolderLosesTheLock(t *testing.T) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child := b.pid("ready")
-	p.signal(syscall.SIGSTOP)
+	p.stop(syscall.SIGSTOP)
 	b.want(0, "run", "-w", "20", "a", "--", "true") // when the lease has run out
 	if !running(child) {
 		t.Error("the command has ended before anybody could end it")
@@ -112,11 +142,12 @@ func TestStoppedHolderLosesTheLock(t *testing.T) {
 // A job that was stopped with its holder does nothing when it is continued too late.
 func TestStoppedJobDoesNotGoOn(t *testing.T) {
 	b := newBench(t)
-	p := b.prepare("--ttl", "500ms", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; kill -TSTP $$; touch $D/on")
+	p := b.prepare("--ttl", "500ms", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do kill -TSTP $$; done; touch $D/on")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	b.file("ready")
-	p.signal(syscall.SIGTSTP) // as a terminal would stop both
+	p.stop(syscall.SIGTSTP) // as a terminal would stop both
+	b.touch("go")
 	b.want(0, "run", "-w", "20", "a", "--", "true")
 	p.signal(syscall.SIGCONT)
 	if code := p.code(); code != 76 {

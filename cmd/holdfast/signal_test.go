@@ -118,19 +118,13 @@ func TestStopAndContinueWithoutTerminal(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // TSTP goes to the whole group
 	cmd.begin()
 	child := b.pid("ready")
-	stopped := func(pid int) func() bool {
-		return func() bool {
-			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return strings.Contains(string(stat), ") T ")
-		}
-	}
 	for range 3 {
 		cmd.signal(syscall.SIGTSTP)
-		b.until("the command stops", stopped(child))
-		b.until("holdfast stops", stopped(cmd.Process.Pid))
+		b.until("the command stops", func() bool { return stopped(child) })
+		b.until("holdfast stops", func() bool { return stopped(cmd.Process.Pid) })
 		cmd.signal(syscall.SIGCONT)
-		b.until("holdfast goes on", func() bool { return !stopped(cmd.Process.Pid)() })
-		b.until("the command goes on", func() bool { return !stopped(child)() })
+		b.until("holdfast goes on", func() bool { return !stopped(cmd.Process.Pid) })
+		b.until("the command goes on", func() bool { return !stopped(child) })
 	}
 	cmd.signal(syscall.SIGTERM)
 	if code := cmd.code(); code != 128+15 {

@@ -185,8 +185,9 @@ func TestZooKeeperLeaderDies(t *testing.T) {
 // A killed holder's lock passes on when its session has run out, and its command is gone.
 func TestZooKeeperKilledHolder(t *testing.T) {
 	b := newBench(t)
-	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t).URL())
-	p := b.start("--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	url := testenv.ZooKeeper(t, longSessions).URL()
+	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
+	p := b.start("--store", url+"?session=2s", "--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
 	child, inner := b.pid("ready"), b.pid("inner")
 	p.signal(syscall.SIGKILL)
 	b.want(0, "run", "-w", "20", "a", "--", "true")
@@ -196,8 +197,9 @@ func TestZooKeeperKilledHolder(t *testing.T) {
 // A holder that was stopped for longer than its session has lost the lock when it goes on.
 func TestZooKeeperStoppedHolder(t *testing.T) {
 	b := newBench(t)
-	b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t).URL())
-	p := b.prepare("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.01; done")
+	url := testenv.ZooKeeper(t, longSessions).URL()
+	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
+	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.01; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child := b.pid("ready")
