@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 )
 
 // attempts is how often a check is run at most that fails while the machine stands still.
@@ -88,30 +87,4 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	a.Helper()
 	a.Logf(format, args...)
 	a.FailNow()
-}
-
-// stalls watches how long the machine stands still. The answer is the longest time since the call for which this process,
-// which wanted to go on, could not.
-func stalls() (longest func() time.Duration) {
-	const tick = 10 * time.Millisecond
-	var most time.Duration
-	var done sync.WaitGroup
-	end := make(chan struct{})
-	done.Go(func() {
-		for {
-			before := time.Now()
-			time.Sleep(tick)
-			most = max(most, time.Since(before)-tick)
-			select {
-			case <-end:
-				return
-			default:
-			}
-		}
-	})
-	return func() time.Duration {
-		close(end)
-		done.Wait()
-		return most
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/stall"
 )
 
 // Harness is a store under test.
@@ -36,6 +37,10 @@ type Harness struct {
 	// RestartTTL is what the checks with a Restart use, if it takes so long that sessions
 	// with a shorter TTL run out meanwhile. Zero: TTL.
 	RestartTTL time.Duration
+
+	// Names is how many names the check of many names takes. Zero: 10,000, which each store should stand once; less is
+	// for one whose suite is run again with another client or on more servers.
+	Names int
 
 	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores
 	// and latches with ErrInvalid: that is what is checked of them.
@@ -82,7 +87,7 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("drivertest: the harness must be able to Open and Restart the store, with a TTL of at least ", driver.MinTTL)
 	}
 	if !h.Bubble {
-		h.stalls = stalls
+		h.stalls = stall.Watch
 	}
 	topics := suite
 	if h.LocksOnly {

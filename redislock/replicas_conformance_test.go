@@ -24,6 +24,7 @@ func TestConformanceReplicas(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		TTL:        2 * ttl, // of which replicas have a third
 		RestartTTL: 5 * time.Second,
+		Names:      1000,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)

@@ -64,7 +64,8 @@ func TestConformanceSeveral(t *testing.T) {
 
 func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func()) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl,
+		TTL:   ttl,
+		Names: 1000,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)

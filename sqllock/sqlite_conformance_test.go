@@ -18,7 +18,8 @@ func TestSQLiteConformance(t *testing.T) {
 		return paths[t]
 	}
 	drivertest.Run(t, drivertest.Harness{
-		TTL: raceFactor * time.Second,
+		TTL:   raceFactor * time.Second,
+		Names: 10_000 / raceFactor,
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)

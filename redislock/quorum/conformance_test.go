@@ -13,6 +13,7 @@ func TestConformance(t *testing.T) {
 	g := start(t, 5, 3*time.Minute, "--appendonly", "yes")
 	drivertest.Run(t, drivertest.Harness{
 		TTL:       time.Second,
+		Names:     2000, // each at five servers
 		LocksOnly: true,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package drivertest
+package stall_test
 
 import (
 	"fmt"
@@ -8,11 +8,13 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/stall"
 )
 
-// TestStalls stops this process for half a second.
-func TestStalls(t *testing.T) {
-	longest := stalls()
+// TestWatch stops this process for half a second.
+func TestWatch(t *testing.T) {
+	longest := stall.Watch()
 	cmd := exec.Command("sh", "-c", fmt.Sprintf("kill -STOP %[1]d; sleep 0.5; kill -CONT %[1]d", os.Getpid()))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
