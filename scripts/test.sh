@@ -76,28 +76,33 @@ if [ -z "${TMPDIR:-}" ] && room="$(mktemp -d /dev/shm/holdfast.XXXXXX 2>/dev/nul
 fi
 
 # Most tests wait for clocks and servers most of the time. So those of the library run beside those of the
-# other modules, whose output follows. Those that use all the processor there is, or watch leases at several
-# servers at once, run one package after the other in the end.
+# other modules and of the stores that come last, whose output follows. Those that use all the processor there is, or watch
+# leases at several servers at once, run one package after the other in the end.
 alone='/(redislock/quorum|cmd/holdfast/(verify|torture|mutant))$'
+last='/(zklock|sqllock/(mysql|postgres))(/|$)'
 test="$tools/retest -race -vet=off -timeout 20m -parallel 4"
+# beside MODULE FILTER...: the tests of those packages that grep with FILTER lets through.
 beside() {
-	echo "== $1"
+	module="$1"
+	shift
+	echo "== $module"
 	(
-		cd "$1"
+		cd "$module"
 		# shellcheck disable=SC2046 # a list of packages
-		$test -skip '^TestVerify' -- $(go list ./... | grep -vE "$alone")
+		$test -skip '^TestVerify' -- $(go list ./... | grep -vE "$alone" | grep -E "$@")
 	)
 }
 others="$tools/others"
 (
 	status=0
 	for module in $modules; do
-		[ "$module" = . ] || beside "$module" || status=1
+		[ "$module" = . ] || beside "$module" . || status=1
 	done
+	beside . "$last" || status=1
 	exit $status
 ) >"$others" 2>&1 &
 failed=0
-beside . || failed=1
+beside . -v "$last" || failed=1
 wait $! || failed=1
 cat "$others"
 echo "== one after the other"
