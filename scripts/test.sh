@@ -80,7 +80,7 @@ fi
 # leases at several servers at once, run one package after the other in the end.
 alone='/(redislock/quorum|cmd/holdfast/(verify|torture|mutant))$'
 last='/(zklock|sqllock/(mysql|postgres))(/|$)'
-test="$tools/retest -race -vet=off -timeout 20m -parallel 4"
+test="$tools/retest -race -vet=off -timeout 40m -parallel 4"
 # beside MODULE FILTER...: the tests of those packages that grep with FILTER lets through.
 beside() {
 	module="$1"

@@ -1,11 +1,12 @@
-// Command retest runs go test, and once more the tests that failed while the machine stood still.
+// Command retest runs go test, and again the tests that failed while the machine stood still.
 //
 //	retest [FLAGS OF GO TEST] -- PACKAGES
 //
 // The tests are full of leases of a few seconds, which run out when a machine that others share gives their holders no
-// core for that long: such a failure says nothing of the code. So if tests failed, they are few, and the
-// machine stood still for long enough meanwhile, they are run again one after the other, and have to pass. Everything is
-// printed. Nothing excuses a data race, a panic, a package that does not build, or a failure that no test owns.
+// core for that long: such a failure says nothing of the code. So if tests failed, and the machine stood still for long
+// enough meanwhile, they are run again when it goes on, package by package, and have to pass: twice at most. Everything
+// is printed. Nothing excuses a data race, a panic, a package that does not build, a failure that no test owns, or
+// one on a machine that went on.
 package main
 
 import (
@@ -23,42 +24,77 @@ import (
 )
 
 const (
-	still = 250 * time.Millisecond // an eighth of the leases in most tests
-	few   = 5
+	still    = 250 * time.Millisecond // an eighth of the leases in most tests
+	attempts = 3
+	many     = 30 // tests that fail: a break, not a stall
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, stall.Watch)) }
+func main() {
+	m := machine{watch: stall.Watch, calm: 10 * time.Second, patience: 3 * time.Minute}
+	os.Exit(m.run(os.Args[1:], os.Stdout))
+}
 
-// run is the command, with what it is told of the machine.
-func run(args []string, stdout io.Writer, watch func() (longest func() time.Duration)) (code int) {
+// machine is what the command is told of the machine.
+type machine struct {
+	watch    func() (longest func() time.Duration)
+	calm     time.Duration // the machine goes on when it has for that long
+	patience time.Duration // how long that is waited for
+}
+
+// run is the command.
+func (m machine) run(args []string, stdout io.Writer) (code int) {
 	split := slices.Index(args, "--")
 	if split < 0 || split == len(args)-1 {
 		fmt.Fprintln(stdout, "usage: retest [FLAGS OF GO TEST] -- PACKAGES")
 		return 2
 	}
 	flags, packages := args[:split], args[split+1:]
-	longest := watch()
+	failed, ok := m.test(stdout, flags, packages...)
+	for range attempts - 1 {
+		if len(failed) == 0 || !ok {
+			break
+		}
+		m.wait()
+		var left []failure
+		for _, f := range failed {
+			again := append(slices.Clone(flags), "-count=1", "-run=^("+strings.Join(f.tests, "|")+")$")
+			fails, excused := m.test(stdout, again, f.pkg)
+			left, ok = append(left, fails...), ok && excused
+		}
+		failed = left
+	}
+	if len(failed) > 0 || !ok {
+		return 1
+	}
+	return 0
+}
+
+// wait waits until the machine goes on.
+func (m machine) wait() {
+	for begin := time.Now(); time.Since(begin) < m.patience; {
+		longest := m.watch()
+		time.Sleep(m.calm)
+		if longest() < still {
+			return
+		}
+	}
+}
+
+// test runs go test. What failed may be run again if that is ok.
+func (m machine) test(stdout io.Writer, flags []string, packages ...string) (failed []failure, ok bool) {
+	longest := m.watch()
 	output, err := goTest(stdout, flags, packages...)
 	stood := longest()
 	if err == nil {
-		return 0
+		return nil, true
 	}
-	failed, ok := failures(output)
+	failed, ok = failures(output)
 	n := 0
 	for _, f := range failed {
 		n += len(f.tests)
 	}
-	if !ok || n == 0 || n > few || stood < still {
-		return 1
-	}
-	fmt.Fprintf(stdout, "== %d tests failed, and the machine stood still for up to %v: once more, one after the other\n", n, stood.Round(time.Millisecond))
-	for _, f := range failed {
-		again := append(slices.Clone(flags), "-count=1", "-parallel=1", "-run=^("+strings.Join(f.tests, "|")+")$")
-		if _, err := goTest(stdout, again, f.pkg); err != nil {
-			return 1
-		}
-	}
-	return 0
+	fmt.Fprintf(stdout, "== %d tests failed; the machine stood still for up to %v\n", n, stood.Round(time.Millisecond))
+	return failed, ok && n > 0 && n <= many && stood >= still
 }
 
 // goTest runs go test, whose output is printed, too.
