@@ -19,8 +19,8 @@ func TestAttempts(t *testing.T) {
 	}{
 		"passes":                     {[]time.Duration{still}, []bool{false}, false, 1},
 		"fails":                      {[]time.Duration{0}, []bool{true}, true, 1},
-		"fails, hardly a pause":      {[]time.Duration{still/10 - 1}, []bool{true}, true, 1},
-		"fails, then passes":         {[]time.Duration{still / 10, 0}, []bool{true, false}, false, 2},
+		"fails, hardly a pause":      {[]time.Duration{still/20 - 1}, []bool{true}, true, 1},
+		"fails, then passes":         {[]time.Duration{still / 20, 0}, []bool{true, false}, false, 2},
 		"fails, then fails":          {[]time.Duration{still, 0}, []bool{true, true}, true, 2},
 		"fails however often it ran": {[]time.Duration{still, still, still}, []bool{true, true, true}, true, 3},
 	} {

@@ -110,7 +110,7 @@ func Run(t *testing.T, h Harness) {
 }
 
 // check fails t if the store fails the check. The store keeps leases by its clock, and a check must renew them in time: one
-// that failed while the machine stood still for a tenth of its lease says nothing of the store, and is run again.
+// that failed while the machine stood still for a twentieth of its lease says nothing of the store, and is run again.
 func (h Harness) check(t testing.TB, c check) {
 	for n := 1; ; n++ {
 		longest := func() time.Duration { return 0 } // in a bubble
@@ -122,7 +122,7 @@ func (h Harness) check(t testing.TB, c check) {
 		if !failed {
 			return
 		}
-		if n == attempts || stood < h.TTL/10 {
+		if n == attempts || stood < h.TTL/20 {
 			t.Errorf("%s: %s (the machine stood still for %v at most)", c.rule, c.sentence, stood)
 			return
 		}

@@ -26,8 +26,8 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, server *testenv.ZooKeeperServer, config func(addr string) zklock.Config) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL:        ttl,
-		RestartTTL: 6 * time.Second, // a JVM has to start
+		TTL:        3 * time.Second,  // of which a session trusts three fifths
+		RestartTTL: 10 * time.Second, // a JVM has to start
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
