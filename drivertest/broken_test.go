@@ -93,11 +93,12 @@ type recorder struct {
 }
 
 func (r *recorder) Helper() {}
-func (r *recorder) fail(text string) {
+func (r *recorder) note(failed bool, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.failed {
-		r.failed, r.first = true, text
+	r.failed = r.failed || failed
+	if r.first == "" {
+		r.first = text
 	}
 }
 func (r *recorder) Failed() bool {
@@ -105,11 +106,14 @@ func (r *recorder) Failed() bool {
 	defer r.mu.Unlock()
 	return r.failed
 }
-func (r *recorder) Logf(string, ...any)          {}
-func (r *recorder) Error(args ...any)            { r.fail(fmt.Sprint(args...)) }
-func (r *recorder) Errorf(f string, args ...any) { r.fail(fmt.Sprintf(f, args...)) }
-func (r *recorder) Fatal(args ...any)            { r.fail(fmt.Sprint(args...)); runtime.Goexit() }
-func (r *recorder) Fatalf(f string, args ...any) { r.fail(fmt.Sprintf(f, args...)); runtime.Goexit() }
+func (r *recorder) Logf(f string, args ...any)   { r.note(false, fmt.Sprintf(f, args...)) }
+func (r *recorder) Error(args ...any)            { r.note(true, fmt.Sprint(args...)) }
+func (r *recorder) Errorf(f string, args ...any) { r.note(true, fmt.Sprintf(f, args...)) }
+func (r *recorder) Fatal(args ...any)            { r.note(true, fmt.Sprint(args...)); runtime.Goexit() }
+func (r *recorder) Fatalf(f string, args ...any) {
+	r.note(true, fmt.Sprintf(f, args...))
+	runtime.Goexit()
+}
 
 // saboteur is a session of which single methods can be replaced.
 type saboteur struct {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/attempt"
 	"github.com/holdfast-lock/holdfast/internal/stall"
 )
 
@@ -109,6 +110,9 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
+// attempts is how often a check is run at most that fails while the machine stands still.
+const attempts = 3
+
 // check fails t if the store fails the check. The store keeps leases by its clock, and a check must renew them in time: one
 // that failed while the machine stood still for a twentieth of its lease says nothing of the store, and is run again.
 func (h Harness) check(t testing.TB, c check) {
@@ -117,7 +121,7 @@ func (h Harness) check(t testing.TB, c check) {
 		if h.stalls != nil {
 			longest = h.stalls()
 		}
-		failed := (&attempt{TB: t}).run(func(t testing.TB) { h.once(t, c) })
+		failed := attempt.Run(t, func(t testing.TB) { h.once(t, c) })
 		stood := longest()
 		if !failed {
 			return

@@ -11,15 +11,13 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/attempt"
 )
 
 // Store is an empty store under test, and the ways to hurt it. Only Backend and Pass are needed.
@@ -88,36 +86,11 @@ func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 		}
 		defer func() { _ = f.Value.Set(old) }()
 	}
-	r := &recorder{TB: t}
-	var done sync.WaitGroup
-	done.Go(func() {
-		rapid.Check(r, func(t *rapid.T) { run(t, length, open(t)) })
-	})
-	done.Wait()
-	if !r.Failed() {
+	if !attempt.Run(t, func(t testing.TB) {
+		rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
+	}) {
 		t.Error("not noticed")
 	}
-}
-
-// recorder is a testing.TB whose failure is noted, not reported.
-type recorder struct {
-	testing.TB
-	failed bool
-}
-
-func (r *recorder) Failed() bool                 { return r.failed }
-func (r *recorder) Fail()                        { r.failed = true }
-func (r *recorder) FailNow()                     { r.failed = true; runtime.Goexit() }
-func (r *recorder) Logf(string, ...any)          {}
-func (r *recorder) Log(...any)                   {}
-func (r *recorder) Error(args ...any)            { r.Errorf("%s", fmt.Sprint(args...)) }
-func (r *recorder) Fatal(args ...any)            { r.Fatalf("%s", fmt.Sprint(args...)) }
-func (r *recorder) Fatalf(f string, args ...any) { r.Errorf(f, args...); r.FailNow() }
-func (r *recorder) Errorf(f string, args ...any) {
-	if !r.failed {
-		r.TB.Logf(f, args...)
-	}
-	r.failed = true
 }
 
 // run draws one history.

@@ -1,4 +1,5 @@
-package drivertest
+// Package attempt runs a part of a test whose failure need not be the test's: one that may be run again, or has to fail.
+package attempt
 
 import (
 	"fmt"
@@ -8,11 +9,7 @@ import (
 	"testing"
 )
 
-// attempts is how often a check is run at most that fails while the machine stands still.
-const attempts = 3
-
-// attempt is the testing.TB of one run of a check, that may be run again: what fails is printed at once, and counts
-// when nothing excuses it. What it opened is closed when it ends.
+// attempt is the testing.TB of one run.
 type attempt struct {
 	testing.TB
 	mu       sync.Mutex
@@ -20,12 +17,14 @@ type attempt struct {
 	cleanups []func()
 }
 
-// run runs check, and says whether it failed.
-func (a *attempt) run(check func(t testing.TB)) (failed bool) {
+// Run runs f, which takes its testing.TB for that of a test, and says whether it failed. What fails is logged by t. What f
+// opened is closed (by Cleanup) when it ends.
+func Run(t testing.TB, f func(t testing.TB)) (failed bool) {
+	a := &attempt{TB: t}
 	var done sync.WaitGroup
 	done.Go(func() {
 		defer a.end()
-		check(a)
+		f(a)
 	})
 	done.Wait() // which FailNow ends too
 	return a.Failed()
