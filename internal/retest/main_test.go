@@ -31,6 +31,8 @@ func TestRun(t *testing.T) {
 		"a data race":               {body: `t.Error("WARNING: DATA RACE")` + "\n" + `fmt.Println("WARNING: DATA RACE")`, stood: time.Second, code: 1, runs: 1},
 		"a panic":                   {body: `panic("x")`, stood: time.Second, code: 1, runs: 1},
 		"a panic elsewhere":         {body: `done := make(chan int); go func() { defer close(done); var m map[int]int; m[1] = 1 }(); <-done`, stood: time.Second, code: 1, runs: 1},
+		"a random history":          {body: `t.Error("[rapid] failed after 3 tests")`, stood: time.Second, code: 1, runs: 1},
+		"a wrong grant":             {body: `t.Error("token 2 is granted beside token 1")`, stood: time.Second, code: 1, runs: 1},
 		"does not build":            {body: "x", stood: time.Second, code: 1, runs: 0},
 		"no test's failure":         {main: "func TestMain(m *testing.M) { m.Run(); os.Exit(1) }", stood: time.Second, code: 1, runs: 1},
 		"very many fail":            {body: "t.Fatal()", main: thirty(), stood: time.Second, code: 1, runs: 1},
