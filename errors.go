@@ -48,6 +48,10 @@ var (
 	// version of its schema.
 	ErrRefused = driver.ErrRefused
 
+	// ErrDamaged: what the store has on record for the name cannot be read. Nothing was done.
+	// An operator has to remove it; other names are not concerned.
+	ErrDamaged = driver.ErrDamaged
+
 	// ErrInvalid: a name, option or duration makes no sense. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid
 
@@ -100,7 +104,7 @@ func lost(op string, r *driver.Request, reason Reason) *Error {
 
 // final reports whether a store's error is an answer, not a failure to get one.
 func final(err error) bool {
-	for _, e := range []error{ErrKind, ErrInvalid, ErrRefused, ErrClosed, ErrGone, driver.ErrTaken} {
+	for _, e := range []error{ErrKind, ErrInvalid, ErrRefused, ErrDamaged, ErrClosed, ErrGone, driver.ErrTaken} {
 		if errors.Is(err, e) {
 			return true
 		}

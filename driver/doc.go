@@ -32,6 +32,14 @@
 //     learns the truth, and dead leases are noticed by whoever asks next.
 //   - R12: A grant that has run out stays ended even if nobody has taken the lock since:
 //     Renew answers Gone, Release answers ErrGone.
+//   - R13: Nothing is heard that is not on record. A push, an answer or an event tells only
+//     what the store has already written, and committed, in the same step. When the store
+//     refuses the write or the step fails half-way, nobody is told.
+//   - R14: A waiter that was passed over hears nothing. The store decides first who gets the
+//     grant, records it, and then tells that one waiter, once. No replica, second
+//     connection or old subscription tells a waiter of a grant that is on record for another.
+//   - R15: A damaged record harms its own name only. Other names are granted, renewed and
+//     listed as if it were not there, and calls for its own name return ErrDamaged.
 //
 // To write a store, read memlock first: it is the meaning of all this in one short file.
 package driver

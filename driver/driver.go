@@ -91,6 +91,7 @@ type Session interface {
 	// third of a TTL, for stores whose session needs it; others return at once.
 	// An error means that nothing is proven; a store that proved some and not
 	// others reports these as Unknown.
+	// A hold whose record is damaged is Gone; the others are renewed all the same (R15).
 	Renew(ctx context.Context, holds []Hold) ([]Change, error)
 
 	// Downgrade turns the exclusive grant h into a shared one, with the same token and
@@ -226,6 +227,11 @@ type Change struct {
 	Token uint64        // Granted
 	Retry time.Duration // Waiting: as in Reply
 	Ahead int           // Waiting: as in Reply
+
+	// Missing says of a grant that is Gone that the store has no record of its name any
+	// more: the record was evicted or deleted, or the store has lost its data. False: the
+	// record is there and says that the grant has ended, or the store cannot tell.
+	Missing bool
 }
 
 // Holder describes a grant, or in Record.Waiters a place in line, for people.
@@ -253,4 +259,9 @@ type Record struct {
 	Holders []Holder // in order of their tokens
 	Waiters []Holder // the first MaxWaiters of the line, in order
 	Waiting int      // length of the line
+
+	// Damaged says what is wrong with the record, in a few words, if it cannot be read; all
+	// but Name is zero then. List returns such a record among the others. Inspect
+	// returns ErrDamaged.
+	Damaged string
 }

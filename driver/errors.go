@@ -25,6 +25,11 @@ var (
 	// read-only, a schema of another version. Asking again does not help.
 	ErrRefused = errors.New("refused by the store")
 
+	// ErrDamaged: what the store has on record for this name is not a record of a lock, or
+	// cannot be read. Nothing was done. Asking again does not help until an operator has
+	// removed it; the text says what was found, and where.
+	ErrDamaged = errors.New("damaged record")
+
 	// ErrInvalid: the request or configuration makes no sense; the text says what is allowed.
 	ErrInvalid = errors.New("invalid")
 

@@ -35,6 +35,21 @@ type Harness struct {
 	// serves. For a store without a server: closes every handle on it and opens it again.
 	Restart func(t testing.TB)
 
+	// Refuse makes the store answer reads and refuse every write, as a read-only replica or a full disk does, until heal is
+	// called. Each way that the store knows is one entry, under the name of its error; each is tried. Nil is
+	// allowed only with CannotRefuse.
+	Refuse map[string]func(t testing.TB) (heal func())
+
+	// CannotRefuse says why there is no such state of the store.
+	CannotRefuse string
+
+	// Damage spoils the record of a name that is in use, so that the store cannot read it as one. Each way is one
+	// entry. Nil is allowed only with CannotDamage.
+	Damage map[string]func(t testing.TB, name string)
+
+	// CannotDamage says why nobody can do that to the store.
+	CannotDamage string
+
 	// RestartTTL is what the checks with a Restart use, if it takes so long that sessions
 	// with a shorter TTL run out meanwhile. Zero: TTL.
 	RestartTTL time.Duration
@@ -70,6 +85,16 @@ type Conn struct {
 	// DropReplies lets requests arrive and be carried out, but their answers are lost,
 	// until heal is called.
 	DropReplies func() (heal func())
+
+	// Hold keeps back what is sent on the connections that are open now, until deliver is called. New connections are
+	// not concerned. What was kept back is delivered even if the client has closed its connection meanwhile: so an
+	// Acquire arrives after its Cancel.
+	Hold func() (deliver func())
+
+	// Forget makes the network forget the connections that are open now: nothing more arrives on
+	// them in either direction, and no end is told. New connections work. Nil is allowed only for a store without a
+	// network.
+	Forget func()
 }
 
 // longTTL is for checks in which nothing is to run out, however slow the machine is.
