@@ -2,7 +2,9 @@ package testenv
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"testing"
 )
 
@@ -39,4 +41,9 @@ func (p *TCPProxies) Each(do func(*TCPProxy)) {
 	for _, proxy := range p.by {
 		do(proxy)
 	}
+}
+
+// Hold is (*TCPProxy).Hold for all.
+func (p *TCPProxies) Hold() (deliver func()) {
+	return HoldAll(slices.Collect(maps.Values(p.by))...)
 }

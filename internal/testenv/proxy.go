@@ -24,6 +24,7 @@ type TCPProxy struct {
 	spares  func(ip string) bool // whom a hole does not concern; nil: nobody
 	delay   time.Duration
 	links   map[*link]struct{}
+	lost    []*link // what Forget left open
 	stopped bool
 	wg      sync.WaitGroup
 }
@@ -42,6 +43,10 @@ type link struct {
 	client, server net.Conn
 	from           string // the client's IP address
 	harmed         bool   // something that it carried was withheld or lost
+
+	up   sync.Mutex // held by a writer to the server; taken before TCPProxy.mu
+	held *held      // what Hold keeps back; nil: nothing
+	left bool       // the client's end came while Hold kept its data back
 }
 
 // Proxy starts a proxy to the server at target, an address of host and port. It stops, and
@@ -69,6 +74,7 @@ func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
 		_ = ln.Close()
 		p.set(refuse)
 		p.reset(func(*link) bool { return true })
+		p.dropLost()
 		p.wg.Wait()
 	})
 	return p
@@ -193,7 +199,9 @@ func (p *TCPProxy) serve(l *link) {
 	_, alive := p.links[l]
 	l.server = server
 	if err != nil || !alive {
-		p.drop(l)
+		if alive {
+			p.drop(l)
+		}
 		p.mu.Unlock()
 		if server != nil {
 			rst(server)
@@ -201,8 +209,8 @@ func (p *TCPProxy) serve(l *link) {
 		return
 	}
 	p.mu.Unlock()
-	p.wg.Go(func() { p.copy(l, l.client, l.server, true) })
-	p.copy(l, l.server, l.client, false)
+	p.wg.Go(func() { p.copy(l, l.client, true) })
+	p.copy(l, l.server, false)
 }
 
 // await waits while there is a hole. It reports false if l was dropped meanwhile.
@@ -226,7 +234,7 @@ func (p *TCPProxy) holed(l *link) bool {
 }
 
 // copy carries one direction, up to the server or down to the client, until it ends.
-func (p *TCPProxy) copy(l *link, from, to net.Conn, up bool) {
+func (p *TCPProxy) copy(l *link, from net.Conn, up bool) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -240,15 +248,16 @@ func (p *TCPProxy) copy(l *link, from, to net.Conn, up bool) {
 			if !p.await(l) {
 				return
 			}
-			p.mu.Lock()
-			drop := p.mode == dropReplies && !up
-			l.harmed = l.harmed || drop
-			p.mu.Unlock()
-			if !drop {
-				if _, werr := to.Write(buf[:n]); werr != nil {
-					err = errors.Join(err, werr)
-				}
+			var werr error
+			if up {
+				werr = p.request(l, buf[:n])
+			} else {
+				werr = p.reply(l, buf[:n])
 			}
+			err = errors.Join(err, werr)
+		}
+		if err != nil && up && p.leave(l) {
+			return
 		}
 		if err != nil {
 			p.mu.Lock()
@@ -272,4 +281,37 @@ func (p *TCPProxy) copy(l *link, from, to net.Conn, up bool) {
 			return
 		}
 	}
+}
+
+// request writes to the server, or keeps back what Hold wants to have kept.
+func (p *TCPProxy) request(l *link, data []byte) error {
+	l.up.Lock()
+	defer l.up.Unlock()
+	p.mu.Lock()
+	if l.held != nil {
+		l.held.data = append(l.held.data, data...)
+		p.mu.Unlock()
+		return nil
+	}
+	p.mu.Unlock()
+	_, err := l.server.Write(data)
+	return err
+}
+
+// reply writes to the client. A client that has left while its data was kept back hears nothing.
+func (p *TCPProxy) reply(l *link, data []byte) error {
+	p.mu.Lock()
+	drop := p.mode == dropReplies
+	l.harmed = l.harmed || drop
+	p.mu.Unlock()
+	if drop {
+		return nil
+	}
+	_, err := l.client.Write(data)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.held != nil || l.left {
+		return nil
+	}
+	return err
 }
