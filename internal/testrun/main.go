@@ -1,0 +1,146 @@
+// Command testrun runs the tests of several modules as the test command of the repository
+// does, and ends with a summary: what failed, what was slowest, what was skipped and why.
+//
+//	testrun [-jobs N] [-alone REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
+//
+// A module is a folder with a go.mod. Most tests wait for servers and clocks most of the time, so
+// packages run side by side, the longest first. Packages that match -alone run one after
+// the other when the others have ended: they use all processors there are.
+//
+// Last come the tests whose names begin with TestTimed, one package after the other. They ask
+// whether something is done in time (a lease renewed, a call back), which a machine that stands
+// still for a second can break although the code is right. Only these may be repeated, twice,
+// and the summary says so. Nothing else is ever run again.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// attempts is how often a timed test is run at most.
+const attempts = 3
+
+// run is the command. It returns 0 if all tests passed, 1 if not, 2 for a wrong call.
+func run(args []string, stdout, stderr io.Writer) int {
+	f := flag.NewFlagSet("testrun", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	jobs := f.Int("jobs", 4, "how many packages run side by side")
+	alone := f.String("alone", "^$", "packages that run one after the other, as a regular expression")
+	flags := f.String("flags", "", "flags of go test, separated by spaces")
+	record := f.String("json", "", "a file for the events of go test -json")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	single, err := regexp.Compile(*alone)
+	if err != nil || f.NArg() == 0 || *jobs < 1 {
+		fmt.Fprintln(stderr, "usage: testrun [-jobs N] [-alone REGEXP] [-flags FLAGS] [-json FILE] MODULE...", err)
+		return 2
+	}
+	r := &runner{out: stdout, flags: strings.Fields(*flags), began: time.Now()}
+	if *record != "" {
+		w, err := os.Create(*record)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			return 2
+		}
+		defer w.Close()
+		r.record = w
+	}
+	packages, err := find(f.Args())
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	var beside, last, timed []pkg
+	for _, p := range packages {
+		if single.MatchString(p.path) {
+			last = append(last, p)
+		} else {
+			beside = append(beside, p)
+		}
+		if p.timed {
+			timed = append(timed, p)
+		}
+	}
+	r.phase("side by side", beside, *jobs, (*runner).once)
+	r.phase("one after the other", last, 1, (*runner).once)
+	r.phase("timed", timed, 1, (*runner).timed)
+	return r.summary()
+}
+
+// runner runs packages and keeps what came of them.
+type runner struct {
+	out    io.Writer
+	flags  []string
+	record io.Writer // of the events; nil: nowhere
+	began  time.Time
+
+	mu      sync.Mutex
+	results []result
+}
+
+// phase runs the packages with do, so many at a time.
+func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, pkg)) {
+	if len(packages) == 0 {
+		return
+	}
+	fmt.Fprintf(r.out, "== %s: %d packages\n", name, len(packages))
+	queue := make(chan pkg)
+	var all sync.WaitGroup
+	for range min(jobs, len(packages)) {
+		all.Go(func() {
+			for p := range queue {
+				do(r, p)
+			}
+		})
+	}
+	for _, p := range packages {
+		queue <- p
+	}
+	close(queue)
+	all.Wait()
+}
+
+// once runs the tests of a package that are not timed.
+func (r *runner) once(p pkg) {
+	r.keep(p, r.test(p, "-skip=^TestTimed"))
+}
+
+// timed runs the timed tests of a package, and those that failed again.
+func (r *runner) timed(p pkg) {
+	res := r.test(p, "-run=^TestTimed")
+	for n := 1; n < attempts && res.repeatable(); n++ {
+		fmt.Fprintf(r.out, "again: %s: %s\n", p.path, strings.Join(res.failed(), " "))
+		next := r.test(p, "-run=^("+strings.Join(res.failed(), "|")+")$")
+		next.again = append(res.again, res.failed()...)
+		res = next
+	}
+	r.keep(p, res)
+}
+
+// keep notes a result, and prints it.
+func (r *runner) keep(p pkg, res result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res.pkg = p.path
+	r.results = append(r.results, res)
+	verdict := "ok  "
+	if !res.ok {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(r.out, "%s  %6.1fs  %s\n", verdict, res.took.Seconds(), p.path)
+	if !res.ok {
+		io.WriteString(r.out, res.report())
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// module makes a module of packages, each a folder with one test file.
+func module(t *testing.T, packages map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module example\n\ngo 1.25\n")
+	for name, text := range packages {
+		write(t, filepath.Join(dir, name, "x_test.go"), "package x\n\n"+text)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	passes = `import "testing"
+func TestGood(t *testing.T) { t.Log("not shown") }
+func TestLeftOut(t *testing.T) { t.Skip("no such machine") }
+`
+	fails = `import "testing"
+func TestParts(t *testing.T) {
+	t.Run("good", func(t *testing.T) {})
+	t.Run("bad", func(t *testing.T) { t.Error("what it saw") })
+}
+`
+	panics = `import "testing"
+func TestTimedPanic(t *testing.T) { panic("no machine is to blame") }
+`
+	broken = `import "testing"
+func TestNothing(t *testing.T) { undefined() }
+`
+	// The first run of TestTimedOnce fails, and that of TestTimedNever each time.
+	timed = `import ("os"; "testing")
+func TestTimedOnce(t *testing.T) {
+	if _, err := os.Stat("seen"); err != nil {
+		os.WriteFile("seen", nil, 0o644)
+		t.Fatal("too late")
+	}
+}
+func TestOther(t *testing.T) {
+	f, err := os.OpenFile("runs", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.WriteString("x")
+}
+`
+	never = `import "testing"
+func TestTimedNever(t *testing.T) { t.Error("late again") }
+`
+)
+
+func TestRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		packages map[string]string
+		args     []string
+		code     int
+		says     []string
+		not      []string
+	}{
+		"passes": {
+			map[string]string{"a": passes}, nil, 0,
+			[]string{"ok  ", "example/a", "1 tests: no such machine", "example/a: TestLeftOut", "1 passed, 0 failed, 1 skipped"},
+			[]string{"not shown", "FAIL"},
+		},
+		"fails": {
+			map[string]string{"a": passes, "b": fails}, nil, 1,
+			[]string{"what it saw", "FAILED example/b: TestParts", "2 passed, 2 failed, 1 skipped"},
+			[]string{"again"},
+		},
+		"does not build": {
+			map[string]string{"a": broken, "b": passes}, nil, 1,
+			[]string{"undefined: undefined", "FAILED example/a: no test of its own", "1 passed, 1 failed"}, nil,
+		},
+		"timed": {
+			map[string]string{"a": timed}, nil, 0,
+			[]string{"== timed: 1 packages", "timed, and run again: example/a: TestTimedOnce", "2 passed, 0 failed"}, nil,
+		},
+		"timed and always late": {
+			map[string]string{"a": never}, nil, 1,
+			[]string{"late again", "FAILED example/a: TestTimedNever"}, nil,
+		},
+		"a panic is not repeated": {
+			map[string]string{"a": panics}, nil, 1,
+			[]string{"no machine is to blame", "FAILED example/a: TestTimedPanic"}, []string{"again"},
+		},
+		"alone": {
+			map[string]string{"a": passes, "b": passes}, []string{"-alone", "/b$"}, 0,
+			[]string{"== side by side: 1 packages", "== one after the other: 1 packages"}, nil,
+		},
+		"no modules":    {nil, nil, 2, []string{"usage"}, nil},
+		"wrong flag":    {nil, []string{"-x"}, 2, nil, nil},
+		"wrong pattern": {nil, []string{"-alone", "(", "."}, 2, []string{"missing closing"}, nil},
+		"no such module": {
+			nil, []string{filepath.Join(os.TempDir(), "holdfast-no-such-module")}, 1, []string{"go list"}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"-flags", "-vet=off"}, c.args...)
+			if c.packages != nil {
+				args = append(args, module(t, c.packages))
+			}
+			var out strings.Builder
+			if code := run(args, &out, &out); code != c.code {
+				t.Errorf("exit code %d; want %d", code, c.code)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(out.String(), s) {
+					t.Errorf("%q is missing", s)
+				}
+			}
+			for _, s := range c.not {
+				if strings.Contains(out.String(), s) {
+					t.Errorf("%q is there", s)
+				}
+			}
+			if t.Failed() {
+				t.Log(out.String())
+			}
+		})
+	}
+}
+
+// TestOnlyTimedIsRepeated counts the runs of a test beside a timed one that fails.
+func TestOnlyTimedIsRepeated(t *testing.T) {
+	dir := module(t, map[string]string{"a": timed})
+	record := filepath.Join(t.TempDir(), "events")
+	var out strings.Builder
+	if code := run([]string{"-flags", "-vet=off", "-json", record, dir}, &out, &out); code != 0 {
+		t.Fatal(out.String())
+	}
+	runs, err := os.ReadFile(filepath.Join(dir, "a", "runs"))
+	if err != nil || string(runs) != "x" {
+		t.Errorf("runs %q, %v; want one", runs, err)
+	}
+	events, err := os.ReadFile(record)
+	if n := strings.Count(string(events), `"Action":"fail","Package":"example/a","Test":"TestTimedOnce"`); err != nil || n != 1 {
+		t.Errorf("%d failures on record, %v; want 1", n, err)
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// pkg is a package with tests.
+type pkg struct {
+	module, path string
+	weight       int  // how long it takes, about, in seconds
+	timed        bool // it has tests that are timed
+}
+
+// longest are the packages that take longest, in seconds on two cores. They are begun first: begun last, one of them
+// would run alone at the end. Wrong figures cost time and nothing else.
+var longest = map[string]int{
+	"redislock": 180, "cmd/holdfast": 150, "zklock": 120, "sqllock/mysql": 120, "sqllock/postgres": 110,
+	"sqllock": 100, "internal/faults": 90, "zklock/internal/zk": 80, "interop": 70, "cmd/holdfast/lab": 60,
+	"bench": 50, "fence": 40, "model": 40, "internal/testenv": 30,
+}
+
+// find lists the packages of the modules that have tests, the longest first.
+func find(modules []string) ([]pkg, error) {
+	var all []pkg
+	for _, m := range modules {
+		cmd := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}", "./...")
+		cmd.Dir, cmd.Stderr = m, os.Stderr
+		list, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("go list in %s: %w", m, err)
+		}
+		for line := range strings.Lines(string(list)) {
+			path, dir, ok := strings.Cut(strings.TrimSpace(line), "\t")
+			if !ok {
+				continue
+			}
+			p := pkg{module: m, path: path}
+			if p.timed, err = hasTimed(dir); err != nil {
+				return nil, err
+			}
+			for name, weight := range longest {
+				if strings.HasSuffix(path, "/"+name) {
+					p.weight = max(p.weight, weight)
+				}
+			}
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b pkg) int { return cmp.Compare(b.weight, a.weight) })
+	return all, nil
+}
+
+// hasTimed reports whether a test in dir is timed.
+func hasTimed(dir string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return false, err
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return false, err
+		}
+		if bytes.Contains(text, []byte("\nfunc TestTimed")) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+// result is what came of one package.
+type result struct {
+	pkg   string
+	ok    bool
+	took  time.Duration
+	tests []test
+	rest  string   // output that belongs to no test
+	again []string // timed tests that failed before
+}
+
+// test is one test or part of a test.
+type test struct {
+	name    string
+	verdict string // pass, fail, skip; "": it did not end
+	took    float64
+	output  []string
+}
+
+// test runs go test for p.
+func (r *runner) test(p pkg, more ...string) result {
+	args := slices.Concat([]string{"test", "-json"}, r.flags, more, []string{p.path})
+	cmd := exec.Command("go", args...)
+	cmd.Dir = p.module
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	began := time.Now()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return result{rest: err.Error() + "\n", took: time.Since(began)}
+	}
+	res := r.read(out)
+	res.ok = cmd.Wait() == nil
+	res.took = time.Since(began)
+	res.rest += stderr.String()
+	return res
+}
+
+// read reads events to their end.
+func (r *runner) read(events io.Reader) result {
+	var res result
+	at := map[string]int{}
+	lines := bufio.NewReader(events)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			r.note(line)
+			var e event
+			if json.Unmarshal(line, &e) != nil { // not of test2json
+				res.rest += string(line)
+			} else {
+				res.add(e, at)
+			}
+		}
+		if err != nil {
+			return res
+		}
+	}
+}
+
+// note puts an event on record.
+func (r *runner) note(line []byte) {
+	if r.record == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record.Write(line)
+}
+
+// add notes an event. at says where the tests are in res.tests.
+func (res *result) add(e event, at map[string]int) {
+	if e.Test == "" {
+		if e.Action == "output" || e.Action == "build-output" {
+			res.rest += e.Output
+		}
+		return
+	}
+	i, known := at[e.Test]
+	if !known {
+		i = len(res.tests)
+		at[e.Test] = i
+		res.tests = append(res.tests, test{name: e.Test})
+	}
+	t := &res.tests[i]
+	switch e.Action {
+	case "output":
+		t.output = append(t.output, e.Output)
+	case "pass", "fail", "skip":
+		t.verdict, t.took = e.Action, e.Elapsed
+	}
+}
+
+// failed are the names of the tests that failed, or did not end, without their parts.
+func (res *result) failed() (names []string) {
+	for _, t := range res.tests {
+		if (t.verdict == "fail" || t.verdict == "") && !strings.Contains(t.name, "/") {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// repeatable reports whether tests failed, and nothing else went wrong that no machine is to blame for.
+func (res *result) repeatable() bool {
+	if res.ok || len(res.failed()) == 0 {
+		return false
+	}
+	all := res.rest
+	for _, t := range res.tests {
+		if t.verdict == "" {
+			return false
+		}
+		all += strings.Join(t.output, "")
+	}
+	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if strings.Contains(all, bad) {
+			return false
+		}
+	}
+	return true
+}
+
+// report is the output of the tests that failed, the parts of a test before the whole.
+func (res *result) report() string {
+	var b strings.Builder
+	for _, t := range slices.Backward(res.tests) {
+		if t.verdict == "fail" || t.verdict == "" {
+			if t.verdict == "" {
+				fmt.Fprintf(&b, "--- DID NOT END: %s\n", t.name)
+			}
+			for _, line := range t.output {
+				if !strings.HasPrefix(line, "=== ") {
+					b.WriteString(line)
+				}
+			}
+		}
+	}
+	b.WriteString(res.rest)
+	return b.String()
+}
