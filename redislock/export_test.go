@@ -1,6 +1,9 @@
 package redislock
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // NewEdited is New with the text of every script changed by edit.
 func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Backend {
@@ -19,13 +22,30 @@ var (
 	DecodeHolder = decodeHolder
 )
 
-// Scripts is the text of every script, by name.
-func Scripts() map[string]string {
+// Scripts is the text of every script, by what it is for and its name.
+func Scripts() map[string]map[string]string {
+	all := map[string]map[string]string{"server": {}, "cluster": {}, "member": {}}
+	m := &membership{prefix: "it's \"hf\"\\\n:", quarantine: time.Minute, servers: "0123abcd"}
+	for kind, m := range map[string]*membership{"server": nil, "cluster": nil, "member": m} {
+		load(kind == "cluster", m, func(name, text string) string {
+			all[kind][name] = text
+			return text
+		})
+	}
+	return all
+}
+
+// ScriptFiles is the text of every file that scripts are made of, by its name.
+func ScriptFiles() map[string]string {
 	all := map[string]string{}
-	load(true, nil, func(name, text string) string {
-		all[name] = text
-		return text
-	})
+	files, err := lua.ReadDir("lua")
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		all[name] = strings.TrimPrefix(join(name), "\n")
+	}
 	return all
 }
 

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -199,35 +200,31 @@ type membership struct {
 // timeless is the script of a member that does not look at the clock, nor tells it.
 const timeless = "drop"
 
-// script is the text of a script, for a member if m is not nil.
-func (m *membership) script(name, common string) string {
-	text := strings.Replace(read(name), "--COMMON\n", common, 1)
-	if m == nil {
-		return text
-	}
-	text = strings.NewReplacer(
-		"--MINT\n", "if want > token and want <= now + LEAD then token = want end\n",
-		" --[[HEAD]]", ", call('ZSCORE', KEYS[2], 'q' .. id)",
-		"--ACQUIRE\n", "want = num(sub(a, 55, 70))\n",
-		"--PLACE\n", "r[#r + 1] = joined and call('ZSCORE', KZ, 'q' .. id) or '0'\n",
-		"--HEAD\n", "if sub(a, 33, 48) > now and sub(a, 33, 48) - now <= LEAD then token = sub(a, 33, 48) end\n",
-		"--RELEASE\n", "want = num(sub(a, 33, 48))\n",
-		// A grant that has been raised without its owner knowing is still the owner's.
-		" --[[RAISED]]", " or last > token",
-		" --[[T RAISED]]", " or t and t > token",
-		" --[[CLOCK]]", " .. string.format(' %.0f', now)",
-	).Replace(text)
+// memberFiles are the files in lua that make the scripts which only a member has, or has otherwise.
+var memberFiles = map[string]string{
+	"take":  "member_take",
+	"raise": "hooks common member_raise",
+	"move":  "member_move",
+	"claim": "hooks common member_claim",
+	"yield": "hooks common member_yield",
+}
+
+// script returns the text of a member's script. It begins with what every member's script does, and ends
+// with the clock.
+func (m *membership) script(name, header string) string {
+	header += locals(
+		"PREFIX", m.prefix,
+		"MARK", m.prefix+"b",
+		"QUARANTINE", fmt.Sprintf("%016d", m.quarantine.Microseconds()),
+		"SERVERS", m.servers,
+		"LEAD", Lead(m.quarantine).Microseconds(),
+		"NEWBORN", newborn,
+	)
+	body := join(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
 	if name != timeless {
-		text = strings.Replace(read("member_clock"), "--SCRIPT\n", text, 1)
+		body = "\nlocal function answer()" + body + "end\n" + join("member_clock")
 	}
-	return strings.NewReplacer(
-		"MARK", "'"+m.prefix+"b'",
-		"PREFIX", m.prefix, // letters, digits and . : _ - only: see CheckMember
-		"QUARANTINE", fmt.Sprintf("'%016d'", m.quarantine.Microseconds()),
-		"SERVERS", "'"+m.servers+"'",
-		"LEAD", fmt.Sprint(Lead(m.quarantine).Microseconds()),
-		"NEWBORN", "'"+newborn+"'",
-	).Replace(read("member") + text)
+	return header + join("member") + body
 }
 
 // Lead is how far ahead of a member's clock a proposed token may be.

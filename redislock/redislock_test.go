@@ -255,27 +255,17 @@ func TestMemoryLimit(t *testing.T) {
 	server.Do("REPLICAOF NO ONE")
 }
 
-func TestScriptsAreInOrder(t *testing.T) {
+// TestRule: the documented rule is the one that the tests run under.
+func TestRule(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The documented rule is the one that the tests run under.
 	text := strings.Join(strings.Fields(strings.ReplaceAll(string(doc), "//", "")), " ")
 	for _, rule := range []string{aclRule, clusterRule, watcherRule} {
 		_, words, _ := strings.Cut(rule, " reset")
 		if !strings.Contains(text, "reset"+words) {
 			t.Errorf("the documented rule is another than the one tested: reset%s", words)
-		}
-	}
-	for name, script := range redislock.Scripts() {
-		for _, line := range strings.Split(script, "\n") {
-			if strings.Contains(line, "'TIME'") && !strings.Contains(line, "redis.call('TIME')") {
-				t.Errorf("%s: tests cannot replace the clock in %q", name, line)
-			}
-		}
-		if strings.Contains(script, "--COMMON") || strings.Contains(script, "GRANULE") {
-			t.Errorf("%s is not assembled", name)
 		}
 	}
 }

@@ -17,9 +17,10 @@ const (
 	// longer than two granules: see mint.
 	retention = time.Minute
 
-	latchLife = 24 * time.Hour   // after its last touch
-	interest  = time.Hour        // how long a latch remembers who awaits it, at least
-	granule   = 10 * time.Second // in which the floor of the tokens is kept; take.lua and release.lua know it, too
+	latchLife = 24 * time.Hour    // after its last touch
+	interest  = time.Hour         // how long a latch remembers who awaits it, at least
+	granule   = 10 * time.Second  // in which the floor of the tokens is kept; take.lua and release_fast.lua rely on its digits
+	lineBand  = 1_000_000_000_000 // scores of a line are below it, deadlines above it; see common.lua
 )
 
 // scripts are the scripts of one Backend.
@@ -29,19 +30,40 @@ type scripts struct {
 	raise, move, claim, yield *Script // of a member of a quorum
 }
 
+// files are the files in lua that make each script, in their order. Before them stands a header; see load.
+var files = map[string]string{
+	"take":    "take",
+	"acquire": "hooks acquire_fast common acquire",
+	"drop":    "drop",
+	"release": "hooks release_fast common release",
+	"renew":   "renew",
+	"refresh": "hooks common refresh",
+	"cancel":  "hooks common cancel",
+	"change":  "hooks common change",
+	"latch":   "hooks common latch",
+	"inspect": "hooks common inspect",
+	"names":   "names",
+	"forget":  "forget",
+}
+
 // load assembles the scripts, for a Cluster or for one server; see guard in common.lua. m, if not nil, makes
 // them those of a member of a quorum. edit, if not nil, changes the text of each, for tests.
 func load(cluster bool, m *membership, edit func(name, text string) string) *scripts {
-	common := read("common")
-	values := strings.NewReplacer(
-		"RETAIN", fmt.Sprint(retention.Milliseconds()),
-		"GRANULE", fmt.Sprint(granule.Microseconds()),
-		"LATCH", fmt.Sprint(latchLife.Microseconds()),
-		"INTEREST", fmt.Sprint(interest.Microseconds()),
-		"CLUSTER", fmt.Sprint(cluster),
+	header := locals(
+		"RETAIN", retention.Milliseconds(),
+		"GRANULE", granule.Microseconds(),
+		"LATCH", latchLife.Microseconds(),
+		"INTEREST", interest.Microseconds(),
+		"LINE", int64(lineBand),
+		"CLUSTER", cluster,
 	)
 	script := func(name string) *Script {
-		text := values.Replace(m.script(name, common))
+		var text string
+		if m == nil {
+			text = header + join(files[name])
+		} else {
+			text = m.script(name, header)
+		}
 		if edit != nil {
 			text = edit(name, text)
 		}
@@ -55,16 +77,50 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		inspect: script("inspect"), names: script("names"), forget: script("forget"),
 	}
 	if m != nil {
-		s.take = script("member_take")
-		s.raise, s.move, s.claim, s.yield = script("member_raise"), script("member_move"), script("member_claim"), script("member_yield")
+		s.raise, s.move, s.claim, s.yield = script("raise"), script("move"), script("claim"), script("yield")
 	}
 	return s
 }
 
-func read(name string) string {
-	b, err := lua.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // it is embedded
+// join returns the text of files, one after the other.
+func join(names string) string {
+	var text strings.Builder
+	for name := range strings.FieldsSeq(names) {
+		b, err := lua.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		text.WriteString("\n")
+		text.Write(b)
 	}
-	return string(b)
+	return text.String()
+}
+
+// locals returns a line of Lua that declares constants, given as names and values in turn.
+func locals(pairs ...any) string {
+	var names, values []string
+	for i := 0; i < len(pairs); i += 2 {
+		names = append(names, pairs[i].(string))
+		if s, ok := pairs[i+1].(string); ok {
+			values = append(values, quote(s))
+		} else {
+			values = append(values, fmt.Sprint(pairs[i+1]))
+		}
+	}
+	return "local " + strings.Join(names, ", ") + " = " + strings.Join(values, ", ") + "\n"
+}
+
+// quote returns s as a string of Lua, whatever bytes it has.
+func quote(s string) string {
+	var q strings.Builder
+	q.WriteByte('\'')
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '\'' || c == '\\' {
+			fmt.Fprintf(&q, "\\%03d", c)
+		} else {
+			q.WriteByte(c)
+		}
+	}
+	q.WriteByte('\'')
+	return q.String()
 }

@@ -7,39 +7,11 @@
 -- text: in use as that; or {0, retry, ahead, last token, one holder}; or {0, ahead, now,
 -- state}, which says the same of a mutex.
 
-local a, v = ARGV[1], redis.call('GET', KEYS[1])
-if v and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' then -- X
-  -- A mutex that somebody holds, and a new waiter: it joins the line.
-  local call, sub = redis.call, string.sub
-  local t, n = redis.call('TIME'), tonumber(string.sub(ARGV[2], 1, 2))
-  local now, id = t[1] * 1000000 + t[2], sub(ARGV[2], 3, n + 2)
-  local lives = sub(a, 3, 18) / 1000 + RETAIN / 2
-  local l, z = call('PTTL', KEYS[1]), call('PTTL', KEYS[2])
-  if sub(v, 19, 34) + sub(v, 35, 50) > now and l >= lives and (z >= lives or z == -2)
-    and string.find(v, sub(ARGV[2], 1, n + 2), 83, true) ~= 83
-    and (z == -2 or call('ZCOUNT', KEYS[2], 1000000000000, now) == 0) then -- nobody in line is dead
-    local deadline = string.format('%.0f', now + sub(a, 3, 18))
-    -- The record is as putPlace writes it.
-    if call('HSETNX', KEYS[3], 'w' .. id, deadline .. string.format('%016.0f', now) .. sub(a, 19, 34)
-      .. 'x' .. sub(a, 35, 44) .. sub(ARGV[2], n + 3)) == 1 then
-      call('ZADD', KEYS[2], call('HINCRBY', KEYS[3], 's', 1), 'q' .. id, deadline, 'w' .. id)
-      if z == -2 then
-        call('PEXPIRE', KEYS[2], l)
-        call('PEXPIRE', KEYS[3], l)
-      end
-      if string.byte(v, 2) == 48 then call('SETRANGE', KEYS[1], 1, '1') end
-      return {0, call('ZCARD', KEYS[2]) / 2 - 1, now, v --[[HEAD]]}
-    end
-  end
-end
-
---COMMON
-
 local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 18)), num(sub(a, 19, 34))
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
 local id, at = field(ARGV[2], 1)
 local owner = sub(ARGV[2], at)
---ACQUIRE
+propose(sub(a, 55, 70))
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if fresh and call('EXISTS', KZ, KM) > 0 then call('DEL', KZ, KM) end -- left by an eviction or a deletion
@@ -105,6 +77,6 @@ elseif count > 0 then
   local _, q = field(o, 1)
   r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
 end
---PLACE
+r[#r + 1] = place(joined and id)
 save()
 return r

@@ -1,7 +1,5 @@
 -- Takes a request out of the line, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
 
---COMMON
-
 local id = ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if st == 'L' then

@@ -6,8 +6,6 @@
 --   limit     n
 --   confirm   id token   changes nothing
 
---COMMON
-
 local what = ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()

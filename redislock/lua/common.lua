@@ -16,9 +16,9 @@ local reach                             -- the latest time that what was written
 local guarded                           -- z and m have a member that keeps them
 
 -- One zset serves three purposes, in bands of scores that do not meet: the ends of holds
--- (microseconds - SHIFT: negative), the line (1, 2, 3...), the deadlines of places
--- (microseconds).
-local SHIFT, LINE = 9007199254740992, 1000000000000
+-- (microseconds - SHIFT: negative), the line (1, 2, 3... up to LINE), the deadlines of places
+-- (microseconds: above LINE).
+local SHIFT = 9007199254740992
 
 -- guard keeps z and m from vanishing with their last members until save. While a slot of a
 -- Cluster is on its way to another server, the script would fail in its middle on the first look
@@ -103,8 +103,7 @@ end
 -- token came from, and when that was noted) keeps the tokens of a name growing after its
 -- own record has run out, although the clock was set back since.
 local function mint()
-  local token = max(now, last + 1)
-  --MINT
+  local token = num(agreed(max(now, last + 1), now))
   local g = floor(token / GRANULE)
   if fresh or g > floor(last / GRANULE) then
     local f, at = 0, 0
@@ -218,7 +217,7 @@ end
 
 -- tell answers whether somebody heard it. The session's first character says where it listens; see layout.go.
 local function tell(session, id, token)
-  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token) --[[CLOCK]]
+  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token) .. stamp(now)
   if where == '+' then return call('SPUBLISH', sub(KT, 1, -2) .. 's:' .. sub(session, 2), message) > 0 end
   if where == '-' then
     call('PUBLISH', sub(KT, 1, -7) .. 's:' .. sub(session, 2), message)
@@ -302,12 +301,12 @@ end
 local function owned(id, token)
   if st == 'X' then
     if exp <= now then return false, 1 end
-    if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end
+    if same(last, token) and field(tail, 1) == id then return true end
     return false, last > token and 2 or 1
   end
   if st ~= 'S' and st ~= 'P' then return false, 1 end
   local t, e = getHold(id)
-  if (t == token --[[T RAISED]]) and e > now then return true end
+  if t and same(t, token) and e > now then return true end
   if last > token then
     for i = 0, count - 1 do -- mostly the first is one; there may be thousands
       local _, e2 = getHold(sub(call('ZRANGE', KZ, i, i)[1], 2))

@@ -2,8 +2,6 @@
 -- limit, count, last token, length of the line, holders, waiters}; a holder or waiter is
 -- {id, mode, n, token, age, left, kept, info}.
 
---COMMON
-
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 local holders, places = {}, {}

@@ -4,8 +4,6 @@
 --   down  id           what is left
 --   await id session TTL   1: zero; 0: not yet, and the session is told when
 
---COMMON
-
 local what, id = ARGV[1], ARGV[2]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()

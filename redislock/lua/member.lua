@@ -40,7 +40,7 @@ if #KEYS == 0 then
   if b ~= old then redis.call('SET', MARK, b) end
   if set then -- what is there was written by a wrong time, and its keys live by that: for too short, or for a month
     for shard = 0, 63 do
-      local at = string.format('PREFIX{%02x}:', shard)
+      local at = PREFIX .. string.format('{%02x}:', shard)
       for _, name in ipairs(redis.call('ZRANGE', at .. 'i', 0, -1)) do
         redis.call('DEL', at .. 'l:' .. name, at .. 'z:' .. name, at .. 'm:' .. name)
       end
@@ -61,4 +61,3 @@ if #KEYS == 0 then
   return {may, left, clock, tonumber(had), run, tonumber(sub(b, 26, 41)), sub(b, 82, 89), tonumber(sub(b, 90, 105)) or 0, tonumber(sub(b, 106, 121)) or 0}
 end
 if string.sub(redis.call('GET', MARK) or '', 1, 25) ~= 'R' .. QUARANTINE .. SERVERS then return NEWBORN end
-local want = 0 -- the token that is proposed

@@ -5,8 +5,6 @@
 -- whoever is in front of it in line. Else readers that each have some servers would keep a writer
 -- waiting at all, and it them.
 
---COMMON
-
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()

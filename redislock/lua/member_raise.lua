@@ -5,8 +5,6 @@
 -- Every token is given out once here, so the new one is either larger than all before or the
 -- one that the grant has; if another grant has got past it, a larger one comes back.
 
---COMMON
-
 local id, token, to, ttl = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()

@@ -2,8 +2,6 @@
 -- token; the other's id; the place, 0: the last; TTL in microseconds. Answers {token,
 -- place}; or 1: gone; 2: taken.
 
---COMMON
-
 local id, token, to, place, ttl = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()

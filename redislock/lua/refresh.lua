@@ -3,8 +3,6 @@
 -- token (16 digits, 0: a place), its id. Answers the news, five numbers for each: position
 -- (from 1), state, token, retry, ahead; the states are those of package driver.
 
---COMMON
-
 local ttl, news = num(ARGV[1]), {}
 local function report(...)
   for _, x in ipairs({...}) do news[#news + 1] = x end
@@ -18,12 +16,12 @@ for i = 1, #ARGV - 1 do
   end
   local held -- the token of id's grant that stands
   if st == 'X' then
-    if exp > now and field(tail, 1) == id and (token == 0 or token == last --[[RAISED]]) then
+    if exp > now and field(tail, 1) == id and (token == 0 or same(last, token)) then
       held, exp, dirty = last, now + ttl, true
     end
   elseif count > 0 and st ~= 'L' then
     local t, e, k, s, n, o = getHold(id)
-    if t and e > now and (token == 0 or token == t --[[T RAISED]]) then
+    if t and e > now and (token == 0 or same(t, token)) then
       held, dirty = t, true
       putHold(id, t, now + ttl, k, s, n, o)
     end

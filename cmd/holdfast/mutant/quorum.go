@@ -31,7 +31,7 @@ var quorum = []Mutant{
 	{
 		ID: "quorum-release-any-owner", Store: Quorum, Class: in(history.S1),
 		Bug:   "servers let a release of a lease that ran out free its successor's",
-		Edits: []Edit{{"redislock/lua/common.lua", `if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
+		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{

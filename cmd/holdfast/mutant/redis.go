@@ -11,7 +11,7 @@ var redis = []Mutant{
 	{
 		ID: "redis-release-any-owner", Store: Redis, Class: in(history.S1),
 		Bug:   "a release of a lease that ran out frees its successor's: the owner is not compared",
-		Edits: []Edit{{"redislock/lua/common.lua", `if (last == token --[[RAISED]]) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
+		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{
@@ -24,15 +24,15 @@ var redis = []Mutant{
 		ID: "redis-token-inherited", Store: Redis, Class: in(history.S4),
 		Bug: "who is handed the lock gets the token of the one before",
 		Edits: []Edit{
-			{"redislock/lua/release.lua", `local token = now`, `local token = sub(a, 1, 16)`},
-			{"redislock/lua/release.lua", `and token > sub(a, 1, 16) and`, `and`},
+			{"redislock/lua/release_fast.lua", `local token = agreed(now, now)`, `local token = sub(a, 1, 16)`},
+			{"redislock/lua/release_fast.lua", `and token > sub(a, 1, 16) and`, `and`},
 		},
 	},
 	{
 		ID: "redis-token-of-the-day", Store: Redis, Class: in(history.S4),
 		Bug: "tokens are the time in whole seconds",
 		Edits: []Edit{
-			{"redislock/lua/common.lua", `local token = max(now, last + 1)`, `local token = floor(now / 1000000) * 1000000`},
+			{"redislock/lua/common.lua", `local token = num(agreed(max(now, last + 1), now))`, `local token = floor(now / 1000000) * 1000000`},
 		},
 	},
 	{
@@ -57,7 +57,7 @@ var redis = []Mutant{
 		Bug: "the line is served from its end",
 		Edits: []Edit{
 			{"redislock/lua/common.lua", `call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]`, `call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]`},
-			{"redislock/lua/release.lua", `local first = call('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'LIMIT', 0, 1)[1]`},
+			{"redislock/lua/release_fast.lua", `local first = call('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'LIMIT', 0, 1)[1]`},
 		},
 	},
 	{

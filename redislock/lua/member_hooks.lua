@@ -1,0 +1,18 @@
+-- hooks.lua for a member of a quorum.
+
+local want = 0 -- the token that was proposed, as 16 digits
+
+local function propose(token) want = token end
+
+-- A proposal that is too far ahead of the clock does not count.
+local function agreed(token, now)
+  if tonumber(want) > tonumber(token) and want - now <= LEAD then return want end
+  return token
+end
+
+-- A grant that was raised without its owner knowing is still the owner's.
+local function same(has, token) return has >= token end
+
+local function place(id) return id and redis.call('ZSCORE', KEYS[2], 'q' .. id) or '0' end
+
+local function stamp(now) return string.format(' %.0f', now) end

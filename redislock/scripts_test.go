@@ -1,0 +1,70 @@
+package redislock_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestScriptsCompile lets a server compile every file by itself, and every script.
+func TestScriptsCompile(t *testing.T) {
+	client := rawClient(t, testenv.Existing(t))
+	compile := func(what, text string) {
+		t.Helper()
+		if err := client.Do(within(t, long), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for name, text := range redislock.ScriptFiles() {
+		compile(name+".lua", text)
+	}
+	for kind, all := range redislock.Scripts() {
+		for name, text := range all {
+			compile(kind+": "+name, text)
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, "'TIME'") && !strings.Contains(line, "redis.call('TIME')") {
+					t.Errorf("%s: %s: tests cannot replace the clock in %q", kind, name, line)
+				}
+			}
+		}
+	}
+}
+
+// TestScriptsGolden compares the assembled text of every script with testdata/scripts: its own lines, and
+// which files stand where.
+func TestScriptsGolden(t *testing.T) {
+	files := redislock.ScriptFiles()
+	for kind, all := range redislock.Scripts() {
+		var got strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			text := all[name]
+			for file, content := range files {
+				text = strings.Replace(text, "\n"+content, "\n<"+file+".lua>\n", 1)
+			}
+			fmt.Fprintf(&got, "== %s\n%s", name, text)
+		}
+		golden := filepath.Join("testdata", "scripts", kind)
+		if *update {
+			if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != string(want) {
+			t.Errorf("%s: the scripts differ from the golden file; run with -update and look at what changed:\n%s", kind, got.String())
+		}
+	}
+}
