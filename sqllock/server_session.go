@@ -233,24 +233,26 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	return err
 }
 
-// hand releases a grant and passes the lock on, in one statement.
+// hand releases a grant and passes the lock on, in one statement. The next holder is told when that is committed.
 func (s *serverSession) hand(ctx context.Context, h driver.Hold) (done bool, err error) {
 	b := s.b
-	err = b.single(ctx, func(q Querier) error {
-		got, err := b.d.Hand(ctx, q, &Handing{
+	var got Handed
+	err = b.single(ctx, func(q Querier) (err error) {
+		got, err = b.d.Hand(ctx, q, &Handing{
 			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
 		})
-		done = got.Done
-		switch {
-		case err != nil || got.To == nil:
-		case got.To.Server == b.id:
-			b.heard(*got.To)
-		default:
-			b.wake([]Ring{*got.To})
-		}
 		return err
 	})
-	return done, err
+	switch {
+	case err != nil:
+		return false, err
+	case got.To == nil:
+	case got.To.Server == b.id:
+		b.heard(*got.To)
+	default:
+		b.wake([]Ring{*got.To})
+	}
+	return got.Done, nil
 }
 
 // Downgrade implements [driver.Session].

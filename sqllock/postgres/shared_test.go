@@ -43,6 +43,7 @@ func TestServer(t *testing.T) {
 		"clock that is off":                  testClockThatIsOff,
 		"clock set back":                     testClockSetBack,
 		"close during acquire":               testCloseDuringAcquire,
+		"tells only what is written":         testTellsOnlyWhatIsWritten,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

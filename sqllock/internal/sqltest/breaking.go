@@ -1,0 +1,182 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Break is what happens to a connection at a statement.
+type Break int
+
+// The breaks. A statement that was sent has been carried out; its answer is lost.
+const (
+	NotSent Break = iota // the caller does not know whether it was
+	Stale                // the caller knows that it was not
+	Sent
+)
+
+func (b Break) String() string { return [...]string{"not sent", "stale", "sent"}[b] }
+
+// Breaking is a pool whose connections break at a statement that a test chooses.
+type Breaking struct {
+	*sql.DB
+
+	under sqldriver.Connector
+	mu    sync.Mutex
+	left  int // statements until then, that one included; 0: none breaks
+	how   Break
+	broke string // the statement at which a connection broke
+}
+
+// OpenBreaking opens a pool with the driver of db.
+func OpenBreaking(t testing.TB, db *sql.DB, dsn string) *Breaking {
+	t.Helper()
+	under, err := db.Driver().(sqldriver.DriverContext).OpenConnector(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Breaking{under: under}
+	b.DB = sql.OpenDB(b)
+	t.Cleanup(func() { _ = b.DB.Close() })
+	return b
+}
+
+// Arm breaks the connection at the n-th statement from now.
+func (b *Breaking) Arm(n int, how Break) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left, b.how, b.broke = n, how, ""
+}
+
+// Disarm returns the statement at which a connection broke, "" if none did.
+func (b *Breaking) Disarm() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left = 0
+	return b.broke
+}
+
+// due reports whether a connection is to break at this statement. The statements by which processes are woken do
+// not count: they come at any time.
+func (b *Breaking) due(text string) bool {
+	for _, other := range []string{"hf_bell", "GET_LOCK", "RELEASE_LOCK", "KILL", "SHOW", "hf_meta"} {
+		if strings.Contains(text, other) {
+			return false
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left == 0 {
+		return false
+	}
+	b.left--
+	if b.left == 0 {
+		b.broke = text
+	}
+	return b.left == 0
+}
+
+// Connect implements [sqldriver.Connector].
+func (b *Breaking) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	c, err := b.under.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &breakingConn{Conn: c, pool: b}, nil
+}
+
+// Driver implements [sqldriver.Connector].
+func (b *Breaking) Driver() sqldriver.Driver { return b.under.Driver() }
+
+type breakingConn struct {
+	sqldriver.Conn
+	pool   *Breaking
+	broken bool
+}
+
+// through runs a statement, or breaks the connection at it.
+func through[T any](c *breakingConn, text string, run func() (T, error)) (none T, err error) {
+	if c.broken {
+		return none, sqldriver.ErrBadConn
+	}
+	if !c.pool.due(text) {
+		return run()
+	}
+	c.broken = true
+	defer func() { _ = c.Conn.Close() }()
+	switch c.pool.how {
+	case Stale:
+		return none, sqldriver.ErrBadConn
+	case Sent:
+		got, err := run()
+		if rows, ok := any(got).(sqldriver.Rows); ok && err == nil {
+			values := make([]sqldriver.Value, len(rows.Columns()))
+			for rows.Next(values) == nil {
+			}
+			err = rows.Close()
+		}
+		if err != nil && !errors.Is(err, sqldriver.ErrSkip) {
+			return none, err
+		}
+	}
+	return none, io.ErrUnexpectedEOF
+}
+
+func (c *breakingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	return through(c, text, func() (sqldriver.Result, error) { return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args) })
+}
+
+func (c *breakingConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	return through(c, text, func() (sqldriver.Rows, error) { return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args) })
+}
+
+func (c *breakingConn) PrepareContext(ctx context.Context, text string) (sqldriver.Stmt, error) {
+	if c.broken {
+		return nil, sqldriver.ErrBadConn
+	}
+	s, err := c.Conn.(sqldriver.ConnPrepareContext).PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	return &breakingStmt{s, c, text}, nil
+}
+
+func (c *breakingConn) CheckNamedValue(v *sqldriver.NamedValue) error {
+	return c.Conn.(sqldriver.NamedValueChecker).CheckNamedValue(v)
+}
+
+func (c *breakingConn) ResetSession(ctx context.Context) error {
+	if c.broken {
+		return sqldriver.ErrBadConn
+	}
+	return c.Conn.(sqldriver.SessionResetter).ResetSession(ctx)
+}
+
+func (c *breakingConn) IsValid() bool { return !c.broken }
+
+func (c *breakingConn) Close() error {
+	if c.broken {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+type breakingStmt struct {
+	sqldriver.Stmt
+	c    *breakingConn
+	text string
+}
+
+func (s *breakingStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	return through(s.c, s.text, func() (sqldriver.Result, error) { return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args) })
+}
+
+func (s *breakingStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	return through(s.c, s.text, func() (sqldriver.Rows, error) { return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args) })
+}

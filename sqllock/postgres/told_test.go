@@ -1,0 +1,22 @@
+package postgres_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
+	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+)
+
+// Whatever isolation the pool has, and wherever its connection breaks.
+func testTellsOnlyWhatIsWritten(t *testing.T, server *testenv.PostgresServer) {
+	for level, breaks := range map[string][]sqltest.Break{
+		"read committed": {sqltest.NotSent, sqltest.Sent}, "repeatable read": {sqltest.Stale}, "serializable": {sqltest.NotSent, sqltest.Sent},
+	} {
+		t.Run(level, func(t *testing.T) {
+			dsn := server.DSN("postgres")
+			sqltest.TellsOnlyWhatIsWritten(t, postgres.Dialect, pool(t, dsn), dsn, "&default_transaction_isolation="+url.PathEscape(level), breaks...)
+		})
+	}
+}
