@@ -63,6 +63,19 @@ func (l *Lease) Err() error {
 	return l.Err()
 }
 
+// Left returns for how long the lease may be relied on if no further renewal succeeds, and 0
+// once it has ended. It reads the clock, as Err does.
+func (l *Lease) Left() time.Duration {
+	c := l.c
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended != nil {
+		return 0
+	}
+	return max(0, min(l.until, l.lender().until)-now)
+}
+
 // Done is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} {
 	l.c.mu.Lock()
