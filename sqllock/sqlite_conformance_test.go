@@ -66,5 +66,13 @@ func (st *store) reopen() (err error) {
 	if st.db, err = sql.Open(st.driver, st.dsn("")); err != nil {
 		return err
 	}
-	return errors.Join(st.connect(st.w), st.connect(st.r))
+	if err := errors.Join(st.connect(st.w), st.connect(st.r)); err != nil {
+		return err
+	}
+	for _, c := range []*conn{st.w, st.r} {
+		if _, err := c.get(qSwept, nil, new([]byte)); err != nil {
+			return err
+		}
+	}
+	return st.fix()
 }

@@ -17,8 +17,8 @@ import (
 // header through SQLite itself, as an immutable file, so that no locks are touched; it
 // stands in the main file from the beginning (see create), so the log need not be read.
 func (st *store) identify() error {
-	if st.file.Size() == 0 {
-		return nil
+	if fi, err := os.Stat(st.path); err != nil || fi.Size() == 0 {
+		return err
 	}
 	db, err := sql.Open(st.driver, st.dsn("mode=ro&immutable=1"))
 	if err != nil {
@@ -72,7 +72,7 @@ func (st *store) build() (err error) {
 	if tmp.db, err = sql.Open(st.driver, tmp.dsn("")); err != nil {
 		return err
 	}
-	tmp.w = &conn{gate: make(chan struct{}, 1)}
+	tmp.w = newConn()
 	if err = tmp.connect(tmp.w); err == nil {
 		if err = tmp.create(); err == nil {
 			err = tmp.walMode()

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -41,12 +42,15 @@ var machine = env{
 // locks belong to the process, and sharing spares the connections.
 type store struct {
 	env    env
-	path   string
-	file   os.FileInfo // which file it is, should another come to stand at path
+	path   string // without symbolic links
+	paths  [len(suffixes)]string
+	files  [len(suffixes)]host.ID
+	over   atomic.Bool // one of files is not at its path any more
 	run    string      // folder of bells and session files
 	driver string
 	db     *sql.DB
 	w, r   *conn // for write transactions, for reads
+	gate   *host.Gate
 	ringer *host.Ringer
 
 	crowded map[string]bool // names that others wait for, as far as known; under w's gate
@@ -87,16 +91,13 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	}
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if err := st.prepareFile(); err != nil {
+	if err := st.settle(); err != nil {
 		return nil, fault(err)
 	}
-	for _, o := range opened.stores {
-		if os.SameFile(o.file, st.file) {
-			o.refs++
-			return o, nil
-		}
+	if o, err := st.shared(); o != nil || err != nil {
+		return o, err
 	}
-	if err := st.openDB(); err != nil {
+	if err := st.enter(); err != nil {
 		return nil, errors.Join(fault(err), st.closeDB())
 	}
 	if st.ringer, err = host.NewRinger(); err != nil {
@@ -121,35 +122,29 @@ func (st *store) release() error {
 	return errors.Join(st.closeDB(), st.ringer.Close())
 }
 
-// prepareFile creates what is missing and looks at what is there, without opening a
-// file that SQLite may have open in this process: closing it would drop SQLite's locks.
-func (st *store) prepareFile() error {
-	dir := filepath.Dir(st.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	switch kind, err := st.env.netFS(dir); {
-	case err != nil:
-		return err
-	case kind != "":
-		return fmt.Errorf("%w path: it is on a %s file system, where SQLite's locks and shared memory do not hold; use a store with a server (Redis, PostgreSQL, ...) instead", driver.ErrInvalid, kind)
-	}
-	if _, err := os.Stat(st.path); errors.Is(err, fs.ErrNotExist) {
-		if err := st.build(); err != nil {
-			return err
+// shared returns the store of this process that has the file open already, nil if none has.
+// Nothing may be opened beside it: closing that would drop SQLite's locks.
+func (st *store) shared() (*store, error) {
+	for i, path := range st.paths {
+		id, err := host.Identify(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fault(err)
+		}
+		for _, o := range opened.stores {
+			if !id.Same(o.files[i]) {
+				continue
+			}
+			if o.path == st.path && !o.over.Load() {
+				o.refs++
+				return o, nil
+			}
+			return nil, fmt.Errorf("%w: this process has the file open by another path, or as it was before it was replaced; %s", driver.ErrRefused, folderNotFile)
 		}
 	}
-	if st.file, err = os.Stat(st.path); err != nil {
-		return err
-	}
-	if !st.file.Mode().IsRegular() {
-		return fmt.Errorf("%w: not a regular file", driver.ErrRefused)
-	}
-	return nil
+	return nil, nil
 }
 
 // runDir is the folder of bells and session files: beside the file, or if the paths of
@@ -176,9 +171,6 @@ func (st *store) dsn(query string) string {
 }
 
 func (st *store) openDB() error {
-	if err := st.identify(); err != nil {
-		return err
-	}
 	var err error
 	if st.run, err = runDir(st.path); err != nil {
 		return err
@@ -186,14 +178,14 @@ func (st *store) openDB() error {
 	if st.db, err = sql.Open(st.driver, st.dsn("")); err != nil {
 		return err
 	}
-	for _, c := range []**conn{&st.w, &st.r} {
-		*c = &conn{gate: make(chan struct{}, 1), used: func() {}}
+	st.w, st.r = newConn(), newConn()
+	for _, c := range []*conn{st.w, st.r} {
 		ctx, cancel := context.WithTimeout(context.Background(), busyLimit)
 		defer cancel()
-		if err := retryBusy(ctx, func() error { return st.connect(*c) }); err != nil {
+		if err := retryBusy(ctx, func() error { return st.connect(c) }); err != nil {
 			return err
 		}
-		if c == &st.w {
+		if c == st.w {
 			if err := retryBusy(ctx, st.create); err != nil {
 				return err
 			}
@@ -205,9 +197,19 @@ func (st *store) openDB() error {
 			}
 		}
 	}
-	st.w.queue, err = host.OpenGate(st.path + "-gate")
-	return err
+	// The first read opens the log.
+	err = retryBusy(context.Background(), func() error {
+		_, err := st.r.get(qSwept, nil, new([]byte))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	st.w.queue = st.gate
+	return st.fix()
 }
+
+func newConn() *conn { return &conn{gate: make(chan struct{}, 1), used: func() {}} }
 
 func (st *store) connect(c *conn) error {
 	bg := context.Background()
@@ -231,9 +233,6 @@ func (st *store) closeDB() (err error) {
 		if c != nil && c.c != nil {
 			c.gate <- struct{}{}
 			err = errors.Join(err, c.close())
-			if c.queue != nil {
-				err = errors.Join(err, c.queue.Close())
-			}
 			c.c = nil
 			<-c.gate
 		}
@@ -241,15 +240,8 @@ func (st *store) closeDB() (err error) {
 	if st.db != nil {
 		err = errors.Join(err, st.db.Close())
 	}
-	return err
-}
-
-// present reports a file that was removed or replaced: who opens the path now gets
-// another, and two would hold one lock.
-func (st *store) present() error {
-	fi, err := os.Stat(st.path)
-	if err == nil && os.SameFile(fi, st.file) {
-		return nil
+	if st.gate != nil {
+		err = errors.Join(err, st.gate.Close())
 	}
-	return fmt.Errorf("%w: the file was removed or replaced while it was open", driver.ErrRefused)
+	return err
 }

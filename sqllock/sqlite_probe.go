@@ -162,7 +162,7 @@ func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]
 	var id, owner, head string
 	var token int64
 	var a address
-	err = s.st.r.with(ctx, func() (err error) {
+	err = s.st.read(ctx, func() (err error) {
 		ok, err = s.st.r.get(qHolderSession, []any{[]byte(name)}, &id, &token, &owner, &a.bell, &a.file, &a.inode, &head)
 		return err
 	})

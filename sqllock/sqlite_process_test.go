@@ -153,7 +153,14 @@ type proc struct {
 
 func startHelper(t testing.TB, path string) *proc {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	return startHelperBy(t, path, nil)
+}
+
+// startHelperBy starts a helper by another command, which gets the program as its last argument.
+func startHelperBy(t testing.TB, path string, by []string) *proc {
+	t.Helper()
+	args := append(by[:len(by):len(by)], os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), helperEnv+"="+path, "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	dieWithParent(cmd)

@@ -53,7 +53,7 @@ func (st *store) list(ctx context.Context, prefix, after string, limit int) ([]d
 }
 
 func (st *store) names(ctx context.Context, prefix, after string, limit int) (names []string, err error) {
-	err = st.r.with(ctx, func() error {
+	err = st.read(ctx, func() error {
 		names = nil
 		return st.r.each(qInUse, []any{[]byte(after), []byte(prefix), limit}, func(scan func(...any) error) error {
 			var b []byte
@@ -109,14 +109,21 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 
 // snapshot runs do in a read transaction.
 func (st *store) snapshot(ctx context.Context, do func(c *conn, now int64) error) error {
-	return st.r.with(ctx, func() error {
-		if err := st.present(); err != nil {
-			return err
-		}
+	return st.read(ctx, func() error {
 		if _, err := st.r.exec(qRead); err != nil {
 			return err
 		}
 		defer st.r.exec(qRollback) // nothing was written
 		return do(st.r, st.env.now())
+	})
+}
+
+// read runs do, which only reads, on the connection for that.
+func (st *store) read(ctx context.Context, do func() error) error {
+	return st.r.with(ctx, func() error {
+		if err := st.present(); err != nil {
+			return err
+		}
+		return do()
 	})
 }

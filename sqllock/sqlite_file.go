@@ -1,0 +1,264 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
+)
+
+// A database in WAL mode is three files: SQLite finds the log and the shared memory by the
+// path of the main file. Whoever reaches the main file by another path has two others, and
+// does not see what is granted. So a store is opened only if all who have the main file
+// open have the same three, and is over when one of them is not there any more.
+var suffixes = [...]string{"", "-wal", "-shm"}
+
+const (
+	iLog = 1 + iota
+	iShared
+)
+
+// The bytes that SQLite locks for as long as a database in WAL mode is open: of the main
+// file those of a reader, of the shared memory the one that says that somebody uses it.
+const (
+	readersFirst, readersLen = 0x40000000 + 2, 510
+	usedFirst, usedLen       = 128, 1
+)
+
+// settleLimit is for how long a process that closes the store may be seen to have one file
+// closed and another not.
+const settleLimit = time.Second
+
+const folderNotFile = "all processes must reach the file by one name in one folder: mount or link the folder, never the file"
+
+// settle makes the folder, and makes st.path the one path that all symbolic links lead to.
+func (st *store) settle() error {
+	if err := os.MkdirAll(filepath.Dir(st.path), 0o700); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(st.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(st.path); err == nil {
+			return fmt.Errorf("%w: a symbolic link that leads nowhere", driver.ErrRefused)
+		}
+		var dir string
+		dir, err = filepath.EvalSymlinks(filepath.Dir(st.path))
+		real = filepath.Join(dir, filepath.Base(st.path))
+	}
+	if err != nil {
+		return err
+	}
+	st.path = real
+	for i, s := range suffixes {
+		st.paths[i] = st.path + s
+	}
+	switch kind, err := st.env.netFS(filepath.Dir(st.path)); {
+	case err != nil:
+		return err
+	case kind != "":
+		return fmt.Errorf("%w path: it is on a %s file system, where SQLite's locks and shared memory do not hold; use a store with a server (Redis, PostgreSQL, ...) instead", driver.ErrInvalid, kind)
+	}
+	return nil
+}
+
+// vet refuses a file that is none, and one that can be reached by another path.
+func (st *store) vet() error {
+	fi, err := os.Stat(st.path)
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() {
+		return fmt.Errorf("%w: not a regular file", driver.ErrRefused)
+	}
+	links, err := host.Links(st.path)
+	if err == nil && links > 1 {
+		st.removeHalf(fi)
+		links, err = host.Links(st.path)
+	}
+	if err != nil {
+		return err
+	}
+	if links > 1 {
+		return fmt.Errorf("%w: the file has %d hard links; %s", driver.ErrRefused, links, folderNotFile)
+	}
+	mounted, err := host.Mounted(st.path)
+	if err == nil && mounted {
+		err = fmt.Errorf("%w: the file is a mount point; %s", driver.ErrRefused, folderNotFile)
+	}
+	return err
+}
+
+// removeHalf removes the name under which the file was made, if whoever made it died before
+// it could: see build.
+func (st *store) removeHalf(fi os.FileInfo) {
+	names, _ := filepath.Glob(globSafe(st.path) + ".new-*")
+	for _, name := range names {
+		if other, err := os.Lstat(name); err == nil && os.SameFile(fi, other) {
+			os.Remove(name)
+		}
+	}
+}
+
+// alone makes sure that no other process uses a part of the store without the rest. Only
+// who has the gate calls it, so what it sees half open is being closed, or stays so.
+func (st *store) alone() error {
+	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		what, err := st.torn()
+		if err != nil || what == "" {
+			return err
+		}
+		if time.Since(begun) > settleLimit {
+			return fmt.Errorf("%w: %s; end all processes that use it first; %s", driver.ErrRefused, what, folderNotFile)
+		}
+	}
+}
+
+// torn says what other processes use without the rest; "" if that is nothing.
+func (st *store) torn() (string, error) {
+	file, err := host.Locked(st.path, readersFirst, readersLen)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	shared, err := host.Locked(st.paths[iShared], usedFirst, usedLen)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	switch {
+	case file && !shared:
+		return "another process has this file open by another path, or its -shm file was removed or replaced", nil
+	case shared && !file:
+		return "this file is not the one that another process has open: that was removed or replaced", nil
+	case file:
+		if _, err := os.Lstat(st.paths[iLog]); errors.Is(err, fs.ErrNotExist) {
+			return "its -wal file was removed while another process has it open", nil
+		}
+	}
+	return "", nil
+}
+
+// clearPlace makes room for a new file. What a former file left is not of the new one. A
+// former file that somebody still uses must not have a successor.
+func (st *store) clearPlace() error {
+	if used, err := host.Locked(st.paths[iShared], usedFirst, usedLen); err == nil && used {
+		return fmt.Errorf("%w: the file was removed, and another process still has it open; end it first", driver.ErrRefused)
+	}
+	entries, _ := os.ReadDir(st.path + ".run")
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "s-") {
+			continue
+		}
+		life, grave := host.Probe(filepath.Join(st.path+".run", e.Name()), 0)
+		if grave != nil {
+			grave.Close(false)
+		}
+		if life == host.Alive {
+			return fmt.Errorf("%w: the file was removed, and a process that used it lives (%s.run/%s); end it first", driver.ErrRefused, st.path, e.Name())
+		}
+	}
+	for _, path := range st.paths[iLog:] {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fix remembers which files the store consists of. Both connections have them open.
+func (st *store) fix() (err error) {
+	for i, path := range st.paths {
+		if st.files[i], err = host.Identify(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// present reports a file that was removed or replaced: others could have a store of their
+// own at the path, and two would hold one lock. Then all sessions of this process are over.
+func (st *store) present() error {
+	if st.over.Load() {
+		return errReplaced
+	}
+	for i := range st.paths {
+		id, err := host.Identify(st.paths[i])
+		switch {
+		case err == nil && id.Same(st.files[i]):
+			continue
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return fault(err)
+		}
+		st.end()
+		return errReplaced
+	}
+	return nil
+}
+
+var errReplaced = fmt.Errorf("%w: the file, or its -wal or -shm file, was removed, moved or replaced while it was open", driver.ErrRefused)
+
+// end tells all sessions that they are over.
+func (st *store) end() {
+	st.over.Store(true)
+	st.mu.Lock()
+	all := make([]*session, 0, len(st.sessions))
+	for _, s := range st.sessions {
+		all = append(all, s)
+	}
+	st.mu.Unlock()
+	for _, s := range all {
+		_ = s.void()
+	}
+}
+
+// enter makes what is missing and opens the file. Whoever does so has the gate to itself.
+func (st *store) enter() error {
+	_, err := os.Lstat(st.path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if !missing { // nothing is put beside a file that is not ours
+		if err = st.vet(); err == nil {
+			err = st.identify()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if st.gate, err = host.OpenGate(st.path + "-gate"); err != nil {
+		return err
+	}
+	had := st.gate.Lock(context.Background(), busyLimit/2)
+	if had {
+		defer st.gate.Unlock()
+	}
+	if _, err := os.Lstat(st.path); errors.Is(err, fs.ErrNotExist) {
+		if !had {
+			return fmt.Errorf("%w: another process is making the file, and does not go on", driver.ErrUnavailable)
+		}
+		if err := st.clearPlace(); err != nil {
+			return err
+		}
+		if err := st.build(); err != nil {
+			return err
+		}
+	}
+	if missing {
+		if err = st.vet(); err == nil {
+			err = st.identify()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := host.Writable(st.path); err != nil {
+		return err
+	}
+	if err := st.alone(); err != nil {
+		return err
+	}
+	return st.openDB()
+}
