@@ -147,17 +147,21 @@ func (st *store) shared() (*store, error) {
 	return nil, nil
 }
 
-// runDir is the folder of bells and session files: beside the file, or if the paths of
-// sockets would be too long for the system, a folder of temporary files. Each session's
-// addresses are in the table, so processes need not agree on one.
+// runDir is the folder of bells and session files: beside the file, or if that is another
+// user's or the paths of sockets would be too long for the system, one of this user alone.
+// Each session's addresses are in the table, so processes need not agree on one.
 func runDir(path string) (string, error) {
 	dir := path + ".run"
-	if len(dir)+1+nameLen > host.MaxPath {
-		sum := sha256.Sum256([]byte(path))
-		dir = filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-%d-%s", os.Getuid(), hex.EncodeToString(sum[:8])))
-		if len(dir)+1+nameLen > host.MaxPath {
-			return "", fmt.Errorf("%w path: it is too long for the sockets beside it, and so is the folder for temporary files, %s", driver.ErrInvalid, os.TempDir())
+	fits := len(dir)+1+nameLen <= host.MaxPath
+	if fits {
+		if err := host.PrivateDir(dir); !errors.Is(err, host.ErrForeign) {
+			return dir, err
 		}
+	}
+	sum := sha256.Sum256([]byte(path))
+	dir = filepath.Join(host.OwnDir(), fmt.Sprintf("holdfast-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:8])))
+	if len(dir)+1+nameLen > host.MaxPath {
+		return "", fmt.Errorf("%w path: no folder whose path is short enough for sockets: neither %s.run nor %s", driver.ErrInvalid, path, dir)
 	}
 	return dir, host.PrivateDir(dir)
 }

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -27,15 +28,16 @@ type Bell struct {
 
 // Listen creates the socket at path, mode 0600. The path must not exist.
 func Listen(path string) (*Bell, error) {
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	// The mode is set before there is a path, which could lead to another file by then. Systems
+	// other than Linux do not know that; there the folder's mode keeps others out.
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
+	}}
+	conn, err := lc.ListenPacket(context.Background(), "unixgram", path)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return &Bell{path, conn}, nil
+	return &Bell{path, conn.(*net.UnixConn)}, nil
 }
 
 // Read waits for one datagram.

@@ -7,10 +7,17 @@
 // its lease has run out, and waiters poll; see [Push].
 package host
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"os"
+)
 
 // ErrNobody is returned by [Ringer.Ring] when no process listens at the address any more.
 var ErrNobody = errors.New("nobody listens")
+
+// ErrForeign is returned by [PrivateDir] for a folder of another user. It is an os.ErrPermission.
+var ErrForeign = fmt.Errorf("a folder of another user: %w", os.ErrPermission)
 
 // Life is what [Probe] found out.
 type Life int

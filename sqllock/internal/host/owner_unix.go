@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// PrivateDir creates dir with mode 0700 unless it exists, and refuses (os.ErrPermission)
-// one that other users could write to or that belongs to somebody else.
+// PrivateDir creates dir with mode 0700 unless it exists. It refuses (os.ErrPermission) one
+// that other users could write to, and with ErrForeign one that belongs to somebody else: its
+// owner could exchange what lies in it, also while root works there.
 func PrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -22,10 +23,23 @@ func PrivateDir(dir string) error {
 	switch uid := os.Geteuid(); {
 	case !fi.IsDir():
 		return fmt.Errorf("%s is not a directory: %w", dir, os.ErrPermission)
-	case ok && uid != 0 && int(st.Uid) != uid:
-		return fmt.Errorf("%s belongs to user %d, not to %d: %w", dir, st.Uid, uid, os.ErrPermission)
+	case ok && int(st.Uid) != uid:
+		return fmt.Errorf("%s belongs to user %d, not to %d: %w", dir, st.Uid, uid, ErrForeign)
 	case fi.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s has mode %o; others may write to it: %w", dir, fi.Mode().Perm(), os.ErrPermission)
 	}
 	return nil
+}
+
+// OwnDir is a folder that lives no longer than the boot: /run/user/UID if the system has
+// made one for this user, else that of temporary files.
+func OwnDir() string {
+	dir := fmt.Sprintf("/run/user/%d", os.Geteuid())
+	fi, err := os.Lstat(dir)
+	if err == nil && fi.IsDir() && fi.Mode().Perm() == 0o700 {
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			return dir
+		}
+	}
+	return os.TempDir()
 }
