@@ -3,7 +3,6 @@ package drivertest
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -21,24 +20,22 @@ type broken struct {
 	name, rule string
 	backend    func(b driver.Backend) driver.Backend
 	session    func(s driver.Session) driver.Session
+	conn       func(c Conn) Conn
 }
 
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
-	for _, b := range brokenStores {
+	for _, b := range slices.Concat(brokenStores, brokenRecords, brokenConns) {
 		t.Run(b.name, func(t *testing.T) {
 			var caught []string
 			for _, topic := range suite {
 				for _, c := range topic {
-					if c.rule != b.rule && len(caught) > 0 {
+					if c.rule != b.rule && len(caught) > 0 || pending[c.name] {
 						continue // one more is as good
 					}
 					synctest.Test(t, func(t *testing.T) {
 						rec := &recorder{TB: t}
-						store := memlock.New()
-						h := Harness{TTL: time.Second, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
-							return Faulty(&sabotaged{store, b})
-						}}
+						h := b.harness()
 						done := make(chan struct{})
 						go func() { defer close(done); h.check(rec, c) }()
 						<-done
@@ -56,16 +53,48 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
+// TestWholeStore: the store that is broken on purpose passes while nothing is broken.
+func TestWholeStore(t *testing.T) {
+	for _, topic := range [][]check{refusals, passed, damages, crossings, silences} {
+		for _, c := range topic {
+			if pending[c.name] {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				h := broken{}.harness()
+				h.check(t, c)
+			})
+		}
+	}
+}
+
+// harness is one of a store with a mistake.
+func (b broken) harness() Harness {
+	spoils := &spoilt{Backend: memlock.New(), bad: map[string]bool{}}
+	gated, refuse := Refusing(spoils)
+	return Harness{
+		TTL: time.Second, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
+			c := Faulty(&sabotaged{gated, b})
+			if b.conn != nil {
+				c = b.conn(c)
+			}
+			return c
+		},
+		Refuse: map[string]func(testing.TB) func(){"ErrRefused": func(testing.TB) func() { return refuse() }},
+		Damage: map[string]func(testing.TB, string){"spoilt": func(_ testing.TB, name string) { spoils.spoil(name) }},
+	}
+}
+
 type sabotaged struct {
-	*memlock.Store
+	driver.Backend
 	broken
 }
 
 func (s *sabotaged) inner() driver.Backend {
 	if s.backend != nil {
-		return s.backend(s.Store)
+		return s.backend(s.Backend)
 	}
-	return s.Store
+	return s.Backend
 }
 
 func (s *sabotaged) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
@@ -82,106 +111,6 @@ func (s *sabotaged) Break(ctx context.Context, name string, token uint64) error 
 
 func (s *sabotaged) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
 	return s.inner().List(ctx, prefix, after, n)
-}
-
-// recorder is a testing.TB whose failures are kept, not reported.
-type recorder struct {
-	testing.TB
-	mu     sync.Mutex
-	failed bool
-	first  string
-}
-
-func (r *recorder) Helper() {}
-func (r *recorder) note(failed bool, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = r.failed || failed
-	if r.first == "" {
-		r.first = text
-	}
-}
-func (r *recorder) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
-func (r *recorder) Logf(f string, args ...any)   { r.note(false, fmt.Sprintf(f, args...)) }
-func (r *recorder) Error(args ...any)            { r.note(true, fmt.Sprint(args...)) }
-func (r *recorder) Errorf(f string, args ...any) { r.note(true, fmt.Sprintf(f, args...)) }
-func (r *recorder) Fatal(args ...any)            { r.note(true, fmt.Sprint(args...)); runtime.Goexit() }
-func (r *recorder) Fatalf(f string, args ...any) {
-	r.note(true, fmt.Sprintf(f, args...))
-	runtime.Goexit()
-}
-
-// saboteur is a session of which single methods can be replaced.
-type saboteur struct {
-	driver.Session
-	acquire func(ctx context.Context, r *driver.Request) (driver.Reply, error)
-	cancel  func(ctx context.Context, name, id string) error
-	release func(ctx context.Context, h driver.Hold, keep time.Duration) error
-	renew   func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
-	count   func(ctx context.Context, name, id string) (int64, error)
-	down    func(ctx context.Context, h driver.Hold) error
-	adopt   func(ctx context.Context, h driver.Hold, id, info string) error
-	close   func(ctx context.Context) error
-}
-
-func (s *saboteur) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
-	if s.acquire != nil {
-		return s.acquire(ctx, r)
-	}
-	return s.Session.Acquire(ctx, r)
-}
-
-func (s *saboteur) Cancel(ctx context.Context, name, id string) error {
-	if s.cancel != nil {
-		return s.cancel(ctx, name, id)
-	}
-	return s.Session.Cancel(ctx, name, id)
-}
-
-func (s *saboteur) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
-	if s.release != nil {
-		return s.release(ctx, h, keep)
-	}
-	return s.Session.Release(ctx, h, keep)
-}
-
-func (s *saboteur) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
-	if s.renew != nil {
-		return s.renew(ctx, holds)
-	}
-	return s.Session.Renew(ctx, holds)
-}
-
-func (s *saboteur) CountDown(ctx context.Context, name, id string) (int64, error) {
-	if s.count != nil {
-		return s.count(ctx, name, id)
-	}
-	return s.Session.CountDown(ctx, name, id)
-}
-
-func (s *saboteur) Downgrade(ctx context.Context, h driver.Hold) error {
-	if s.down != nil {
-		return s.down(ctx, h)
-	}
-	return s.Session.Downgrade(ctx, h)
-}
-
-func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
-	if s.adopt != nil {
-		return s.adopt(ctx, h, id, info)
-	}
-	return s.Session.Adopt(ctx, h, id, info)
-}
-
-func (s *saboteur) Close(ctx context.Context) error {
-	if s.close != nil {
-		return s.close(ctx)
-	}
-	return s.Session.Close(ctx)
 }
 
 var brokenStores = []broken{

@@ -36,8 +36,35 @@ func Faulty(b driver.Backend) Conn {
 			return func() { set(well) }
 		}
 	}
-	return Conn{Backend: f, Kill: sync.OnceFunc(func() { set(killed) }), Cut: hurt(cut), DropReplies: hurt(drop)}
+	return Conn{
+		Backend: f, Kill: sync.OnceFunc(func() { set(killed) }), Cut: hurt(cut), DropReplies: hurt(drop),
+		Hold: f.hold, Forget: f.forget,
+	}
 }
+
+// hold keeps back every Acquire until deliver is called. Other calls overtake them, as if on another connection.
+func (f *faulty) hold() (deliver func()) {
+	held := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = held
+	return sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.held = nil
+		close(held)
+	})
+}
+
+// forget loses what is under way, and all wake-ups of requests that have not been made again since.
+func (f *faulty) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flows++
+}
+
+// silence is how long a call without a deadline waits for an answer.
+const silence = 5 * time.Second
 
 type fault int
 
@@ -52,7 +79,15 @@ type faulty struct {
 	driver.Backend
 	mu    sync.Mutex
 	fault fault
+	held  chan struct{} // closed when what is held back is delivered; nil: nothing is
+	flows int           // how often the connections were forgotten
 	quit  chan struct{} // closed when killed
+}
+
+func (f *faulty) flow() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flows
 }
 
 func (f *faulty) now() fault {
@@ -61,19 +96,52 @@ func (f *faulty) now() fault {
 	return f.fault
 }
 
+// late carries an Acquire that may be held back. One that is delivered is carried out, even if its caller has gone.
+func (f *faulty) late(ctx context.Context, call func(context.Context) error) error {
+	f.mu.Lock()
+	held := f.held
+	f.mu.Unlock()
+	if held == nil {
+		return f.through(ctx, func() error { return call(ctx) })
+	}
+	done := make(chan error, 1)
+	go func() {
+		select {
+		case <-held:
+			done <- call(context.WithoutCancel(ctx))
+		case <-f.quit:
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	case <-f.quit:
+	}
+	return fmt.Errorf("%w: the request is on its way: %w", driver.ErrUncertain, context.DeadlineExceeded)
+}
+
 // through carries one exchange over the network as it is now.
 func (f *faulty) through(ctx context.Context, call func() error) error {
 	switch f.now() {
 	case cut, killed:
+		limit := time.NewTimer(silence)
+		defer limit.Stop()
 		select {
 		case <-ctx.Done():
+		case <-limit.C:
 		case <-f.quit:
 		}
 		return fmt.Errorf("%w: the network is cut: %w", driver.ErrUncertain, context.DeadlineExceeded)
 	case drop:
 		_ = call()
-		<-ctx.Done()
-		return fmt.Errorf("%w: the answer was lost: %w", driver.ErrUncertain, ctx.Err())
+		limit := time.NewTimer(silence)
+		defer limit.Stop()
+		select {
+		case <-ctx.Done():
+		case <-limit.C:
+		}
+		return fmt.Errorf("%w: the answer was lost: %w", driver.ErrUncertain, context.DeadlineExceeded)
 	}
 	return call()
 }
@@ -110,24 +178,55 @@ type faultySession struct {
 	f    *faulty
 	once sync.Once
 	over chan struct{} // closed by Close
+	ears sync.Map      // request id: *ear
+}
+
+// ear is how a waiter hears, until it cancels.
+type ear struct {
+	mu  sync.Mutex
+	out chan uint64
+	end bool
+}
+
+// hear passes a wake-up on; a newer one takes the place of one that nobody has read.
+func (r *ear) hear(token uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.end {
+		return
+	}
+	select {
+	case <-r.out:
+	default:
+	}
+	r.out <- token
+}
+
+// close makes sure that nothing is heard any more.
+func (r *ear) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end = true
+	select {
+	case <-r.out:
+	default:
+	}
 }
 
 // wake drops the wake-ups that arrive while the network is down.
-func (s *faultySession) wake(reply driver.Reply) driver.Reply {
+func (s *faultySession) wake(id string, reply driver.Reply) driver.Reply {
 	if reply.Wake == nil {
 		return reply
 	}
-	in, out := reply.Wake, make(chan uint64, 1)
+	in, out := reply.Wake, &ear{out: make(chan uint64, 1)}
+	s.ears.Store(id, out)
+	flow := s.f.flow()
 	go func() {
 		for {
 			select {
 			case token := <-in:
-				if s.f.now() == well {
-					select {
-					case <-out:
-					default:
-					}
-					out <- token
+				if s.f.now() == well && s.f.flow() == flow {
+					out.hear(token)
 				}
 			case <-s.f.quit:
 				return
@@ -136,22 +235,35 @@ func (s *faultySession) wake(reply driver.Reply) driver.Reply {
 			}
 		}
 	}()
-	reply.Wake = out
+	reply.Wake = out.out
 	return reply
 }
 
-func (s *faultySession) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
-	err = s.f.through(ctx, func() (err error) { reply, err = s.Session.Acquire(ctx, r); return err })
-	return s.wake(reply), err
+func (s *faultySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	req, got := *r, make(chan driver.Reply, 1) // an Acquire that is held back outlives this call
+	err := s.f.late(ctx, func(ctx context.Context) error {
+		reply, err := s.Session.Acquire(ctx, &req)
+		got <- reply
+		return err
+	})
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return s.wake(r.ID, <-got), nil
 }
 
 func (s *faultySession) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
 	err = s.f.through(ctx, func() (err error) { reply, err = s.Session.Await(ctx, name, id); return err })
-	return s.wake(reply), err
+	return s.wake(id, reply), err
 }
 
 func (s *faultySession) Cancel(ctx context.Context, name, id string) error {
-	return s.f.through(ctx, func() error { return s.Session.Cancel(ctx, name, id) })
+	err := s.f.through(ctx, func() error { return s.Session.Cancel(ctx, name, id) })
+	if out, ok := s.ears.Load(id); ok && err == nil {
+		out.(*ear).close()
+		s.ears.Delete(id)
+	}
+	return err
 }
 
 func (s *faultySession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {

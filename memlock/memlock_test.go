@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -13,21 +14,31 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
+	stores := stores{}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:     time.Second,
 		Bubble:  true,
-		Open:    opener(),
+		Open:    func(t testing.TB) drivertest.Conn { return drivertest.Faulty(stores.of(t).Backend) },
 		Restart: func(testing.TB) {},
+		Refuse: map[string]func(testing.TB) func(){
+			"ErrRefused": func(t testing.TB) func() { return stores.of(t).refuse() },
+		},
+		CannotDamage: "no other program writes to the memory of this one",
 	})
 }
 
-// opener gives each test a store of its own, and each connection of one test the same.
-func opener() func(testing.TB) drivertest.Conn {
-	stores := map[testing.TB]*memlock.Store{}
-	return func(t testing.TB) drivertest.Conn {
-		if stores[t] == nil {
-			stores[t] = memlock.New()
-		}
-		return drivertest.Faulty(stores[t])
+type store struct {
+	driver.Backend
+	refuse func() (heal func())
+}
+
+// stores gives each test a store of its own, and each connection of one test the same.
+type stores map[testing.TB]store
+
+func (s stores) of(t testing.TB) store {
+	if _, ok := s[t]; !ok {
+		b, refuse := drivertest.Refusing(memlock.New())
+		s[t] = store{b, refuse}
 	}
+	return s[t]
 }

@@ -1,0 +1,182 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// crossings are the checks of a request that overtakes another, through package holdfast. A lease lasts for a minute, so
+// what is found free was given back.
+var crossings = []check{
+	{"R8", "acquire after its cancel", "a request that arrives after its cancel leaves no grant behind", func(e *env) {
+		e.crosses(func(c *holdfast.Client, ctx context.Context) error {
+			_, err := c.Mutex(e.name("x")).Lock(ctx)
+			return err
+		})
+	}},
+	{"R8", "attempt after its cancel", "an attempt that arrives after its cancel leaves no grant behind", func(e *env) {
+		e.crosses(func(c *holdfast.Client, ctx context.Context) error {
+			_, err := c.Mutex(e.name("x")).TryLock(ctx)
+			return err
+		})
+	}},
+	{"R8", "cancel again", "what a request leaves that arrives after its cancel, the same cancel ends when it is sent again", func(e *env) {
+		e.orders()
+		a, b := e.party(), e.party()
+		if b.Hold == nil && !e.wired("Hold") {
+			return
+		}
+		for _, wait := range []bool{true, false} {
+			r := b.req("x")
+			r.Wait = wait
+			b.release(b.get(once(b.req("x"))))
+			deliver := b.Hold()
+			e.fails(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+			ctx, cancel := context.WithTimeout(e.ctx, time.Second)
+			_ = b.Cancel(ctx, r.Name, r.ID) // it may be kept back, too
+			cancel()
+			deliver()
+			e.soon("the name is free", func() bool {
+				ctx, cancel := context.WithTimeout(e.ctx, time.Second)
+				defer cancel()
+				_ = b.Cancel(ctx, r.Name, r.ID)
+				probe := once(a.req("x"))
+				reply := a.ask(probe)
+				if reply.Token != 0 {
+					a.release(driver.Hold{Name: probe.Name, ID: probe.ID, Token: reply.Token})
+				}
+				return reply.Token != 0
+			})
+			time.Sleep(quiet) // time enough to arrive even later
+			if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
+				e.Errorf("Cancel: %v", err)
+			}
+			a.release(a.get(once(a.req("x"))))
+		}
+	}},
+	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves nobody in line", func(e *env) {
+		e.orders()
+		conn := e.conn()
+		if conn.Hold == nil && !e.wired("Hold") {
+			return
+		}
+		a, b := e.client(nil), e.clientOn(conn, nil)
+		l := e.lock(a, "x")
+		e.late(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
+		e.soon("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
+		if err := l.Release(); err != nil {
+			e.Fatal(err)
+		}
+		e.soon("the name is free", func() bool { return e.free(a, "x") })
+	}},
+	{"R8", "close beside locks", "a client that is closed while many lock leaves no grant and no place behind", func(e *env) {
+		e.orders()
+		watch := e.client(nil)
+		for round := range 5 {
+			c := e.client(nil)
+			var all sync.WaitGroup
+			begun := make(chan struct{}, 64)
+			for i := range 32 {
+				all.Go(func() {
+					for j := 0; ; j++ {
+						name := e.name(fmt.Sprintf("%d/%d/%d", round, i/2, j)) // two for each
+						if _, err := c.Mutex(name).Lock(e.ctx); err != nil {
+							if !errors.Is(err, holdfast.ErrClosed) {
+								e.Errorf("Lock beside Close: %v; want ErrClosed", err)
+							}
+							return
+						}
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+					}
+				})
+			}
+			for range cap(begun) {
+				<-begun
+			}
+			if err := c.Close(e.ctx); err != nil {
+				e.Fatalf("Close: %v", err)
+			}
+			all.Wait()
+			e.soon("nothing is left of the client", func() bool {
+				for rec, err := range watch.Locks(e.ctx, e.prefix) {
+					if err != nil {
+						e.Fatalf("Locks: %v", err)
+					}
+					return rec.Kind == ""
+				}
+				return true
+			})
+		}
+	}},
+}
+
+// crosses has lock's request arrive after its cancel: the name must be free soon.
+func (e *env) crosses(lock func(*holdfast.Client, context.Context) error) {
+	e.Helper()
+	e.orders()
+	conn := e.conn()
+	if conn.Hold == nil && !e.wired("Hold") {
+		return
+	}
+	a, b := e.client(nil), e.clientOn(conn, nil)
+	for range 3 {
+		e.late(conn, b, func(ctx context.Context) error { return lock(b, ctx) })
+		e.soon("the name is free", func() bool { return e.free(a, "x") })
+	}
+}
+
+// late makes a call whose request is kept back until the call has given up, and some time more.
+func (e *env) late(conn Conn, c *holdfast.Client, call func(context.Context) error) {
+	e.Helper()
+	for i := range 3 { // the connections that the client uses are open
+		l := e.lock(c, fmt.Sprint("open", i))
+		if err := l.Release(); err != nil {
+			e.Fatal(err)
+		}
+	}
+	deliver := conn.Hold()
+	defer deliver()
+	ctx, cancel := context.WithTimeout(e.ctx, 50*time.Millisecond)
+	defer cancel()
+	switch err := call(ctx); {
+	case err == nil:
+		e.Fatal("granted, although its request was kept back")
+	case !errors.Is(err, context.DeadlineExceeded):
+		e.Errorf("%v; want context.DeadlineExceeded", err)
+	}
+}
+
+// free reports whether a client gets the lock of name at once.
+func (e *env) free(c *holdfast.Client, name string) bool {
+	e.Helper()
+	l, err := c.Mutex(e.name(name)).TryLock(e.ctx)
+	if errors.Is(err, holdfast.ErrHeld) {
+		return false
+	}
+	if err == nil {
+		err = l.Release()
+	}
+	if err != nil {
+		e.Fatalf("TryLock: %v", err)
+	}
+	return true
+}
+
+// soon polls for what must come true long before a lease of a minute has run out.
+func (e *env) soon(what string, ok func() bool) {
+	e.Helper()
+	for end := time.Now().Add(e.ttl / 3); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			e.Fatalf("never came true: %s", what)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// refusals are the checks of a store that answers and takes no writes. Nothing is to run out in them.
+var refusals = []check{
+	{"R13", "refused release", "a release that the store refuses to record tells no waiter and hands nothing over; repeated later it does", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b, c := e.party(), e.party(), e.party()
+			h := a.get(a.req("x"))
+			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
+			heal := refuse()
+			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.silent(first, second)
+			e.stillHeld(a, h, 2)
+			heal()
+			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			hb := first.granted()
+			b.release(hb)
+			c.release(second.granted())
+			a.release(a.get(once(a.req("x"))))
+		})
+	}},
+	{"R13", "asking while refused", "who asks again or renews a place while the store refuses writes is not granted, and keeps the place", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.party(), e.party()
+			h := a.get(a.req("x"))
+			w := b.joins(b.req("x"))
+			heal := refuse()
+			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			for range 3 {
+				e.unproven(b, place(w.r))
+				e.ungranted(b, w.r)
+			}
+			e.stillHeld(a, h, 1)
+			heal()
+			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, b, place(w.r)) })
+			if rec := a.inspect("x"); rec.Waiting != 1 || len(rec.Waiters) != 1 || rec.Waiters[0].ID != w.r.ID {
+				e.Errorf("Inspect = %+v; want the place in line as it was", rec)
+			}
+			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			w.asked = true
+			b.release(w.granted())
+		})
+	}},
+	{"R13", "refused renewal", "a renewal that the store refuses proves nothing and ends nothing", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.party(), e.party()
+			holds := []driver.Hold{a.get(a.req("x")), a.get(a.req("y")), a.get(a.shared("z"))}
+			b.get(b.req("w"))
+			r := a.req("w")
+			a.refused(r)
+			holds = append(holds, place(r))
+			heal := refuse()
+			for range 3 {
+				e.unproven(a, holds...)
+			}
+			heal()
+			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, holds...) })
+			for _, h := range holds {
+				if ch := a.renew(h); ch.State == driver.Gone || ch.State == driver.Granted {
+					e.Errorf("Renew of %q after writes were refused for a moment = %+v", h.Name, ch)
+				}
+			}
+			for _, h := range holds[:3] {
+				a.release(h)
+			}
+		})
+	}},
+	{"R13", "refused acquire", "a request that the store refuses is an error of its kind, holds nothing, and is not granted later", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.party(), e.party()
+			h := a.get(a.req("held"))
+			free, held := []*driver.Request{b.req("x"), once(b.req("x")), b.shared("x")}, []*driver.Request{b.req("held"), b.shared("held")}
+			heal := refuse()
+			for _, r := range free {
+				e.mustRefuse("Acquire of a free name", func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+			}
+			for _, r := range append(held, once(b.req("held"))) {
+				e.ungranted(b, r)
+			}
+			heal()
+			time.Sleep(quiet)
+			if rec := a.inspect("x"); rec.Kind != driver.Unused {
+				e.Errorf("Inspect = %+v; want unused: every request was refused", rec)
+			}
+			for _, r := range held { // one that was answered, not refused, may have joined
+				if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
+					e.Errorf("Cancel: %v", err)
+				}
+			}
+			a.release(h)
+			b.release(b.get(once(b.req("held"))))
+			a.release(a.get(once(a.req("x"))))
+		})
+	}},
+	{"R13", "refused cancel", "a cancel that the store refuses tells nobody; repeated later it leaves nothing behind", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b, c := e.party(), e.party(), e.party()
+			h := a.get(a.req("x"))
+			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
+			heal := refuse()
+			e.mustRefuse("Cancel of a grant", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) })
+			e.mustRefuse("Cancel of a place", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) })
+			e.silent(first, second)
+			e.stillHeld(a, h, 2)
+			heal()
+			e.again("Cancel", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) })
+			e.again("Cancel", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) })
+			e.silent(first)
+			c.release(second.granted())
+			a.release(a.get(once(a.req("x"))))
+		})
+	}},
+	{"R13", "refused break", "a break that the store refuses ends no grant and tells nobody", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b, op := e.party(), e.party(), e.conn()
+			h := a.get(a.req("x"))
+			w := b.joins(b.req("x"))
+			heal := refuse()
+			e.mustRefuse("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) })
+			e.silent(w)
+			e.stillHeld(a, h, 1)
+			heal()
+			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
+			if ch := a.renew(h); ch.State != 0 {
+				e.Errorf("Renew of a grant whose break was refused = %+v", ch)
+			}
+			e.again("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) })
+			b.release(w.granted())
+		})
+	}},
+	{"R13", "refused readers", "readers behind a writer hear nothing of a release or downgrade that the store refuses", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b, c := e.party(), e.party(), e.party()
+			h := a.get(a.req("x"))
+			first, second := b.joins(b.shared("x")), c.joins(c.shared("x"))
+			heal := refuse()
+			e.mustRefuse("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.silent(first, second)
+			e.stillHeld(a, h, 2)
+			heal()
+			e.again("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+			hb, hc := first.granted(), second.granted()
+			writer := c.joins(c.req("x"))
+			b.release(hb)
+			heal = refuse()
+			e.mustRefuse("Release of a reader", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
+			e.silent(writer)
+			heal()
+			e.again("Release", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
+			a.release(h)
+			c.release(writer.granted())
+		})
+	}},
+	{"R13", "refused adoption", "an adoption that the store refuses moves nothing", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.party(), e.party()
+			h := a.get(a.req("x"))
+			id := b.req("x").ID
+			heal := refuse()
+			e.mustRefuse("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") })
+			e.stillHeld(a, h, 0)
+			heal()
+			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
+			if ch := a.renew(h); ch.State != 0 {
+				e.Errorf("Renew after a refused adoption = %+v", ch)
+			}
+			e.again("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") })
+			b.release(driver.Hold{Name: h.Name, ID: id, Token: h.Token})
+		})
+	}},
+	{"R13", "refused permits", "waiters for permits hear nothing of a release that the store refuses", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b, c := e.party(), e.party(), e.party()
+			h := a.get(a.permits("s", 2, 2))
+			first, second := b.joins(b.permits("s", 1, 2)), c.joins(c.permits("s", 1, 2))
+			heal := refuse()
+			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.mustRefuse("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) })
+			e.silent(first, second)
+			e.stillHeld(a, h, 2)
+			heal()
+			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			b.release(first.granted())
+			c.release(second.granted())
+			a.release(a.get(once(a.permits("s", 2, 2))))
+		})
+	}},
+	{"R13", "refused count", "a count of a latch that the store refuses lets nobody through", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.party(), e.party()
+			name := e.name("l")
+			a.latch("l", 1)
+			reply := b.awaits("l", "w-1")
+			heal := refuse()
+			e.mustRefuse("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err })
+			e.mustRefuse("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err })
+			e.mustRefuse("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) })
+			select {
+			case token := <-reply.Wake:
+				if token != 0 {
+					e.Fatalf("let through by a count that was refused, with %d", token)
+				}
+			case <-time.After(quiet):
+			}
+			if rec := a.inspect("l"); rec.Kind != driver.Latch || rec.Count != 1 {
+				e.Errorf("Inspect = %+v; want a latch with 1 left", rec)
+			}
+			heal()
+			e.again("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err })
+			e.eventually(func(ctx context.Context) bool {
+				reply, err := b.Await(ctx, name, "w-1")
+				return err == nil && reply.Token != 0
+			})
+			if rec := a.inspect("m"); rec.Kind != driver.Unused {
+				e.Errorf("Inspect = %+v; want unused: the latch was refused", rec)
+			}
+		})
+	}},
+	{"R13", "clients of a store that refuses", "a holder's release that was refused is an error and frees the lock later; a waiter's grant is on record", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			a, b := e.client(nil), e.client(nil)
+			l, kept := e.lock(a, "x"), e.lock(a, "kept")
+			got := make(chan *holdfast.Lease, 1)
+			go func() {
+				l, err := b.Mutex(e.name("x")).Lock(e.ctx)
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+				got <- l
+			}()
+			e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
+			heal := refuse()
+			if err := l.Release(); !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, holdfast.ErrUnavailable) {
+				e.Errorf("Release while the store refused writes: %v; want ErrRefused or ErrUnavailable", err)
+			}
+			select {
+			case next := <-got:
+				e.Fatalf("granted while the store refused writes: %+v", next)
+			case <-time.After(quiet):
+			}
+			heal()
+			var next *holdfast.Lease
+			select {
+			case next = <-got:
+			case <-time.After(e.ttl / 2):
+				e.Fatal("a lock whose release was refused stays taken")
+			}
+			if next == nil {
+				return
+			}
+			rec, err := a.Inspect(e.ctx, e.name("x"))
+			if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != next.Token() {
+				e.Errorf("Inspect = %+v, %v; want token %d", rec, err, next.Token())
+			}
+			if err := errors.Join(next.Release(), kept.Err(), kept.Release()); err != nil {
+				e.Error(err)
+			}
+			e.soon("the name is free", func() bool { return e.free(a, "x") })
+		})
+	}},
+	{"R13", "run out while refused", "a lease that runs out while the store refuses writes is nobody's until the next grant is on record", func(e *env) {
+		e.refusals(func(refuse func() func()) {
+			e.expires()
+			a, b, c := e.party(), e.party(), e.party()
+			h := a.get(a.req("x"))
+			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
+			a.Kill()
+			heal := refuse()
+			for end := time.Now().Add(e.ttl + e.slack()); time.Now().Before(end); time.Sleep(e.ttl / 10) {
+				for _, w := range []*waiter{first, second} {
+					ctx, cancel := context.WithTimeout(e.ctx, e.ttl)
+					changes, err := w.p.Renew(ctx, []driver.Hold{place(w.r)})
+					cancel()
+					if err == nil && len(changes) > 0 && changes[0].State == driver.Granted {
+						e.recorded(w.r, changes[0].Token)
+					}
+					w.hears()
+				}
+			}
+			heal()
+			first.asked, second.asked = true, true // their places have lapsed perhaps
+			// Whichever of them is first by now, the other follows.
+			got := make(chan driver.Hold, 2)
+			var both sync.WaitGroup
+			for _, w := range []*waiter{first, second} {
+				both.Go(func() {
+					hold := w.granted()
+					got <- hold
+					w.p.release(hold)
+				})
+			}
+			both.Wait()
+			close(got)
+			for hold := range got {
+				if hold.Token <= h.Token {
+					e.Errorf("token %d after %d", hold.Token, h.Token)
+				}
+			}
+		})
+	}},
+}

@@ -1,0 +1,129 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// quiet is how long a check listens for what must not be heard.
+const quiet = 200 * time.Millisecond
+
+// refusals runs f once for each way in which the store can refuse writes.
+func (e *env) refusals(f func(refuse func() (heal func()))) {
+	e.Helper()
+	if len(e.h.Refuse) == 0 && e.h.CannotRefuse != "" {
+		e.Logf("the store cannot refuse writes: %s", e.h.CannotRefuse)
+		return
+	}
+	if len(e.h.Refuse) == 0 && !e.wired("Refuse") {
+		return
+	}
+	prefix := e.prefix
+	defer func() { e.prefix = prefix }()
+	for _, way := range slices.Sorted(maps.Keys(e.h.Refuse)) {
+		e.orders()
+		e.prefix = prefix + strings.ToLower(way) + "/"
+		func() {
+			heals := func() {}
+			passed := false
+			defer func() {
+				heals()
+				if !passed {
+					e.Logf("while the store refused writes: %s", way)
+				}
+			}()
+			probe := e.party()
+			f(func() func() {
+				heal := e.h.Refuse[way](e.TB)
+				heals = sync.OnceFunc(heal)
+				return func() {
+					heals()
+					heals = func() {}
+					probe.release(probe.get2(once(probe.req("probe")))) // the store takes writes again
+				}
+			})
+			passed = !e.Failed()
+		}()
+	}
+}
+
+// mustRefuse makes a call that has to write: it must fail, and say that the store refuses.
+func (e *env) mustRefuse(what string, call func(context.Context) error) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	defer cancel()
+	switch err := call(ctx); {
+	case err == nil:
+		e.Fatalf("%s succeeded while the store refused writes", what)
+	case !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable):
+		e.Fatalf("%s while the store refused writes: %v; want ErrRefused or ErrUnavailable", what, err)
+	}
+}
+
+// again repeats a call that was refused, when the store takes writes again: it must do what it did not do then.
+func (e *env) again(what string, call func(context.Context) error) {
+	e.Helper()
+	tries := 0
+	e.eventually(func(ctx context.Context) bool {
+		tries++
+		err := call(ctx)
+		if tries == 1 && over(err) {
+			e.Fatalf("%s after it was refused: %v; it must not have been done before", what, err)
+		}
+		return err == nil || over(err)
+	})
+}
+
+// ungranted asks while the store refuses writes: a name that is held is answered or refused, never granted.
+func (e *env) ungranted(p *party, r *driver.Request) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	defer cancel()
+	reply, err := p.Acquire(ctx, r)
+	if reply.Token != 0 {
+		e.Fatalf("Acquire(%q) was granted token %d (%v) while the store refused writes", r.Name, reply.Token, err)
+	}
+	if err != nil && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
+		e.Fatalf("Acquire(%q) while the store refused writes: %v; want ErrRefused or ErrUnavailable", r.Name, err)
+	}
+}
+
+// unproven renews while the store refuses writes: nothing may come of it.
+func (e *env) unproven(p *party, holds ...driver.Hold) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	defer cancel()
+	changes, err := p.Renew(ctx, holds)
+	if err != nil {
+		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
+			e.Fatalf("Renew while the store refused writes: %v; want ErrRefused or ErrUnavailable", err)
+		}
+		return
+	}
+	for i, h := range holds {
+		j := slices.IndexFunc(changes, func(ch driver.Change) bool { return ch.Index == i })
+		switch {
+		case j < 0 && h.Token != 0, j >= 0 && changes[j].State != driver.Unknown && changes[j].State != driver.Waiting:
+			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes)
+		}
+	}
+}
+
+// stillHeld checks that the record is as it was: h is held, and so many wait.
+func (e *env) stillHeld(p *party, h driver.Hold, waiting int) {
+	e.Helper()
+	rec, err := p.Inspect(e.ctx, h.Name)
+	if err != nil {
+		e.Fatalf("Inspect while the store refused writes: %v", err)
+	}
+	if len(rec.Holders) != 1 || rec.Holders[0].ID != h.ID || rec.Holders[0].Token != h.Token || rec.Waiting != waiting {
+		e.Fatalf("Inspect = %+v; want token %d held as before, and %d waiting", rec, h.Token, waiting)
+	}
+}

@@ -1,0 +1,108 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Refusing puts a switch before a store that has no way of its own to refuse writes. After refuse, every write ends with
+// ErrRefused before the store sees it, until heal. Reads pass, and so does the opening of a session.
+func Refusing(b driver.Backend) (gated driver.Backend, refuse func() (heal func())) {
+	g := &gate{Backend: b}
+	return g, func() func() {
+		g.set(true)
+		return func() { g.set(false) }
+	}
+}
+
+type gate struct {
+	driver.Backend
+	mu      sync.RWMutex
+	refuses bool
+}
+
+func (g *gate) set(refuses bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refuses = refuses
+}
+
+// write carries out a call unless writes are refused now.
+func (g *gate) write(call func() error) error {
+	g.mu.RLock() // so that no write is under way once refuse has returned
+	defer g.mu.RUnlock()
+	if g.refuses {
+		return fmt.Errorf("%w: it takes no writes now", driver.ErrRefused)
+	}
+	return call()
+}
+
+func (g *gate) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := g.Backend.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &gatedSession{s, g}, nil
+}
+
+func (g *gate) Break(ctx context.Context, name string, token uint64) error {
+	return g.write(func() error { return g.Backend.Break(ctx, name, token) })
+}
+
+func (g *gate) SetLimit(ctx context.Context, name string, limit int) error {
+	return g.write(func() error { return g.Backend.SetLimit(ctx, name, limit) })
+}
+
+type gatedSession struct {
+	driver.Session
+	g *gate
+}
+
+func (s *gatedSession) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
+	err = s.g.write(func() (err error) { reply, err = s.Session.Acquire(ctx, r); return err })
+	return reply, err
+}
+
+func (s *gatedSession) Cancel(ctx context.Context, name, id string) error {
+	return s.g.write(func() error { return s.Session.Cancel(ctx, name, id) })
+}
+
+func (s *gatedSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	return s.g.write(func() error { return s.Session.Release(ctx, h, keep) })
+}
+
+func (s *gatedSession) Renew(ctx context.Context, holds []driver.Hold) (ch []driver.Change, err error) {
+	err = s.g.write(func() (err error) { ch, err = s.Session.Renew(ctx, holds); return err })
+	return ch, err
+}
+
+func (s *gatedSession) Downgrade(ctx context.Context, h driver.Hold) error {
+	return s.g.write(func() error { return s.Session.Downgrade(ctx, h) })
+}
+
+func (s *gatedSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	return s.g.write(func() error { return s.Session.Adopt(ctx, h, id, info) })
+}
+
+func (s *gatedSession) SetCount(ctx context.Context, name string, n int64) (ok bool, err error) {
+	err = s.g.write(func() (err error) { ok, err = s.Session.SetCount(ctx, name, n); return err })
+	return ok, err
+}
+
+func (s *gatedSession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
+	err = s.g.write(func() (err error) { left, err = s.Session.CountDown(ctx, name, id); return err })
+	return left, err
+}
+
+func (s *gatedSession) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
+	err = s.g.write(func() (err error) { reply, err = s.Session.Await(ctx, name, id); return err })
+	return reply, err
+}
+
+func (s *gatedSession) Close(ctx context.Context) error {
+	return s.g.write(func() error { return s.Session.Close(ctx) })
+}

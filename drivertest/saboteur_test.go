@@ -1,0 +1,112 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// recorder is a testing.TB whose failures are kept, not reported.
+type recorder struct {
+	testing.TB
+	mu     sync.Mutex
+	failed bool
+	first  string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) note(failed bool, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || failed
+	if r.first == "" {
+		r.first = text
+	}
+}
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+func (r *recorder) Logf(f string, args ...any)   { r.note(false, fmt.Sprintf(f, args...)) }
+func (r *recorder) Error(args ...any)            { r.note(true, fmt.Sprint(args...)) }
+func (r *recorder) Errorf(f string, args ...any) { r.note(true, fmt.Sprintf(f, args...)) }
+func (r *recorder) Fatal(args ...any)            { r.note(true, fmt.Sprint(args...)); runtime.Goexit() }
+func (r *recorder) Fatalf(f string, args ...any) {
+	r.note(true, fmt.Sprintf(f, args...))
+	runtime.Goexit()
+}
+
+// saboteur is a session of which single methods can be replaced.
+type saboteur struct {
+	driver.Session
+	acquire func(ctx context.Context, r *driver.Request) (driver.Reply, error)
+	cancel  func(ctx context.Context, name, id string) error
+	release func(ctx context.Context, h driver.Hold, keep time.Duration) error
+	renew   func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
+	count   func(ctx context.Context, name, id string) (int64, error)
+	down    func(ctx context.Context, h driver.Hold) error
+	adopt   func(ctx context.Context, h driver.Hold, id, info string) error
+	close   func(ctx context.Context) error
+}
+
+func (s *saboteur) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	if s.acquire != nil {
+		return s.acquire(ctx, r)
+	}
+	return s.Session.Acquire(ctx, r)
+}
+
+func (s *saboteur) Cancel(ctx context.Context, name, id string) error {
+	if s.cancel != nil {
+		return s.cancel(ctx, name, id)
+	}
+	return s.Session.Cancel(ctx, name, id)
+}
+
+func (s *saboteur) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if s.release != nil {
+		return s.release(ctx, h, keep)
+	}
+	return s.Session.Release(ctx, h, keep)
+}
+
+func (s *saboteur) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	if s.renew != nil {
+		return s.renew(ctx, holds)
+	}
+	return s.Session.Renew(ctx, holds)
+}
+
+func (s *saboteur) CountDown(ctx context.Context, name, id string) (int64, error) {
+	if s.count != nil {
+		return s.count(ctx, name, id)
+	}
+	return s.Session.CountDown(ctx, name, id)
+}
+
+func (s *saboteur) Downgrade(ctx context.Context, h driver.Hold) error {
+	if s.down != nil {
+		return s.down(ctx, h)
+	}
+	return s.Session.Downgrade(ctx, h)
+}
+
+func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	if s.adopt != nil {
+		return s.adopt(ctx, h, id, info)
+	}
+	return s.Session.Adopt(ctx, h, id, info)
+}
+
+func (s *saboteur) Close(ctx context.Context) error {
+	if s.close != nil {
+		return s.close(ctx)
+	}
+	return s.Session.Close(ctx)
+}

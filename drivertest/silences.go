@@ -1,0 +1,157 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// silences are the checks of a network that stops without a word, through package holdfast.
+var silences = []check{
+	{"R11", "forgotten connections", "when all connections die without a word, leases of the default TTL live on and waiters are served", func(e *env) {
+		e.ttl = holdfast.DefaultTTL
+		conn := e.conn()
+		if conn.Forget == nil && !e.wired("Forget") {
+			return
+		}
+		renewed := make(chan time.Time, 1000)
+		a, b := e.clientOn(conn, &holdfast.Config{Observer: &holdfast.Observer{
+			Renewed: func(_ int, took time.Duration, err error) {
+				if err == nil {
+					renewed <- time.Now().Add(-took)
+				}
+			},
+		}}), e.client(nil)
+		var many sync.WaitGroup
+		for i := range 16 { // as many connections as the client would have open
+			many.Go(func() {
+				for j := range 5 {
+					if err := a.Mutex(e.name(fmt.Sprint(i, "/", j))).Do(e.ctx, func(context.Context) error { return nil }); err != nil {
+						e.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+		many.Wait()
+		l, other := e.lock(a, "x"), e.lock(b, "y")
+		got := make(chan error, 1)
+		go func() { _, err := a.Mutex(e.name("y")).Lock(e.ctx); got <- err }()
+		e.until("one waits", func() bool { return e.waiting(b, "y") == 1 })
+		conn.Forget()
+		forgotten := time.Now()
+		for proven := false; !proven; {
+			select {
+			case sent := <-renewed:
+				proven = sent.After(forgotten)
+			case <-l.Done():
+				e.Fatalf("the lease was lost %v after its connections were forgotten: %v", time.Since(forgotten), l.Err())
+			case <-time.After(4 * e.ttl):
+				e.Fatal("no renewal, and the lease goes on")
+			}
+		}
+		if err := l.Err(); err != nil {
+			e.Fatalf("after a renewal: %v", err)
+		}
+		if err := other.Release(); err != nil {
+			e.Fatal(err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				e.Errorf("Lock: %v", err)
+			}
+		case <-time.After(2 * e.ttl):
+			e.Error("a waiter whose connections were forgotten is not served")
+		}
+		if err := l.Release(); err != nil {
+			e.Errorf("Release: %v", err)
+		}
+	}},
+	{"R1", "contexts", "with the network cut, every call of a client is back soon after its context has ended, with the context's error", func(e *env) {
+		e.orders()
+		const patience = 100 * time.Millisecond
+		e.cutOff(func(what string, call func(context.Context) error) {
+			ctx, cancel := context.WithTimeout(e.ctx, patience)
+			defer cancel()
+			start := time.Now()
+			err := call(ctx)
+			if d := time.Since(start); d > patience+1500*time.Millisecond { // a busy machine's share
+				e.Errorf("%s with a context of %v returned after %v (%v)", what, patience, d, err)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				e.Errorf("%s with a context of %v: %v; want context.DeadlineExceeded", what, patience, err)
+			}
+		})
+	}},
+	{"R1", "no deadline", "a silent store is never told as a deadline of a caller who has set none", func(e *env) {
+		e.expires()
+		e.cutOff(func(what string, call func(context.Context) error) {
+			err := call(context.Background())
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+				e.Errorf("%s without a deadline: %v, which is a context's error", what, err)
+			}
+			if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
+				e.Errorf("%s of a silent store: %v; want ErrUncertain or ErrUnavailable", what, err)
+			}
+		})
+	}},
+}
+
+// cutOff makes each call of a client that asks the store, while its network is cut: all at once, since some take their
+// time.
+func (e *env) cutOff(try func(what string, call func(context.Context) error)) {
+	e.Helper()
+	conn := e.conn()
+	c := e.clientOn(conn, nil)
+	m, rw := c.Mutex(e.name("x")), c.RWMutex(e.name("rw"))
+	held := e.lock(c, "held")
+	if err := e.lock(c, "warm").Release(); err != nil {
+		e.Fatal(err)
+	}
+	nothing := func(context.Context) error { return nil }
+	lease := func(f func(context.Context) (*holdfast.Lease, error)) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := f(ctx); return err }
+	}
+	calls := map[string]func(context.Context) error{
+		"Mutex.Lock":    lease(m.Lock),
+		"Mutex.TryLock": lease(m.TryLock),
+		"Mutex.Do":      func(ctx context.Context) error { return m.Do(ctx, nothing) },
+		"RWMutex.RLock": lease(rw.RLock),
+		"RWMutex.Lock":  lease(rw.Lock),
+		"LockAll":       func(ctx context.Context) error { _, err := holdfast.LockAll(ctx, m, rw); return err },
+		"TryLockAll":    func(ctx context.Context) error { _, err := holdfast.TryLockAll(ctx, m, rw); return err },
+		"Inspect":       func(ctx context.Context) error { _, err := c.Inspect(ctx, e.name("x")); return err },
+		"Break":         func(ctx context.Context) error { return c.Break(ctx, e.name("held"), held.Token()) },
+		"Campaign":      lease(c.Election(e.name("boss")).Campaign),
+		"Leader":        func(ctx context.Context) error { _, err := c.Election(e.name("boss")).Leader(ctx); return err },
+		"Locks": func(ctx context.Context) (err error) {
+			for _, err = range c.Locks(ctx, e.prefix) {
+				if err != nil {
+					return err
+				}
+			}
+			return err
+		},
+	}
+	if !e.h.LocksOnly {
+		s, latch := c.Semaphore(e.name("s"), 3), c.Latch(e.name("l"))
+		calls["Semaphore.Acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, 2); return err }
+		calls["SetLimit"] = func(ctx context.Context) error { return c.SetLimit(ctx, e.name("s"), 5) }
+		calls["Latch.Set"] = func(ctx context.Context) error { _, err := latch.Set(ctx, 2); return err }
+		calls["Latch.CountDown"] = func(ctx context.Context) error { _, err := latch.CountDown(ctx, "c-1"); return err }
+		calls["Latch.Wait"] = latch.Wait
+	}
+	heal := conn.Cut()
+	defer heal()
+	var all sync.WaitGroup
+	for _, what := range slices.Sorted(maps.Keys(calls)) {
+		all.Go(func() { try(what, calls[what]) })
+	}
+	all.Wait()
+}

@@ -1,0 +1,302 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// spoilt is a store of which records can be spoilt, and that answers as R15 says.
+type spoilt struct {
+	driver.Backend
+	mu  sync.Mutex
+	bad map[string]bool
+}
+
+func (s *spoilt) spoil(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bad[name] = true
+}
+
+func (s *spoilt) check(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad[name] {
+		return fmt.Errorf("%w: the record of %q is no record", driver.ErrDamaged, name)
+	}
+	return nil
+}
+
+func (s *spoilt) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	n, err := s.Backend.Open(ctx, cfg)
+	return &spoiltSession{n, s}, err
+}
+
+func (s *spoilt) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	list, err := s.Backend.List(ctx, prefix, after, limit)
+	for i, r := range list {
+		if err := s.check(r.Name); err != nil {
+			list[i] = driver.Record{Name: r.Name, Damaged: "no record"}
+		}
+	}
+	return list, err
+}
+
+func (s *spoilt) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := s.check(name); err != nil {
+		return driver.Record{}, err
+	}
+	return s.Backend.Inspect(ctx, name)
+}
+
+func (s *spoilt) Break(ctx context.Context, name string, token uint64) error {
+	if err := s.check(name); err != nil {
+		return err
+	}
+	return s.Backend.Break(ctx, name, token)
+}
+
+func (s *spoilt) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := s.check(name); err != nil {
+		return err
+	}
+	return s.Backend.SetLimit(ctx, name, limit)
+}
+
+type spoiltSession struct {
+	driver.Session
+	s *spoilt
+}
+
+func (n *spoiltSession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	if err := n.s.check(r.Name); err != nil {
+		return driver.Reply{}, err
+	}
+	return n.Session.Acquire(ctx, r)
+}
+
+func (n *spoiltSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if err := n.s.check(h.Name); err != nil {
+		return err
+	}
+	return n.Session.Release(ctx, h, keep)
+}
+
+func (n *spoiltSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	var good []driver.Hold
+	var changes []driver.Change
+	at := map[int]int{}
+	for i, h := range holds {
+		if n.s.check(h.Name) != nil {
+			changes = append(changes, driver.Change{Index: i, State: driver.Gone})
+			continue
+		}
+		at[len(good)] = i
+		good = append(good, h)
+	}
+	news, err := n.Session.Renew(ctx, good)
+	if err != nil {
+		return nil, err
+	}
+	for _, ch := range news {
+		ch.Index = at[ch.Index]
+		changes = append(changes, ch)
+	}
+	return changes, nil
+}
+
+func (n *spoiltSession) SetCount(ctx context.Context, name string, count int64) (bool, error) {
+	if err := n.s.check(name); err != nil {
+		return false, err
+	}
+	return n.Session.SetCount(ctx, name, count)
+}
+
+func (n *spoiltSession) CountDown(ctx context.Context, name, id string) (int64, error) {
+	if err := n.s.check(name); err != nil {
+		return 0, err
+	}
+	return n.Session.CountDown(ctx, name, id)
+}
+
+func (n *spoiltSession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if err := n.s.check(name); err != nil {
+		return driver.Reply{}, err
+	}
+	return n.Session.Await(ctx, name, id)
+}
+
+var brokenRecords = []broken{
+	{name: "tells before it writes", rule: "R13", session: tellsFirst()},
+	{name: "tells another token than it writes", rule: "R13", session: func(s driver.Session) driver.Session {
+		over := make(chan struct{})
+		return &saboteur{
+			Session: s,
+			acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+				reply, err := s.Acquire(ctx, r)
+				if in := reply.Wake; in != nil {
+					out := make(chan uint64, 1)
+					reply.Wake = out
+					go func() {
+						select {
+						case token := <-in:
+							out <- token + 1
+						case <-over:
+						}
+					}()
+				}
+				return reply, err
+			},
+			close: func(ctx context.Context) error { defer close(over); return s.Close(ctx) },
+		}
+	}},
+	{name: "a refusal is taken for the end", rule: "R13", session: func(s driver.Session) driver.Session {
+		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+			if changes, err = s.Renew(ctx, holds); err == nil {
+				return changes, nil
+			}
+			for i := range holds {
+				changes = append(changes, driver.Change{Index: i, State: driver.Gone})
+			}
+			return changes, nil
+		}}
+	}},
+	{name: "a refusal is taken for proof", rule: "R13", session: func(s driver.Session) driver.Session {
+		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+			changes, _ := s.Renew(ctx, holds)
+			return changes, nil
+		}}
+	}},
+	{name: "what was refused is done later", rule: "R13", session: func(s driver.Session) driver.Session {
+		var refused []driver.Request
+		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+			reply, err := s.Acquire(ctx, r)
+			if err != nil {
+				refused = append(refused, *r)
+				return reply, err
+			}
+			for _, r := range refused {
+				_, _ = s.Acquire(ctx, &r)
+			}
+			return reply, err
+		}, cancel: func(ctx context.Context, name, id string) error {
+			for _, r := range refused {
+				_, _ = s.Acquire(ctx, &r)
+			}
+			return s.Cancel(ctx, name, id)
+		}}
+	}},
+	{name: "who was passed over is granted the last token", rule: "R14", session: func(s driver.Session) driver.Session {
+		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+			changes, err := s.Renew(ctx, holds)
+			for i, ch := range changes {
+				if ch.State == driver.Gone && holds[ch.Index].Token == 0 {
+					changes[i].State, changes[i].Token = driver.Granted, 1
+				}
+			}
+			return changes, err
+		}}
+	}},
+	{name: "one bad record fails the renewal", rule: "R15", session: func(s driver.Session) driver.Session {
+		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+			changes, err := s.Renew(ctx, holds)
+			if slices.ContainsFunc(changes, func(ch driver.Change) bool { return ch.State == driver.Gone && holds[ch.Index].Token != 0 }) {
+				return nil, driver.ErrUncertain
+			}
+			return changes, err
+		}}
+	}},
+	{name: "one bad record fails the list", rule: "R15", backend: func(b driver.Backend) driver.Backend { return &choosy{b} }},
+	{name: "cancels once", rule: "R8", session: func(s driver.Session) driver.Session {
+		var done sync.Map
+		return &saboteur{Session: s, cancel: func(ctx context.Context, name, id string) error {
+			if _, again := done.LoadOrStore(id, true); again {
+				return nil
+			}
+			return s.Cancel(ctx, name, id)
+		}}
+	}},
+	{name: "a cancel that is still told", rule: "R14", session: func(s driver.Session) driver.Session {
+		return &saboteur{Session: s, cancel: func(ctx context.Context, name, id string) error {
+			changes, err := s.Renew(ctx, []driver.Hold{{Name: name, ID: id}})
+			if len(changes) > 0 && changes[0].State == driver.Granted {
+				return err // the grant is left to its waiter
+			}
+			return s.Cancel(ctx, name, id)
+		}}
+	}},
+}
+
+// tellsFirst makes sessions of one store that ring the waiters of a name before they ask the store to release it.
+func tellsFirst() func(driver.Session) driver.Session {
+	var mu sync.Mutex
+	wakes := map[string][]chan uint64{}
+	return func(s driver.Session) driver.Session {
+		return &saboteur{
+			Session: s,
+			acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+				reply, err := s.Acquire(ctx, r)
+				if reply.Wake != nil {
+					out := make(chan uint64, 1)
+					reply.Wake = out
+					mu.Lock()
+					wakes[r.Name] = append(wakes[r.Name], out)
+					mu.Unlock()
+				}
+				return reply, err
+			},
+			release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
+				mu.Lock()
+				first := wakes[h.Name]
+				delete(wakes, h.Name)
+				mu.Unlock()
+				if len(first) > 0 {
+					first[0] <- h.Token + 1
+				}
+				return s.Release(ctx, h, keep)
+			},
+		}
+	}
+}
+
+// choosy does not list beside a damaged record.
+type choosy struct{ driver.Backend }
+
+func (b *choosy) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
+	list, err := b.Backend.List(ctx, prefix, after, n)
+	for _, r := range list {
+		if r.Damaged != "" {
+			return nil, fmt.Errorf("%w: %s", driver.ErrDamaged, r.Name)
+		}
+	}
+	return list, err
+}
+
+// brokenConns are mistakes of what leads to the store.
+var brokenConns = []broken{
+	{name: "waits for forgotten connections for ever", rule: "R11", conn: func(c Conn) Conn {
+		c.Forget = func() { c.Cut() }
+		return c
+	}},
+	{name: "contexts are not looked at", rule: "R1", conn: func(c Conn) Conn {
+		c.Backend = &deaf{c.Backend}
+		return c
+	}},
+}
+
+// deaf does not look at the contexts of Acquire and Inspect.
+type deaf struct{ driver.Backend }
+
+func (b *deaf) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, cfg)
+	return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		return s.Acquire(ctx, r)
+	}}, err
+}
