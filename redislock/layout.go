@@ -40,6 +40,19 @@ import (
 // with a + if it listens on the sharded channel, with a - if it listens on the other one in a
 // Cluster, where PUBLISH does not count all who hear it. So the scripts of all clients
 // understand each other, also while a Cluster is being upgraded to Redis 7.
+//
+// A key of another type, or a value that is none of the above, damages its name, and no other one. A
+// script that is asked for the name changes nothing then and answers an error of this form:
+//
+//	DAMAGED KEY: WHAT IS WRONG WITH IT
+//
+// Scripts for several names go on with the others. take.lua, drop.lua and renew.lua leave a damaged name to the
+// script that decides. refresh.lua, whose answer has five numbers for each hold, says of a hold that is gone
+// (state 1) in its third number, the token, why:
+//
+//	0  the grant or the place has ended
+//	1  there is no record of the name (driver.Change.Missing)
+//	2  the record is damaged
 
 const (
 	shards = 64
