@@ -21,6 +21,7 @@ const (
 	Sent
 )
 
+// String names the break for the messages of tests.
 func (b Break) String() string { return [...]string{"not sent", "stale", "sent"}[b] }
 
 // Breaking is a pool whose connections break at a statement that a test chooses.
