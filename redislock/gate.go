@@ -3,30 +3,24 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // newborn is what a script of a member answers when the server may not take part yet, or nobody
-// has looked whether it may.
+// has looked yet whether it may.
 const newborn = "holdfast: newborn"
 
-// stub stands in for a script that the server does not know: a member's script must not be
-// loaded by the way, but only when the birth of the server is put on record.
-const stub = "return '" + newborn + "'"
-
-// A gate is the Conn of a member. Every script that the server does not know makes it look
+// A gate is the Conn of a member. A script that finds no record of the server's present life makes it look
 // whether the server may take part. Every answer says what the server's clock is, and counts only if that is
 // where it should be.
 type gate struct {
 	Conn
-	any      *Script
+	births   *Script // puts a birth on record
 	timeless *Script // the one that does not tell the clock
 	prefix   string
-	watch    Watch    // may be nil
-	stubs    sync.Map // *Script to its stand-in
+	watch    Watch // may be nil
 }
 
 // A Watch is told where the clock of a member's server is, and says whether it is where it should be. Its methods may
@@ -43,18 +37,10 @@ type Watch interface {
 	Looked(sent time.Time, b Birth)
 }
 
-func (g *gate) standIn(s *Script) *Script {
-	if twin, ok := g.stubs.Load(s); ok {
-		return twin.(*Script)
-	}
-	twin, _ := g.stubs.LoadOrStore(s, &Script{Text: stub, SHA1: s.SHA1})
-	return twin.(*Script)
-}
-
 // Run is Conn.Run.
 func (g *gate) Run(ctx context.Context, s *Script, keys, args []string) (Value, error) {
 	sent := time.Now()
-	v, err := g.Conn.Run(ctx, g.standIn(s), keys, args)
+	v, err := g.Conn.Run(ctx, s, keys, args)
 	if err != nil || v.Text != newborn {
 		return g.answered(s, sent, v, err)
 	}
@@ -81,7 +67,7 @@ func (g *gate) answered(s *Script, sent time.Time, v Value, err error) (Value, e
 
 // admitted runs s if the server may take part by now.
 func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Value, error) {
-	b, err := g.birth(ctx, s)
+	b, err := g.birth(ctx)
 	if err != nil {
 		return Value{}, err
 	}
@@ -89,7 +75,7 @@ func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Va
 		return Value{}, &Newborn{b.Left}
 	}
 	sent := time.Now()
-	v, err := g.Conn.Run(ctx, g.standIn(s), keys, args)
+	v, err := g.Conn.Run(ctx, s, keys, args)
 	if err == nil && v.Text == newborn { // it has restarted, or was emptied, just now
 		return Value{}, &Newborn{time.Millisecond}
 	}
@@ -98,12 +84,8 @@ func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Va
 
 // RunAll is Conn.RunAll.
 func (g *gate) RunAll(ctx context.Context, calls []Call) []Result {
-	twins := make([]Call, len(calls))
-	for i, c := range calls {
-		twins[i] = Call{g.standIn(c.Script), c.Keys, c.Args}
-	}
 	sent := time.Now()
-	results := g.Conn.RunAll(ctx, twins)
+	results := g.Conn.RunAll(ctx, calls)
 	for i, r := range results {
 		if r.Err == nil && r.Value.Text == newborn {
 			results[i].Value, results[i].Err = g.admitted(ctx, calls[i].Script, calls[i].Keys, calls[i].Args)
@@ -114,8 +96,7 @@ func (g *gate) RunAll(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// RunWait is Conn.RunWait, which would load scripts by the way: the servers of a quorum have no replicas
-// that count.
+// RunWait refuses: the servers of a quorum have no replicas that count.
 func (g *gate) RunWait(_ context.Context, calls []Call, _ int, _ time.Duration) ([]Result, int, error) {
 	err := fmt.Errorf("%w: a member of a quorum waits for no replicas", driver.ErrInvalid)
 	results := make([]Result, len(calls))
@@ -125,10 +106,10 @@ func (g *gate) RunWait(_ context.Context, calls []Call, _ int, _ time.Duration) 
 	return results, 0, err
 }
 
-// birth loads s, which puts the server's birth on record, or what args says.
-func (g *gate) birth(ctx context.Context, s *Script, args ...string) (Birth, error) {
+// birth puts the server's birth on record, if it is not, or what args says.
+func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 	sent := time.Now()
-	v, err := g.Conn.Run(ctx, s, nil, args)
+	v, err := g.Conn.Run(ctx, g.births, nil, args)
 	if err != nil {
 		return Birth{}, err
 	}
@@ -153,7 +134,9 @@ func (g *gate) birth(ctx context.Context, s *Script, args ...string) (Birth, err
 	case -3:
 		return b, fmt.Errorf("%w: a quorum uses database 0 of its servers; a prefix of its own keeps it apart", driver.ErrRefused)
 	case -2:
-		return b, fmt.Errorf("%w: a member of a quorum must be Redis 7 or later: earlier ones could remember scripts over a restart", driver.ErrRefused)
+		return b, fmt.Errorf("%w: a member of a quorum must be Redis 7 or later", driver.ErrRefused)
+	case -5:
+		return b, fmt.Errorf("%w: the server is a replica of another, and has no vote", driver.ErrUnavailable)
 	}
 	return b, strange(v)
 }

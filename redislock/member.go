@@ -49,7 +49,7 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 	sum := sha256.Sum256([]byte(servers))
 	g := &gate{Conn: conn, prefix: prefix, watch: watch}
 	b := newBackend(g, &Config{Prefix: prefix}, &membership{prefix, quarantine, hex.EncodeToString(sum[:4])}, nil)
-	g.any, g.timeless = b.scripts.names, b.scripts.drop
+	g.births, g.timeless = b.scripts.birth, b.scripts.drop
 	return &Member{b, g}, nil
 }
 
@@ -83,13 +83,13 @@ type Birth struct {
 // is not yet. declare says that it is new: it takes part at once then.
 //
 // Errors: ErrRefused if it is on record with another quarantine or as one of other servers, if conn leads
-// to another database than 0, or to a Redis before 7, which could remember scripts over a restart;
+// to another database than 0, or to a Redis before 7; ErrUnavailable if the server is a replica;
 // those of Conn.
 func (m *Member) Birth(ctx context.Context, declare bool) (Birth, error) {
 	if declare {
-		return m.gate.birth(ctx, m.gate.any, "new")
+		return m.gate.birth(ctx, "new")
 	}
-	return m.gate.birth(ctx, m.gate.any)
+	return m.gate.birth(ctx)
 }
 
 // Note puts on record by how much the server's clock is ahead of the time of an era (8 characters), if what is
@@ -100,7 +100,7 @@ func (m *Member) Note(ctx context.Context, b Birth, era string, skew time.Durati
 	if set {
 		how = "1"
 	}
-	return m.gate.birth(ctx, m.gate.any, "note", fmt.Sprintf("%016d", b.Born.Microseconds()), b.Era, era, fmt.Sprintf("%+016d", skew.Microseconds()), how)
+	return m.gate.birth(ctx, "note", fmt.Sprintf("%016d", b.Born.Microseconds()), b.Era, era, fmt.Sprintf("%+016d", skew.Microseconds()), how)
 }
 
 // Join opens a session.
@@ -197,8 +197,10 @@ type membership struct {
 	servers    string // 8 digits
 }
 
-// timeless is the script of a member that does not look at the clock, nor tells it.
-const timeless = "drop"
+const (
+	timeless = "drop"  // the script of a member that does not look at the clock, nor tells it
+	birth    = "birth" // the one that finds out, and puts on record, whether the server may take part
+)
 
 // memberFiles are the files in lua that make the scripts which only a member has, or has otherwise.
 var memberFiles = map[string]string{
@@ -207,10 +209,11 @@ var memberFiles = map[string]string{
 	"move":  "member_move",
 	"claim": "hooks common member_claim",
 	"yield": "hooks common member_yield",
+	"birth": "member_birth",
 }
 
-// script returns the text of a member's script. It begins with what every member's script does, and ends
-// with the clock.
+// script returns the text of a member's script. All but birth begin with the question whether the server may take
+// part, and end with the clock.
 func (m *membership) script(name, header string) string {
 	header += locals(
 		"PREFIX", m.prefix,
@@ -221,10 +224,13 @@ func (m *membership) script(name, header string) string {
 		"NEWBORN", newborn,
 	)
 	body := join(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
-	if name != timeless {
-		body = "\nlocal function answer()" + body + "end\n" + join("member_clock")
+	switch name {
+	case birth:
+		return header + body
+	case timeless:
+		return header + join("member") + body
 	}
-	return header + join("member") + body
+	return header + join("member") + "\nlocal function answer()" + body + "end\n" + join("member_clock")
 }
 
 // Lead is how far ahead of a member's clock a proposed token may be.

@@ -27,7 +27,7 @@ const (
 type scripts struct {
 	take, acquire, drop, release, renew, refresh, cancel, change, latch, inspect, names, forget *Script
 
-	raise, move, claim, yield *Script // of a member of a quorum
+	raise, move, claim, yield, birth *Script // of a member of a quorum
 }
 
 // files are the files in lua that make each script, in their order. Before them stands a header; see load.
@@ -78,6 +78,7 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 	}
 	if m != nil {
 		s.raise, s.move, s.claim, s.yield = script("raise"), script("move"), script("claim"), script("yield")
+		s.birth = script(birth)
 	}
 	return s
 }

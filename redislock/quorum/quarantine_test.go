@@ -112,7 +112,12 @@ func TestForgetfulServer(t *testing.T) {
 // member looks at one server as the quorum does.
 func member(t testing.TB, g *group, i int) *redislock.Member {
 	t.Helper()
-	conn, err := rueidisconn.Dial("redis://" + g.servers[i].Addr)
+	return memberAt(t, g, g.servers[i].Addr)
+}
+
+func memberAt(t testing.TB, g *group, addr string) *redislock.Member {
+	t.Helper()
+	conn, err := rueidisconn.Dial("redis://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
