@@ -30,6 +30,9 @@ func TestModel(t *testing.T) {
 		"clocks apart":                {servers: 5, apart: true},
 		"two of five forget":          {servers: 5, dead: 2, forget: true, apart: true},
 		"one of three forgets":        {servers: 3, dead: 1, forget: true, apart: true},
+		"two of five have older data": {servers: 5, dead: 2, forget: true, older: true, apart: true},
+		"one of three has older data": {servers: 3, dead: 1, forget: true, older: true, apart: true},
+		"for hours, with older data":  {servers: 3, dead: 1, forget: true, older: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
 		"clients die":                 {servers: 5, deaths: 3, patience: 4 * modelTTL},
 		"clients and servers die":     {servers: 5, dead: 2, deaths: 3, patience: 4 * modelTTL},
 		"for hours, two of five":      {servers: 5, dead: 2, forget: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
@@ -63,8 +66,9 @@ func TestModelCatches(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]model{
 		"servers that have forgotten take part at once": {servers: 3, dead: 1, forget: true, flaw: hasty},
-		"nobody gives way":          {servers: 5, dead: 1, flaw: stubborn},
-		"tokens are not made known": {servers: 3, apart: true, flaw: vain},
+		"servers with older data take part at once":     {servers: 3, dead: 1, forget: true, older: true, flaw: blind},
+		"nobody gives way":                              {servers: 5, dead: 1, flaw: stubborn},
+		"tokens are not made known":                     {servers: 3, apart: true, flaw: vain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,6 +87,7 @@ type model struct {
 	servers  int
 	dead     int           // so many do not answer, or come and go
 	forget   bool          // instead they forget everything now and then, a minority within a quarantine
+	older    bool          // they do not forget everything, but what came after some time
 	apart    bool          // the clocks show different times
 	lose     float64       // of the answers and pushes get lost
 	deaths   int           // so many more clients ask once and vanish, whatever they have by then
@@ -100,7 +105,7 @@ const (
 
 // run returns what was wrong.
 func (m model) run(seed uint64) []string {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose, flaw: m.flaw}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose, older: m.older, flaw: m.flaw}
 	b := &Backend{quarantine: modelQuarantine}
 	for i := range m.servers {
 		v := &simServer{w: w, dead: i < m.dead && !m.forget}
@@ -173,6 +178,9 @@ func (w *world) vanish(s *session, client int) {
 func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 	for i := 0; ; i++ {
 		w.mu.Lock()
+		if w.older {
+			w.servers[w.rng.IntN(len(w.servers))].keep()
+		}
 		v := w.servers[w.rng.IntN(len(w.servers))]
 		out := 0
 		for _, o := range w.servers {

@@ -20,6 +20,7 @@ type world struct {
 	ttl        time.Duration
 	quarantine time.Duration
 	lose       float64 // of the answers and pushes get lost
+	older      bool    // servers that lose their data have older ones then, without a restart
 	flaw       flaw
 }
 
@@ -29,6 +30,7 @@ type flaw int
 const (
 	none     flaw = iota
 	hasty         // servers that have forgotten take part at once
+	blind         // so do those whose data were replaced without a restart
 	stubborn      // nobody is asked to give way
 	vain          // a raised token is not remembered
 )
@@ -45,6 +47,7 @@ type simServer struct {
 	end    time.Time
 	line   []simPlace
 	seq    uint64
+	copy   *simServer // as it was at some time
 }
 
 type simPlace struct {
@@ -107,10 +110,22 @@ func (v *simServer) owned(id string, token uint64) error {
 	return driver.ErrGone
 }
 
-// forget empties the server, which then stays out.
+// forget empties the server, or gives it the data of its copy, as a replica that was behind does. It then stays out.
 func (v *simServer) forget() {
-	*v = simServer{w: v.w, ahead: v.ahead, out: time.Now().Add(v.w.quarantine)}
-	if v.w.flaw == hasty {
-		v.out = time.Now()
+	now := simServer{w: v.w, ahead: v.ahead}
+	if v.w.older && v.copy != nil {
+		now = *v.copy
 	}
+	now.out = time.Now().Add(v.w.quarantine)
+	if v.w.flaw == hasty || v.w.flaw == blind && v.w.older {
+		now.out = time.Now()
+	}
+	*v = now
+}
+
+// keep makes a copy of the server.
+func (v *simServer) keep() {
+	c := *v
+	c.line, c.copy = slices.Clone(v.line), nil
+	v.copy = &c
 }
