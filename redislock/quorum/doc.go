@@ -30,10 +30,9 @@
 //     client proposes the token, near the servers' clocks, so that they agree at once.
 //   - A server that has lost what it knew would vote as if nothing had been. So it has no vote for a quarantine, which is as
 //     long as the longest lease: by then all that it may have forgotten has run out, and its clock, from which tokens start, has
-//     passed every token that it may have known. It is found out by the scripts: a server that restarts has none (Redis 7
-//     keeps them nowhere), one that was emptied has no record of its birth. Scripts are only ever loaded by a script
-//     that puts the birth on record. It does not matter whether the data came back, how old they are, or how often
-//     they are forced to the disk.
+//     passed every token that it may have known. The record of its birth holds the id under which
+//     it replicates, which is new after every start and after it has been a replica; each script compares the two.
+//     It does not matter whether the data came back, how old they are, or how often they are forced to the disk.
 //   - A server whose clock was set decides by a wrong time, so it stays out as if it had lost its data. Every answer and every push tells
 //     the server's clock. Who has seen it before knows where it must be; who is new compares the clocks with each other and with what the
 //     servers have on record of how they compared: those that still agree, if they are a majority, are right. See clocks.go.
@@ -50,8 +49,9 @@
 //     few seconds while nobody asks the server anything. A step of less than a fortieth of the shortest TTL, or than what an
 //     exchange takes, is not noticed; it is for the margin.
 //   - For tokens to grow although servers lose data: the clocks of the servers differ by less than three quarters of the quarantine.
-//   - The servers fail independently, and no replica takes over one: two servers must not cast one vote.
-//   - Nothing is evicted (maxmemory-policy noeviction), and nobody deletes or writes the keys by hand, but by FLUSHALL or FLUSHDB.
+//   - The servers fail independently, and no replica takes over one: two servers must not cast one vote. If one has a replica, its
+//     repl-backlog-ttl is not shorter than the quarantine.
+//   - Nothing is evicted (maxmemory-policy noeviction), and nobody deletes or writes the keys by hand, but by FLUSHALL or FLUSHDB, nor uses DEBUG.
 //   - A minimum hold, and what is kept after a release, is not renewed: it lasts while fewer than a majority of the servers
 //     have lost their data since.
 //   - The network may delay, lose and reorder at will. A process may be paused at will: what it does after its lease is over is for

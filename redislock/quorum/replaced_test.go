@@ -132,6 +132,10 @@ var losses = map[string]loss{
 		follow(s.t, s.x, s.servers[2].Addr)
 		must(s.t, s.x, "REPLICAOF NO ONE")
 	}},
+	"replica of another server, and accepts writes": {after: func(s *scene) {
+		configure("replica-read-only no")(s)
+		follow(s.t, s.x, s.servers[2].Addr)
+	}, heal: func(s *scene) { must(s.t, s.x, "REPLICAOF NO ONE") }},
 	"replica of its own replica, which was behind": {before: replicated, after: func(s *scene) {
 		must(s.t, s.copy, "REPLICAOF NO ONE")
 		follow(s.t, s.x, s.copy.Addr)
@@ -217,7 +221,7 @@ func TestForgottenVote(t *testing.T) {
 			}
 			b = open(t, s.backend(ways.addrs()), "c", ttl)
 			refused()
-			var young *redislock.Newborn
+			var young *redislock.Newborn // for how long, it says itself
 			if _, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); !errors.As(err, &young) || young.Left < ttl/2 {
 				t.Errorf("the server that forgot: %v; want it to stay out for most of the quarantine", err)
 			}
