@@ -31,7 +31,16 @@ func TestConformance(t *testing.T) {
 				Kill:        func() { ways.each((*testenv.TCPProxy).Refuse) },
 				Cut:         spoil((*testenv.TCPProxy).Hole),
 				DropReplies: spoil((*testenv.TCPProxy).DropReplies),
+				Hold:        func() func() { return testenv.HoldAll(ways...) },
+				Forget:      func() { ways.each((*testenv.TCPProxy).Forget) },
 			}
+		},
+		Refuse: map[string]func(testing.TB) func(){
+			"NOREPLICAS": func(t testing.TB) func() {
+				t.Helper()
+				g.each("CONFIG SET min-replicas-to-write 1")
+				return func() { g.each("CONFIG SET min-replicas-to-write 0") }
+			},
 		},
 		// A quorum keeps its data as long as only a minority restarts. From then on the three others
 		// are alone: the quarantine is long, for the sake of the longest TTL here.

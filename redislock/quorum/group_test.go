@@ -43,6 +43,16 @@ func (g *group) addrs() (all []string) {
 	return all
 }
 
+// each sends a command to all servers.
+func (g *group) each(line string) {
+	g.t.Helper()
+	for _, s := range g.servers {
+		if reply := s.Do(line); reply != "+OK" {
+			g.t.Fatalf("%s: %s", line, reply)
+		}
+	}
+}
+
 // backend is closed when the test ends.
 func (g *group) backend(addrs []string) *quorum.Backend {
 	g.t.Helper()

@@ -23,6 +23,7 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 		v   T
 		err error
 	}
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -58,15 +59,17 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 			}
 		case <-late:
 			return values, of, nil
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err()))
-			return nil, nil, b.verdict(errs)
+		case <-caller.Done():
+			return nil, nil, fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, len(values), len(b.servers), caller.Err())
 		}
 	}
-	if len(values) < b.need() {
-		return nil, nil, b.verdict(errs)
+	switch err := caller.Err(); {
+	case len(values) >= b.need():
+		return values, of, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("%w: %w", b.verdict(errs), err)
 	}
-	return values, of, nil
+	return nil, nil, b.verdict(errs)
 }
 
 // Inspect is driver.Backend.Inspect. It shows what a majority of the servers knows.

@@ -93,6 +93,11 @@ func replicated(s *scene) {
 	s.copy = testenv.Redis(s.t, "--repl-diskless-sync-delay", "0")
 	s.link = testenv.Proxy(s.t, s.x.Addr)
 	follow(s.t, s.copy, s.link.Addr)
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(s.x.Info("replication")["slave0"], "state=online"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("no replica: %v", s.x.Info("replication"))
+		}
+	}
 	s.link.Hole()
 }
 
