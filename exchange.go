@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/limit"
 )
 
 // exchangeLimit bounds one exchange with a store that does not answer; a short TTL
@@ -24,15 +26,15 @@ type bounds struct {
 	until time.Time // when the next one is made
 }
 
-// shared returns a context without values that ends between limit and 9/8 of limit from now.
-func (b *bounds) shared(limit time.Duration) context.Context {
+// shared returns a context without values that ends between d and 9/8 of d from now.
+func (b *bounds) shared(d time.Duration) context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); b.ctx == nil || !now.Before(b.until) {
-		b.until = now.Add(limit / 8)
-		ctx, cancel := context.WithDeadline(context.Background(), b.until.Add(limit))
+		b.until = now.Add(d / 8)
+		ctx, cancel := context.WithDeadline(context.Background(), b.until.Add(d))
 		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
-		b.ctx = ctx
+		b.ctx = limit.Own(ctx)
 	}
 	return b.ctx
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/limit"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
@@ -24,7 +25,9 @@ func BenchmarkPair(b *testing.B) {
 	client := rawClient(b, testenv.Existing(b))
 	s := openSession(b, redislock.New(rueidisconn.New(client), nil), 30*time.Second)
 	del := rueidis.NewLuaScript(`if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	ctx = limit.Own(ctx) // as package holdfast bounds an exchange
 	raw := func(name, id string) error {
 		if err := client.Do(ctx, client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(30000).Build()).Error(); err != nil {
 			return err

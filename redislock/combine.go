@@ -15,7 +15,7 @@ import (
 // exchanges are under way share the next: a busy process asks the server less often, and
 // nobody waits for company.
 type combiner struct {
-	conn   Conn
+	conn   *exchanger
 	script *Script
 	single bool     // nothing is combined: the keys might lie on different nodes
 	sure   *Backend // replicas have to confirm it; else nil
@@ -30,8 +30,8 @@ type part struct {
 	call     *call
 	patience time.Duration // with replicas
 	answer   chan Result
-	left     bool   // its caller has gone
-	late     func() // what is done then when the answer is there; may be nil
+	left     bool // its caller has gone
+	of       requester
 }
 
 const (
@@ -40,26 +40,27 @@ const (
 	sharedFor = 10 * time.Second // bounds a shared exchange; callers have bounds of their own
 )
 
-// run is Backend.run, or Backend.sure, perhaps together with others. late is called if ctx
-// ends while the call is under way in an exchange that goes on, when that is over.
-func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, late func()) (v Value, err error) {
+// run is Backend.runFor, or Backend.sure, perhaps together with others.
+func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (v Value, err error) {
 	c.done()
 	m.mu.Lock()
 	if m.busy < atOnce || m.single {
 		m.busy++
 		m.mu.Unlock()
 		if m.sure != nil {
-			v, err = m.sure.sure(ctx, patience, m.script, c, late)
+			v, err = m.sure.sure(ctx, patience, m.script, c, of)
 		} else {
-			v, err = m.conn.Run(ctx, m.script, c.keyList(), c.argList())
-			c.free()
+			var abandoned bool
+			if v, abandoned, err = m.conn.exchange(ctx, m.script, c, of); !abandoned {
+				c.free()
+			}
 		}
 		if parts := m.next(); parts != nil {
 			go m.share(parts)
 		}
 		return v, err
 	}
-	p := &part{call: c, patience: patience, answer: make(chan Result, 1), late: late}
+	p := &part{call: c, patience: patience, answer: make(chan Result, 1), of: of}
 	m.queue = append(m.queue, p)
 	m.mu.Unlock()
 	select {
@@ -69,7 +70,7 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, lat
 		if m.withdraw(p) {
 			return Value{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 		}
-		return Value{}, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+		return Value{}, unheard(ctx)
 	}
 }
 
@@ -100,6 +101,7 @@ func (m *combiner) withdraw(p *part) bool {
 		}
 	}
 	p.left = true
+	p.of.left()
 	return false
 }
 
@@ -110,8 +112,8 @@ func (m *combiner) answer(p *part, r Result) {
 	m.mu.Lock()
 	left := p.left
 	m.mu.Unlock()
-	if left && p.late != nil {
-		p.late()
+	if left {
+		p.of.over(unsent(r.Err))
 	}
 }
 
@@ -120,7 +122,7 @@ func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value,
 	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
 	defer cancel()
 	if m.sure == nil {
-		return m.conn.Run(ctx, m.script, keys, args)
+		return m.conn.Conn.Run(ctx, m.script, keys, args) // its callers leave by themselves
 	}
 	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
 	return r.Value, r.Err

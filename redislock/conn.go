@@ -11,9 +11,9 @@ import (
 )
 
 // Conn is what this package needs of a Redis client; packages rueidisconn and goredisconn
-// provide it. Its methods may be called concurrently, and each ends when ctx does, or after
-// a limit of the client's own. keys, args and calls are the caller's again when a
-// method has returned.
+// provide it. Its methods may be called concurrently. Once ctx has ended a method sends nothing any more, and
+// it returns then, or after a limit of the client's own: a Backend does not wait for that. keys, args and
+// calls are the caller's again when a method has returned.
 //
 // Errors wrap a sentinel of package driver beside their cause: what ServerError says of an
 // error reply, ErrUnavailable if nothing was sent, ErrUncertain if no answer came,

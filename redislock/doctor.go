@@ -43,7 +43,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	asker, ok := b.asker()
 	if !ok {
 		f.Add(driver.Finding{Code: "redis.settings", Severity: driver.Unclear, MayEndanger: true,
-			Found: fmt.Sprintf("the server's settings cannot be asked for through a %T", b.conn),
+			Found: fmt.Sprintf("the server's settings cannot be asked for through a %T", b.conn.Conn),
 			Why:   "eviction, persistence and replication decide whether two can hold one lock",
 			Do:    "examine the server through a Conn that is an Asker, such as those of packages rueidisconn and goredisconn"})
 		return f.List, b.tryScripts(ctx, &f)
@@ -92,12 +92,12 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 
 // asker is who asks for b, if its Conn can.
 func (b *Backend) asker() (Asker, bool) {
-	conn := b.conn
+	conn := b.conn.Conn
 	if g, ok := conn.(*gate); ok {
 		conn = g.Conn
 	}
 	a, ok := conn.(Asker)
-	return a, ok
+	return asking{a}, ok
 }
 
 // failure is the first error among answers, if there is nothing else among them: a server of several that does

@@ -16,13 +16,13 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 		return false, fmt.Errorf("%w count %d: allowed are 0 to %d", driver.ErrInvalid, n, int64(maxCount))
 	}
 	c := s.latch(name, "set").padded(uint64(n), 16).end()
-	v, err := s.latchRun(ctx, c)
+	v, err := s.latchRun(ctx, c, requester{})
 	return v == 1 && err == nil, err
 }
 
 // CountDown is driver.Session.CountDown.
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
-	return s.latchRun(ctx, s.latch(name, "down").str(id).end())
+	return s.latchRun(ctx, s.latch(name, "down").str(id).end(), requester{})
 }
 
 // Await is driver.Session.Await.
@@ -30,11 +30,12 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := s.enter(id, ask{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
+	defer s.flights.Done()
 	session, err := s.listening(ctx, name, true)
 	if err != nil {
 		return driver.Reply{}, s.refused(id, err)
 	}
-	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end())
+	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(), requester{s, name, id})
 	if short, other := lacking(err); short != nil && v == 0 {
 		err = other // not yet: nobody relies on that
 	}
@@ -50,7 +51,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	}
 	wake, ok := s.waits(id, 0)
 	if !ok {
-		return driver.Reply{}, s.Cancel(ctx, name, id)
+		return driver.Reply{}, s.takenBack(ctx, name, id)
 	}
 	return driver.Reply{Wake: wake}, nil
 }
@@ -59,12 +60,12 @@ func (s *session) latch(name, what string) *call {
 	return newCall().name(s.b.prefix, name, "lzmti").str(what).end()
 }
 
-func (s *session) latchRun(ctx context.Context, c *call) (int64, error) {
+func (s *session) latchRun(ctx context.Context, c *call, of requester) (int64, error) {
 	if err := s.open(); err != nil {
 		c.free()
 		return 0, err
 	}
-	v, err := s.b.sure(ctx, s.patience, s.b.scripts.latch, c, nil)
+	v, err := s.b.sure(ctx, s.patience, s.b.scripts.latch, c, of)
 	short, err := lacking(err)
 	switch {
 	case err != nil:

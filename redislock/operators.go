@@ -31,7 +31,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 		return driver.ErrGone
 	}
 	c := newCall().name(b.prefix, name, "lzmt").str("break").end().padded(token, 16).end()
-	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, nil))
+	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
 // SetLimit is driver.Backend.SetLimit.

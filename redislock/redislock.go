@@ -31,7 +31,7 @@ type Config struct {
 
 // Backend is a lock table in Redis. Use New.
 type Backend struct {
-	conn    Conn
+	conn    *exchanger
 	cluster bool // see Conn.Cluster
 	prefix  string
 	scripts *scripts
@@ -62,13 +62,13 @@ func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text stri
 	}
 	start := time.Now()
 	b := &Backend{
-		conn: conn, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, scripts: load(conn.Cluster(), m, edit),
+		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, scripts: load(conn.Cluster(), m, edit),
 		now: func() time.Duration { return time.Since(start) },
 	}
 	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
 	b.life, b.end = context.WithCancel(context.Background())
-	b.take = &combiner{conn: conn, script: b.scripts.take, single: b.cluster}
-	b.drop = &combiner{conn: conn, script: b.scripts.drop, single: b.cluster}
+	b.take = &combiner{conn: b.conn, script: b.scripts.take, single: b.cluster}
+	b.drop = &combiner{conn: b.conn, script: b.scripts.drop, single: b.cluster}
 	if b.waitReplicas > 0 {
 		b.take.sure = b
 	}
@@ -141,15 +141,22 @@ func (b *Backend) channel(session string) string { return b.prefix + "s:" + sess
 
 // run runs a script whose keys and arguments c holds, and frees c.
 func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
+	return b.runFor(ctx, s, c, requester{})
+}
+
+// runFor is run on behalf of a request.
+func (b *Backend) runFor(ctx context.Context, s *Script, c *call, of requester) (Value, error) {
 	if b.err != nil {
 		return Value{}, b.err
 	}
 	c.done()
-	v, err := b.conn.Run(ctx, s, c.keyList(), c.argList())
-	for p := (pacer{}); unstable(err) && p.wait(ctx); {
-		v, err = b.conn.Run(ctx, s, c.keyList(), c.argList())
+	v, abandoned, err := b.conn.exchange(ctx, s, c, of)
+	for p := (pacer{}); !abandoned && unstable(err) && p.wait(ctx); {
+		v, abandoned, err = b.conn.exchange(ctx, s, c, of)
 	}
-	c.free()
+	if !abandoned {
+		c.free()
+	}
 	return v, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -85,17 +84,16 @@ func (b *Backend) patience(ttl time.Duration) (time.Duration, error) {
 }
 
 // sure is run for what the caller relies on. If replicas have to confirm it and did not, the
-// error is an *unreplicated beside the script's answer. late is called if ctx ends before the
-// answer is there, when it is; it may be nil.
-func (b *Backend) sure(ctx context.Context, patience time.Duration, s *Script, c *call, late func()) (Value, error) {
+// error is an *unreplicated beside the script's answer.
+func (b *Backend) sure(ctx context.Context, patience time.Duration, s *Script, c *call, of requester) (Value, error) {
 	if b.waitReplicas == 0 {
-		return b.run(ctx, s, c)
+		return b.runFor(ctx, s, c, of)
 	}
 	c.done()
 	r := b.apart(ctx, patience, func(ctx context.Context, patience time.Duration) []Result {
 		defer c.free()
 		return b.confirm(ctx, patience, []Call{{s, c.keyList(), c.argList()}}, true)
-	}, late)
+	}, of)
 	if r.err != nil {
 		return Value{}, r.err
 	}
@@ -113,12 +111,9 @@ func (b *Backend) sureAll(ctx context.Context, patience time.Duration, calls []C
 	}
 	r := b.apart(ctx, patience, func(ctx context.Context, patience time.Duration) []Result {
 		return b.confirm(ctx, patience, calls, again)
-	}, nil)
+	}, requester{})
 	if r.err != nil {
-		r.all = make([]Result, len(calls))
-		for i := range r.all {
-			r.all[i].Err = r.err
-		}
+		return failed(len(calls), r.err)
 	}
 	return r.all
 }
@@ -128,10 +123,9 @@ type results struct {
 	err error // the caller's context ended
 }
 
-// apart runs f beside its caller, who leaves when ctx ends. A request that is under way
-// cannot be called back, and a cancellation on another connection may overtake it: so the
-// answer is waited for all the same, and late sees to what came of it.
-func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(context.Context, time.Duration) []Result, late func()) results {
+// apart runs f beside its caller, who leaves when ctx ends. The answer is waited for all the same: the
+// replicas may confirm what the caller then cancels.
+func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(context.Context, time.Duration) []Result, of requester) results {
 	if b.err != nil {
 		return results{err: b.err}
 	}
@@ -142,27 +136,22 @@ func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(cont
 	if end, ok := ctx.Deadline(); ok {
 		patience = max(min(patience, time.Until(end)*3/4), time.Millisecond)
 	}
-	done := make(chan []Result, 1)
-	var over atomic.Bool // the caller has the answer, or has left
-	go func() {
+	of.left()
+	all, ok := obey(ctx, func() []Result {
 		ctx, cancel := context.WithTimeout(b.life, patience+waitSlack)
 		defer cancel()
-		all := f(ctx, patience)
-		if over.CompareAndSwap(false, true) {
-			done <- all
-		} else if late != nil {
-			late()
-		}
-	}()
-	select {
-	case all := <-done:
-		return results{all: all}
-	case <-ctx.Done():
-		if over.CompareAndSwap(false, true) {
-			return results{err: fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())}
-		}
-		return results{all: <-done}
+		return f(ctx, patience)
+	}, func(all []Result) { of.over(unsent(all[0].Err)) })
+	if !ok {
+		return results{err: unheard(ctx)}
 	}
+	of.over(true)
+	for i := range all {
+		if _, err := lacking(all[i].Err); err != nil {
+			all[i].Err = callers(ctx, err)
+		}
+	}
+	return results{all: all}
 }
 
 // confirm runs calls and waits for replicas. Answers that too few have confirmed get an
@@ -248,7 +237,7 @@ func (s *session) handOver(id string, a *ask, token uint64) {
 // back then if they still do not.
 func (s *session) confirmed(name, id string, token uint64) {
 	c := newCall().name(s.b.prefix, name, "lzmt").str("confirm").end().str(id).end().padded(token, 16).end()
-	err := verdict(s.b.sure(s.b.life, s.patience, s.b.scripts.change, c, nil))
+	err := verdict(s.b.sure(s.b.life, s.patience, s.b.scripts.change, c, requester{}))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.asks[id]

@@ -17,8 +17,9 @@ type session struct {
 	stop func() // ends the subscription
 	ears ears   // in a Cluster: its subscriptions
 
-	patience time.Duration // with replicas
-	hooks    Hooks         // of a member of a quorum
+	patience time.Duration  // with replicas
+	flights  sync.WaitGroup // exchanges that may take a place or a grant
+	hooks    Hooks          // of a member of a quorum
 
 	mu     sync.Mutex
 	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
@@ -49,18 +50,18 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive}); err != nil {
 		return reply, 0, err
 	}
+	defer s.flights.Done()
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.calm(req.Name) {
 		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(s.ttl).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
-		name, id := req.Name, req.ID
-		v, err := s.b.take.run(ctx, s.patience, c, func() { s.undo(name, id) })
+		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
 		switch {
 		case err != nil:
 			return reply, 0, s.refused(req.ID, err)
 		case v.Kind == Int && v.Int > 0 && short != nil:
-			return reply, 0, s.takeBack(ctx, name, id, short)
+			return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 		case v.Kind == Int && v.Int > 0:
 			reply, err = s.granted(ctx, req, uint64(v.Int))
 			return reply, 0, err
@@ -109,7 +110,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	}
 	wake, ok := s.waits(req.ID, last)
 	if !ok { // cancelled meanwhile, and perhaps before the store had heard of it
-		return reply, 0, s.Cancel(ctx, req.Name, req.ID)
+		return reply, 0, s.takenBack(ctx, req.Name, req.ID)
 	}
 	reply.Wake = wake
 	return reply, place, nil
@@ -129,8 +130,7 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10)
 	s.b.proposal(c, want).end()
 	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
-	name, id := req.Name, req.ID
-	v, err = s.b.sure(ctx, s.patience, s.b.scripts.acquire, c, func() { s.undo(name, id) })
+	v, err = s.b.sure(ctx, s.patience, s.b.scripts.acquire, c, requester{s, req.Name, req.ID})
 	short, err = lacking(err)
 	return v, short, err
 }
@@ -145,7 +145,7 @@ func (s *session) refused(id string, err error) error {
 
 func (s *session) granted(ctx context.Context, req *driver.Request, token uint64) (driver.Reply, error) {
 	if !s.holds(req.ID, token) {
-		if err := s.Cancel(ctx, req.Name, req.ID); err != nil {
+		if err := s.takenBack(ctx, req.Name, req.ID); err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{}, fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
@@ -162,11 +162,20 @@ func (s *session) undo(name, id string) {
 	if asked {
 		return // it is being asked again
 	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
-		defer cancel()
-		_ = s.Cancel(ctx, name, id) // else the grant runs out by itself
-	}()
+	ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
+	defer cancel()
+	_ = s.Cancel(ctx, name, id) // else the grant runs out by itself
+}
+
+// takenBack cancels a request that has been answered after its cancellation.
+func (s *session) takenBack(ctx context.Context, name, id string) error {
+	err := s.Cancel(ctx, name, id)
+	if err != nil { // nobody else will
+		r := requester{s, name, id}
+		r.left()
+		r.over(false)
+	}
+	return err
 }
 
 // Cancel is driver.Session.Cancel.
@@ -185,7 +194,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
 		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
-		v, err := s.b.drop.run(ctx, 0, c, nil)
+		v, err := s.b.drop.run(ctx, 0, c, requester{})
 		switch {
 		case err != nil:
 			return err
@@ -222,7 +231,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 		return driver.ErrGone
 	}
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("downgrade").end().str(h.ID).end().padded(h.Token, 16).end()
-	err := verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, nil))
+	err := verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{}))
 	if err == nil {
 		s.regroup(h.ID)
 	}
@@ -241,9 +250,10 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	if err != nil {
 		return err
 	}
+	defer s.flights.Done()
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("adopt").end().str(h.ID).end().padded(h.Token, 16).end().
 		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
-	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, nil)
+	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{s, h.Name, id})
 	if _, failed := lacking(err); failed == nil && v.Kind == Int && v.Int == 3 {
 		err = fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
 	} else {
@@ -257,7 +267,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	}
 	s.regroup(id)
 	if !s.holds(id, h.Token) { // cancelled meanwhile, and perhaps before the store had heard of it
-		if err := s.Cancel(ctx, h.Name, id); err != nil {
+		if err := s.takenBack(ctx, h.Name, id); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w: the request was cancelled while it was granted", driver.ErrUncertain)
@@ -265,7 +275,8 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	return nil
 }
 
-// Close is driver.Session.Close.
+// Close is driver.Session.Close. Requests that are under way cancel themselves when they are answered; it waits
+// for them, too.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -280,7 +291,11 @@ func (s *session) Close(ctx context.Context) error {
 	if err == nil && len(stray) > 0 {
 		err = s.b.forget(ctx, stray)
 	}
-	s.stop()
+	_, landed := obey(ctx, func() any { s.flights.Wait(); return nil }, nil)
+	if err == nil && !landed {
+		err = unheard(ctx)
+	}
+	_, _ = obey(ctx, func() any { s.stop(); return nil }, nil)
 	return err
 }
 
@@ -303,12 +318,11 @@ func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
 		if len(calls) < most && len(asks) > 0 {
 			continue
 		}
-		err = s.b.runAll(ctx, calls)
+		if err = s.b.runAll(ctx, calls); err != nil {
+			return err // the calls may still be under way
+		}
 		for _, c := range built {
 			c.free()
-		}
-		if err != nil {
-			return err
 		}
 		built, calls = built[:0], calls[:0]
 	}

@@ -22,7 +22,7 @@ type ask struct {
 	nudge bool          // asking again was advised before the answer to the request
 }
 
-// enter notes a request that is about to be sent.
+// enter notes a request that is about to be sent. flights.Done has to be called when it has been answered.
 func (s *session) enter(id string, a ask) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,17 +42,20 @@ func (s *session) enter(id string, a ask) error {
 	}
 	a.seen = s.b.now()
 	s.asks[id] = a
+	s.flights.Add(1)
 	return nil
 }
 
 // adopts notes that h is about to be adopted as id, and reports whether id was unknown. Of what
-// mode h is, is not known; as one of a group it is renewed right whatever it is.
+// mode h is, is not known; as one of a group it is renewed right whatever it is. flights.Done has to be called
+// after the answer.
 func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, driver.ErrClosed
 	}
+	s.flights.Add(1)
 	if _, known := s.asks[id]; known {
 		return false, nil
 	}

@@ -26,14 +26,7 @@ func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	for i, w := range words {
 		args[i] = w
 	}
-	done := make(chan []redislock.Answer, 1)
-	go func() { done <- c.askAll(ctx, args) }()
-	select {
-	case all := <-done:
-		return all
-	case <-ctx.Done(): // the client may not obey it
-		return []redislock.Answer{{Err: fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())}}
-	}
+	return c.askAll(ctx, args)
 }
 
 func (c *conn) askAll(ctx context.Context, args []any) []redislock.Answer {

@@ -72,33 +72,27 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
-	r := c.await(ctx, func(ctx context.Context, words []any) redislock.Result {
-		cmd := redis.NewCmd(ctx, words...)
-		_ = c.client.Process(ctx, cmd) // cmd has the error
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			words[0], words[1] = "eval", s.Text
-			cmd = redis.NewCmd(ctx, words...)
-			_ = c.client.Process(ctx, cmd)
-		}
-		return c.result(cmd)
-	}, words(s, keys, args))
+	defer c.look(ctx)()
+	w := words(s, keys, args)
+	cmd := redis.NewCmd(ctx, w...)
+	_ = c.client.Process(ctx, cmd) // cmd has the error
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		w[0], w[1] = "eval", s.Text
+		cmd = redis.NewCmd(ctx, w...)
+		_ = c.client.Process(ctx, cmd)
+	}
+	r := c.result(cmd)
 	return r.Value, r.Err
 }
 
-// await runs f, which may not obey ctx.
-func (c *conn) await(ctx context.Context, f func(context.Context, []any) redislock.Result, words []any) redislock.Result {
-	if c.obedient || ctx.Done() == nil {
-		return f(ctx, words)
+// look makes the client of a Cluster that disregards contexts suspect its servers when ctx ends before the function
+// is called that is returned.
+func (c *conn) look(ctx context.Context) (over func()) {
+	if c.obedient || c.cluster == nil || ctx.Done() == nil {
+		return func() {}
 	}
-	done := make(chan redislock.Result, 1)
-	go func() { done <- f(ctx, words) }()
-	select {
-	case r := <-done:
-		return r
-	case <-ctx.Done():
-		c.suspect()
-		return redislock.Result{Err: fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())}
-	}
+	stop := context.AfterFunc(ctx, c.suspect)
+	return func() { stop() }
 }
 
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
@@ -120,13 +114,9 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 	for i, call := range calls {
 		cmds[i] = pipe.Do(ctx, words(call.Script, call.Keys, call.Args)...)
 	}
-	r := c.await(ctx, func(ctx context.Context, _ []any) redislock.Result {
-		_, _ = pipe.Exec(ctx) // each cmd has its error
-		return redislock.Result{}
-	}, nil)
-	if r.Err != nil {
-		return fail(r.Err)
-	}
+	over := c.look(ctx)
+	_, _ = pipe.Exec(ctx) // each cmd has its error
+	over()
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			all[i].Value, all[i].Err = c.Run(ctx, calls[i].Script, calls[i].Keys, calls[i].Args)

@@ -37,17 +37,12 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	if limit := client.Options().ReadTimeout; limit > 0 && limit < timeout+slack {
 		client = client.WithTimeout(timeout + max(limit, slack))
 	}
-	var wait *redis.Cmd
+	over := c.look(ctx)
 	cmds := make([]*redis.Cmd, len(calls))
-	r := c.await(ctx, func(ctx context.Context, _ []any) redislock.Result {
-		one := client.Conn()
-		defer func() { _ = one.Close() }() // it goes back to the pool
-		wait = replicated(ctx, one, calls, cmds, replicas, timeout)
-		return redislock.Result{}
-	}, nil)
-	if r.Err != nil {
-		return fail(r.Err)
-	}
+	one := client.Conn()
+	wait := replicated(ctx, one, calls, cmds, replicas, timeout)
+	_ = one.Close() // it goes back to the pool
+	over()
 	for i, cmd := range cmds {
 		all[i] = c.result(cmd)
 	}

@@ -174,7 +174,7 @@ func (c *conn) listen(s *subscription) {
 			s.first <- c.wrap(err)
 			return
 		}
-		c.look()
+		c.refresh()
 		if (astray || refused || c.cluster != nil) && !s.replace() {
 			return
 		}
@@ -195,8 +195,8 @@ func (c *conn) hopeless(err error) bool {
 	return err != nil && errors.Is(c.wrap(err), driver.ErrRefused)
 }
 
-// look makes the client of a Cluster look who has which slots.
-func (c *conn) look() {
+// refresh makes the client of a Cluster look who has which slots.
+func (c *conn) refresh() {
 	if c.cluster == nil {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -67,14 +66,6 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
-	if !c.moves() || ctx.Done() == nil {
-		return c.run(ctx, s, keys, args)
-	}
-	keys, args = slices.Clone(keys), slices.Clone(args)
-	return await(ctx, func() (redislock.Value, error) { return c.run(ctx, s, keys, args) })
-}
-
-func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	r := c.client.Do(ctx, c.evalsha(s, keys, args))
 	if missing(r) {
 		r = c.client.Do(ctx, c.eval(s, keys, args))
@@ -82,56 +73,17 @@ func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string
 	return c.value(r)
 }
 
-// await runs f, which may not obey ctx: a client that looks for other servers connects to them for
-// its own purposes, and a request to the same server waits for that. Once it has come to an end f
-// sends nothing any more, because ctx has ended.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		v, err := f()
-		done <- result{v, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
-	}
-}
-
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
 	if len(calls) == 0 {
 		return nil
 	}
-	err := c.ready(ctx)
-	var results []redislock.Result
-	switch {
-	case err != nil:
-	case !c.moves() || ctx.Done() == nil:
-		return c.runAll(ctx, calls)
-	default:
-		calls = slices.Clone(calls)
-		for i := range calls {
-			calls[i].Keys, calls[i].Args = slices.Clone(calls[i].Keys), slices.Clone(calls[i].Args)
-		}
-		results, err = await(ctx, func() ([]redislock.Result, error) { return c.runAll(ctx, calls), nil })
-	}
-	if err != nil {
-		results = make([]redislock.Result, len(calls))
+	results := make([]redislock.Result, len(calls))
+	if err := c.ready(ctx); err != nil {
 		for i := range results {
 			results[i].Err = err
 		}
+		return results
 	}
-	return results
-}
-
-func (c *conn) runAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
-	results := make([]redislock.Result, len(calls))
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)

@@ -1,0 +1,260 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// patience is the context that each call has in TestSilent, and obedience the bound for its return. A busy machine
+// takes some time of its own.
+const (
+	patience  = 100 * time.Millisecond
+	obedience = time.Second
+	slack     = 100 * time.Millisecond // after which the context has ended for sure
+)
+
+// silentServers are servers of which all can fall silent, and a client of them.
+type silentServers struct {
+	servers []*testenv.RedisServer
+	links   *testenv.TCPProxies
+	dial    func(testing.TB) redislock.Conn
+}
+
+// TestSilent: every call returns when its context ends, with the context's error, whatever the servers do and
+// whichever client asks them.
+func TestSilent(t *testing.T) {
+	for name, deploy := range map[string]func(*testing.T) *silentServers{
+		"rueidis":               silentSingle(dialRueidis),
+		"rueidis, its defaults": silentSingle(plainRueidis),
+		"go-redis":              silentSingle(plainGoRedis(false)),
+		"go-redis, obedient":    silentSingle(plainGoRedis(true)),
+		"sentinel, rueidis":     silentSentinel(silentSentinelRueidis),
+		"sentinel, go-redis":    silentSentinel(silentSentinelGoRedis),
+		"cluster, rueidis":      silentCluster(silentClusterRueidis),
+		"cluster, go-redis":     silentCluster(silentClusterGoRedis),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t)
+			for fault, begin := range d.faults() {
+				t.Run(fault, func(t *testing.T) { fallSilent(t, d.dial, begin) })
+			}
+		})
+	}
+}
+
+// faults are ways to fall silent. Each returns what ends it.
+func (d *silentServers) faults() map[string]func() (end func()) {
+	each := func(do func(*testenv.TCPProxy)) { d.links.Each(do) }
+	heal := func() { each((*testenv.TCPProxy).Heal) }
+	return map[string]func() func(){
+		"frozen": func() func() {
+			for _, s := range d.servers {
+				s.Pause()
+			}
+			return func() {
+				for _, s := range d.servers {
+					s.Continue()
+				}
+			}
+		},
+		"hole":    func() func() { each((*testenv.TCPProxy).Hole); return heal },
+		"killed":  func() func() { each((*testenv.TCPProxy).Refuse); return heal },
+		"replies": func() func() { each((*testenv.TCPProxy).DropReplies); return heal },
+		"slow": func() func() {
+			each(func(p *testenv.TCPProxy) { p.Delay(700 * time.Millisecond) })
+			return heal
+		},
+	}
+}
+
+// fallSilent makes each call with a short context while the servers are silent, one after the other, and while others
+// with longer contexts are under way.
+func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func()) {
+	const ttl = 3 * time.Second
+	b := redislock.New(dial(t), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	open := func(id string) driver.Session {
+		s, err := b.Open(within(t, 10*time.Second), driver.SessionConfig{ID: id, TTL: ttl, Info: "{}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s, other := open(newID()), open(newID())
+	name := func() string { return "silent/" + newID() }
+	held := func() driver.Hold { return granted(t, s, exclusive(name())) }
+	h1, h2, h3, taken := held(), held(), held(), held()
+	latch := name()
+	if _, err := s.SetCount(within(t, 10*time.Second), latch, 1); err != nil {
+		t.Fatal(err)
+	}
+	calm := calm(t, s, 1)[0]
+	c, err := holdfast.New(within(t, 10*time.Second), redislock.New(dial(t), nil), &holdfast.Config{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Mutex(name()).Lock(within(t, 10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := name()
+	if _, err := c.Latch(watched).Set(within(t, 10*time.Second), 1); err != nil {
+		t.Fatal(err)
+	}
+
+	end := begin()
+	var others sync.WaitGroup
+	defer func() {
+		end()
+		others.Wait()
+		_ = c.Close(within(t, 10*time.Second))
+	}()
+	for range 3 { // clients connect again on behalf of these, which have time
+		others.Go(func() { _, _ = s.Acquire(within(t, 2*time.Second), exclusive(name())) })
+	}
+	var took []time.Duration
+	for _, call := range []struct {
+		what string
+		do   func(ctx context.Context) error
+	}{
+		{"Acquire", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(name())); return err }},
+		{"Acquire of a name that was free", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(calm)); return err }},
+		{"Acquire, no wait", func(ctx context.Context) error {
+			r := exclusive(taken.Name)
+			r.Wait = false
+			_, err := s.Acquire(ctx, r)
+			return err
+		}},
+		{"Acquire, wait", func(ctx context.Context) error { _, err := other.Acquire(ctx, exclusive(taken.Name)); return err }},
+		{"Cancel", func(ctx context.Context) error { return s.Cancel(ctx, name(), newID()) }},
+		{"Release", func(ctx context.Context) error { return s.Release(ctx, h1, 0) }},
+		{"Release, keep", func(ctx context.Context) error { return s.Release(ctx, h1, time.Second) }},
+		{"Renew", func(ctx context.Context) error { _, err := s.Renew(ctx, []driver.Hold{h1, h2}); return err }},
+		{"Downgrade", func(ctx context.Context) error { return s.Downgrade(ctx, h2) }},
+		{"Adopt", func(ctx context.Context) error { return other.Adopt(ctx, h3, newID(), "") }},
+		{"SetCount", func(ctx context.Context) error { _, err := s.SetCount(ctx, name(), 1); return err }},
+		{"CountDown", func(ctx context.Context) error { _, err := s.CountDown(ctx, latch, newID()); return err }},
+		{"Await", func(ctx context.Context) error { _, err := s.Await(ctx, latch, newID()); return err }},
+		{"Open", func(ctx context.Context) error {
+			_, err := b.Open(ctx, driver.SessionConfig{ID: newID(), TTL: ttl})
+			return err
+		}},
+		{"Inspect", func(ctx context.Context) error { _, err := b.Inspect(ctx, h1.Name); return err }},
+		{"List", func(ctx context.Context) error { _, err := b.List(ctx, "", "", 10); return err }},
+		{"Break", func(ctx context.Context) error { return b.Break(ctx, h1.Name, h1.Token) }},
+		{"SetLimit", func(ctx context.Context) error { return b.SetLimit(ctx, h1.Name, 2) }},
+		{"Diagnose", func(ctx context.Context) error { _, err := b.Diagnose(ctx, ttl); return err }},
+		{"Session.Close", func(ctx context.Context) error { return s.Close(ctx) }},
+		{"Client.Mutex.Lock", func(ctx context.Context) error { _, err := c.Mutex(name()).Lock(ctx); return err }},
+		{"Client.Mutex.TryLock", func(ctx context.Context) error { _, err := c.Mutex(name()).TryLock(ctx); return err }},
+		{"Client.LockAll", func(ctx context.Context) error {
+			_, err := holdfast.LockAll(ctx, c.Mutex(name()), c.Mutex(name()))
+			return err
+		}},
+		{"Client.RWMutex.RLock", func(ctx context.Context) error { _, err := c.RWMutex(name()).RLock(ctx); return err }},
+		{"Client.Semaphore.Acquire", func(ctx context.Context) error { _, err := c.Semaphore(name(), 2).Acquire(ctx, 1); return err }},
+		{"Client.Latch.Wait", func(ctx context.Context) error { return c.Latch(watched).Wait(ctx) }},
+		{"Client.Close", func(ctx context.Context) error { return c.Close(ctx) }},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		start := time.Now()
+		err := call.do(ctx)
+		d := time.Since(start)
+		took = append(took, d)
+		cancel()
+		if d > obedience {
+			t.Errorf("%s returned after %v", call.what, d)
+		}
+		if d >= patience+slack && err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v; want the context's error", call.what, err)
+		}
+		cancelled, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		timer := time.AfterFunc(patience, cancel)
+		start = time.Now()
+		err = call.do(cancelled)
+		d = time.Since(start)
+		took = append(took, d)
+		timer.Stop()
+		cancel()
+		if d > obedience {
+			t.Errorf("%s, cancelled, returned after %v", call.what, d)
+		}
+		if d >= patience+slack && err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v; want the context's error", call.what, err)
+		}
+	}
+	slices.Sort(took)
+	if os.Getenv("HOLDFAST_TEST_TOOK") != "" {
+		t.Logf("%d calls: median %v, 90 %% %v, the last %v", len(took), took[len(took)/2], took[len(took)*9/10], took[len(took)-3:])
+	}
+}
+
+func silentSingle(dial func(testing.TB, string) redislock.Conn) func(*testing.T) *silentServers {
+	return func(t *testing.T) *silentServers {
+		server := testenv.Redis(t)
+		links := testenv.Proxies(t, []string{server.Addr})
+		addr := links.To(server.Addr).Addr
+		return &silentServers{[]*testenv.RedisServer{server}, links, func(t testing.TB) redislock.Conn { return dial(t, addr) }}
+	}
+}
+
+func plainRueidis(t testing.TB, addr string) redislock.Conn {
+	return viaRueidis(t, rueidis.ClientOption{InitAddress: []string{addr}})
+}
+
+func plainGoRedis(obedient bool) func(testing.TB, string) redislock.Conn {
+	return func(t testing.TB, addr string) redislock.Conn {
+		return viaGoRedis(t, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: obedient}))
+	}
+}
+
+func silentSentinel(dial func(testing.TB, *testenv.RedisSentinelServers, *testenv.TCPProxies) redislock.Conn) func(*testing.T) *silentServers {
+	return func(t *testing.T) *silentServers {
+		s := testenv.RedisSentinel(t, testenv.SentinelSetup{Down: time.Minute})
+		links := testenv.Proxies(t, s.Addrs())
+		return &silentServers{slices.Concat(s.Servers, s.Sentinels), links, func(t testing.TB) redislock.Conn { return dial(t, s, links) }}
+	}
+}
+
+func silentSentinelRueidis(t testing.TB, s *testenv.RedisSentinelServers, links *testenv.TCPProxies) redislock.Conn {
+	return must(rueidisconn.DialVia(s.URL(""), links.Dial))(t)
+}
+
+func silentSentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, links *testenv.TCPProxies) redislock.Conn {
+	opt := &redis.FailoverOptions{MasterName: s.Master, Dialer: links.Dial}
+	for _, r := range s.Sentinels {
+		opt.SentinelAddrs = append(opt.SentinelAddrs, r.Addr)
+	}
+	return viaGoRedis(t, redis.NewFailoverClient(opt))
+}
+
+func silentCluster(dial func(testing.TB, *testenv.RedisClusterServers, *testenv.TCPProxies) redislock.Conn) func(*testing.T) *silentServers {
+	return func(t *testing.T) *silentServers {
+		c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: []string{"--cluster-node-timeout", "60000"}})
+		links := testenv.Proxies(t, c.Addrs())
+		return &silentServers{c.Servers, links, func(t testing.TB) redislock.Conn { return dial(t, c, links) }}
+	}
+}
+
+func silentClusterRueidis(t testing.TB, c *testenv.RedisClusterServers, links *testenv.TCPProxies) redislock.Conn {
+	return must(rueidisconn.DialVia(c.URL(""), links.Dial))(t)
+}
+
+func silentClusterGoRedis(t testing.TB, c *testenv.RedisClusterServers, links *testenv.TCPProxies) redislock.Conn {
+	return viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Dialer: links.Dial}))
+}
