@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -41,6 +42,10 @@ type Server struct {
 	texts    sync.Map // statements in the server's form
 	floor    atomic.Int64
 
+	began    time.Time
+	answered atomic.Int64 // when the pool's connections were last heard on, in time since began
+	dropping atomic.Bool
+
 	opening chan struct{} // holds a value while nobody opens
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -69,9 +74,9 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	}
 	b := &Server{
 		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
-		opening: make(chan struct{}, 1), open: map[*serverSession]bool{},
+		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, began: time.Now(),
 	}
-	b.kept, b.prepared = newKeptConn(db), newPrepared(db, d)
+	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
@@ -169,11 +174,31 @@ func (b *Server) circumstances() Circumstances {
 }
 
 // with runs f on the pool, or on the connection that is kept, if the application has all others.
-func (b *Server) with(ctx context.Context, f func(l link) error) error {
+func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) error) error {
 	if s := b.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		return b.kept.use(ctx, f)
 	}
-	return f(b.pool)
+	const rest = 10 * time.Second // idle for so long, connections may have been forgotten on the way
+	if time.Since(b.began)-time.Duration(b.answered.Load()) > rest {
+		b.dropSilent()
+	}
+	err := f(ctx, b.pool)
+	switch {
+	case err == nil:
+		b.answered.Store(int64(time.Since(b.began)))
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && !answered(err):
+		b.background(b.dropSilent)
+	}
+	return err
+}
+
+// dropSilent has the pool forget its idle connections that are dead. It returns when that is done, unless another does
+// it just now.
+func (b *Server) dropSilent() {
+	if b.dropping.CompareAndSwap(false, true) {
+		dropSilent(b.db)
+		b.dropping.Store(false)
+	}
 }
 
 // fault wraps an error of the server in the sentinel that says what it means.
@@ -191,13 +216,18 @@ func (b *Server) fault(err error) error {
 		sentinel = driver.ErrRefused
 	case NoSchema:
 		sentinel = errNoTables
+	case OutOfRange:
+		sentinel = errOutOfRange
 	}
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 
+// errOutOfRange: nothing was done, and who reads the row learns more.
+var errOutOfRange = fmt.Errorf("%w: a number is out of range", driver.ErrRefused)
+
 // marked reports whether err has its sentinel already.
 func marked(err error) bool {
-	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed} {
+	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrDamaged, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, s) {
 			return true
 		}
@@ -210,7 +240,7 @@ func (b *Server) ask(ctx context.Context, name string, f func(r *record) error) 
 	if err := errors.Join(driver.CheckName(name), b.ready(ctx)); err != nil {
 		return err
 	}
-	return b.with(ctx, func(l link) error { return b.change(ctx, l, one(name, f)) })
+	return b.with(ctx, func(ctx context.Context, l link) error { return b.change(ctx, l, one(name, f)) })
 }
 
 func one(name string, f func(r *record) error) step {
@@ -227,7 +257,12 @@ func (b *Server) Inspect(ctx context.Context, name string) (rec driver.Record, e
 	return rec, err
 }
 
-func (r *record) describe() driver.Record { return r.entry.Record(ofMicros(r.now), r.name) }
+func (r *record) describe() driver.Record {
+	if r.damaged != nil {
+		return driver.Record{Name: r.name, Damaged: r.damaged.Error()}
+	}
+	return r.entry.Record(ofMicros(r.now), r.name)
+}
 
 // Break implements [driver.Backend].
 func (b *Server) Break(ctx context.Context, name string, token uint64) error {
@@ -271,8 +306,8 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 		}
 		rows := 0
 		var due []int // in whose lines somebody's turn has come
-		err := b.with(ctx, func(l link) error {
-			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND kind <> 0 ORDER BY name LIMIT %d", recordColumns, where, page))
+		err := b.with(ctx, func(ctx context.Context, l link) error {
+			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
 			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
 				r := &record{}
 				if err := r.scan(row); err != nil {
@@ -281,7 +316,7 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 				rows++
 				from, past = r.name, false
 				granted := r.entry.Advance(ofMicros(r.now))
-				if r.entry.Used() && len(list) < limit {
+				if (r.entry.Used() || r.damaged != nil) && len(list) < limit {
 					if len(granted) > 0 {
 						due = append(due, len(list))
 					}

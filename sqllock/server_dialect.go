@@ -38,6 +38,10 @@ type Dialect interface {
 	// Transactions is known when Check has looked.
 	Transactions() Transactions
 
+	// Kept are statements that prepare the connection that is kept, which nobody else gets afterwards. It is known when
+	// Check has looked.
+	Kept() []string
+
 	// InsertNew is "INSERT" and what follows the values, to leave a row alone that is there.
 	InsertNew() (begin, end string)
 
@@ -96,6 +100,7 @@ const (
 	Refused                 // it has not been done, and will not be
 	NoSchema                // the tables are not there, or not ours
 	Unprepared              // it has not been done, since it was prepared or was to be
+	OutOfRange              // it has not been done: a number of the row is too large or too small
 )
 
 // Circumstances are what a server was found to be like.

@@ -51,6 +51,9 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 		return f.List, unready
 	}
 	f.Fine(name+".schema", "the tables are there, of version %d", len(b.d.Migrations()))
+	if err := b.lookAtRecords(ctx, &f); err != nil {
+		return f.List, err
+	}
 	if n := b.db.Stats().MaxOpenConnections; n == 0 {
 		f.Fine(name+".pool", "the pool allows any number of connections; 3 are kept")
 	} else {
@@ -81,6 +84,33 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 	}
 	f.Clock(name+".clock", first, second, ttl)
 	return f.List, nil
+}
+
+// lookAtRecords looks for records that cannot be read, among the first that are in use.
+func (b *Server) lookAtRecords(ctx context.Context, f *doctor.Findings) error {
+	const most = 10_000
+	code := b.d.Name() + ".records"
+	list, err := b.List(ctx, "", "", most)
+	if err != nil {
+		return err
+	}
+	var damaged []string
+	for _, r := range list {
+		if r.Damaged != "" {
+			damaged = append(damaged, r.Damaged)
+		}
+	}
+	if len(damaged) == 0 {
+		f.Fine(code, "all of %d records can be read", len(list))
+		return nil
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+		Found: fmt.Sprintf("%d of %d records cannot be read: %s", len(damaged), len(list), strings.Join(damaged[:min(len(damaged), 5)], "; ")),
+		Why:   "nobody can take, renew or release these names; other names are not concerned",
+		Do: "find out who writes to the tables beside holdfast; delete the rows of these names from hf_lock when nobody works under them, " +
+			"after a TTL at the earliest",
+	})
+	return nil
 }
 
 // oneServer looks whether connections of the pool lead to one server.

@@ -28,7 +28,7 @@ func (s *serverSession) CountDown(ctx context.Context, name, id string) (left in
 	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
 		return 0, err
 	}
-	err = s.b.with(ctx, func(l link) error {
+	err = s.b.with(ctx, func(ctx context.Context, l link) error {
 		return s.b.change(ctx, l, step{names: []string{name}, counts: id, do: func(_ int, r *record) (err error) {
 			left, r.grants, err = r.entry.CountDown(ofMicros(r.now), id)
 			return err
@@ -43,7 +43,7 @@ func (s *serverSession) Await(ctx context.Context, name, id string) (driver.Repl
 		return driver.Reply{}, err
 	}
 	w := s.b.bells.beginKind(id, name, true, false)
-	if _, err := s.enter(id, request{name, true}); err != nil {
+	if _, err := s.enter(id, request{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
 	var open bool

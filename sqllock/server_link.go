@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -42,6 +43,7 @@ func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows,
 // wait: renewals, and releases when the pool is exhausted.
 type keptConn struct {
 	db   *sql.DB
+	d    Dialect
 	turn chan struct{} // holds a value while nobody uses it
 	conn *sql.Conn
 	shut bool
@@ -49,15 +51,15 @@ type keptConn struct {
 	opened time.Time // when conn was connected, at the latest
 }
 
-func newKeptConn(db *sql.DB) *keptConn {
-	k := &keptConn{db: db, turn: make(chan struct{}, 1)}
+func newKeptConn(db *sql.DB, d Dialect) *keptConn {
+	k := &keptConn{db: db, d: d, turn: make(chan struct{}, 1)}
 	k.turn <- struct{}{}
 	return k
 }
 
-// use runs f on the connection, one at a time. A connection that has broken meanwhile, which
-// is found when nothing has been sent yet, is replaced.
-func (k *keptConn) use(ctx context.Context, f func(l link) error) error {
+// use runs f on the connection, one at a time. A connection that has broken meanwhile, or is silent for a third of the
+// time that is left, is replaced, and f runs once more: so f may be repeated.
+func (k *keptConn) use(ctx context.Context, f func(ctx context.Context, l link) error) error {
 	select {
 	case <-k.turn:
 		defer func() { k.turn <- struct{}{} }()
@@ -67,42 +69,114 @@ func (k *keptConn) use(ctx context.Context, f func(l link) error) error {
 	if k.shut {
 		return fmt.Errorf("backend: %w", driver.ErrClosed)
 	}
-	for try := 1; ; try++ {
-		if k.conn == nil {
-			conn, err := k.db.Conn(ctx)
-			if err != nil {
-				return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-			}
-			if err := conn.PingContext(ctx); err != nil { // the pool may have given one that is broken
-				_ = conn.Close()
-				return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-			}
-			k.conn, k.opened = conn, time.Now()
-		}
-		err := f(way{k.conn})
-		stale := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
-		if stale || err != nil && !answered(err) {
-			k.drop()
-		}
-		if !stale || try == 2 {
-			return err
+	err, again := k.try(ctx, firstTry(ctx), f)
+	if again && ctx.Err() == nil {
+		err, _ = k.try(ctx, 0, f)
+	}
+	return err
+}
+
+// firstTry is how long the first of two attempts may take; 0: there is no time for two.
+func firstTry(ctx context.Context) time.Duration {
+	const least, most = 250 * time.Millisecond, 2 * time.Second
+	end, limited := ctx.Deadline()
+	if !limited {
+		return most
+	}
+	if third := time.Until(end) / 3; third >= least {
+		return min(third, most)
+	}
+	return 0
+}
+
+// try is one attempt, and reports whether another connection may do better. If nothing was heard, those that are idle
+// are as old as this one, and may be as dead.
+func (k *keptConn) try(ctx context.Context, limit time.Duration, f func(ctx context.Context, l link) error) (err error, again bool) {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	if err = k.connect(ctx); err == nil {
+		err = f(ctx, way{k.conn})
+	}
+	broken := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+	silent := err != nil && ctx.Err() != nil
+	if broken || err != nil && !answered(err) {
+		k.drop()
+	}
+	if silent {
+		dropSilent(k.db)
+	}
+	return err, broken || silent
+}
+
+// connect takes a connection of the pool, which may give one that is broken.
+func (k *keptConn) connect(ctx context.Context) error {
+	if k.conn != nil {
+		return nil
+	}
+	conn, err := k.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	err = conn.PingContext(ctx)
+	for _, text := range k.d.Kept() {
+		if err == nil {
+			_, err = conn.ExecContext(ctx, text)
 		}
 	}
+	if err != nil {
+		forget(conn)
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	k.conn, k.opened = conn, time.Now()
+	return nil
+}
+
+// dropSilent closes the pool's idle connections that do not answer. A network that has forgotten one of them has
+// forgotten the others, too, and says so of none.
+func dropSilent(db *sql.DB) {
+	const patience = 300 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var all sync.WaitGroup
+	for range min(db.Stats().Idle, 256) {
+		all.Go(func() {
+			conn, err := db.Conn(ctx)
+			if err != nil {
+				return
+			}
+			if conn.PingContext(ctx) != nil {
+				forget(conn)
+			} else {
+				_ = conn.Close()
+			}
+		})
+	}
+	all.Wait()
 }
 
 // answered reports whether an error is the server's answer, so that its connection is good.
 func answered(err error) bool {
-	return stands(err) || errors.Is(err, errAgain) || errors.Is(err, driver.ErrRefused)
+	return stands(err) || errors.Is(err, errAgain) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
 }
 
+// drop ends the connection: no other may get it, since it was prepared for what is done here.
 func (k *keptConn) drop() {
 	if k.conn != nil {
-		_ = k.conn.Close()
+		forget(k.conn)
 		k.conn = nil
 	}
 }
 
-// close gives the connection back, when nobody uses it.
+// forget closes a connection, and has its pool forget it.
+func forget(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = conn.Close()
+}
+
+// close ends the connection, when nobody uses it.
 func (k *keptConn) close() {
 	<-k.turn
 	k.shut = true

@@ -32,7 +32,12 @@ type record struct {
 	grants []rule.Grant // who is to be told once this is written
 	cols   columns      // as read
 	was    rule.Entry   // its grants and its line, as read
+
+	damaged error // why the row cannot be read; entry is empty then
 }
+
+// maxToken is far beyond what any clock makes of a token, and far from what a column can hold.
+const maxToken = 1 << 62
 
 // columns are what a row keeps of its rule.Entry.
 type columns struct {
@@ -60,21 +65,36 @@ func (r *record) scan(row interface{ Scan(...any) error }) error {
 		return err
 	}
 	r.name, r.exists = string(name), true
-	if err := r.decode(); err != nil {
-		return err
-	}
+	r.decode()
 	r.was.Holds, r.was.Line = slices.Clone(r.entry.Holds), slices.Clone(r.entry.Line)
 	return nil
 }
 
-// decode makes the entry from the columns.
-func (r *record) decode() error {
+// decode makes the entry from the columns, or says in damaged why it cannot.
+func (r *record) decode() {
+	if err := r.tryDecode(); err != nil {
+		r.damaged = fmt.Errorf("%w: table hf_lock, name %q: %w", driver.ErrDamaged, r.name, err)
+		r.entry = rule.Entry{Mint: r.mint, Done: map[string]bool{}}
+	}
+}
+
+func (r *record) tryDecode() error {
 	c, e := &r.cols, &r.entry
 	*e = rule.Entry{Kind: driver.Kind(c.kind), Limit: c.limit, Last: uint64(c.token), Count: c.counter, Mint: r.mint, Done: map[string]bool{}}
+	switch {
+	case c.kind < 0 || e.Kind > driver.Latch:
+		return fmt.Errorf("kind is %d", c.kind)
+	case c.limit < 0 || c.counter < 0 || c.token < 0:
+		return fmt.Errorf("a column is negative: lim %d, counter %d, token %d", c.limit, c.counter, c.token)
+	case c.token > maxToken:
+		return fmt.Errorf("token %d: no larger one can follow", c.token)
+	case c.hid != "" && (e.Kind != driver.Lock || c.more != ""):
+		return fmt.Errorf("it has an exclusive holder (hid), yet kind is %d and more has %d bytes", c.kind, len(c.more))
+	}
 	if c.hid != "" {
 		info, err := Unescape(c.info)
 		if err != nil {
-			return r.broken(err)
+			return fmt.Errorf("info: %w", err)
 		}
 		h := rule.Hold{
 			Request: driver.Request{ID: c.hid, Name: r.name, Mode: driver.Exclusive, N: 1, Info: info},
@@ -86,7 +106,7 @@ func (r *record) decode() error {
 	for line := range strings.Lines(c.line) {
 		p, err := parsePlace(line)
 		if err != nil {
-			return r.broken(err)
+			return fmt.Errorf("line: %w", err)
 		}
 		p.Name, p.Limit = r.name, c.limit
 		e.Line = append(e.Line, p)
@@ -99,14 +119,10 @@ func (r *record) decode() error {
 	}
 	for line := range strings.Lines(c.more) {
 		if err := r.parseMore(line); err != nil {
-			return r.broken(err)
+			return fmt.Errorf("more: %w", err)
 		}
 	}
 	return nil
-}
-
-func (r *record) broken(err error) error {
-	return fmt.Errorf("%w: the row of %q in hf_lock makes no sense: %w", driver.ErrRefused, r.name, err)
 }
 
 // recall puts back the hand-over to h, if a crash of the server has made it forget that, which the
@@ -218,8 +234,18 @@ func parsePlace(line string) (p rule.Place, err error) {
 	}
 	p.ID, p.Session, p.Wait = f[0], f[1], true
 	p.Mode, p.N, p.MinHold, p.Since, p.Deadline = driver.Mode(n[0]), int(n[1]), ofMicros(n[2]), ofMicros(n[3]), ofMicros(n[4])
-	p.Info, err = Unescape(f[7])
-	return p, err
+	if p.Info, err = Unescape(f[7]); err != nil {
+		return p, err
+	}
+	return p, sensible(p.Mode, p.N)
+}
+
+// sensible refuses what no request can have asked for.
+func sensible(m driver.Mode, n int) error {
+	if m < driver.Exclusive || m > driver.Permits || n < 1 {
+		return fmt.Errorf("%d of mode %d", n, m)
+	}
+	return nil
 }
 
 func appendHold(b []byte, h *rule.Hold) []byte {
@@ -248,11 +274,17 @@ func (r *record) parseMore(line string) error {
 		return err
 	}
 	info, err := Unescape(f[10])
+	if err != nil {
+		return err
+	}
 	r.entry.Holds = append(r.entry.Holds, rule.Hold{
 		Request: driver.Request{ID: f[1], Name: r.name, Mode: driver.Mode(n[0]), N: int(n[1]), Info: info},
 		Session: f[2], Token: uint64(n[2]), Since: ofMicros(n[3]), Expires: ofMicros(n[4]), KeepUntil: ofMicros(n[5]), Kept: n[6] != 0,
 	})
-	return err
+	if n[2] < 0 {
+		return fmt.Errorf("token %d", n[2])
+	}
+	return sensible(driver.Mode(n[0]), int(n[1]))
 }
 
 func fields(line string, n int) ([]string, error) {

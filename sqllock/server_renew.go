@@ -1,9 +1,11 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -14,8 +16,10 @@ const rowsAtOnce = 128
 // Renew implements [driver.Session]. It runs on the connection that is kept, so the
 // application cannot keep a lease from being renewed by using up its pool.
 //
-// The leases of exclusive grants are set in one statement; if fewer rows than expected were there, and for
-// everything else, the rows are read and changed in a transaction.
+// The leases of exclusive grants are set in one statement for many; if fewer rows than expected were there, and for
+// everything else, the rows are read and changed. Each batch reports for itself and has half of the time that is left.
+// What was tried longest ago comes first, so a repeated renewal goes on where the one before it ended; and the
+// batches of what failed become smaller, until the one row that is in the way is alone.
 func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []driver.Change, err error) {
 	if err := s.usable(); err != nil {
 		return nil, err
@@ -23,42 +27,42 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 	if len(holds) == 0 {
 		return nil, nil
 	}
-	var alone, rest []int
-	s.mu.Lock()
-	for i, h := range holds {
-		if r, mine := s.live[h.ID]; mine && !r.group && h.Token != 0 {
-			alone = append(alone, i)
-		} else {
-			rest = append(rest, i)
+	proven := 0
+	run := func(batch []int, f func(ctx context.Context) error) {
+		limited, cancel := half(ctx)
+		defer cancel()
+		failed := f(limited)
+		s.tried(holds, batch, failed == nil)
+		if failed == nil {
+			proven += len(batch)
+			return
+		}
+		err = cmp.Or(err, failed)
+		for _, i := range batch {
+			news = append(news, driver.Change{Index: i, State: driver.Unknown})
 		}
 	}
-	s.mu.Unlock()
-	proven := 0
-	err = s.b.kept.use(ctx, func(l link) error {
-		news, proven = nil, 0
-		for batch := range slices.Chunk(alone, rowsAtOnce) {
-			all, err := s.renewAlone(ctx, l, holds, batch)
-			if err != nil {
+	alone, rest := s.batches(holds)
+	for _, batch := range alone {
+		run(batch, func(ctx context.Context) error {
+			all, err := s.renewAlone(ctx, holds, batch)
+			if err != nil || all {
 				return err
 			}
-			if !all {
-				rest = append(rest, batch...)
-			} else {
-				proven += len(batch)
-			}
-		}
-		for _, batch := range byName(holds, rest) {
-			changes, err := s.renewRest(ctx, l, holds, batch)
-			if err != nil {
-				return err
-			}
+			changes, err := s.renewRest(ctx, holds, batch)
 			news = append(news, changes...)
-			proven += len(batch)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err // what was proven is proven again by the next attempt
+			return err
+		})
+	}
+	for _, batch := range rest {
+		run(batch, func(ctx context.Context) error {
+			changes, err := s.renewRest(ctx, holds, batch)
+			news = append(news, changes...)
+			return err
+		})
+	}
+	if proven == 0 && err != nil {
+		return nil, err
 	}
 	for _, ch := range news {
 		if ch.State == driver.Gone && holds[ch.Index].Token != 0 {
@@ -68,35 +72,91 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 	return news, nil
 }
 
-// byName cuts the holds of all into batches of whole names.
-func byName(holds []driver.Hold, all []int) (batches [][]int) {
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(i, j int) int {
-		if holds[i].Name < holds[j].Name {
-			return -1
-		}
-		if holds[i].Name > holds[j].Name {
-			return 1
-		}
-		return 0
-	})
+// half is ctx for one of several: a row that is locked must not take the time of all others.
+func half(ctx context.Context) (context.Context, context.CancelFunc) {
+	const least = 500 * time.Millisecond
+	end, limited := ctx.Deadline()
+	if left := time.Until(end); limited && left > least {
+		return context.WithTimeout(ctx, max(left/2, least))
+	}
+	return ctx, func() {}
+}
+
+// batches cuts holds into batches, by their indexes: of those that are alone on their names, and, of whole names, of
+// the rest.
+func (s *serverSession) batches(holds []driver.Hold) (alone, rest [][]int) {
+	all := make([]int, len(holds))
+	known := make([]request, len(holds))
+	mine := make([]bool, len(holds))
+	s.mu.Lock()
+	for i, h := range holds {
+		all[i] = i
+		known[i], mine[i] = s.live[h.ID]
+	}
+	s.mu.Unlock()
+	slices.SortStableFunc(all, func(i, j int) int { return cmp.Compare(known[i].tried, known[j].tried) })
+	var others []int
 	var batch []int
-	names := 0
-	for k, i := range all {
-		if k == 0 || holds[all[k-1]].Name != holds[i].Name {
-			if names++; names > rowsAtOnce {
-				batches, batch, names = append(batches, batch), nil, 1
-			}
+	size := 0
+	for _, i := range all {
+		if !mine[i] || known[i].group || holds[i].Token == 0 {
+			others = append(others, i)
+			continue
+		}
+		if n := known[i].atOnce(); len(batch) == 0 || n != size || len(batch) == size {
+			batch, size = nil, n
+			alone = append(alone, nil)
 		}
 		batch = append(batch, i)
+		alone[len(alone)-1] = batch
 	}
-	if len(batch) > 0 {
-		batches = append(batches, batch)
+	return alone, byName(holds, others, func(i int) int { return known[i].atOnce() })
+}
+
+// atOnce is how many are renewed beside r, and r.
+func (r *request) atOnce() int { return max(1, rowsAtOnce>>(3*min(r.failed, 3))) }
+
+// tried notes that holds have been renewed, or could not be.
+func (s *serverSession) tried(holds []driver.Hold, batch []int, proven bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewals++
+	for _, i := range batch {
+		if r, mine := s.live[holds[i].ID]; mine {
+			r.tried = s.renewals
+			if r.failed++; proven {
+				r.failed = 0
+			}
+			s.live[holds[i].ID] = r
+		}
+	}
+}
+
+// byName cuts the holds of all into batches of whole names, in the order in which they first come. atOnce is how many
+// names a batch with a hold may have.
+func byName(holds []driver.Hold, all []int, atOnce func(i int) int) (batches [][]int) {
+	var names []string
+	of := map[string][]int{}
+	for _, i := range all {
+		name := holds[i].Name
+		if of[name] == nil {
+			names = append(names, name)
+		}
+		of[name] = append(of[name], i)
+	}
+	size, n := 0, 0
+	for _, name := range names {
+		most := atOnce(of[name][0])
+		if n == 0 || most != size || n == size {
+			batches, size, n = append(batches, nil), most, 0
+		}
+		n++
+		batches[len(batches)-1] = append(batches[len(batches)-1], of[name]...)
 	}
 	return batches
 }
 
-func (s *serverSession) renewAlone(ctx context.Context, l link, holds []driver.Hold, batch []int) (all bool, err error) {
+func (s *serverSession) renewAlone(ctx context.Context, holds []driver.Hold, batch []int) (all bool, err error) {
 	n := padded(len(batch))
 	names, ids, tokens := make([]string, n), make([]string, n), make([]int64, n)
 	for k := range n {
@@ -105,9 +165,11 @@ func (s *serverSession) renewAlone(ctx context.Context, l link, holds []driver.H
 	}
 	for try := 1; ; try++ {
 		renewed := 0
-		err := s.b.singleOn(ctx, l, func(q Querier) (err error) {
-			renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
-			return err
+		err := s.b.kept.use(ctx, func(ctx context.Context, l link) error {
+			return s.b.singleOn(ctx, l, func(ctx context.Context, q Querier) (err error) {
+				renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
+				return err
+			})
 		})
 		if err == nil || try == attempts || !errors.Is(err, errAgain) {
 			return renewed == len(batch), err
@@ -118,7 +180,7 @@ func (s *serverSession) renewAlone(ctx context.Context, l link, holds []driver.H
 	}
 }
 
-func (s *serverSession) renewRest(ctx context.Context, l link, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
+func (s *serverSession) renewRest(ctx context.Context, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
 	var names []string
 	of := map[string][]int{} // the holds of a name
 	for _, i := range batch {
@@ -128,21 +190,34 @@ func (s *serverSession) renewRest(ctx context.Context, l link, holds []driver.Ho
 		}
 		of[name] = append(of[name], i)
 	}
-	changed := make([]driver.Change, len(holds))
-	err = s.b.change(ctx, l, step{names: names, do: func(k int, r *record) error {
+	slices.Sort(names)
+	changed := make(map[int]driver.Change, len(batch))
+	st := step{names: names, do: func(k int, r *record) error {
 		for _, i := range of[names[k]] {
 			r.recall(holds[i])
 			ch, grants := r.entry.Renew(ofMicros(r.now), holds[i].ID, holds[i].Token, s.ttl)
 			r.grants = append(r.grants, grants...)
+			ch.Missing = ch.State == driver.Gone && holds[i].Token != 0 && !r.exists
 			changed[i] = ch
 		}
 		return nil
-	}})
+	}, spoilt: func(k int) {
+		for _, i := range of[names[k]] {
+			changed[i] = driver.Change{State: driver.Gone}
+		}
+	}}
+	err = s.b.kept.use(ctx, func(ctx context.Context, l link) error { return s.b.change(ctx, l, st) })
+	if errors.Is(err, driver.ErrDamaged) { // which concerns no others
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, i := range batch {
-		if changed[i].State != 0 {
-			changed[i].Index = i
-			changes = append(changes, changed[i])
+		if ch := changed[i]; ch.State != 0 {
+			ch.Index = i
+			changes = append(changes, ch)
 		}
 	}
-	return changes, err
+	return changes, nil
 }

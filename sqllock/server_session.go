@@ -21,12 +21,17 @@ type serverSession struct {
 	mu     sync.Mutex
 	live   map[string]request // what is held, waited for or asked for, by request id
 	closed bool
+
+	renewals int64 // batches that were tried
 }
 
 // request is what a session knows of one of its own.
 type request struct {
 	name  string
 	group bool // it may have company: its lease is not in the columns of the row
+
+	tried  int64 // the number of the batch in which it was last renewed, or could not be
+	failed int   // how often in a row it could not be
 }
 
 // Open implements [driver.Backend].
@@ -91,7 +96,7 @@ func (s *serverSession) leave(id string) {
 }
 
 func (s *serverSession) change(ctx context.Context, name string, f func(r *record) error) error {
-	return s.b.with(ctx, func(l link) error { return s.b.change(ctx, l, one(name, f)) })
+	return s.b.with(ctx, func(ctx context.Context, l link) error { return s.b.change(ctx, l, one(name, f)) })
 }
 
 // Acquire implements [driver.Session].
@@ -100,7 +105,7 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 		return driver.Reply{}, err
 	}
 	w := s.b.bells.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
-	fresh, err := s.enter(req.ID, request{req.Name, req.Mode != driver.Exclusive})
+	fresh, err := s.enter(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
 	if err != nil {
 		return driver.Reply{}, err
 	}
@@ -137,7 +142,7 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 
 // final reports whether an error says that nothing was taken and nothing will be.
 func final(err error) bool {
-	for _, s := range []error{driver.ErrKind, driver.ErrInvalid, driver.ErrRefused, driver.ErrClosed} {
+	for _, s := range []error{driver.ErrKind, driver.ErrInvalid, driver.ErrRefused, driver.ErrDamaged, driver.ErrClosed} {
 		if errors.Is(err, s) {
 			return true
 		}
@@ -152,10 +157,13 @@ func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driv
 		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, Room: int64(s.b.room()),
 	}
 	var got Taken
-	err = s.b.single(ctx, func(q Querier) (err error) {
+	err = s.b.single(ctx, func(ctx context.Context, q Querier) (err error) {
 		got, err = s.b.d.Take(ctx, q, t)
 		return err
 	})
+	if errors.Is(err, errOutOfRange) {
+		return rep, false, nil
+	}
 	return driver.Reply{Token: uint64(got.Token), Ahead: got.Ahead, Retry: got.Retry, Holder: got.Holder}, got.Token != 0 || got.Queued, err
 }
 
@@ -195,7 +203,7 @@ func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 func (s *serverSession) withdraw(ctx context.Context, name, id string) error {
 	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
 	left := false
-	err := s.b.single(ctx, func(q Querier) (err error) {
+	err := s.b.single(ctx, func(ctx context.Context, q Querier) (err error) {
 		left, err = s.b.d.Leave(ctx, q, name, id)
 		return err
 	})
@@ -237,13 +245,15 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 func (s *serverSession) hand(ctx context.Context, h driver.Hold) (done bool, err error) {
 	b := s.b
 	var got Handed
-	err = b.single(ctx, func(q Querier) (err error) {
+	err = b.single(ctx, func(ctx context.Context, q Querier) (err error) {
 		got, err = b.d.Hand(ctx, q, &Handing{
 			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
 		})
 		return err
 	})
 	switch {
+	case errors.Is(err, errOutOfRange):
+		return false, nil
 	case err != nil:
 		return false, err
 	case got.To == nil:
@@ -266,7 +276,7 @@ func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
 		return err
 	})
 	if err == nil {
-		_, err = s.enter(h.ID, request{h.Name, true})
+		_, err = s.enter(h.ID, request{name: h.Name, group: true})
 	}
 	return err
 }
@@ -282,7 +292,7 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 		return err
 	})
 	if err == nil {
-		_, err = s.enter(id, request{h.Name, true}) // nobody said of which mode it is
+		_, err = s.enter(id, request{name: h.Name, group: true}) // nobody said of which mode it is
 	}
 	return err
 }
@@ -306,7 +316,7 @@ func (s *serverSession) Close(ctx context.Context) error {
 	names = slices.Compact(names)
 	var err error
 	for batch := range slices.Chunk(names, rowsAtOnce) {
-		err = errors.Join(err, s.b.with(ctx, func(l link) error {
+		err = errors.Join(err, s.b.with(ctx, func(ctx context.Context, l link) error {
 			return s.b.change(ctx, l, step{names: batch, do: func(_ int, r *record) error {
 				r.grants = r.entry.Leave(ofMicros(r.now), s.id)
 				return nil

@@ -24,8 +24,11 @@ type step struct {
 
 	// do changes the record of names[i]. It may be called more than once, each time with a fresh one. An
 	// error leaves everything as it was, but what time alone has done may be written all the
-	// same.
+	// same. It is not called for a record that is damaged: that is an error of its own, and nothing is written.
 	do func(i int, r *record) error
+
+	// spoilt is called in its place for a record that is damaged. It may be nil.
+	spoilt func(i int)
 
 	// counts is an id that may count a latch down; records then know whether it has.
 	counts string
@@ -43,7 +46,11 @@ func (b *Server) change(ctx context.Context, l link, st step) error {
 	verdicts := make([]error, len(st.names)) // of the last that do was asked about each
 	do := st.do
 	st.do = func(i int, r *record) error {
-		verdicts[i] = do(i, r)
+		if verdicts[i] = r.damaged; r.damaged == nil {
+			verdicts[i] = do(i, r)
+		} else if st.spoilt != nil {
+			st.spoilt(i)
+		}
 		return verdicts[i]
 	}
 	lock := st.counts != ""
@@ -97,9 +104,9 @@ func (b *Server) optimistic(ctx context.Context, l link, st step, names []int) (
 		w := &update{record: r, index: names[k], cols: r.encode()}
 		b.add(&w.news, r)
 		switch {
+		case v != nil && !stands(v):
 		case w.cols == r.cols:
 			b.tell(&w.news)
-		case v != nil && !stands(v):
 		case r.forgets(&w.cols):
 			left, lock = append(left, w.index), true
 		default:
@@ -246,9 +253,9 @@ func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *ne
 }
 
 // single runs one statement by itself, again if another transaction was in its way.
-func (b *Server) single(ctx context.Context, f func(q Querier) error) error {
+func (b *Server) single(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	for try := 1; ; try++ {
-		err := b.with(ctx, func(l link) error { return b.singleOn(ctx, l, f) })
+		err := b.with(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
 		if err == nil || try == attempts || !errors.Is(err, errAgain) {
 			return err
 		}
@@ -258,15 +265,15 @@ func (b *Server) single(ctx context.Context, f func(q Querier) error) error {
 	}
 }
 
-func (b *Server) singleOn(ctx context.Context, l link, f func(q Querier) error) error {
+func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Context, q Querier) error) error {
 	if !b.circumstances().Serial {
-		return b.fault(f(b.on(l)))
+		return b.fault(f(ctx, b.on(l)))
 	}
 	tx, err := l.begin(ctx, b.d.Transactions())
 	if err != nil {
 		return notCommitted(b.fault(err))
 	}
-	if err := f(inTx{tx, b.d}); err != nil {
+	if err := f(ctx, inTx{tx, b.d}); err != nil {
 		tx.rollback(ctx)
 		return notCommitted(b.fault(err))
 	}

@@ -39,7 +39,7 @@ func (b *Server) listen(ctx context.Context) error {
 		return nil
 	}
 	// The application must not take up the pool before the connection for renewals is there.
-	if err := b.kept.use(ctx, func(link) error { return nil }); err != nil {
+	if err := b.kept.use(ctx, func(context.Context, link) error { return nil }); err != nil {
 		return err
 	}
 	var bell Bell
@@ -75,7 +75,7 @@ func (b *Server) listen(ctx context.Context) error {
 
 // keep runs f on the connection that is kept.
 func (b *Server) keep(ctx context.Context, f func(q Querier, opened time.Time) error) error {
-	return b.kept.use(ctx, func(l link) error { return f(b.on(l), b.kept.opened) })
+	return b.kept.use(ctx, func(_ context.Context, l link) error { return f(b.on(l), b.kept.opened) })
 }
 
 // background runs f beside; Close waits for it.
@@ -158,7 +158,7 @@ func (b *Server) look(ctx context.Context) error {
 		}
 		// Without the lines, which are long, and in which nothing can be seen that matters here.
 		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
-		err := b.with(ctx, func(l link) error {
+		err := b.with(ctx, func(ctx context.Context, l link) error {
 			return b.each(ctx, b.on(l).Often(), text, args, func(row *sql.Rows) error {
 				var name []byte
 				r := &record{exists: true}
@@ -167,9 +167,7 @@ func (b *Server) look(ctx context.Context) error {
 					return err
 				}
 				r.name = string(name)
-				if err := r.decode(); err != nil {
-					return err
-				}
+				r.decode()
 				b.show(r, pending[r.name])
 				return nil
 			})
@@ -184,6 +182,12 @@ func (b *Server) look(ctx context.Context) error {
 // show tells those who wait for a name what its record says.
 func (b *Server) show(r *record, w Waiters) {
 	e := &r.entry
+	if r.damaged != nil { // they ask, and learn that
+		for _, id := range slices.Concat(w.Alone, w.Group, w.Latch) {
+			b.bells.remind(id, "damaged")
+		}
+		return
+	}
 	reason := "" // to ask again: nobody's lease, but time that was not known before, is in the way
 	for i := range e.Holds {
 		if e.Holds[i].Kept || e.Holds[i].Expires <= ofMicros(r.now) {

@@ -154,6 +154,10 @@ func (d *dialect) Transactions() (t sqllock.Transactions) {
 	return t
 }
 
+// Kept implements [sqllock.Dialect]. A renewal of many that waits for one row has others locked, and goes on waiting when its
+// caller has gone: so it does not wait for long.
+func (d *dialect) Kept() []string { return []string{"SET SESSION innodb_lock_wait_timeout = 1"} }
+
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT IGNORE", "" }
 
@@ -166,6 +170,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			return sqllock.Again
 		case 1146, 1049, 1054: // no such table, database, column
 			return sqllock.NoSchema
+		case 1690, 1264: // a number is out of range
+			return sqllock.OutOfRange
 		case 1317, 1053, 1927, 3024, 1969: // interrupted, shutdown, connection killed, took too long
 			return sqllock.Unknown
 		case 1461, 1243, 1295, 1615: // too many, not here, cannot be, prepared too long ago

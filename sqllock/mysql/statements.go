@@ -23,9 +23,9 @@ import (
 // can be seen here: somebody holds the name, none of those who wait is dead, and it does not
 // stand there yet. Everything else is for those who read the whole row.
 const (
-	free  = "(busy <= VALUES(at) AND waiting = 0 AND kind < 2 AND more = '')"
+	free  = "(busy <= VALUES(at) AND waiting = 0 AND line = '' AND kind < 2 AND more = '')"
 	queue = "(busy > VALUES(at) AND expires > VALUES(at) AND kept = 0 AND kind = 1 AND more = '' AND hid <> VALUES(hid)" +
-		" AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {room} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
+		" AND (waiting > 0 OR line = '') AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {room} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
 )
 
 // One that has joined is told, in one number, how many are ahead and when the lease in the way
@@ -77,7 +77,7 @@ const freeText = `UPDATE hf_lock SET
 	token = LAST_INSERT_ID(GREATEST(token + 1, {now}, ? + 1)),
 	ver = ver + 1, at = GREATEST(at, {now}), lim = 0, kind = 1, counter = 0, hid = ?, hsession = ?, since = {now}, kept = 0, info = ?,
 	keep = IF(? > 0, {now} + ?, 0), expires = {now} + ?, busy = {now} + ?
-	WHERE name = ? AND busy <= {now} AND waiting = 0 AND kind < 2 AND more = ''`
+	WHERE name = ? AND busy <= {now} AND waiting = 0 AND line = '' AND kind < 2 AND more = ''`
 
 // Arguments: ttl, ttl, item up to the minimum hold, ttl, info, name, id, id.
 const joinText = `UPDATE hf_lock SET
@@ -85,7 +85,7 @@ const joinText = `UPDATE hf_lock SET
 	ver = ver + 1, at = GREATEST(at, {now}), due = IF(waiting = 0, {now} + ?, LEAST(due, {now} + ?)), waiting = waiting + 1,
 	line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)
 	WHERE name = ? AND busy > {now} AND expires > {now} AND kept = 0 AND kind = 1 AND more = '' AND hid <> ?
-	AND (waiting = 0 OR due > {now}) AND LENGTH(line) < {room} AND LOCATE(?, CONCAT(x'0a', line)) = 0`
+	AND (waiting = 0) = (line = '') AND (waiting = 0 OR due > {now}) AND LENGTH(line) < {room} AND LOCATE(?, CONCAT(x'0a', line)) = 0`
 
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
@@ -149,7 +149,7 @@ const lastField = "SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', -1)"
 // Arguments: name, id, token.
 const freeingText = `UPDATE hf_lock SET
 	ver = ver + 1, at = GREATEST(at, {now}), kind = 0, hid = '', hsession = '', since = 0, expires = 0, keep = 0, busy = 0, info = '', due = 0
-	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND more = '' AND waiting = 0`
+	WHERE name = ? AND hid = ? AND token = ? AND kept = 0 AND expires > {now} AND keep <= {now} AND kind = 1 AND more = '' AND waiting = 0 AND line = ''`
 
 const handedOn = 1 << 32
 
@@ -247,8 +247,9 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 	}
 	in := marks(len(names))
 	// All that matches is changed, so it is counted with clientFoundRows and without.
-	res, err := q.Exec(ctx, d.Text(`UPDATE hf_lock SET expires = GREATEST(expires, {now} + ?), busy = GREATEST(busy, {now} + ?), ver = ver + 1, at = GREATEST(at, {now})
-		WHERE name IN (`+in+`) AND hid IN (`+in+`) AND token IN (`+in+`) AND kept = 0 AND expires > {now}`), args...)
+	res, err := q.Exec(ctx, d.Text(`UPDATE hf_lock FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, {now} + ?), busy = GREATEST(busy, {now} + ?), ver = ver + 1, at = GREATEST(at, {now})
+		WHERE name IN (`+in+`) AND hid IN (`+in+`) AND token IN (`+in+`) AND kept = 0 AND expires > {now}
+		AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`), args...)
 	if err != nil {
 		return 0, err
 	}

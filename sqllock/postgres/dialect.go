@@ -31,6 +31,7 @@ type dialect struct {
 	renew, save string
 
 	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
+	direct atomic.Bool // there is none
 
 	idle time.Duration // how long a process listens that waits for nothing
 }
@@ -102,6 +103,15 @@ func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
 	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", sqllock.Silence.Milliseconds())}}
 
+// Kept implements [sqllock.Dialect]. A plan that was made when the table was small, or for statistics of then, would read
+// all of it again and again. Behind a pooler others would get what is set here.
+func (d *dialect) Kept() []string {
+	if !d.direct.Load() {
+		return nil
+	}
+	return []string{"SET enable_seqscan = off; SET plan_cache_mode = force_custom_plan"}
+}
+
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }
 
@@ -122,6 +132,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			return sqllock.NotDone
 		case again(said):
 			return sqllock.Again
+		case code == "22003": // a number is out of range
+			return sqllock.OutOfRange
 		case !atFirst && (code == "42P01" || code == "42703" || code == "3F000"): // no table, column, schema
 			return sqllock.NoSchema
 		case strings.HasPrefix(code, "53"), code == "57P03", code == "57P05", code == "25P03", code == "25P04":
@@ -168,7 +180,9 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 			return err
 		}
 		level, pid = answer[0], answer[1]
-		if pid != strconv.Itoa(int(p.PgConn().PID())) && p.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		direct := pid == strconv.Itoa(int(p.PgConn().PID()))
+		d.direct.Store(direct)
+		if !direct && p.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 			d.pooled.Store(true)
 		}
 		return nil

@@ -117,7 +117,7 @@ func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 		if changes, err := p.Renew(limited(t), []driver.Hold{held, more}); err != nil || len(changes) > 0 {
 			t.Errorf("Renew: %+v, %v", changes, err)
 		}
-		last("renewal", "UPDATE hf_lock AS l SET expires")
+		last("renewal", "SELECT set_config('enable_seqscan'")
 		behind := q.mutex(name)
 		wake := q.queue(behind)
 		p.free(held)

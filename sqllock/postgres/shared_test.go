@@ -44,6 +44,9 @@ func TestServer(t *testing.T) {
 		"clock set back":                     testClockSetBack,
 		"close during acquire":               testCloseDuringAcquire,
 		"tells only what is written":         testTellsOnlyWhatIsWritten,
+		"damage stays alone":                 testDamageStaysAlone,
+		"batches report for themselves":      testBatchesReportForThemselves,
+		"evicted is missing":                 testEvictedIsMissing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,9 +24,9 @@ const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN se
 // can be seen here: somebody holds the name, none of those who wait is dead, and it does not
 // stand there yet. Everything else is for those who read the whole row.
 const (
-	free  = "(l.busy <= excluded.at AND l.waiting = 0 AND l.kind < 2 AND l.more = '')"
+	free  = "(l.busy <= excluded.at AND l.waiting = 0 AND l.line = '' AND l.kind < 2 AND l.more = '')"
 	queue = "(l.busy > excluded.at AND l.expires > excluded.at AND l.kept = 0 AND l.kind = 1 AND l.more = '' AND l.hid <> excluded.hid" +
-		" AND (l.waiting = 0 OR l.due > excluded.at) AND length(l.line) < 4194304 AND strpos(E'\\n' || l.line, E'\\n' || excluded.hid || ' ') = 0)"
+		" AND (l.waiting = 0) = (l.line = '') AND (l.waiting = 0 OR l.due > excluded.at) AND length(l.line) < 4194304 AND strpos(E'\\n' || l.line, E'\\n' || excluded.hid || ' ') = 0)"
 
 	// $1 name, $2 id, $3 session, $4 ttl, $5 minimum hold, $6 info, $7 floor
 	takeText = `INSERT INTO hf_lock AS l
@@ -82,8 +82,8 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		got.Queued, got.Ahead = true, waiting-1
 		got.Retry = max(micros(expires-us), time.Microsecond)
 		text, err := sqllock.Unescape(info)
-		if err != nil {
-			return got, err
+		if err != nil { // who reads the whole row says what is wrong
+			return sqllock.Taken{}, nil
 		}
 		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: max(0, micros(us-since)), Left: got.Retry, Info: text}
 	}
@@ -132,7 +132,8 @@ var handText = strings.NewReplacer(
 	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END,
 	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END
 	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy) AS c
-	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.more = ''
+	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.kind = 1 AND l.more = ''
+	AND (l.waiting = 0) = (l.line = '')
 	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint AND l.token < c.us AND $4::bigint < c.us)
 	RETURNING l.name, l.hid, l.hsession, l.token)
 	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
@@ -168,15 +169,15 @@ func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string)
 	return n > 0, err
 }
 
-// The rows are locked in the order of their names, as everybody does who locks several.
+// The first statement has the second find the rows by their key, whatever the server believes of the size of the table;
+// both are one transaction, so it concerns no other. They are not prepared, so the plan is of now. Nobody else who
+// waits for a row has one of these locked, so the order in which they are locked does not matter.
 //
-// $1 names, $2 ids, $3 tokens, $4 ttl
-const renewText = `UPDATE hf_lock AS l SET expires = greatest(l.expires, {now} + $4::bigint), busy = greatest(l.busy, {now} + $4::bigint),
-	ver = l.ver + 1, at = greatest(l.at, {now})
-	FROM (SELECT h.name FROM hf_lock AS h JOIN unnest($1::bytea[], $2::text[], $3::bigint[]) AS mine (name, id, token)
-		ON h.name = mine.name AND h.hid = mine.id AND h.token = mine.token
-		WHERE h.kept = 0 AND h.expires > {now} ORDER BY h.name FOR UPDATE OF h) AS due
-	WHERE l.name = due.name RETURNING ` + durable
+// [1] ttl, [2] names, [3] ids, [4] tokens
+const renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + durable + `;
+	UPDATE hf_lock SET expires = greatest(expires, {now} + %[1]d), busy = greatest(busy, {now} + %[1]d), ver = ver + 1, at = greatest(at, {now})
+	WHERE name = ANY (ARRAY[%[2]s]) AND hid = ANY ('{%[3]s}'::text[]) AND token = ANY ('{%[4]s}'::bigint[])
+	AND kept = 0 AND expires > {now} AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`
 
 // array is an array as the server reads it, since not every driver takes one.
 func array(items []string) string {
@@ -195,13 +196,13 @@ func array(items []string) string {
 	return b.String()
 }
 
-// Renew implements [sqllock.Dialect].
+// Renew implements [sqllock.Dialect]. The ids are those of requests that were taken, so they need no quotes.
 func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
-	raw, numbers := make([]string, len(names)), make([]string, len(tokens))
+	keys, numbers := make([]string, len(names)), make([]string, len(tokens))
 	for i, name := range names {
-		raw[i], numbers[i] = bytea(name), strconv.FormatInt(tokens[i], 10)
+		keys[i], numbers[i] = fmt.Sprintf("decode('%x', 'hex')", name), strconv.FormatInt(tokens[i], 10)
 	}
-	res, err := q.Exec(ctx, d.renew, array(raw), array(ids), array(numbers), ttl)
+	res, err := q.Exec(ctx, fmt.Sprintf(d.renew, ttl, strings.Join(keys, ","), strings.Join(ids, ","), strings.Join(numbers, ",")))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,117 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// BatchesReportForThemselves renews many leases while a stranger has locked the row of one: only those that are renewed
+// in the same batch are Unknown, and soon that one alone. block locks the row of a name until end is called.
+func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.DB, block func(name string) (end func())) {
+	b := sqllock.New(db, dialect, nil)
+	defer func() { _ = b.Close() }()
+	s := open(t, b, "batches")
+	defer func() { _ = s.Close(context.Background()) }()
+	holds := Take(t, s, "batches", 300, driver.Exclusive)
+	states := func(limit time.Duration) (unknown map[int]bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		news, err := s.Renew(ctx, holds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown = map[int]bool{}
+		for _, ch := range news {
+			if ch.State != driver.Unknown {
+				t.Errorf("%+v", ch)
+			}
+			unknown[ch.Index] = true
+		}
+		return unknown
+	}
+	if n := len(states(time.Minute)); n != 0 {
+		t.Fatalf("%d of 300 are not proven, and nothing is wrong", n)
+	}
+	end := block(holds[150].Name) // of the second batch
+	unknown := states(4 * time.Second)
+	if len(unknown) < 2 || len(unknown) > 128 || !unknown[150] {
+		t.Errorf("%d of 300 are not proven; want one batch", len(unknown))
+	}
+	for range 3 {
+		unknown = states(4 * time.Second)
+	}
+	if len(unknown) != 1 || !unknown[150] {
+		t.Errorf("%d of 300 are not proven; want that the one whose row is locked is alone", len(unknown))
+	}
+	end()
+	if n := len(states(time.Minute)); n != 0 {
+		t.Errorf("%d of 300 are not proven in the end", n)
+	}
+}
+
+// Take takes n names.
+func Take(t *testing.T, s driver.Session, prefix string, n int, mode driver.Mode) []driver.Hold {
+	t.Helper()
+	holds := make([]driver.Hold, n)
+	var all sync.WaitGroup
+	for k := range 4 {
+		all.Go(func() {
+			for i := k; i < n; i += 4 {
+				r := &driver.Request{ID: fmt.Sprintf("%s-%d", prefix, i), Name: fmt.Sprintf("%s/%d", prefix, i), Mode: mode, N: 1}
+				rep, err := s.Acquire(t.Context(), r)
+				if err != nil || rep.Token == 0 {
+					t.Errorf("%q: %+v, %v", r.Name, rep, err)
+				}
+				holds[i] = driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}
+			}
+		})
+	}
+	all.Wait()
+	return holds
+}
+
+// ManyLeases renews 10,000 leases of each kind again and again, each time within the exchange that a TTL of 15 s allows.
+func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
+	db := open()
+	db.SetMaxIdleConns(8)
+	b := sqllock.New(db, dialect(), nil)
+	defer func() { _ = b.Close() }()
+	s, err := b.Open(t.Context(), driver.SessionConfig{ID: "many", TTL: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		holds := Take(t, s, fmt.Sprint("many", mode), 10_000, mode)
+		for range 3 {
+			began := time.Now()
+			unproven := map[int]bool{0: true}
+			for try := 0; len(unproven) > 0 && try < 6; try++ { // a slow machine needs several exchanges
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				news, err := s.Renew(ctx, holds)
+				cancel()
+				if err != nil {
+					t.Fatal(err)
+				}
+				clear(unproven)
+				for _, ch := range news {
+					if ch.State != driver.Unknown {
+						t.Fatalf("%+v", ch)
+					}
+					unproven[ch.Index] = true
+				}
+			}
+			if len(unproven) > 0 {
+				t.Fatalf("%d of 10,000 are not proven in six exchanges", len(unproven))
+			}
+			t.Logf("mode %d: 10,000 leases renewed in %v", mode, time.Since(began))
+		}
+	}
+}
