@@ -58,6 +58,35 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// A path means one lock to both, whatever is in it; or holdfast refuses it.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	java, golang := w.peer(curator), w.peer(ours)
+	theirs, mine := java.actor("theirs", long), golang.actor("mine", long)
+	for _, path := range []string{"50%", "100%25", "a%2Fb", "%", "%%/%41", "a/50%", "a/%clock", "a/Locks", "é/ü", "zookeeper/a", "../locks", "../latch", "../x-lock-0000000001"} {
+		path = root + "/paths/" + path
+		if level, first := strings.CutPrefix(path, root+"/paths/../"); first { // in no lock's folder
+			path = root + "/" + level
+		}
+		for _, pair := range [][2]*actor{{theirs, mine}, {mine, theirs}} {
+			pair[0].do("lock", "mutex", path)
+			pair[1].busy("mutex", path, 0)
+			pair[0].do("unlock")
+		}
+		w.until(path, 0)
+	}
+	if control {
+		return
+	}
+	for _, path := range []string{"a/locks", "a/leases/b", "a/latch", "a/x-lock-0000000001", "a/%holdfast%a%0Ab"} {
+		mine.send("try", "mutex", root+"/"+path, 0)
+		if r := mine.reply(); !strings.Contains(r, "on ZooKeeper it cannot have the level") {
+			t.Errorf("%s: %s; it has another meaning, and is to be refused", path, r)
+		}
+	}
+}
+
 // Curator counts our contenders, and only those, in the order of the line.
 func TestParticipants(t *testing.T) {
 	t.Parallel()

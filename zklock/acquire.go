@@ -16,6 +16,9 @@ var errTurmoil = fmt.Errorf("zookeeper: %w: the lock's folder changes too quickl
 
 // Acquire makes the request's contender, if it has none, and looks where it stands.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	if err := s.b.check(req.Name); err != nil {
+		return driver.Reply{}, err
+	}
 	if most := s.b.permitsAtOnce(req.Name); req.Mode == driver.Permits && req.N > most {
 		return driver.Reply{}, invalid("number of permits %d: each is a node, allowed are 1 to %d at once under a name of this length", req.N, most)
 	}

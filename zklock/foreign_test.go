@@ -127,6 +127,9 @@ func TestBreakForeign(t *testing.T) {
 	if !errors.As(err, &he) || he.Holder == nil {
 		t.Fatalf("TryLock: %v; want the holder", err)
 	}
+	if rec, err := c.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Holders[0].Left != 0 {
+		t.Errorf("%+v, %v; nobody can know how long the session of its holder lasts", rec.Holders, err)
+	}
 	must(t, "Break", c.Break(within(t), "x", he.Holder.Token))
 	l := lock(t, c, "x")
 	if l.Token() <= he.Holder.Token {

@@ -25,16 +25,18 @@ func decode(t testing.TB, path string, top bool) string {
 	return strings.Join(levels, "/")
 }
 
-// FuzzName: every name has a folder of its own, which the servers take, which is no
-// contender of the lock one level up, and from which the name can be read.
+// FuzzName: every name has a folder of its own, which the servers take, and from which the
+// name can be read; or it is refused, because its path has another meaning. A name that can
+// be a path is one as it is.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
-		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "a/%", "%2F", "zookeeper", "a/zookeeper", "zookeeper/a",
+		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "50%", "a/%", "%2F", "zookeeper", "a/zookeeper", "zookeeper/a",
 		"locks", "a/locks", "a/leases", "a/latch", "a/b/latch", "latch", "\x00", "\x7f", "\u009f", "\u00a0", "é", "🔒", "\ufffe", "\ue000", "\ufff0",
 		"_c_x-lock-0000000001", "a/x-lock-0000000001", "a/50%-lock-0000000001", "a/x-lock-000000000\x011", "a/\x01-lock-0000000001",
-		"a/x__lock__-2147483648", "a/-__READ__0000000001/b", "a/x-lock-0000000001%", "holdfast-clock", "a/holdfast-clock",
+		"a/x__lock__-2147483648", "a/-__READ__0000000001/b", "a/x-lock-0000000001%", "%holdfast", "%holdfast%", "a/%holdfast%a%0Ab", "a/%holdfast:clock",
 	} {
 		f.Add(name, "a")
+		f.Add(name, "a/"+escaped+"a%0Ab")
 	}
 	f.Fuzz(func(t *testing.T, name, other string) {
 		if driver.CheckName(name) != nil {
@@ -43,28 +45,55 @@ func FuzzName(f *testing.F) {
 		for _, root := range []string{"", "/holdfast"} {
 			b := &Backend{root: root}
 			path := b.folder(name)
+			if b.check(name) != nil {
+				continue
+			}
 			below, ok := strings.CutPrefix(path, root+"/")
 			if !ok || !utf8.ValidString(path) || strings.HasSuffix(path, "/") || strings.Contains(path, "//") {
 				t.Fatalf("%q: folder %q", name, path)
 			}
-			for i, level := range strings.Split(below, "/") {
-				if level == "." || level == ".." || i == 0 && root == "" && level == "zookeeper" {
-					t.Errorf("%q: the level %q is not allowed", name, level)
+			for i, level := range strings.Split(name, "/") {
+				node := strings.Split(below, "/")[i]
+				if !fit(node) || i == 0 && root == "" && node == "zookeeper" {
+					t.Errorf("%q: the servers do not take the level %q", name, node)
 				}
-				for _, r := range level {
-					if r != '%' && !allowed(r) {
-						t.Errorf("%q: %q has the character %U", name, path, r)
-					}
+				if node != level && fit(level) {
+					t.Errorf("%q: Curator would use the level %q as it is, not %q", name, level, node)
 				}
-				if i > 0 && (contends(level) || level == locksDir || level == leasesDir || level == latchNode || level == clockNode) {
-					t.Errorf("%q: the lock one level up takes the level %q for one of its own nodes", name, level)
+				if node != level && !strings.HasPrefix(node, escaped) {
+					t.Errorf("%q: the level %q is a name, too", name, node)
+				}
+				if i > 0 && (contends(node) || node == locksDir || node == leasesDir || node == latchNode || node == clockNode || node == sealNode) {
+					t.Errorf("%q: the lock one level up takes the level %q for one of its own nodes", name, node)
 				}
 			}
 			if back := decode(t, below, root == ""); back != name {
 				t.Errorf("%q: read back as %q", name, back)
 			}
-			if other != name && driver.CheckName(other) == nil && b.folder(other) == path {
+			if other != name && driver.CheckName(other) == nil && b.check(other) == nil && b.folder(other) == path {
 				t.Errorf("%q and %q have one folder", name, other)
+			}
+		}
+	})
+}
+
+// FuzzFlat: with protocol single every name has a node of its own, from which it can be read.
+func FuzzFlat(f *testing.F) {
+	for _, name := range []string{"a", "/", "//", "a/b", "a%2Fb", "%", ".", "..", "./..", "zookeeper", "a/zookeeper", "é\x00", "a/locks"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if driver.CheckName(name) != nil {
+			return
+		}
+		for _, root := range []string{"", "/holdfast"} {
+			b := &Backend{root: root, mode: Single}
+			node, ok := strings.CutPrefix(b.flat(name), root+"/")
+			if !ok || !fit(node) || strings.Contains(node, "/") || root == "" && node == "zookeeper" || b.check(name) != nil {
+				t.Fatalf("%q: node %q", name, node)
+			}
+			if back, ok := b.unflat(node); !ok || back != name {
+				t.Errorf("%q: read back as %q, %v", name, back, ok)
 			}
 		}
 	})
@@ -72,17 +101,20 @@ func FuzzName(f *testing.F) {
 
 // FuzzLevel: a node that can be read as a name's level is what that level is written as.
 func FuzzLevel(f *testing.F) {
-	for _, node := range []string{"a", "%", "%%", "%2", "%2f", "%2F", "%41", "%2E", "%2E.", ".", "locks", "%6Cocks", "%FF", "x-lock-0000000001", "x-lock-000000000%31"} {
+	for _, node := range []string{
+		"a", "%", "%%", "%2", "%2f", "%41", ".", "locks", "x-lock-0000000001", escaped, escaped + "%2E", escaped + "%2E.", escaped + "a",
+		escaped + "%6Cocks", escaped + "%FF", escaped + "%2F", escaped + "a%0a", escaped + "a%0A", escaped + "%25%0A", escaped + "%%0A", clockNode, reserved,
+	} {
 		f.Add(node, true)
 		f.Add(node, false)
 	}
 	f.Fuzz(func(t *testing.T, node string, first bool) {
 		for _, top := range []bool{false, true} {
 			level, ok := decodeLevel(node, first, top)
-			if ok && encodeLevel(level, first, top) != node {
-				t.Errorf("%q is read as %q, which is written %q", node, level, encodeLevel(level, first, top))
+			if ok && encodeLevel(level) != node {
+				t.Errorf("%q is read as %q, which is written %q", node, level, encodeLevel(level))
 			}
-			if ok && (strings.Contains(level, "/") || !utf8.ValidString(level)) {
+			if ok && (strings.Contains(level, "/") && !strings.Contains(node, "/") || !utf8.ValidString(level) && utf8.ValidString(node)) {
 				t.Errorf("%q is read as %q", node, level)
 			}
 		}

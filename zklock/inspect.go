@@ -29,9 +29,6 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	if r.token != 0 {
 		h.Token = r.token
 	}
-	if h.Left == 0 {
-		h.Left = l.Timeout() // what the session of another program lasts is not told
-	}
 	clock := l.known()
 	if clock > data.Stat.Ctime && data.Stat.Ctime > 0 {
 		h.Age = time.Duration(clock-data.Stat.Ctime) * time.Millisecond

@@ -65,7 +65,7 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 	if n < 0 {
 		return false, invalid("count %d: it must not be negative", n)
 	}
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return false, err
 	}
 	created, err := s.setCount(ctx, s.b.folder(name), n)
@@ -115,7 +115,7 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 
 // CountDown adds the node of id and counts.
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return 0, err
 	}
 	left, err := s.l.countDown(ctx, s.b.folder(name), id)
@@ -163,7 +163,7 @@ func (i *interest) end() {
 
 // Await reads the latch, and watches it while it is not at zero.
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return driver.Reply{}, err
 	}
 	wake := make(chan uint64, 1)

@@ -118,7 +118,7 @@ func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops 
 
 // Adopt puts nodes of this session in the place of those of another.
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
-	if err := driver.CheckID(id); err != nil {
+	if err := errors.Join(driver.CheckID(id), s.b.check(h.Name)); err != nil {
 		return err
 	}
 	req := driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info}

@@ -24,7 +24,7 @@ func explainOps(err error) error {
 
 // Inspect reads the name's folder, and the nodes of its holders and first waiters.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := b.check(name); err != nil {
 		return driver.Record{}, err
 	}
 	l, err := b.operator(ctx)
@@ -42,7 +42,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 // Break deletes the grant's nodes, or a latch. What is created later has a larger token by
 // itself.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := b.check(name); err != nil {
 		return err
 	}
 	l, err := b.operator(ctx)
@@ -102,7 +102,7 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 
 // SetLimit writes the limit where a semaphore's permits are; who is first in line watches it.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
-	if err := driver.CheckName(name); err != nil {
+	if err := b.check(name); err != nil {
 		return err
 	}
 	if limit < 1 || limit > driver.MaxLimit {
@@ -198,11 +198,8 @@ type spot struct {
 func (w *walk) below(ctx context.Context, path, name string, children []string, first bool) error {
 	var spots []spot
 	for _, c := range children {
-		if !first && (c == locksDir || c == leasesDir || c == latchNode || contends(c)) {
-			continue
-		}
 		level, ok := decodeLevel(c, first, w.l.b.root == "")
-		if !ok || first && w.l.b.root == "" && c == "zookeeper" {
+		if !ok {
 			continue
 		}
 		for _, s := range []spot{{name + level, false, path + "/" + c}, {name + level + "/", true, path + "/" + c}} {

@@ -1,8 +1,11 @@
 package zklock
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // Children of a lock's folder that are not contenders of it.
@@ -11,60 +14,84 @@ const (
 	leasesDir = "leases" // a semaphore's permits, as Curator has it
 	latchNode = "latch"
 
-	// These come and go; no level of a name is written like this.
-	clockNode = "%clock"
-	sealNode  = "%seal"
+	// These come and go.
+	clockNode = reserved + ":clock"
+	sealNode  = reserved + ":seal"
 )
 
-// folder is the path of a lock's folder. Levels of the name are levels of the path, so
-// "orders/42" is where somebody who uses Curator expects it.
+// reserved is what only nodes of ours begin with. Names with such a level are refused.
+const reserved = "%holdfast"
+
+// escaped is how a level begins that ZooKeeper cannot have as it is.
+const escaped = reserved + "%"
+
+// folder is the path of a lock's folder. Whatever can be a path is one as it is: to Curator,
+// which uses the same path, it is the same lock. The rest is escaped, and begins with what
+// no name may begin with.
 func (b *Backend) folder(name string) string {
 	var p strings.Builder
 	p.WriteString(b.root)
-	for i, level := range strings.Split(name, "/") {
+	for level := range strings.SplitSeq(name, "/") {
 		p.WriteByte('/')
-		p.WriteString(encodeLevel(level, i == 0, b.root == ""))
+		p.WriteString(encodeLevel(level))
 	}
 	return p.String()
 }
 
-// encodeLevel makes a node's name of a level of a lock's name. What ZooKeeper does not
-// allow is escaped as a URL escapes it, and so is what would be taken for something else
-// in the folder of the lock one level up.
-func encodeLevel(level string, first, top bool) string {
-	if level == "" {
-		return "%"
+// check refuses names that are none, and those whose path means something else: to Curator,
+// or to the lock one level up.
+func (b *Backend) check(name string) error {
+	if err := driver.CheckName(name); err != nil || b.mode == Single {
+		return err
 	}
-	clean := true
-	for _, r := range level {
-		clean = clean && allowed(r)
-	}
-	if clean {
-		switch {
-		case level == "." || level == "..":
-			return escape(level[:1]) + level[1:]
-		case first && top && level == "zookeeper":
-			return escape(level[:1]) + level[1:]
-		case !first && (level == locksDir || level == leasesDir || level == latchNode):
-			return escape(level[:1]) + level[1:]
-		case !first && contends(level):
-			return level[:len(level)-1] + escape(level[len(level)-1:])
+	first := true
+	for level := range strings.SplitSeq(name, "/") {
+		if why := taken(level, first, b.root == ""); why != "" {
+			return invalid("name %q: on ZooKeeper it cannot have the level %q, which is %s", name, level, why)
 		}
+		first = false
+	}
+	return nil
+}
+
+// taken says what else a level means in a path; "" if nothing.
+func taken(level string, first, top bool) string {
+	switch {
+	case strings.HasPrefix(level, reserved):
+		return fmt.Sprintf("reserved: levels that begin with %s stand for text that is no path", reserved)
+	case first:
+		if top && level == "zookeeper" {
+			return "ZooKeeper's own"
+		}
+	case level == locksDir || level == leasesDir:
+		return "a part of the semaphore one level up"
+	case level == latchNode:
+		return "a part of the latch one level up"
+	case contends(level):
+		return "like a node of the lock one level up"
+	}
+	return ""
+}
+
+// encodeLevel makes a node's name of a level of a lock's name.
+func encodeLevel(level string) string {
+	if fit(level) {
 		return level
 	}
-	var b strings.Builder
+	return escaped + escape(level, level == "." || level == "..")
+}
+
+// fit reports whether ZooKeeper can have a node of that name.
+func fit(level string) bool {
+	if level == "" || level == "." || level == ".." {
+		return false
+	}
 	for _, r := range level {
-		if allowed(r) {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(escape(string(r)))
+		if !allowed(r) {
+			return false
 		}
 	}
-	node := b.String()
-	if !first && contends(node) { // then the last digit stands for itself
-		return node[:len(node)-1] + escape(node[len(node)-1:])
-	}
-	return node
+	return true
 }
 
 func contends(level string) bool { _, ok := parseNode(level); return ok }
@@ -73,28 +100,30 @@ func contends(level string) bool { _, ok := parseNode(level); return ok }
 // UTF-16 and refuses surrogates, so nothing above the first plane.
 func allowed(r rune) bool {
 	switch {
-	case r == '%', r < 0x20, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
+	case r < 0x20, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
 		return false
 	}
 	return true
 }
 
-func escape(s string) string {
-	const digits = "0123456789ABCDEF"
+// escape writes what is not allowed, and the sign of escapes itself, as a URL does; with dot
+// also the first character.
+func escape(level string, dot bool) string {
 	var b strings.Builder
-	for _, c := range []byte(s) {
-		b.WriteByte('%')
-		b.WriteByte(digits[c>>4])
-		b.WriteByte(digits[c&15])
+	for i, r := range level {
+		if allowed(r) && r != '%' && (i > 0 || !dot) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, c := range []byte(string(r)) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
 	}
 	return b.String()
 }
 
-// decodeLevel reverses encodeLevel. It reports false for a node that no name leads to.
-func decodeLevel(node string, first, top bool) (string, bool) {
-	if node == "%" {
-		return "", true
-	}
+// unescape reverses escape. It reports false for what escape does not write.
+func unescape(node string, dot bool) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(node); i++ {
 		if node[i] != '%' {
@@ -112,10 +141,17 @@ func decodeLevel(node string, first, top bool) (string, bool) {
 		i += 2
 	}
 	level := b.String()
-	if !utf8.ValidString(level) || strings.Contains(level, "/") || encodeLevel(level, first, top) != node {
-		return "", false
-	}
-	return level, true
+	return level, utf8.ValidString(level) && !strings.Contains(level, "/") && escape(level, dot) == node
 }
 
 func unhex(c byte) int { return strings.IndexByte("0123456789ABCDEF", c) }
+
+// decodeLevel reverses encodeLevel. It reports false for a node that no name leads to.
+func decodeLevel(node string, first, top bool) (string, bool) {
+	text, ok := strings.CutPrefix(node, escaped)
+	if !ok {
+		return node, taken(node, first, top) == "" && fit(node)
+	}
+	level, ok := unescape(text, text == "%2E" || text == "%2E.")
+	return level, ok && encodeLevel(level) == node
+}

@@ -3,9 +3,11 @@ package zklock
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
@@ -14,30 +16,26 @@ import (
 // flat is the path of a name's node with protocol single: all are below the root, since a node
 // that lives with a session has no children.
 func (b *Backend) flat(name string) string {
+	alone := name == "." || name == ".." || b.root == "" && name == "zookeeper"
 	levels := strings.Split(name, "/")
 	for i, level := range levels {
-		if level != "" || len(levels) == 1 {
-			levels[i] = encodeLevel(level, true, b.root == "" && len(levels) == 1)
-		}
+		levels[i] = escape(level, alone)
 	}
-	node := strings.Join(levels, "%2F")
-	return b.root + "/" + node
+	return b.root + "/" + strings.Join(levels, "%2F")
 }
 
 // unflat reverses flat for a child of the root.
 func (b *Backend) unflat(child string) (string, bool) {
 	levels := strings.Split(child, "%2F")
-	for i, level := range levels {
-		if level == "" && len(levels) > 1 {
-			continue
-		}
-		name, ok := decodeLevel(level, true, b.root == "" && len(levels) == 1)
-		if !ok {
+	for i, node := range levels {
+		level, err := url.PathUnescape(node)
+		if err != nil {
 			return "", false
 		}
-		levels[i] = name
+		levels[i] = level
 	}
-	return strings.Join(levels, "/"), true
+	name := strings.Join(levels, "/")
+	return name, utf8.ValidString(name) && b.flat(name) == b.root+"/"+child
 }
 
 // own returns the claim that has a grant, with its gate locked, or nil.
