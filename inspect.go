@@ -24,7 +24,7 @@ type Holder struct {
 	Permits int           // of a semaphore; 1 otherwise
 	Token   uint64        // fencing token; 0 for a waiter
 	Since   time.Time     // when it was granted, or joined the line
-	Left    time.Duration // until it runs out unless renewed
+	Left    time.Duration // until it runs out unless renewed; 0 if another program's is not known
 	Kept    bool          // nobody's any more; the name is kept for a minimum hold
 }
 

@@ -241,7 +241,7 @@ type Holder struct {
 	N     int
 	Token uint64        // 0 for a waiter
 	Age   time.Duration // since the grant, or since it joined the line; store's clock
-	Left  time.Duration // until the lease, the kept time or the place runs out; ≥ 0
+	Left  time.Duration // until the lease, the kept time or the place runs out; 0 if another program's is not known
 	Kept  bool          // released, but the name is kept for a minimum hold
 	Info  string        // an encoded Info
 }

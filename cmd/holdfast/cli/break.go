@@ -15,7 +15,9 @@ const aboutBreak = `End the grant of NAME that has token T, which "holdfast info
 lock on. The token makes sure that nobody is hit who got the lock since you looked.
 
 The holder learns of it at its next renewal, within a third of its TTL, and may go on
-working until then. What it still writes is refused only by resources that check tokens.`
+working until then. What it still writes is refused only by resources that check tokens.
+A program that shares the store and is not holdfast's (Curator, say) may never learn of it:
+end it first.`
 
 func (a *app) breakCommand() *cobra.Command {
 	var token uint64
@@ -52,8 +54,19 @@ func (a *app) breakLock(name string, token uint64) error {
 			_, err = fmt.Fprintf(a.stdout, "broken: %s, token %d\n", show(name), token)
 		default:
 			h := &r.Holders[i]
-			_, err = fmt.Fprintf(a.stdout, "broken: %s, token %d, %s\nIts holder may go on until it notices, within %s.\n", show(name), token, describe(h), rough(h.Left))
+			_, err = fmt.Fprintf(a.stdout, "broken: %s, token %d, %s\n%s\n", show(name), token, describe(h), aftermath(h))
 		}
 		return err
 	})
+}
+
+// aftermath is what the holder of a grant that was broken may still do.
+func aftermath(h *holdfast.Holder) string {
+	switch {
+	case h.Kept:
+		return "It was kept for a time only; nobody held it."
+	case foreign(h):
+		return "Its holder is not holdfast's: nothing tells it, and it may go on as long as it likes. End it."
+	}
+	return fmt.Sprintf("Its holder may go on until it notices, within %s.", rough(h.Left))
 }

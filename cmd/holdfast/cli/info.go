@@ -88,7 +88,7 @@ func detail(kind string, h *holdfast.Holder, wide bool) []string {
 		token = strconv.FormatUint(h.Token, 10)
 	}
 	cells := []string{
-		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), rough(h.Left), token,
+		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), leaseLeft(h), token,
 		orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
 	}
 	if wide {

@@ -62,7 +62,7 @@ func show(text string) string {
 
 // who is user@host:pid; of a program that shares the store and is not holdfast's, that is not known.
 func who(h *holdfast.Holder) string {
-	if h.Host == "" && h.PID == 0 {
+	if foreign(h) {
 		return "another program"
 	}
 	name := ""
@@ -70,6 +70,17 @@ func who(h *holdfast.Holder) string {
 		name = show(h.User) + "@"
 	}
 	return fmt.Sprintf("%s%s:%d", name, show(h.Host), h.PID)
+}
+
+// foreign reports whether h is of a program that shares the store and is not holdfast's.
+func foreign(h *holdfast.Holder) bool { return h.Host == "" && h.PID == 0 }
+
+// leaseLeft is how long h has left. Of another program's grant a store may not know it.
+func leaseLeft(h *holdfast.Holder) string {
+	if h.Left == 0 && foreign(h) && !h.Kept {
+		return "unknown"
+	}
+	return rough(h.Left)
 }
 
 // describe is what is known of a holder, in one line that follows the name of the lock.
@@ -89,7 +100,7 @@ func describe(h *holdfast.Holder) string {
 	}
 	fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
 	if !h.Kept {
-		fmt.Fprintf(&b, " · lease %s", rough(h.Left))
+		fmt.Fprintf(&b, " · lease %s", leaseLeft(h))
 	}
 	if h.Note != "" {
 		b.WriteString(" · " + strconv.QuoteToGraphic(h.Note))

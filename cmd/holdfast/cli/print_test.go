@@ -110,4 +110,15 @@ func TestAnotherProgram(t *testing.T) {
 	if got, want := h.String(), `another program "10.0.0.7" for 0s`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	h.Left = 0 // which ZooKeeper does not tell
+	if got, want := describe(h), `held by another program for 0s · lease unknown · "10.0.0.7"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := aftermath(h); !strings.Contains(got, "nothing tells it") {
+		t.Errorf("after a break: %s", got)
+	}
+	h = &holdfast.Holder{Host: "web-1", PID: 7, Left: 9 * time.Second}
+	if got := aftermath(h); !strings.Contains(got, "within 9s") {
+		t.Errorf("after a break: %s", got)
+	}
 }
