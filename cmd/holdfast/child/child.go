@@ -4,10 +4,11 @@
 // The command gets standard input, output and error as they are, no descriptor that this
 // process opened, and the terminal if there is one. Signals are passed on to the group, and job control works
 // as if the command had been started by the shell itself. When the lock that the command
-// runs under is lost, the group is asked to end and then made to. Run returns when nobody
-// is left in the group, so that whoever then gets the lock works alone. If this process is
-// killed, so is the group; see package guard. Processes that leave the group, as daemons
-// do, are not followed.
+// runs under is lost, or about to be, the group is asked to end and then made to, before
+// anybody else can have the lock. Run returns when nobody is left in the group, so that
+// whoever then gets the lock works alone. If this process is killed, so is the group, and if
+// it is stopped, the group ends in time all the same; see package guard. Processes that leave
+// the group, as daemons do, are not followed.
 //
 // On systems that are not Unix there are no process groups: only the command itself is
 // waited for and ended.
@@ -35,15 +36,23 @@ type Command struct {
 	Signals chan os.Signal
 
 	// Lost is closed when the command must end: TERM to the group, KILL after KillAfter
-	// (0: at once).
+	// (0: at once), or when what Left said last is over, if that is sooner.
 	Lost      <-chan struct{}
 	KillAfter time.Duration
 
-	// Valid reports whether the command may go on. It is asked before a stopped command is
-	// continued, because Lost may be closed late after a stop.
-	Valid func() bool
+	// Left returns for how long the command may still run if nothing good is heard of its
+	// lock, and 0 after Lost. When no more than KillAfter is left, the command must end, too:
+	// so whatever it does about TERM, it has ended when the lock does.
+	Left func() time.Duration
 
-	// Notice is told, in a sentence, what a user may wonder about. It must not block.
+	// Limit, if it is positive, is how long the command may run. Then it must end.
+	Limit time.Duration
+
+	// Ending is told why the command is being made to end, and in what time it is killed. It
+	// should not block.
+	Ending func(why string, kill time.Duration)
+
+	// Notice is told, in a sentence, what a user may wonder about. It should not block.
 	Notice func(string)
 }
 
@@ -51,7 +60,8 @@ type Command struct {
 type Result struct {
 	Code   int            // of the command, unless a signal ended it
 	Signal syscall.Signal // that ended it, or 0
-	Lost   bool           // it was made to end because Lost was closed
+	Lost   bool           // it was made to end
+	Stuck  bool           // processes of it were killed and have not ended; its lock is lost
 	Asked  syscall.Signal // the last of INT, TERM and QUIT that was passed on, or 0
 
 	// Interrupted: a key of the terminal sent Signal. A script that runs this process was

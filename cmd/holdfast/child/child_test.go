@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child/guard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +26,8 @@ func command(t *testing.T, args ...string) *Command {
 	return &Command{
 		Path: path, Args: args, Env: os.Environ(), Signals: make(chan os.Signal, 1),
 		Lost: make(chan struct{}), KillAfter: time.Minute,
-		Valid: func() bool { return true }, Notice: func(s string) { t.Log(s) },
+		Left: func() time.Duration { return time.Hour }, Notice: func(s string) { t.Log(s) },
+		Ending: func(why string, kill time.Duration) { t.Log(why, kill) },
 	}
 }
 
@@ -73,6 +76,56 @@ func TestRunLostAtOnce(t *testing.T) {
 	lost := make(chan struct{})
 	close(lost)
 	cmd.Lost = lost
+	got, err := Run(cmd)
+	if want := (Result{Signal: syscall.SIGTERM, Lost: true}); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A command that must have ended at a certain time is asked in time, and then killed.
+func TestRunEndsInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   syscall.Signal
+		at     time.Duration // of the end, at least
+	}{
+		"asked":  {"exec sleep 1000", syscall.SIGTERM, 300 * time.Millisecond},
+		"killed": {"trap '' TERM; while :; do sleep 0.01; done", syscall.SIGKILL, 600 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command(t, "sh", "-c", c.script)
+			begin := guard.Now()
+			cmd.Left = func() time.Duration { return begin + 600*time.Millisecond - guard.Now() }
+			cmd.KillAfter = 300 * time.Millisecond
+			got, err := Run(cmd)
+			if want := (Result{Signal: c.want, Lost: true}); err != nil || got != want {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if took := guard.Now() - begin; took < c.at {
+				t.Errorf("ended after %v", took)
+			}
+		})
+	}
+}
+
+// Without time left the command does not even begin.
+func TestRunTooLate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	cmd := command(t, "touch", file)
+	cmd.Left = func() time.Duration { return 0 }
+	got, err := Run(cmd)
+	if err != nil || !got.Lost {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+// A command that may run for so long is asked to end then, whatever is left.
+func TestRunLimit(t *testing.T) {
+	cmd := command(t, "sleep", "1000")
+	cmd.Limit = 50 * time.Millisecond
 	got, err := Run(cmd)
 	if want := (Result{Signal: syscall.SIGTERM, Lost: true}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // Signals are those that a program which runs a command should catch.
@@ -26,13 +27,23 @@ func Run(c *Command) (Result, error) {
 	go func() { done <- cmd.Wait() }()
 	var r Result
 	lost := c.Lost
+	var limit <-chan time.Time
+	if c.Limit > 0 {
+		limit = time.After(c.Limit)
+	}
+	kill := func(why string) {
+		r.Lost, lost, limit = true, nil, nil
+		_ = cmd.Process.Kill() // there is no way to ask
+		c.Ending(why, 0)
+	}
 	for {
 		select {
 		case <-c.Signals: // the console has told the command as well
 			r.Asked = syscall.SIGINT
 		case <-lost:
-			r.Lost, lost = true, nil
-			_ = cmd.Process.Kill() // there is no way to ask
+			kill("the lock is lost")
+		case <-limit:
+			kill("the max hold has passed")
 		case err := <-done:
 			r.Code = cmd.ProcessState.ExitCode()
 			if e := (*exec.ExitError)(nil); err != nil && !errors.As(err, &e) {

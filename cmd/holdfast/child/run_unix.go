@@ -66,29 +66,31 @@ type job struct {
 	asked   bool             // this process was asked to stop
 	resume  <-chan time.Time // set while this process is stopping
 	undo    func()           // of stopSelf; set with resume
-	kill    <-chan time.Time // set while the group is asked to end
 	giveUp  <-chan time.Time // set when the group was made to end
 	look    <-chan time.Time // set while members are left after the command
 	pause   time.Duration    // until the next look
 	notice  <-chan time.Time // set until members that stay are mentioned
 	pending <-chan struct{}  // Lost, until it is closed
+
+	deadline
 }
 
 // Run runs the command and returns when its group has ended. The error is a *StartError, and
 // then nothing was run.
 func Run(c *Command) (Result, error) {
-	j := &job{Command: c, pending: c.Lost}
 	g, err := guard.Start()
 	if err != nil {
 		return Result{}, &StartError{c.Path, err}
 	}
 	defer g.Dismiss()
+	j := &job{Command: c, pending: c.Lost, deadline: deadline{guard: g}}
 	restore := keepActions()
 	defer func() { j.caught(); restore() }()
 	j.catchStops()
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
 	}
+	j.begin()
 	statuses := make(chan syscall.WaitStatus)
 	launched := make(chan launch)
 	go supervise(c, g, launched, statuses)
@@ -103,6 +105,10 @@ func Run(c *Command) (Result, error) {
 	if err := l.started(); err != nil {
 		<-statuses
 		j.term.reclaim(j.pid)
+		if errors.Is(err, guard.ErrLate) {
+			c.Ending("the command has not begun", 0)
+			return Result{Lost: true}, nil
+		}
 		return Result{}, &StartError{c.Path, err}
 	}
 	for {
@@ -112,9 +118,9 @@ func Run(c *Command) (Result, error) {
 		case s := <-c.Signals:
 			j.pass(s.(syscall.Signal))
 		case <-j.pending:
-			j.stop()
-		case <-j.kill:
-			j.makeEnd()
+			j.stop("the lock is lost")
+		case <-j.next:
+			j.watch()
 		case <-j.resume: // this process did not stop
 			if j.held {
 				j.caught()
@@ -125,8 +131,13 @@ func Run(c *Command) (Result, error) {
 			j.notice = nil
 			c.Notice("the command has ended, but processes that it started are still running in its group; keeping the lock until they end")
 		case <-j.giveUp:
-			c.Notice("processes of the command did not end when they were killed; leaving them")
-			return j.result, nil
+			if j.Left() <= 0 {
+				c.Notice("processes of the command did not end when they were killed; leaving them")
+				j.result.Stuck = true
+				return j.result, nil
+			}
+			c.Notice("processes of the command have not ended yet although they were killed; keeping the lock until they do")
+			j.giveUp = time.After(hopeless)
 		case <-j.look:
 			j.look = nil
 		}
@@ -193,8 +204,11 @@ func (j *job) changed(ws syscall.WaitStatus) {
 	if !j.ended {
 		return
 	}
-	if j.kill == nil && j.giveUp == nil {
+	if !j.ending {
 		j.notice = time.After(patience)
+	}
+	if guard.Now() >= j.acts {
+		j.stop("this process was stopped for too long")
 	}
 	if s := j.result.Signal; s == syscall.SIGINT || s == syscall.SIGQUIT {
 		hit := j.term.interrupted(j.pid, s)
@@ -225,7 +239,7 @@ func (j *job) pass(s syscall.Signal) {
 // then it stops only when it was told to.
 func (j *job) stopped(by syscall.Signal) {
 	switch {
-	case j.kill != nil || j.giveUp != nil: // it is to end, not to stop
+	case j.ending: // it is to end, not to stop
 		j.signal(syscall.SIGCONT)
 	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
 		j.signal(syscall.SIGCONT) // it wanted the terminal, and now has it
@@ -257,32 +271,10 @@ func (j *job) caught() {
 // goOn continues the command after this process has been continued.
 func (j *job) goOn() {
 	j.caught()
-	if !j.Valid() {
-		j.stop()
+	if j.watch(); j.ending {
 		return
 	}
 	j.term.lend(j.pid)
 	j.signal(syscall.SIGCONT)
 	j.halted = false
-}
-
-// stop asks the group to end because the lock is lost.
-func (j *job) stop() {
-	if j.result.Lost {
-		return
-	}
-	j.result.Lost, j.pending, j.notice = true, nil, nil
-	if j.KillAfter <= 0 {
-		j.makeEnd()
-		return
-	}
-	j.kill = time.After(j.KillAfter)
-	j.signal(syscall.SIGTERM)
-	j.signal(syscall.SIGCONT) // a stopped process takes TERM when it is continued, before anything else
-}
-
-// makeEnd kills the group.
-func (j *job) makeEnd() {
-	j.kill, j.giveUp = nil, time.After(hopeless)
-	j.signal(syscall.SIGKILL)
 }

@@ -133,6 +133,7 @@ type session struct {
 	*holdfast.Client
 	place string // of the store; see open.Store
 	store *open.Store
+	keep  bool // the end of this process is not to free what it holds
 
 	sayPolling func() // says once why those who wait are not woken here, if they are not
 }
@@ -151,7 +152,7 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	return &session{c, st.Place, st, sync.OnceFunc(func() {
+	return &session{Client: c, place: st.Place, store: st, sayPolling: sync.OnceFunc(func() {
 		if reason := st.Polling(); reason != "" {
 			a.say("whoever waits asks the store every 5 to 50 ms, since nobody can be woken: %s", reason)
 		}
@@ -180,6 +181,9 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 		return err
 	}
 	defer func() {
+		if s.keep {
+			return
+		}
 		if err := s.close(); err != nil {
 			a.say("closing the store: %v", err)
 		}

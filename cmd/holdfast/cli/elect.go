@@ -20,7 +20,8 @@ const aboutElect = `Campaign in the election NAME, run COMMAND while this proces
 COMMAND's code when it ends by itself; the next in line leads then.
 
 When the leadership is lost, because an operator broke it or the store did not answer for
-too long, COMMAND and its process group are made to end, and holdfast campaigns again. It
+too long, COMMAND and its process group are made to end, as by "holdfast run" before
+anybody else can lead, and holdfast campaigns again when nobody is left in the group. It
 also goes on campaigning when the store cannot be reached for a while. INT, TERM or QUIT
 that arrive while COMMAND runs are passed on to it, and end the campaigning as well.
 
@@ -72,9 +73,9 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 				return err
 			}
 			silent = false
-			result, err := t.under(s, h)
+			result, err := t.under(s, h, 0)
 			switch {
-			case !result.Lost:
+			case !result.Lost || result.Stuck:
 				return err
 			case result.Asked != 0:
 				return signaled{result.Asked}

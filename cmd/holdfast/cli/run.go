@@ -23,7 +23,7 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 		if err != nil {
 			return o.busy(err)
 		}
-		_, err = t.under(s, h)
+		_, err = t.under(s, h, o.maxHold)
 		return err
 	})
 }
@@ -98,9 +98,6 @@ func (o *runOptions) lockOptions(now time.Time) []holdfast.Option {
 	}
 	if d := max(o.minHold, holdfast.UntilTick(now, o.every)); d > 0 {
 		opts = append(opts, holdfast.MinHold(d))
-	}
-	if o.maxHold > 0 {
-		opts = append(opts, holdfast.MaxHold(o.maxHold))
 	}
 	if o.note != "" {
 		opts = append(opts, holdfast.Note(o.note))

@@ -32,9 +32,16 @@ const aboutRun = `Wait for the lock NAME, run COMMAND while it is held, and exit
 
 COMMAND gets standard input, output and error as they are, and the terminal; signals are
 passed on to its whole process group. The lock is released when nobody is left in that
-group. If the lock is lost, because an operator broke it, the store did not answer for too
-long, or the job was stopped for longer than the TTL, the group is made to end, and the
-exit code is 76. If holdfast is killed, the group is killed with it.
+group. If holdfast is killed, the group is killed with it.
+
+If the lock is lost, because an operator broke it or the store did not answer for too long,
+the group is made to end, and the exit code is 76: TERM, and KILL after --kill-after. Before
+a lock runs out, both come early enough: TERM when --kill-after of the time is left in which
+nobody else can have the lock, KILL when nothing is left of it, a tenth of the TTL before
+the store may give the lock away. That is so whatever the group does about TERM, while it is
+stopped, and while holdfast is stopped or swapped out: a second process of holdfast,
+"lock-guard", has the same deadline. A --kill-after that the TTL has no room for is refused.
+Processes that leave the group, as daemons do (setsid), are neither waited for nor ended.
 
 NAME has one holder at a time, or with -s any number that share it, while nobody has it
 alone; the line is served in order of arrival, so readers that come after a waiting writer
@@ -91,7 +98,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait is over")
 	f.DurationVar(&o.every, "every", 0, "run once per tick of this length: do not wait, keep the lock until the tick is over")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken at least so long, even past the end of COMMAND")
-	f.DurationVar(&o.maxHold, "max-hold", 0, "lose the lock, and end COMMAND, after so long")
+	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and give the lock back, after so long")
 	f.BoolVar(&o.fair, "fair", false, "strict arrival order among all who wait")
 	c.MarkFlagsMutuallyExclusive("nonblock", "wait")
 	c.MarkFlagsMutuallyExclusive("every", "wait")

@@ -24,6 +24,7 @@ import (
 type taskOptions struct {
 	shell     bool
 	killAfter time.Duration
+	chosen    bool // killAfter, by the user
 	note      string
 	labels    labels
 }
@@ -31,7 +32,7 @@ type taskOptions struct {
 func (o *taskOptions) register(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- by /bin/sh -c")
-	f.DurationVar(&o.killAfter, "kill-after", 10*time.Second, "when the lock is lost: from TERM to KILL")
+	f.DurationVar(&o.killAfter, "kill-after", 0, "from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
 	f.StringVar(&o.note, "note", "", "shown to those who wait and by ls")
 	f.Var(&o.labels, "label", "shown to those who wait and by ls (`KEY=VALUE`; repeatable)")
 }
@@ -39,6 +40,7 @@ func (o *taskOptions) register(c *cobra.Command) {
 // check is what the flag library cannot see.
 func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	dash := c.ArgsLenAtDash()
+	o.chosen = c.Flags().Changed("kill-after")
 	switch {
 	case len(args) == 0:
 		return "", nil, usagef("the name of the lock is missing: %s", c.UseLine())
@@ -56,6 +58,25 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 		return "", nil, usagef("--kill-after %v: it must not be negative", o.killAfter)
 	}
 	return args[0], args[1:], nil
+}
+
+// grace is the time from TERM to KILL for a lock of this TTL. KILL comes when the lock ends at
+// the latest, which is nine tenths of the TTL after the last renewal, and TERM so much earlier.
+// Renewals go out every third of the TTL, and need some time in which they may fail.
+func (o *taskOptions) grace(ttl time.Duration) time.Duration {
+	if !o.chosen {
+		return min(ttl/8, 10*time.Second)
+	}
+	return min(o.killAfter, ttl/3)
+}
+
+// fits refuses a time from TERM to KILL that a lock of this TTL has no room for.
+func (o *taskOptions) fits(ttl time.Duration) error {
+	if o.grace(ttl) == o.killAfter || !o.chosen {
+		return nil
+	}
+	return &failure{exitConfig, fmt.Errorf("--kill-after %v is too long for a TTL of %v: the command must have ended before the store may give the lock away; allowed are %v, or with --ttl %v all of it",
+		o.killAfter, ttl, (ttl / 3).Truncate(time.Millisecond), 3*o.killAfter)}
 }
 
 // task is a command that is to run under a lock.
@@ -91,6 +112,9 @@ func (t *task) with(f func(*session) error) error {
 		if came := leave(); came != nil {
 			return came
 		}
+		if err := t.o.fits(s.TTL()); err != nil {
+			return err
+		}
 		return f(s)
 	})
 	if came := leave(); came != nil { // it ended the connecting
@@ -112,6 +136,15 @@ type lease interface {
 	Release() error
 }
 
+// left is for how long all of them may be relied on if no renewal succeeds.
+func (h *hold) left() time.Duration {
+	left := h.parts[0].Left()
+	for _, l := range h.parts[1:] {
+		left = min(left, l.Left())
+	}
+	return left
+}
+
 // take calls f to acquire, with a context that ends when a signal asks to end.
 func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	ctx, leave := leaveOnSignal(t.signals)
@@ -126,16 +159,20 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	return h, err
 }
 
-// under runs the command to its end under h, and releases h. The error says how this process
-// is to exit.
-func (t *task) under(s *session, h *hold) (child.Result, error) {
-	main := h.parts[0]
+// under runs the command to its end under h, for at most limit if that is positive, and
+// releases h. The error says how this process is to exit.
+func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, error) {
+	name := show(h.parts[0].Name())
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
-		Signals: t.signals, Lost: t.lost(h), KillAfter: t.o.killAfter,
-		Valid:  func() bool { return h.Err() == nil },
-		Notice: func(text string) { t.a.say("%s: %s", show(main.Name()), text) },
+		Signals: t.signals, Lost: h.Done(), KillAfter: t.o.grace(s.TTL()), Left: h.left, Limit: limit,
+		Ending: func(why string, kill time.Duration) { t.a.say("%s; ending the command (%s)", h.why(why), how(kill)) },
+		Notice: func(text string) { t.a.say("%s: %s", name, text) },
 	})
+	if result.Stuck { // nobody is to get the lock any sooner for what this process does
+		s.keep = true
+		return result, &failure{exitLost, nil}
+	}
 	released := h.Release()
 	switch {
 	case err != nil:
@@ -156,19 +193,21 @@ func (t *task) under(s *session, h *hold) (child.Result, error) {
 	return result, nil
 }
 
-// lost is h.Done with a word about what happens then.
-func (t *task) lost(h *hold) <-chan struct{} {
-	done := h.Done()
-	lost := make(chan struct{})
-	go func() {
-		<-done
-		var e *holdfast.Error
-		if err := h.Err(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
-			t.a.say("%s: %v (%s); ending the command (TERM, KILL after %v)", show(e.Name), e.Err, e.Reason, t.o.killAfter)
-			close(lost)
-		}
-	}()
-	return lost
+// why is why a command under h is made to end: what is known of the locks, or else why.
+func (h *hold) why(why string) string {
+	var e *holdfast.Error
+	if err := h.Err(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
+		return fmt.Sprintf("%s: %v (%s)", show(e.Name), e.Err, e.Reason)
+	}
+	return show(h.parts[0].Name()) + ": " + why
+}
+
+// how is in what way a command is made to end that is killed after so long.
+func how(kill time.Duration) string {
+	if kill <= 0 {
+		return "KILL"
+	}
+	return fmt.Sprintf("TERM, KILL after %v", kill.Round(time.Millisecond))
 }
 
 // checkNames refuses what cannot be a name before anything is asked of the store.

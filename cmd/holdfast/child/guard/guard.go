@@ -1,11 +1,17 @@
 //go:build unix
 
-// Package guard ends a process group when the process that answers for it is gone.
+// Package guard ends a process group in time, whatever becomes of the process that answers
+// for it.
 //
-// A process that is killed with SIGKILL cannot take its children with it. So it starts its
-// own executable once more as a guard, in a session of its own that no terminal and no
-// job control reaches. A pipe connects the two. The guard reads from it which group to
-// guard; when the pipe closes, it kills the group. Who ends in order kills the guard first.
+// A process that is killed with SIGKILL cannot take its children with it, and one that is
+// stopped cannot end them when it should. So it starts its own executable once more as a
+// guard, in a session of its own that no terminal and no job control reaches. A pipe
+// connects the two. The guard reads from it which group to guard, and until when the group
+// may run. When the pipe closes, or that time has come, it kills the group. A process that
+// ends in order kills the guard first.
+//
+// The times are readings of one clock, Now. So a message that lay in the pipe while a
+// process was stopped extends nothing: it says what it said when it was written.
 //
 // The group must be known to the guard before anybody in it can start another process, or
 // a kill at that moment would leave that one behind. So a command is not started directly,
@@ -18,78 +24,33 @@ package guard
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"os/signal"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// What argv[0] is. The names differ from the program's, so that killing by name does
-// not hit both.
-const (
-	guardName    = "lock-guard"
-	launcherName = "lock-launcher"
-)
+// Never is later than all readings of Now.
+const Never = time.Duration(math.MaxInt64)
 
-// The descriptors of a launcher beside the command's own.
-const (
-	groupFD  = 3 // the guard's pipe
-	statusFD = 4 // closed by the exec, or gets the number of the error
-)
+// ErrLate is returned for a command whose time was over before it could begin.
+var ErrLate = errors.New("the time of the command was over before it could begin")
 
-func init() {
-	switch {
-	case len(os.Args) == 1 && os.Args[0] == guardName:
-		signal.Ignore() // all of them: a shutdown signals everybody, and the guard is to be last
-		watch()
-		os.Exit(0)
-	case len(os.Args) > 2 && os.Args[0] == launcherName:
-		become(os.Args[1], os.Args[2:])
-		os.Exit(1)
-	}
-}
-
-// watch does the guard's work on standard input.
-func watch() {
-	text, _ := io.ReadAll(os.Stdin) // ends when the other process does
-	if len(text) < 4 {
-		return // nothing was launched
-	}
-	group := int(binary.NativeEndian.Uint32(text))
-	// One KILL reaches everybody in the group, forks in progress included. It is
-	// repeated in case a member could not be signalled at first.
-	for range 100 {
-		if syscall.Kill(-group, syscall.SIGKILL) == syscall.ESRCH {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// become does the launcher's work. It returns only if that failed.
-func become(path string, args []string) {
-	syscall.CloseOnExec(groupFD)
-	syscall.CloseOnExec(statusFD)
-	err := put(groupFD, os.Getpid())
-	if err == nil {
-		err = syscall.Exec(path, args, os.Environ())
-	}
-	errno, _ := err.(syscall.Errno)
-	_ = put(statusFD, int(errno))
-}
-
-func put(fd, n int) error {
-	_, err := syscall.Write(fd, binary.NativeEndian.AppendUint32(nil, uint32(n)))
-	return err
-}
-
-// Guard is the connection to a guard.
+// Guard is the connection to a guard. If the guard is killed or stopped, another takes its
+// place.
 type Guard struct {
-	exe  string
-	pipe *os.File
-	pid  int
+	exe       string
+	minded    chan struct{} // closed when nobody minds the guard any more
+	mu        sync.Mutex
+	pipe      int
+	pid       int
+	orders    orders // as last given
+	dismissed bool
 }
 
 // Start starts a guard. It does not wait until the guard is ready: what is written to
@@ -101,43 +62,122 @@ func Start() (*Guard, error) {
 			return nil, err
 		}
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	g := &Guard{exe: exe, pipe: -1, orders: orders{0, Never, Never}, minded: make(chan struct{})}
+	if err := g.start(); err != nil {
+		return nil, fmt.Errorf("start a guard: %w", err)
 	}
-	defer r.Close()
-	pid, err := syscall.ForkExec(exe, []string{guardName}, &syscall.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []uintptr{r.Fd()},
+	go g.mind()
+	return g, nil
+}
+
+// start starts a guard with the orders of now, in place of one that has ended.
+func (g *Guard) start() error {
+	r, w, err := pipe()
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(r)
+	if err := g.orders.write(w); err != nil { // before the guard exists: it is never without orders
+		syscall.Close(w)
+		return err
+	}
+	pid, err := syscall.ForkExec(g.exe, []string{guardName}, &syscall.ProcAttr{
+		Dir: "/", Env: []string{}, Files: []uintptr{uintptr(r)},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		w.Close()
-		return nil, fmt.Errorf("start a guard: %w", err)
+		syscall.Close(w)
+		return err
 	}
-	return &Guard{exe, w, pid}, nil
+	if g.pipe >= 0 {
+		syscall.Close(g.pipe)
+	}
+	g.pipe, g.pid = w, pid
+	return nil
+}
+
+// pipe returns a pipe that nobody inherits. A write to it does not wait: a guard that is
+// stopped must not stop this process.
+func pipe() (r, w int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	var p [2]int
+	if err := syscall.Pipe(p[:]); err != nil {
+		return 0, 0, err
+	}
+	syscall.CloseOnExec(p[0])
+	syscall.CloseOnExec(p[1])
+	return p[0], p[1], syscall.SetNonblock(p[1], true)
+}
+
+// mind replaces a guard that ends, or stops, before it is dismissed.
+func (g *Guard) mind() {
+	defer close(g.minded)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		pid := g.pid
+		g.mu.Unlock()
+		var ws syscall.WaitStatus
+		_, err := syscall.Wait4(pid, &ws, syscall.WUNTRACED, nil)
+		g.mu.Lock()
+		switch {
+		case err == syscall.EINTR:
+		case err == nil && ws.Stopped():
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		default:
+			for !g.dismissed && g.start() != nil { // too many processes, perhaps
+				g.mu.Unlock()
+				time.Sleep(50 * time.Millisecond)
+				g.mu.Lock()
+			}
+			if g.dismissed {
+				return
+			}
+		}
+	}
+}
+
+// Until says until when the group may run: the guard asks it to end at the time ask, unless
+// that is Never, and kills it at the time end.
+func (g *Guard) Until(ask, end time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.orders.ask, g.orders.end = ask, end
+	if g.orders.write(g.pipe) != nil { // it does not read: another one will
+		_ = syscall.Kill(g.pid, syscall.SIGKILL)
+	}
 }
 
 // Launch starts a command as the leader of a group, as sys must say, and has the group
 // guarded. The command gets the descriptors 0, 1 and 2 of this process. When Launch returns,
-// the process and its group exist; started waits until it has become the command.
+// the process and its group exist; started waits until it has become the command. ErrLate:
+// the end that Until named has come before that.
 func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (pid int, started func() error, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, nil, err
 	}
 	defer w.Close()
-	pid, err = syscall.ForkExec(g.exe, append([]string{launcherName, path}, args...), &syscall.ProcAttr{
-		Env: env, Files: []uintptr{0, 1, 2, g.pipe.Fd(), w.Fd()}, Sys: sys,
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	end := strconv.FormatInt(int64(g.orders.end), 10)
+	pid, err = syscall.ForkExec(g.exe, append([]string{launcherName, end, path}, args...), &syscall.ProcAttr{
+		Env: env, Files: []uintptr{0, 1, 2, uintptr(g.pipe), w.Fd()}, Sys: sys,
 	})
 	if err != nil {
 		r.Close()
 		return 0, nil, err
 	}
+	g.orders.group = pid
 	return pid, func() error {
 		defer r.Close()
 		text, err := io.ReadAll(r)
 		if err == nil && len(text) >= 4 {
 			err = syscall.Errno(binary.NativeEndian.Uint32(text))
+		}
+		if err == tooLate {
+			err = ErrLate
 		}
 		return err
 	}, nil
@@ -146,11 +186,10 @@ func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr
 // Dismiss ends the guard and leaves the group alone. It is to be called as soon as
 // the group has ended, before its number can be given to another.
 func (g *Guard) Dismiss() {
+	g.mu.Lock()
+	g.dismissed = true
 	_ = syscall.Kill(g.pid, syscall.SIGKILL) // fails only if it has ended by itself
-	for {
-		if _, err := syscall.Wait4(g.pid, nil, 0, nil); err != syscall.EINTR {
-			break
-		}
-	}
-	g.pipe.Close()
+	g.mu.Unlock()
+	<-g.minded
+	syscall.Close(g.pipe)
 }

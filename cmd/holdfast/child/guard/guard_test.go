@@ -3,14 +3,27 @@
 package guard
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
-func launch(t *testing.T, g *Guard, args ...string) int {
+func started(t *testing.T) *Guard {
 	t.Helper()
-	pid, started, err := g.Launch(args[0], args, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
+	g, err := Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// launch runs a shell script in a group of its own.
+func launch(t *testing.T, g *Guard, script string) int {
+	t.Helper()
+	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", script}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
 	if err == nil {
 		err = started()
 	}
@@ -18,6 +31,15 @@ func launch(t *testing.T, g *Guard, args ...string) int {
 		t.Fatal(err)
 	}
 	return pid
+}
+
+// abandon closes the pipe: that is all that a guard sees of the end of a process.
+func (g *Guard) abandon() {
+	g.mu.Lock()
+	g.dismissed = true
+	syscall.Close(g.pipe)
+	g.mu.Unlock()
+	<-g.minded
 }
 
 func wait(t *testing.T, pid int) (ws syscall.WaitStatus) {
@@ -31,26 +53,19 @@ func wait(t *testing.T, pid int) (ws syscall.WaitStatus) {
 	}
 }
 
-// The pipe that closes is all that a guard sees of the end of a process.
 func TestGuardKillsTheGroup(t *testing.T) {
-	g, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := launch(t, g, "/bin/sh", "-c", "trap '' TERM HUP; sleep 1000; true")
-	g.pipe.Close()
+	g := started(t)
+	pid := launch(t, g, "trap '' TERM HUP; sleep 1000; true")
+	g.abandon()
 	if ws := wait(t, pid); ws.Signal() != syscall.SIGKILL {
 		t.Errorf("%v", ws)
 	}
-	wait(t, g.pid)
 }
 
 func TestDismissedGuardKillsNobody(t *testing.T) {
-	g, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid := launch(t, g, "/bin/sleep", "1000")
+	g := started(t)
+	pid := launch(t, g, "exec sleep 1000")
+	g.Until(Never, Now()+time.Hour)
 	g.Dismiss()
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -60,14 +75,111 @@ func TestDismissedGuardKillsNobody(t *testing.T) {
 	}
 }
 
-// A guard of nothing ends by itself.
+// A guard of nothing ends by itself, and does nothing when its time has come.
 func TestIdleGuardEnds(t *testing.T) {
-	g, err := Start()
+	g := started(t)
+	g.Until(0, Now())
+	g.abandon()
+}
+
+// At its end the group is killed, stopped or not, and asked before that.
+func TestGuardKeepsTheTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		script    string
+		stop, ask bool
+		want      syscall.Signal
+	}{
+		"the end":          {"trap '' TERM; sleep 1000; true", false, false, syscall.SIGKILL},
+		"the end, stopped": {"trap '' TERM; sleep 1000; true", true, false, syscall.SIGKILL},
+		"asked":            {"exec sleep 1000", false, true, syscall.SIGTERM},
+		"asked, stopped":   {"exec sleep 1000", true, true, syscall.SIGTERM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := started(t)
+			defer g.Dismiss()
+			g.Until(Never, Now()+time.Hour)
+			pid := launch(t, g, c.script)
+			if c.stop {
+				if err := syscall.Kill(-pid, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin := Now()
+			at := begin + 200*time.Millisecond
+			if c.ask {
+				g.Until(at, begin+time.Hour)
+			} else {
+				g.Until(Never, at)
+			}
+			ws := wait(t, pid)
+			if took := Now() - begin; ws.Signal() != c.want || took < at-begin {
+				t.Errorf("%v after %v", ws, took)
+			}
+		})
+	}
+}
+
+// A guard that was stopped, and one that was killed, has a successor with the same orders.
+func TestGuardIsReplaced(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(s.String(), func(t *testing.T) {
+			g := started(t)
+			defer g.Dismiss()
+			pid := launch(t, g, "trap '' TERM; sleep 1000; true")
+			g.Until(Never, Now()+time.Second)
+			g.mu.Lock()
+			first := g.pid
+			g.mu.Unlock()
+			if err := syscall.Kill(first, s); err != nil {
+				t.Fatal(err)
+			}
+			if ws := wait(t, pid); ws.Signal() != syscall.SIGKILL {
+				t.Errorf("%v", ws)
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if g.pid == first {
+				t.Error("there is no other guard")
+			}
+		})
+	}
+}
+
+// Orders that lay in the pipe while their time came are overruled by those behind them.
+func TestGuardReadsBeforeItActs(t *testing.T) {
+	g := started(t)
+	defer g.Dismiss()
+	pid := launch(t, g, "exec sleep 1000")
+	b := orders{ask: 1, end: 1}.append(nil)
+	b = orders{ask: Never, end: Now() + time.Hour}.append(b)
+	if n, err := syscall.Write(g.pipe, b); n != len(b) || err != nil {
+		t.Fatal(n, err)
+	}
+	time.Sleep(50 * time.Millisecond) // no event tells that nothing happens
+	var ws syscall.WaitStatus
+	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); got != 0 || err != nil {
+		t.Fatalf("the group has ended: %v, %v", ws, err)
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	wait(t, pid)
+}
+
+// A command whose time is over does not begin.
+func TestLateCommandDoesNotBegin(t *testing.T) {
+	g := started(t)
+	defer g.Dismiss()
+	g.Until(Never, Now())
+	file := filepath.Join(t.TempDir(), "ran")
+	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.pipe.Close()
-	if ws := wait(t, g.pid); !ws.Exited() {
-		t.Errorf("%v", ws)
+	err = started()
+	ws := wait(t, pid)
+	if !errors.Is(err, ErrLate) && ws.Signal() != syscall.SIGKILL {
+		t.Errorf("%v, %v", err, ws)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command ran")
 	}
 }
