@@ -18,7 +18,9 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
 			heal := refuse()
-			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+				return
+			}
 			e.silent(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
@@ -35,7 +37,9 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			w := b.joins(b.req("x"))
 			heal := refuse()
-			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, w) {
+				return
+			}
 			for range 3 {
 				e.unproven(b, place(w.r))
 				e.ungranted(b, w.r)
@@ -82,7 +86,9 @@ var refusals = []check{
 			free, held := []*driver.Request{b.req("x"), once(b.req("x")), b.shared("x")}, []*driver.Request{b.req("held"), b.shared("held")}
 			heal := refuse()
 			for _, r := range free {
-				e.mustRefuse("Acquire of a free name", func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+				if !e.refuses("Acquire of a free name", func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err }) {
+					e.Errorf("granted while the store refused writes: %+v", r)
+				}
 			}
 			for _, r := range append(held, once(b.req("held"))) {
 				e.ungranted(b, r)
@@ -108,8 +114,12 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
 			heal := refuse()
-			e.mustRefuse("Cancel of a grant", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) })
-			e.mustRefuse("Cancel of a place", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) })
+			if !e.refuses("Cancel of a grant", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) }, first, second) {
+				return
+			}
+			if !e.refuses("Cancel of a place", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) }, second) {
+				return
+			}
 			e.silent(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
@@ -126,7 +136,9 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			w := b.joins(b.req("x"))
 			heal := refuse()
-			e.mustRefuse("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) })
+			if !e.refuses("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) }, w) {
+				return
+			}
 			e.silent(w)
 			e.stillHeld(a, h, 1)
 			heal()
@@ -144,8 +156,12 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			first, second := b.joins(b.shared("x")), c.joins(c.shared("x"))
 			heal := refuse()
-			e.mustRefuse("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) })
-			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			if !e.refuses("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) }, first, second) {
+				return
+			}
+			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+				return
+			}
 			e.silent(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
@@ -154,7 +170,9 @@ var refusals = []check{
 			writer := c.joins(c.req("x"))
 			b.release(hb)
 			heal = refuse()
-			e.mustRefuse("Release of a reader", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
+			if !e.refuses("Release of a reader", func(ctx context.Context) error { return c.Release(ctx, hc, 0) }, writer) {
+				return
+			}
 			e.silent(writer)
 			heal()
 			e.again("Release", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
@@ -168,7 +186,9 @@ var refusals = []check{
 			h := a.get(a.req("x"))
 			id := b.req("x").ID
 			heal := refuse()
-			e.mustRefuse("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") })
+			if !e.refuses("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") }) {
+				return
+			}
 			e.stillHeld(a, h, 0)
 			heal()
 			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
@@ -185,8 +205,12 @@ var refusals = []check{
 			h := a.get(a.permits("s", 2, 2))
 			first, second := b.joins(b.permits("s", 1, 2)), c.joins(c.permits("s", 1, 2))
 			heal := refuse()
-			e.mustRefuse("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
-			e.mustRefuse("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) })
+			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+				return
+			}
+			if !e.refuses("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) }, first, second) {
+				return
+			}
 			e.silent(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
@@ -203,9 +227,15 @@ var refusals = []check{
 			a.latch("l", 1)
 			reply := b.awaits("l", "w-1")
 			heal := refuse()
-			e.mustRefuse("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err })
-			e.mustRefuse("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err })
-			e.mustRefuse("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) })
+			if !e.refuses("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err }) {
+				return
+			}
+			if !e.refuses("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err }) {
+				return
+			}
+			if !e.refuses("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) }) {
+				return
+			}
 			select {
 			case token := <-reply.Wake:
 				if token != 0 {
@@ -241,13 +271,16 @@ var refusals = []check{
 			}()
 			e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
 			heal := refuse()
-			if err := l.Release(); !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, holdfast.ErrUnavailable) {
+			err := l.Release()
+			if err != nil && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, holdfast.ErrUnavailable) {
 				e.Errorf("Release while the store refused writes: %v; want ErrRefused or ErrUnavailable", err)
 			}
-			select {
-			case next := <-got:
-				e.Fatalf("granted while the store refused writes: %+v", next)
-			case <-time.After(quiet):
+			if err != nil {
+				select {
+				case next := <-got:
+					e.Fatalf("granted while the store refused writes: %+v", next)
+				case <-time.After(quiet):
+				}
 			}
 			heal()
 			var next *holdfast.Lease

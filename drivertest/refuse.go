@@ -41,8 +41,11 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 			}()
 			probe := e.party()
 			f(func() func() {
-				heal := e.h.Refuse[way](e.TB)
-				heals = sync.OnceFunc(heal)
+				heals = sync.OnceFunc(e.h.Refuse[way](e.TB))
+				free := once(probe.req("free"))
+				if !e.refuses("Acquire", func(ctx context.Context) error { _, err := probe.Acquire(ctx, free); return err }) {
+					e.Fatal("drivertest: the harness's Refuse lets a free name be acquired")
+				}
 				return func() {
 					heals()
 					heals = func() {}
@@ -54,17 +57,24 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 	}
 }
 
-// mustRefuse makes a call that has to write: it must fail, and say that the store refuses.
-func (e *env) mustRefuse(what string, call func(context.Context) error) {
+// refuses makes a call that has to write, and reports whether the store refused it, as it should say. A store may refuse some
+// writes and not others: it has done then what it says, and what these waiters hear is on record.
+func (e *env) refuses(what string, call func(context.Context) error, waiters ...*waiter) bool {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
 	defer cancel()
 	switch err := call(ctx); {
 	case err == nil:
-		e.Fatalf("%s succeeded while the store refused writes", what)
+		for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for _, w := range waiters {
+				w.hears()
+			}
+		}
+		return false
 	case !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable):
 		e.Fatalf("%s while the store refused writes: %v; want ErrRefused or ErrUnavailable", what, err)
 	}
+	return true
 }
 
 // again repeats a call that was refused, when the store takes writes again: it must do what it did not do then.
@@ -95,9 +105,12 @@ func (e *env) ungranted(p *party, r *driver.Request) {
 	}
 }
 
-// unproven renews while the store refuses writes: nothing may come of it.
+// unproven renews while the store refuses writes: nothing ends by it. If the store says that the grants are renewed, they are.
 func (e *env) unproven(p *party, holds ...driver.Hold) {
 	e.Helper()
+	const pause = 100 * time.Millisecond
+	before := e.left(holds)
+	time.Sleep(pause)
 	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
 	defer cancel()
 	changes, err := p.Renew(ctx, holds)
@@ -107,13 +120,35 @@ func (e *env) unproven(p *party, holds ...driver.Hold) {
 		}
 		return
 	}
+	after := e.left(holds)
 	for i, h := range holds {
 		j := slices.IndexFunc(changes, func(ch driver.Change) bool { return ch.Index == i })
-		switch {
-		case j < 0 && h.Token != 0, j >= 0 && changes[j].State != driver.Unknown && changes[j].State != driver.Waiting:
-			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes)
+		if j >= 0 && changes[j].State != driver.Unknown && changes[j].State != driver.Waiting {
+			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes[j])
+		}
+		if j < 0 && h.Token != 0 && after[i] < before[i]-pause/2 {
+			e.Fatalf("Renew of %+v while the store refused writes says that it is renewed; %v are left of it, and %v were", h, after[i], before[i])
 		}
 	}
+}
+
+// left is how long each of the grants still stands by the record.
+func (e *env) left(holds []driver.Hold) (left []time.Duration) {
+	e.Helper()
+	for _, h := range holds {
+		rec, err := e.sees().Inspect(e.ctx, h.Name)
+		if err != nil {
+			e.Fatalf("Inspect while the store refused writes: %v", err)
+		}
+		var d time.Duration
+		for _, o := range rec.Holders {
+			if o.ID == h.ID {
+				d = o.Left
+			}
+		}
+		left = append(left, d)
+	}
+	return left
 }
 
 // stillHeld checks that the record is as it was: h is held, and so many wait.
