@@ -10,11 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// acquire is every Lock of every primitive: one exchange if the lock is free, else await.
+// acquire is every Lock of every primitive: one exchange if the lock is free, else an attempt.
 func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
-	if o.err != nil {
-		return nil, &Error{Op: op, Name: req.Name, Err: o.err}
-	}
 	outer, err := c.carried(ctx, req, o)
 	if err != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: err}
@@ -25,6 +22,10 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	if ctx.Err() != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}
 	}
+	if !c.work.enter() {
+		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
+	}
+	defer c.work.leave()
 	l := &Lease{c: c, req: *req, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.enter(c.session.Load())
@@ -36,45 +37,19 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	}
 	sent := c.soonest()
 	reply, err := l.ask(limited)
-	if err == nil && reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale) {
-		c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
-		return l, nil
-	}
-	if !c.begin() {
-		l.leave()
-		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
-	}
-	defer c.ends.Done()
-	h, err := l.await(ctx, limited, o, wait, sent, reply, err)
-	if err != nil {
-		return nil, &Error{Op: op, Name: req.Name, Holder: holder(h), Err: err}
+	if err != nil || reply.Token == 0 || !c.admit(l, o, reply.Token, sent-reply.Stale) {
+		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, join: wait, silent: -1}
+		if err := a.run(sent, reply, err); err != nil {
+			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
+		}
 	}
 	c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
 	return l, nil
 }
 
-// begin counts a slow acquire, unless the client is closed.
-func (c *Client) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.ends.Add(1)
-	return true
-}
-
 // enter makes l a new request of session s. A request never outlives its session.
 func (l *Lease) enter(s *session) {
-	l.session, l.req.ID = s, l.c.nextID(s)
-}
-
-// anew makes l a request that nobody has heard of yet, in place of the one that w waits for. What renewals tell of
-// that one, or have told and nobody has read, is not about this one.
-func (l *Lease) anew(w *wait, s *session) *wait {
-	l.c.forget(w)
-	l.enter(s)
-	return newWait(l)
+	l.session, l.req.ID, l.crossed = s, l.c.nextID(s), false
 }
 
 // ask is one exchange about l's request.
@@ -84,42 +59,19 @@ func (l *Lease) ask(ctx context.Context) (driver.Reply, error) {
 	return l.session.Acquire(ctx, &l.req)
 }
 
-// leave gives up l's request, and the grant it may have got. It returns when the store
-// has heard that, or soon, while the attempt goes on beside it.
-func (l *Lease) leave() {
-	const soon = 20 * time.Millisecond
-	heard := make(chan struct{})
-	l.c.background(func() {
-		defer close(heard)
-		l.c.insist(func(ctx context.Context) error { return l.session.Cancel(ctx, l.req.Name, l.req.ID) })
-	})
-	t := time.NewTimer(soon)
-	defer t.Stop()
-	select {
-	case <-heard:
-	case <-t.C:
-	}
-}
-
-// abandon cancels a request that is not used any more, beside everything else.
-func (c *Client) abandon(s *session, name, id string) {
-	c.background(func() {
-		c.insist(func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
-	})
-}
-
 // giveUp ends a lease under which nothing was done. Unlike Release it does not keep the
 // name for a minimum hold.
 func (l *Lease) giveUp() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
-		l.leave()
-		l.c.observer.released(l.req.Name, l.token, time.Since(l.since), nil)
+		l.withdraw()
+		l.c.observer.released(l, nil)
 	}
 }
 
 // admit makes l a lease that stands for a TTL from proof, unless so much of that has
 // passed that it might end before its first renewal. The grant has to be confirmed then:
-// one handed over to a waiter that has been silent for long would be born expired.
+// one handed over to a waiter that has been silent for long would be born expired. A grant
+// of a session that is over never becomes a lease.
 func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
 	now := c.soonest()
 	if now-proof > l.session.ttl/3 {
@@ -127,7 +79,7 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.session.Load() != l.session {
+	if c.closed || l.session.over() {
 		return false
 	}
 	l.token, l.since = token, time.Now()
@@ -136,7 +88,7 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 		l.latest = now + o.maxHold
 	}
 	l.extend(proof + l.session.trust())
-	c.watch(l)
+	c.enlist(l)
 	return true
 }
 
@@ -157,111 +109,205 @@ type news struct {
 	sent time.Duration
 }
 
-// await brings l's request to its end: granted, or given up for the error it returns (with
-// the holder, if that is known). reply and err are the answer to the exchange sent at
-// sent. This is the one place where holdfast waits for somebody else.
-func (l *Lease) await(ctx, limited context.Context, o *options, join bool, sent time.Duration, reply driver.Reply, err error) (*driver.Holder, error) {
-	c := l.c
-	w := newWait(l)
-	defer func() { c.forget(w) }()
-	var giveUp <-chan struct{}
-	if limited != ctx {
-		giveUp = limited.Done()
-	}
-	patience := min(c.limit(), 500*time.Millisecond) // how long a silent store is tried
-	if join {
-		patience = c.TTL()
-	}
-	heard := sent             // when the store was last known to answer
-	pause := time.Duration(0) // before the next try at a store that does not
-	asked := false            // the store may know of the request
-	slow := 0                 // grants in a row that came too late to be relied on
-	last := reply.Holder
-	leave := func(err error) (*driver.Holder, error) {
-		if asked {
-			l.leave()
+// attempt brings a request to its end that was not granted at once: to a lease, or given up.
+// This is the one place where holdfast waits for somebody else.
+//
+// It goes round in two phases: it asks the store, and it pauses, until there is reason to ask
+// again: in line, until a push or a renewal tells of it; between two tries of Poll; or
+// because the store does not answer.
+type attempt struct {
+	l       *Lease
+	o       *options
+	ctx     context.Context // the caller's
+	limited context.Context // ends with it, or when WaitAtMost has passed
+	join    bool            // it is to wait
+	wait    *wait
+
+	asked  bool           // the store may know of the request
+	holder *driver.Holder // the last that the store has named
+	slow   int            // grants in a row that came too late to be relied on
+	tries  int            // of Poll
+
+	refused bool          // the last answer was that the lock is not free
+	silent  time.Duration // when the first exchange was sent that has failed since the last answer; -1: none
+	failure error         // of the last of these
+	pause   backoff       // before the next
+}
+
+// run returns nil when the request has become a lease, or why it was given up. reply and err
+// are the answer to the exchange sent at sent.
+func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
+	c := a.l.c
+	a.pause.most = 500 * time.Millisecond
+	a.wait = newWait(a.l)
+	defer func() { c.forget(a.wait) }()
+	for {
+		if err == nil && a.l.session.over() { // an answer that proves nothing
+			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
-		return last, err
-	}
-	for tries := 1; ; {
-		switch {
-		case err == nil:
-			asked = asked || reply.Token != 0 || l.req.Wait
-		case errors.Is(err, driver.ErrSpent):
-			if errors.Is(err, ErrUncertain) {
-				c.abandon(l.session, l.req.Name, l.req.ID)
-			}
-			heard = max(heard, w.proved(c))
-			w, asked = l.anew(w, l.session), false
-		default:
-			asked = asked || !final(err) && !errors.Is(err, ErrUnavailable)
+		a.note(sent, reply, err)
+		held, stop := a.next(sent, reply, err)
+		if held {
+			return nil
 		}
-		switch {
-		case !c.live():
-			return leave(ErrClosed)
-		case ctx.Err() != nil:
-			return leave(cause(ctx))
-		case err != nil && decided(err):
-			return leave(err)
-		case err != nil:
-			if c.soonest()-max(heard, w.proved(c)) > patience {
-				return leave(outage(err))
+		if stop != nil {
+			if a.asked {
+				a.l.withdraw()
 			}
-			pause = min(max(2*pause, 10*time.Millisecond), 500*time.Millisecond)
-			switch stop := c.pause(ctx, giveUp, pause/2+rand.N(pause/2)); stop {
-			case nil:
-			case ErrHeld: // for all that is known, nobody holds it
-				return leave(outage(err))
-			default:
-				return leave(stop)
-			}
-		case reply.Token != 0 && c.admit(l, o, reply.Token, sent-reply.Stale):
-			return nil, nil
-		case reply.Token != 0: // confirm it, with an answer that is younger
-			if slow++; slow > 3 {
-				return leave(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL()))
-			}
-		case !join:
-			return reply.Holder, ErrHeld
-		case o.every > 0:
-			last = reply.Holder
-			if tries++; tries > o.tries {
-				return last, ErrHeld
-			}
-			if stop := c.pause(ctx, giveUp, o.every); stop != nil {
-				return leave(stop)
-			}
-			if asked { // by a try that was not answered
-				c.abandon(l.session, l.req.Name, l.req.ID)
-			}
-			w, asked = l.anew(w, l.session), false
-		default:
-			if reply.Holder != nil {
-				last = reply.Holder
-			}
-			c.observer.waiting(&l.req, reply.Ahead, last)
-			token, proof, stop := l.stand(ctx, w, sent, reply, giveUp)
-			if stop != nil {
-				return leave(stop)
-			}
-			if token != 0 && c.admit(l, o, token, proof) {
-				return nil, nil
-			}
+			return stop
 		}
-		if s := c.session.Load(); s != l.session {
-			w = l.anew(w, s)
+		if s := c.session.Load(); s != a.l.session {
+			a.restart(s)
 		}
 		sent = c.soonest()
-		if reply, err = l.ask(limited); err == nil {
-			heard, pause = sent, 0
-		}
+		reply, err = a.l.ask(a.limited)
 	}
+}
+
+// note keeps what the answer to an exchange says of the request and of the store.
+func (a *attempt) note(sent time.Duration, reply driver.Reply, err error) {
+	switch {
+	case err == nil:
+		a.asked = a.asked || reply.Token != 0 || a.l.req.Wait
+		a.refused = reply.Token == 0
+		a.silent, a.failure, a.pause.last = -1, nil, 0
+		if reply.Holder != nil {
+			a.holder = reply.Holder
+		}
+		return
+	case errors.Is(err, driver.ErrSpent):
+		if errors.Is(err, ErrUncertain) {
+			a.l.c.cancel(a.l.session, a.l.req.Name, a.l.req.ID, true)
+		}
+		a.restart(a.l.session)
+	case leftOpen(err):
+		a.asked, a.l.crossed = true, true
+	}
+	if a.silent < 0 {
+		a.silent = sent
+	}
+	if a.limited.Err() == nil { // else it says no more than that
+		a.failure = err
+	}
+}
+
+// next decides what follows an exchange, and pauses before another one: held says that the
+// request is a lease, stop why to give it up.
+func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held bool, stop error) {
+	c := a.l.c
+	switch {
+	case !c.live():
+		return false, ErrClosed
+	case a.ctx.Err() != nil:
+		return false, a.ended(cause(a.ctx))
+	case err != nil:
+		return false, a.failed(sent, explain(a.ctx, err))
+	case reply.Token != 0:
+		return a.granted(reply.Token, sent-reply.Stale)
+	case !a.join:
+		return false, ErrHeld
+	case a.o.every > 0:
+		return false, a.poll()
+	}
+	c.observer.waiting(&a.l.req, reply.Ahead, a.holder)
+	token, proof, stop := a.stand(sent, reply)
+	if stop != nil {
+		return false, a.ended(stop)
+	}
+	return token != 0 && c.admit(a.l, a.o, token, proof), nil
+}
+
+// failed pauses after an exchange that failed, or says why not to try again.
+func (a *attempt) failed(sent time.Duration, err error) error {
+	c := a.l.c
+	patience := c.usual()
+	if a.join {
+		patience = c.TTL()
+	}
+	switch {
+	case decided(err):
+		return err
+	case a.limited.Err() != nil:
+		// WaitAtMost has passed. Where the store has said that the lock is not free, and all
+		// that it left unanswered is the exchange that this has cut short, it still is not.
+		if a.refused && a.silent == sent && c.soonest()-sent <= c.usual() {
+			return ErrHeld
+		}
+		return outage(a.because(err))
+	case c.soonest()-max(a.silent, a.proved()) > patience:
+		return outage(err)
+	}
+	pause := a.pause.next()
+	if stop := a.rest(pause/2 + rand.N(pause/2)); stop != ErrHeld {
+		return a.ended(stop)
+	}
+	return outage(err) // WaitAtMost has passed; for all that is known, nobody holds it
+}
+
+// because is the failure that came before err, which WaitAtMost has caused.
+func (a *attempt) because(err error) error {
+	if a.failure != nil {
+		return explain(a.ctx, a.failure)
+	}
+	return err
+}
+
+// ended adds to the error of a wait that has ended what was wrong with the store, in words.
+func (a *attempt) ended(stop error) error {
+	if stop == nil || a.failure == nil {
+		return stop
+	}
+	return fmt.Errorf("%w; the store had failed: %v", stop, a.failure)
+}
+
+// granted makes a lease of an answer's grant. One that comes too late is confirmed by an
+// answer that is younger.
+func (a *attempt) granted(token uint64, proof time.Duration) (held bool, stop error) {
+	c := a.l.c
+	switch {
+	case c.admit(a.l, a.o, token, proof):
+		return true, nil
+	case !c.live():
+		return false, ErrClosed
+	}
+	if a.slow++; a.slow > 3 {
+		return false, c.tooSlow()
+	}
+	return false, nil
+}
+
+func (c *Client) tooSlow() error {
+	return fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL())
+}
+
+// poll pauses between two tries outside the line.
+func (a *attempt) poll() error {
+	if a.tries++; a.tries >= a.o.tries {
+		return ErrHeld
+	}
+	if stop := a.rest(a.o.every); stop != nil {
+		return stop
+	}
+	if a.asked { // by a try that was not answered
+		a.l.c.cancel(a.l.session, a.l.req.Name, a.l.req.ID, a.l.crossed)
+	}
+	a.restart(a.l.session)
+	return nil
+}
+
+// restart gives the request a fresh ID. What renewals tell of the old one, or have told and
+// nobody has read, is not about this one.
+func (a *attempt) restart(s *session) {
+	a.l.c.forget(a.wait)
+	a.l.enter(s)
+	a.wait = newWait(a.l)
+	a.asked = false
 }
 
 // stand waits in line until the lock was handed over (a token, and when the exchange was
 // sent that the grant counts from), or there is reason to ask again (0), or to stop.
-func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply driver.Reply, giveUp <-chan struct{}) (token uint64, proof time.Duration, stop error) {
-	c := l.c
+func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, proof time.Duration, stop error) {
+	c, w := a.l.c, a.wait
 	c.mu.Lock()
 	w.proof = sent - reply.Stale
 	c.waits[w] = struct{}{}
@@ -274,7 +320,7 @@ func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply dr
 	for {
 		select {
 		case token := <-reply.Wake:
-			return token, w.proved(c), nil
+			return token, a.proved(), nil
 		case n := <-w.news:
 			switch n.State {
 			case driver.Granted:
@@ -285,21 +331,20 @@ func (l *Lease) stand(ctx context.Context, w *wait, sent time.Duration, reply dr
 			if n.Retry > 0 {
 				retry.Reset(n.Retry + c.spread(n.Ahead))
 			}
-			c.observer.waiting(&l.req, n.Ahead, nil)
+			c.observer.waiting(&a.l.req, n.Ahead, nil)
 		case <-retry.C:
 			return 0, 0, nil
-		case <-l.session.Lost():
-			return 0, 0, c.pause(ctx, giveUp, 10*time.Millisecond) // the keeper opens another
-		case <-giveUp:
-			return 0, 0, late(ctx)
-		case <-ctx.Done():
-			return 0, 0, cause(ctx)
-		case <-c.closing:
+		case <-a.l.session.lost:
+			return 0, 0, a.rest(10 * time.Millisecond) // the keeper opens another
+		case <-a.limited.Done():
+			return 0, 0, a.late()
+		case <-c.alive.Done():
 			return 0, 0, ErrClosed
 		}
 	}
 }
 
+// forever is a time that never comes.
 const forever = 1 << 62 * time.Nanosecond
 
 // spread keeps a line from asking all at once when the lease in its way has run out: whoever
@@ -308,28 +353,27 @@ func (c *Client) spread(ahead int) time.Duration {
 	return min(time.Duration(ahead)*time.Millisecond/2, c.TTL()/20) + time.Millisecond
 }
 
-// pause sleeps for d, or says why not to go on.
-func (c *Client) pause(ctx context.Context, giveUp <-chan struct{}, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-giveUp:
-		return late(ctx)
-	case <-ctx.Done():
-		return cause(ctx)
-	case <-c.closing:
-		return ErrClosed
+// rest sleeps for d, or says why not to go on.
+func (a *attempt) rest(d time.Duration) error {
+	if err := a.l.c.pause(a.limited, d); err == nil || errors.Is(err, ErrClosed) {
+		return err
 	}
+	return a.late()
 }
 
-// late is the error of a wait whose WaitAtMost has passed, or whose context has ended.
-func late(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return cause(ctx)
+// late is the error of a wait whose context has ended, or else whose WaitAtMost has passed.
+func (a *attempt) late() error {
+	if a.ctx.Err() != nil {
+		return cause(a.ctx)
 	}
 	return ErrHeld
+}
+
+// proved is when the last exchange was sent that has proven the place in line.
+func (a *attempt) proved() time.Duration {
+	a.l.c.mu.Lock()
+	defer a.l.c.mu.Unlock()
+	return a.wait.proof
 }
 
 // forget takes w out of the renewals.
@@ -337,25 +381,4 @@ func (c *Client) forget(w *wait) {
 	c.mu.Lock()
 	delete(c.waits, w)
 	c.mu.Unlock()
-}
-
-func (w *wait) proved(c *Client) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return w.proof
-}
-
-// live reports whether the client is open.
-func (c *Client) live() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.closed
-}
-
-// cause is the error of a context that has ended, with what its owner said of it.
-func cause(ctx context.Context) error {
-	if c := context.Cause(ctx); c != ctx.Err() {
-		return fmt.Errorf("%w: %w", ctx.Err(), c)
-	}
-	return ctx.Err()
 }

@@ -41,7 +41,10 @@ type Config struct {
 	// Labels are shown to operators and waiters with everything that this client holds.
 	Labels map[string]string
 
-	// Logger gets a warning for each lost lease and each failed renewal. Default: none.
+	// Logger gets a warning for each lost lease, and for an outage of the store: one when the
+	// first renewal fails, then one a minute (a TTL, if that is longer), and one when it is
+	// over. It is called from a goroutine of its own. What it is too slow for is dropped, and
+	// counted in the next line. Default: none.
 	Logger *slog.Logger
 
 	// Observer is told what happens; see there.
@@ -67,19 +70,36 @@ type Client struct {
 	session  atomic.Pointer[session]
 	requests atomic.Uint64
 
-	kick    chan struct{} // wakes the keeper before its time
-	closing chan struct{}
-	ends    sync.WaitGroup  // the keeper, slow acquires, and what is finished in the background
-	life    context.Context // ends when Close gives up waiting for those
-	kill    context.CancelFunc
+	look   chan struct{}   // wakes the watcher before its time
+	due    chan struct{}   // wakes the renewer before its time
+	work   gate            // what Close waits for
+	alive  context.Context // ends when Close begins
+	shut   context.CancelFunc
+	life   context.Context // ends when Close has waited for all work, or gives up waiting
+	kill   context.CancelFunc
+	chores chores  // exchanges that are repeated in the background
+	logs   teller  // calls the Logger
+	events teller  // calls the Observer for what no caller waits for
+	outage trouble // what the log has been told of an outage
 
-	mu      sync.Mutex
+	mu      sync.Mutex // never held across anything that may block
 	closed  bool
 	leases  leaseHeap
 	waits   map[*wait]struct{}
 	offers  map[*Lease]*offer
-	wakeAt  time.Duration // when the keeper looks next
-	looking bool          // it looks at least once a second, because something is held
+	wakeAt  time.Duration // when the watcher looks next
+	looking bool          // it looks at least once a second, because a lease is held
+	renewAt time.Duration // when the next renewal is due
+	asking  time.Duration // when the renewal under way was sent; 0: there is none
+	missed  error         // why the last renewal failed; nil: it did not
+}
+
+// made returns an error for a client that New has not made.
+func (c *Client) made() error {
+	if c == nil || c.backend == nil {
+		return fmt.Errorf("%w client: New has not made it", ErrInvalid)
+	}
+	return nil
 }
 
 // session is a driver's session, its name, and what the store granted; a client has one at a
@@ -88,10 +108,23 @@ type session struct {
 	driver.Session
 	id          string
 	ttl, margin time.Duration
+	lost        <-chan struct{} // closed by the driver when the session is over
 }
 
 // trust is for how long what an exchange has proven can be relied on.
 func (s *session) trust() time.Duration { return s.ttl - s.margin }
+
+// over reports whether the store has ended the session. A session stays the client's until
+// another is open, so whatever makes a lease has to look here, with c.mu held: either it sees
+// that the session is over, or endSession sees the lease.
+func (s *session) over() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
+}
 
 // New opens a session at the store and keeps it alive. ctx bounds only the opening. The
 // backend stays the caller's: close it after the client. Errors: ErrInvalid,
@@ -101,6 +134,9 @@ func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, err
 }
 
 func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept func() time.Duration) (*Client, error) {
+	if backend == nil {
+		return nil, fmt.Errorf("holdfast: %w: the backend is nil; a store's package makes one", ErrInvalid)
+	}
 	if cfg == nil {
 		cfg = &Config{}
 	}
@@ -117,77 +153,104 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	c := &Client{
 		backend: backend, want: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
-		kick: make(chan struct{}, 1), closing: make(chan struct{}), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+		look: make(chan struct{}, 1), due: make(chan struct{}, 1), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
+		work: gate{idle: make(chan struct{})},
 	}
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
 		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info), driver.MaxInfo/2)
 	}
-	if err := c.open(ctx); err != nil {
+	if err := c.openSession(ctx); err != nil {
 		return nil, fmt.Errorf("holdfast: open %s: %w", backend.Name(), err)
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
-	c.ends.Go(c.keep)
+	c.alive, c.shut = context.WithCancel(c.life)
+	c.renewAt = c.now() + c.TTL()/3
+	c.work.add()
+	go func() { defer c.work.leave(); c.watch() }()
+	c.work.add()
+	go func() { defer c.work.leave(); c.keep() }()
 	return c, nil
 }
 
-// open starts a session with a fresh identity.
-func (c *Client) open(ctx context.Context) error {
+// openSession starts a session with a fresh identity.
+func (c *Client) openSession(ctx context.Context) error {
 	id := strings.ToLower(rand.Text())
-	ctx, cancel := context.WithTimeout(ctx, max(exchangeLimit, c.want))
+	bctx, cancel := context.WithTimeout(ctx, max(exchangeLimit, c.want))
 	defer cancel()
-	s, err := c.backend.Open(ctx, driver.SessionConfig{ID: id, TTL: c.want, Info: c.info})
+	s, err := c.backend.Open(bctx, driver.SessionConfig{ID: id, TTL: c.want, Info: c.info})
 	if err != nil {
-		return err
+		return explain(ctx, err)
 	}
 	ttl, margin := s.TTL(), c.margin
 	if margin == 0 || margin > ttl/2 {
 		margin = ttl / 10
 	}
-	c.session.Store(&session{s, id, ttl, margin})
+	c.session.Store(&session{s, id, ttl, margin, s.Lost()})
 	return nil
 }
 
 // Close ends every wait with ErrClosed, releases every lease, and ends the session. ctx
-// bounds it; what the store did not hear by then runs out by itself within a TTL.
+// bounds it; what the store did not hear by then runs out by itself within a TTL. A Logger or
+// Observer that blocks is not waited for longer than a second.
 func (c *Client) Close(ctx context.Context) error {
+	if err := c.made(); err != nil {
+		return fmt.Errorf("holdfast: close: %w", err)
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil
 	}
 	c.closed = true
-	close(c.closing)
-	leases := append(slices.Clone(c.leases), slices.Collect(maps.Keys(c.offers))...)
+	leases, offers := c.leases.own(), slices.Collect(maps.Keys(c.offers))
 	c.mu.Unlock()
-
+	c.shut()
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
+
+	// All end here before the store is asked about any: from now on nobody renews them.
+	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
+		return c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) != nil
+	})
 	const atOnce = 32
-	gate := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	var released sync.WaitGroup
-	for _, l := range leases {
-		gate <- struct{}{}
-		released.Go(func() {
-			defer func() { <-gate }()
-			l.release(ctx)
-		})
+	each := func(list []*Lease, f func(*Lease)) {
+		for _, l := range list {
+			slots <- struct{}{}
+			released.Go(func() { defer func() { <-slots }(); f(l) })
+		}
 	}
+	each(leases, func(l *Lease) {
+		err := l.giveBack(ctx)
+		c.events.tell(func() { c.observer.released(l, err) })
+	})
+	each(offers, func(l *Lease) { _ = l.takeBack(ctx) }) // else it runs out
 	released.Wait()
-	c.ends.Wait()
+	c.work.close()
+	select {
+	case <-c.work.idle:
+	case <-ctx.Done():
+	}
 	c.kill()
-	if err := c.session.Load().Close(ctx); err != nil {
-		return fmt.Errorf("holdfast: close: %w", err)
+	err := c.session.Load().Close(ctx)
+	c.logs.flush(ctx)
+	c.events.flush(ctx)
+	if err != nil {
+		return fmt.Errorf("holdfast: close: %w", explain(ctx, err))
 	}
 	return nil
 }
 
 // TTL is how long the store keeps the locks of this client after its last sign of life, at
 // least, as the store granted it to the session of now: it may differ from what was asked.
-func (c *Client) TTL() time.Duration { return c.session.Load().ttl }
+func (c *Client) TTL() time.Duration {
+	if err := c.made(); err != nil {
+		panic("holdfast: TTL: " + err.Error())
+	}
+	return c.session.Load().ttl
+}
 
 // now is the time since the client was opened, including what the machine has slept. All
 // trust is reckoned on this clock.
@@ -210,48 +273,6 @@ func (c *Client) nextID(s *session) string {
 	b := append(buf[:0], s.id...)
 	b = append(b, '-')
 	return string(strconv.AppendUint(b, c.requests.Add(1), 36))
-}
-
-// background finishes f beside the caller, or with it once the client is closing. f must
-// end when c.life does.
-func (c *Client) background(f func()) {
-	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		c.ends.Add(1)
-	}
-	c.mu.Unlock()
-	if closed {
-		f()
-		return
-	}
-	go func() { defer c.ends.Done(); f() }()
-}
-
-// insist repeats an exchange until the store has heard it, or has forgotten by itself
-// what it is about: a TTL after the last sign of life.
-func (c *Client) insist(f func(context.Context) error) {
-	end := time.Now().Add(c.TTL())
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := context.WithTimeout(c.life, c.limit())
-		err := f(ctx)
-		cancel()
-		if err == nil || final(err) || time.Now().After(end) || !sleep(c.life, pause) {
-			return
-		}
-	}
-}
-
-// sleep waits for d, or returns false when ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // self is what this client tells others of itself.

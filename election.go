@@ -43,7 +43,7 @@ func Candidate(name, address string) Option {
 // Campaign waits until it leads. The lease is the leadership: its Context ends with it,
 // its Token is the term, Release resigns. It is as Mutex.Lock otherwise.
 func (e *Election) Campaign(ctx context.Context) (*Lease, error) {
-	return e.take(ctx, "campaign", true)
+	return e.part().take(ctx, "campaign", true)
 }
 
 // Lead campaigns, and runs f as leader; the context that f gets ends when the leadership is
@@ -51,7 +51,14 @@ func (e *Election) Campaign(ctx context.Context) (*Lease, error) {
 // stopped before anyone else starts. It is as Mutex.Do otherwise; call it again to
 // campaign again.
 func (e *Election) Lead(ctx context.Context, f func(context.Context) error) error {
-	return e.do(ctx, "campaign", f)
+	return e.part().do(ctx, "campaign", f)
+}
+
+func (e *Election) part() *lock {
+	if e == nil {
+		return nil
+	}
+	return &e.lock
 }
 
 // Leader is who leads.
@@ -65,6 +72,9 @@ type Leader struct {
 // Leader returns who leads now, or nil if nobody does: one exchange with the store.
 // Errors: ErrKind, ErrInvalid, ErrUnavailable, ErrRefused.
 func (e *Election) Leader(ctx context.Context) (*Leader, error) {
+	if err := e.part().made("leader"); err != nil {
+		return nil, err
+	}
 	r, err := e.c.Inspect(ctx, e.req.Name)
 	if err != nil {
 		return nil, err
@@ -89,6 +99,10 @@ func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 // each outage, and does not end it.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
+		if err := e.part().made("observe"); err != nil {
+			yield(nil, err)
+			return
+		}
 		first, out := true, false
 		term := uint64(0)
 		for {

@@ -10,13 +10,15 @@ import (
 
 // The errors to test for with errors.Is. They arrive wrapped in an [*Error] that names the
 // lock and the operation, with the store's own cause beside them. When the context of a
-// wait ends, the error is the context's: errors.Is(err, context.DeadlineExceeded).
+// wait ends, the error is the context's: errors.Is(err, context.DeadlineExceeded). No error
+// is a context's unless that context has ended: a store that does not answer is ErrUncertain.
 var (
 	// ErrHeld: the lock was not free, and the call was not to wait (any longer).
 	ErrHeld = errors.New("held by another")
 
 	// ErrLost: the lease ended without Release. Stop, and do not write: somebody else may
-	// have the lock. [Error.Reason] says why.
+	// have the lock. [Error.Reason] says why. A lease that was not renewed in time carries the
+	// error of the last renewal, too: ErrUnavailable or ErrUncertain, with the store's cause.
 	ErrLost = errors.New("lease lost")
 
 	// ErrReleased: the lease has already been released by its holder.
@@ -64,11 +66,12 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonExpired Reason = "expired"  // not renewed in time, or the machine slept
-	ReasonTaken   Reason = "taken"    // not renewed in time, and another holds the lock now
-	ReasonRevoked Reason = "revoked"  // the store says it is gone: an operator broke it, or its data was lost
-	ReasonSession Reason = "session"  // the store ended the client's session
-	ReasonMaxHold Reason = "max hold" // the MaxHold of the lock has passed
+	ReasonExpired   Reason = "expired"   // not renewed in time, or the machine slept
+	ReasonTaken     Reason = "taken"     // not renewed in time, and another holds the lock now
+	ReasonRevoked   Reason = "revoked"   // the store says it has ended: an operator broke it, or it ran out there
+	ReasonForgotten Reason = "forgotten" // the store has no record of it any more: evicted, deleted, or lost with its data
+	ReasonSession   Reason = "session"   // the store ended the client's session
+	ReasonMaxHold   Reason = "max hold"  // the MaxHold of the lock has passed
 
 	ReasonHandedOff Reason = "handed off" // with ErrReleased: by HandOff
 )
@@ -118,8 +121,8 @@ func decided(err error) bool { return final(err) && !errors.Is(err, ErrClosed) }
 // over reports whether a store's error says that the grant has ended.
 func over(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, driver.ErrTaken) }
 
-// outage makes sure that a store's failure says what is known of the outcome. That a session is over says nothing
-// of the client, for which ErrClosed is kept.
+// outage makes sure that a store's failure says what is known of the outcome. ErrClosed is
+// kept for clients: a session that is over is an outage until another is open.
 func outage(err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: the store has ended the session, and no other could be opened yet", ErrUnavailable)

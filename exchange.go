@@ -2,6 +2,8 @@ package holdfast
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -16,6 +18,9 @@ const exchangeLimit = 5 * time.Second
 func (c *Client) limit() time.Duration {
 	return min(max(c.TTL()/3, 500*time.Millisecond), exchangeLimit)
 }
+
+// usual is how long an answer may take before the store counts as silent.
+func (c *Client) usual() time.Duration { return min(c.limit(), 500*time.Millisecond) }
 
 // bounds hands out contexts that end after about a given time. Exchanges that start
 // at about the same time share one: a context with a timer of its own for each would be
@@ -49,4 +54,72 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, limit)
+}
+
+// explain returns what the caller whose context is ctx is told of a store's error. Bounds of
+// our own, and of the store's, end in context errors, too. The caller did not set them: only
+// the end of ctx itself makes an error that is context.DeadlineExceeded or Canceled.
+func explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+	case ctx.Err() == nil:
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return ownBound{err}
+		}
+	case !final(err) && !errors.Is(err, ctx.Err()):
+		return fmt.Errorf("%w: %w", cause(ctx), err)
+	}
+	return err
+}
+
+// ownBound is an error that reads as before and is no context error.
+type ownBound struct{ err error }
+
+func (e ownBound) Error() string { return e.err.Error() }
+
+func (e ownBound) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e ownBound) As(target any) bool { return errors.As(e.err, target) }
+
+// pause sleeps for d, or says why not to go on.
+func (c *Client) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return cause(ctx)
+	case <-c.alive.Done():
+		return ErrClosed
+	}
+}
+
+// sleep waits for d, or returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// live reports whether the client is open.
+func (c *Client) live() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed
+}
+
+// cause is the error of a context that has ended, with what its owner said of it.
+func cause(ctx context.Context) error {
+	if c := context.Cause(ctx); c != ctx.Err() {
+		return fmt.Errorf("%w: %w", ctx.Err(), c)
+	}
+	return ctx.Err()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -27,15 +26,12 @@ type offer struct {
 // ticketPrefix says what a ticket is, and in which form.
 const ticketPrefix = "holdfast1."
 
-// ticket names a grant to whoever is to adopt it.
+// ticket names a grant to whoever is to adopt it. What the grant is for the store says.
 type ticket struct {
-	Store string      `json:"store"`
-	Name  string      `json:"name"`
-	ID    string      `json:"id"`
-	Token uint64      `json:"token,string"`
-	Mode  driver.Mode `json:"mode"`
-	N     int         `json:"n"`
-	Limit int         `json:"limit,omitempty"`
+	Store string `json:"store"`
+	Name  string `json:"name"`
+	ID    string `json:"id"`
+	Token uint64 `json:"token,string"`
 }
 
 func (t *ticket) String() string {
@@ -63,7 +59,7 @@ func parseTicket(s string) (*ticket, error) {
 	if err := json.Unmarshal(b, &t); err != nil {
 		return bad("it is damaged")
 	}
-	r := driver.Request{ID: t.ID, Name: t.Name, Mode: t.Mode, N: t.N, Limit: t.Limit}
+	r := driver.Request{ID: t.ID, Name: t.Name, Mode: driver.Exclusive, N: 1}
 	if err := r.Check(); err != nil || t.Token == 0 {
 		return bad("it names no grant")
 	}
@@ -81,30 +77,43 @@ func parseTicket(s string) (*ticket, error) {
 // if somebody has. A borrowed lease cannot be handed off (ErrInvalid).
 func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error) {
 	const op = "hand off"
+	if err := l.made(op); err != nil {
+		return "", nil, err
+	}
 	c := l.c
-	if err := l.Err(); err != nil {
-		e := *err.(*Error)
-		e.Op = op
-		return "", nil, &e
+	fail := func(reason Reason, err error) (string, <-chan struct{}, error) {
+		return "", nil, &Error{Op: op, Name: l.req.Name, Reason: reason, Err: err}
+	}
+	if err := l.Err(); err != nil { // of a lapse that nobody has noticed yet, too
+		e := err.(*Error)
+		return fail(e.Reason, e.Err)
 	}
 	if l.outer != nil {
-		return "", nil, &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: the lease is borrowed; hand off the one that it was borrowed from", ErrInvalid)}
+		return fail("", fmt.Errorf("%w: the lease is borrowed; hand off the one that it was borrowed from", ErrInvalid))
 	}
 	o := &offer{l: l, adopted: make(chan struct{})}
-	t := &ticket{c.backend.Name(), l.req.Name, l.req.ID, l.token, l.mode(), l.req.N, l.req.Limit}
+	why := &Error{Op: "use", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
+	// One step: the lease ends for Downgrade and for whoever borrows, and is an offer for
+	// renewals and for the end of the session.
 	c.mu.Lock()
-	if c.closed {
+	switch {
+	case l.ended != nil:
+		defer c.mu.Unlock()
+		return fail(l.ended.Reason, l.ended.Err)
+	case c.closed:
 		c.mu.Unlock()
-		return "", nil, &Error{Op: op, Name: l.req.Name, Err: ErrClosed}
+		return fail("", ErrClosed)
+	case l.session.over():
+		c.mu.Unlock()
+		why := lost("use", &l.req, ReasonSession)
+		c.lose(l, why)
+		return fail(why.Reason, why.Err)
 	}
-	c.offers[l] = o // before the lease ends, so that no renewal leaves it out
+	c.offers[l] = o
+	rest := c.finish(l, why, nil)
 	c.mu.Unlock()
-	if prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}); prior != nil {
-		c.mu.Lock()
-		delete(c.offers, l)
-		c.mu.Unlock()
-		return "", nil, &Error{Op: op, Name: l.req.Name, Reason: prior.Reason, Err: prior.Err}
-	}
+	cancelAll(rest, why)
+	t := &ticket{c.backend.Name(), l.req.Name, l.req.ID, l.token}
 	return t.String(), o.adopted, nil
 }
 
@@ -112,46 +121,48 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 func (l *Lease) takeBack(ctx context.Context) error {
 	c := l.c
 	c.mu.Lock()
-	o := c.offers[l]
-	delete(c.offers, l)
+	stood := c.offerOver(l)
 	c.mu.Unlock()
-	if o == nil {
+	if !stood {
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	}
-	close(o.adopted)
-	ctx, cancel := c.bound(ctx)
+	bctx, cancel := c.bound(ctx)
 	defer cancel()
-	switch err := l.session.Release(ctx, l.hold(), 0); {
+	switch err := l.session.Release(bctx, l.hold(), 0); {
 	case err == nil:
 		return nil
 	case over(err):
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	default:
-		c.background(func() { c.giveBack(l) })
-		return &Error{Op: "release", Name: l.req.Name, Err: outage(err)}
+		l.insistRelease()
+		return &Error{Op: "release", Name: l.req.Name, Err: outage(explain(ctx, err))}
 	}
 }
 
-// adoptedNow is told by a renewal that the store does not know the offered grant any more.
-func (c *Client) adoptedNow(l *Lease) {
-	c.mu.Lock()
+// offerOver ends the offer of l, if it still stands: the store does not know the grant any
+// more, or it is taken back. Called with c.mu held.
+func (c *Client) offerOver(l *Lease) bool {
 	o := c.offers[l]
 	delete(c.offers, l)
-	c.mu.Unlock()
 	if o != nil {
 		close(o.adopted)
 	}
+	return o != nil
 }
 
 // Adopt takes over the lock that a HandOff has offered, with the same token: nobody else
-// can have had it in between. Of the options MaxHold has its meaning; note and labels
-// replace the giver's. The ticket is good for one adoption.
+// can have had it in between. The store says what is held: for writing or reading, or how
+// many permits. Of the options MaxHold has its meaning; note and labels replace the
+// giver's. The ticket is good for one adoption.
 //
 // A store that does not answer is tried for up to a TTL. Errors: ErrGone if the grant is
 // over, or somebody has adopted it before; ErrInvalid if this is no ticket, or one of another
 // kind of store; ErrUnavailable, ErrUncertain, ErrRefused, ErrClosed, ctx's.
 func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (*Lease, error) {
 	const op = "adopt"
+	if err := c.made(); err != nil {
+		return nil, &Error{Op: op, Err: err}
+	}
 	t, err := parseTicket(ticketText)
 	if err != nil {
 		return nil, &Error{Op: op, Err: err}
@@ -160,61 +171,106 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 	if name := c.backend.Name(); t.Store != name {
 		return fail(fmt.Errorf("%w ticket: it is for a store of the kind %q, not %q", ErrInvalid, t.Store, name))
 	}
-	r, o := c.request(t.Name, t.Mode, t.N, t.Limit, opts)
+	r, o := c.request(t.Name, driver.Exclusive, 1, 0, opts)
 	if o.err != nil {
 		return fail(o.err)
 	}
-	if !c.begin() {
+	if !c.work.enter() {
 		return fail(ErrClosed)
 	}
-	defer c.ends.Done()
-	l := &Lease{c: c, req: r, index: -1}
-	l.enter(c.session.Load())
-	given := driver.Hold{Name: t.Name, ID: t.ID, Token: t.Token}
-	asked := false // the store may have given it to us
-	stop := func(err error) (*Lease, error) {
-		if asked {
-			c.background(func() {
-				c.insist(func(ctx context.Context) error {
-					return l.session.Release(ctx, driver.Hold{Name: t.Name, ID: l.req.ID, Token: t.Token}, 0)
-				})
-			})
-		}
+	defer c.work.leave()
+	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, given: driver.Hold{Name: t.Name, ID: t.ID, Token: t.Token}}
+	a.l.enter(c.session.Load())
+	if err := a.run(); err != nil {
 		return fail(err)
 	}
+	c.observer.acquired(t.Name, t.Token, 0)
+	return a.l, nil
+}
+
+// adoption brings an Adopt to its end.
+type adoption struct {
+	l     *Lease
+	o     *options
+	ctx   context.Context
+	given driver.Hold
+	asked bool // the store may have given it to us
+	blank int  // how often the store has agreed and then shown no such grant
+}
+
+// run returns nil when the grant has become a lease.
+func (a *adoption) run() error {
+	c, l := a.l.c, a.l
 	end := c.soonest() + c.TTL()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	pause := backoff{most: time.Second}
+	for {
 		sent := c.soonest()
-		bctx, cancel := c.bound(ctx)
-		err := l.session.Adopt(bctx, given, l.req.ID, l.req.Info)
-		cancel()
+		err := explain(a.ctx, a.once())
 		switch {
-		case err == nil && c.admit(l, &o, t.Token, sent):
-			c.observer.acquired(t.Name, t.Token, 0)
-			return l, nil
+		case err == nil && c.admit(l, a.o, a.given.Token, sent):
+			return nil
 		case err == nil: // it took so long that it has to be confirmed
-			asked = true
 		case over(err):
-			return fail(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
+			return a.stop(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
 		case decided(err):
-			return fail(err)
-		default:
-			asked = asked || !final(err) && !errors.Is(err, ErrUnavailable)
+			return a.stop(err)
 		}
 		switch {
-		case ctx.Err() != nil:
-			return stop(cause(ctx))
+		case a.ctx.Err() != nil:
+			return a.stop(cause(a.ctx))
+		case c.soonest() > end && err == nil && !l.session.over():
+			return a.stop(c.tooSlow())
 		case c.soonest() > end && err == nil:
-			return stop(fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL()))
+			return a.stop(outage(ErrClosed))
 		case c.soonest() > end:
-			return stop(outage(err))
+			return a.stop(outage(err))
 		}
-		if err := c.pause(ctx, nil, pause); err != nil {
-			return stop(err)
+		if stop := c.pause(a.ctx, pause.next()); stop != nil {
+			return a.stop(stop)
 		}
 		if s := c.session.Load(); s != l.session { // with which ended what it had adopted
 			l.enter(s)
-			asked = false
+			a.asked = false
 		}
 	}
+}
+
+// once asks the store for the grant, and then what it is.
+func (a *adoption) once() error {
+	c, l := a.l.c, a.l
+	ctx, cancel := c.bound(a.ctx)
+	err := l.session.Adopt(ctx, a.given, l.req.ID, l.req.Info)
+	cancel()
+	a.asked = a.asked || err == nil || leftOpen(err)
+	l.crossed = l.crossed || leftOpen(err)
+	if err != nil {
+		return err
+	}
+	ctx, cancel = c.bound(a.ctx)
+	rec, err := c.backend.Inspect(ctx, l.req.Name)
+	cancel()
+	if err != nil {
+		return err
+	}
+	for _, h := range rec.Holders {
+		if h.ID == l.req.ID && !h.Kept {
+			l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit
+			return nil
+		}
+	}
+	if a.blank++; a.blank > 3 { // a server that is behind shows it later
+		return fmt.Errorf("%w: the store does not show the grant", ErrGone)
+	}
+	return fmt.Errorf("%w: the store does not show the grant yet", ErrUnavailable)
+}
+
+// stop gives back what the store may have given.
+func (a *adoption) stop(err error) error {
+	l, given := a.l, a.given
+	if a.asked {
+		l.c.insist(l.crossed, func(ctx context.Context) error {
+			return l.session.Release(ctx, driver.Hold{Name: given.Name, ID: l.req.ID, Token: given.Token}, 0)
+		})
+	}
+	return err
 }

@@ -2,6 +2,8 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,16 +27,30 @@ type hooks struct {
 	renew   func(ctx context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error)
 	acquire func(ctx context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error)
 	release func(ctx context.Context, h driver.Hold, next func() error) error
+	cancel  func(next func() error) error
 	adopt   func(next func() error) error
+
+	opening func(ctx context.Context) error // before a session is opened
+	forgets bool                            // the end of a session gives nothing back
+
+	// late says how long after its caller has given up an exchange ("acquire", "adopt",
+	// "await") arrives at the store; 0: it is answered.
+	late func(what string) time.Duration
 }
 
 type hooked struct {
 	driver.Session
-	h    *hooks
-	lost <-chan struct{}
+	h      *hooks
+	lost   <-chan struct{}
+	closed atomic.Bool
 }
 
 func (h *hooks) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if h.opening != nil {
+		if err := h.opening(ctx); err != nil {
+			return nil, err
+		}
+	}
 	s, err := h.Backend.Open(ctx, cfg)
 	n := &hooked{Session: s, h: h}
 	if h.open != nil {
@@ -53,7 +69,58 @@ func (s *hooked) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 	return next()
 }
 
+// delayed reports whether the exchange arrives late. It is then not answered.
+func (s *hooked) delayed(ctx context.Context, what string, f func(context.Context)) bool {
+	if s.h.late == nil {
+		return false
+	}
+	d := s.h.late(what)
+	if d == 0 {
+		return false
+	}
+	<-ctx.Done()
+	go func() {
+		time.Sleep(d)
+		f(context.Background())
+	}()
+	return true
+}
+
+func unanswered(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
+}
+
+func (s *hooked) Cancel(ctx context.Context, name, id string) error {
+	if s.closed.Load() {
+		return driver.ErrClosed
+	}
+	next := func() error { return s.Session.Cancel(ctx, name, id) }
+	if s.h.cancel != nil {
+		return s.h.cancel(next)
+	}
+	return next()
+}
+
+func (s *hooked) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+	if s.delayed(ctx, "await", func(ctx context.Context) { _, _ = s.Session.Await(ctx, name, id) }) {
+		return driver.Reply{}, unanswered(ctx)
+	}
+	return s.Session.Await(ctx, name, id)
+}
+
+func (s *hooked) Close(ctx context.Context) error {
+	if s.h.forgets {
+		s.closed.Store(true)
+		return nil
+	}
+	return s.Session.Close(ctx)
+}
+
 func (s *hooked) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	req := *r
+	if s.delayed(ctx, "acquire", func(ctx context.Context) { _, _ = s.Session.Acquire(ctx, &req) }) {
+		return driver.Reply{}, unanswered(ctx)
+	}
 	next := func() (driver.Reply, error) { return s.Session.Acquire(ctx, r) }
 	if s.h.acquire != nil {
 		return s.h.acquire(ctx, r, next)
@@ -62,6 +129,9 @@ func (s *hooked) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, 
 }
 
 func (s *hooked) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	if s.closed.Load() {
+		return driver.ErrClosed
+	}
 	next := func() error { return s.Session.Release(ctx, h, keep) }
 	if s.h.release != nil {
 		return s.h.release(ctx, h, next)
@@ -70,6 +140,9 @@ func (s *hooked) Release(ctx context.Context, h driver.Hold, keep time.Duration)
 }
 
 func (s *hooked) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+	if s.delayed(ctx, "adopt", func(ctx context.Context) { _ = s.Session.Adopt(ctx, h, id, info) }) {
+		return unanswered(ctx)
+	}
 	next := func() error { return s.Session.Adopt(ctx, h, id, info) }
 	if s.h.adopt != nil {
 		return s.h.adopt(next)

@@ -86,12 +86,13 @@ type Record struct {
 // Inspect returns the state of a name: one exchange with the store. A name that is not in
 // use has a Record with an empty Kind. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
-	if err := driver.CheckName(name); err != nil {
-		return Record{}, &Error{Op: "inspect", Name: name, Err: err}
+	err := c.named(name)
+	var r driver.Record
+	if err == nil {
+		r, err = c.backend.Inspect(ctx, name)
 	}
-	r, err := c.backend.Inspect(ctx, name)
 	if err != nil {
-		return Record{}, &Error{Op: "inspect", Name: name, Err: err}
+		return Record{}, &Error{Op: "inspect", Name: name, Err: explain(ctx, err)}
 	}
 	return record(r), nil
 }
@@ -103,9 +104,13 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 	return func(yield func(Record, error) bool) {
 		const page = 100
 		for after := ""; ; {
-			list, err := c.backend.List(ctx, prefix, after, page)
+			var list []driver.Record
+			err := c.made()
+			if err == nil {
+				list, err = c.backend.List(ctx, prefix, after, page)
+			}
 			if err != nil {
-				yield(Record{}, &Error{Op: "list", Name: prefix, Err: err})
+				yield(Record{}, &Error{Op: "list", Name: prefix, Err: explain(ctx, err)})
 				return
 			}
 			for _, r := range list {
@@ -125,14 +130,22 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 // learns of it at its next renewal; what it still writes is fenced off, because every
 // later token is larger. Errors: ErrGone if no grant has this token (any more).
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
-	err := driver.CheckName(name)
+	err := c.named(name)
 	if err == nil {
 		err = c.backend.Break(ctx, name, token)
 	}
 	if err != nil {
-		return &Error{Op: "break", Name: name, Err: err}
+		return &Error{Op: "break", Name: name, Err: explain(ctx, err)}
 	}
 	return nil
+}
+
+// named checks what an operator's method is called with.
+func (c *Client) named(name string) error {
+	if err := c.made(); err != nil {
+		return err
+	}
+	return driver.CheckName(name)
 }
 
 func record(r driver.Record) Record {

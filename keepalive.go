@@ -4,159 +4,76 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"maps"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// The keeper is the one goroutine that renews all leases and places in line of a client,
-// and that ends leases whose time is over. The two do not depend on each other: an
-// exchange that hangs does not delay the end of a lease.
-//
-// A lease is trusted from when an exchange was SENT whose answer proved it, for
-// TTL - margin. The store counts the TTL from when it processed the exchange, which is
-// later; so the lease ends here before it can end there, as long as the two clocks run at
-// the same speed within margin/TTL. Nothing compares the readings of two clocks.
-//
-//	sent        processed                trusted ends      store may give it away
-//	 |--------------|-----------------------------|------------------|----> time
-//	 |<------------ TTL - margin ---------------->|                  |
-//	                |<-------------------- TTL --------------------->|
+// The keeper is the one goroutine that renews all leases and places in line of a client, and
+// that opens another session when the store has ended one. Deadlines are the watcher's
+// (watch.go): a lease that the keeper does not renew ends in time, whatever keeps it.
 
 // keep runs until the client is closed.
 func (c *Client) keep() {
-	interval := c.TTL() / 3
+	for c.alive.Err() == nil {
+		s := c.session.Load()
+		c.keepSession(s)
+		if s.over() {
+			c.endSession(s)
+			c.replaceSession(s)
+		}
+	}
+}
+
+// keepSession renews until the session is over or the client is closed. A renewal that is
+// under way then is given up: apply does not believe what it tells.
+func (c *Client) keepSession(s *session) {
+	ctx, stop := context.WithCancel(c.alive)
+	defer stop()
+	interval := s.ttl / 3
 	next := c.now() + interval // when to renew
 	renewed := make(chan error, 1)
 	running := false
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for {
-		now := c.now()
-		for l := c.overdue(now); l != nil; l = c.overdue(now) {
-			c.lose(l, l.lapse(now))
+		at := next
+		if running {
+			at = forever
 		}
-		if now >= next && !running {
-			running, next = true, now+interval
-			go func() { renewed <- c.renew() }()
-		}
-		timer.Reset(c.sleepUntil(next, interval, running) - now)
+		c.mu.Lock()
+		c.renewAt = at // the watcher wakes the keeper then, too: it notices sleep of the machine
+		c.mu.Unlock()
+		timer.Reset(at - c.now())
 		select {
 		case <-timer.C:
-		case <-c.kick:
+		case <-c.due:
 		case err := <-renewed:
-			running = false
-			if err != nil { // try again long before the leases run out
-				next = min(next, c.now()+min(max(c.TTL()/20, 20*time.Millisecond), time.Second))
+			if running = false; err != nil { // try again long before the leases run out
+				next = min(next, c.now()+min(max(s.ttl/20, 20*time.Millisecond), time.Second))
+				c.ails("holdfast: renewal failed; trying again", err)
+			} else {
+				c.recovered()
 			}
-		case <-c.session.Load().Lost():
-			if running { // it fails soon: its session is over
-				<-renewed
-				running = false
-			}
-			c.replaceSession()
-			interval = c.TTL() / 3
-			next = c.now() + interval
-		case <-c.closing:
-			if running {
-				<-renewed
-			}
+		case <-s.lost:
+			return
+		case <-c.alive.Done():
 			return
 		}
-	}
-}
-
-// sleepUntil decides when the keeper looks next, and lets newer leases know.
-func (c *Client) sleepUntil(next, interval time.Duration, running bool) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := next
-	if running {
-		at = forever
-	}
-	if c.looking = len(c.leases) > 0; c.looking {
-		// Timers stop while the machine sleeps. Looking once a second bounds how long
-		// a lease that lapsed meanwhile goes unnoticed after it woke.
-		at = min(at, c.leases[0].until, c.now()+min(interval, time.Second))
-	}
-	c.wakeAt = at
-	return at
-}
-
-// watch puts l under the keeper's eye. Called with c.mu held.
-func (c *Client) watch(l *Lease) {
-	heap.Push(&c.leases, l)
-	if l.until < c.wakeAt || !c.looking {
-		c.looking = true // one kick is enough
-		select {
-		case c.kick <- struct{}{}:
-		default:
+		if now := c.now(); now >= next && !running {
+			running, next = true, now+interval
+			c.work.add()
+			go func() {
+				defer c.work.leave()
+				renewed <- c.renew(ctx, s)
+			}()
 		}
 	}
-}
-
-// overdue returns a lease whose time is over, or nil.
-func (c *Client) overdue(now time.Duration) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.leases) > 0 && c.leases[0].until <= now {
-		return c.leases[0]
-	}
-	return nil
-}
-
-// end ends l for cause, with all that was borrowed from it. If it had ended before, end
-// does nothing and returns why.
-func (c *Client) end(l *Lease, cause *Error) (prior *Error) {
-	c.mu.Lock()
-	if l.ended != nil {
-		defer c.mu.Unlock()
-		return l.ended
-	}
-	l.ended = cause
-	if l.index >= 0 {
-		heap.Remove(&c.leases, l.index)
-	}
-	if l.outer != nil {
-		delete(l.outer.inner, l)
-	}
-	cancels, inner := l.cancels, l.inner
-	l.cancels, l.inner = nil, nil
-	c.mu.Unlock()
-
-	for b := range inner {
-		c.end(b, cause)
-	}
-	for cancel, forget := range cancels {
-		forget()
-		(*cancel)(cause)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l.done != nil {
-		close(l.done)
-	} else {
-		l.done = closed
-	}
-	return nil
-}
-
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-// lose ends a lease that its holder has not released.
-func (c *Client) lose(l *Lease, why *Error) {
-	if c.end(l, why) != nil {
-		return
-	}
-	c.log.Warn("holdfast: lease lost", "lock", l.req.Name, "token", l.token, "reason", string(why.Reason))
-	c.observer.lost(l.req.Name, l.token, why.Reason)
 }
 
 // renew proves to the store that everything held or waited for is alive, in one exchange.
-func (c *Client) renew() error {
-	s := c.session.Load()
+func (c *Client) renew(ctx context.Context, s *session) error {
 	c.mu.Lock()
 	holds := make([]driver.Hold, 0, len(c.leases)+len(c.waits))
 	leases := make([]*Lease, 0, len(c.leases))
@@ -179,39 +96,56 @@ func (c *Client) renew() error {
 			holds = append(holds, l.hold())
 		}
 	}
+	sent := c.soonest()
+	c.asking = sent
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(c.life, c.limit())
-	sent := c.soonest()
-	changes, err := s.Renew(ctx, holds)
+	bctx, cancel := context.WithTimeout(ctx, c.limit())
+	changes, err := s.Renew(bctx, holds)
 	cancel()
-	if len(holds) > 0 {
-		c.observer.renewed(len(holds), c.soonest()-sent, err)
+	err = explain(ctx, err)
+	over := s.over() || ctx.Err() != nil
+	c.mu.Lock()
+	if c.asking = 0; !over {
+		c.missed = err
 	}
-	if err != nil {
-		c.log.Warn("holdfast: renewal failed; trying again", "leases", len(leases), "waits", len(waits), "err", err)
+	c.mu.Unlock()
+	if o := c.observer; o != nil && o.Renewed != nil && len(holds) > 0 && !over {
+		took := c.soonest() - sent
+		c.events.tell(func() { o.Renewed(len(holds), took, err) })
+	}
+	if err != nil || over {
 		return err
 	}
-	return c.apply(sent, leases, waits, offers, changes)
+	return c.apply(s, sent, leases, waits, offers, changes)
 }
 
 // apply draws the conclusions from what the store answered to a renewal sent at sent.
-func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
+func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch
 	}
-	var gone []*Lease
+	var gone []ending
 	unknown := 0
 	c.mu.Lock()
+	if s.over() { // it proves nothing any more
+		c.mu.Unlock()
+		return nil
+	}
 	for i, l := range leases {
 		switch ch := states[i]; {
+		case l.ended != nil:
 		case ch.State == driver.Gone:
-			gone = append(gone, l)
+			why := lost("use", &l.req, ReasonRevoked)
+			if ch.Missing {
+				why.Reason = ReasonForgotten
+			}
+			gone = append(gone, ending{l, why, c.finish(l, why, nil)})
 		case ch.State == driver.Unknown:
 			unknown++
-		case l.ended == nil:
-			l.extend(sent + l.session.trust())
+		default:
+			l.extend(sent + s.trust())
 		}
 	}
 	heap.Init(&c.leases)
@@ -225,30 +159,28 @@ func (c *Client) apply(sent time.Duration, leases []*Lease, waits []*wait, offer
 			w.proof = max(w.proof, sent)
 		}
 		if ch.State != 0 {
-			select { // only the latest counts, and only this goroutine sends
+			select { // only the latest counts, and only one renewal at a time sends
 			case <-w.news:
 			default:
 			}
 			w.news <- news{ch, sent}
 		}
 	}
-	c.mu.Unlock()
 	for i, l := range offers {
 		switch states[len(leases)+len(waits)+i].State {
 		case driver.Gone:
-			c.adoptedNow(l)
+			c.offerOver(l)
 		case driver.Unknown:
 			unknown++
 		}
 	}
-	for _, l := range gone {
-		c.lose(l, lost("use", &l.req, ReasonRevoked))
-	}
 	if unknown > 0 {
-		c.log.Warn("holdfast: renewal failed in part; trying again", "unproven", unknown)
-		return errPartial
+		c.missed = fmt.Errorf("%w: %w (%d of %d)", ErrUncertain, errPartial, unknown, len(leases)+len(waits)+len(offers))
 	}
-	return nil
+	err := c.missed
+	c.mu.Unlock()
+	c.mourn(gone)
+	return err
 }
 
 var errPartial = errors.New("not everything could be renewed")
@@ -260,56 +192,38 @@ func (l *Lease) extend(trusted time.Duration) {
 	l.until = min(l.trusted, l.latest)
 }
 
-// replaceSession ends what hung on a session that the store has ended, and opens another.
-func (c *Client) replaceSession() {
-	dead := c.session.Load()
-	c.mu.Lock()
-	leases, offers := slices.Clone(c.leases), slices.Collect(maps.Keys(c.offers))
-	c.mu.Unlock()
-	for _, l := range leases {
-		c.lose(l, lost("use", &l.req, ReasonSession))
-	}
-	for _, l := range offers {
-		c.adoptedNow(l) // it is over in another way
-	}
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := c.open(c.life)
+// replaceSession opens another session in place of s, which is over, unless the client is
+// closed first.
+func (c *Client) replaceSession(s *session) {
+	pause := backoff{most: time.Second}
+	for {
+		err := c.openSession(c.alive)
 		if err == nil {
 			break
 		}
-		c.log.Warn("holdfast: the session is over and cannot be opened again yet", "err", err)
-		if c.pause(c.life, nil, pause) != nil {
+		if c.alive.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		c.missed = err
+		c.mu.Unlock()
+		c.ails("holdfast: the session is over and cannot be opened again yet", err)
+		if !sleep(c.alive, pause.next()) {
 			return
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.life, c.limit())
-	defer cancel()
-	if err := dead.Close(ctx); err != nil {
-		c.log.Warn("holdfast: close of a session that is over", "err", err)
-	}
-}
-
-// leaseHeap orders leases by when they end.
-type leaseHeap []*Lease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *leaseHeap) Push(x any) {
-	l := x.(*Lease)
-	l.index = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *leaseHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	l := old[n]
-	old[n], *h = nil, old[:n]
-	l.index = -1
-	return l
+	c.mu.Lock()
+	c.missed = nil
+	c.mu.Unlock()
+	c.recovered()
+	nudge(c.look)
+	c.work.add()
+	go func() {
+		defer c.work.leave()
+		ctx, cancel := context.WithTimeout(c.life, c.limit())
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			c.warn("holdfast: close of a session that is over", "err", explain(c.life, err))
+		}
+	}()
 }

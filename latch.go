@@ -33,7 +33,10 @@ func (c *Client) Latch(name string) *Latch {
 // ErrUncertain, ErrRefused, ErrClosed, ctx's. A store that does not answer is tried for up
 // to a TTL, as in all methods of Latch.
 func (l *Latch) Set(ctx context.Context, n int64) (created bool, err error) {
-	if n < 0 && l.err == nil {
+	if err := l.made("set latch"); err != nil {
+		return false, err
+	}
+	if n < 0 {
 		l = &Latch{l.c, l.name, fmt.Errorf("%w count %d: it must not be negative", ErrInvalid, n)}
 	}
 	err = l.ask(ctx, "set latch", func(ctx context.Context, s *session) (err error) {
@@ -49,10 +52,13 @@ func (l *Latch) Set(ctx context.Context, n int64) (created bool, err error) {
 //
 // Errors: ErrGone if there is no such latch, and those of Set.
 func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error) {
+	if err := l.made("count down"); err != nil {
+		return 0, err
+	}
 	switch {
 	case id == "":
 		id = l.c.nextID(l.c.session.Load())
-	case l.err == nil && (len(id) > driver.MaxName || !utf8.ValidString(id)):
+	case len(id) > driver.MaxName || !utf8.ValidString(id):
 		l = &Latch{l.c, l.name, fmt.Errorf("%w id %.20q: allowed is UTF-8 text of up to %d bytes", ErrInvalid, id, driver.MaxName)}
 	}
 	err = l.ask(ctx, "count down", func(ctx context.Context, s *session) (err error) {
@@ -66,62 +72,76 @@ func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error
 // (any more), and those of Set.
 func (l *Latch) Wait(ctx context.Context) error {
 	const op = "wait"
+	if err := l.made(op); err != nil {
+		return err
+	}
 	c := l.c
-	if !c.begin() {
+	if !c.work.enter() {
 		return &Error{Op: op, Name: l.name, Err: ErrClosed}
 	}
-	defer c.ends.Done()
+	defer c.work.leave()
+	for {
+		s, id := c.session.Load(), c.nextID(c.session.Load())
+		open, err := l.await(ctx, s, id)
+		if open || err != nil {
+			return err
+		}
+	}
+}
+
+// await waits in one session, under one id. It returns false when the session is over.
+func (l *Latch) await(ctx context.Context, s *session, id string) (open bool, err error) {
+	const op = "wait"
+	c := l.c
+	asked, crossed := false, false
 	for {
 		var reply driver.Reply
-		var s *session
-		id := c.nextID(c.session.Load())
-		leave := func() {
-			c.background(func() {
-				c.insist(func(ctx context.Context) error { return s.Cancel(ctx, l.name, id) })
-			})
-		}
-		for again := true; again; {
-			err := l.ask(ctx, op, func(ctx context.Context, now *session) (err error) {
-				s = now
-				reply, err = s.Await(ctx, l.name, id)
-				return err
-			})
-			if err != nil {
-				if s != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrKind) {
-					leave()
-				}
-				return err
-			}
-			if reply.Token != 0 {
+		err := l.ask(ctx, op, func(ctx context.Context, now *session) (err error) {
+			if now != s {
 				return nil
 			}
+			reply, err = s.Await(ctx, l.name, id)
+			asked, crossed = asked || err == nil || leftOpen(err), crossed || leftOpen(err)
+			return err
+		})
+		if err == nil && reply.Token != 0 {
+			return true, nil
+		}
+		if err == nil && c.session.Load() != s {
+			return false, nil
+		}
+		if err == nil {
 			// The push may be lost, and the store need not remember for ever who waits.
 			t := time.NewTimer(c.TTL() / 3)
 			select {
 			case <-reply.Wake:
 			case <-t.C:
-			case <-s.Lost():
-				again = false
+			case <-s.lost: // the keeper opens another, or Await says ErrClosed until it has
+				err = c.pause(ctx, 10*time.Millisecond)
 			case <-ctx.Done():
-				leave()
 				err = cause(ctx)
-			case <-c.closing:
-				leave()
+			case <-c.alive.Done():
 				err = ErrClosed
 			}
 			t.Stop()
-			if err != nil {
-				return &Error{Op: op, Name: l.name, Err: err}
+			if err == nil {
+				continue
 			}
+			err = &Error{Op: op, Name: l.name, Err: err}
 		}
+		if asked && !errors.Is(err, ErrGone) && !errors.Is(err, ErrKind) {
+			c.cancel(s, l.name, id, crossed)
+		}
+		return false, err
 	}
 }
 
 // Remove ends the latch: the name is free for another, and those who wait get ErrGone.
 // Errors: ErrGone if there is no such latch, ErrUnavailable, ErrUncertain, ErrRefused.
 func (l *Latch) Remove(ctx context.Context) error {
-	if l.err != nil {
-		return &Error{Op: "remove latch", Name: l.name, Err: l.err}
+	const op = "remove latch"
+	if err := l.made(op); err != nil {
+		return err
 	}
 	r, err := l.c.backend.Inspect(ctx, l.name) // a lock may have a grant with token 1, too
 	if err == nil && r.Kind != driver.Latch {
@@ -131,39 +151,70 @@ func (l *Latch) Remove(ctx context.Context) error {
 		err = l.c.backend.Break(ctx, l.name, 1)
 	}
 	if err != nil {
-		return &Error{Op: "remove latch", Name: l.name, Err: err}
+		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}
+	}
+	return nil
+}
+
+// made returns the error of a latch that cannot be used.
+func (l *Latch) made(op string) error {
+	var err error
+	switch {
+	case l == nil:
+		return &Error{Op: op, Err: fmt.Errorf("%w latch: it is nil", ErrInvalid)}
+	case l.err != nil:
+		err = l.err
+	default:
+		err = l.c.made()
+	}
+	if err != nil {
+		return &Error{Op: op, Name: l.name, Err: err}
 	}
 	return nil
 }
 
 // ask repeats an exchange until the store answers, ctx ends, or a TTL has passed.
 func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *session) error) error {
-	c, err := l.c, l.err
-	pause := 10 * time.Millisecond
-	for end := c.soonest() + c.TTL(); err == nil; pause = min(2*pause, time.Second) {
-		if ctx.Err() != nil {
+	if err := l.made(op); err != nil {
+		return err
+	}
+	c := l.c
+	fail := func(err error) error { return &Error{Op: op, Name: l.name, Err: err} }
+	if !c.work.enter() {
+		return fail(ErrClosed)
+	}
+	defer c.work.leave()
+	pause := backoff{most: time.Second}
+	var last error // of the store
+	for end := c.soonest() + c.TTL(); ; {
+		if err := ctx.Err(); err != nil {
 			err = cause(ctx)
-			break
+			if last != nil {
+				err = fmt.Errorf("%w; the store had failed: %v", err, last)
+			}
+			return fail(err)
 		}
 		if !c.live() {
-			err = ErrClosed
-			break
+			return fail(ErrClosed)
 		}
 		s := c.session.Load()
 		bctx, cancel := c.bound(ctx)
-		ferr := f(bctx, s)
+		err := f(bctx, s)
 		cancel()
 		switch {
-		case ferr == nil:
+		case err == nil:
 			return nil
-		case errors.Is(ferr, ErrClosed) && c.session.Load() != s: // it is over, and there is another
-		case decided(ferr):
-			err = ferr
-		case c.soonest() > end:
-			err = outage(ferr)
-		default:
-			err = c.pause(ctx, nil, pause)
+		case ctx.Err() != nil && !decided(err):
+			continue
+		case errors.Is(err, ErrClosed) && c.session.Load() != s: // it is over, and there is another
+			continue
+		case decided(err):
+			return fail(explain(ctx, err))
 		}
+		last = explain(ctx, err)
+		if c.soonest() > end {
+			return fail(outage(last))
+		}
+		_ = c.pause(ctx, pause.next()) // what has ended is seen above
 	}
-	return &Error{Op: op, Name: l.name, Err: err}
 }

@@ -3,13 +3,15 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // Lease is a lock that is held. It renews itself until it ends, exactly once: by Release,
-// or by loss. Its methods are safe for concurrent use, and none but Release asks the store.
+// or by loss. Its methods are safe for concurrent use, and none but Release and Downgrade
+// asks the store. A nil Lease, as a call that failed returns it, holds nothing.
 type Lease struct {
 	c       *Client
 	session *session
@@ -18,73 +20,116 @@ type Lease struct {
 	since   time.Time
 	outer   *Lease        // what it is borrowed from, if it is
 	latest  time.Duration // when MaxHold ends it, on c.now; forever without
+	crossed bool          // an exchange about its request was not answered, and may yet arrive
 
 	// Guarded by c.mu.
-	trusted time.Duration                            // valid before this reading of c.now
-	until   time.Duration                            // the earlier of trusted and latest; orders the heap
-	index   int                                      // in the heap; -1: not there
-	ended   *Error                                   // why it ended; nil while it is valid
-	done    chan struct{}                            // made when asked for
-	cancels map[*context.CancelCauseFunc]func() bool // with what forgets them when their parent ends
-	gave    bool                                     // Release has been called
-	inner   map[*Lease]struct{}                      // borrowed from this one
+	trusted time.Duration // valid before this reading of c.now
+	until   time.Duration // the earlier of trusted and latest; orders the heap
+	index   int           // in the heap; -1: not there
+	ended   *Error        // why it ended; nil while it is valid
+	done    chan struct{} // made when asked for
+	cancels contexts
+	gave    bool                // Release has been called
+	inner   map[*Lease]struct{} // borrowed from this one
 }
 
 // Name returns the name of the lock.
-func (l *Lease) Name() string { return l.req.Name }
+func (l *Lease) Name() string {
+	l.must("Name")
+	return l.req.Name
+}
 
 // Token returns the fencing token of the grant. It is larger than that of every earlier
 // grant of the name, so a resource that remembers the highest token it has seen can
 // refuse a holder that was overtaken.
-func (l *Lease) Token() uint64 { return l.token }
+func (l *Lease) Token() uint64 {
+	l.must("Token")
+	return l.token
+}
 
 // Err returns nil while the lease may be relied on, and afterwards why it ended: an *Error
 // that is ErrReleased or ErrLost. It reads the clock, so it knows of a lapse at once, even
-// right after the machine was asleep.
+// right after the machine was asleep. Where renewals had failed, the error that is ErrLost
+// is also that of the last one.
 func (l *Lease) Err() error {
+	if err := l.made("use"); err != nil {
+		return err
+	}
 	c := l.c
 	now := c.now()
 	c.mu.Lock()
-	if l.ended != nil {
-		defer c.mu.Unlock()
-		return l.ended
+	if late, why := l.late(now); late != nil {
+		rest := c.finish(late, why, nil)
+		c.mu.Unlock()
+		cancelAll(rest, why)
+		c.lossTold(late, why)
+		c.mu.Lock()
 	}
-	outer := l.lender()
-	late := now >= outer.until || now >= l.until
-	c.mu.Unlock()
-	if !late {
-		return nil
-	}
-	if now >= outer.until {
-		c.lose(outer, outer.lapse(now))
-	} else {
-		c.lose(l, l.lapse(now))
-	}
-	return l.Err()
-}
-
-// Left returns for how long the lease may be relied on if no further renewal succeeds, and 0
-// once it has ended. It reads the clock, as Err does.
-func (l *Lease) Left() time.Duration {
-	c := l.c
-	now := c.now()
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.ended != nil {
+		return l.ended
+	}
+	return nil
+}
+
+// late returns what has ended by now and nobody has noticed: l, or the outermost of those
+// that it was borrowed from. Called with c.mu held.
+func (l *Lease) late(now time.Duration) (over *Lease, why *Error) {
+	if l.ended != nil {
+		return nil, nil
+	}
+	for x := l; x != nil; x = x.outer {
+		switch {
+		case x.outer == nil && x.session.over():
+			over, why = x, lost("use", &x.req, ReasonSession)
+		case now >= x.until:
+			over, why = x, x.lapse(now)
+		}
+	}
+	return over, why
+}
+
+// Left returns for how long the lease can be relied on from now, if no renewal succeeds any
+// more; 0 if it has ended. It is the time until trust ends, earlier than the store may give
+// the lock away, or until MaxHold ends the lease; of a borrowed lease, until the first of
+// those that it was borrowed from ends. Time that the machine slept has passed, as for Err.
+func (l *Lease) Left() time.Duration {
+	if l.made("use") != nil {
 		return 0
 	}
-	return max(0, min(l.until, l.lender().until)-now)
+	now := l.c.now()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if over, _ := l.late(now); l.ended != nil || over != nil {
+		return 0
+	}
+	left := l.until
+	for x := l.outer; x != nil; x = x.outer {
+		left = min(left, x.until)
+	}
+	return left - now
+}
+
+// Valid reports whether at least d is Left: whether a step that takes no longer than d can
+// still be taken under the lock. Ask before a step that cannot be taken back.
+//
+// A process may be paused between any two of its instructions, so it may run some code
+// after its lease has ended, and before its context does. Valid makes that less likely; only
+// a resource that checks the Token makes it harmless.
+func (l *Lease) Valid(d time.Duration) bool {
+	left := l.Left()
+	return left > 0 && left >= d
 }
 
 // Done is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} {
+	if l.made("use") != nil {
+		return closed
+	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.ended != nil {
-			close(l.done)
-		}
 	}
 	return l.done
 }
@@ -93,21 +138,40 @@ func (l *Lease) Done() <-chan struct{} {
 // lease's Err. It carries the lease: see Token, ErrDeadlock and Reentrant.
 func (l *Lease) Context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	if l.ended != nil {
-		cancel(l.ended)
+	if err := l.made("use"); err != nil {
+		cancel(err)
+		return ctx
+	}
+	c, key := l.c, &cancel
+	c.mu.Lock()
+	if why := l.ended; why != nil {
+		c.mu.Unlock()
+		cancel(why)
 		return ctx
 	}
 	if l.cancels == nil {
-		l.cancels = map[*context.CancelCauseFunc]func() bool{}
+		l.cancels = contexts{}
 	}
-	key := &cancel
-	l.cancels[key] = context.AfterFunc(parent, func() { // else a long lease would collect them
-		l.c.mu.Lock()
+	l.cancels[key] = nil
+	c.mu.Unlock()
+	if parent.Done() == nil {
+		return ctx
+	}
+	// Else a long lease would collect them. This calls methods of parent, so not under c.mu.
+	forget := context.AfterFunc(parent, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		delete(l.cancels, key)
-		l.c.mu.Unlock()
 	})
+	c.mu.Lock()
+	_, stands := l.cancels[key]
+	if stands {
+		l.cancels[key] = forget
+	}
+	c.mu.Unlock()
+	if !stands {
+		forget()
+	}
 	return ctx
 }
 
@@ -116,62 +180,69 @@ func (l *Lease) Context(parent context.Context) context.Context {
 //
 // Errors: ErrLost if the lease had been lost before, or the store says so now; ErrReleased
 // if it has been released already; ErrUncertain or ErrUnavailable if the store did not
-// answer: it is then told again in the background until the lease has run out there.
-func (l *Lease) Release() error { return l.release(context.Background()) }
-
-func (l *Lease) release(ctx context.Context) error {
+// answer: it is then told again in the background until the lease has run out there;
+// ErrInvalid of a nil Lease.
+func (l *Lease) Release() error {
+	if err := l.made("release"); err != nil {
+		return err
+	}
 	// Whether its time is over is for the store to say: if it still takes the release, the
 	// lock was held all the while.
 	c := l.c
+	if c.work.enter() {
+		defer c.work.leave()
+	}
 	prior := c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased})
 	c.mu.Lock()
 	first := !l.gave
 	l.gave = true
 	c.mu.Unlock()
-	if prior != nil && prior.Reason == ReasonHandedOff && first {
-		return l.takeBack(ctx)
-	}
-	if prior != nil {
-		// A lease that was lost is over here, yet the store may keep the name until its TTL;
-		// whoever says that the work is done frees it now.
-		if first && errors.Is(prior, ErrLost) && l.outer == nil {
-			c.background(func() { c.giveBack(l) })
-		}
-		return &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Err: prior.Err}
-	}
-	if l.outer != nil {
+	switch {
+	case prior == nil && l.outer == nil:
+		err := l.giveBack(context.Background())
+		c.observer.released(l, err)
+		return err
+	case prior == nil:
 		return nil
+	case first && prior.Reason == ReasonHandedOff:
+		return l.takeBack(context.Background())
+	case first && errors.Is(prior, ErrLost) && l.outer == nil:
+		// We no longer trust the lease, but the store may hold the name until the TTL. The
+		// caller has finished, so free it now.
+		l.insistRelease()
 	}
+	return &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Err: prior.Err}
+}
+
+// giveBack releases a lease that has ended here at the store, once, and then in the background.
+func (l *Lease) giveBack(ctx context.Context) error {
+	c := l.c
 	bctx, cancel := c.bound(ctx)
 	err := l.session.Release(bctx, l.hold(), 0)
 	cancel()
-	var out error
 	switch {
 	case err == nil:
+		if l.crossed {
+			c.cancel(l.session, l.req.Name, l.req.ID, true)
+		}
+		return nil
 	case errors.Is(err, driver.ErrTaken):
-		out = lost("release", &l.req, ReasonTaken)
+		return lost("release", &l.req, ReasonTaken)
 	case errors.Is(err, driver.ErrGone):
-		out = lost("release", &l.req, ReasonExpired)
-	case errors.Is(err, ErrClosed) && c.live(): // the keeper has not heard yet
-		out = lost("release", &l.req, ReasonSession)
+		return lost("release", &l.req, ReasonExpired)
+	case errors.Is(err, ErrClosed) && c.live(): // the watcher has not heard yet
+		return lost("release", &l.req, ReasonSession)
 	case final(err):
-		out = &Error{Op: "release", Name: l.req.Name, Err: err}
-	default:
-		c.background(func() { c.giveBack(l) })
-		out = &Error{Op: "release", Name: l.req.Name, Err: outage(err)}
+		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
 	}
-	c.observer.released(l.req.Name, l.token, time.Since(l.since), out)
-	return out
+	l.insistRelease()
+	return &Error{Op: "release", Name: l.req.Name, Err: outage(explain(ctx, err))}
 }
 
-// giveBack releases at the store until the store has heard it or the lease has run out
-// there by itself.
-func (c *Client) giveBack(l *Lease) {
-	c.insist(func(ctx context.Context) error { return l.session.Release(ctx, l.hold(), 0) })
-}
-
-func (l *Lease) hold() driver.Hold {
-	return driver.Hold{Name: l.req.Name, ID: l.req.ID, Token: l.token}
+// insistRelease releases at the store in the background, until the store has heard it or
+// the lease has run out there by itself.
+func (l *Lease) insistRelease() {
+	l.c.insist(false, func(ctx context.Context) error { return l.session.Release(ctx, l.hold(), 0) })
 }
 
 // lender is the lease that the store knows of. Called with c.mu held.
@@ -182,11 +253,31 @@ func (l *Lease) lender() *Lease {
 	return l
 }
 
-// lapse is the error of a lease whose time is over.
+// lapse is the error of a lease whose time is over. Called with c.mu held.
 func (l *Lease) lapse(now time.Duration) *Error {
-	reason := ReasonExpired
 	if now >= l.latest && now < l.trusted {
-		reason = ReasonMaxHold
+		return lost("use", &l.req, ReasonMaxHold)
 	}
-	return lost("use", &l.req, reason)
+	e, c := lost("use", &l.req, ReasonExpired), l.c
+	switch {
+	case c.missed != nil:
+		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, outage(c.missed))
+	case c.asking != 0 && now-c.asking > c.usual():
+		e.Err = fmt.Errorf("%w: a renewal sent %v ago was not answered: %w", ErrLost, round(now-c.asking), ErrUncertain)
+	}
+	return e
+}
+
+// made returns an error for a lease that no call has made.
+func (l *Lease) made(op string) error {
+	if l == nil || l.c == nil {
+		return &Error{Op: op, Err: fmt.Errorf("%w lease: the call that was to make it has returned an error", ErrInvalid)}
+	}
+	return nil
+}
+
+func (l *Lease) must(method string) {
+	if err := l.made("use"); err != nil {
+		panic(fmt.Sprintf("holdfast: %s of a Lease that is nil or zero: the call that was to make it has returned an error", method))
+	}
 }

@@ -33,8 +33,9 @@ type MultiLease struct {
 //
 // Parts of one name at one store are one part: for writing if any is, and with the sum of
 // the permits. Two clients count as one store if they were made with the same Backend. The
-// options of each part hold for it; the shortest WaitAtMost bounds the whole call, as
-// ctx does. On failure nothing is held. Errors: those of Mutex.Lock, for the part that the
+// options of each part hold for it. A part that is named several times has the options of
+// all: the shortest MaxHold, the longest MinHold, Reentrant if any has it, the notes joined,
+// of a label the first. The shortest WaitAtMost bounds the whole call, as ctx does. On failure nothing is held. Errors: those of Mutex.Lock, for the part that the
 // *Error names; ErrInvalid without parts; ErrKind if one name is wanted as two kinds.
 func LockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
 	return lockAll(ctx, true, parts)
@@ -137,8 +138,12 @@ func merge(parts []Part) ([]*lock, error) {
 		if p == nil {
 			return nil, &Error{Op: op, Err: fmt.Errorf("%w part %d: it is nil", ErrInvalid, i)}
 		}
-		k := *p.part()
-		locks = append(locks, &k)
+		k := p.part()
+		if err := k.made(op); err != nil {
+			return nil, err
+		}
+		part := *k
+		locks = append(locks, &part)
 	}
 	if len(locks) == 0 {
 		return nil, &Error{Op: op, Err: fmt.Errorf("%w: no parts; at least one is needed", ErrInvalid)}
@@ -160,26 +165,40 @@ func merge(parts []Part) ([]*lock, error) {
 		switch {
 		case o.req.Mode == driver.Permits:
 			o.req.N += k.req.N
-			if err := o.req.Check(); err != nil {
-				return nil, &Error{Op: op, Name: k.req.Name, Err: err}
-			}
 		case k.req.Mode == driver.Exclusive:
 			o.req.Mode = driver.Exclusive
 		}
-		o.req.MinHold = max(o.req.MinHold, k.req.MinHold)
-		if o.opt.err == nil {
-			o.opt.err = k.opt.err
+		o.opt.join(&k.opt)
+		o.req.Fair, o.req.MinHold, o.req.Info = o.opt.fair, o.opt.minHold, o.c.describe(&o.opt)
+		if err := o.req.Check(); err != nil {
+			return nil, &Error{Op: op, Name: k.req.Name, Err: err}
 		}
 	}
 	return out, nil
 }
 
 // Leases returns the parts in the order of their names.
-func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
+func (m *MultiLease) Leases() []*Lease {
+	if m.made("use") != nil {
+		return nil
+	}
+	return slices.Clone(m.leases)
+}
+
+// made returns an error for a MultiLease that LockAll has not made.
+func (m *MultiLease) made(op string) error {
+	if m == nil || len(m.leases) == 0 {
+		return &Error{Op: op, Err: fmt.Errorf("%w lease: LockAll has not made it", ErrInvalid)}
+	}
+	return nil
+}
 
 // Err returns nil while all parts may be relied on, and afterwards why the first ended; see
 // Lease.Err.
 func (m *MultiLease) Err() error {
+	if err := m.made("use"); err != nil {
+		return err
+	}
 	for _, l := range m.leases {
 		if err := l.Err(); err != nil {
 			return err
@@ -188,12 +207,40 @@ func (m *MultiLease) Err() error {
 	return nil
 }
 
+// Left returns for how long all parts can be relied on from now; see Lease.Left.
+func (m *MultiLease) Left() time.Duration {
+	if m.made("use") != nil {
+		return 0
+	}
+	left := m.leases[0].Left()
+	for _, l := range m.leases[1:] {
+		left = min(left, l.Left())
+	}
+	return left
+}
+
+// Valid reports whether at least d is Left; see Lease.Valid.
+func (m *MultiLease) Valid(d time.Duration) bool {
+	left := m.Left()
+	return left > 0 && left >= d
+}
+
 // Done is closed when any part ends.
-func (m *MultiLease) Done() <-chan struct{} { return m.all.Done() }
+func (m *MultiLease) Done() <-chan struct{} {
+	if m.made("use") != nil {
+		return closed
+	}
+	return m.all.Done()
+}
 
 // Context returns a child of parent that ends with the first part that ends, and carries
 // all of them; see Lease.Context and TokenOf.
 func (m *MultiLease) Context(parent context.Context) context.Context {
+	if err := m.made("use"); err != nil {
+		ctx, cancel := context.WithCancelCause(parent)
+		cancel(err)
+		return ctx
+	}
 	for _, l := range m.leases {
 		parent = l.Context(parent)
 	}
@@ -202,6 +249,9 @@ func (m *MultiLease) Context(parent context.Context) context.Context {
 
 // Release ends all parts; see Lease.Release. It returns the errors of all, joined.
 func (m *MultiLease) Release() error {
+	if err := m.made("release"); err != nil {
+		return err
+	}
 	var errs []error
 	for _, l := range slices.Backward(m.leases) {
 		errs = append(errs, l.Release())

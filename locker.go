@@ -38,7 +38,9 @@ func (l *locker) Lock() {
 		}
 		<-l.turn
 	case <-l.ctx.Done():
-		err = &Error{Op: "lock", Name: l.m.req.Name, Err: cause(l.ctx)}
+		if err = l.m.part().made("lock"); err == nil {
+			err = &Error{Op: "lock", Name: l.m.req.Name, Err: cause(l.ctx)}
+		}
 	}
 	l.report(err)
 	panic(err)
@@ -50,8 +52,8 @@ func (l *locker) Unlock() {
 		panic("holdfast: Unlock of a Locker that is not locked")
 	}
 	l.lease = nil
+	defer func() { <-l.turn }() // also if report panics
 	if err := lease.Release(); err != nil {
 		l.report(err)
 	}
-	<-l.turn
 }

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -21,16 +22,36 @@ type lock struct {
 
 func (c *Client) lock(name string, mode driver.Mode, n, limit int, opts []Option) lock {
 	k := lock{c: c}
-	k.req, k.opt = c.request(name, mode, n, limit, opts)
+	if k.opt.err = c.made(); k.opt.err == nil {
+		k.req, k.opt = c.request(name, mode, n, limit, opts)
+	}
 	return k
 }
 
 // take acquires k and waits if wait is set. op names the operation in errors.
 func (k *lock) take(ctx context.Context, op string, wait bool) (*Lease, error) {
+	if err := k.made(op); err != nil {
+		return nil, err
+	}
 	return k.c.acquire(ctx, op, &k.req, &k.opt, wait)
 }
 
 func (k *lock) part() *lock { return k }
+
+// made returns an error for a lock that no method of a Client has made.
+func (k *lock) made(op string) error {
+	if k == nil {
+		return &Error{Op: op, Err: fmt.Errorf("%w lock: it is nil", ErrInvalid)}
+	}
+	err := k.opt.err
+	if err == nil {
+		err = k.c.made()
+	}
+	if err != nil {
+		return &Error{Op: op, Name: k.req.Name, Err: err}
+	}
+	return nil
+}
 
 func (k *lock) do(ctx context.Context, op string, f func(context.Context) error) error {
 	l, err := k.take(ctx, op, true)
@@ -53,7 +74,7 @@ func (c *Client) Mutex(name string, opts ...Option) *Mutex {
 //
 // Errors: those of Lock, f's own, those of Lease.Release.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	return m.do(ctx, "lock", f)
+	return m.part().do(ctx, "lock", f)
 }
 
 func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
@@ -82,12 +103,19 @@ func both(err, released error) error {
 // ErrHeld (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain,
 // ErrRefused, ErrClosed.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.take(ctx, "lock", true)
+	return m.part().take(ctx, "lock", true)
 }
 
 // TryLock takes m if it is free now and nobody waits for it, in one exchange with the
 // store, and writes nothing otherwise. Errors: ErrHeld, with the holder in the *Error, and
 // those of Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.take(ctx, "try lock", false)
+	return m.part().take(ctx, "try lock", false)
+}
+
+func (m *Mutex) part() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.lock
 }

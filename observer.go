@@ -7,8 +7,13 @@ import (
 )
 
 // Observer is told what happens to a client's locks, for metrics and progress displays.
-// Any field may be nil. The functions are called from the goroutines that do the work:
-// they must return soon and must not call the client.
+// Any field may be nil.
+//
+// Waiting, Acquired and Released are called by the goroutine that called Lock or Release,
+// which goes on when they return. Renewed and Lost, and Released for what Close releases,
+// are called by a goroutine of the client's, one after the other and after the fact. They
+// hold up nothing; what they are too slow for is dropped, and counted in the next line of
+// the log.
 type Observer struct {
 	// Waiting: a Lock has joined the line, or has news of its place there.
 	Waiting func(Waiting)
@@ -19,7 +24,7 @@ type Observer struct {
 	// Renewed: an exchange has renewed n leases and places in line, or failed to.
 	Renewed func(n int, took time.Duration, err error)
 
-	// Lost: a lease has ended without being released. Its context is already cancelled.
+	// Lost: a lease has ended without being released. Its contexts are already cancelled.
 	Lost func(name string, token uint64, reason Reason)
 
 	// Released: a lease has been released after held. err is what Release returned.
@@ -46,20 +51,8 @@ func (o *Observer) acquired(name string, token uint64, waited time.Duration) {
 	}
 }
 
-func (o *Observer) renewed(n int, took time.Duration, err error) {
-	if o != nil && o.Renewed != nil {
-		o.Renewed(n, took, err)
-	}
-}
-
-func (o *Observer) lost(name string, token uint64, reason Reason) {
-	if o != nil && o.Lost != nil {
-		o.Lost(name, token, reason)
-	}
-}
-
-func (o *Observer) released(name string, token uint64, held time.Duration, err error) {
+func (o *Observer) released(l *Lease, err error) {
 	if o != nil && o.Released != nil {
-		o.Released(name, token, held, err)
+		o.Released(l.req.Name, l.token, time.Since(l.since), err)
 	}
 }

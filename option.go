@@ -105,25 +105,61 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 		opt(&o)
 	}
 	r := driver.Request{
-		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, Fair: o.fair, MinHold: o.minHold, Info: c.info,
-	}
-	if o.note != "" || o.labels != nil {
-		i := c.self
-		if o.note != "" {
-			i.Note = o.note
-		}
-		if o.labels != nil {
-			i.Labels = maps.Clone(i.Labels)
-			if i.Labels == nil {
-				i.Labels = o.labels
-			} else {
-				maps.Copy(i.Labels, o.labels)
-			}
-		}
-		r.Info = i.String()
+		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, Fair: o.fair, MinHold: o.minHold, Info: c.describe(&o),
 	}
 	if err := r.Check(); o.err == nil {
 		o.err = err
 	}
 	return r, o
+}
+
+// describe is what operators and waiters see of a lock with these options.
+func (c *Client) describe(o *options) string {
+	if o.note == "" && o.labels == nil {
+		return c.info
+	}
+	i := c.self
+	i.Note = o.note
+	i.Labels = with(o.labels, i.Labels)
+	return i.String()
+}
+
+// with returns labels and, of those that it lacks, more.
+func with(labels, more map[string]string) map[string]string {
+	all := maps.Clone(more)
+	if all == nil {
+		return labels
+	}
+	maps.Copy(all, labels)
+	return all
+}
+
+// join adds the options of another part of LockAll that is the same lock.
+func (o *options) join(p *options) {
+	o.fair = o.fair || p.fair
+	o.reentrant = o.reentrant || p.reentrant
+	o.maxHold = earlier(o.maxHold, p.maxHold)
+	o.minHold = max(o.minHold, p.minHold)
+	o.atMost = earlier(o.atMost, p.atMost)
+	if o.every == 0 {
+		o.every, o.tries = p.every, p.tries
+	}
+	switch {
+	case o.note == "":
+		o.note = p.note
+	case p.note != "" && p.note != o.note:
+		o.note += "; " + p.note
+	}
+	o.labels = with(o.labels, p.labels)
+	if o.err == nil {
+		o.err = p.err
+	}
+}
+
+// earlier is the shorter of two durations, of which 0 stands for none.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }

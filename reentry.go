@@ -122,7 +122,7 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	}
 	l.extend(forever)
 	if o.maxHold > 0 {
-		c.watch(l)
+		c.enlist(l)
 	}
 	if outer.inner == nil {
 		outer.inner = map[*Lease]struct{}{}
@@ -148,26 +148,33 @@ func (l *Lease) mode() driver.Mode {
 // own, or write leases that were borrowed from it are still held: nothing has changed then.
 func (l *Lease) Downgrade() error {
 	const op = "downgrade"
-	if err := l.Err(); err != nil {
-		e := *err.(*Error)
-		e.Op = op
-		return &e
+	if err := l.made(op); err != nil {
+		return err
 	}
 	c := l.c
+	if c.work.enter() {
+		defer c.work.leave()
+	}
+	if err := l.Err(); err != nil { // of a lapse that nobody has noticed yet, too
+		return l.cannot(op, err.(*Error))
+	}
 	c.mu.Lock()
-	var bad string
+	ended, bad := l.ended, ""
 	switch {
+	case ended != nil:
 	case l.req.Mode == driver.Permits:
 		bad = "the permits of a semaphore have no read mode"
 	case l.outer != nil:
 		bad = "the lease is borrowed; downgrade the one that it was borrowed from"
 	case l.writers() > 0:
 		bad = "write leases that were borrowed from it are still held"
-	}
-	if bad == "" {
+	default:
 		l.req.Mode = driver.Shared
 	}
 	c.mu.Unlock()
+	if ended != nil {
+		return l.cannot(op, ended)
+	}
 	if bad != "" {
 		return &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: %s", ErrInvalid, bad)}
 	}
@@ -179,23 +186,26 @@ func (l *Lease) Downgrade() error {
 	case err == nil:
 		return nil
 	case !final(err):
-		c.background(func() {
-			c.insist(func(ctx context.Context) error {
-				if l.Err() != nil {
-					return nil
-				}
-				return l.session.Downgrade(ctx, h)
-			})
+		c.insist(false, func(ctx context.Context) error {
+			if l.Err() != nil {
+				return nil
+			}
+			return l.session.Downgrade(ctx, h)
 		})
-		return &Error{Op: op, Name: l.req.Name, Err: outage(err)}
+		return &Error{Op: op, Name: l.req.Name, Err: outage(explain(context.Background(), err))}
 	case over(err):
-		c.lose(l, lost("use", &l.req, ReasonRevoked))
-		return lost(op, &l.req, ReasonRevoked)
-	case errors.Is(err, ErrClosed) && c.live(): // the keeper has not heard yet
+		c.lose(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
+		return l.cannot(op, l.Err().(*Error))
+	case errors.Is(err, ErrClosed) && c.live(): // the watcher has not heard yet
 		c.lose(l, lost("use", &l.req, ReasonSession))
-		return lost(op, &l.req, ReasonSession)
+		return l.cannot(op, l.Err().(*Error))
 	}
-	return &Error{Op: op, Name: l.req.Name, Err: err}
+	return &Error{Op: op, Name: l.req.Name, Err: explain(context.Background(), err)}
+}
+
+// cannot is the error of an operation on a lease that has ended for why.
+func (l *Lease) cannot(op string, why *Error) error {
+	return &Error{Op: op, Name: l.req.Name, Reason: why.Reason, Err: why.Err}
 }
 
 // writers counts the write leases that live inside l. Called with c.mu held.

@@ -27,36 +27,48 @@ func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
 }
 
 // Lock waits until it holds m for writing. It is as Mutex.Lock otherwise.
-func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.take(ctx, "lock", true) }
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.part().take(ctx, "lock", true) }
 
 // TryLock takes m for writing if it is free now and nobody waits for it, as Mutex.TryLock.
 func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.write.take(ctx, "try lock", false)
+	return m.part().take(ctx, "try lock", false)
 }
 
 // Do runs f while it holds m for writing, as Mutex.Do.
 func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
-	return m.write.do(ctx, "lock", f)
+	return m.part().do(ctx, "lock", f)
 }
 
 // RLock waits until it holds m for reading. Each reader has a lease and a token of its own.
 // It is as Mutex.Lock otherwise.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	return m.read.take(ctx, "read lock", true)
+	return m.reader().take(ctx, "read lock", true)
 }
 
 // TryRLock takes m for reading if no writer holds it now and nobody waits for it, as
 // Mutex.TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	return m.read.take(ctx, "try read lock", false)
+	return m.reader().take(ctx, "try read lock", false)
 }
 
 // RDo runs f while it holds m for reading, as Mutex.Do.
 func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error {
-	return m.read.do(ctx, "read lock", f)
+	return m.reader().do(ctx, "read lock", f)
 }
 
 // Reader is m for reading, as a part of LockAll. m itself is the part for writing.
-func (m *RWMutex) Reader() Part { return &m.read }
+func (m *RWMutex) Reader() Part { return m.reader() }
 
-func (m *RWMutex) part() *lock { return &m.write }
+func (m *RWMutex) part() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.write
+}
+
+func (m *RWMutex) reader() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.read
+}

@@ -41,12 +41,25 @@ func (s *Semaphore) Do(ctx context.Context, n int, f func(context.Context) error
 func (s *Semaphore) Permits(n int) Part { return s.permits(n) }
 
 func (s *Semaphore) permits(n int) *lock {
+	if s.part() == nil {
+		return nil
+	}
 	k := s.lock
 	k.req.N = n
-	if err := k.req.Check(); k.opt.err == nil {
-		k.opt.err = err
+	if k.opt.err == nil {
+		k.opt.err = k.c.made()
+	}
+	if k.opt.err == nil {
+		k.opt.err = k.req.Check()
 	}
 	return &k
+}
+
+func (s *Semaphore) part() *lock {
+	if s == nil {
+		return nil
+	}
+	return &s.lock
 }
 
 // SetLimit changes the limit of a semaphore that is in use. Lowering it takes nothing from
@@ -58,9 +71,12 @@ func (s *Semaphore) permits(n int) *lock {
 // says), ErrKind if it is no semaphore, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.
 func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 	r := driver.Request{ID: "-", Name: name, Mode: driver.Permits, N: 1, Limit: limit}
-	err := r.Check()
+	err := c.made()
 	if err == nil {
-		err = c.backend.SetLimit(ctx, name, limit)
+		err = r.Check()
+	}
+	if err == nil {
+		err = explain(ctx, c.backend.SetLimit(ctx, name, limit))
 	}
 	if err != nil {
 		return &Error{Op: "set limit", Name: name, Err: err}
