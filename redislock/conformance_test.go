@@ -17,8 +17,8 @@ import (
 
 // aclRule is the rule that the package's documentation gives.
 const aclRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:s:* -@all " +
-	"+evalsha +eval +publish +subscribe +unsubscribe +hello +ping +select " +
-	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby " +
+	"+evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select " +
+	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
 	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
 
 const ttl = 2 * time.Second // longer than a busy machine stands still for

@@ -58,15 +58,15 @@
 // This is all that a user needs, for the default prefix (select only if the database is not 0):
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:s:* -@all
-//	  +evalsha +eval +publish +subscribe +unsubscribe +hello +ping +select
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby
+//	  +evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby
 //	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //
 // In a Cluster (of Redis 7), where command is for go-redis only:
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all
-//	  +evalsha +eval +spublish +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command
-//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby
+//	  +evalsha +eval +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command
+//	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby
 //	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //
 // With sentinels: +role at the servers beside the first rule, and at the sentinels themselves, if they

@@ -58,7 +58,7 @@ const (
 	shards = 64
 	digits = "0123456789abcdef"
 
-	maxToken = 9999999999999999 // what 16 digits hold
+	maxToken = 1<<53 - 1 // Lua's numbers are exact up to this
 )
 
 func shardOf(name string) int {

@@ -223,14 +223,14 @@ func (m *membership) script(name, header string) string {
 		"LEAD", Lead(m.quarantine).Microseconds(),
 		"NEWBORN", newborn,
 	)
-	body := join(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
+	text := body(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
 	switch name {
 	case birth:
-		return header + body
+		return header + text
 	case timeless:
-		return header + join("member") + body
+		return header + join("member") + text
 	}
-	return header + join("member") + "\nlocal function answer()" + body + "end\n" + join("member_clock")
+	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
 
 // Lead is how far ahead of a member's clock a proposed token may be.

@@ -68,7 +68,7 @@ func TestModelCatches(t *testing.T) {
 		{"an adopted permit keeps its id", "putHold(new, t, till", "putHold(id, t, till"},
 		{"an adopted mutex keeps its id", "len2(new) .. session", "len2(id) .. session"},
 		{"nobody is told how long a name is kept", "tell(field(o, 1), first, 0)", ""},
-		{"the lock goes to who is not there", "if not tell(", "if nil == tell("},
+		{"the lock goes to who is not there", "local there = hears(session)", "local there = true"},
 		{"a broken latch wakes nobody", "rouse(0)", ""},
 		{"a latch at zero wakes nobody", "rouse(1)", ""},
 		{"a lean take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
@@ -79,7 +79,7 @@ func TestModelCatches(t *testing.T) {
 		t.Run(m.what, func(t *testing.T) { catches(t, server, m.old, m.new) })
 	}
 	for _, m := range []struct{ what, old, new string }{
-		{"the lock goes to who is not there", "if not tell(", "if nil == tell("},
+		{"the lock goes to who is not there", "local there = hears(session)", "local there = true"},
 		{"another shard's channel", "sub(KT, 1, -2) .. 's:'", "sub(KT, 1, -2) .. 't:'"},
 	} {
 		t.Run("cluster: "+m.what, func(t *testing.T) { catches(t, cluster, m.old, m.new) })

@@ -55,12 +55,13 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		"LATCH", latchLife.Microseconds(),
 		"INTEREST", interest.Microseconds(),
 		"LINE", int64(lineBand),
+		"MAXTOKEN", fmt.Sprintf("%016d", maxToken),
 		"CLUSTER", cluster,
 	)
 	script := func(name string) *Script {
 		var text string
 		if m == nil {
-			text = header + join(files[name])
+			text = header + body(files[name])
 		} else {
 			text = m.script(name, header)
 		}
@@ -81,6 +82,16 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		s.birth = script(birth)
 	}
 	return s
+}
+
+// body returns the text of a script. If it has the table of a name, what is its own becomes the function that finish.lua
+// runs.
+func body(names string) string {
+	i := strings.LastIndexByte(names, ' ')
+	if i < 0 {
+		return join(names)
+	}
+	return join(names[:i]) + "\nlocal function general()" + join(names[i+1:]) + "end\n" + join("finish")
 }
 
 // join returns the text of files, one after the other.

@@ -19,8 +19,8 @@ import (
 
 // clusterRule is the rule for a Cluster that the package's documentation gives.
 const clusterRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all " +
-	"+evalsha +eval +spublish +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command " +
-	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hsetnx +hdel +hexists +hincrby " +
+	"+evalsha +eval +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command " +
+	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
 	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
 
 // sentinelRule is the rule for servers that sentinels watch, and watcherRule the one at the sentinels.

@@ -14,7 +14,7 @@ local owner = sub(ARGV[2], at)
 propose(sub(a, 55, 70))
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-if fresh and call('EXISTS', KZ, KM) > 0 then call('DEL', KZ, KM) end -- left by an eviction or a deletion
+if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left by an eviction or a deletion
 advance()
 
 -- Holds it already: the answer was lost, or a hand-over is being confirmed.
@@ -37,7 +37,7 @@ end
 local joined = false
 if line then
   local d, s, h, m, c, o = getPlace(id)
-  if d then
+  if d and ahead(id) then
     putPlace(id, now + ttl, s, h, m, c, o)
     joined, dirty = true, true
   end
@@ -55,14 +55,14 @@ if not joined then
   if not line and fits(mode, n) then
     local new = fresh
     local token = give(id, mode, n, now + ttl, hold, owner)
+    -- The index belongs to many names. What is wrong with it must not harm them.
+    if new then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
     save()
     if not new then return token end
-    call('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2))
-    return {token, unpack(call('ZRANDMEMBER', KEYS[5], 2))}
+    return {token, unpack(redis.pcall('ZRANDMEMBER', KEYS[5], 2))}
   end
   if wait then
-    call('ZADD', KZ, call('HINCRBY', KM, 's', 1), 'q' .. id)
-    putPlace(id, now + ttl, now, hold, mode, n, owner)
+    putPlace(id, now + ttl, now, hold, mode, n, owner, write('HINCRBY', KM, 's', 1))
     line, joined, dirty = true, true, true
   end
 end
@@ -73,7 +73,7 @@ if st == 'X' then
   r[5] = {hid, 'x', 1, last, now - since, retry(), exp <= now and 1 or 0, sub(tail, q)}
 elseif count > 0 then
   local hid = sub(call('ZRANGE', KZ, 0, 0)[1], 2)
-  local t, e, k, s, m, o = getHold(hid)
+  local t, e, k, s, m, o = getHold(hid, true)
   local _, q = field(o, 1)
   r[5] = {hid, st, m, t, now - s, retry(), e <= now and 1 or 0, sub(o, q)}
 end

@@ -1,12 +1,14 @@
 -- Takes a request out of the line, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
 
 local id = ARGV[1]
+needed = true
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if st == 'L' then
-  if call('ZREM', KZ, 'a' .. id) == 1 then call('HDEL', KM, 'a' .. id) end
+  if write('HDEL', KM, 'a' .. id) == 1 then write('ZREM', KZ, 'a' .. id) end
+  save()
   return 0
 end
-if line then dropPlace(id) end
+if line and (getPlace(id) or ahead(id)) then dropPlace(id) end
 if st == 'X' then
   if exp > now and field(tail, 1) == id then st, dirty = 'F', true end
 elseif count > 0 then

@@ -7,6 +7,7 @@
 --   confirm   id token   changes nothing
 
 local what = ARGV[1]
+needed = true
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 
@@ -18,7 +19,8 @@ end
 if what == 'limit' then
   if st == 'F' then return done(1) end
   if st ~= 'P' then return done(kind()) end
-  limit, dirty = num(ARGV[2]), true
+  limit = num(ARGV[2])
+  put() -- before more is granted than the old limit allows
   advance()
   return done(0)
 end
@@ -34,13 +36,14 @@ if what == 'break' then
   elseif st == 'L' then
     found = token == 1
     if found then
+      write('SETRANGE', KL, 0, 'F2') -- z and m go; see unsettle
       rouse(0)
       forget()
       st, count, dirty = 'F', 0, true
     end
   elseif count > 0 then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
-      local t, _, _, _, n = getHold(sub(h, 2))
+      local t, _, _, _, n = getHold(sub(h, 2), true)
       if t == token then
         found = true
         dropHold(sub(h, 2), n)
@@ -70,8 +73,7 @@ if what == 'adopt' then
     exp, tail = till, len2(new) .. session .. ARGV[7]
   else
     local t, _, k, s, n = getHold(id)
-    call('HDEL', KM, 'h' .. id)
-    call('ZREM', KZ, 'h' .. id)
+    removeHold(id)
     setAside(new)
     putHold(new, t, till, k, s, n, session .. ARGV[7])
   end
@@ -85,6 +87,7 @@ if what == 'confirm' then return done(0) end
 if st == 'P' then return done(kind()) end
 if st == 'X' then
   local _, p = field(tail, 1)
+  unsettle()
   st, used, count, limit, dirty = 'S', 1, 1, 0, true
   putHold(id, token, exp, keep, since, 1, sub(tail, p))
   advance()

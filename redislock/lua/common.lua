@@ -3,8 +3,13 @@
 -- A script calls load for a name, then advance (which lets time pass), does what it was
 -- asked, and calls save; after that it does not look at the name's keys any more. Nothing is
 -- written if nothing changed.
+--
+-- Redis does not undo what a script did before it failed. So (docs/adr/0010-tell-after-writing.md):
+--   - Waiters are told by save, after everything has been written.
+--   - A mark in l stands while z and m change. Who finds it mends the name; see unsettle.
+--   - A member of z may lack its field in m, but no field of m its member in z.
 
-local call, sub, num, fmt, floor, max = redis.call, string.sub, tonumber, string.format, math.floor, math.max
+local call, sub, find, num, fmt, floor, max = redis.call, string.sub, string.find, tonumber, string.format, math.floor, math.max
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -14,50 +19,69 @@ local exp, keep, since, tail            -- X: the one hold
 local used, count, limit                -- S, P: the group (of permits or readers); L: count
 local reach                             -- the latest time that what was written here must outlast
 local guarded                           -- z and m have a member that keeps them
+local stored, marked                    -- l exists; it has the mark
+local queue = {}                        -- what save tells
+local wrote                             -- the script has written something
+local needed                            -- it must succeed although the server's memory is full
 
 -- One zset serves three purposes, in bands of scores that do not meet: the ends of holds
 -- (microseconds - SHIFT: negative), the line (1, 2, 3... up to LINE), the deadlines of places
 -- (microseconds: above LINE).
 local SHIFT = 9007199254740992
 
+-- Where the digits of a state end, at least.
+local DIGITS = {F = 18, X = 84, S = 48, P = 48, L = 34}
+
+-- damaged ends the script with an error about the name; see layout.go.
+local function damaged(key, what)
+  error({err = 'DAMAGED ' .. key .. ': ' .. what})
+end
+
+-- failure returns the answer that the error of a call means.
+local function failure(e)
+  local text = type(e) == 'table' and e.err or tostring(e)
+  if find(text, 'WRONGTYPE', 1, true) or find(text, 'value is not a', 1, true) then
+    text = 'DAMAGED ' .. KL .. ': a key of the name has another type or value than scripts give it'
+  end
+  return {err = text}
+end
+
+-- write is call for commands that write. When memory is full Redis refuses the first command of a script
+-- that may need some, and none after one that needs none.
+local function write(...)
+  if wrote then return call(...) end
+  wrote = true
+  local r = redis.pcall(...)
+  if type(r) == 'table' and r.err then
+    if not needed or not find(r.err, 'OOM', 1, true) then error(r) end
+    call('ZREM', KZ, '!')
+    return call(...)
+  end
+  return r
+end
+
 -- guard keeps z and m from vanishing with their last members until save. While a slot of a
 -- Cluster is on its way to another server, the script would fail in its middle on the first look
--- at a key that is not there: a lock handed over, and nothing written.
+-- at a key that is not there.
 local function guard()
   if CLUSTER then
-    call('ZADD', KZ, '+inf', '!')
-    call('HSET', KM, '!', '')
+    write('ZADD', KZ, '+inf', '!')
+    write('HSET', KM, '!', '')
     guarded = true
   end
 end
 
-local function load(l, z, m, t)
-  KL, KZ, KM, KT = l, z, m, t
-  local v = call('GET', l)
-  dirty, fresh, reach, used, count, limit = false, not v, 0, 0, 0, 0
-  if not v then
-    st, line, last = 'F', false, 0
-    return
-  end
-  st, line, last = sub(v, 1, 1), sub(v, 2, 2) == '1', num(sub(v, 3, 18))
-  if st == 'X' then
-    exp, keep, since, tail = sub(v, 19, 34) + sub(v, 35, 50), num(sub(v, 51, 66)), num(sub(v, 67, 82)), sub(v, 83)
-    if keep > 0 then keep = since + keep end
-  elseif st == 'S' or st == 'P' then
-    used, count, limit = num(sub(v, 19, 28)), num(sub(v, 29, 38)), num(sub(v, 39, 48))
-    if count > 0 and call('EXISTS', z, m) < 2 then -- evicted or deleted by hand
-      call('DEL', z, m)
-      used, count, line, dirty = 0, 0, false, true
-    end
-  elseif st == 'L' then
-    count = num(sub(v, 19, 34))
-  end
-  if line or count > 0 or st == 'L' then guard() end
+-- unsettle marks l before z or m change in more than the times of what is there. save takes
+-- the mark away.
+local function unsettle()
+  if marked then return end
+  marked, dirty = true, true
+  if stored then write('SETRANGE', KL, 1, '2') end
 end
 
 -- extend makes a key live ms longer, but never shorter than it would have.
 local function extend(key, ms)
-  if call('PTTL', key) < ms then call('PEXPIRE', key, ms) end
+  if call('PTTL', key) < ms then write('PEXPIRE', key, ms) end
 end
 
 local function put()
@@ -81,22 +105,38 @@ local function put()
       extend(KM, ms)
     end
   end
-  call('SET', KL, v, 'PX', fmt('%.0f', ms))
+  write('SET', KL, v, 'PX', fmt('%.0f', ms))
+  dirty, marked = false, false
 end
 
+-- save writes the state, and then tells who has to be told.
 local function save()
   if dirty then put() end
   if guarded then
-    call('ZREM', KZ, '!')
-    call('HDEL', KM, '!')
+    write('ZREM', KZ, '!')
+    write('HDEL', KM, '!')
   end
-  dirty, guarded = false, false
+  guarded = false
+  local told = queue
+  queue = {}
+  for _, m in ipairs(told) do call(m[1], m[2], m[3]) end
 end
 
 -- forget removes z and m. Neither is looked at again.
 local function forget()
-  call('DEL', KZ, KM)
+  write('DEL', KZ, KM)
   guarded = false
+end
+
+-- floorOf returns the floor of the shard's tokens and when it was noted. What is no floor counts as none, and
+-- is replaced: it belongs to many names.
+local function floorOf()
+  local v = redis.pcall('GET', KT)
+  local _, to = find(type(v) == 'string' and v or '', '^%d+')
+  if not to or to < 32 then return 0, 0 end
+  local f, at = num(sub(v, 1, 16)), num(sub(v, 17, 32))
+  if f * GRANULE > num(MAXTOKEN) then return 0, 0 end
+  return f, at
 end
 
 -- mint returns the next token. The floor of the shard (the highest granule of time that a
@@ -106,19 +146,18 @@ local function mint()
   local token = num(agreed(max(now, last + 1), now))
   local g = floor(token / GRANULE)
   if fresh or g > floor(last / GRANULE) then
-    local f, at = 0, 0
-    local v = call('GET', KT)
-    if v then f, at = num(sub(v, 1, 16)), num(sub(v, 17, 32)) end
+    local f, at = floorOf()
     if g > f then
-      call('SET', KT, fmt('%016.0f%016.0f', g, now))
+      write('SET', KT, fmt('%016.0f%016.0f', g, now))
     elseif fresh then
       if now < at or now - at >= 2 * GRANULE then -- the clock was set back
         f = f + 1
-        call('SET', KT, fmt('%016.0f%016.0f', f, now))
+        write('SET', KT, fmt('%016.0f%016.0f', f, now))
       end
       token = max(token, f * GRANULE)
     end
   end
+  if token > num(MAXTOKEN) then damaged(KL, 'no token is larger than its last one') end
   fresh, dirty, last = false, true, token
   return token
 end
@@ -130,32 +169,50 @@ end
 -- field reads a string that is preceded by its length in two digits.
 local function field(s, from)
   local n = num(sub(s, from, from + 1))
+  if not n or #s < from + 1 + n then damaged(KL, 'a record of the name is cut short') end
   return sub(s, from + 2, from + 1 + n), from + 2 + n
 end
 
 -- putHold writes a hold of a group. owner is its session and info.
 local function putHold(id, token, e, k, s, n, owner)
-  call('HSET', KM, 'h' .. id, fmt('%016.0f%016.0f%016.0f%016.0f%010.0f', token, e, k, s, n) .. owner)
-  call('ZADD', KZ, fmt('%.0f', (e > now and e or k) - SHIFT), 'h' .. id)
+  write('ZADD', KZ, fmt('%.0f', (e > now and e or k) - SHIFT), 'h' .. id)
+  write('HSET', KM, 'h' .. id, fmt('%016.0f%016.0f%016.0f%016.0f%010.0f', token, e, k, s, n) .. owner)
   reach = max(reach, e, k)
 end
 
--- getHold returns token, lease end, keep time, since, n, owner of a group's hold.
-local function getHold(id)
+-- getHold returns token, lease end, keep time, since, n, owner of a group's hold. must says that z has it.
+local function getHold(id, must)
   local r = call('HGET', KM, 'h' .. id)
-  if not r then return end
+  if not r then
+    if must then damaged(KM, 'the record of a grant is missing') end
+    return
+  end
+  local _, to = find(r, '^%d+')
+  if not to or to < 76 or sub(r, 1, 16) > MAXTOKEN then damaged(KM, 'the record of a grant is none') end
   return num(sub(r, 1, 16)), num(sub(r, 17, 32)), num(sub(r, 33, 48)), num(sub(r, 49, 64)), num(sub(r, 65, 74)), sub(r, 75)
 end
 
+local function removeHold(id)
+  unsettle()
+  write('HDEL', KM, 'h' .. id)
+  write('ZREM', KZ, 'h' .. id)
+end
+
 local function dropHold(id, n)
-  call('HDEL', KM, 'h' .. id)
-  call('ZREM', KZ, 'h' .. id)
+  removeHold(id)
   used, count, dirty = used - n, count - 1, true
 end
 
-local function putPlace(id, deadline, joined, hold, mode, n, owner)
-  call('HSET', KM, 'w' .. id, fmt('%016.0f%016.0f%016.0f', deadline, joined, hold) .. mode .. fmt('%010.0f', n) .. owner)
-  call('ZADD', KZ, fmt('%.0f', deadline), 'w' .. id)
+-- putPlace writes a place. number is its place in line, for a new one.
+local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
+  local till = fmt('%.0f', deadline)
+  if number then
+    unsettle()
+    write('ZADD', KZ, number, 'q' .. id, till, 'w' .. id)
+  else
+    write('ZADD', KZ, till, 'w' .. id)
+  end
+  write('HSET', KM, 'w' .. id, fmt('%016.0f%016.0f%016.0f', deadline, joined, hold) .. mode .. fmt('%010.0f', n) .. owner)
   reach = max(reach, deadline)
 end
 
@@ -163,12 +220,72 @@ end
 local function getPlace(id)
   local r = call('HGET', KM, 'w' .. id)
   if not r then return end
+  local _, to = find(r, '^%d+')
+  local _, n = find(r, '^[xsp]%d+', 49)
+  if to ~= 48 or not n or n < 61 then damaged(KM, 'the record of a waiter is none') end
   return num(sub(r, 1, 16)), num(sub(r, 17, 32)), num(sub(r, 33, 48)), sub(r, 49, 49), num(sub(r, 50, 59)), sub(r, 60)
 end
 
 local function dropPlace(id)
-  call('HDEL', KM, 'w' .. id)
-  call('ZREM', KZ, 'w' .. id, 'q' .. id)
+  unsettle()
+  write('HDEL', KM, 'w' .. id)
+  write('ZREM', KZ, 'w' .. id, 'q' .. id)
+end
+
+-- mend makes z and m agree with each other and with the state, after a script failed in its middle, or somebody
+-- else has removed something.
+local function mend()
+  dirty = true
+  if st == 'L' then
+    local c = num(call('HGET', KM, 'c') or '') -- what the last one to count down left
+    if c and c < count then count = c end
+    return
+  end
+  used, count, line = 0, 0, false
+  if st == 'F' or call('EXISTS', KZ, KM) < 2 then
+    write('DEL', KZ, KM)
+    return
+  end
+  for _, e in ipairs(call('ZRANGE', KZ, 0, -1)) do
+    local what, id = sub(e, 1, 1), sub(e, 2)
+    if what == 'h' then
+      local t, _, _, _, n = getHold(id)
+      if t and st ~= 'X' then
+        used, count, last = used + n, count + 1, max(last, t)
+      else
+        removeHold(id)
+      end
+    elseif what == 'q' then
+      if getPlace(id) then line = true else dropPlace(id) end
+    end
+  end
+end
+
+local function load(l, z, m, t)
+  KL, KZ, KM, KT = l, z, m, t
+  local v = call('GET', l)
+  dirty, fresh, stored, marked, reach, used, count, limit = false, not v, v, false, 0, 0, 0, 0
+  if not v then
+    st, line, last = 'F', false, 0
+    return
+  end
+  local _, to = find(v, '^[FXSPL][012]%d+')
+  st = sub(v, 1, 1)
+  if not to or to < DIGITS[st] or sub(v, 3, 18) > MAXTOKEN then damaged(l, 'it is not the state of a name') end
+  line, marked, last = sub(v, 2, 2) == '1', sub(v, 2, 2) == '2', num(sub(v, 3, 18))
+  if st == 'X' then
+    exp, keep, since, tail = sub(v, 19, 34) + sub(v, 35, 50), num(sub(v, 51, 66)), num(sub(v, 67, 82)), sub(v, 83)
+    if keep > 0 then keep = since + keep end
+  elseif st == 'S' or st == 'P' then
+    used, count, limit = num(sub(v, 19, 28)), num(sub(v, 29, 38)), num(sub(v, 39, 48))
+  elseif st == 'L' then
+    count = num(sub(v, 19, 34))
+  end
+  if marked or st ~= 'L' and (line or count > 0)
+    and (call('EXISTS', z, m) < 2 or count > 0 and call('ZCOUNT', z, '-inf', 0) ~= count) then
+    mend()
+  end
+  if line or count > 0 or st == 'L' then guard() end
 end
 
 local function head()
@@ -180,8 +297,10 @@ local function waiters()
   return line and call('ZCOUNT', KZ, 1, LINE) or 0
 end
 
+-- ahead returns how many wait before id, or nothing if z does not have its place.
 local function ahead(id)
-  return call('ZRANK', KZ, 'q' .. id) - count -- the holds of a group come before the line
+  local rank = call('ZRANK', KZ, 'q' .. id)
+  return rank and rank - count -- the holds of a group come before the line
 end
 
 local function fits(mode, n)
@@ -195,8 +314,7 @@ end
 local function setAside(id)
   local t, e, k, s, n, o = getHold(id)
   if not t then return end
-  call('HDEL', KM, 'h' .. id)
-  call('ZREM', KZ, 'h' .. id)
+  removeHold(id)
   putHold(id .. '~' .. fmt('%.0f', t), t, e, k, s, n, o)
 end
 
@@ -207,6 +325,7 @@ local function give(id, mode, n, e, hold, owner)
   if mode == 'x' then
     st, exp, keep, since, tail, used, count = 'X', e, k, now, len2(id) .. owner, 0, 0
   else
+    unsettle()
     setAside(id)
     st = mode == 's' and 'S' or 'P'
     used, count = used + n, count + 1
@@ -215,15 +334,44 @@ local function give(id, mode, n, e, hold, owner)
   return token
 end
 
--- tell answers whether somebody heard it. The session's first character says where it listens; see layout.go.
+-- channel returns where a session listens, and how to publish there. The session's first character says
+-- which kind of channel it is; see layout.go.
+local function channel(session)
+  local kind = sub(session, 1, 1)
+  if kind == '+' then return sub(KT, 1, -2) .. 's:' .. sub(session, 2), 'SPUBLISH', 'SHARDNUMSUB' end
+  if kind == '-' then return sub(KT, 1, -7) .. 's:' .. sub(session, 2), 'PUBLISH' end
+  return sub(KT, 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'
+end
+
+-- hears reports whether a session listens at this server. Those at its replicas do not count, nor do patterns. In a
+-- Cluster without sharded channels nobody knows.
+local function hears(session)
+  local to, _, count_ = channel(session)
+  return not count_ or call('PUBSUB', count_, to)[2] > 0
+end
+
+-- publish has save send a message.
+local function publish(session, message)
+  local to, how = channel(session)
+  queue[#queue + 1] = {how, to, message}
+end
+
+-- tell has save tell a waiter.
 local function tell(session, id, token)
-  local where, message = sub(session, 1, 1), id .. ' ' .. fmt('%.0f', token) .. stamp(now)
-  if where == '+' then return call('SPUBLISH', sub(KT, 1, -2) .. 's:' .. sub(session, 2), message) > 0 end
-  if where == '-' then
-    call('PUBLISH', sub(KT, 1, -7) .. 's:' .. sub(session, 2), message)
-    return true -- PUBLISH counts those who listen at this server and not those at others
+  publish(session, id .. ' ' .. fmt('%.0f', token) .. stamp(now))
+end
+
+-- grantNext gives the name to a waiter that leaves the line, if its session listens. The lease runs from the waiter's
+-- last sign of life, so that a dead one does not hold up the line for longer than its place would have.
+local function grantNext(id, mode, n, deadline, hold, owner)
+  local session = field(owner, 1)
+  local there = hears(session)
+  dropPlace(id)
+  if there then
+    tell(session, id, give(id, mode, n, deadline, hold, owner))
+  else
+    mint() -- each turn has a token
   end
-  return call('PUBLISH', sub(KT, 1, -7) .. 's:' .. session, message) > 0
 end
 
 -- advance lets time pass: ends what has run out, and hands what is free to the line.
@@ -235,17 +383,18 @@ local function advance()
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', fmt('%.0f', now - SHIFT))) do
       local id = sub(h, 2)
       local token, _, k, _, n = getHold(id)
-      if token and k > now then
-        call('ZADD', KZ, fmt('%.0f', k - SHIFT), h)
+      if not token then
+        mend()
+      elseif k > now then
+        write('ZADD', KZ, fmt('%.0f', k - SHIFT), h)
       else
-        dropHold(id, n or 0)
+        dropHold(id, n)
       end
     end
   end
   if line then
     for _, w in ipairs(call('ZRANGEBYSCORE', KZ, LINE, fmt('%.0f', now))) do
       dropPlace(sub(w, 2))
-      dirty = true
     end
     while true do
       local id = head()
@@ -256,15 +405,10 @@ local function advance()
       local deadline, _, hold, mode, n, owner = getPlace(id)
       if not mode then
         dropPlace(id)
+      elseif fits(mode, n) then
+        grantNext(id, mode, n, deadline, hold, owner)
       else
-        if not fits(mode, n) then break end
-        -- The lease runs from the waiter's last sign of life, so that a dead one does
-        -- not hold up the line for longer than its place would have.
-        dropPlace(id)
-        give(id, mode, n, deadline, hold, owner)
-        if not tell(field(owner, 1), id, last) then -- it is not there any more
-          if mode == 'x' then st = 'F' else dropHold(id, n) end
-        end
+        break
       end
     end
   end
@@ -284,8 +428,8 @@ local function rouse(token)
     if a ~= '!' then
       local session = call('HGET', KM, a)
       if session then tell(session, sub(a, 2), token) end
-      call('HDEL', KM, a)
-      call('ZREM', KZ, a)
+      write('HDEL', KM, a)
+      write('ZREM', KZ, a)
     end
   end
 end
@@ -309,7 +453,7 @@ local function owned(id, token)
   if t and same(t, token) and e > now then return true end
   if last > token then
     for i = 0, count - 1 do -- mostly the first is one; there may be thousands
-      local _, e2 = getHold(sub(call('ZRANGE', KZ, i, i)[1], 2))
+      local _, e2 = getHold(sub(call('ZRANGE', KZ, i, i)[1], 2), true)
       if e2 > now then return false, 2 end
     end
   end

@@ -10,8 +10,7 @@ for i, l in ipairs(KEYS) do
     and string.find(v, '0000000000000000', 51, true) == 51 and string.find(v, ARGV[2 * i], 83, true) == 83 then
     -- The rest of the record stays: of a free name only the token counts. So does the
     -- life of the key, which is the lease's and the retention.
-    redis.call('SETRANGE', l, 0, 'F')
-    answer = 0
+    if redis.pcall('SETRANGE', l, 0, 'F') == #v then answer = 0 end -- else it is refused; release.lua may be allowed to
   end
   answers[i] = answer
 end

@@ -20,7 +20,8 @@ if what == 'set' then
   end
   forget()
   st, count, dirty = 'L', num(ARGV[2]), true
-  if fresh then call('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+  -- The index belongs to many names. What is wrong with it must not harm them.
+  if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
   save()
   return 1
 end
@@ -37,20 +38,20 @@ if what == 'await' then
     return 1
   end
   for _, a in ipairs(call('ZRANGEBYSCORE', KZ, 0, fmt('%.0f', now), 'LIMIT', 0, 100)) do
-    call('ZREM', KZ, a)
-    call('HDEL', KM, a)
+    write('HDEL', KM, a)
+    write('ZREM', KZ, a)
   end
-  call('ZADD', KZ, fmt('%.0f', now + max(num(ARGV[4]), INTEREST)), 'a' .. id)
-  call('HSET', KM, 'a' .. id, ARGV[3])
+  write('ZADD', KZ, fmt('%.0f', now + max(num(ARGV[4]), INTEREST)), 'a' .. id)
+  write('HSET', KM, 'a' .. id, ARGV[3])
   save()
   return 0
 end
 
-if call('HSETNX', KM, 'd' .. id, 1) == 1 and count > 0 then
-  count = count - 1
-  if count == 0 then
-    rouse(1)
-  end
+if call('HEXISTS', KM, 'd' .. id) == 0 then
+  unsettle()
+  if count > 0 then count = count - 1 end
+  write('HSET', KM, 'd' .. id, 1, 'c', fmt('%.0f', count)) -- mend reads c
+  if count == 0 then rouse(1) end
 end
 save()
 return count

@@ -16,16 +16,14 @@ if not deadline then
 end
 if st == 'X' then
   local holder, at = field(tail, 1)
-  call('PUBLISH', sub(KT, 1, -7) .. 's:' .. field(tail, at), holder .. claim)
+  publish(field(tail, at), holder .. claim)
 elseif st == 'S' and mode == 's' then
-  dropPlace(id)
-  give(id, mode, n, deadline, hold, owner)
-  if not tell(field(owner, 1), id, last) then dropHold(id, n) end
+  grantNext(id, mode, n, deadline, hold, owner)
   advance()
 elseif st == 'S' then
   for _, h in ipairs(call('ZRANGE', KZ, 0, count - 1)) do
-    local _, _, _, _, _, holder = getHold(sub(h, 2))
-    if holder then call('PUBLISH', sub(KT, 1, -7) .. 's:' .. field(holder, 1), sub(h, 2) .. claim) end
+    local _, _, _, _, _, holder = getHold(sub(h, 2), true)
+    publish(field(holder, 1), sub(h, 2) .. claim)
   end
 end
 save()

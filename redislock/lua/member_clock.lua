@@ -2,4 +2,6 @@
 -- answer}: whoever asks sees whether the clock was set.
 
 local t = redis.call('TIME')
-return {t[1] * 1000000 + t[2], answer()}
+local a = answer()
+if type(a) == 'table' and a.err then return a end
+return {t[1] * 1000000 + t[2], a}

@@ -20,8 +20,7 @@ if to > has then
   last, dirty = to, true
   local g = floor(to / GRANULE)
   if g > floor(before / GRANULE) then
-    local v = call('GET', KT)
-    if not v or g > num(sub(v, 1, 16)) then call('SET', KT, fmt('%016.0f%016.0f', g, now)) end
+    if g > floorOf() then write('SET', KT, fmt('%016.0f%016.0f', g, now)) end
   end
 else
   to = has -- it was asked before
@@ -30,6 +29,7 @@ if st == 'X' then
   if ttl > 0 then exp, dirty = now + ttl, true end
 else
   local _, e, k, s, n, o = getHold(id)
+  unsettle()
   putHold(id, to, ttl > 0 and now + ttl or e, k, s, n, o)
   dirty = true
 end

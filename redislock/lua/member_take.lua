@@ -4,7 +4,7 @@
 local answers, now = {}, nil
 for i, l in ipairs(KEYS) do
   local v, token = redis.pcall('GET', l), 0 -- a key that is not a string must not spoil the others
-  if type(v) == 'string' and string.byte(v) == 70 then -- F
+  if type(v) == 'string' and string.sub(v, 1, 2) == 'F0' then
     if not now then
       local t = redis.call('TIME')
       now = t[1] .. string.sub('000000', #t[2] + 1) .. t[2]

@@ -24,15 +24,10 @@ end
 dirty = true
 local deadline, _, theirs, what, m, who = getPlace(to)
 if deadline and deadline > now and fits(what, m) then
-  dropPlace(to)
-  give(to, what, m, deadline, theirs, who)
-  if not tell(field(who, 1), to, last) then -- it is not there any more
-    if what == 'x' then st = 'S' else dropHold(to, m) end
-  end
+  grantNext(to, what, m, deadline, theirs, who)
 end
-if place == 0 then place = call('HINCRBY', KM, 's', 1) end
-call('ZADD', KZ, fmt('%.0f', place), 'q' .. id)
-putPlace(id, now + ttl, now, hold, mode, n, owner)
+if place == 0 then place = write('HINCRBY', KM, 's', 1) end
+putPlace(id, now + ttl, now, hold, mode, n, owner, fmt('%.0f', place))
 line = true
 advance()
 save()

@@ -1,19 +1,19 @@
 -- Renews grants and places of any kind; those of one name at little cost if they follow
 -- each other. KEYS: l, z, m, t of each. ARGV[1]: TTL in microseconds. ARGV[2...]: of each its
 -- token (16 digits, 0: a place), its id. Answers the news, five numbers for each: position
--- (from 1), state, token, retry, ahead; the states are those of package driver.
+-- (from 1), state, token, retry, ahead; the states are those of package driver. Of what is gone
+-- the token says why; see layout.go.
 
+needed = true
 local ttl, news = num(ARGV[1]), {}
 local function report(...)
   for _, x in ipairs({...}) do news[#news + 1] = x end
 end
-for i = 1, #ARGV - 1 do
+
+-- one renews what stands at position i.
+local function one(i)
   local token, id = num(sub(ARGV[i + 1], 1, 16)), sub(ARGV[i + 1], 17)
-  if KEYS[4 * i - 3] ~= KL then
-    save()
-    load(KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i])
-    advance()
-  end
+  local gone = fresh and 1 or 0
   local held -- the token of id's grant that stands
   if st == 'X' then
     if exp > now and field(tail, 1) == id and (token == 0 or same(last, token)) then
@@ -29,18 +29,41 @@ for i = 1, #ARGV - 1 do
   if held then
     if token == 0 then report(i, 2, held, 0, 0) end
   elseif token ~= 0 then
-    report(i, 1, 0, 0, 0)
+    report(i, 1, gone, 0, 0)
   else
     local d, s, h, m, n, o
     if line then d, s, h, m, n, o = getPlace(id) end
-    if d then
+    local before = d and ahead(id)
+    if before then
       putPlace(id, now + ttl, s, h, m, n, o)
       dirty = true
-      report(i, 3, 0, retry(), ahead(id))
+      report(i, 3, 0, retry(), before)
     else
-      report(i, 1, 0, 0, 0)
+      report(i, 1, gone, 0, 0)
     end
   end
 end
-save()
+
+-- name renews what stands at positions from to to, all of one name.
+local function name(from, to)
+  load(KEYS[4 * from - 3], KEYS[4 * from - 2], KEYS[4 * from - 1], KEYS[4 * from])
+  advance()
+  for i = from, to do one(i) end
+  save()
+end
+
+local from, had = 1, 0
+for i = 1, #ARGV - 1 do
+  if KEYS[4 * i + 1] ~= KEYS[4 * i - 3] then
+    local done, e = pcall(name, from, i)
+    if not done then
+      e = failure(e)
+      if sub(e.err, 1, 8) ~= 'DAMAGED ' then error(e) end
+      for j = #news, had + 1, -1 do news[j] = nil end
+      for j = from, i do report(j, 1, 2, 0, 0) end
+      queue, guarded = {}, false
+    end
+    from, had = i + 1, #news
+  end
+end
 return news

@@ -17,7 +17,7 @@ var redis = []Mutant{
 	{
 		ID: "redis-renew-nothing", Store: Redis, Class: in(history.S1, history.S5),
 		Bug:   "a renewal answers that all is well and writes nothing",
-		Edits: []Edit{{"redislock/lua/renew.lua", `    call('SET', KEYS[i], sub(v, 1, 18) .. fresh .. sub(v, 51), 'PX', ms)`, ``}},
+		Edits: []Edit{{"redislock/lua/renew.lua", `if redis.pcall('SET', KEYS[i], state, 'PX', ms).err then`, `if false then`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{
@@ -57,7 +57,7 @@ var redis = []Mutant{
 		Bug: "the line is served from its end",
 		Edits: []Edit{
 			{"redislock/lua/common.lua", `call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]`, `call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]`},
-			{"redislock/lua/release_fast.lua", `local first = call('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = call('ZREVRANGEBYSCORE', KEYS[2], 1000000000000, 1, 'LIMIT', 0, 1)[1]`},
+			{"redislock/lua/release_fast.lua", `local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = redis.pcall('ZREVRANGEBYSCORE', KEYS[2], LINE, 1, 'LIMIT', 0, 1)[1]`},
 		},
 	},
 	{

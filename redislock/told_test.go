@@ -1,0 +1,283 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// ear hears all that is published at one server.
+type ear struct {
+	mu    sync.Mutex
+	heard []string
+	marks chan string
+}
+
+func listen(t testing.TB, addr string) *ear {
+	t.Helper()
+	client := rawClient(t, addr)
+	e := &ear{marks: make(chan string, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		ctx := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { close(ready) })
+		_ = client.Receive(ctx, client.B().Psubscribe().Pattern("*").Build(), func(m rueidis.PubSubMessage) {
+			if strings.HasPrefix(m.Channel, "mark:") {
+				e.marks <- m.Message
+				return
+			}
+			e.mu.Lock()
+			e.heard = append(e.heard, m.Message)
+			e.mu.Unlock()
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-over })
+	<-ready
+	return e
+}
+
+// settled returns what was heard since the last time, when all that was published before has arrived.
+func (e *ear) settled(t testing.TB, primary *testenv.RedisServer, channel, mark string) []string {
+	t.Helper()
+	primary.Do("PUBLISH mark:" + channel + " " + mark)
+	for {
+		select {
+		case m := <-e.marks:
+			if m != mark {
+				continue
+			}
+		case <-time.After(long):
+			t.Fatal("an ear hears nothing")
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		heard := e.heard
+		e.heard = nil
+		return heard
+	}
+}
+
+// elsewhere is a Conn that listens at another server than it asks.
+type elsewhere struct {
+	redislock.Conn
+	ears redislock.Conn
+}
+
+func (c *elsewhere) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+	return c.ears.Subscribe(ctx, channel, message, again)
+}
+
+// TestPassedOverHearsNothing: some of those who wait listen at a replica or not at all. Whatever is heard of a
+// grant, at the primary or at the replica, is on record for the one that it was said to.
+func TestPassedOverHearsNothing(t *testing.T) {
+	set := testenv.RedisReplicas(t, 1)
+	primary, replica := set.Primary, set.Replicas[0]
+	ears := []*ear{listen(t, primary.Addr), listen(t, replica.Addr)}
+	here := redislock.New(dialRueidis(t, primary.Addr), nil)
+	away := dialRueidis(t, replica.Addr)
+	defer func() { _ = away.Close() }()
+	sessions := []driver.Session{
+		openSession(t, here, long),
+		openSession(t, redislock.New(&elsewhere{dialRueidis(t, primary.Addr), away}, nil), long),
+		openSession(t, redislock.New(&sided{Conn: dialRueidis(t, primary.Addr), deaf: true}, nil), long),
+		openSession(t, redislock.New(dialGoRedis(t, primary.Addr), nil), long),
+	}
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	type asked struct {
+		s driver.Session
+		r driver.Request
+	}
+	ctx := within(t, 2*time.Minute)
+	all := map[string][]asked{}
+	told := 0
+	for i := range 600 {
+		mode := driver.Exclusive + driver.Mode(rng.IntN(3))
+		name := fmt.Sprint(mode/driver.Permits, rng.IntN(2)) // permits apart from the others
+		rec, err := here.Inspect(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j := rng.IntN(10); len(rec.Holders) > 0 && j < 4 {
+			for _, a := range all[name] {
+				if h := rec.Holders[0]; h.ID == a.r.ID {
+					err = a.s.Release(ctx, driver.Hold{Name: name, ID: h.ID, Token: h.Token}, 0)
+				}
+			}
+		} else if len(all[name]) > 0 && j < 6 {
+			k := rng.IntN(len(all[name]))
+			err = all[name][k].s.Cancel(ctx, name, all[name][k].r.ID)
+			all[name] = slices.Delete(all[name], k, k+1)
+		} else {
+			a := asked{sessions[rng.IntN(len(sessions))], driver.Request{ID: newID(), Name: name, Mode: mode, N: 1, Wait: true}}
+			if mode == driver.Permits {
+				a.r.N, a.r.Limit = 1+rng.IntN(2), 3
+			}
+			all[name] = append(all[name], a)
+			_, err = a.s.Acquire(ctx, &a.r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec, err = here.Inspect(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		for k, e := range ears {
+			for _, message := range e.settled(t, primary, "x", fmt.Sprint(i, "-", k)) {
+				id, text, _ := strings.Cut(message, " ")
+				token, _ := strconv.ParseUint(text, 10, 64)
+				if token == 0 {
+					continue
+				}
+				told++
+				if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == id && h.Token == token }) {
+					t.Fatalf("step %d: ear %d heard %q, which is not on record: %+v", i, k, message, rec)
+				}
+			}
+		}
+	}
+	if told < 20 {
+		t.Errorf("only %d grants were told of", told)
+	}
+}
+
+// TestPatternListener: somebody listens to all channels, and the first in line is gone. The line goes on at once.
+func TestPatternListener(t *testing.T) {
+	server := testenv.Redis(t)
+	listen(t, server.Addr)
+	a, _ := session(t, server.URL(), long)
+	c, _ := session(t, server.URL(), long)
+	dead := openSession(t, redislock.New(&sided{Conn: dialRueidis(t, server.Addr), deaf: true}, nil), long)
+	h := granted(t, a, exclusive("x"))
+	acquire(t, dead, exclusive("x"))
+	reply := acquire(t, c, exclusive("x"))
+	if err := a.Release(within(t, long), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if token := woken(t, reply, 10*time.Second); token <= h.Token {
+		t.Errorf("token %d after %d", token, h.Token)
+	}
+}
+
+// TestRefusingWrites: a server answers and refuses to write. Nobody is told of a hand-over; when it writes again the
+// first in line has the lock.
+func TestRefusingWrites(t *testing.T) {
+	for what, f := range map[string]struct{ refuse, heal string }{
+		"a replica":        {"REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
+		"too few replicas": {"CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"},
+		"nothing is saved": {"", ""},
+	} {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			t.Run(fmt.Sprint(what, ", ", mode), func(t *testing.T) {
+				server := testenv.Redis(t, protectedConfig...)
+				a, _ := session(t, server.URL(), long)
+				b, back := session(t, server.URL(), long)
+				ear := listen(t, server.Addr)
+				h := granted(t, a, exclusive("x"))
+				r := &driver.Request{ID: newID(), Name: "x", Mode: mode, N: 1, Wait: true}
+				reply := acquire(t, b, r)
+				heal := func() { server.Do(f.heal) }
+				if f.refuse == "" {
+					heal = cannotSave(t, server)
+				} else if got := server.Do(f.refuse); !strings.HasPrefix(got, "+OK") {
+					t.Fatal(got)
+				}
+				for range 2 {
+					if err := a.Release(within(t, long), h, 0); !errors.Is(err, driver.ErrUnavailable) {
+						t.Errorf("Release: %v; want ErrUnavailable", err)
+					}
+				}
+				if heard := ear.settled(t, server, "x", "1"); len(heard) > 0 {
+					t.Errorf("told %q while nothing could be written", heard)
+				}
+				heal()
+				until(t, "it is released", func() bool { // the client may have to connect again
+					err := a.Release(within(t, long), h, 0)
+					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) && !ended(err) {
+						t.Fatalf("Release: %v", err)
+					}
+					return err == nil || ended(err)
+				})
+				rec, err := back.Inspect(within(t, long), "x")
+				if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID {
+					t.Fatalf("Inspect: %+v, %v", rec, err)
+				}
+				if token := woken(t, reply, 10*time.Second); token != rec.Holders[0].Token && token != 0 {
+					t.Errorf("told %d; on record is %d", token, rec.Holders[0].Token)
+				}
+			})
+		}
+	}
+}
+
+func ended(err error) bool { return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken) }
+
+// TestLineDeleted: one or both of the keys of a line vanish while a mutex is held. Nobody is told of what is not
+// on record; those whose places are gone are told so and queue again.
+func TestLineDeleted(t *testing.T) {
+	for what, letters := range map[string]string{"its order": "z", "its records": "m", "both": "zm"} {
+		t.Run(what, func(t *testing.T) {
+			server := testenv.Redis(t)
+			ear := listen(t, server.Addr)
+			client := rawClient(t, server.Addr)
+			b := redislock.NewEdited(rueidisconn.New(client), nil, func(_, text string) string { return stepper + text })
+			var sessions []driver.Session
+			for range 4 {
+				sessions = append(sessions, openSession(t, b, time.Minute))
+			}
+			ctx := within(t, long)
+			granted(t, sessions[0], exclusive("x"))
+			r := []*driver.Request{nil, exclusive("x"), exclusive("x"), exclusive("x")}
+			acquire(t, sessions[1], r[1])
+			for _, l := range letters {
+				server.Do(fmt.Sprintf("DEL hf:{%02x}:%c:x", redislock.ShardOf("x"), l))
+			}
+			acquire(t, sessions[2], r[2])
+			acquire(t, sessions[3], r[3])
+			server.Do("SET step:ahead 50")
+			for i, s := range sessions[1:] {
+				if _, err := s.Renew(ctx, []driver.Hold{{Name: "x", ID: r[i+1].ID}}); err != nil {
+					t.Fatalf("Renew: %v", err)
+				}
+			}
+			server.Do("SET step:ahead 70") // the holder's lease is over
+			for round := range 3 {
+				i := round%3 + 1
+				changes, err := sessions[i].Renew(ctx, []driver.Hold{{Name: "x", ID: r[i].ID}})
+				if err != nil {
+					t.Fatalf("Renew: %v", err)
+				}
+				for _, c := range changes {
+					rec, err := b.Inspect(ctx, "x")
+					if err != nil || c.State == driver.Granted && (len(rec.Holders) != 1 || rec.Holders[0].Token != c.Token || rec.Holders[0].ID != r[i].ID) {
+						t.Fatalf("%+v; on record: %+v, %v", c, rec, err)
+					}
+				}
+			}
+			rec, err := b.Inspect(ctx, "x")
+			if err != nil || len(rec.Holders) != 1 {
+				t.Fatalf("Inspect: %+v, %v", rec, err)
+			}
+			want := fmt.Sprint(rec.Holders[0].ID, " ", rec.Holders[0].Token)
+			if heard := ear.settled(t, server, "x", "1"); len(heard) > 1 || len(heard) == 1 && heard[0] != want {
+				t.Errorf("told %q; on record: %+v", heard, rec)
+			}
+		})
+	}
+}
