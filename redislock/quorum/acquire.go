@@ -139,6 +139,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			}
 		}
 		switch {
+		case r.over && s.isClosed():
+			r.mu.Unlock()
+			return driver.Reply{}, driver.ErrClosed
 		case r.over:
 			r.mu.Unlock()
 			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled while it was asked for", driver.ErrUncertain))

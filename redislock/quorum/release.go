@@ -192,10 +192,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if r := s.find(id); r != nil {
 		s.drop(r)
 	}
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
+	if s.isClosed() {
 		return nil // Close has given everything back
 	}
 	answers := make(chan error, len(s.posts))

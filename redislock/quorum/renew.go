@@ -20,12 +20,9 @@ type hold struct {
 // Renew is driver.Session.Renew. Every server is asked for everything in one exchange; it returns when
 // what a majority says of each hold is known.
 func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Change, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if s.isClosed() {
 		return nil, driver.ErrClosed
 	}
-	s.mu.Unlock()
 	s.settleDebts()
 	if len(asked) == 0 {
 		return nil, nil

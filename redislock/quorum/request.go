@@ -238,6 +238,15 @@ func (r *request) pushed(i int) (grant, ask bool) {
 	}
 }
 
+// end has whatever is granted from now on given back, and tells whoever asks.
+func (r *request) end() {
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.signal()
+}
+
 // signal tells whoever listens that there is news.
 func (r *request) signal() {
 	select {

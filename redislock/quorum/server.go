@@ -128,9 +128,10 @@ type post struct {
 	index  int
 	clocks *clocks
 	here   atomic.Pointer[member]
-	slow   atomic.Int64 // since when it leaves somebody waiting for an answer, by the session's clock; 0: it answers
-	out    atomic.Int32 // exchanges under way
-	until  atomic.Int64 // newborn: do not ask before this time, in microseconds of the session's clock
+	slow   atomic.Int64   // since when it leaves somebody waiting for an answer, by the session's clock; 0: it answers
+	out    atomic.Int32   // exchanges under way
+	busy   sync.WaitGroup // the same, and those that are about to begin
+	until  atomic.Int64   // newborn: do not ask before this time, in microseconds of the session's clock
 
 	mu     sync.Mutex
 	err    error             // why there is no session here

@@ -214,12 +214,13 @@ func (s *session) limited() context.Context {
 // at makes an exchange with one server in the background.
 func (s *session) at(p *post, f func(context.Context, member) error, done func(error)) {
 	ctx := s.limited()
-	if err := s.begin(); err != nil {
+	if err := s.begin(p); err != nil {
 		done(err)
 		return
 	}
 	one := func() {
 		defer s.bg.Done()
+		defer p.busy.Done()
 		done(p.do(s.clock.now().Microseconds(), func(m member) error { return f(ctx, m) }))
 	}
 	select {
@@ -249,15 +250,24 @@ func (s *session) work(one func()) {
 
 const workerIdle = time.Second
 
-// begin counts what goes on in the background, unless the session is closed.
-func (s *session) begin() error {
+// begin counts what goes on in the background, and at p if it is an exchange, unless the session is closed.
+func (s *session) begin(p *post) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return driver.ErrClosed
 	}
 	s.bg.Add(1)
+	if p != nil {
+		p.busy.Add(1)
+	}
 	return nil
+}
+
+func (s *session) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 func (s *session) find(id string) *request {
@@ -275,14 +285,12 @@ func (s *session) drop(r *request) {
 	s.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.end()
 	drain(r.wake)
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 }
 
-// Close is driver.Session.Close. It waits for every server that answers.
+// Close is driver.Session.Close. It waits for every server that answers, and for what is under way there: that may
+// be a grant, which the session at the server has to know before it is closed.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -295,10 +303,7 @@ func (s *session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, r := range requests {
 		r.mu.Lock()
-		r.over = true
-		if r.timer != nil {
-			r.timer.Stop()
-		}
+		r.end()
 		r.mu.Unlock()
 	}
 	errs := make(chan error, len(s.posts))
@@ -311,6 +316,12 @@ func (s *session) Close(ctx context.Context) error {
 			if m == nil {
 				errs <- fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
 				return
+			}
+			idle := make(chan struct{})
+			s.bg.Go(func() { p.busy.Wait(); close(idle) })
+			select {
+			case <-idle:
+			case <-ctx.Done():
 			}
 			errs <- m.Close(ctx)
 		})

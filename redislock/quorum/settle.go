@@ -60,7 +60,7 @@ func (s *session) settle(r *request) {
 
 // background runs f beside the caller, unless the session is closed.
 func (s *session) background(f func()) {
-	if s.begin() != nil {
+	if s.begin(nil) != nil {
 		return
 	}
 	go func() {

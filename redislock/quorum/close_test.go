@@ -1,0 +1,63 @@
+package quorum_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// TestCloseBesideLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
+// minority, and those who ask learn of it.
+func TestCloseBesideLocks(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute)
+	for round := range 40 {
+		b := g.backend(g.addrs())
+		s, err := b.Open(within(t), driver.SessionConfig{ID: fmt.Sprint("s", round), TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		begun := make(chan struct{}, 64)
+		for i := range 16 {
+			all.Go(func() {
+				for j := 0; ; j++ {
+					r := try(fmt.Sprintf("x/%d/%d", i/2, j), fmt.Sprintf("s%d-%d-%d", round, i, j)) // two for each
+					r.Wait = i%4 < 2
+					if _, err := s.Acquire(within(t), r); errors.Is(err, driver.ErrClosed) {
+						return
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		for range cap(begun) {
+			<-begun
+		}
+		if err := s.Close(within(t)); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+		closed := time.Now()
+		all.Wait()
+		if d := time.Since(closed); d > 20*time.Second {
+			t.Fatalf("round %d: who was asking when the session was closed learns of it %v later", round, d)
+		}
+		for i := range g.servers {
+			left, err := member(t, g, i).List(within(t), "", "", 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(left) > 0 {
+				t.Fatalf("round %d: %d names are left at server %d, such as %+v", round, len(left), i+1, left[0])
+			}
+		}
+		_ = b.Close()
+	}
+}
