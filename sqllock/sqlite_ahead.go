@@ -39,7 +39,8 @@ type standing struct {
 
 // stand fills in how the places found by renew stand. A line with gaps and many of them is
 // read once, not counted for each.
-func (t *tx) stand(found []standing, changes []driver.Change) error {
+// at is set to the name that is looked at.
+func (t *tx) stand(found []standing, changes []driver.Change, at *string) error {
 	type line struct {
 		retry time.Duration
 		found int
@@ -48,6 +49,7 @@ func (t *tx) stand(found []standing, changes []driver.Change) error {
 	lines := map[*row]*line{}
 	for _, f := range found {
 		l := lines[f.r]
+		*at = f.r.name
 		if l == nil {
 			d, err := retry(t.c, f.r, t.now)
 			if err != nil {
@@ -60,6 +62,7 @@ func (t *tx) stand(found []standing, changes []driver.Change) error {
 	}
 	for _, f := range found {
 		l, ch := lines[f.r], &changes[f.change]
+		*at = f.r.name
 		ch.Retry = l.retry
 		first, err := t.unbroken(f.r)
 		if err != nil {

@@ -30,6 +30,21 @@ func TestSQLiteConformance(t *testing.T) {
 			}
 			return c
 		},
+		Refuse: map[string]func(t testing.TB) func(){
+			"SQLITE_READONLY": func(t testing.TB) func() {
+				st := openTest(t, path(t), nil).st
+				set := func(on string) { execOn(t, st, `PRAGMA query_only = `+on) }
+				set("ON")
+				return func() { set("OFF") }
+			},
+		},
+		Damage: map[string]func(t testing.TB, name string){
+			"kind":  damage(path, `UPDATE lock SET kind = 9 WHERE name = ?`),
+			"time":  damage(path, `UPDATE lock SET expires = 'soon' WHERE name = ?`),
+			"token": damage(path, `UPDATE lock SET token = 'x' WHERE name = ?`),
+			"sum":   damage(path, `UPDATE lock SET waiting = -1 WHERE name = ?`),
+			"blob":  damage(path, `UPDATE lock SET lim = x'00ff', count = x'ff' WHERE name = ?`),
+		},
 		Restart: func(t testing.TB) {
 			b := openTest(t, path(t), nil)
 			if err := b.st.reopen(); err != nil {
@@ -37,6 +52,23 @@ func TestSQLiteConformance(t *testing.T) {
 			}
 		},
 	})
+}
+
+// execOn runs a statement on the connection that writes.
+func execOn(t testing.TB, st *store, stmt string, args ...any) {
+	t.Helper()
+	must(t, st.w.with(t.Context(), func() error {
+		_, err := st.w.c.ExecContext(t.Context(), stmt, args...)
+		return err
+	}))
+}
+
+// damage is a way to spoil the record of a name, as somebody does who opens the file by other means.
+func damage(path func(testing.TB) string, stmt string) func(testing.TB, string) {
+	return func(t testing.TB, name string) {
+		t.Helper()
+		execOn(t, openTest(t, path(t), nil).st, stmt, []byte(name))
+	}
 }
 
 // kill does to the sessions of b what the end of their process would.

@@ -67,11 +67,18 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.QueryRowContext(context.Background(), args...).Scan(dest...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+	rows, err := s.QueryContext(context.Background(), args...)
+	if err != nil {
+		return false, err
 	}
-	return err == nil, err
+	defer rows.Close()
+	if !rows.Next() {
+		return false, rows.Err()
+	}
+	if err := unreadable(rows.Scan(dest...)); err != nil {
+		return false, err
+	}
+	return true, rows.Close()
 }
 
 // each calls do for every row of q.
@@ -86,7 +93,8 @@ func (c *conn) each(q query, args []any, do func(scan func(...any) error) error)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := do(rows.Scan); err != nil {
+		err := do(func(dest ...any) error { return unreadable(rows.Scan(dest...)) })
+		if err != nil {
 			return err
 		}
 	}

@@ -58,8 +58,10 @@ func fault(err error) error {
 	switch code(err) {
 	case codeBusy, codeLocked, codeFull:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	case codePerm, codeReadOnly, codeAuth, codeCantOpen, codeCorrupt:
+	case codePerm, codeReadOnly, codeAuth, codeCantOpen:
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	case codeCorrupt:
+		return fmt.Errorf("%w: the file is damaged; end all processes that use it, and remove it with its -wal and -shm files: %w", driver.ErrRefused, err)
 	case codeNotADB:
 		return fmt.Errorf("%w: this file was not made by holdfast: %w", driver.ErrRefused, err)
 	case codeIOErr:
@@ -77,7 +79,7 @@ func fault(err error) error {
 // known reports whether err already has a sentinel of package driver.
 func known(err error) bool {
 	for _, e := range []error{
-		driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrUnavailable,
+		driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrDamaged, driver.ErrUnavailable,
 		driver.ErrUncertain, driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed,
 	} {
 		if errors.Is(err, e) {

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -14,8 +15,11 @@ import (
 func (st *store) inspect(ctx context.Context, name string) (driver.Record, error) {
 	for {
 		rec, stale, err := st.record(ctx, name)
-		if err != nil || !stale {
-			return rec, err
+		if err != nil {
+			return driver.Record{}, err
+		}
+		if !stale {
+			return rec, nil
 		}
 		err = st.write(ctx, func(t *tx) error {
 			_, err := t.row(name)
@@ -41,6 +45,10 @@ func (st *store) list(ctx context.Context, prefix, after string, limit int) ([]d
 			}
 			after = name
 			rec, err := st.inspect(ctx, name)
+			if errors.Is(err, driver.ErrDamaged) {
+				recs = append(recs, driver.Record{Name: name, Damaged: strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")})
+				continue
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -89,9 +97,11 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 		}
 		if err := c.each(qHolds, []any{b}, func(scan func(...any) error) error {
 			var g grant
-			err := scan(g.fields()...)
+			if err := scan(g.fields()...); err != nil {
+				return err
+			}
 			rec.Holders = append(rec.Holders, g.describe(now))
-			return err
+			return g.check()
 		}); err != nil {
 			return err
 		}

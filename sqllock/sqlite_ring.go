@@ -162,13 +162,20 @@ func (st *store) bury(ctx context.Context, session string) error {
 		return err
 	}
 	for batch := range slices.Chunk(names, buryBatch) {
-		err := st.write(ctx, func(t *tx) error {
-			for _, name := range batch {
-				if err := t.buryIn(name, session); err != nil {
-					return err
+		_, err := spare(func(damaged map[string]bool) (at string, err error) {
+			err = st.write(ctx, func(t *tx) error {
+				for _, name := range batch {
+					if damaged[name] {
+						continue
+					}
+					at = name
+					if err := t.buryIn(name, session); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
+				return nil
+			})
+			return at, err
 		})
 		if err != nil {
 			return err

@@ -126,7 +126,16 @@ const (
 
 // headColumns are those of a place and of its session, should there be neither.
 const headColumns = `ifnull(p.seq, 0), ifnull(p.id, ''), ifnull(p.session, ''), ifnull(p.mode, 0), ifnull(p.n, 0),
-	ifnull(p.deadline, 0), ifnull(p.minhold, 0), ifnull(p.info, ''), ifnull(s.bell, ''), ifnull(s.file, ''), ifnull(s.inode, 0)`
+	ifnull(p.deadline, 0), ifnull(p.minhold, 0), ifnull(p.info, ''), ifnull(s.bell, ''), ifnull(s.file, ''), iif(typeof(s.inode) = 'integer', s.inode, -1)`
+
+// unsound is true of a row of lock that no transaction of ours has written, as far as a
+// statement for many rows looks; see row.check. A text is larger than every number.
+const unsound = `kind NOT IN (0, 1, 2, 3) OR token < 0 OR holders < 0 OR waiting < 0 OR
+	typeof(token) || typeof(expires) || typeof(keep) || typeof(lim) || typeof(count) || typeof(holders) || typeof(waiting) <>
+	'integerintegerintegerintegerintegerintegerinteger'`
+
+// aTime is false of an expires that is a text.
+const aTime = `expires <= 9223372036854775807`
 
 const grantColumns = `token, id, session, mode, n, since, expires, keep, kept, info`
 
@@ -146,14 +155,15 @@ var queries = [numQueries]string{
 		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0, token = max(token + 1, excluded.token),
 			id = excluded.id, session = excluded.session, since = excluded.since,
 			expires = excluded.expires, keep = excluded.keep, kept = 0, info = excluded.info
-		WHERE waiting = 0 AND holders = 0 AND kind <> 3 AND expires <= excluded.since
+		WHERE waiting = 0 AND holders = 0 AND kind <> 3 AND NOT (` + unsound + `) AND expires <= excluded.since
 			AND keep <= excluded.since AND token + 1 < (SELECT ceiling FROM meta)
 		RETURNING token`,
 	// The whole uncontended release of an exclusive grant without minimum hold.
 	qRelease: `UPDATE lock SET kind = 0, id = '', session = '', expires = 0, keep = 0, info = ''
-		WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND waiting = 0 AND expires > ? AND keep <= ?`,
-	qRenew:       `UPDATE lock SET expires = ? WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ?`,
-	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ?`,
+		WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND waiting = 0 AND expires > ? AND keep <= ? AND NOT (` + unsound + `)`,
+	qRenew: `UPDATE lock SET expires = ? WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ? AND NOT (` + unsound + `)`,
+	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ? AND ` + aTime + `
+		AND n BETWEEN 1 AND 2147483647 AND EXISTS (SELECT 1 FROM lock AS l WHERE l.name = hold.name AND NOT (` + unsound + `))`,
 
 	// A name with the head of its line and where that can be reached: all that a hand-over
 	// has to know. There is always one row.
@@ -199,7 +209,8 @@ var queries = [numQueries]string{
 	qLine:       `SELECT seq FROM place WHERE name = ? ORDER BY seq`,
 	qPlaces:     `SELECT id, mode, n, since, deadline, info FROM place WHERE name = ? ORDER BY seq LIMIT ?`,
 	qStale:      `SELECT EXISTS (SELECT 1 FROM hold WHERE name = ? AND expires <= ?)`,
-	qInUse: `SELECT name FROM lock WHERE name > ifnull(?, x'') AND name >= ifnull(?, x'') AND (id <> '' OR holders > 0 OR waiting > 0 OR kind = 3)
+	qInUse: `SELECT name FROM lock WHERE name > ifnull(?, x'') AND name >= ifnull(?, x'')
+		AND (id <> '' OR holders > 0 OR waiting > 0 OR kind = 3 OR ` + unsound + `)
 		ORDER BY name LIMIT ?`,
 
 	qCounted:       `INSERT INTO counted (name, id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
@@ -210,14 +221,14 @@ var queries = [numQueries]string{
 	qDropAwaitID: `DELETE FROM awaiting WHERE name = ? AND id = ?`,
 	qAwaiting:    `SELECT id, session FROM awaiting WHERE name = ?`,
 
-	qSession:     `SELECT bell, file, inode FROM session WHERE id = ?`,
+	qSession:     `SELECT bell, file, iif(typeof(inode) = 'integer', inode, -1) FROM session WHERE id = ?`,
 	qAddSession:  `INSERT INTO session (id, bell, file, inode, opened, info) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 	qMoveSession: `UPDATE session SET bell = ?, file = ?, inode = ? WHERE id = ?`,
 	qStands:      `SELECT 1 FROM session WHERE id = ? AND NOT ended`,
 	qEndSession:  `UPDATE session SET ended = 1 WHERE id = ?`,
 	qDropSession: `DELETE FROM session WHERE id = ?`,
-	qSessions:    `SELECT id, bell, file, inode FROM session WHERE id > ? ORDER BY id LIMIT ?`,
-	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, s.inode,
+	qSessions:    `SELECT id, bell, file, iif(typeof(inode) = 'integer', inode, -1) FROM session WHERE id > ? ORDER BY id LIMIT ?`,
+	qHolderSession: `SELECT l.id, l.token, l.session, s.bell, s.file, iif(typeof(s.inode) = 'integer', s.inode, -1),
 			ifnull((SELECT p.session FROM place AS p WHERE p.name = l.name ORDER BY p.seq LIMIT 1), '')
 		FROM lock AS l JOIN session AS s ON s.id = l.session WHERE l.name = ? AND l.session <> ''`,
 	qHoldSessions: `SELECT id FROM (SELECT id FROM session WHERE id > ? ORDER BY id LIMIT 256) AS s
@@ -231,7 +242,7 @@ var queries = [numQueries]string{
 
 	qSwept:    `SELECT swept FROM meta`,
 	qSetSwept: `UPDATE meta SET swept = ?, floor = max(floor, ?)`,
-	qIdle: `SELECT name, token, kind <> 3 AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
+	qIdle: `SELECT name, iif(typeof(token) = 'integer', token, 0), kind <> 3 AND NOT (` + unsound + `) AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
 		FROM lock WHERE name > ? ORDER BY name LIMIT ?`,
 	qDropRow: `DELETE FROM lock WHERE name = ?`,
 }

@@ -227,7 +227,18 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	return news, nil
 }
 
+// renew is Renew of one batch. What is damaged is Gone, and is left out when the others are
+// renewed again: what was done for it so far is undone with the transaction.
 func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+	_, err = spare(func(damaged map[string]bool) (at string, err error) {
+		changes, at, err = s.renewBut(ctx, holds, damaged)
+		return at, err
+	})
+	return changes, err
+}
+
+// renewBut is renew without the names that are damaged. If another one is, it returns that.
+func (s *session) renewBut(ctx context.Context, holds []driver.Hold, damaged map[string]bool) (changes []driver.Change, last string, err error) {
 	err = s.st.write(ctx, func(t *tx) error {
 		changes = changes[:0]
 		if err := s.stands(t); err != nil {
@@ -235,6 +246,11 @@ func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []dri
 		}
 		var found []standing
 		for i, h := range holds {
+			if damaged[h.Name] {
+				changes = append(changes, driver.Change{Index: i, State: driver.Gone})
+				continue
+			}
+			last = h.Name
 			ch, at, err := t.renew(s, h)
 			if err != nil {
 				return err
@@ -249,9 +265,9 @@ func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []dri
 				found = append(found, *at)
 			}
 		}
-		return t.stand(found, changes)
+		return t.stand(found, changes, &last)
 	})
-	return changes, err
+	return changes, last, err
 }
 
 // Downgrade implements [driver.Session].

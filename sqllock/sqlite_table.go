@@ -71,6 +71,9 @@ func readRow(c *conn, name string) (*row, error) {
 		err = fmt.Errorf("%w: the table meta is empty", driver.ErrRefused)
 	}
 	r.x.token = r.token // nothing is granted beside an exclusive grant
+	if err == nil {
+		err = r.check()
+	}
 	return r, err
 }
 
@@ -197,6 +200,9 @@ func readHead(c *conn, r *row) (*place, error) {
 		if ok, err := c.get(qHead, []any{[]byte(r.name)}, r.head.fields()...); !ok {
 			return nil, err
 		}
+		if err := r.head.check(); err != nil {
+			return nil, err
+		}
 	}
 	return &r.head, nil
 }
@@ -287,7 +293,7 @@ func (t *tx) hold(q query, args ...any) (*grant, error) {
 	if !ok {
 		return nil, err
 	}
-	return &g, nil
+	return &g, g.check()
 }
 
 // placeOf returns where in line a request stands, 0 if it does not.
