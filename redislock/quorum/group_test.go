@@ -104,6 +104,26 @@ func (p proxies) each(f func(*testenv.TCPProxy)) {
 	all.Wait()
 }
 
+// member looks at one server as the quorum does.
+func member(t testing.TB, g *group, i int) *redislock.Member {
+	t.Helper()
+	return memberAt(t, g, g.servers[i].Addr)
+}
+
+func memberAt(t testing.TB, g *group, addr string) *redislock.Member {
+	t.Helper()
+	conn, err := rueidisconn.Dial("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	m, err := redislock.NewMember(conn, quorum.DefaultPrefix, g.quarantine, g.set(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // within is a context for what must not hang.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

@@ -152,6 +152,9 @@ func (m model) run(seed uint64) []string {
 	group.Wait()
 	stop()
 	background.Wait()
+	if err := b.Close(); err != nil { // it waits for what is still under way
+		y.fail("Close: %v", err)
+	}
 	if y.n != modelClients*modelRounds {
 		y.fail("%d grants", y.n)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -25,12 +24,10 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	var all sync.WaitGroup
-	defer all.Wait()
 	defer cancel()
 	answers := make(chan answer, len(b.servers))
 	for i, s := range b.servers {
-		all.Go(func() {
+		ok := b.background(func() {
 			m, err := s.get(ctx)
 			var v T
 			if err == nil {
@@ -41,6 +38,9 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 			}
 			answers <- answer{i, v, err}
 		})
+		if !ok {
+			return nil, nil, driver.ErrClosed
+		}
 	}
 	var errs []error
 	var late <-chan time.Time

@@ -109,26 +109,6 @@ func TestForgetfulServer(t *testing.T) {
 	}
 }
 
-// member looks at one server as the quorum does.
-func member(t testing.TB, g *group, i int) *redislock.Member {
-	t.Helper()
-	return memberAt(t, g, g.servers[i].Addr)
-}
-
-func memberAt(t testing.TB, g *group, addr string) *redislock.Member {
-	t.Helper()
-	conn, err := rueidisconn.Dial("redis://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	m, err := redislock.NewMember(conn, quorum.DefaultPrefix, g.quarantine, g.set(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // TestCounters: any minority may lose its counters, again and again, and tokens grow, although the
 // name has been forgotten and another minority grants next.
 func TestCounters(t *testing.T) {

@@ -53,8 +53,10 @@ type Backend struct {
 	err        error // of what New was given
 	clocks     *clocks
 
-	mu   sync.Mutex
-	runs map[int]string // of each server that has been reached
+	mu     sync.Mutex
+	runs   map[int]string // of each server that has been reached
+	closed bool
+	bg     sync.WaitGroup // what goes on when its caller has gone
 }
 
 var _ driver.Backend = (*Backend)(nil)
@@ -105,6 +107,10 @@ func (b *Backend) Name() string { return "redis-quorum" }
 
 // Close closes the connections.
 func (b *Backend) Close() error {
+	defer b.bg.Wait()
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	b.clocks.close()
 	errs := make([]error, len(b.servers))
 	var all sync.WaitGroup
@@ -113,6 +119,18 @@ func (b *Backend) Close() error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// background runs f beside its caller, and reports false if b is closed. A Conn may take longer than the context that it
+// is given, so nobody waits for f but Close.
+func (b *Backend) background(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.bg.Go(f)
+	return true
 }
 
 func (b *Backend) need() int { return len(b.servers)/2 + 1 }

@@ -76,7 +76,7 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 			late = nil
 			continue
 		case <-ctx.Done():
-			return s.changes(ctx, holds, stamp, began, append(errs, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())))
+			return s.changes(ctx, holds, stamp, began, append(errs, fmt.Errorf("%w: the others have not answered", driver.ErrUncertain)))
 		}
 		s.learn(a.p, holds, a.of, a.changes, a.err, stamp)
 		if a.err != nil {
@@ -220,10 +220,14 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 		}
 	}
 	if proven == 0 {
-		if err := s.b.verdict(errs); len(errs) > 0 {
-			return nil, err
+		err := fmt.Errorf("%w: no majority has answered", driver.ErrUncertain)
+		if len(errs) > 0 {
+			err = s.b.verdict(errs)
 		}
-		return nil, fmt.Errorf("%w: no majority has answered", driver.ErrUncertain)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		return nil, err
 	}
 	return all, nil
 }

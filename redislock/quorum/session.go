@@ -57,7 +57,10 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
-		s.leave()
+		s.end()
+		if !b.background(s.leave) {
+			s.leave()
+		}
 		return nil, err
 	}
 	return s, nil
@@ -106,6 +109,9 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 		case <-moment:
 			return nil
 		case <-ctx.Done():
+			if len(errs) == 0 {
+				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.posts), ctx.Err())
+			}
 			return fmt.Errorf("%w: %w", s.b.verdict(errs), ctx.Err())
 		}
 		if len(errs) > len(s.posts)-s.b.need() {
@@ -184,6 +190,8 @@ const (
 	openLimit = 5 * time.Second
 	lookLimit = 10 * time.Second // for what operators ask, which may be a long list
 	askLimit  = 3 * time.Second  // for one server's answer, at most; see limited
+	// closeLimit is for a server that is to hear of what is under way there, and that the session is closed.
+	closeLimit = 2 * askLimit
 
 	// grace is how long servers are waited for that are not needed for a majority, where it
 	// does no harm.
@@ -289,8 +297,9 @@ func (s *session) drop(r *request) {
 	drain(r.wake)
 }
 
-// Close is driver.Session.Close. It waits for every server that answers, and for what is under way there: that may
-// be a grant, which the session at the server has to know before it is closed.
+// Close is driver.Session.Close. At each server it waits for what is under way there: that may be a grant, which the
+// session at the server has to know before it is closed. It returns when a majority is done, and the others are or take
+// long: they go on in the background.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -306,25 +315,20 @@ func (s *session) Close(ctx context.Context) error {
 		r.end()
 		r.mu.Unlock()
 	}
-	errs := make(chan error, len(s.posts))
-	ctx, cancel := context.WithTimeout(ctx, max(s.ttl, askLimit))
-	defer cancel()
-	var all sync.WaitGroup
-	for _, p := range s.posts {
-		all.Go(func() {
-			m := p.at()
-			if m == nil {
-				errs <- fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
-				return
-			}
-			idle := make(chan struct{})
-			s.bg.Go(func() { p.busy.Wait(); close(idle) })
-			select {
-			case <-idle:
-			case <-ctx.Done():
-			}
-			errs <- m.Close(ctx)
-		})
+	errs, left := make(chan error, len(s.posts)), make(chan struct{})
+	leave := func() {
+		defer close(left)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, p := range s.posts {
+			all.Go(func() { errs <- s.closeAt(bound, p) })
+		}
+		all.Wait()
+		s.leave()
+	}
+	if !s.b.background(leave) {
+		leave()
 	}
 	var failed []error
 	var patience <-chan time.Time
@@ -337,17 +341,34 @@ func (s *session) Close(ctx context.Context) error {
 				patience = time.After(4 * grace)
 			}
 		case <-patience:
-			cancel()
-			patience = nil
-			done--
+			return nil
+		case <-ctx.Done():
+			if heard < s.b.need() {
+				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, done, len(s.posts), ctx.Err())
+			}
+			return nil
 		}
 	}
-	all.Wait()
-	s.leave()
+	<-left
 	if len(failed) > len(s.posts)-s.b.need() {
 		return s.b.verdict(failed)
 	}
 	return nil
+}
+
+// closeAt closes the session at one server.
+func (s *session) closeAt(ctx context.Context, p *post) error {
+	m := p.at()
+	if m == nil {
+		return fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
+	}
+	idle := make(chan struct{})
+	s.bg.Go(func() { p.busy.Wait(); close(idle) })
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	return m.Close(ctx)
 }
 
 // leave ends what goes on in the background, and closes what that has opened meanwhile.
