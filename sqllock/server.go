@@ -37,6 +37,8 @@ type Server struct {
 	pool way
 	kept *keptConn
 
+	requests, others gate
+
 	prepared *prepared
 	bells    *bells   // the requests of all sessions that wait
 	texts    sync.Map // statements in the server's form
@@ -75,6 +77,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	b := &Server{
 		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, began: time.Now(),
+		requests: make(gate, requestsAtOnce), others: make(gate, othersAtOnce),
 	}
 	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)
 	b.opening <- struct{}{}
@@ -177,6 +180,13 @@ func (b *Server) circumstances() Circumstances {
 func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) error) error {
 	if s := b.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		return b.kept.use(ctx, f)
+	}
+	if !isInside(ctx) {
+		if err := b.others.enter(ctx); err != nil {
+			return err
+		}
+		defer b.others.leave()
+		ctx = within(ctx)
 	}
 	const rest = 10 * time.Second // idle for so long, connections may have been forgotten on the way
 	if time.Since(b.began)-time.Duration(b.answered.Load()) > rest {

@@ -22,6 +22,8 @@ type serverSession struct {
 	live   map[string]request // what is held, waited for or asked for, by request id
 	closed bool
 
+	flights map[string]*flight // by request id
+
 	renewals int64 // batches that were tried
 }
 
@@ -42,7 +44,8 @@ func (b *Server) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Ses
 	if err := b.listen(ctx); err != nil {
 		return nil, err
 	}
-	s := &serverSession{b: b, id: b.id + "." + cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), live: map[string]request{}}
+	s := &serverSession{b: b, id: b.id + "." + cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), live: map[string]request{},
+		flights: map[string]*flight{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -99,11 +102,8 @@ func (s *serverSession) change(ctx context.Context, name string, f func(r *recor
 	return s.b.with(ctx, func(ctx context.Context, l link) error { return s.b.change(ctx, l, one(name, f)) })
 }
 
-// Acquire implements [driver.Session].
-func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	if err := errors.Join(s.usable(), req.Check()); err != nil {
-		return driver.Reply{}, err
-	}
+// acquireNow is Acquire, of a caller who does not give up.
+func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	w := s.b.bells.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
 	fresh, err := s.enter(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
 	if err != nil {
@@ -194,6 +194,9 @@ func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *wai
 func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 	s.b.bells.cancel(id)
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
+		return err
+	}
+	if err := s.settled(ctx, id); err != nil {
 		return err
 	}
 	return s.withdraw(ctx, name, id)
@@ -314,7 +317,9 @@ func (s *serverSession) Close(ctx context.Context) error {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	var err error
+	limited, cancel := half(ctx)
+	err := s.allSettled(limited) // what they were granted is given back
+	cancel()
 	for batch := range slices.Chunk(names, rowsAtOnce) {
 		err = errors.Join(err, s.b.with(ctx, func(ctx context.Context, l link) error {
 			return s.b.change(ctx, l, step{names: batch, do: func(_ int, r *record) error {

@@ -78,13 +78,14 @@ func (b *Server) keep(ctx context.Context, f func(q Querier, opened time.Time) e
 	return b.kept.use(ctx, func(_ context.Context, l link) error { return f(b.on(l), b.kept.opened) })
 }
 
-// background runs f beside; Close waits for it.
-func (b *Server) background(f func()) {
+// background runs f beside, unless b is closed; Close waits for it.
+func (b *Server) background(f func()) (runs bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {
 		b.wg.Go(f)
 	}
+	return !b.closed
 }
 
 // wakeLimit is how long waking others may take: those who were not woken look by themselves.

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
@@ -65,11 +66,39 @@ func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 				Kill:        proxy.Refuse,
 				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
 				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+				Hold:        proxy.Hold,
+				Forget:      proxy.Forget,
 			}
 		},
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)
 		},
+		Refuse: refusals(server, user),
+		Damage: damages(pool(t, server.DSN("root", ""))),
 	})
+}
+
+// refusals are the ways in which the server takes no writes. It takes those of root even when it is read-only.
+func refusals(server *testenv.MariaDBServer, user string) map[string]func(testing.TB) func() {
+	ways := map[string]func(testing.TB) func(){"a view": func(testing.TB) func() {
+		server.Exec("RENAME TABLE test.hf_lock TO test.hf_away", "CREATE VIEW test.hf_lock AS SELECT * FROM test.hf_away GROUP BY name")
+		return func() { server.Exec("DROP VIEW test.hf_lock", "RENAME TABLE test.hf_away TO test.hf_lock") }
+	}}
+	if user != "root" {
+		ways["read_only"] = func(testing.TB) func() {
+			server.Exec("SET GLOBAL read_only = 1")
+			return func() { server.Exec("SET GLOBAL read_only = 0") }
+		}
+	}
+	return ways
+}
+
+// damages are the ways to spoil a row.
+func damages(db *sql.DB) map[string]func(testing.TB, string) {
+	ways := map[string]func(testing.TB, string){}
+	for what, damage := range sqltest.Damages {
+		ways[what] = func(t testing.TB, name string) { sqltest.Spoil(t, db, name, damage) }
+	}
+	return ways
 }

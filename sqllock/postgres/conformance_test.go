@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
@@ -66,11 +67,32 @@ func conform(t *testing.T, server *testenv.PostgresServer, user string) {
 				Kill:        proxy.Refuse,
 				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
 				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+				Hold:        proxy.Hold,
+				Forget:      proxy.Forget,
 			}
 		},
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)
 		},
+		Refuse: map[string]func(testing.TB) func(){"default_transaction_read_only": func(testing.TB) func() {
+			const moment = 100 * time.Millisecond // in which every process has read the settings again
+			server.Exec("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+			time.Sleep(moment)
+			return func() {
+				server.Exec("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()")
+				time.Sleep(moment)
+			}
+		}},
+		Damage: damages(pool(t, server.DSN("postgres")+"&search_path=locks,public")),
 	})
+}
+
+// damages are the ways to spoil a row.
+func damages(db *sql.DB) map[string]func(testing.TB, string) {
+	ways := map[string]func(testing.TB, string){}
+	for what, damage := range sqltest.Damages {
+		ways[what] = func(t testing.TB, name string) { sqltest.Spoil(t, db, name, damage) }
+	}
+	return ways
 }

@@ -1,0 +1,107 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// CancelledLeavesNothing gives up locks at every moment of their way to the server: none leaves a grant or a place. Leases
+// last for a minute, so nothing has run out when the names are looked at. HOLDFAST_CANCELS says how many locks; it is
+// some hundred otherwise.
+func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
+	n := 600
+	if v := os.Getenv("HOLDFAST_CANCELS"); v != "" {
+		n, _ = strconv.Atoi(v)
+	}
+	db := open()
+	db.SetMaxIdleConns(8)
+	b := sqllock.New(db, dialect(), nil)
+	defer func() { _ = b.Close() }()
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	const workers, round = 8, 5000 // locks between two looks: fewer than a lease lasts
+	granted, looked := 0, 0
+	for left := n; left > 0; left -= round {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		for w := range workers {
+			all.Go(func() {
+				for i := range min(left, round) / workers {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(4*time.Millisecond))
+					l, err := c.Mutex(fmt.Sprintf("cancelled/%d", (w+i)%6)).Lock(ctx)
+					cancel()
+					if err == nil {
+						_ = l.Release()
+						mu.Lock()
+						granted++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		all.Wait()
+		looked++
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			list, err := b.List(t.Context(), "cancelled/", "", 10)
+			if err == nil && len(list) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("after %d locks these are left: %+v, %v", n-left+round, list, err)
+			}
+		}
+	}
+	t.Logf("%d locks, %d of them granted in time; looked %d times, nothing was left", n, granted, looked)
+}
+
+// CrowdOfLocks asks for many names at once, on a pool without a limit: all are granted, and there is room at the server for
+// others meanwhile. connections counts the server's.
+func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
+	const crowd, most = 3000, 60
+	b := sqllock.New(db, dialect, nil)
+	defer func() { _ = b.Close() }()
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range crowd {
+		all.Go(func() {
+			l, err := c.Mutex(fmt.Sprintf("crowd/%d", i)).Lock(t.Context())
+			if err == nil {
+				err = l.Release()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { defer close(over); all.Wait() }()
+	seen := 0
+	for done := false; !done; {
+		select {
+		case <-over:
+			done = true
+		case <-time.After(5 * time.Millisecond):
+			seen = max(seen, connections())
+		}
+	}
+	if seen == 0 || seen > most {
+		t.Errorf("%d connections at once; want %d at most", seen, most)
+	}
+	_ = c.Close(context.Background())
+}
