@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -198,6 +200,102 @@ func TestAdoptFromASlowStore(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		release(t, take(t)(giver.Mutex("x").TryLock(t.Context())))
+	})
+}
+
+// edited returns a ticket in which a field has another value.
+func edited(t *testing.T, ticket, field string, value any) string {
+	t.Helper()
+	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast1."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(b, &fields); err != nil {
+		t.Fatal(err)
+	}
+	fields[field] = value
+	if b, err = json.Marshal(fields); err != nil {
+		t.Fatal(err)
+	}
+	return "holdfast1." + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// What is adopted is what the store has, whatever a ticket says that somebody has edited.
+func TestEditedTickets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		giver, taker := client(t, store, nil), client(t, store, nil)
+		ticket, _, err := take(t)(giver.RWMutex("x").RLock(t.Context())).HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := take(t)(taker.Adopt(t.Context(), edited(t, ticket, "mode", driver.Exclusive)))
+		m := taker.RWMutex("x", holdfast.Reentrant())
+		refused(t, holdfast.ErrUpgrade)(m.Lock(l.Context(t.Context())))
+		release(t, take(t)(m.RLock(l.Context(t.Context()))))
+		release(t, l)
+
+		ticket, _, err = take(t)(giver.Semaphore("s", 9).Acquire(t.Context(), 2)).HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l = take(t)(taker.Adopt(t.Context(), edited(t, ticket, "n", 8)))
+		s := taker.Semaphore("s", 9, holdfast.Reentrant())
+		release(t, take(t)(s.Acquire(l.Context(t.Context()), 2)))
+		refused(t, holdfast.ErrDeadlock)(s.Acquire(l.Context(t.Context()), 8))
+		release(t, l)
+	})
+}
+
+// HandOff beside Downgrade: whoever adopts has what the store has, and Downgrade of a lease
+// that was handed off changes nothing.
+func TestHandOffBesideDowngrade(t *testing.T) {
+	store := memlock.New()
+	giver, taker := client(t, store, nil), client(t, store, nil)
+	for range 1000 {
+		l := take(t)(giver.RWMutex("x").Lock(t.Context()))
+		down := make(chan error)
+		go func() { down <- l.Downgrade() }()
+		ticket, _, err := l.HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := take(t)(taker.Adopt(t.Context(), ticket))
+		err = <-down
+		if err != nil && !errors.Is(err, holdfast.ErrReleased) {
+			t.Fatalf("Downgrade: %v", err)
+		}
+		r, err := giver.Inspect(t.Context(), "x")
+		if err != nil || len(r.Holders) != 1 {
+			t.Fatalf("the record: %+v, %v", r, err)
+		}
+		w, err := taker.RWMutex("x", holdfast.Reentrant()).Lock(got.Context(t.Context()))
+		if err == nil == r.Holders[0].Shared {
+			t.Fatalf("the store says shared: %t; a write lease: %v, %v", r.Holders[0].Shared, w, err)
+		}
+		release(t, got)
+	}
+	l := take(t)(giver.RWMutex("x").Lock(t.Context()))
+	if _, _, err := l.HandOff(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Downgrade(); !errors.Is(err, holdfast.ErrReleased) {
+		t.Errorf("Downgrade after HandOff: %v", err)
+	}
+}
+
+// A grant that the store does not show is not adopted.
+func TestAdoptOfWhatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		giver := client(t, store, nil)
+		ticket, _, err := lock(t, giver, "x").HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &hooks{Backend: store, adopt: func(func() error) error { return nil }}
+		refused(t, holdfast.ErrGone)(client(t, h, nil).Adopt(t.Context(), ticket))
 	})
 }
 

@@ -63,6 +63,43 @@ func TestLockAll(t *testing.T) {
 	})
 }
 
+// A part that is named twice has the options of both.
+func TestLockAllJoinsOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, other := client(t, store, &holdfast.Config{Labels: map[string]string{"team": "a"}}), client(t, store, nil)
+		twice := func(opts ...holdfast.Option) []holdfast.Part {
+			return []holdfast.Part{c.Mutex("x"), c.Mutex("x", opts...), c.Mutex("x")}
+		}
+		held := lock(t, other, "x")
+		within(t, "WaitAtMost", time.Second, time.Second+time.Millisecond, func() {
+			if _, err := holdfast.LockAll(t.Context(), twice(holdfast.WaitAtMost(time.Second))...); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("LockAll: %v", err)
+			}
+		})
+		release(t, held)
+		parts := append(twice(holdfast.MaxHold(time.Minute), holdfast.Note("one"), holdfast.Label("step", "1")),
+			c.Mutex("x", holdfast.MaxHold(time.Hour), holdfast.Note("two"), holdfast.Label("step", "2")))
+		m, err := holdfast.LockAll(t.Context(), parts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := other.Inspect(t.Context(), "x")
+		if err != nil || r.Holders[0].Note != "one; two" || r.Holders[0].Labels["step"] != "1" || r.Holders[0].Labels["team"] != "a" {
+			t.Errorf("the record: %+v, %v", r, err)
+		}
+		again, err := holdfast.LockAll(m.Context(t.Context()), twice(holdfast.Reentrant())...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Release(); err != nil {
+			t.Error(err)
+		}
+		within(t, "MaxHold", time.Minute, time.Minute, func() { <-m.Done() })
+		isLost(t, m.Err(), holdfast.ReasonMaxHold)
+	})
+}
+
 // It ends when any part does, and says so.
 func TestLockAllLosesAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

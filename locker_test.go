@@ -66,6 +66,25 @@ func TestLocker(t *testing.T) {
 	})
 }
 
+// A report that panics in Unlock leaves the Locker free.
+func TestLockerWithAReportThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		l := c.Mutex("x").Locker(t.Context(), func(err error) { panic(err) })
+		l.Lock()
+		r, err := c.Inspect(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Break(t.Context(), "x", r.Token); err != nil {
+			t.Fatal(err)
+		}
+		mustPanic(t, "Unlock of a lost lock", l.Unlock)
+		within(t, "Lock", 0, time.Second, l.Lock)
+		l.Unlock()
+	})
+}
+
 func mustPanic(t *testing.T, what string, f func()) {
 	t.Helper()
 	defer func() {
