@@ -200,6 +200,10 @@ func (r *run) doRelay(ctx context.Context, p *process, f planned) {
 		h.mode = holdRequests | holdReplies
 	case KindCutRequests:
 		h.mode = holdRequests
+	case KindForget:
+		h.mode, h.old = holdRequests|holdReplies, true
+	case KindLate:
+		h.mode, h.old = holdRequests|keep, true
 	case KindCutReplies:
 		h.mode = holdReplies
 	case KindRefuse:

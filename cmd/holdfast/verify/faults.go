@@ -19,6 +19,8 @@ const (
 	KindCut         = "cut"          // nothing passes, in either direction, and nobody is told
 	KindCutRequests = "cut-requests" // nothing passes to the server
 	KindCutReplies  = "cut-replies"  // nothing comes back from it
+	KindForget      = "forget"       // connections that are open carry nothing more, and nobody is told; new ones work
+	KindLate        = "late"         // requests on connections that are open arrive when the fault ends; new ones pass
 	KindReset       = "reset"        // connections are reset, again and again
 	KindRefuse      = "refuse"       // and new ones, too
 	KindDropReplies = "drop-replies" // a request takes effect, and its connection is reset in place of the reply
@@ -31,7 +33,7 @@ const KindNone = "none"
 
 // Kinds are all of them but KindNone.
 func Kinds() []string {
-	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindReset, KindRefuse, KindDropReplies}
+	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindForget, KindLate, KindReset, KindRefuse, KindDropReplies}
 }
 
 // local are the kinds that need no network.
@@ -119,7 +121,7 @@ func newSchedule(seed uint64, kinds []string, own []Fault, processes int) *sched
 // which is what it is for.
 var lengths = map[string][2]float64{
 	KindStop: {1.1, 3}, KindDelay: {0.5, 2}, KindCut: {0.5, 2.5}, KindCutRequests: {0.5, 2.5}, KindCutReplies: {0.5, 2.5},
-	KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5}, KindKill: {0, 0},
+	KindForget: {1, 3}, KindLate: {0.1, 1}, KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5}, KindKill: {0, 0},
 }
 
 // ownLength is that of the caller's faults.

@@ -17,6 +17,7 @@ type link struct {
 
 	// With relay.mu held:
 	harmed  bool // something that it carries is withheld
+	kept    bool // what was withheld arrives late: the client may have gone meanwhile
 	replies int  // how many replies pass before one is dropped
 }
 
@@ -90,7 +91,7 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 		return false
 	}
 	if len(c.data) > 0 {
-		if _, err := to.Write(c.data); err != nil && c.err == nil {
+		if _, err := to.Write(c.data); err != nil && c.err == nil && !(hold == holdReplies && r.isKept(l)) {
 			c.err = err
 		}
 	}
@@ -100,6 +101,9 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; there {
+		if server, ok := l.server.(*net.TCPConn); ok && hold == holdRequests && l.kept && server.CloseWrite() == nil {
+			return false // the server answers what it has got, and ends the connection itself
+		}
 		if errors.Is(c.err, io.EOF) { // a polite end stays one
 			r.finish(l)
 		} else {
@@ -127,6 +131,14 @@ func (r *relay) swallow(l *link) bool {
 	return true
 }
 
+// isKept reports whether the client of l may have gone before its requests arrive.
+func (r *relay) isKept(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, _, _ := r.on(l)
+	return l.kept || m&keep != 0
+}
+
 // await waits while what l carries is withheld. It reports false if l is no more.
 func (r *relay) await(l *link, hold mode) bool {
 	for {
@@ -137,6 +149,7 @@ func (r *relay) await(l *link, hold mode) bool {
 		if there && m&hold != 0 {
 			l.harmed = true
 		}
+		l.kept = l.kept || m&keep != 0
 		r.mu.Unlock()
 		if !there || m&hold == 0 {
 			return there

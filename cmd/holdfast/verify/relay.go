@@ -45,6 +45,7 @@ const (
 	refuse                        // every connection is reset
 	dropReplies                   // requests pass; a reply is thrown away and its connection reset
 	slow                          // what passes is late
+	keep                          // what is withheld arrives in the end, and so does that the client has ended
 )
 
 // harm is one thing that is wrong, with the connections of a process and to a server; "" means all.
@@ -52,10 +53,14 @@ type harm struct {
 	process, address string
 	mode             mode
 	delay, jitter    time.Duration // of slow: from delay to delay + jitter
+
+	old  bool // only connections are hit that are open when it begins; when it ends they are reset, unless by keep
+	only map[*link]bool
 }
 
 func (h *harm) hits(l *link) bool {
-	return (h.process == "" || h.process == l.process) && (h.address == "" || h.address == l.address)
+	return (h.process == "" || h.process == l.process) && (h.address == "" || h.address == l.address) &&
+		(h.only == nil || h.only[l])
 }
 
 // headLimit bounds how long a worker may take to say where it wants to, and dialLimit how long it takes to get there.
@@ -112,10 +117,17 @@ func (r *relay) addresses() []string {
 }
 
 // begin puts h into effect. The function that it returns ends it: connections that carried what was withheld are
-// reset before anything of it can arrive late.
+// reset before anything of it can arrive late, unless it is to be kept.
 func (r *relay) begin(h harm) (heal func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if h.old {
+		only := map[*link]bool{}
+		for l := range r.links {
+			only[l] = h.hits(l)
+		}
+		h.only = only
+	}
 	r.harms = append(r.harms, &h)
 	if h.mode&refuse != 0 {
 		r.resetThose(func(l *link) bool { return h.hits(l) })
@@ -125,7 +137,7 @@ func (r *relay) begin(h harm) (heal func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.harms = slices.DeleteFunc(r.harms, func(x *harm) bool { return x == &h })
-		r.resetThose(func(l *link) bool { return h.hits(l) && l.harmed })
+		r.resetThose(func(l *link) bool { return h.hits(l) && (l.harmed || h.old) && h.mode&keep == 0 })
 		r.changed()
 	})
 }
