@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/internal/limit"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // exchangeLimit bounds one exchange with a store that does not answer; a short TTL
@@ -39,7 +39,7 @@ func (b *bounds) shared(d time.Duration) context.Context {
 		b.until = now.Add(d / 8)
 		ctx, cancel := context.WithDeadline(context.Background(), b.until.Add(d))
 		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
-		b.ctx = limit.Own(ctx)
+		b.ctx = driver.OwnBound(ctx)
 	}
 	return b.ctx
 }

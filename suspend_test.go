@@ -54,29 +54,6 @@ func TestSuspendEndsALease(t *testing.T) {
 	})
 }
 
-// Left is what remains of the trust: it falls with the time, sleep included, and is 0 after
-// the end.
-func TestLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, slept := sleeper(t)
-		l, err := c.Mutex("x").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if left := l.Left(); left != 9*time.Second {
-			t.Errorf("%v of a TTL of 10s with a margin of 1s", left)
-		}
-		time.Sleep(2 * time.Second)
-		slept.Add(int64(time.Second))
-		if left := l.Left(); left != 6*time.Second {
-			t.Errorf("%v, 3s later", left)
-		}
-		if err := l.Release(); err != nil || l.Left() != 0 {
-			t.Errorf("%v after the release (%v)", l.Left(), err)
-		}
-	})
-}
-
 // A short nap costs as much trust as it lasted, no more.
 func TestShortSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -314,111 +312,4 @@ func TestAborted(t *testing.T) {
 			}
 		})
 	}
-}
-
-// wrong looks at what became of the name.
-func (z *scene) wrong() string {
-	heard, _ := z.do(z.t, "LRANGE", "step:heard", "0", "-1").AsStrSlice()
-	rec, err := z.Inspect(z.ctx, z.name)
-	if err != nil {
-		return "Inspect: " + err.Error()
-	}
-	for _, message := range heard {
-		id, text, _ := strings.Cut(message, " ")
-		token, _ := strconv.ParseUint(text, 10, 64)
-		switch {
-		case token == 1 && (rec.Kind != driver.Latch || rec.Count != 0):
-			return fmt.Sprintf("told %q of %+v", message, rec)
-		case token > 1 && !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == id && h.Token == token }):
-			return fmt.Sprintf("told %q, which is not on record: %+v", message, rec)
-		}
-	}
-	if z.latch {
-		return z.wrongLatch()
-	}
-	if w := z.crowded(rec); w != "" {
-		return w
-	}
-	// Everybody renews, and learns who has it.
-	last := rec.Token
-	for letter, h := range z.ids {
-		if err := z.renew(letter); err != nil {
-			return fmt.Sprintf("%s renews: %v", letter, err)
-		}
-		last = max(last, h.Token)
-	}
-	if rec, err = z.Inspect(z.ctx, z.name); err != nil {
-		return "Inspect: " + err.Error()
-	}
-	if w := z.crowded(rec); w != "" {
-		return w
-	}
-	// A newcomer waits or is granted, and has it when all others have left.
-	if err := z.x("c4"); err != nil && !errors.Is(err, driver.ErrKind) {
-		return "Acquire: " + err.Error()
-	}
-	for letter := range z.ids {
-		if err := z.cancel(letter); err != nil {
-			return fmt.Sprintf("%s cancels: %v", letter, err)
-		}
-	}
-	if rec, err = z.Inspect(z.ctx, z.name); err != nil {
-		return "Inspect: " + err.Error()
-	}
-	for _, h := range rec.Holders {
-		if !h.Kept {
-			return fmt.Sprintf("held by nobody who asked: %+v", rec)
-		}
-		if err := z.Break(z.ctx, z.name, h.Token); err != nil {
-			return fmt.Sprintf("Break: %v", err)
-		}
-	}
-	delete(z.ids, "c4")
-	if err := z.x("c4"); err != nil || z.ids["c4"].Token <= last {
-		return fmt.Sprintf("a newcomer: token %d after %d, %v", z.ids["c4"].Token, last, err)
-	}
-	if err := z.release("c4", 0); err != nil {
-		return fmt.Sprintf("its release: %v", err)
-	}
-	return ""
-}
-
-// crowded tells whether more hold the name than may.
-func (z *scene) crowded(rec driver.Record) string {
-	n, exclusive := 0, 0
-	for _, h := range rec.Holders {
-		if n += h.N; h.Mode == driver.Exclusive {
-			exclusive++
-		}
-	}
-	if rec.Kind == driver.Semaphore && n > rec.Limit || exclusive > 0 && len(rec.Holders) > 1 {
-		return fmt.Sprintf("too many hold it: %+v", rec)
-	}
-	return ""
-}
-
-// wrongLatch counts the rest down.
-func (z *scene) wrongLatch() string {
-	if err := errors.Join(z.await("b"), z.await("c")); err != nil {
-		if !errors.Is(err, driver.ErrGone) {
-			return "Await: " + err.Error()
-		}
-		if _, err := z.a.SetCount(z.ctx, z.name, 2); err != nil { // it was removed, or not made yet
-			return "SetCount: " + err.Error()
-		}
-	}
-	var left int64
-	var err error
-	for _, id := range []string{"one", "two", "three"} {
-		if left, err = z.a.CountDown(z.ctx, z.name, id); err != nil {
-			return "CountDown: " + err.Error()
-		}
-	}
-	if left != 0 {
-		return fmt.Sprintf("%d left", left)
-	}
-	if reply, err := z.b.Await(z.ctx, z.name, newID()); err != nil || reply.Token != 1 {
-		return fmt.Sprintf("Await: %+v, %v", reply, err)
-	}
-	return ""
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/limit"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
@@ -27,7 +26,7 @@ func BenchmarkPair(b *testing.B) {
 	del := rueidis.NewLuaScript(`if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	ctx = limit.Own(ctx) // as package holdfast bounds an exchange
+	ctx = driver.OwnBound(ctx) // as package holdfast bounds an exchange
 	raw := func(name, id string) error {
 		if err := client.Do(ctx, client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(30000).Build()).Error(); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/limit"
 )
 
 // An exchanger is a Conn whose methods return when their context ends, whatever the client does. Clients of Redis
@@ -25,7 +24,7 @@ type exchanger struct {
 
 // inline reports whether an exchange needs no goroutine of its own.
 func (x *exchanger) inline(ctx context.Context) bool {
-	return ctx.Done() == nil || limit.IsOwn(ctx) && !x.silent.Load()
+	return ctx.Done() == nil || driver.IsOwnBound(ctx) && !x.silent.Load()
 }
 
 // answered notes whether err is, or there is, an answer, and returns err for the caller.

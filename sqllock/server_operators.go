@@ -1,0 +1,114 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Inspect implements [driver.Backend].
+func (b *Server) Inspect(ctx context.Context, name string) (rec driver.Record, err error) {
+	err = b.ask(ctx, name, func(r *record) error {
+		r.grants = r.entry.Advance(ofMicros(r.now))
+		rec = r.describe()
+		return nil
+	})
+	return rec, err
+}
+
+func (r *record) describe() driver.Record {
+	if r.damaged != nil {
+		return driver.Record{Name: r.name, Damaged: r.damaged.Error()}
+	}
+	return r.entry.Record(ofMicros(r.now), r.name)
+}
+
+// Break implements [driver.Backend].
+func (b *Server) Break(ctx context.Context, name string, token uint64) error {
+	return b.ask(ctx, name, func(r *record) (err error) {
+		r.grants, err = r.entry.Break(ofMicros(r.now), token)
+		return err
+	})
+}
+
+// SetLimit implements [driver.Backend].
+func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	}
+	return b.ask(ctx, name, func(r *record) (err error) {
+		r.grants, err = r.entry.SetLimit(ofMicros(r.now), limit)
+		return err
+	})
+}
+
+// List implements [driver.Backend].
+func (b *Server) List(ctx context.Context, prefix, after string, limit int) (list []driver.Record, err error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	const page = 200
+	from, past := after, prefix > after
+	for len(list) < limit {
+		begin := from
+		if past { // names that begin with prefix, itself included, all come after
+			begin = prefix
+		}
+		where := "name > ?"
+		if past {
+			where = "name >= ?"
+		}
+		args := []any{[]byte(begin)}
+		if end := pastPrefix(prefix); end != nil {
+			where += " AND name < ?"
+			args = append(args, end)
+		}
+		rows := 0
+		var due []int // in whose lines somebody's turn has come
+		err := b.with(ctx, func(ctx context.Context, l link) error {
+			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
+			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
+				r := &record{}
+				if err := r.scan(row); err != nil {
+					return err
+				}
+				rows++
+				from, past = r.name, false
+				granted := r.entry.Advance(ofMicros(r.now))
+				if (r.entry.Used() || r.damaged != nil) && len(list) < limit {
+					if len(granted) > 0 {
+						due = append(due, len(list))
+					}
+					list = append(list, r.describe())
+				}
+				return nil
+			})
+		})
+		for _, i := range due {
+			if err == nil {
+				list[i], err = b.Inspect(ctx, list[i].Name)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if rows < page {
+			break
+		}
+	}
+	return list, nil
+}
+
+// pastPrefix is the least name after all that begin with prefix; nil: there is none.
+func pastPrefix(prefix string) []byte {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return nil
+}
