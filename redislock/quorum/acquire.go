@@ -209,10 +209,10 @@ func (r *request) errs(stamp int64) (errs []error) {
 	return errs
 }
 
-// finalError is an error that says that the request can never be granted.
+// finalError is an error of one server that says that the request can never be granted by any.
 func (r *request) finalError(stamp int64) error {
 	for _, err := range r.errs(stamp) {
-		if final(err) {
+		if final(err) && !lone(err) {
 			return err
 		}
 	}

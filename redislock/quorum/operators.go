@@ -87,11 +87,21 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	var holders, places [][]driver.Holder
 	waiting := make([]int, 0, len(records))
 	var last []uint64
+	damaged := 0
 	for _, r := range records {
+		if r.Damaged != "" {
+			damaged++
+			out.Damaged = r.Damaged
+			continue
+		}
 		last = append(last, r.Token)
 		holders, places = append(holders, r.Holders), append(places, r.Waiters)
 		waiting = append(waiting, r.Waiting)
 	}
+	if damaged > len(b.servers)-b.need() { // no majority can have it as it should be
+		return out
+	}
+	out.Damaged = ""
 	out.Holders = b.common(holders, nil)
 	slices.SortFunc(out.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
 	if slices.Sort(last); len(last) >= b.need() {
@@ -103,8 +113,8 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 		held[h.ID] = true
 	}
 	// Who has some servers and waits at the others, waits.
-	for i := range records {
-		early := slices.DeleteFunc(slices.Clone(records[i].Holders), func(h driver.Holder) bool { return held[h.ID] || h.Kept })
+	for i := range holders {
+		early := slices.DeleteFunc(slices.Clone(holders[i]), func(h driver.Holder) bool { return held[h.ID] || h.Kept })
 		for k := range early {
 			early[k].Token = 0
 		}
@@ -201,7 +211,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			if r := b.merge(name, records[name]); r.Kind != driver.Unused && len(out) < limit {
+			if r := b.merge(name, records[name]); (r.Kind != driver.Unused || r.Damaged != "") && len(out) < limit {
 				out = append(out, r)
 			}
 		}

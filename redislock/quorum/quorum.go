@@ -221,7 +221,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 // verdict is the error when so many servers failed that there is no majority.
 func (b *Backend) verdict(errs []error) error {
 	var kept []error
-	young, refused, closed, uncertain := 0, 0, 0, false
+	young, refused, damaged, closed, uncertain := 0, 0, 0, 0, false
 	for _, err := range errs {
 		var newborn *redislock.Newborn
 		switch {
@@ -231,6 +231,8 @@ func (b *Backend) verdict(errs []error) error {
 			young++
 		case errors.Is(err, driver.ErrRefused):
 			refused++
+		case errors.Is(err, driver.ErrDamaged):
+			damaged++
 		case errors.Is(err, driver.ErrClosed):
 			closed++
 		case errors.Is(err, driver.ErrUncertain):
@@ -242,7 +244,9 @@ func (b *Backend) verdict(errs []error) error {
 	switch {
 	case closed > 0:
 		return driver.ErrClosed
-	case refused > len(b.servers)-b.need():
+	case damaged > len(b.servers)-b.need():
+		what = driver.ErrDamaged
+	case refused+damaged > len(b.servers)-b.need():
 		what = driver.ErrRefused
 	case uncertain:
 		what = driver.ErrUncertain

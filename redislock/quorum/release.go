@@ -158,7 +158,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 				taken++
 			case errors.Is(err, driver.ErrGone):
 				gone++
-			case final(err) && !errors.Is(err, driver.ErrRefused):
+			case final(err) && !lone(err):
 				return err
 			default:
 				errs = append(errs, err)

@@ -13,7 +13,7 @@ type hold struct {
 	driver.Hold
 	r     *request // nil: this session does not know it
 	alive int      // of a hold without a request: servers that have it
-	gone  int      // and that do not
+	none  int      // servers that have no record of the name at all
 	open  int      // and that have not answered
 }
 
@@ -144,13 +144,14 @@ func (s *session) learn(p *post, holds []hold, of []int, changes []driver.Change
 		if err != nil {
 			c.State = driver.Unknown
 		}
+		if c.Missing {
+			h.none++
+		}
 		if h.r == nil {
 			if c.State != driver.Unknown {
 				h.open--
 			}
 			switch c.State {
-			case driver.Gone:
-				h.gone++
 			case 0, driver.Granted, driver.Waiting:
 				h.alive++
 			}
@@ -212,6 +213,7 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 		default:
 			c.State = driver.Unknown
 		}
+		c.Missing = c.State == driver.Gone && h.none > len(s.posts)-s.b.need()
 		if c.State != driver.Unknown {
 			proven++
 		}

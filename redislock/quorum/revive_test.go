@@ -36,7 +36,7 @@ func TestBrokenStaysBroken(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := simulated(5)
-				defer func() { _ = s.Close(context.Background()) }()
+				defer func() { _, _ = s.Close(context.Background()), s.b.Close() }()
 				reply, err := s.Acquire(t.Context(), &driver.Request{ID: "a", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
 				if err != nil || reply.Token == 0 {
 					t.Fatal(reply, err)

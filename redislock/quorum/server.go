@@ -251,9 +251,11 @@ func (p *post) owed() map[string]parted {
 
 // final reports whether err says that nothing was taken and never will be.
 func final(err error) bool {
-	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) ||
-		errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrClosed)
+	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) || lone(err)
 }
+
+// lone reports whether err is final at one server, and says nothing of the others.
+func lone(err error) bool { return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged) }
 
 func ended(err error) bool {
 	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)

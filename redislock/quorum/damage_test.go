@@ -1,0 +1,75 @@
+package quorum_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock/quorum"
+)
+
+// spoil makes the record of a name at one server something else.
+func spoil(t testing.TB, s *testenv.RedisServer, name string) {
+	t.Helper()
+	for shard := range 64 {
+		key := fmt.Sprintf("%s{%02x}:l:%s", quorum.DefaultPrefix, shard, name)
+		if s.Do("EXISTS "+key) != ":1" {
+			continue
+		}
+		s.Do("DEL " + key)
+		if reply := s.Do("RPUSH " + key + " spoilt"); reply != ":1" {
+			t.Fatal(reply)
+		}
+		return
+	}
+	t.Fatalf("%s has no record of %q", s.Addr, name)
+}
+
+// TestOneDamaged: a record that is damaged at a minority of the servers is in nobody's way.
+func TestOneDamaged(t *testing.T) {
+	t.Parallel()
+	g := start(t, 3, time.Minute)
+	a, b := open(t, g.backend(g.addrs()), "a", time.Minute), open(t, g.backend(g.addrs()), "b", time.Minute)
+	other := get(t, a, try("y", "a-y"))
+	h := get(t, a, try("x", "a-x"))
+	for i := range g.servers { // by then all have it
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if r, err := member(t, g, i).Inspect(within(t), "x"); err == nil && len(r.Holders) == 1 {
+				break
+			} else if time.Now().After(end) {
+				t.Fatalf("server %d: %+v, %v", i+1, r, err)
+			}
+		}
+	}
+	spoil(t, g.servers[1], "x")
+
+	if changes, err := a.Renew(within(t), []driver.Hold{other, h}); err != nil || len(changes) != 0 {
+		t.Errorf("Renew: %+v, %v", changes, err)
+	}
+	if reply, err := b.Acquire(within(t), try("x", "b-1")); err != nil || reply.Token != 0 {
+		t.Errorf("Acquire of a lock that is held: %+v, %v", reply, err)
+	}
+	r := try("x", "b-2")
+	r.Wait = true
+	reply, err := b.Acquire(within(t), r)
+	if err != nil || reply.Wake == nil {
+		t.Fatalf("Acquire: %+v, %v; want a place in line", reply, err)
+	}
+	back := g.backend(g.addrs())
+	if rec, err := back.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Waiting != 1 {
+		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	if err := a.Release(within(t), h, 0); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	select {
+	case token := <-reply.Wake:
+		if token <= h.Token {
+			t.Errorf("token %d after %d", token, h.Token)
+		}
+	case <-time.After(20 * time.Second): // a third of the TTL
+		t.Error("the waiter is not served")
+	}
+}
