@@ -229,6 +229,9 @@ func (b *Server) fault(err error) error {
 	case OutOfRange:
 		sentinel = errOutOfRange
 	}
+	if advice := b.d.Advise(err); advice != "" {
+		return fmt.Errorf("%w: %w (%s)", sentinel, err, advice)
+	}
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 

@@ -48,6 +48,9 @@ type Dialect interface {
 	// Fault says what an error means.
 	Fault(err error) Fault
 
+	// Advise says what to do about an error of the server, in a few words; "": nothing is known.
+	Advise(err error) string
+
 	// Check looks at the server when a Server is opened. An error wraps driver.ErrRefused.
 	Check(ctx context.Context, db *sql.DB) (Circumstances, error)
 

@@ -30,7 +30,7 @@ const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
-	try, wait, free, join, freeing, handing, leave string
+	try, wait, free, join, freeing, handing, leave, holder string
 
 	clock *strings.Replacer
 	last  *last
@@ -45,6 +45,7 @@ func newDialect(now string) *dialect {
 	try, wait := takeTexts()
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
 	d.free, d.join, d.freeing, d.handing = d.Text(freeText), d.Text(joinText), d.Text(freeingText), d.Text(handingText)
+	d.holder = d.Text(holderText)
 	return d
 }
 
@@ -191,6 +192,23 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		return sqllock.NotDone
 	}
 	return sqllock.Unknown
+}
+
+// Advise implements [sqllock.Dialect].
+func (d *dialect) Advise(err error) string {
+	switch answer(err) {
+	case 1290, 1792, 1836:
+		return "the server is a replica, or read_only is on: lead to the primary"
+	case 1044, 1142, 1143, 1370:
+		return "the user needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done and hf_bell"
+	case 1045, 1698:
+		return "look at the user and the password"
+	case 1021, 1114:
+		return "make room on the server's disk"
+	case 1040, 1203, 1226:
+		return "no connection is left: raise the limit, or use fewer"
+	}
+	return ""
 }
 
 // lost reports whether an error is that of a connection, not the server's answer.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -113,8 +114,34 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		last.Store(wasTaken)
 	default:
 		last.Store(wasShared)
+		if got.Queued {
+			return d.withHolder(ctx, q, t, got)
+		}
 	}
 	return got, err
+}
+
+// Arguments: name, id of who asks.
+const holderText = "SELECT hid, token, since, expires, info, {now} FROM hf_lock WHERE name = ? AND hid <> ? AND kind = 1 AND kept = 0 AND expires > {now}"
+
+// withHolder adds who is in the way, which the number that a statement answers has no room for. It says nothing if the lock
+// has been handed over meanwhile, and what goes wrong with it does not matter: the place in line is taken.
+func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.Take, got sqllock.Taken) (sqllock.Taken, error) {
+	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
+		return q.Often().Query(ctx, text, []byte(t.Name), t.ID)
+	}
+	var id, info string
+	var token, since, expires, us int64
+	if row(ctx, ask, d.holder, &id, &token, &since, &expires, &info, &us) != nil {
+		return got, nil
+	}
+	text, err := sqllock.Unescape(info)
+	if err != nil { // who reads the whole row says what is wrong
+		return sqllock.Taken{}, nil
+	}
+	micros := func(us int64) time.Duration { return max(0, time.Duration(us)*time.Microsecond) }
+	got.Holder = &driver.Holder{ID: id, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: micros(us - since), Left: micros(expires - us), Info: text}
+	return got, nil
 }
 
 // taken reads the answer.

@@ -149,6 +149,27 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 	return sqllock.Unknown
 }
 
+// Advise implements [sqllock.Dialect].
+func (d *dialect) Advise(err error) string {
+	var said sqlState
+	if !errors.As(err, &said) {
+		return ""
+	}
+	switch code := said.SQLState(); {
+	case code == "25006":
+		return "the server is a standby, or default_transaction_read_only is on: lead to the primary, with several hosts by target_session_attrs=read-write"
+	case code == "42501":
+		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done"
+	case code == "53100":
+		return "make room on the server's disk"
+	case code == "53300":
+		return "the server has no connection left: raise max_connections, or use fewer"
+	case strings.HasPrefix(code, "28"):
+		return "look at the user, the password and the server's pg_hba.conf"
+	}
+	return ""
+}
+
 // again reports whether an error says that another transaction was in the way, or a change of the tables.
 func again(said sqlState) bool {
 	switch said.SQLState() {
