@@ -208,7 +208,7 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		t.c.exec(qRollback) // fails if SQLite has rolled back by itself
 		return err
 	}
-	err := st.w.with(ctx, func() error {
+	once := func() error {
 		dead, verdict = nil, nil // with repeats this while the file is locked
 		err := st.present()
 		if err == nil && !st.crowded[name] {
@@ -227,6 +227,13 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 			}
 		}
 		return err
+	}
+	err := st.w.with(ctx, func() error {
+		err := once()
+		if noRoom(err) && st.rewindLog() {
+			err = once()
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -235,6 +242,14 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		st.coroner(g)
 	}
 	return verdict
+}
+
+// rewindLog moves the log into the file and has the next transaction write at the log's
+// beginning, where there is room also on a disk that is full. It reports whether it could.
+func (st *store) rewindLog() bool {
+	var busy, pages, moved int
+	err := st.w.c.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(RESTART)`).Scan(&busy, &pages, &moved)
+	return err == nil && busy == 0 && pages > 0
 }
 
 func (st *store) begin() (*tx, error) {

@@ -24,12 +24,23 @@ const (
 	codeNotADB   = 26
 )
 
+// Extended result codes of codeIOErr, as far as they say that there is no room: a disk that is
+// full, a quota, a limit on the size of files.
+const (
+	codeWrite    = codeIOErr | 3<<8
+	codeTruncate = codeIOErr | 6<<8
+	codeShmSize  = codeIOErr | 19<<8
+)
+
 // code is SQLite's primary result code in err, 0 if there is none. Drivers for Go have it
 // as a method; those that do not still say it in the text.
-func code(err error) int {
+func code(err error) int { return extended(err) & 0xff }
+
+// extended is code with what SQLite adds to it.
+func extended(err error) int {
 	var c interface{ Code() int }
 	if errors.As(err, &c) {
-		return c.Code() & 0xff
+		return c.Code()
 	}
 	if err != nil {
 		for text, n := range map[string]int{
@@ -45,6 +56,16 @@ func code(err error) int {
 	return 0
 }
 
+// noRoom reports whether err says that what was asked needs room that the file system does
+// not give. Then nothing of it has been done.
+func noRoom(err error) bool {
+	switch extended(err) {
+	case codeFull, codeWrite, codeTruncate, codeShmSize:
+		return true
+	}
+	return false
+}
+
 func isBusy(err error) bool {
 	c := code(err)
 	return c == codeBusy || c == codeLocked
@@ -55,10 +76,15 @@ func fault(err error) error {
 	if err == nil || known(err) {
 		return err
 	}
+	if noRoom(err) {
+		return fmt.Errorf("%w: the file system gives no room (a full disk, a quota, or a limit on the size of files): %w", driver.ErrUnavailable, err)
+	}
 	switch code(err) {
-	case codeBusy, codeLocked, codeFull:
+	case codeBusy, codeLocked:
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	case codePerm, codeReadOnly, codeAuth, codeCantOpen:
+	case codeReadOnly:
+		return fmt.Errorf("%w: the file or its file system is read-only: %w", driver.ErrRefused, err)
+	case codePerm, codeAuth, codeCantOpen:
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	case codeCorrupt:
 		return fmt.Errorf("%w: the file is damaged; end all processes that use it, and remove it with its -wal and -shm files: %w", driver.ErrRefused, err)

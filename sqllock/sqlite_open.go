@@ -209,9 +209,14 @@ func (st *store) openDB() error {
 	if err != nil {
 		return err
 	}
+	host.Reserve(st.paths[iLog], logReserve)
 	st.w.queue = st.gate
 	return st.fix()
 }
+
+// logReserve is the room that the log keeps for times when the disk is full. SQLite locks
+// nothing in the log, so it may be opened by other means.
+const logReserve = 256 << 10
 
 func newConn() *conn { return &conn{gate: make(chan struct{}, 1), used: func() {}} }
 
