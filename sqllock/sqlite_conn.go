@@ -81,6 +81,17 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	return true, rows.Close()
 }
 
+// start begins a transaction. If one is open, because to begin or to end it was answered with an
+// error, that one is ended first: else it would keep the file locked for ever.
+func (c *conn) start(q query) error {
+	_, err := c.exec(q)
+	if err != nil && !isBusy(err) {
+		c.exec(qRollback) // fails if there is none
+		_, err = c.exec(q)
+	}
+	return err
+}
+
 // each calls do for every row of q.
 func (c *conn) each(q query, args []any, do func(scan func(...any) error) error) error {
 	s, err := c.stmt(q)
@@ -253,7 +264,7 @@ func (st *store) rewindLog() bool {
 }
 
 func (st *store) begin() (*tx, error) {
-	if _, err := st.w.exec(qBegin); err != nil {
+	if err := st.w.start(qBegin); err != nil {
 		return nil, err
 	}
 	return &tx{st: st, c: st.w, now: st.env.now(), us: st.env.wall(), rows: map[string]*row{}}, nil

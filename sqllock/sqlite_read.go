@@ -120,7 +120,7 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 // snapshot runs do in a read transaction.
 func (st *store) snapshot(ctx context.Context, do func(c *conn, now int64) error) error {
 	return st.read(ctx, func() error {
-		if _, err := st.r.exec(qRead); err != nil {
+		if err := st.r.start(qRead); err != nil {
 			return err
 		}
 		defer st.r.exec(qRollback) // nothing was written
