@@ -104,9 +104,9 @@ func TestAdoptionThatArrivesLate(t *testing.T) {
 // Who gives up waiting for a latch says so again, as long as its question may be under way.
 func TestLatchWaitThatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cancels := 0
+		var cancels atomic.Int32
 		h := &hooks{Backend: memlock.New(), late: once("await", 100*time.Millisecond)}
-		h.cancel = func(next func() error) error { cancels++; return next() }
+		h.cancel = func(next func() error) error { cancels.Add(1); return next() }
 		c := client(t, h, nil)
 		if _, err := c.Latch("x").Set(t.Context(), 1); err != nil {
 			t.Fatal(err)
@@ -117,8 +117,8 @@ func TestLatchWaitThatArrivesLate(t *testing.T) {
 			t.Errorf("Wait: %v", err)
 		}
 		time.Sleep(5 * time.Second)
-		if cancels != 4 {
-			t.Errorf("%d cancels of an unanswered question; want 4", cancels)
+		if n := cancels.Load(); n != 4 {
+			t.Errorf("%d cancels of an unanswered question; want 4", n)
 		}
 	})
 }
@@ -127,16 +127,16 @@ func TestLatchWaitThatArrivesLate(t *testing.T) {
 func TestOneCancelOfAnAnsweredWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		cancels := 0
-		h := &hooks{Backend: store, cancel: func(next func() error) error { cancels++; return next() }}
+		var cancels atomic.Int32
+		h := &hooks{Backend: store, cancel: func(next func() error) error { cancels.Add(1); return next() }}
 		c := client(t, h, nil)
 		defer release(t, lock(t, client(t, store, nil), "x"))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		refused(t, context.DeadlineExceeded)(c.Mutex("x").Lock(ctx))
 		time.Sleep(5 * time.Second)
-		if cancels != 1 {
-			t.Errorf("%d cancels; want 1", cancels)
+		if n := cancels.Load(); n != 1 {
+			t.Errorf("%d cancels; want 1", n)
 		}
 	})
 }

@@ -179,6 +179,40 @@ var clients = []check{
 			}
 		}
 	}},
+	{"R4", "client hands off", "what is handed off is adopted as what it is, and nobody enters in between", func(e *env) {
+		a, b, c := e.client(nil), e.client(nil), e.client(nil)
+		for _, shared := range []bool{false, true} {
+			take := a.RWMutex(e.name("x")).Lock
+			if shared {
+				take = a.RWMutex(e.name("x")).RLock
+			}
+			l, err := take(e.ctx)
+			if err != nil {
+				e.Fatal(err)
+			}
+			ticket, _, err := l.HandOff()
+			if err != nil {
+				e.Fatal(err)
+			}
+			got, err := b.Adopt(e.ctx, ticket)
+			if err != nil {
+				e.Fatalf("Adopt: %v", err)
+			}
+			if got.Token() != l.Token() {
+				e.Errorf("adopted token %d; want %d", got.Token(), l.Token())
+			}
+			if _, err := c.RWMutex(e.name("x")).TryLock(e.ctx); !errors.Is(err, holdfast.ErrHeld) {
+				e.Errorf("TryLock of another: %v; want ErrHeld", err)
+			}
+			inner, err := b.RWMutex(e.name("x"), holdfast.Reentrant()).TryLock(got.Context(e.ctx))
+			if want := map[bool]error{true: holdfast.ErrUpgrade}[shared]; !errors.Is(err, want) {
+				e.Errorf("a write lease borrowed from what was adopted (shared: %t): %v, %v", shared, inner, err)
+			}
+			if err := got.Release(); err != nil {
+				e.Errorf("Release: %v", err)
+			}
+		}
+	}},
 	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last sign of life", func(e *env) {
 		e.expires()
 		conn := e.conn()
