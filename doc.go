@@ -33,5 +33,5 @@
 //
 // Stores are packages of their own (memlock, redislock, sqllock, zklock) and know nothing of this
 // one; package driver is what they have in common. To read the code, go on with lease.go,
-// mutex.go, await.go, keepalive.go, then driver/driver.go and memlock.
+// mutex.go, await.go, watch.go, keepalive.go, then driver/driver.go and memlock.
 package holdfast

@@ -51,6 +51,43 @@ func ExampleMutex_Lock() {
 	// Output: stock/7 <nil> true
 }
 
+func ExampleLease_Valid() {
+	ctx := context.Background()
+	c, _ := holdfast.New(ctx, store, nil)
+	defer c.Close(ctx)
+
+	// The resource refuses a token below the highest that it has seen.
+	highest := uint64(0)
+	send := func(token uint64, what string) error {
+		if token < highest {
+			return errors.New("overtaken")
+		}
+		highest = token
+		fmt.Println("sent", what)
+		return nil
+	}
+
+	lease, err := c.Mutex("outbox").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release()
+	for _, what := range []string{"letter 1", "letter 2"} {
+		if !lease.Valid(2 * time.Second) { // what a send takes, at most
+			fmt.Println("the rest is for the next holder:", lease.Err())
+			return
+		}
+		if err := send(lease.Token(), what); err != nil { // paused after Valid
+			fmt.Println(err)
+			return
+		}
+	}
+	// Output:
+	// sent letter 1
+	// sent letter 2
+}
+
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
 	a, _ := holdfast.New(ctx, store, &holdfast.Config{Program: "nightly"})

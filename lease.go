@@ -261,7 +261,11 @@ func (l *Lease) lapse(now time.Duration) *Error {
 	e, c := lost("use", &l.req, ReasonExpired), l.c
 	switch {
 	case c.missed != nil:
-		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, outage(c.missed))
+		cause := c.missed
+		if !decided(cause) {
+			cause = outage(cause)
+		}
+		e.Err = fmt.Errorf("%w: the last renewal failed: %w", ErrLost, cause)
 	case c.asking != 0 && now-c.asking > c.usual():
 		e.Err = fmt.Errorf("%w: a renewal sent %v ago was not answered: %w", ErrLost, round(now-c.asking), ErrUncertain)
 	}

@@ -182,8 +182,8 @@ active [N] proctype client()
 
 	/* --- await.go ------------------------------------------------------------------- */
 
-	/* Client.acquire, Lease.ask, stand's timer and a renewal that says gone, Lease.release,
-	 * Lease.leave: the exchange is sent, and processed in the same step unless something is
+	/* Client.acquire, Lease.ask, stand's timer and a renewal that says gone, Lease.Release,
+	 * Lease.withdraw: the exchange is sent, and processed in the same step unless something is
 	 * amiss: sending alone is seen by nobody. */
 	:: d_step { RUNS(c) && SENDS(c) && !cut[c] ->
 		begin();

@@ -87,8 +87,8 @@ bool late[NI];			/* it may last longer than a step */
 #define ASK 1		/* Lease.ask: from the decision to ask until the answer was looked at (await.go) */
 #define STAND 2		/* Lease.stand */
 #define HELD 3		/* lease.go */
-#define GIVE 4		/* Lease.release, Client.giveBack */
-#define LEAVE 5		/* Lease.leave */
+#define GIVE 4		/* Lease.Release, Lease.insistRelease */
+#define LEAVE 5		/* Lease.withdraw */
 byte phase[N], round[N];
 byte proof[N];		/* age of wait.proof, or of what Lease.trusted counts from */
 byte token[N];		/* Lease.token */

@@ -260,7 +260,7 @@ func toldByRenewal(t *testing.T, l *holdfast.Lease, b *beats, gone time.Time) {
 	var e *holdfast.Error
 	if err := l.Err(); !errors.As(err, &e) || !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the lease ended with %v; want ErrLost", err)
-	} else if n := b.since(gone); n > 1 || e.Reason != holdfast.ReasonRevoked && e.Reason != holdfast.ReasonExpired {
+	} else if n := b.since(gone); n > 1 || e.Reason != holdfast.ReasonRevoked && e.Reason != holdfast.ReasonForgotten && e.Reason != holdfast.ReasonExpired {
 		t.Errorf("after %d renewals that were answered: %v; want it revoked by the first, or expired", n, err)
 	}
 }

@@ -150,7 +150,7 @@ func (t *told) releases(lease *holdfast.Lease) {
 		e.Result = history.Accepted
 	case errors.Is(released, holdfast.ErrLost):
 		e.Result = history.Rejected
-		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonSession) {
+		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonForgotten || r == holdfast.ReasonSession) {
 			t.loses(at, released) // between the look and the release: the store was not asked again
 		}
 	default:
