@@ -81,6 +81,10 @@ type Record struct {
 	Holders []Holder // in order of their tokens
 	Waiters []Holder // the head of the line, in order
 	Waiting int      // how long the line is
+
+	// Damaged says what is wrong with what the store has on record for the name, if that cannot
+	// be read; all else but Name is zero then. Inspect returns ErrDamaged instead.
+	Damaged string
 }
 
 // Inspect returns the state of a name: one exchange with the store. A name that is not in
@@ -149,7 +153,7 @@ func (c *Client) named(name string) error {
 }
 
 func record(r driver.Record) Record {
-	out := Record{Name: r.Name, Limit: r.Limit, Count: r.Count, Token: r.Token, Waiting: r.Waiting}
+	out := Record{Name: r.Name, Limit: r.Limit, Count: r.Count, Token: r.Token, Waiting: r.Waiting, Damaged: r.Damaged}
 	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
 	for i := range r.Holders {
 		out.Holders = append(out.Holders, *holder(&r.Holders[i]))
