@@ -21,8 +21,11 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-// closeLimit bounds how long an exit waits for the store.
-const closeLimit = 3 * time.Second
+// How long a start, and an exit, wait for a store that does not answer, whatever the TTL.
+const (
+	openLimit  = 15 * time.Second
+	closeLimit = 3 * time.Second
+)
 
 // app is what the commands share.
 type app struct {
@@ -135,7 +138,8 @@ type session struct {
 	store *open.Store
 	keep  bool // the end of this process is not to free what it holds
 
-	sayPolling func() // says once why those who wait are not woken here, if they are not
+	diagnose   func(context.Context) error // why the store cannot be used, if it cannot
+	sayPolling func()                      // says once why those who wait are not woken here, if they are not
 }
 
 // connect opens the store and a client. If cfg has no TTL, it gets the one asked for.
@@ -144,19 +148,48 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 		return nil, fmt.Errorf("%w TTL %v: it must be positive", holdfast.ErrInvalid, a.ttl)
 	}
 	cfg.TTL = a.ttl
-	st, err := open.Open(ctx, a.url())
+	limited, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	word := time.AfterFunc(waitSilence, func() {
+		a.say("%s has not answered for %v; giving up after %v", a.where(), waitSilence, openLimit)
+	})
+	defer word.Stop()
+	c, st, err := a.dial(limited, &cfg)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %s has not answered for %v", holdfast.ErrUnavailable, a.where(), openLimit)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c, err := holdfast.New(ctx, st, &cfg)
-	if err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
-	return &session{Client: c, place: st.Place, store: st, sayPolling: sync.OnceFunc(func() {
+	return &session{Client: c, place: st.Place, store: st, diagnose: func(ctx context.Context) error {
+		_, err := st.Diagnose(ctx, a.url(), a.ttl)
+		return err
+	}, sayPolling: sync.OnceFunc(func() {
 		if reason := st.Polling(); reason != "" {
 			a.say("whoever waits asks the store every 5 to 50 ms, since nobody can be woken: %s", reason)
 		}
 	})}, nil
+}
+
+// dial opens the store and a client.
+func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client, *open.Store, error) {
+	st, err := open.Open(ctx, a.url())
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := holdfast.New(ctx, st, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	return c, st, nil
+}
+
+// where names the store for people, before it is open.
+func (a *app) where() string {
+	if url, ok := open.WithoutPassword(a.url()); ok && url != "" {
+		return "the store at " + url
+	}
+	return "the store"
 }
 
 // close ends the client and the store, within closeLimit.
@@ -180,13 +213,13 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if s.keep {
-			return
-		}
-		if err := s.close(); err != nil {
-			a.say("closing the store: %v", err)
-		}
-	}()
-	return f(s)
+	err = f(s)
+	if s.keep {
+		return err
+	}
+	silent := errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
+	if cerr := s.close(); cerr != nil && !silent { // else it has been said
+		a.say("closing the store: %v", cerr)
+	}
+	return err
 }

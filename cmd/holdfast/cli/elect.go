@@ -64,7 +64,7 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 			h, err := t.take(func(ctx context.Context) (*hold, error) { return t.campaign(ctx, s, o, name) })
 			if errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain) {
 				if !silent {
-					a.say("%v; campaigning on", err)
+					a.say("%s; campaigning on", oneLine(err.Error()))
 				}
 				silent = true
 				continue
@@ -95,8 +95,10 @@ func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name s
 		opts = append(opts, holdfast.Note(o.note))
 	}
 	var l *holdfast.Lease
-	var err error
-	t.line.during(ctx, s, func() { l, err = s.Election(name, opts...).Campaign(ctx) })
+	err := t.line.during(ctx, s, func(ctx context.Context) (err error) {
+		l, err = s.Election(name, opts...).Campaign(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func codeOf(err error) (code int, silent bool) {
 		return exitUsage, false
 	case is(holdfast.ErrInvalid), is(holdfast.ErrKind):
 		return exitConfig, false
-	case is(holdfast.ErrRefused), is(holdfast.ErrGone):
+	case is(holdfast.ErrRefused), is(holdfast.ErrDamaged), is(holdfast.ErrGone):
 		return exitRefused, false
 	case is(holdfast.ErrUnavailable), is(holdfast.ErrUncertain), is(context.DeadlineExceeded), is(os.ErrDeadlineExceeded):
 		return exitUnavailable, false

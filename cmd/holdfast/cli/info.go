@@ -80,21 +80,26 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 }
 
 func detail(kind string, h *holdfast.Holder, wide bool) []string {
-	name, token := who(h), "-"
+	name := who(h)
 	if h.Kept {
 		name = "(kept) " + name
 	}
-	if h.Token != 0 {
-		token = strconv.FormatUint(h.Token, 10)
-	}
 	cells := []string{
-		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), leaseLeft(h), token,
+		name, mode(kind, h), orDash(show(h.Program), h.Program), rough(time.Since(h.Since)), leaseLeft(h), tokenText(h.Token),
 		orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels)),
 	}
 	if wide {
 		cells = append(cells, show(h.ID))
 	}
 	return cells
+}
+
+// tokenText is a token, or - for none.
+func tokenText(token uint64) string {
+	if token == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(token, 10)
 }
 
 // mode is what a holder has, or a waiter wants, of a name.

@@ -116,8 +116,7 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 		limited, cancel = context.WithTimeout(ctx, wait.d)
 		defer cancel()
 	}
-	var err error
-	s.showDuring(limited, func() { err = l.Wait(limited) }, func(ctx context.Context) (line, key string) {
+	err := s.showDuring(limited, func() error { return l.Wait(limited) }, func(ctx context.Context) (line, key string) {
 		r, err := s.Inspect(ctx, name)
 		if err != nil || r.Kind != "latch" {
 			return "", ""

@@ -86,8 +86,11 @@ func row(r *holdfast.Record, wide bool) []string {
 		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels))
 	}
 	cells := []string{show(r.Name), use(r), holder, program, held, left, strconv.Itoa(r.Waiting)}
+	if r.Damaged != "" {
+		cells = []string{show(r.Name), "damaged: " + oneLine(r.Damaged), holder, program, held, left, "-"}
+	}
 	if wide {
-		cells = append(cells, r.Kind, strconv.FormatUint(r.Token, 10), note, labels)
+		cells = append(cells, orDash(r.Kind, r.Kind), tokenText(r.Token), note, labels)
 	}
 	return cells
 }

@@ -60,6 +60,11 @@ func show(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
+// oneLine is text that others wrote in one line that is safe for a terminal.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
+}
+
 // who is user@host:pid; of a program that shares the store and is not holdfast's, that is not known.
 func who(h *holdfast.Holder) string {
 	if foreign(h) {
@@ -171,6 +176,7 @@ type recordJSON struct {
 	Holders []holderJSON `json:"holders"`
 	Waiters []holderJSON `json:"waiters"`
 	Waiting int          `json:"waiting"`
+	Damaged string       `json:"damaged,omitempty"`
 }
 
 type holderJSON struct {
@@ -192,7 +198,7 @@ type holderJSON struct {
 func toJSON(r *holdfast.Record) recordJSON {
 	out := recordJSON{
 		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
-		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting,
+		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Damaged: r.Damaged,
 	}
 	switch r.Kind {
 	case "semaphore":

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -23,9 +24,10 @@ const (
 // waitLine tells on standard error who has the lock that this process waits for.
 type waitLine struct {
 	fresh chan holdfast.Waiting // the latest news only
+	stood bool                  // this process has stood in a line
 }
 
-func newWaitLine() *waitLine { return &waitLine{make(chan holdfast.Waiting, 1)} }
+func newWaitLine() *waitLine { return &waitLine{fresh: make(chan holdfast.Waiting, 1)} }
 
 // news is an Observer's Waiting: it never blocks.
 func (w *waitLine) news(n holdfast.Waiting) {
@@ -38,33 +40,74 @@ func (w *waitLine) news(n holdfast.Waiting) {
 	}
 }
 
-// during calls f, which waits, and shows the line meanwhile.
-func (w *waitLine) during(ctx context.Context, s *session, f func()) {
+// during calls f, which waits, and shows the line meanwhile. If the store will never grant
+// anything, as a replica that takes no writes, it ends the wait and returns what is in the way.
+func (w *waitLine) during(ctx context.Context, s *session, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var now holdfast.Waiting
 	var asked time.Time
-	s.showDuring(ctx, f, func(ctx context.Context) (line, key string) {
+	var obstacle error
+	silent := time.Now() // since when the store has not answered; zero: it does
+	err := s.showDuring(ctx, func() error { return f(ctx) }, func(ctx context.Context) (line, key string) {
 		select {
 		case n := <-w.fresh:
 			if n.Holder == nil && n.Name == now.Name { // the news is of the place only
 				n.Holder = now.Holder
 			}
-			now = n
+			now, silent, w.stood = n, time.Time{}, true
 		default:
 		}
-		if now.ID == "" { // it does not stand in line
-			return "", ""
+		if now.ID == "" { // it does not stand in line: the store has not answered, or only refused
+			if obstacle == nil {
+				obstacle = s.obstacle(ctx)
+			}
+			if obstacle != nil && !w.stood { // a failover is an obstacle, too, but a short one
+				cancel(obstacle)
+			}
+			if obstacle != nil {
+				return oneLine(obstacle.Error()), "refused"
+			}
+			return silence(time.Since(silent)), "silent"
 		}
 		if time.Since(asked) >= waitLook-waitDraw/2 {
 			asked = time.Now()
-			look(ctx, s.Client, &now)
+			if err := look(ctx, s.Client, &now); err == nil {
+				silent = time.Time{}
+			} else if silent.IsZero() {
+				silent = asked
+			}
 		}
-		return waitText(&now, time.Since(asked)), waitKey(&now)
+		line, key = waitText(&now, time.Since(asked)), waitKey(&now)
+		if old := time.Since(silent); !silent.IsZero() && old >= waitSilence {
+			line, key = line+" · "+silence(old), key+" silent"
+		}
+		return line, key
 	})
+	if obstacle != nil && errors.Is(context.Cause(ctx), obstacle) {
+		return obstacle
+	}
+	return err
+}
+
+// obstacle is why the store refuses whatever is asked of it, if that can be found out soon.
+func (s *session) obstacle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLook)
+	defer cancel()
+	if err := s.diagnose(ctx); errors.Is(err, holdfast.ErrRefused) {
+		return err
+	}
+	return nil
+}
+
+// silence says that the store has not answered for so long.
+func silence(old time.Duration) string {
+	return "the store has not answered for " + rough(old)
 }
 
 // showDuring calls f, which waits, and from two seconds after that until f returns shows a
 // line on standard error. text returns it, or "", and a key that changes when it has news.
-func (s *session) showDuring(ctx context.Context, f func(), text func(context.Context) (line, key string)) {
+func (s *session) showDuring(ctx context.Context, f func() error, text func(context.Context) (line, key string)) error {
 	ctx, hide := context.WithCancel(ctx)
 	hidden := make(chan struct{})
 	go func() {
@@ -77,7 +120,7 @@ func (s *session) showDuring(ctx context.Context, f func(), text func(context.Co
 		})
 	}()
 	defer func() { hide(); <-hidden }()
-	f()
+	return f()
 }
 
 func showLine(ctx context.Context, out *os.File, text func(context.Context) (line, key string)) {
@@ -118,13 +161,14 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 }
 
 // look asks the store for what the news does not say in time: the holder's renewals, and
-// who has come before us since.
-func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) {
+// who has come before us since. If the store does not answer, the line goes on with what is
+// known.
+func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
 	r, err := c.Inspect(ctx, now.Name)
 	if err != nil {
-		return // the line goes on with what is known
+		return err
 	}
 	if now.Holder = nil; len(r.Holders) > 0 {
 		now.Holder = &r.Holders[0]
@@ -134,6 +178,7 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) {
 	} else if len(r.Waiters) >= driver.MaxWaiters {
 		now.Ahead = max(now.Ahead, driver.MaxWaiters)
 	}
+	return nil
 }
 
 // waitKey changes when the line has news, apart from the time that has passed.
