@@ -85,10 +85,15 @@ func (p *TCPProxy) Reset() { p.reset(func(*link) bool { return true }) }
 
 // Lead leads to another server from now on, as an address does that moves to the next primary. All connections are reset.
 func (p *TCPProxy) Lead(target string) {
-	p.mu.Lock()
-	p.target = target
-	p.mu.Unlock()
+	p.Turn(target)
 	p.Reset()
+}
+
+// Turn leads new connections to another server from now on. Those that are open stay where they are.
+func (p *TCPProxy) Turn(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
 }
 
 // Refuse resets all connections, and every new one at once.

@@ -83,3 +83,16 @@ func (s *RedisReplicaSet) Follow(r, primary *RedisServer) {
 	}
 	s.InSync(r, primary)
 }
+
+// HandOver has a replica of old take over in order (FAILOVER): it has got all that was written, and old follows it. Clients
+// of old keep their connections.
+func (s *RedisReplicaSet) HandOver(old, next *RedisServer) {
+	s.t.Helper()
+	s.InSync(next, old)
+	host, port, _ := net.SplitHostPort(next.Addr)
+	if reply := old.Do("FAILOVER TO " + host + " " + port + " TIMEOUT 10000"); !strings.HasPrefix(reply, "+OK") {
+		s.t.Fatalf("FAILOVER: %s", reply)
+	}
+	eventually(s.t, next.Addr+" takes over", func() bool { return next.Info("replication")["role"] == "master" })
+	s.InSync(old, next)
+}

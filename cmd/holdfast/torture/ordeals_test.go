@@ -45,7 +45,27 @@ var ordeals = []ordeal{
 			harm(&one, "scripts-forgotten", func() func() { s.Do("SCRIPT FLUSH"); return nil }),
 			harm(&one, "server-paused", func() func() { s.Do("CLIENT PAUSE 1500 ALL"); return nil }),
 			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 250) }),
+			refusing(&one, s, "replicas-missing", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+			refusing(&one, s, "read-only", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+			refusing(&one, s, "memory-full", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
 		)
+	}},
+	{"replicated", nil, func(t *testing.T, o *verify.Options) {
+		// The replica takes over in order, so nothing is lost although nothing is confirmed. Some clients stay where they
+		// were, and ask the old primary, which follows the new one.
+		s := testenv.RedisReplicas(t, 1)
+		way := testenv.Proxy(t, s.Primary.Addr)
+		o.URL = "redis://" + way.Addr
+		primary, other := s.Primary, s.Replicas[0]
+		var one sync.Mutex
+		o.Faults = []verify.Fault{
+			harm(&one, "handed-over", func() func() {
+				s.HandOver(primary, other)
+				primary, other = other, primary
+				way.Turn(primary.Addr)
+				return way.Reset
+			}),
+		}
 	}},
 	{"sentinel", nil, func(t *testing.T, o *verify.Options) {
 		s := testenv.RedisSentinel(t, testenv.SentinelSetup{Links: true})
@@ -195,11 +215,16 @@ var ordeals = []ordeal{
 	}},
 	{"mariadb", nil, func(t *testing.T, o *verify.Options) {
 		s := testenv.MariaDB(t, "--max-connections=150")
-		o.URL = "mysql://root@" + s.Addr + "/test"
-		initialise(t, o.URL)
+		initialise(t, "mysql://root@"+s.Addr+"/test")
+		s.Exec("CREATE USER plain", "GRANT ALL ON test.* TO plain") // root may write what is read-only
+		o.URL = "mysql://plain@" + s.Addr + "/test"
 		var one sync.Mutex
 		o.Faults = append(restarts(&one, s),
 			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 160) }),
+			harm(&one, "read-only", func() func() {
+				s.Exec("SET GLOBAL read_only = ON")
+				return func() { s.Exec("SET GLOBAL read_only = OFF") }
+			}),
 		)
 	}},
 	{"postgres", nil, func(t *testing.T, o *verify.Options) {
@@ -217,6 +242,13 @@ var ordeals = []ordeal{
 					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 				}
 				return nil
+			}),
+			harm(&one, "read-only", func() func() {
+				readOnly := func(value string) {
+					s.Exec("ALTER SYSTEM SET default_transaction_read_only = "+value, "SELECT pg_reload_conf()")
+				}
+				readOnly("on")
+				return func() { readOnly("off") }
 			}),
 		)
 	}},
@@ -274,6 +306,11 @@ func restarts(one *sync.Mutex, s stoppable) []verify.Fault {
 		harm(one, "server-killed", func() func() { s.Kill(); return s.Start }),
 		harm(one, "server-frozen", func() func() { s.Pause(); return s.Continue }),
 	}
+}
+
+// refusing has a Redis server refuse writes after begin, until end.
+func refusing(one *sync.Mutex, s *testenv.RedisServer, kind, begin, end string) verify.Fault {
+	return harm(one, kind, func() func() { s.Do(begin); return func() { s.Do(end) } })
 }
 
 // occupy takes up to n connections of a server, and returns what gives them back.
