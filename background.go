@@ -147,7 +147,7 @@ func (c *Client) attend(e *chore) {
 	cancel()
 	pause := time.Duration(0)
 	switch {
-	case err == nil || final(err):
+	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may not do so later
 		e.settle()
 		if len(e.again) == 0 {
 			c.done(e)

@@ -232,6 +232,9 @@ func (l *Lease) giveBack(ctx context.Context) error {
 		return lost("release", &l.req, ReasonExpired)
 	case errors.Is(err, ErrClosed) && c.live(): // the watcher has not heard yet
 		return lost("release", &l.req, ReasonSession)
+	case errors.Is(err, ErrRefused): // now; it may take writes again before the lease has run out there
+		l.insistRelease()
+		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
 	case final(err):
 		return &Error{Op: "release", Name: l.req.Name, Err: explain(ctx, err)}
 	}
