@@ -123,7 +123,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	for _, topic := range topics {
 		for _, c := range topic {
-			if h.LocksOnly && counting[c.name] || pending[c.name] {
+			if h.LocksOnly && counting[c.name] {
 				continue
 			}
 			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
@@ -204,12 +204,6 @@ func (e *env) conn() Conn {
 		e.Fatal("drivertest: the harness cannot kill, cut or drop replies; a store that has not been hurt is not checked")
 	}
 	return c
-}
-
-// pending are checks that package holdfast does not pass yet.
-var pending = map[string]bool{
-	"clients of a store that refuses": true, "acquire after its cancel": true, "attempt after its cancel": true,
-	"place after its cancel": true, "close beside locks": true, "no deadline": true, "contexts": true,
 }
 
 // strict says that a harness is refused that leaves out one of Refuse, Damage, Hold and Forget.
