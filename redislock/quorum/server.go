@@ -255,7 +255,9 @@ func final(err error) bool {
 }
 
 // lone reports whether err is final at one server, and says nothing of the others.
-func lone(err error) bool { return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged) }
+func lone(err error) bool {
+	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
+}
 
 func ended(err error) bool {
 	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
