@@ -220,11 +220,11 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		default:
 		}
 	}
-	session, publish, subscribe := "doctor"+strings.ToLower(rand.Text()[:12]), "PUBLISH", b.conn.Subscribe
+	session, publish, count, subscribe := "doctor"+strings.ToLower(rand.Text()[:12]), "PUBLISH", "NUMSUB", b.conn.Subscribe
 	channel := b.channel(session)
 	if b.cluster {
 		c := newCall().tag(b.prefix, 0).str("s:").str(session).end().done()
-		channel, publish, subscribe = strings.Clone(c.strs[0]), "SPUBLISH", b.conn.SubscribeShard
+		channel, publish, count, subscribe = strings.Clone(c.strs[0]), "SPUBLISH", "SHARDNUMSUB", b.conn.SubscribeShard
 		c.free()
 	}
 	stop, err := subscribe(ctx, channel, hear, func() {})
@@ -238,13 +238,19 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		return fmt.Errorf("subscribing: %w", err)
 	}
 	defer stop()
-	var counted int64
-	answers := asker.Ask(ctx, publish, channel, "0") // in a Cluster all servers but one send us to that
-	if err := failure(answers); err != nil {
-		return fmt.Errorf("publishing: %w", err)
+	counts := asker.Ask(ctx, "PUBSUB", count, channel)
+	if err := failure(counts); err != nil {
+		return fmt.Errorf("counting who listens: %w", err)
 	}
-	for _, a := range answers {
-		counted += a.Value.Int
+	var counted int64
+	for _, a := range counts {
+		if len(a.Value.List) == 2 {
+			counted += a.Value.List[1].Int
+		}
+	}
+	// In a Cluster all servers but one send us to that.
+	if err := failure(asker.Ask(ctx, publish, channel, "0")); err != nil {
+		return fmt.Errorf("publishing: %w", err)
 	}
 	limit := time.NewTimer(hearing)
 	defer limit.Stop()
@@ -261,8 +267,8 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 	}
 	if counted == 0 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
-			Found: fmt.Sprintf("a message that was published did arrive, but %s counted nobody who received it", publish),
-			Why:   "a release takes waiters whom PUBLISH does not count for dead and passes them over: they lose their place in line",
+			Found: fmt.Sprintf("a message that was published did arrive, but PUBSUB %s counted nobody who listens", count),
+			Why:   "a release takes waiters that do not listen at the server for dead and passes them over: they lose their place in line",
 			Do:    "connect to the server directly"})
 		return nil
 	}

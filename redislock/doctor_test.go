@@ -139,10 +139,12 @@ func TestDoctorPermissions(t *testing.T) {
 		t.Errorf("not fine with the rights to ask: %q", got)
 	}
 	// Rights that locking needs are no matter of opinion.
-	poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, "+publish", "-publish", 1)}, good...)
-	conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
-	if _, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "publishing") {
-		t.Errorf("%v, want ErrRefused", err)
+	for command, doing := range map[string]string{"publish": "publishing", "pubsub|numsub": "counting who listens"} {
+		poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, " +"+command, "", 1)}, good...)
+		conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
+		if _, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), doing) {
+			t.Errorf("without %s: %v, want ErrRefused", command, err)
+		}
 	}
 }
 

@@ -1,0 +1,108 @@
+package redislock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// fill lets a server's memory be full: every command that may need some is refused.
+func fill(t testing.TB, r *testenv.RedisServer) {
+	t.Helper()
+	for _, c := range []string{"CONFIG SET maxmemory-policy noeviction", "CONFIG SET maxmemory 1"} {
+		if got := r.Do(c); !strings.HasPrefix(got, "+OK") {
+			t.Fatal(got)
+		}
+	}
+	if got := r.Do("SET hf:x y"); !strings.HasPrefix(got, "-") { // another server of a Cluster, or a replica, has another reason
+		t.Fatalf("SET: %s; want OOM", got)
+	}
+}
+
+// TestFullMemory: what is held is kept and released and handed over while memory is full. Nothing new is granted.
+func TestFullMemory(t *testing.T) {
+	const ttl = 2 * time.Second
+	for what, start := range map[string]func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend){
+		"server": func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend) {
+			r := testenv.RedisACL(t, []string{aclRule})
+			return []*testenv.RedisServer{r}, func() *redislock.Backend {
+				return redislock.New(dialRueidis(t, "holdfast:secret@"+r.Addr), nil)
+			}
+		},
+		"replicas": func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend) {
+			s := testenv.RedisReplicas(t, 1)
+			return []*testenv.RedisServer{s.Primary, s.Replicas[0]}, func() *redislock.Backend {
+				return redislock.New(dialRueidis(t, s.Primary.Addr), &redislock.Config{WaitReplicas: 1})
+			}
+		},
+		"Cluster": func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend) {
+			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}})
+			return c.Servers, func() *redislock.Backend {
+				return redislock.New(clusterRueidis(t, c, testenv.Proxies(t, nil)), nil)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			servers, open := start(t)
+			a, b := openSession(t, open(), ttl), openSession(t, open(), ttl)
+			ctx := within(t, time.Minute)
+			var holds []driver.Hold
+			for i := range 10 { // "x0" is waited for, the others are not
+				holds = append(holds, granted(t, a, exclusive(fmt.Sprint("x", i))))
+			}
+			waits := exclusive("x0")
+			reply := acquire(t, b, waits)
+			reader := &driver.Request{ID: newID(), Name: "s", Mode: driver.Shared, N: 1}
+			holds = append(holds, granted(t, a, reader))
+			writer := exclusive("s")
+			written := acquire(t, b, writer)
+			permit := &driver.Request{ID: newID(), Name: "p", Mode: driver.Permits, N: 2, Limit: 3}
+			holds = append(holds, granted(t, a, permit))
+			places := []driver.Hold{{Name: "x0", ID: waits.ID}, {Name: "s", ID: writer.ID}}
+			for _, r := range servers {
+				fill(t, r)
+			}
+			for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(ttl / 8) {
+				changes, err := a.Renew(ctx, holds)
+				if err != nil || len(changes) != 0 {
+					t.Fatalf("Renew: %+v, %v", changes, err)
+				}
+				if changes, err = b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting || changes[1].State != driver.Waiting {
+					t.Fatalf("Renew of places: %+v, %v", changes, err)
+				}
+				if _, err := b.Acquire(ctx, exclusive(newID())); !errors.Is(err, driver.ErrUnavailable) {
+					t.Fatalf("Acquire: %v; want ErrUnavailable", err)
+				}
+				if _, err := b.Acquire(ctx, exclusive("x1")); !errors.Is(err, driver.ErrUnavailable) {
+					t.Fatalf("Acquire of what is held: %v; want ErrUnavailable", err)
+				}
+			}
+			cancelled := holds[9]
+			holds = append(holds[:9], holds[10:]...)
+			if err := a.Cancel(ctx, cancelled.Name, cancelled.ID); err != nil {
+				t.Errorf("Cancel: %v", err)
+			}
+			for _, h := range holds {
+				if err := a.Release(ctx, h, 0); err != nil {
+					t.Errorf("Release of %q: %v", h.Name, err)
+				}
+			}
+			for _, w := range []struct {
+				r     *driver.Request
+				reply driver.Reply
+			}{{waits, reply}, {writer, written}} {
+				token := woken(t, w.reply, 10*time.Second)
+				if err := b.Release(ctx, driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}, 0); err != nil {
+					t.Errorf("Release of %q by the next: %v", w.r.Name, err)
+				}
+			}
+		})
+	}
+}
