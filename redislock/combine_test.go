@@ -56,8 +56,8 @@ func TestCombined(t *testing.T) {
 				r.Wait = false
 				reply, err := s.Acquire(within(t, 20*time.Second), r)
 				if n == 0 {
-					if !errors.Is(err, driver.ErrRefused) {
-						t.Errorf("Acquire of a key that is a list: %v; want ErrRefused", err)
+					if !errors.Is(err, driver.ErrDamaged) {
+						t.Errorf("Acquire of a key that is a list: %v; want ErrDamaged", err)
 					}
 					refused.Add(1)
 					continue
@@ -78,8 +78,8 @@ func TestCombined(t *testing.T) {
 	if refused.Load() != rounds || pairs.Load() != (goroutines-1)*rounds {
 		t.Errorf("%d refused, %d pairs", refused.Load(), pairs.Load())
 	}
-	if err := s.Release(within(t, 5*time.Second), h, 0); !errors.Is(err, driver.ErrRefused) {
-		t.Errorf("Release of a key that is a list: %v; want ErrRefused", err)
+	if err := s.Release(within(t, 5*time.Second), h, 0); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("Release of a key that is a list: %v; want ErrDamaged", err)
 	}
 	stats, err := raw.Do(t.Context(), raw.B().Info().Section("commandstats").Build()).ToString()
 	_, of, found := strings.Cut(stats, "cmdstat_evalsha:calls=")

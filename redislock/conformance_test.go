@@ -82,7 +82,9 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 
 func conform(t *testing.T, server *testenv.RedisServer, dial func(testing.TB, string) redislock.Conn) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl,
+		TTL:    ttl,
+		Refuse: refusals(func() *testenv.RedisServer { return server }),
+		Damage: damages(func(string) *testenv.RedisServer { return server }),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
@@ -93,6 +95,8 @@ func conform(t *testing.T, server *testenv.RedisServer, dial func(testing.TB, st
 				Kill:        proxy.Refuse,
 				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
 				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+				Hold:        proxy.Hold,
+				Forget:      proxy.Forget,
 			}
 		},
 		Restart: func(t testing.TB) {

@@ -2,12 +2,8 @@ package redislock
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // Conn is what this package needs of a Redis client; packages rueidisconn and goredisconn
@@ -91,41 +87,7 @@ const (
 	List
 )
 
-// ServerError wraps an error reply of the server with the sentinel that it means. text is
-// the reply; cause what the client made of it.
-func ServerError(text string, cause error) error {
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(text, w) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	// Credentials first: the texts of these replies quote what was asked.
-	case has("NOAUTH", "WRONGPASS", "NOPERM", "invalid password", "invalid username-password", "AUTH failed"):
-		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
-	case has("non local key"):
-		// It is refused in the middle of a script, which may have done something before.
-		return fmt.Errorf("%w: %w", driver.ErrUncertain, cause)
-	case has("LOADING", "BUSY ", "READONLY", "MISCONF", "OOM ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS",
-		"max number of clients", "ERR shutting down", "UNBLOCKED"):
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, cause)
-	case has("MOVED ", "ASK "):
-		return fmt.Errorf("%w: the server belongs to a Cluster, and was not addressed as one (redis+cluster://): %w", driver.ErrRefused, cause)
-	default: // WRONGTYPE, unknown commands: asking again does not help
-		return fmt.Errorf("%w: %w", driver.ErrRefused, cause)
-	}
-}
-
 // NoShards reports whether err is a server's answer that it has no sharded channels.
 func NoShards(err error) bool {
 	return err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown command")
-}
-
-// final reports whether err says that nothing was taken and never will be.
-func final(err error) bool {
-	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) ||
-		errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrClosed)
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,11 +116,11 @@ func decodeHolders(v Value) ([]driver.Holder, error) {
 func decodeRecord(name string, v Value) (driver.Record, error) {
 	f := v.List
 	if v.Kind != List || len(f) != 7 || f[0].Kind != Text {
-		return driver.Record{}, strange(v)
+		return driver.Record{}, senseless(name, v)
 	}
 	for _, n := range f[1:5] {
 		if n.Kind != Int || n.Int < 0 {
-			return driver.Record{}, strange(v)
+			return driver.Record{}, senseless(name, v)
 		}
 	}
 	r := driver.Record{Name: name, Token: uint64(f[3].Int), Waiting: int(f[4].Int)}
@@ -134,13 +135,20 @@ func decodeRecord(name string, v Value) (driver.Record, error) {
 		r.Kind, r.Count = driver.Latch, f[2].Int
 		return r, nil
 	default:
-		return driver.Record{}, strange(v)
+		return driver.Record{}, senseless(name, v)
 	}
 	var err error
 	if r.Holders, err = decodeHolders(f[5]); err != nil {
-		return driver.Record{}, err
+		return driver.Record{}, senseless(name, v)
 	}
 	slices.SortFunc(r.Holders, func(a, b driver.Holder) int { return cmp.Compare(a.Token, b.Token) })
-	r.Waiters, err = decodeHolders(f[6])
-	return r, err
+	if r.Waiters, err = decodeHolders(f[6]); err != nil {
+		return driver.Record{}, senseless(name, v)
+	}
+	return r, nil
+}
+
+// senseless is the error of a record whose description no script of ours gives.
+func senseless(name string, v Value) error {
+	return fmt.Errorf("%w: %q: what the server says of it makes no sense: %.200s", driver.ErrDamaged, name, fmt.Sprint(v))
 }

@@ -66,6 +66,9 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	if err := b.tryScripts(ctx, &f); err != nil {
 		return f.List, err
 	}
+	if err := b.lookForDamage(ctx, &f); err != nil {
+		return f.List, err
+	}
 	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error { return failure(asker.Ask(ctx, "PING")) })
 	if err != nil {
 		return f.List, err

@@ -67,7 +67,7 @@ func TestDoctorSound(t *testing.T) {
 				t.Errorf("not fine: %s", got)
 			}
 			want := []string{"redis.clock", "redis.cluster", "redis.connections", "redis.disk", "redis.eviction", "redis.latency", "redis.output-buffer",
-				"redis.persistence", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts", "redis.version", "redis.wakeups"}
+				"redis.persistence", "redis.records", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts", "redis.version", "redis.wakeups"}
 			if got := slices.Sorted(maps.Keys(by)); !slices.Equal(got, want) {
 				t.Errorf("looked at %q, want %q", got, want)
 			}

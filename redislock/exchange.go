@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -20,6 +21,7 @@ import (
 type exchanger struct {
 	Conn
 	silent atomic.Bool // the last exchange has not been answered
+	guide  guide
 }
 
 // inline reports whether an exchange needs no goroutine of its own.
@@ -32,7 +34,10 @@ func (x *exchanger) answered(ctx context.Context, err error) error {
 	if silent := unanswered(err); silent != x.silent.Load() {
 		x.silent.Store(silent)
 	}
-	return callers(ctx, err)
+	if err == nil {
+		return nil
+	}
+	return callers(ctx, x.guide.directed(ctx, x.Conn, err))
 }
 
 // A requester is whom an exchange asks on behalf of: a request of a session. None if the session is nil.
@@ -99,7 +104,11 @@ func callers(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if ended := ctx.Err(); ended != nil {
+	ended := ctx.Err()
+	if end, ok := ctx.Deadline(); ended == nil && ok && !time.Now().Before(end) {
+		ended = context.DeadlineExceeded // the client's clock was faster
+	}
+	if ended != nil {
 		if final(err) || errors.Is(err, ended) {
 			return err
 		}

@@ -27,13 +27,14 @@ func (s *session) CountDown(ctx context.Context, name, id string) (int64, error)
 
 // Await is driver.Session.Await.
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
-	if err := s.enter(id, ask{name: name, group: true}); err != nil {
+	again, err := s.enter(id, ask{name: name, group: true})
+	if err != nil {
 		return driver.Reply{}, err
 	}
 	defer s.flights.Done()
 	session, err := s.listening(ctx, name, true)
 	if err != nil {
-		return driver.Reply{}, s.refused(id, err)
+		return driver.Reply{}, s.refused(id, again, err)
 	}
 	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(), requester{s, name, id})
 	if short, other := lacking(err); short != nil && v == 0 {
@@ -41,10 +42,10 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	}
 	switch {
 	case err != nil:
-		if final(err) || ended(err) {
+		if ended(err) {
 			s.leave(id)
 		}
-		return driver.Reply{}, err
+		return driver.Reply{}, s.refused(id, again, err)
 	case v == 1:
 		s.leave(id)
 		return driver.Reply{Token: 1}, nil

@@ -3,6 +3,7 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -62,7 +63,7 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 			return nil, err
 		}
 		for _, r := range found {
-			if r.Kind != driver.Unused && len(records) < limit {
+			if (r.Kind != driver.Unused || r.Damaged != "") && len(records) < limit {
 				records = append(records, r)
 			}
 		}
@@ -128,7 +129,10 @@ func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Reco
 		if err == nil {
 			records[i], err = decodeRecord(names[i], r.Value)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, driver.ErrDamaged):
+			records[i] = driver.Record{Name: names[i], Damaged: whatIsWrong(err)}
+		case err != nil:
 			return nil, err
 		}
 	}

@@ -110,7 +110,7 @@ func (x *exchanges) divided(b batch) (all []batch) {
 }
 
 // renew renews batches in one pipeline; in a second one the parts of those that were refused
-// because their slot is on its way.
+// because their slot is on its way, or a record damaged.
 func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	if len(batches) == 0 {
 		return
@@ -119,16 +119,31 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	for i, b := range batches {
 		calls[i] = x.s.renewal(x.holds, b)
 	}
-	var moving []batch
+	var apart []batch
 	for i, r := range x.s.b.sureAll(ctx, x.s.patience, calls, batches[0].last) {
 		b := batches[i]
-		if unstable(r.Err) && !b.last {
-			moving = append(moving, x.divided(b)...)
+		// A damaged record is the matter of its own name. The scripts see to that, but for what they do not foresee.
+		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable(r.Err) || damaged) && !b.last {
+			apart = append(apart, x.divided(b)...)
+			continue
+		} else if damaged {
+			x.damaged(b)
 			continue
 		}
 		x.answered(b, r)
 	}
-	x.renew(ctx, moving)
+	x.renew(ctx, apart)
+}
+
+// damaged reports those of b, which have a name of their own, as gone.
+func (x *exchanges) damaged(b batch) {
+	x.proven += len(b.of)
+	for _, j := range b.of {
+		x.changes = append(x.changes, driver.Change{Index: j, State: driver.Gone})
+		if x.holds[j].Token != 0 {
+			x.s.leave(x.holds[j].ID)
+		}
+	}
 }
 
 // answered reads the answer to the renewal of b.
@@ -216,11 +231,15 @@ func (s *session) renewal(holds []driver.Hold, b batch) Call {
 	return Call{script, keys, args}
 }
 
+// noRecord says in an answer of refresh.lua that the store has no record of the name; see layout.go.
+const noRecord = 1
+
 // news reads five numbers of refresh.lua about holds[i].
 func (s *session) news(holds []driver.Hold, i int, v []Value) driver.Change {
 	c := driver.Change{Index: i, State: driver.State(v[1].Int)}
 	switch c.State {
 	case driver.Gone:
+		c.Missing = holds[i].Token != 0 && v[2].Int == noRecord
 		if holds[i].Token != 0 {
 			s.leave(holds[i].ID)
 		}

@@ -25,6 +25,8 @@ func TestConformanceReplicas(t *testing.T) {
 		TTL:        2 * ttl, // of which replicas have a third
 		RestartTTL: 5 * time.Second,
 		Names:      1000,
+		Refuse:     refusalsOf(set.Primary),
+		Damage:     damages(func(string) *testenv.RedisServer { return set.Primary }),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)
@@ -39,6 +41,8 @@ func TestConformanceReplicas(t *testing.T) {
 				Kill:        proxy.Refuse,
 				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
 				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+				Hold:        proxy.Hold,
+				Forget:      proxy.Forget,
 			}
 		},
 		Restart: func(t testing.TB) {

@@ -46,7 +46,7 @@ func cannotSave(t *testing.T, r *testenv.RedisServer) (heal func()) {
 
 var protectedConfig = []string{"--enable-protected-configs", "yes"}
 
-// TestCannotSave: whatever clients do at a server that cannot save its data, they are told that it is not available. They may
+// TestCannotSave: whatever clients do at a server that cannot save its data, they are told that it refuses. They may
 // come and go meanwhile, and all is well afterwards.
 func TestCannotSave(t *testing.T) {
 	for what, start := range map[string]func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend){
@@ -92,22 +92,22 @@ func TestCannotSave(t *testing.T) {
 			ask(brief, gone)
 			heal := cannotSave(t, r)
 			for range 3 {
-				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("y")); err != nil && !errors.Is(err, driver.ErrUnavailable) {
-					t.Errorf("Acquire: %v; want ErrUnavailable", err)
+				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("y")); err != nil && !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("Acquire: %v; want ErrRefused", err)
 				}
-				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrUnavailable) {
-					t.Errorf("Acquire: %v; want ErrUnavailable", err)
+				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("Acquire: %v; want ErrRefused", err)
 				}
-				if _, err := a.Renew(within(t, 5*time.Second), []driver.Hold{h}); !errors.Is(err, driver.ErrUnavailable) {
-					t.Errorf("Renew: %v; want ErrUnavailable", err)
+				if _, err := a.Renew(within(t, 5*time.Second), []driver.Hold{h}); !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("Renew: %v; want ErrRefused", err)
 				}
 			}
 			// It ends its subscriptions.
-			if err := brief.Close(within(t, 5*time.Second)); err != nil && !errors.Is(err, driver.ErrUnavailable) {
-				t.Errorf("Close: %v; want ErrUnavailable", err)
+			if err := brief.Close(within(t, 5*time.Second)); err != nil && !errors.Is(err, driver.ErrRefused) {
+				t.Errorf("Close: %v; want ErrRefused", err)
 			}
-			if _, err := backends[1].Inspect(within(t, 5*time.Second), "x"); err != nil && !errors.Is(err, driver.ErrUnavailable) {
-				t.Errorf("Inspect: %v; want ErrUnavailable", err)
+			if _, err := backends[1].Inspect(within(t, 5*time.Second), "x"); err != nil && !errors.Is(err, driver.ErrRefused) {
+				t.Errorf("Inspect: %v; want ErrRefused", err)
 			}
 			heal()
 			until(t, "the lock is released", func() bool {

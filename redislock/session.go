@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -47,7 +48,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	if err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive}); err != nil {
+	again, err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive})
+	if err != nil {
 		return reply, 0, err
 	}
 	defer s.flights.Done()
@@ -59,7 +61,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		short, err := lacking(err)
 		switch {
 		case err != nil:
-			return reply, 0, s.refused(req.ID, err)
+			return reply, 0, s.refused(req.ID, again, err)
 		case v.Kind == Int && v.Int > 0 && short != nil:
 			return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 		case v.Kind == Int && v.Int > 0:
@@ -76,7 +78,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	}
 	switch {
 	case err != nil:
-		return reply, 0, s.refused(req.ID, err)
+		return reply, 0, s.refused(req.ID, again, err)
 	case short != nil && (v.Int > 0 || v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0):
 		return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 	case v.Kind == Text:
@@ -135,9 +137,9 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	return v, short, err
 }
 
-// refused passes on an error; a final one ends the request.
-func (s *session) refused(id string, err error) error {
-	if final(err) {
+// refused passes on an error; a final one ends a request that is not asked again. One that is may have a place.
+func (s *session) refused(id string, again bool, err error) error {
+	if final(err) && !again {
 		s.leave(id)
 	}
 	return err
@@ -213,7 +215,10 @@ func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, w
 
 func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	switch {
-	case h.Token > maxToken || h.Token == 0:
+	case h.Token > maxToken || h.Token == 0: // no grant has it
+		if _, err := b.Inspect(ctx, h.Name); errors.Is(err, driver.ErrDamaged) {
+			return err
+		}
 		return driver.ErrGone
 	case keep < 0 || keep > driver.MaxHold:
 		return fmt.Errorf("%w time to keep %v: allowed are 0 to %v", driver.ErrInvalid, keep, driver.MaxHold)

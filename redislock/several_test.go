@@ -45,7 +45,7 @@ func TestConformanceSeveral(t *testing.T) {
 					r.Start()
 				}
 				c.Ready()
-			})
+			}, func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }, refusalsOf(c.Servers...))
 		}
 	}
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
@@ -56,16 +56,31 @@ func TestConformanceSeveral(t *testing.T) {
 			})
 			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) }, func() {
 				s.Servers[0].Restart(true)
-			})
+			}, func(string) *testenv.RedisServer { return s.Servers[0] }, refusalsOf(s.Servers[0]))
 		}
 	}
 	together(t, tests)
 }
 
-func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func()) {
+// holdAll is Hold of every proxy.
+func holdAll(p *testenv.TCPProxies) (deliver func()) {
+	var all []func()
+	p.Each(func(p *testenv.TCPProxy) { all = append(all, p.Hold()) })
+	return func() {
+		for _, deliver := range all {
+			deliver()
+		}
+	}
+}
+
+func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(),
+	primary func(name string) *testenv.RedisServer, refuse map[string]func(testing.TB) func(),
+) {
 	drivertest.Run(t, drivertest.Harness{
-		TTL:   ttl,
-		Names: 1000,
+		TTL:    ttl,
+		Names:  1000,
+		Refuse: refuse,
+		Damage: damages(primary),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)
@@ -77,6 +92,8 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 				Kill:        func() { p.Each((*testenv.TCPProxy).Refuse) },
 				Cut:         func() func() { p.Each((*testenv.TCPProxy).Hole); return heal },
 				DropReplies: func() func() { p.Each((*testenv.TCPProxy).DropReplies); return heal },
+				Hold:        func() func() { return holdAll(p) },
+				Forget:      func() { p.Each((*testenv.TCPProxy).Forget) },
 			}
 		},
 		Restart: func(t testing.TB) {

@@ -23,13 +23,15 @@ type ask struct {
 }
 
 // enter notes a request that is about to be sent. flights.Done has to be called when it has been answered.
-func (s *session) enter(id string, a ask) error {
+// again says that the session knows it already: it may have a place in line.
+func (s *session) enter(id string, a ask) (again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return driver.ErrClosed
+		return false, driver.ErrClosed
 	}
-	if old, ok := s.asks[id]; ok {
+	old, again := s.asks[id]
+	if again {
 		// What lies in the channel belongs to an earlier exchange. The answer to this one
 		// knows better.
 		if a.wake = old.wake; a.wake != nil {
@@ -43,7 +45,7 @@ func (s *session) enter(id string, a ask) error {
 	a.seen = s.b.now()
 	s.asks[id] = a
 	s.flights.Add(1)
-	return nil
+	return again, nil
 }
 
 // adopts notes that h is about to be adopted as id, and reports whether id was unknown. Of what

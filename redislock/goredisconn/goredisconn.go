@@ -202,7 +202,7 @@ func (c *conn) wrap(err error) error {
 	case errors.As(err, &reply) && c.moves && redirected(reply): // more often than the client follows
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.As(err, &reply):
-		return redislock.ServerError(reply.Error(), err)
+		return redislock.ServerError(reply.Error(), err, c.moves)
 	case strings.Contains(err.Error(), "pool timeout"), strings.Contains(err.Error(), "sentinels specified in configuration are unreachable"):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}

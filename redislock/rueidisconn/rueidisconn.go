@@ -155,7 +155,7 @@ func (c *conn) wrap(err error) error {
 		if c.Cluster() && redirected(e) { // more often than the client follows
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
-		return redislock.ServerError(e.Error(), err)
+		return redislock.ServerError(e.Error(), err, c.moves())
 	}
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError

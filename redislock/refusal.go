@@ -1,0 +1,157 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// refusals are the server's words that mean more than that it does not want to. docs/redis.md has the same table.
+var refusals = []struct {
+	code    string
+	is      error
+	moving  error // what it is if another server may take the place of this one; nil: the same
+	meaning string
+}{
+	{"NOAUTH", driver.ErrRefused, nil, "the server wants a password"},
+	{"WRONGPASS", driver.ErrRefused, nil, "the user or password is wrong"},
+	{"NOPERM", driver.ErrRefused, nil, "the user lacks a permission"},
+	{"DAMAGED", driver.ErrDamaged, nil, ""},
+	{"WRONGTYPE", driver.ErrDamaged, nil, "a key has another type than holdfast gives it"},
+	{"READONLY", driver.ErrRefused, driver.ErrUnavailable, "the server is a read-only replica"},
+	{"MASTERDOWN", driver.ErrRefused, driver.ErrUnavailable, "the server is a replica and has lost its primary"},
+	{"MISCONF", driver.ErrRefused, nil, "the server cannot save its data to disk, and takes no writes until it can"},
+	{"OOM", driver.ErrRefused, nil, "the server's memory is full (maxmemory)"},
+	{"NOREPLICAS", driver.ErrUnavailable, nil, "the server has fewer replicas than min-replicas-to-write asks for"},
+	{"LOADING", driver.ErrUnavailable, nil, "the server is loading its data"},
+	{"BUSY", driver.ErrUnavailable, nil, "the server runs another script"},
+	{"CLUSTERDOWN", driver.ErrUnavailable, nil, "the Cluster does not serve all its slots"},
+	{"TRYAGAIN", driver.ErrUnavailable, nil, ""},
+	{"UNBLOCKED", driver.ErrUnavailable, nil, ""},
+}
+
+// Refusal is what a server answered in place of a result. It wraps the sentinel that it means and the client's error.
+type Refusal struct {
+	Code    string // its first word, such as READONLY
+	Primary string // of a replica, host:port, if it told
+
+	is, cause error
+	text      string
+}
+
+// Error says what it means, and what the server said.
+func (e *Refusal) Error() string {
+	s := e.is.Error() + ": " + e.text
+	if e.Primary != "" {
+		s += "; its primary is " + e.Primary
+	}
+	return s
+}
+
+// Unwrap returns the sentinel and the cause.
+func (e *Refusal) Unwrap() []error { return []error{e.is, e.cause} }
+
+// ServerError wraps an error reply of the server with the sentinel that it means. text is the reply; cause what the
+// client made of it. moves says that the client finds a server that has taken the place of this one, as in a Cluster
+// or behind sentinels: what a demoted server refuses is worth asking again then.
+func ServerError(text string, cause error, moves bool) error {
+	said := spoken(text)
+	code, rest, _ := strings.Cut(said, " ")
+	for _, r := range refusals {
+		if r.code != code {
+			continue
+		}
+		e := &Refusal{Code: code, is: r.is, cause: cause}
+		if moves && r.moving != nil {
+			e.is = r.moving
+		}
+		switch {
+		case code == "DAMAGED":
+			e.text = rest
+		case r.meaning == "":
+			e.text = said
+		default:
+			e.text = r.meaning + " (" + said + ")"
+		}
+		return e
+	}
+	is := driver.ErrRefused // such as an unknown command: asking again does not help
+	switch {
+	case strings.Contains(said, "non local key"):
+		is = driver.ErrUncertain // it is refused in the middle of a script, which may have done something before
+	case strings.Contains(said, "max number of clients"), strings.Contains(said, "shutting down"):
+		is = driver.ErrUnavailable
+	case code == "MOVED", code == "ASK":
+		said = "the server belongs to a Cluster, and was not addressed as one (redis+cluster://): " + said
+	case strings.Contains(said, "value is not a"): // an integer, a valid float: of a key
+		is = driver.ErrDamaged
+	}
+	return &Refusal{Code: code, is: is, cause: cause, text: said}
+}
+
+// spoken is the server's reply without what Redis adds about the script that met it.
+func spoken(text string) string {
+	if i := strings.Index(text, " script: "); i > 0 { // Redis 7
+		text = text[:i]
+	}
+	if strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") { // before it
+		if i := strings.LastIndex(text, "-"); i >= 0 {
+			if first, _, _ := strings.Cut(text[i+1:], " "); first != "" && first == strings.ToUpper(first) {
+				return text[i+1:]
+			}
+		}
+		if i := strings.LastIndex(text, "DAMAGED "); i >= 0 {
+			return text[i:]
+		}
+	}
+	return text
+}
+
+// whatIsWrong is what err says of a damaged record.
+func whatIsWrong(err error) string {
+	if r := (*Refusal)(nil); errors.As(err, &r) {
+		return r.text
+	}
+	return strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")
+}
+
+// final reports whether err says that nothing was taken and never will be.
+func final(err error) bool {
+	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrDamaged) ||
+		errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrClosed)
+}
+
+// A guide knows where the primary of a replica is.
+type guide struct {
+	mu      sync.Mutex
+	asked   time.Time
+	primary string
+}
+
+// directed adds to an error of a replica where its primary is, if the server tells. It asks once in a while.
+func (g *guide) directed(ctx context.Context, conn Conn, err error) error {
+	var r *Refusal
+	asker, ok := conn.(Asker)
+	if !ok || !errors.As(err, &r) || r.Code != "READONLY" && r.Code != "MASTERDOWN" {
+		return err
+	}
+	const again, patience = 5 * time.Second, time.Second
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.asked) > again {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		g.asked, g.primary = time.Now(), ""
+		all := asking{asker}.Ask(ctx, "ROLE") // which the user may not be allowed to
+		if len(all) == 1 && all[0].Err == nil && len(all[0].Value.List) >= 3 && all[0].Value.List[0].Text == "slave" {
+			g.primary = fmt.Sprintf("%s:%d", all[0].Value.List[1].Text, all[0].Value.List[2].Int)
+		}
+	}
+	r.Primary = g.primary
+	return err
+}
