@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
 // New makes a client a redislock.Conn. The client stays the caller's: Close ends the
@@ -54,6 +55,7 @@ type conn struct {
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
 	loops    sync.WaitGroup // the subscriptions
+	doubt    listening.Doubt
 }
 
 func (c *conn) Close() error {
@@ -189,6 +191,9 @@ func (c *conn) wrap(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		c.suspect()
+		c.doubt.Raise()
+	} else if redis.IsReadOnlyError(err) {
+		c.doubt.Raise()
 	}
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError

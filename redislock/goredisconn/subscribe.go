@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
 const (
@@ -22,37 +23,56 @@ const (
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
 	s.open = func() *redis.PubSub { return c.client.Subscribe(c.ctx, channel) }
-	if c.moves && c.cluster == nil {
-		s.probe = func(ctx context.Context) (int64, error) { return c.client.Publish(ctx, channel, "").Result() }
+	if c.cluster == nil { // where every server passes on what is published
+		s.watch = c.watch(s, channel, false)
 	}
 	return c.subscribe(ctx, s)
 }
 
-// SubscribeShard is redislock.Conn's. A subscription costs two goroutines and one connection.
+// SubscribeShard is redislock.Conn's, at the primary whatever the client prefers to read from. A subscription costs
+// two goroutines and one connection.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
-	s.open = func() *redis.PubSub { return c.client.SSubscribe(c.ctx, channel) }
-	s.probe = func(ctx context.Context) (int64, error) { return c.client.SPublish(ctx, channel, "").Result() }
+	s.open = func() *redis.PubSub {
+		if c.cluster != nil {
+			if node, err := c.cluster.MasterForKey(c.ctx, channel); err == nil {
+				return node.SSubscribe(c.ctx, channel)
+			}
+		}
+		return c.client.SSubscribe(c.ctx, channel)
+	}
+	s.watch = c.watch(s, channel, true)
 	return c.subscribe(ctx, s)
+}
+
+// watch looks after s.
+func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
+	return &listening.Watch{
+		Channel: channel, Sharded: sharded, Run: c.Run, Doubt: &c.doubt,
+		Confirmed: s.standing, Settled: s.settle, Lost: s.stray,
+	}
 }
 
 type subscription struct {
 	kind    string // of the server's confirmation
 	open    func() *redis.PubSub
-	probe   func(ctx context.Context) (int64, error) // says how many hear the channel at the server it belongs to; may be nil
+	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
 	first   chan error // the outcome of the first try
+
+	standing chan struct{} // yields when the server has confirmed it
 
 	mu        sync.Mutex
 	sub       *redis.PubSub // nil before the first try
 	astray    bool          // sub was closed because it is at the wrong server
 	confirmed bool
+	settled   bool // first has an outcome
 	stopped   bool
 }
 
 func newSubscription(kind string, message func(string), again func()) *subscription {
-	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1)}
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), standing: make(chan struct{}, 1)}
 }
 
 func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
@@ -64,8 +84,8 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		defer end()
 		c.listen(s)
 	})
-	if s.probe != nil {
-		c.loops.Go(func() { c.check(loop, s) })
+	if s.watch != nil {
+		c.loops.Go(func() { s.watch.Look(loop) })
 	}
 	stop := func() {
 		end()
@@ -127,14 +147,45 @@ func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
 		case m.Kind == "sunsubscribe": // the slot went to another server
 			s.astray = true
 		case m.Kind != s.kind:
-		case s.confirmed:
-			s.again()
 		default:
 			s.confirmed = true
-			s.first <- nil
+			if s.settled {
+				s.again()
+			}
+			if s.watch == nil {
+				s.settleLocked()
+				break
+			}
+			select {
+			case s.standing <- struct{}{}:
+			default:
+			}
 		}
 	}
 	return s.confirmed, s.stopped, s.astray
+}
+
+// settle ends the first try.
+func (s *subscription) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked()
+}
+
+func (s *subscription) settleLocked() {
+	if !s.settled {
+		s.settled = true
+		s.first <- nil
+	}
+}
+
+// stray closes the subscription, which listen then opens elsewhere.
+func (s *subscription) stray() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.astray = !s.stopped; s.astray {
+		_ = s.sub.Close()
+	}
 }
 
 // listen receives until the subscription is closed. The client reconnects and subscribes
@@ -178,11 +229,8 @@ func (c *conn) listen(s *subscription) {
 		if (astray || refused || c.cluster != nil) && !s.replace() {
 			return
 		}
-		if astray {
-			continue
-		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause): // the client may need a moment to know where to go
 		case <-c.ctx.Done():
 			return
 		}
@@ -204,34 +252,4 @@ func (c *conn) refresh() {
 	defer cancel()
 	// It has no method for that alone. If no server answers, the next request tries again.
 	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
-}
-
-// check closes the subscription when the server that messages are published at says that nobody
-// hears them: after a failover the old primary may go on serving who is still connected to it.
-func (c *conn) check(ctx context.Context, s *subscription) {
-	tick := time.NewTicker(silence)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		s.mu.Lock()
-		confirmed := s.confirmed
-		s.mu.Unlock()
-		if !confirmed {
-			continue
-		}
-		probe, cancel := context.WithTimeout(ctx, silence)
-		n, err := s.probe(probe)
-		cancel()
-		if err == nil && n == 0 {
-			s.mu.Lock()
-			if s.astray = !s.stopped; s.astray {
-				_ = s.sub.Close()
-			}
-			s.mu.Unlock()
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
 // New makes a client a redislock.Conn. The client stays the caller's: Close ends the
@@ -40,6 +42,7 @@ type conn struct {
 	ctx    context.Context // ends with Close
 	end    context.CancelFunc
 	loops  sync.WaitGroup // the subscriptions
+	doubt  listening.Doubt
 }
 
 func (c *conn) Close() error {
@@ -155,8 +158,12 @@ func (c *conn) wrap(err error) error {
 		if c.Cluster() && redirected(e) { // more often than the client follows
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
+		if strings.Contains(e.Error(), "READONLY") {
+			c.doubt.Raise()
+		}
 		return redislock.ServerError(e.Error(), err, c.moves())
 	}
+	c.doubt.Raise()
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError

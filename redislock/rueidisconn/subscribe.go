@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
 // Subscribe is redislock.Conn's. A subscription costs one goroutine of ours, and a
@@ -22,10 +23,8 @@ func (c *conn) Subscribe(ctx context.Context, channel string, message func(strin
 		defer client.Close()
 		return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), s.take)
 	}
-	if c.mode == rueidis.ClientModeSentinel {
-		s.probe = func(ctx context.Context) (int64, error) {
-			return c.client.Do(ctx, c.client.B().Publish().Channel(channel).Message("").Build()).AsInt64()
-		}
+	if !c.Cluster() { // where every server passes on what is published
+		s.watch = c.watch(s, channel, false)
 	}
 	return c.subscribe(ctx, s)
 }
@@ -57,10 +56,16 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 		}
 		return err
 	}
-	s.probe = func(ctx context.Context) (int64, error) {
-		return c.client.Do(ctx, c.client.B().Spublish().Channel(channel).Message("").Build()).AsInt64()
-	}
+	s.watch = c.watch(s, channel, true)
 	return c.subscribe(ctx, s)
+}
+
+// watch looks after s.
+func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
+	return &listening.Watch{
+		Channel: channel, Sharded: sharded, Run: c.Run, Doubt: &c.doubt,
+		Confirmed: s.standing, Settled: s.settle,
+	}
 }
 
 // answersPing reports whether the server that has a channel would answer PING with PONG. One that cannot save its
@@ -78,19 +83,21 @@ const farewell = time.Second
 type subscription struct {
 	kind    string // of the server's confirmation
 	receive func(ctx context.Context) error
-	probe   func(ctx context.Context) (int64, error) // says how many hear the channel at the server it belongs to; may be nil
+	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
 	first   chan error    // the outcome of the first try
 	ended   chan struct{} // closed when listen has returned
 
-	mu        sync.Mutex
-	confirmed bool // at least once
-	stopped   bool
+	standing chan struct{} // yields when the server has confirmed it
+
+	mu      sync.Mutex
+	settled bool // first has an outcome
+	stopped bool
 }
 
 func newSubscription(kind string, message func(string), again func()) *subscription {
-	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), ended: make(chan struct{})}
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), ended: make(chan struct{}), standing: make(chan struct{}, 1)}
 }
 
 func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
@@ -141,12 +148,32 @@ func (s *subscription) take(m rueidis.PubSubMessage) {
 func (s *subscription) confirm(p rueidis.PubSubSubscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case p.Kind != s.kind || s.stopped:
-	case s.confirmed:
+	if p.Kind != s.kind || s.stopped {
+		return
+	}
+	if s.settled {
 		s.again()
+	}
+	if s.watch == nil {
+		s.settleLocked()
+		return
+	}
+	select {
+	case s.standing <- struct{}{}:
 	default:
-		s.confirmed = true
+	}
+}
+
+// settle ends the first try.
+func (s *subscription) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked()
+}
+
+func (s *subscription) settleLocked() {
+	if !s.settled {
+		s.settled = true
 		s.first <- nil
 	}
 }
@@ -157,14 +184,14 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
 	for pause, try := shortest, 1; ; try++ {
 		start := time.Now()
-		err := c.hear(ctx, s)
+		astray, err := c.hear(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
 		s.mu.Lock()
-		confirmed := s.confirmed
+		settled := s.settled
 		s.mu.Unlock()
-		if !confirmed {
+		if !settled && !astray {
 			if err == nil {
 				err = rueidis.ErrClosing
 			}
@@ -190,44 +217,20 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 }
 
 // hear receives until the subscription is lost, or turns out to be at the wrong server.
-func (c *conn) hear(ctx context.Context, s *subscription) error {
+func (c *conn) hear(ctx context.Context, s *subscription) (astray bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if s.probe != nil {
-		done := make(chan struct{})
-		defer func() { cancel(); <-done }()
-		go func() {
-			defer close(done)
-			s.check(ctx, cancel)
-		}()
+	var looking sync.WaitGroup
+	if s.watch != nil {
+		watch := *s.watch
+		watch.Lost = func() {
+			astray = true
+			cancel()
+		}
+		looking.Go(func() { watch.Look(ctx) })
 	}
-	return s.receive(rueidis.WithOnSubscriptionHook(ctx, s.confirm))
-}
-
-// check calls lost when the server that messages are published at says that nobody hears them:
-// after a failover the old primary may go on serving who is still connected to it.
-func (s *subscription) check(ctx context.Context, lost func()) {
-	const every = 2 * time.Second
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		s.mu.Lock()
-		confirmed := s.confirmed
-		s.mu.Unlock()
-		if !confirmed {
-			continue
-		}
-		probe, cancel := context.WithTimeout(ctx, every)
-		n, err := s.probe(probe)
-		cancel()
-		if err == nil && n == 0 {
-			lost()
-			return
-		}
-	}
+	err = s.receive(rueidis.WithOnSubscriptionHook(ctx, s.confirm))
+	cancel()
+	looking.Wait()
+	return astray, err
 }

@@ -1,0 +1,139 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// TestDemoted: a waiter whose subscription is left at a server that has become a replica listens at the new
+// primary as soon as an exchange shows that there is one, and is handed the lock.
+func TestDemoted(t *testing.T) {
+	t.Parallel()
+	for client, dial := range map[string]func(testing.TB, rueidisconn.Dialer) redislock.Conn{
+		"rueidis": func(t testing.TB, to rueidisconn.Dialer) redislock.Conn {
+			return must(rueidisconn.DialVia("redis://any:1", to))(t)
+		},
+		"go-redis": func(t testing.TB, to rueidisconn.Dialer) redislock.Conn {
+			return viaGoRedis(t, redis.NewClient(&redis.Options{Addr: "any:1", Dialer: to}))
+		},
+	} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 30 * time.Second
+			set := testenv.RedisReplicas(t, 1)
+			old, fresh := set.Primary, set.Replicas[0]
+			var to atomic.Pointer[testenv.RedisServer]
+			to.Store(old)
+			conn := dial(t, func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, to.Load().Addr)
+			})
+			b := redislock.New(conn, nil)
+			s := openSession(t, b, ttl)
+			holder, _ := session(t, old.URL(), ttl)
+			r := exclusive("demoted")
+			h := granted(t, holder, exclusive(r.Name))
+			reply := acquire(t, s, r)
+
+			until(t, "the replica has it all", func() bool {
+				return old.Info("replication")["master_repl_offset"] == fresh.Info("replication")["slave_repl_offset"]
+			})
+			set.Promote(0)
+			to.Store(fresh)
+			set.Follow(old, fresh)
+			old.Do("CLIENT KILL TYPE normal") // subscriptions stay
+			channels := listening(t, old, "CHANNELS", "hf:s:*")
+			if len(channels) != 2 {
+				t.Fatalf("at the old primary there are listeners to %q; want two", channels)
+			}
+			for range 3 {
+				_, _ = b.Inspect(within(t, 5*time.Second), r.Name)
+			}
+			until(t, "the waiter listens at the new primary", func() bool {
+				return len(listening(t, fresh, "CHANNELS", "hf:s:*")) == 1
+			})
+			successor, _ := session(t, fresh.URL(), ttl)
+			if err := successor.Release(within(t, 5*time.Second), h, 0); err != nil {
+				t.Fatal(err)
+			}
+			token := woken(t, reply, 20*time.Second)
+			record, err := b.Inspect(within(t, 5*time.Second), r.Name)
+			if token == 0 { // it was told to ask again
+				token = granted(t, s, r).Token
+			} else if err != nil || len(record.Holders) != 1 || record.Holders[0].ID != r.ID || record.Holders[0].Token != token {
+				t.Errorf("the waiter %s was told %d; on record is %+v (%v)", r.ID, token, record.Holders, err)
+			}
+		})
+	}
+}
+
+// listening is what PUBSUB says at a server.
+func listening(t testing.TB, server *testenv.RedisServer, words ...string) []string {
+	t.Helper()
+	raw := rawClient(t, server.Addr)
+	all, err := raw.Do(t.Context(), raw.B().Arbitrary("PUBSUB").Args(words...).Build()).AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestListensAtPrimary: who waits in a Cluster listens at the primary when Acquire returns, though the client does not
+// know of a failover yet, or reads from replicas.
+func TestListensAtPrimary(t *testing.T) {
+	t.Parallel()
+	goRedis := func(opt redis.ClusterOptions) func(testing.TB, *testenv.RedisClusterServers) redislock.Conn {
+		return func(t testing.TB, c *testenv.RedisClusterServers) redislock.Conn {
+			opt := opt
+			opt.Addrs = c.Addrs()
+			return viaGoRedis(t, redis.NewClusterClient(&opt))
+		}
+	}
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{})
+	for client, dial := range map[string]func(testing.TB, *testenv.RedisClusterServers) redislock.Conn{
+		"rueidis": func(t testing.TB, c *testenv.RedisClusterServers) redislock.Conn {
+			return must(rueidisconn.Dial(c.URL("")))(t)
+		},
+		"go-redis":           goRedis(redis.ClusterOptions{}),
+		"go-redis, nearest":  goRedis(redis.ClusterOptions{RouteByLatency: true}),
+		"go-redis, anywhere": goRedis(redis.ClusterOptions{RouteRandomly: true}),
+	} {
+		t.Run(client, func(t *testing.T) {
+			holder := openSession(t, redislock.New(must(rueidisconn.Dial(c.URL("")))(t), nil), time.Minute)
+			s := openSession(t, redislock.New(dial(t, c), nil), time.Minute)
+			name := func(i int) string { return fmt.Sprintf("%s %d", client, i) }
+			seen := map[string]bool{}
+			wait := func(from, to, asker int) {
+				for i := from; i < to; i++ {
+					granted(t, holder, exclusive(name(i)))
+					acquire(t, s, exclusive(name(i)))
+					tag := tagOf(name(i))
+					primary := c.Servers[c.Owner(tag, asker)]
+					listens := func() bool {
+						return len(listening(t, primary, "SHARDCHANNELS", "*{"+strings.Trim(tag, "{}")+"}*")) > 0
+					}
+					if seen[tag] { // subscribed to before the failover
+						until(t, "somebody listens at the primary of "+name(i), listens)
+					} else if !listens() {
+						t.Errorf("nobody listens at the primary of %q when Acquire has returned", name(i))
+					}
+					seen[tag] = true
+				}
+			}
+			wait(0, 10, 0)
+			old := c.Owner(tagOf(name(10)), 0)
+			c.Failover(tagOf(name(10)), old, (old+1)%3)
+			wait(10, 20, (old+1)%3)
+		})
+	}
+}
