@@ -22,12 +22,13 @@ type session struct {
 	flights  sync.WaitGroup // exchanges that may take a place or a grant
 	hooks    Hooks          // of a member of a quorum
 
-	mu     sync.Mutex
-	asks   map[string]ask  // by request id: all that the session holds, waits for or is asking for
-	quiet  map[string]int8 // names that were granted at once; see calm
-	pruned time.Duration   // when prune was last at work
-	closed bool
-	stray  []string // names that the index listed and that may be forgotten
+	mu        sync.Mutex
+	asks      map[string]ask // by request id: all that the session holds, waits for or is asking for
+	cancelled cancelled
+	quiet     map[string]int8 // names that were granted at once; see calm
+	pruned    time.Duration   // when prune was last at work
+	closed    bool
+	stray     []string // names that the index listed and that may be forgotten
 }
 
 // TTL is the one asked for, in whole microseconds.
@@ -183,6 +184,7 @@ func (s *session) takenBack(ctx context.Context, name, id string) error {
 // Cancel is driver.Session.Cancel.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	s.leave(id)
+	s.remembers(id, name)
 	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
 	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
 }

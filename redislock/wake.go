@@ -164,7 +164,9 @@ func (s *session) message(payload string) {
 	defer s.mu.Unlock()
 	a, ok := s.asks[id]
 	switch {
-	case !ok || token != 0 && token <= a.early:
+	case !ok:
+		s.unwanted(id, token)
+	case token != 0 && token <= a.early:
 	case a.waits:
 		s.handOver(id, &a, token)
 		if token != 0 {
