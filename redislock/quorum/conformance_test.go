@@ -11,6 +11,13 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, 3*time.Minute, "--appendonly", "yes")
+	refuse := func(setting string) func(testing.TB) func() {
+		return func(t testing.TB) func() {
+			t.Helper()
+			g.each("CONFIG SET " + setting + " 1")
+			return func() { g.each("CONFIG SET " + setting + " 0") }
+		}
+	}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:       time.Second,
 		Names:     2000, // each at five servers
@@ -36,11 +43,8 @@ func TestConformance(t *testing.T) {
 			}
 		},
 		Refuse: map[string]func(testing.TB) func(){
-			"NOREPLICAS": func(t testing.TB) func() {
-				t.Helper()
-				g.each("CONFIG SET min-replicas-to-write 1")
-				return func() { g.each("CONFIG SET min-replicas-to-write 0") }
-			},
+			"NOREPLICAS": refuse("min-replicas-to-write"),
+			"OOM":        refuse("maxmemory"),
 		},
 		// A quorum keeps its data as long as only a minority restarts. From then on the three others
 		// are alone: the quarantine is long, for the sake of the longest TTL here.

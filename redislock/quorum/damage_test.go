@@ -10,21 +10,27 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
-// spoil makes the record of a name at one server something else.
-func spoil(t testing.TB, s *testenv.RedisServer, name string) {
-	t.Helper()
-	for shard := range 64 {
-		key := fmt.Sprintf("%s{%02x}:l:%s", quorum.DefaultPrefix, shard, name)
-		if s.Do("EXISTS "+key) != ":1" {
-			continue
+// record is the key of a name's record.
+func (g *group) record(name string) string {
+	g.t.Helper()
+	for _, s := range g.servers {
+		for shard := range 64 {
+			if key := fmt.Sprintf("%s{%02x}:l:%s", quorum.DefaultPrefix, shard, name); s.Do("EXISTS "+key) == ":1" {
+				return key
+			}
 		}
-		s.Do("DEL " + key)
-		if reply := s.Do("RPUSH " + key + " spoilt"); reply != ":1" {
-			t.Fatal(reply)
-		}
-		return
 	}
-	t.Fatalf("%s has no record of %q", s.Addr, name)
+	g.t.Fatalf("no server has a record of %q", name)
+	return ""
+}
+
+// retype gives a key another type.
+func retype(t testing.TB, s *testenv.RedisServer, key string) {
+	t.Helper()
+	s.Do("DEL " + key)
+	if reply := s.Do("RPUSH " + key + " spoilt"); reply != ":1" {
+		t.Fatal(reply)
+	}
 }
 
 // TestOneDamaged: a record that is damaged at a minority of the servers is in nobody's way.
@@ -43,7 +49,7 @@ func TestOneDamaged(t *testing.T) {
 			}
 		}
 	}
-	spoil(t, g.servers[1], "x")
+	retype(t, g.servers[1], g.record("x"))
 
 	if changes, err := a.Renew(within(t), []driver.Hold{other, h}); err != nil || len(changes) != 0 {
 		t.Errorf("Renew: %+v, %v", changes, err)
@@ -60,6 +66,9 @@ func TestOneDamaged(t *testing.T) {
 	back := g.backend(g.addrs())
 	if rec, err := back.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Waiting != 1 {
 		t.Errorf("Inspect: %+v, %v", rec, err)
+	}
+	if list, err := back.List(within(t), "", "", 10); err != nil || len(list) != 2 || list[0].Damaged+list[1].Damaged != "" {
+		t.Errorf("List: %+v, %v", list, err)
 	}
 	if err := a.Release(within(t), h, 0); err != nil {
 		t.Errorf("Release: %v", err)

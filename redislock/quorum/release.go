@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -129,6 +130,9 @@ func (s *session) passed(r *request, p *post) {
 	seat.passing, seat.stray = false, false
 }
 
+// unsure reports whether what was asked may have been done, in spite of err.
+func unsure(err error) bool { return errors.Is(err, driver.ErrUncertain) }
+
 func (r *request) isOver() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,6 +179,8 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 	switch {
 	case proven && done > 0 && gone+taken == 0 && asked-done <= len(s.posts)-need:
 		return nil
+	case len(errs) >= need && !slices.ContainsFunc(errs, unsure): // a majority has refused
+		return s.b.verdict(errs)
 	case done > 0 && done+len(errs) >= need: // some have done it, whatever the others say
 		return &failure{driver.ErrUncertain, fmt.Sprintf("%d of %d servers failed", len(errs), len(s.posts)), errs}
 	case done+len(errs) >= need:

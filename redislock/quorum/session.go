@@ -214,7 +214,7 @@ func (s *session) limited() context.Context {
 		s.until = now.Add(limit / 8)
 		ctx, cancel := context.WithDeadline(s.life, s.until.Add(limit))
 		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
-		s.bound = ctx
+		s.bound = driver.OwnBound(ctx)
 	}
 	return s.bound
 }
