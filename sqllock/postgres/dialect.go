@@ -33,11 +33,14 @@ type dialect struct {
 	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
 	direct atomic.Bool // there is none
 
+	began time.Time
+	muted atomic.Int64 // until when nobody is told anything, in time since began
+
 	idle time.Duration // how long a process listens that waits for nothing
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now), idle: 3 * time.Second}
+	d := &dialect{clock: strings.NewReplacer("{now}", now), idle: 3 * time.Second, began: time.Now()}
 	d.try, d.wait = d.clock.Replace(tryText), d.clock.Replace(waitText)
 	d.hand, d.leave, d.renew = d.clock.Replace(handText), d.clock.Replace(leaveText), d.clock.Replace(renewText)
 	d.save = saveText()
@@ -130,6 +133,9 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		switch code := said.SQLState(); {
 		case atFirst && (strings.HasPrefix(code, "57") || strings.HasPrefix(code, "08")): // shutdown, crash, connection
 			return sqllock.NotDone
+		case code == "54000" && strings.Contains(said.Error(), "NOTIFY queue"):
+			d.mute()
+			return sqllock.Again
 		case again(said):
 			return sqllock.Again
 		case code == "22003": // a number is out of range

@@ -346,6 +346,9 @@ func (l *listener) Close() error {
 
 // Announce implements [sqllock.Dialect]: who is told hears it when the transaction commits.
 func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllock.Ring) error {
+	if !d.tells() {
+		return nil
+	}
 	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
 	for i, r := range rings {
 		channels[i], payloads[i] = channel(r.Server), told(r)
@@ -353,6 +356,15 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
+
+// muteFor is how long nobody is told anything after the server's queue of notifications was found to be full. A session that
+// listens and stays in a transaction fills it, for the whole server, and every transaction that notifies fails.
+// Those who were not told find out when they renew their places.
+const muteFor = 10 * time.Second
+
+func (d *dialect) tells() bool { return time.Since(d.began) >= time.Duration(d.muted.Load()) }
+
+func (d *dialect) mute() { d.muted.Store(int64(time.Since(d.began) + muteFor)) }
 
 func told(r sqllock.Ring) string { return fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name) }
 

@@ -45,6 +45,7 @@ func TestServer(t *testing.T) {
 		"close during acquire":               testCloseDuringAcquire,
 		"tells only what is written":         testTellsOnlyWhatIsWritten,
 		"damage stays alone":                 testDamageStaysAlone,
+		"full queue":                         testFullQueue,
 		"batches report for themselves":      testBatchesReportForThemselves,
 		"evicted is missing":                 testEvictedIsMissing,
 	} {

@@ -115,7 +115,7 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // there; its next word puts the hand-over back. The token is the time, so it is not given out again: a
 // hand-over with one that is ahead of the clock is not done here.
 //
-// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window
+// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to tell others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
 	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"),
@@ -136,7 +136,7 @@ var handText = strings.NewReplacer(
 	AND (l.waiting = 0) = (l.line = '')
 	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint AND l.token < c.us AND $4::bigint < c.us)
 	RETURNING l.name, l.hid, l.hsession, l.token)
-	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
+	SELECT hid, split_part(hsession, '.', 1), token, CASE WHEN $7::boolean AND hid <> '' AND split_part(hsession, '.', 1) <> $5 THEN
 		pg_notify('hf_' || split_part(hsession, '.', 1), hid || ' ' || token || ' ' || encode(name, 'hex'))::text END FROM ended`)
 
 // Hand implements [sqllock.Dialect].
@@ -144,7 +144,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handin
 	var id, server string
 	var token int64
 	var told sql.NullString
-	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window}, &id, &server, &token, &told)
+	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id, &server, &token, &told)
 	if server == h.Server {
 		got.To = &sqllock.Ring{Name: h.Name, Server: server, ID: id, Token: uint64(token)}
 	}
@@ -247,6 +247,9 @@ func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.
 			columns[k] = append(columns[k], fmt.Sprint(v))
 		}
 		for _, r := range w.Rings {
+			if !d.tells() {
+				break
+			}
 			whom, channels, news = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(news, told(r))
 		}
 	}
