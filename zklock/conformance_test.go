@@ -41,8 +41,12 @@ func conform(t *testing.T, server *testenv.ZooKeeperServer, config func(addr str
 				Kill:        proxy.Refuse,
 				Cut:         func() func() { proxy.Hole(); return proxy.Heal },
 				DropReplies: func() func() { proxy.DropReplies(); return proxy.Heal },
+				Hold:        proxy.Hold,
+				Forget:      proxy.Forget,
 			}
 		},
+		CannotRefuse: "a server that takes no writes (no quorum, a full disk, read-only mode) serves none of our sessions: see TestReadOnlyMode",
+		CannotDamage: "what is on record is the names of nodes, which nobody can change, and their data only the session that made them; for latches see TestDamagedLatch",
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -243,13 +244,13 @@ func FuzzLatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, count int64, children int32) {
 		children = int32(abs(int64(children)))
 		stat := &zk.Stat{NumChildren: children, Version: 7}
-		if l := parseLatch(data, stat); l.left() < 0 || l.version != 7 {
-			t.Errorf("%q: %+v", data, l)
+		if l, err := parseLatch(data, stat); l.left() < 0 || err == nil && l.version != 7 || err != nil && !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("%q: %+v, %v", data, l, err)
 		}
 		count = abs(count)
 		for _, state := range []string{latchClosed, latchOpen, latchRemoved} {
-			l := parseLatch(latchData(state, count), stat)
-			if l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != int64(children) {
+			l, err := parseLatch(latchData(state, count), stat)
+			if err != nil || l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != int64(children) {
 				t.Errorf("%s %d: %+v", state, count, l)
 			}
 		}

@@ -97,10 +97,11 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 	var holds, waits []group
 	if top.latch {
 		if latch, err := l.latch(ctx, dir); err != nil || latch.live {
-			if err == nil {
-				r.Kind, r.Count = driver.Latch, latch.left()
+			if err != nil {
+				return driver.Record{}, err
 			}
-			return r, err
+			r.Kind, r.Count = driver.Latch, latch.left()
+			return r, nil
 		}
 	}
 	switch {

@@ -36,16 +36,19 @@ func latchData(state string, count int64) []byte {
 	return fmt.Appendf(nil, "%s %s %d\n", latchMagic, state, count)
 }
 
-func parseLatch(data []byte, stat *zk.Stat) (l latch) {
+// parseLatch reads the data of a latch. Data that is not ours, or was changed by other means, is
+// damage: what it says is not known, and it is not deleted as if it said nothing.
+func parseLatch(data []byte, stat *zk.Stat) (l latch, err error) {
 	var magic, state string
 	n, err := fmt.Sscanf(string(data), "%s %s %d\n", &magic, &state, &l.count)
-	if n != 3 || err != nil || magic != latchMagic {
-		return latch{version: stat.Version}
+	known := state == latchClosed || state == latchOpen || state == latchRemoved
+	if n != 3 || err != nil || magic != latchMagic || !known || l.count < 0 {
+		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: it says %.60q", driver.ErrDamaged, latchNode, data)
 	}
-	l.live = state == latchClosed || state == latchOpen
+	l.live = state != latchRemoved
 	l.open = state == latchOpen
 	l.counted, l.version = int64(stat.NumChildren), stat.Version
-	return l
+	return l, nil
 }
 
 func (l *link) latch(ctx context.Context, dir string) (latch, error) {
@@ -56,7 +59,7 @@ func (l *link) latch(ctx context.Context, dir string) (latch, error) {
 	if err != nil {
 		return latch{}, err
 	}
-	return parseLatch(data, &stat), nil
+	return parseLatch(data, &stat)
 }
 
 // SetCount creates the latch. A name that turns out to be in use as something else gets it
@@ -181,9 +184,12 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err != nil {
 		return driver.Reply{}, explain(err)
 	}
-	at := parseLatch(data, &stat)
-	if !at.live || at.left() == 0 {
+	at, err := parseLatch(data, &stat)
+	if err != nil || !at.live || at.left() == 0 {
 		w.Remove()
+		if err != nil {
+			return driver.Reply{}, err
+		}
 		if !at.live {
 			return driver.Reply{}, driver.ErrGone
 		}

@@ -242,10 +242,13 @@ func (w *walk) visit(ctx context.Context, s spot, all []zk.Listing) error {
 		return w.below(ctx, s.path, s.text, all[0].Names, false)
 	}
 	r, err := w.l.describe(ctx, s.text, s.path, all)
+	if errors.Is(err, driver.ErrDamaged) {
+		r, err = driver.Record{Name: s.text, Damaged: strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")}, nil
+	}
 	if err != nil {
 		return err
 	}
-	if r.Kind != driver.Unused {
+	if r.Kind != driver.Unused || r.Damaged != "" {
 		w.out = append(w.out, r)
 	}
 	if len(w.out) >= w.limit {

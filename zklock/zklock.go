@@ -260,7 +260,7 @@ func explain(err error) error {
 		return nil
 	}
 	for _, e := range []error{driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrUnavailable, driver.ErrUncertain,
-		driver.ErrRefused, driver.ErrInvalid, driver.ErrClosed} {
+		driver.ErrRefused, driver.ErrDamaged, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, e) {
 			return err
 		}

@@ -1,0 +1,54 @@
+package zklock_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// TestDamagedLatch has another program write to a latch, or have a node of that name: calls for the
+// name say so and delete nothing; all other names go on.
+func TestDamagedLatch(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	p := newParty(t, on(server.Addr))
+	good := p.get(p.req("a"))
+	if _, err := p.SetCount(within(t), "c", 2); err != nil {
+		t.Fatal(err)
+	}
+	z.make("/holdfast/b/latch", zk.Persistent) // with data of its own
+	z.make("/holdfast/b/latch/theirs", zk.Persistent)
+	const bad = "b"
+	ctx := within(t)
+	_, acquire := p.Acquire(ctx, once(p.req(bad)))
+	_, permit := p.Acquire(ctx, once(p.permits(bad, 1, 2)))
+	_, inspect := p.Inspect(ctx, bad)
+	_, set := p.SetCount(ctx, bad, 2)
+	_, count := p.CountDown(ctx, bad, "c-1")
+	_, await := p.Await(ctx, bad, "w-1")
+	for call, err := range map[string]error{
+		"Acquire": acquire, "Acquire of a permit": permit, "Inspect": inspect, "SetCount": set, "CountDown": count, "Await": await,
+		"Break": p.Break(ctx, bad, 1), "SetLimit": p.SetLimit(ctx, bad, 3),
+	} {
+		if !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("%s: %v; want ErrDamaged", call, err)
+		}
+	}
+	if got := z.nodes("/holdfast/b"); !slices.Contains(got, "/holdfast/b/latch/theirs") {
+		t.Errorf("another program's nodes were deleted; left: %q", got)
+	}
+	list, err := p.List(ctx, "", "", 10)
+	must(t, "List", err)
+	if len(list) != 3 || list[1].Name != bad || list[1].Damaged == "" || list[0].Kind != driver.Lock || list[2].Count != 2 {
+		t.Errorf("List: %+v", list)
+	}
+	if changes, err := p.Renew(ctx, []driver.Hold{good}); err != nil || len(changes) > 0 {
+		t.Errorf("Renew: %+v, %v", changes, err)
+	}
+	p.release(good)
+}

@@ -1,0 +1,73 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// TestReadOnlyMode has two of three servers end. The third goes on in read-only mode, in which it
+// answers what it knew last: nobody is granted anything there, or learns from it who holds.
+func TestReadOnlyMode(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3, "-Dreadonlymode.enabled=true", long)
+	holder, waiter := partyFor(t, on(e.Addrs()...), time.Minute), partyFor(t, on(e.Addrs()...), time.Minute)
+	h := holder.get(holder.req("x"))
+	w := waiter.req("x")
+	reply := waiter.refused(w)
+	for _, z := range e.Servers[1:] {
+		z.Kill()
+	}
+	until(t, "the third server is read-only", func() bool {
+		reply, err := e.Servers[0].Word("srvr")
+		return err == nil && strings.Contains(reply, "Mode: read-only")
+	})
+	asks := func(what string, call func(ctx context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := call(ctx); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+			t.Errorf("%s at a read-only server: %v; want ErrUnavailable or ErrUncertain", what, err)
+		}
+	}
+	asks("Renew", func(ctx context.Context) error { _, err := holder.Renew(ctx, []driver.Hold{h}); return err })
+	asks("Acquire", func(ctx context.Context) error { _, err := waiter.Acquire(ctx, waiter.req("free")); return err })
+	asks("Release", func(ctx context.Context) error { return holder.Release(ctx, h, 0) })
+	fresh := backend(t, zklock.Config{Servers: e.Addrs()[:1]})
+	asks("Open", func(ctx context.Context) error {
+		_, err := fresh.Open(ctx, driver.SessionConfig{ID: "fresh", TTL: time.Minute})
+		return err
+	})
+	asks("Inspect", func(ctx context.Context) error { _, err := fresh.Inspect(ctx, "x"); return err })
+	select {
+	case token := <-reply.Wake:
+		if token != 0 {
+			t.Fatal("granted by a read-only server: ", token)
+		}
+	default:
+	}
+	for _, z := range e.Servers[1:] {
+		z.Start()
+	}
+	until(t, "the lock is released", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := holder.Release(ctx, h, 0)
+		return err == nil || errors.Is(err, driver.ErrGone) // a release that was not answered may have been carried out
+	})
+	var next driver.Reply
+	until(t, "the waiter asks again", func() (ok bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var err error
+		next, err = waiter.Acquire(ctx, w)
+		return err == nil
+	})
+	waiter.release(waiter.woken(w, next))
+}
