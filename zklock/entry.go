@@ -128,12 +128,13 @@ func (e *entry) doubt(err error) {
 	}
 }
 
-// forget takes e out of the session. Nothing is pushed for it any more.
+// forget takes e out of the session. Nothing is heard of it any more.
 func (e *entry) forget() {
 	e.unwatch()
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	e.state, e.unsure, e.nodes, e.dead, e.wake = idle, false, nil, true, nil
+	e.state, e.unsure, e.nodes, e.dead = idle, false, nil, true
+	e.hush()
 	if e.s.entries[e.req.ID] == e {
 		delete(e.s.entries, e.req.ID)
 	}

@@ -186,6 +186,19 @@ func (r *pending) listen() <-chan uint64 {
 	return wake
 }
 
+// hush ends the wake-ups. One that nobody has fetched is of a grant that is not on record any
+// more. Called with the session's mutex.
+func (r *pending) hush() {
+	if r.wake == nil {
+		return
+	}
+	select {
+	case <-r.wake:
+	default:
+	}
+	r.wake = nil
+}
+
 // push wakes whoever waits for the request: with a token, or 0 to make them ask.
 func (r *pending) push(token uint64) {
 	r.p.mu.Lock()

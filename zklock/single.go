@@ -84,7 +84,7 @@ func (c *claim) forget() {
 	c.dead, c.token, c.unsure = true, 0, false
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.wake = nil
+	c.hush()
 	if c.s.grants[c.req.ID] == c {
 		delete(c.s.grants, c.req.ID)
 	}
