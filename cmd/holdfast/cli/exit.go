@@ -71,7 +71,11 @@ func (a *app) exit(err error) int {
 		return 0
 	}
 	code, silent := codeOf(err)
-	if !silent {
+	switch {
+	case silent:
+	case code == exitRefused || code == exitUnavailable: // words of a store
+		a.say("%s", oneLine(err.Error()))
+	default:
 		a.say("%v", err)
 	}
 	return code

@@ -91,7 +91,7 @@ func TestSeconds(t *testing.T) {
 func TestCodes(t *testing.T) {
 	for err, want := range map[error]int{
 		holdfast.ErrHeld: 75, holdfast.ErrLost: 76, holdfast.ErrDeadlock: 64, holdfast.ErrInvalid: 78, holdfast.ErrKind: 78,
-		holdfast.ErrRefused: 77, holdfast.ErrGone: 77, driver.ErrUnavailable: 69, driver.ErrUncertain: 69, holdfast.ErrClosed: 70,
+		holdfast.ErrRefused: 77, holdfast.ErrDamaged: 77, holdfast.ErrGone: 77, driver.ErrUnavailable: 69, driver.ErrUncertain: 69, holdfast.ErrClosed: 70,
 		fmt.Errorf("no idea"): 70,
 	} {
 		e := command{&holdfast.Error{Op: "lock", Name: "x", Err: fmt.Errorf("%w: why", err)}}

@@ -120,24 +120,16 @@ func (t *task) with(f func(*session) error) error {
 	if came := leave(); came != nil { // it ended the connecting
 		return came
 	}
-	return plain(err)
+	return advised(err)
 }
 
-// plain makes what a store has said one line, with a word on what to do about it.
-func plain(err error) error {
+// advised adds to what a store has said what to do about it.
+func advised(err error) error {
 	if code, _ := codeOf(command{err}); err == nil || code != exitRefused && code != exitUnavailable {
 		return err
 	}
-	return plainly{err}
+	return fmt.Errorf(`%w; "holdfast doctor" may say more about the store`, err)
 }
-
-type plainly struct{ error }
-
-func (e plainly) Error() string {
-	return oneLine(e.error.Error()) + `; "holdfast doctor" may say more about the store`
-}
-
-func (e plainly) Unwrap() error { return e.error }
 
 // hold is what a command runs under: one lease or several, that of its lock first.
 type hold struct {
