@@ -62,7 +62,8 @@ one), HOLDFAST_OWNER (user@host:pid) and HOLDFAST_HELD, by which a run of the sa
 inside COMMAND is refused instead of waiting for itself. HOLDFAST_URL is passed on without
 its password.
 
-While it waits, and after two seconds, holdfast says on standard error who has the lock.`
+While it waits, and after two seconds, holdfast says on standard error who has the lock, or
+that the store does not answer. A store that will not grant anything ends the wait (77).`
 
 func (a *app) runCommand() *cobra.Command {
 	o := &runOptions{}
