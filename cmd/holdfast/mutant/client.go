@@ -12,16 +12,16 @@ var client = []Mutant{
 		ID: "client-no-clock", Store: Redis, Class: in(history.S2),
 		Bug: "a lease is taken to be valid until the store says otherwise: its time is not looked at",
 		Edits: []Edit{
-			{"keepalive.go", `if len(c.leases) > 0 && c.leases[0].until <= now {`, `if len(c.leases) > 0 && c.leases[0].latest <= now {`},
-			{"keepalive.go", `at = min(at, c.leases[0].until, c.now()`, `at = min(at, c.now()`},
-			{"lease.go", `late := now >= outer.until || now >= l.until`, `late := outer.ended != nil`},
+			{"watch.go", `for len(c.leases) > 0 && c.leases[0].until <= now {`, `for len(c.leases) > 0 && c.leases[0].latest <= now {`},
+			{"watch.go", `c.wakeAt = min(c.leases[0].until, now+min(`, `c.wakeAt = min(now+min(`},
+			{"lease.go", `		case now >= x.until:`, `		case now >= x.latest:`},
 		},
 		Run: Run{For: 16 * time.Second},
 	},
 	{
 		ID: "client-hand-over-from-now", Store: Redis, Class: in(history.S2),
 		Bug:   "a lease that was handed over counts from when that was heard, not from when the place in line was last proven",
-		Edits: []Edit{{"await.go", "return token, w.proved(c), nil", "return token, c.soonest(), nil"}},
+		Edits: []Edit{{"await.go", "return token, a.proved(), nil", "return token, c.soonest(), nil"}},
 		Run:   Run{For: 16 * time.Second},
 	},
 	{
@@ -34,10 +34,11 @@ var client = []Mutant{
 		ID: "client-ghost-in-line", Store: Redis, Class: in(history.L1, history.L2),
 		Bug: "a wait that was given up is neither taken out of the line nor out of the renewals",
 		Edits: []Edit{
-			{"await.go", "	defer func() { c.forget(w) }()\n", ""},
-			{"await.go", `		if asked {
-			l.leave()
-		}`, `		_ = asked`},
+			{"await.go", "	defer func() { c.forget(a.wait) }()\n", ""},
+			{"await.go", `			if a.asked {
+				a.l.withdraw()
+			}
+`, ``},
 		},
 		Run: Run{For: 16 * time.Second},
 	},
@@ -46,7 +47,7 @@ var client = []Mutant{
 		Bug: "a waiter who was handed the lock is told by nothing, neither the push nor the renewal",
 		Edits: []Edit{
 			{"await.go", `		case token := <-reply.Wake:
-			return token, w.proved(c), nil`, `		case <-reply.Wake:`},
+			return token, a.proved(), nil`, `		case <-reply.Wake:`},
 			{"await.go", `			case driver.Granted:
 				return n.Token, n.sent, nil
 `, `			case driver.Granted:

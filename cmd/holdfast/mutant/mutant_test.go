@@ -45,6 +45,15 @@ func TestMutantsApply(t *testing.T) {
 			}
 		}
 	}
+	for _, m := range AllMended {
+		if m.ID == "" || seen[m.ID] || m.Bug == "" || m.Package == "" || m.Test == "" {
+			t.Errorf("%+v: each needs a name of its own, a fault and a test", m)
+		}
+		seen[m.ID] = true
+		if _, err := m.Changed(root); err != nil {
+			t.Error(err)
+		}
+	}
 	if len(All) < 30 {
 		t.Errorf("only %d mutants", len(All))
 	}
@@ -70,5 +79,13 @@ func TestDocumented(t *testing.T) {
 	}
 	if n := fmt.Sprintf("%d bugs", len(All)); !strings.Contains(string(b), n) {
 		t.Errorf("it does not say that there are %s", n)
+	}
+	want.Reset()
+	want.WriteString("| fault | what is wrong | test that must fail |\n|---|---|---|\n")
+	for _, m := range AllMended {
+		fmt.Fprintf(&want, "| `%s` | %s | %s |\n", m.ID, m.Bug, m.tests())
+	}
+	if !strings.Contains(string(b), want.String()) {
+		t.Errorf("the table of faults that were mended is not this one:\n%s", want.String())
 	}
 }

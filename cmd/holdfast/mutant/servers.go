@@ -52,7 +52,7 @@ var servers = []Mutant{
 	{
 		ID: "postgres-renew-nothing", Store: Postgres, Class: in(history.S1, history.S5),
 		Bug:   "a renewal finds the row and leaves its lease as it was",
-		Edits: []Edit{{"sqllock/postgres/statements.go", `SET expires = greatest(l.expires, {now} + $4::bigint), busy = greatest(l.busy, {now} + $4::bigint),`, `SET expires = greatest(l.expires, {now}), busy = greatest(l.busy, {now}, {now} - $4::bigint),`}},
+		Edits: []Edit{{"sqllock/postgres/statements.go", `SET expires = greatest(expires, {now} + %[1]d), busy = greatest(busy, {now} + %[1]d),`, `SET expires = greatest(expires, {now}), busy = greatest(busy, {now}, {now} - %[1]d),`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{

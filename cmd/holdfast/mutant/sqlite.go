@@ -11,7 +11,7 @@ var sqlite = []Mutant{
 	{
 		ID: "sqlite-take-unguarded", Store: SQLite, Class: in(history.S1),
 		Bug:   "the statement that takes a name does not ask whether its lease has run out",
-		Edits: []Edit{{"sqllock/sqlite_schema.go", `AND kind <> 3 AND expires <= excluded.since`, `AND kind <> 3`}},
+		Edits: []Edit{{"sqllock/sqlite_schema.go", `(` + "` + unsound + `" + `) AND expires <= excluded.since`, `(` + "` + unsound + `" + `)`}},
 	},
 	{
 		ID: "sqlite-token-not-raised", Store: SQLite, Class: in(history.S4),

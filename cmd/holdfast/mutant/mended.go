@@ -1,0 +1,92 @@
+package mutant
+
+import "strings"
+
+// Mended is a fault that holdfast had, put back: a test must fail with it.
+type Mended struct {
+	Mutant // without a class, a store and a run
+
+	Package string // from the root of the repository
+	Test    string // a pattern for -run
+}
+
+// tests are those that must fail, for people.
+func (m *Mended) tests() string {
+	names := "`" + strings.ReplaceAll(m.Test, "|", "`, `") + "`"
+	if m.Package == "." {
+		return names
+	}
+	return names + " of `" + m.Package + "`"
+}
+
+// AllMended are the faults that attacks on the protocols found, and that `holdfast verify` has no fault to show
+// for, or shows by luck only.
+var AllMended = []Mended{
+	{Mutant{ID: "redis-told-first", Bug: "a release tells the first in line before it writes, which Redis may refuse", Edits: []Edit{
+		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
+	}}, "redislock", "TestRefusingWrites"},
+	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script tells waiters in its middle, and may fail before it has written who was granted", Edits: []Edit{
+		{"redislock/lua/common.lua", `queue[#queue + 1] = {how, to, message}`, `call(how, to, message)`},
+	}}, "redislock", "TestAborted"},
+	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter that does not listen at the primary is passed over, and its token published all the same", Edits: []Edit{
+		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    tell(session, id, mint())`},
+	}}, "redislock", "TestPassedOverHearsNothing"},
+	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool that listens to everything counts as each dead waiter", Edits: []Edit{
+		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
+		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
+	}}, "redislock", "TestPatternListener"},
+	{Mutant{ID: "sqlite-two-paths", Bug: "one file may be opened under two names, each with a log of its own", Edits: []Edit{
+		{"sqllock/sqlite_file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
+	}}, "sqllock", "TestSQLiteOtherPaths"},
+	{Mutant{ID: "run-takes-its-time", Bug: "a command that takes its time to end may go on after the lock was given away", Edits: []Edit{
+		{"cmd/holdfast/cli/task.go", `	return min(o.killAfter, ttl/3)`, `	return o.killAfter + 10*time.Second`},
+		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Limit: limit`},
+	}}, "cmd/holdfast", "TestTogether"},
+	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is one for writing whatever the store has", Edits: []Edit{
+		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
+	}}, ".", "TestHandOffBesideDowngrade"},
+	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of a session that is over becomes a lease", Edits: []Edit{
+		{"await.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
+		{"await.go", `		if err == nil && a.l.session.over() {`, `		if false {`},
+		{"lease.go", `		case x.outer == nil && x.session.over():`, `		case false:`},
+	}}, ".", "TestGrantOfASessionThatIsOver"},
+	{Mutant{ID: "client-log-in-line", Bug: "the log and the observer are told by the goroutines that end leases and renew them", Edits: []Edit{
+		{"tell.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n	if f != nil {\n		t.call(f)\n		return\n	}\n"},
+	}}, ".", "TestLeasesEndBesideAnyLog|TestRenewingBesideAnyLog"},
+	{Mutant{ID: "quorum-votes-without-memory", Bug: "a member of a quorum votes without a look at whose data it has", Edits: []Edit{
+		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
+  or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
+	}}, "redislock/quorum", "TestForgottenVote"},
+	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is told inside the transaction that hands it the lock", Edits: []Edit{
+		{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
+		})
+		return err
+	})
+	switch {
+	case errors.Is(err, errOutOfRange)`, `Window: micros(s.ttl / 3),
+		})
+		if err == nil && got.To != nil && got.To.Server == b.id {
+			b.heard(*got.To)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errOutOfRange)`},
+	}}, "sqllock/postgres", "TestTellsOnlyWhatIsWritten"},
+	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although the request that it takes back may still be under way", Edits: []Edit{
+		{"background.go", `	if crossed {`, `	if crossed && c == nil {`},
+	}}, "memlock", "TestConformance/R8"},
+	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once", Edits: []Edit{
+		{"await.go", `	if !c.work.enter() {
+		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
+	}
+	defer c.work.leave()
+	l := &Lease`, `	if !c.live() {
+		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
+	}
+	l := &Lease`},
+	}}, ".", "TestCloseBesideLocks"},
+	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused for a moment is not sent again", Edits: []Edit{
+		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
+	}}, "memlock", "TestConformance/R13"},
+}
