@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/modeltest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -20,7 +21,8 @@ import (
 func model(*rapid.T) modeltest.Store {
 	s, now := memlock.New(), time.Duration(0)
 	s.SetClock(func() time.Duration { return now })
-	return modeltest.Store{Backend: s, Pass: func(d time.Duration) { now += d }}
+	gated, refuse := drivertest.Refusing(s)
+	return modeltest.Store{Backend: gated, Refuse: refuse, Pass: func(d time.Duration) { now += d }}
 }
 
 func TestModel(t *testing.T) { modeltest.Check(t, 8, model) }
@@ -36,6 +38,15 @@ func TestModelCatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestModelCatchesRefusals: a store that does what it was to refuse must be noticed.
+func TestModelCatchesRefusals(t *testing.T) {
+	modeltest.Catches(t, 8, func(t *rapid.T) modeltest.Store {
+		s := model(t)
+		s.Refuse = func() func() { return func() {} }
+		return s
+	})
 }
 
 // mistake is a session of which single methods are replaced.

@@ -51,6 +51,9 @@ type Store struct {
 	// Restart closes and opens what the store can do without for a moment. Nil: nothing.
 	Restart func()
 
+	// Refuse has the store refuse every write until heal is called. Nil: it never does.
+	Refuse func() (heal func())
+
 	// Check looks for broken invariants of the store's own when a history has ended.
 	Check func() error
 }
@@ -111,6 +114,9 @@ func run(t *rapid.T, length int, store Store) {
 	}
 	if store.Restart != nil {
 		actions["restart"] = func(*rapid.T) { store.Restart() }
+	}
+	if store.Refuse != nil {
+		actions["refused"] = w.refused
 	}
 	for range length {
 		t.Repeat(actions)
