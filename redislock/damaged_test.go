@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// damages are what somebody else may have done to the keys of the name x, which is held and waited for.
+// damagedKeys are what somebody else may have done to the keys of the name x, which is held and waited for.
 // @ stands for the name's part of the key.
-var damages = map[string][]string{
+var damagedKeys = map[string][]string{
 	"the state is a list":              {"DEL l@", "RPUSH l@ a"},
 	"the state is a number":            {"SET l@ 5"},
 	"the state is cut short":           {"SETRANGE l@ 0 X0", "SET l@ X01234"},
@@ -33,7 +33,7 @@ var damages = map[string][]string{
 // handed over and listed as if it were not there.
 func TestDamaged(t *testing.T) {
 	server := testenv.Redis(t)
-	for what, commands := range damages {
+	for what, commands := range damagedKeys {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			t.Run(fmt.Sprint(what, ", ", mode), func(t *testing.T) {
 				server.Do("FLUSHALL")
