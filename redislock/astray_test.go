@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
@@ -74,6 +75,41 @@ func TestDemoted(t *testing.T) {
 				t.Errorf("the waiter %s was told %d; on record is %+v (%v)", r.ID, token, record.Holders, err)
 			}
 		})
+	}
+}
+
+// TestAddressMoves: a client whose server has become a replica, and that has a connection that works, is led to the new
+// primary by the address.
+func TestAddressMoves(t *testing.T) {
+	t.Parallel()
+	set := testenv.RedisReplicas(t, 1)
+	old, fresh := set.Primary, set.Replicas[0]
+	var to atomic.Pointer[testenv.RedisServer]
+	to.Store(old)
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, to.Load().Addr)
+	}
+	releases := map[string]func() error{}
+	for client, conn := range map[string]redislock.Conn{
+		"rueidis":  must(rueidisconn.DialVia("redis://any:1", dial))(t),
+		"go-redis": viaGoRedis(t, redis.NewClient(&redis.Options{Addr: "any:1", Dialer: dial})),
+	} {
+		s := openSession(t, redislock.New(conn, nil), time.Minute)
+		h := granted(t, s, exclusive(client))
+		releases[client] = func() error { return s.Release(within(t, 5*time.Second), h, 0) }
+	}
+	until(t, "the replica has it all", func() bool {
+		return old.Info("replication")["master_repl_offset"] == fresh.Info("replication")["slave_repl_offset"]
+	})
+	set.Promote(0)
+	set.Follow(old, fresh)
+	to.Store(fresh)
+	_, b := session(t, fresh.URL(), time.Minute)
+	for client, release := range releases {
+		until(t, client+" releases at the new primary", func() bool { return release() == nil })
+		if record, err := b.Inspect(within(t, 5*time.Second), client); err != nil || record.Kind != driver.Unused {
+			t.Errorf("%s: %+v after the release (%v)", client, record, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
@@ -45,10 +46,16 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 	return c.subscribe(ctx, s)
 }
 
+// count says how many listen to a channel at the server that takes writes.
+func (c *conn) count(ctx context.Context, channel, how string) (int64, error) {
+	v, err := c.Run(ctx, redislock.Listeners, []string{channel}, []string{how})
+	return v.Int, err
+}
+
 // watch looks after s.
 func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
 	return &listening.Watch{
-		Channel: channel, Sharded: sharded, Run: c.Run, Doubt: &c.doubt,
+		Channel: channel, Sharded: sharded, Count: c.count, Doubt: &c.doubt,
 		Confirmed: s.standing, Settled: s.settle, Lost: s.stray,
 	}
 }

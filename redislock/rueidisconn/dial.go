@@ -61,6 +61,11 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 		}
 		opt.DialCtxFn = via(dial, network)
 	}
+	var l *lines
+	if opt.ForceSingleClient && opt.Sentinel.MasterSet == "" {
+		l = new(lines)
+		l.through(&opt)
+	}
 	where := "redis " + strings.Join(opt.InitAddress, ",")
 	client, err := rueidis.NewClient(opt)
 	if err != nil {
@@ -74,6 +79,7 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 		return nil, fmt.Errorf("%s: %w", where, c.wrap(err))
 	}
 	c := newConn(client, true)
+	c.lines = l
 	if !opt.ForceSingleClient && !c.Cluster() {
 		return nil, errors.Join(fmt.Errorf("%w: %s does not belong to a Cluster", driver.ErrRefused, where), c.Close())
 	}

@@ -43,6 +43,7 @@ type conn struct {
 	end    context.CancelFunc
 	loops  sync.WaitGroup // the subscriptions
 	doubt  listening.Doubt
+	lines  *lines // of a single server, opened by Dial
 }
 
 func (c *conn) Close() error {
@@ -160,6 +161,9 @@ func (c *conn) wrap(err error) error {
 		}
 		if strings.Contains(e.Error(), "READONLY") {
 			c.doubt.Raise()
+			if c.lines != nil {
+				c.lines.hangUp()
+			}
 		}
 		return redislock.ServerError(e.Error(), err, c.moves())
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 const (
@@ -47,8 +46,10 @@ func (d *Doubt) Raised() <-chan struct{} {
 type Watch struct {
 	Channel string
 	Sharded bool
-	Run     func(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error)
 	Doubt   *Doubt
+
+	// Count runs the script redislock.Listeners for a channel.
+	Count func(ctx context.Context, channel, how string) (int64, error)
 
 	Confirmed <-chan struct{} // yields when the server has confirmed the subscription
 	Settled   func()          // called when the subscription turned out to be right, or nobody knows
@@ -109,6 +110,6 @@ func (w *Watch) ask(ctx context.Context) (there bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
-	v, err := w.Run(ctx, redislock.Listeners, []string{w.Channel}, []string{how})
-	return v.Int > 0, err
+	n, err := w.Count(ctx, w.Channel, how)
+	return n > 0, err
 }
