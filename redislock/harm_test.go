@@ -30,10 +30,12 @@ func refusals(server func() *testenv.RedisServer) map[string]func(testing.TB) fu
 	}
 }
 
-// refusalsOf are refusals of several servers at once, as far as those do not move what they serve elsewhere.
-func refusalsOf(servers ...*testenv.RedisServer) map[string]func(testing.TB) func() {
+// refusalsOf are refusals of several servers at once. A server that becomes a replica would move what it serves
+// elsewhere. In a Cluster an Inspect writes, to see whether a slot is on its way, so that only a server whose memory is
+// full answers reads.
+func refusalsOf(servers []*testenv.RedisServer, ways ...string) map[string]func(testing.TB) func() {
 	all := map[string]func(testing.TB) func(){}
-	for _, way := range []string{"noreplicas", "oom"} {
+	for _, way := range ways {
 		all[way] = func(t testing.TB) func() {
 			var heals []func()
 			for _, s := range servers {

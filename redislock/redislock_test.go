@@ -241,8 +241,8 @@ func TestMemoryLimit(t *testing.T) {
 	s, _ := session(t, server.URL(), 5*time.Second)
 	h := granted(t, s, exclusive("held"))
 	server.Do("CONFIG SET maxmemory 1")
-	if _, err := s.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("out of memory: %v; want ErrUnavailable", err)
+	if _, err := s.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("out of memory: %v; want ErrRefused", err)
 	}
 	server.Do("CONFIG SET maxmemory 0")
 	if err := s.Release(within(t, 5*time.Second), h, 0); err != nil {

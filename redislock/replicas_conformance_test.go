@@ -25,7 +25,7 @@ func TestConformanceReplicas(t *testing.T) {
 		TTL:        2 * ttl, // of which replicas have a third
 		RestartTTL: 5 * time.Second,
 		Names:      1000,
-		Refuse:     refusalsOf(set.Primary),
+		Refuse:     refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
 		Damage:     damages(func(string) *testenv.RedisServer { return set.Primary }),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()

@@ -45,7 +45,7 @@ func TestConformanceSeveral(t *testing.T) {
 					r.Start()
 				}
 				c.Ready()
-			}, func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }, refusalsOf(c.Servers...))
+			}, func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }, refusalsOf(c.Servers, "oom"))
 		}
 	}
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
@@ -56,7 +56,7 @@ func TestConformanceSeveral(t *testing.T) {
 			})
 			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) }, func() {
 				s.Servers[0].Restart(true)
-			}, func(string) *testenv.RedisServer { return s.Servers[0] }, refusalsOf(s.Servers[0]))
+			}, func(string) *testenv.RedisServer { return s.Servers[0] }, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
 		}
 	}
 	together(t, tests)
@@ -92,8 +92,14 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 				Kill:        func() { p.Each((*testenv.TCPProxy).Refuse) },
 				Cut:         func() func() { p.Each((*testenv.TCPProxy).Hole); return heal },
 				DropReplies: func() func() { p.Each((*testenv.TCPProxy).DropReplies); return heal },
-				Hold:        func() func() { return holdAll(p) },
-				Forget:      func() { p.Each((*testenv.TCPProxy).Forget) },
+				Hold: func() func() {
+					// A server that has not been asked yet would get a connection that is not kept back.
+					if _, err := b.List(within(t, 10*time.Second), "", "", 1); err != nil {
+						t.Fatal(err)
+					}
+					return holdAll(p)
+				},
+				Forget: func() { p.Each((*testenv.TCPProxy).Forget) },
 			}
 		},
 		Restart: func(t testing.TB) {
