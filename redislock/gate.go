@@ -18,7 +18,7 @@ const newborn = "holdfast: newborn"
 type gate struct {
 	Conn
 	births   *Script // puts a birth on record
-	timeless *Script // the one that does not tell the clock
+	timeless *Script // the one that grants nothing, and does not tell the clock
 	prefix   string
 	watch    Watch // may be nil
 }

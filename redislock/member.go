@@ -198,7 +198,7 @@ type membership struct {
 }
 
 const (
-	timeless = "drop"  // the script of a member that does not look at the clock, nor tells it
+	timeless = "drop"  // the script of a member that grants nothing: any server may run it, at whatever time
 	birth    = "birth" // the one that finds out, and puts on record, whether the server may take part
 )
 
@@ -212,7 +212,7 @@ var memberFiles = map[string]string{
 	"birth": "member_birth",
 }
 
-// script returns the text of a member's script. All but birth begin with the question whether the server may take
+// script returns the text of a member's script. All but those two begin with the question whether the server may take
 // part, and end with the clock.
 func (m *membership) script(name, header string) string {
 	header += locals(
@@ -224,11 +224,8 @@ func (m *membership) script(name, header string) string {
 		"NEWBORN", newborn,
 	)
 	text := body(strings.Replace(cmp.Or(memberFiles[name], files[name]), "hooks", "member_hooks", 1))
-	switch name {
-	case birth:
+	if name == birth || name == timeless {
 		return header + text
-	case timeless:
-		return header + join("member") + text
 	}
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
