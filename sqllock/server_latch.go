@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -25,7 +26,10 @@ func (s *serverSession) SetCount(ctx context.Context, name string, n int64) (cre
 
 // CountDown implements [driver.Session].
 func (s *serverSession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
-	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
+	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
+		return 0, err
+	}
+	if id, err = countID(id); err != nil {
 		return 0, err
 	}
 	err = s.b.with(ctx, func(ctx context.Context, l link) error {
@@ -35,6 +39,19 @@ func (s *serverSession) CountDown(ctx context.Context, name, id string) (left in
 		}})
 	})
 	return left, err
+}
+
+// countID is the form of an id that counts down in which the table keeps it: itself if it has that of a request's id, else
+// a digest, which is as unique. So any text of up to as many bytes as a name may have will do.
+func countID(id string) (string, error) {
+	switch {
+	case driver.CheckID(id) == nil:
+		return id, nil
+	case id == "" || len(id) > driver.MaxName:
+		return "", fmt.Errorf("%w id: it has %d bytes; allowed are 1 to %d", driver.ErrInvalid, len(id), driver.MaxName)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("x-%x", sum[:22]), nil
 }
 
 // Await implements [driver.Session].

@@ -13,3 +13,9 @@ func TestDamage(t *testing.T) {
 	sqltest.DamageStaysAlone(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
 	sqltest.EvictedIsMissing(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
 }
+
+func TestCountsAnyID(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	sqltest.CountsAnyID(t, mysql.Dialect(), pool(t, server.DSN("root", "")))
+}

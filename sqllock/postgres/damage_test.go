@@ -15,3 +15,7 @@ func testDamageStaysAlone(t *testing.T, server *testenv.PostgresServer) {
 func testEvictedIsMissing(t *testing.T, server *testenv.PostgresServer) {
 	sqltest.EvictedIsMissing(t, postgres.Dialect(), pool(t, server.DSN("postgres")))
 }
+
+func testCountsAnyID(t *testing.T, server *testenv.PostgresServer) {
+	sqltest.CountsAnyID(t, postgres.Dialect(), pool(t, server.DSN("postgres")))
+}

@@ -46,6 +46,7 @@ func TestServer(t *testing.T) {
 		"tells only what is written":         testTellsOnlyWhatIsWritten,
 		"damage stays alone":                 testDamageStaysAlone,
 		"full queue":                         testFullQueue,
+		"counts any id":                      testCountsAnyID,
 		"batches report for themselves":      testBatchesReportForThemselves,
 		"evicted is missing":                 testEvictedIsMissing,
 	} {
