@@ -37,11 +37,12 @@ var AllMended = []Mended{
 	}}, "redislock", "TestPatternListener"},
 	{Mutant{ID: "sqlite-two-paths", Bug: "one file may be opened under two names, each with a log of its own", Edits: []Edit{
 		{"sqllock/sqlite_file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
+		{"sqllock/sqlite_file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
 	}}, "sqllock", "TestSQLiteOtherPaths"},
 	{Mutant{ID: "run-takes-its-time", Bug: "a command that takes its time to end may go on after the lock was given away", Edits: []Edit{
-		{"cmd/holdfast/cli/task.go", `	return min(o.killAfter, ttl/3)`, `	return o.killAfter + 10*time.Second`},
-		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Limit: limit`},
-	}}, "cmd/holdfast", "TestTogether"},
+		{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
+		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Left: func() time.Duration { return time.Hour }, Limit: limit`},
+	}}, "cmd/holdfast", "TestSilentStore/run"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is one for writing whatever the store has", Edits: []Edit{
 		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
 	}}, ".", "TestHandOffBesideDowngrade"},
@@ -72,7 +73,7 @@ var AllMended = []Mended{
 	})
 	switch {
 	case errors.Is(err, errOutOfRange)`},
-	}}, "sqllock/postgres", "TestTellsOnlyWhatIsWritten"},
+	}}, "sqllock/postgres", "TestServer/tells_only_what_is_written"},
 	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although the request that it takes back may still be under way", Edits: []Edit{
 		{"background.go", `	if crossed {`, `	if crossed && c == nil {`},
 	}}, "memlock", "TestConformance/R8"},

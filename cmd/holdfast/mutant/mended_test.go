@@ -40,8 +40,9 @@ func TestMendedCaught(t *testing.T) {
 			if strings.HasPrefix(m.Package, "cmd/holdfast") {
 				dir, pkg = filepath.Join(root, "cmd/holdfast"), "."+strings.TrimPrefix(m.Package, "cmd/holdfast")
 			}
-			cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-timeout=4m", "-run", m.Test, pkg)
+			cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", m.Test, pkg)
 			cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
+			cmd.Env = append(os.Environ(), "GOFLAGS=-overlay="+overlay) // for programs that the test builds, too
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Errorf("%s: %s of %s passes with it:\n%s", m.Bug, m.Test, m.Package, out)

@@ -45,6 +45,16 @@ var goals = []goal{
 		name: "splits", stores: []string{"sentinel", "cluster"}, due: 20, count: (*verify.Result).Counted, own: []string{"primary-cut-off"}, unconfirmed: true,
 	},
 	{
+		name: "planned failovers", stores: []string{"replicated"}, due: 50, count: done("handed-over"), own: []string{"handed-over"},
+	},
+	{
+		name: "read-only", stores: []string{"redis", "mariadb", "postgres"}, due: 60, count: done("read-only"), own: []string{"read-only"},
+	},
+	{
+		name: "dead and late connections", stores: []string{"redis", "quorum", "zookeeper", "mariadb", "postgres"},
+		kinds: []string{verify.KindForget, verify.KindLate}, due: 200, count: done(verify.KindForget, verify.KindLate),
+	},
+	{
 		name: "a minority", stores: []string{"quorum"}, due: 150, count: done("server-restarted-empty", "server-frozen", "clock-set"),
 		own: []string{"server-restarted-empty", "server-frozen", "clock-set"},
 	},
