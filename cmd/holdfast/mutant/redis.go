@@ -32,7 +32,7 @@ var redis = []Mutant{
 		ID: "redis-token-of-the-day", Store: Redis, Class: in(history.S4),
 		Bug: "tokens are the time in whole seconds",
 		Edits: []Edit{
-			{"redislock/lua/common.lua", `local token = num(agreed(max(now, last + 1), now))`, `local token = floor(now / 1000000) * 1000000`},
+			{"redislock/lua/common.lua", `local token = tonumber(agreed(math.max(now, last + 1), now))`, `local token = math.floor(now / 1000000) * 1000000`},
 		},
 	},
 	{
@@ -80,7 +80,7 @@ var redis = []Mutant{
 	{
 		ID: "redis-permits-released-twice", Store: Redis, Class: in(history.S5),
 		Bug:   "a release gives its permits back twice",
-		Edits: []Edit{{"redislock/lua/common.lua", `used, count, dirty = used - n, count - 1, true`, `used, count, dirty = max(used - 2 * n, 0), count - 1, true`}},
+		Edits: []Edit{{"redislock/lua/common.lua", `used, count, dirty = used - n, count - 1, true`, `used, count, dirty = math.max(used - 2 * n, 0), count - 1, true`}},
 	},
 	{
 		ID: "redis-hand-over-unsaid", Store: Redis, Class: in(history.L2),
