@@ -20,8 +20,8 @@ import (
 )
 
 // New makes a client a redislock.Conn. The client stays the caller's: Close ends the
-// Conn's subscriptions, but does not close it. With the client's option
-// ContextTimeoutEnabled a request costs less; without it contexts are obeyed all the same.
+// Conn's subscriptions, but does not close it. Without the client's option ContextTimeoutEnabled a request may
+// outlast its context by the client's ReadTimeout; a Backend does not wait for it.
 //
 // It may be a client of one server, of a primary that sentinels watch (NewFailoverClient), or of a
 // Cluster; a Ring is refused by every method with ErrInvalid. In a Cluster each shard of names that a

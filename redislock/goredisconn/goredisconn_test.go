@@ -78,7 +78,7 @@ func TestErrors(t *testing.T) {
 		server.Pause()
 		start := time.Now()
 		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: 3 * time.Second}, 200*time.Millisecond), driver.ErrUncertain)
-		if d := time.Since(start); d > 2*time.Second {
+		if d := time.Since(start); obedient && d > 2*time.Second { // else a Backend sees to it
 			t.Errorf("a frozen server held up a request with a context of 200 ms for %v", d)
 		}
 		server.Continue()
