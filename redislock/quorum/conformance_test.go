@@ -46,6 +46,17 @@ func TestConformance(t *testing.T) {
 			"NOREPLICAS": refuse("min-replicas-to-write"),
 			"OOM":        refuse("maxmemory"),
 		},
+		// At all servers: a minority of them is in nobody's way, see TestOneDamaged.
+		Damage: map[string]func(testing.TB, string){
+			"type": func(t testing.TB, name string) {
+				t.Helper()
+				key := g.record(name)
+				for _, s := range g.servers {
+					retype(t, s, key)
+				}
+			},
+			"value": func(t testing.TB, name string) { t.Helper(); g.each("SET " + g.record(name) + " nonsense") },
+		},
 		// A quorum keeps its data as long as only a minority restarts. From then on the three others
 		// are alone: the quarantine is long, for the sake of the longest TTL here.
 		Restart: func(t testing.TB) {
