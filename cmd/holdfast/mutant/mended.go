@@ -58,6 +58,9 @@ var AllMended = []Mended{
 		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
   or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
 	}}, "redislock/quorum", "TestForgottenVote"},
+	{Mutant{ID: "quorum-run-is-enough", Bug: "a member that was a replica for a moment is taken for what it was before", Edits: []Edit{
+		{"redislock/lua/member_birth.lua", ` and (sub(old, 82, 121) == id or not match(second, '[^0]'))`, ``},
+	}}, "redislock/quorum", "TestForgottenVote"},
 	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is told inside the transaction that hands it the lock", Edits: []Edit{
 		{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
 		})
