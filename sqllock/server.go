@@ -80,6 +80,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 		requests: make(gate, requestsAtOnce), others: make(gate, othersAtOnce),
 	}
 	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)
+	b.kept.later = func(f func()) { b.background(f) }
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
@@ -176,8 +177,28 @@ func (b *Server) circumstances() Circumstances {
 	return b.at
 }
 
+// silence is how long a server may take to answer a caller who has set no limit.
+const silence = 5 * time.Second
+
 // with runs f on the pool, or on the connection that is kept, if the application has all others.
 func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) error) error {
+	if _, limited := ctx.Deadline(); limited {
+		return b.within(ctx, f)
+	}
+	own, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	err := b.within(own, f)
+	if err == nil || own.Err() == nil || ctx.Err() != nil || answered(err) {
+		return err
+	}
+	sentinel := driver.ErrUncertain
+	if errors.Is(err, driver.ErrUnavailable) {
+		sentinel = driver.ErrUnavailable
+	}
+	return fmt.Errorf("%w: no answer within %v: %v", sentinel, silence, err) // which is no error of the caller's context
+}
+
+func (b *Server) within(ctx context.Context, f func(ctx context.Context, l link) error) error {
 	if s := b.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		return b.kept.use(ctx, f)
 	}
@@ -186,11 +207,15 @@ func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) e
 			return err
 		}
 		defer b.others.leave()
-		ctx = within(ctx)
+		ctx = inGate(ctx)
 	}
 	const rest = 10 * time.Second // idle for so long, connections may have been forgotten on the way
 	if time.Since(b.began)-time.Duration(b.answered.Load()) > rest {
-		b.dropSilent()
+		if end, _ := ctx.Deadline(); time.Until(end) > time.Second {
+			b.dropSilent()
+		} else {
+			b.background(b.dropSilent)
+		}
 	}
 	err := f(ctx, b.pool)
 	switch {

@@ -40,7 +40,7 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 		s.b.requests.leave()
 		return driver.Reply{}, err
 	}
-	going, cancel := context.WithCancel(within(context.WithoutCancel(ctx)))
+	going, cancel := context.WithCancel(inGate(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(s.b.ctx, cancel)
 	over := make(chan landing, 1)
 	runs := s.b.background(func() {

@@ -39,5 +39,5 @@ type inside struct{}
 
 func isInside(ctx context.Context) bool { return ctx.Value(inside{}) != nil }
 
-// within returns ctx for what has entered a gate.
-func within(ctx context.Context) context.Context { return context.WithValue(ctx, inside{}, true) }
+// inGate returns ctx for what has entered a gate.
+func inGate(ctx context.Context) context.Context { return context.WithValue(ctx, inside{}, true) }

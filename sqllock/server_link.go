@@ -49,6 +49,8 @@ type keptConn struct {
 	shut bool
 
 	opened time.Time // when conn was connected, at the latest
+
+	later func(f func()) // runs f beside
 }
 
 func newKeptConn(db *sql.DB, d Dialect) *keptConn {
@@ -105,8 +107,11 @@ func (k *keptConn) try(ctx context.Context, limit time.Duration, f func(ctx cont
 	if broken || err != nil && !answered(err) {
 		k.drop()
 	}
-	if silent {
+	switch {
+	case silent && limit > 0:
 		dropSilent(k.db)
+	case silent: // there is no time for another attempt
+		k.later(func() { dropSilent(k.db) })
 	}
 	return err, broken || silent
 }
