@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -14,18 +16,25 @@ import (
 )
 
 // identify refuses a file that is not ours before anything could change it. It reads the
-// header through SQLite itself, as an immutable file, so that no locks are touched; it
+// header by itself: SQLite would take no locks on a file that it must not touch, and would
+// call one damaged into which another process moves its log just then. What is looked for
 // stands in the main file from the beginning (see create), so the log need not be read.
 func (st *store) identify() error {
-	if fi, err := os.Stat(st.path); err != nil || fi.Size() == 0 {
-		return err
-	}
-	db, err := sql.Open(st.driver, st.dsn("mode=ro&immutable=1"))
+	f, err := os.Open(st.path)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	return checkHeader(db)
+	defer f.Close() // this process has it open nowhere else: see shared
+	var h [100]byte
+	switch n, err := io.ReadFull(f, h[:]); {
+	case n == 0 && errors.Is(err, io.EOF):
+		return nil // an empty file becomes a store
+	case errors.Is(err, io.ErrUnexpectedEOF), err == nil && string(h[:16]) != "SQLite format 3\x00":
+		return fmt.Errorf("%w: this file was not made by holdfast: it is no SQLite database", driver.ErrRefused)
+	case err != nil:
+		return err
+	}
+	return checkIDs(int(binary.BigEndian.Uint32(h[68:])), int(binary.BigEndian.Uint32(h[60:])))
 }
 
 // rower is what *sql.DB and *sql.Conn have in common here.
@@ -42,6 +51,10 @@ func checkHeader(q rower) error {
 	if err := q.QueryRowContext(bg, `PRAGMA user_version`).Scan(&version); err != nil {
 		return err
 	}
+	return checkIDs(app, version)
+}
+
+func checkIDs(app, version int) error {
 	switch {
 	case app != sqliteAppID:
 		return fmt.Errorf("%w: this database was not made by holdfast: its application id is %#x, expected %#x", driver.ErrRefused, app, sqliteAppID)

@@ -62,6 +62,20 @@ func TestSQLiteRefusesForeignFiles(t *testing.T) {
 	}
 }
 
+// TestSQLiteIdentifyBesideCheckpoint opens the file while another process moves its log into it:
+// the header tells of pages that are not there yet.
+func TestSQLiteIdentifyBesideCheckpoint(t *testing.T) {
+	path := storePath(t)
+	must(t, openTestOnce(path))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte{0, 0, 1, 0}, 28) // the number of pages
+	must(t, err)
+	must(t, f.Close())
+	st := &store{env: machine, path: path, driver: "sqlite"}
+	must(t, st.identify())
+}
+
 func sqliteExec(t *testing.T, path string, stmts ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
