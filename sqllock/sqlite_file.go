@@ -32,10 +32,6 @@ const (
 	usedFirst, usedLen       = 128, 1
 )
 
-// settleLimit is for how long a process that closes the store may be seen to have one file
-// closed and another not.
-const settleLimit = time.Second
-
 const folderNotFile = "all processes must reach the file by one name in one folder: mount or link the folder, never the file"
 
 // settle makes the folder, and makes st.path the one path that all symbolic links lead to.
@@ -114,7 +110,7 @@ func (st *store) alone() error {
 		if err != nil || what == "" {
 			return err
 		}
-		if time.Since(begun) > settleLimit {
+		if time.Since(begun) > st.env.settle {
 			return fmt.Errorf("%w: %s; end all processes that use it first; %s", driver.ErrRefused, what, folderNotFile)
 		}
 	}

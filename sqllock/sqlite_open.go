@@ -29,12 +29,16 @@ type env struct {
 	netFS func(dir string) (string, error)
 	idle  time.Duration // how long the row of an unused name stays
 
+	// For how long a process that closes the store may be seen to have one of its files
+	// closed and another not.
+	settle time.Duration
+
 	place   func(dir string) (host.Place, error) // for Diagnose
 	ownTime func() bool
 }
 
 var machine = env{
-	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, place: host.PlaceOf, ownTime: host.OwnTime,
+	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, settle: 3 * time.Second, place: host.PlaceOf, ownTime: host.OwnTime,
 	wall: func() int64 { return time.Now().UnixMicro() },
 }
 

@@ -85,7 +85,9 @@ func TestSQLiteOtherPaths(t *testing.T) {
 			p.say("acquire x")
 			p.granted()
 			second := other(t, path)
-			b, err := OpenSQLite(second, nil)
+			soon := machine
+			soon.settle = 100 * time.Millisecond // nobody closes it meanwhile
+			b, err := OpenSQLite(second, &SQLiteConfig{env: &soon})
 			if err == nil {
 				defer b.Close()
 				s, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute})
