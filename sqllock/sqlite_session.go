@@ -92,6 +92,9 @@ func (s *session) usable() error {
 	}
 	select {
 	case <-s.lost:
+		if s.st.over.Load() {
+			return errReplaced
+		}
 		return errVoided
 	default:
 		return nil
