@@ -29,9 +29,6 @@ var crossings = []check{
 	{"R8", "cancel again", "what a request leaves that arrives after its cancel, the same cancel ends when it is sent again", func(e *env) {
 		e.orders()
 		a, b := e.party(), e.party()
-		if b.Hold == nil && !e.wired("Hold") {
-			return
-		}
 		for _, wait := range []bool{true, false} {
 			r := b.req("x")
 			r.Wait = wait
@@ -63,9 +60,6 @@ var crossings = []check{
 	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves nobody in line", func(e *env) {
 		e.orders()
 		conn := e.conn()
-		if conn.Hold == nil && !e.wired("Hold") {
-			return
-		}
 		a, b := e.client(nil), e.clientOn(conn, nil)
 		l := e.lock(a, "x")
 		e.late(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
@@ -124,9 +118,6 @@ func (e *env) crosses(lock func(*holdfast.Client, context.Context) error) {
 	e.Helper()
 	e.orders()
 	conn := e.conn()
-	if conn.Hold == nil && !e.wired("Hold") {
-		return
-	}
 	a, b := e.client(nil), e.clientOn(conn, nil)
 	for range 3 {
 		e.late(conn, b, func(ctx context.Context) error { return lock(b, ctx) })

@@ -203,11 +203,8 @@ func (e *env) listsDamaged(p *party, good []driver.Hold, bad driver.Hold) {
 // damaging runs f once for each way in which a record can be spoilt.
 func (e *env) damaging(f func(damage func(name string))) {
 	e.Helper()
-	if len(e.h.Damage) == 0 && e.h.CannotDamage != "" {
+	if len(e.h.Damage) == 0 {
 		e.Logf("nobody can damage a record of the store: %s", e.h.CannotDamage)
-		return
-	}
-	if len(e.h.Damage) == 0 && !e.wired("Damage") {
 		return
 	}
 	prefix := e.prefix

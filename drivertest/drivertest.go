@@ -93,8 +93,7 @@ type Conn struct {
 	Hold func() (deliver func())
 
 	// Forget makes the network forget the connections that are open now: nothing more arrives on
-	// them in either direction, and no end is told. New connections work. Nil is allowed only for a store without a
-	// network.
+	// them in either direction, and no end is told. New connections work.
 	Forget func()
 }
 
@@ -113,6 +112,9 @@ var suite = [][]check{exclusive, line, faults, refusals, passed, damages, tokens
 func Run(t *testing.T, h Harness) {
 	if h.Open == nil || h.Restart == nil || h.TTL < driver.MinTTL {
 		t.Fatal("drivertest: the harness must be able to Open and Restart the store, with a TTL of at least ", driver.MinTTL)
+	}
+	if len(h.Refuse) == 0 && h.CannotRefuse == "" || len(h.Damage) == 0 && h.CannotDamage == "" {
+		t.Fatal("drivertest: the harness must be able to Refuse writes and to Damage records, or say why nobody can")
 	}
 	if !h.Bubble {
 		h.stalls = stall.Watch
@@ -200,23 +202,10 @@ func (e *env) name(s string) string { return e.prefix + s }
 func (e *env) conn() Conn {
 	e.Helper()
 	c := e.h.Open(e.TB)
-	if c.Kill == nil || c.Cut == nil || c.DropReplies == nil {
-		e.Fatal("drivertest: the harness cannot kill, cut or drop replies; a store that has not been hurt is not checked")
+	if c.Kill == nil || c.Cut == nil || c.DropReplies == nil || c.Hold == nil || c.Forget == nil {
+		e.Fatal("drivertest: the harness cannot Kill, Cut, DropReplies, Hold or Forget; a store that has not been hurt is not checked")
 	}
 	return c
-}
-
-// strict says that a harness is refused that leaves out one of Refuse, Damage, Hold and Forget.
-const strict = false
-
-// wired reports whether a check can go on without a part of the harness that is missing: it cannot.
-func (e *env) wired(missing string) bool {
-	e.Helper()
-	if strict {
-		e.Fatalf("drivertest: the harness has no %s; a store that has not been hurt is not checked", missing)
-	}
-	e.Logf("the harness has no %s", missing)
-	return false
 }
 
 // party is one session and its connection.

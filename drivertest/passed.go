@@ -17,10 +17,6 @@ var passed = []check{
 	}},
 	{"R14", "passed over on a forgotten flow", "a waiter whose connection was forgotten while the lock went on to another is not granted beside it", func(e *env) {
 		e.passedBy(func(b *party) func() {
-			if b.Forget == nil {
-				e.wired("Forget")
-				return b.Cut()
-			}
 			b.Forget()
 			return func() {}
 		})

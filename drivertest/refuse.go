@@ -18,11 +18,8 @@ const quiet = 200 * time.Millisecond
 // refusals runs f once for each way in which the store can refuse writes.
 func (e *env) refusals(f func(refuse func() (heal func()))) {
 	e.Helper()
-	if len(e.h.Refuse) == 0 && e.h.CannotRefuse != "" {
+	if len(e.h.Refuse) == 0 {
 		e.Logf("the store cannot refuse writes: %s", e.h.CannotRefuse)
-		return
-	}
-	if len(e.h.Refuse) == 0 && !e.wired("Refuse") {
 		return
 	}
 	prefix := e.prefix

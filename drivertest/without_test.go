@@ -11,6 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
+// memory is why nobody else gets at the store.
+const memory = "it is in the memory of this process"
+
 // locksOnly refuses what a store of locks alone has to refuse, but for what its mistake lets through.
 type locksOnly struct {
 	*memlock.Store
@@ -78,7 +81,7 @@ func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.R
 // locksOnlyHarness gives each check a store of its own, and each connection of one check the same.
 func locksOnlyHarness(mistake string) Harness {
 	stores := map[testing.TB]*locksOnly{}
-	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, Open: func(t testing.TB) Conn {
+	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, CannotRefuse: memory, CannotDamage: memory, Open: func(t testing.TB) Conn {
 		if stores[t] == nil {
 			stores[t] = &locksOnly{memlock.New(), mistake}
 		}

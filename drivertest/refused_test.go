@@ -1,0 +1,34 @@
+package drivertest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// TestIncompleteHarness: a connection that cannot be hurt in each of the ways is refused.
+func TestIncompleteHarness(t *testing.T) {
+	for name, spoil := range map[string]func(*Conn){
+		"Kill": func(c *Conn) { c.Kill = nil }, "Cut": func(c *Conn) { c.Cut = nil },
+		"DropReplies": func(c *Conn) { c.DropReplies = nil }, "Hold": func(c *Conn) { c.Hold = nil },
+		"Forget": func(c *Conn) { c.Forget = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rec := &recorder{TB: t}
+				h := Harness{TTL: longTTL, Bubble: true, Open: func(testing.TB) Conn {
+					c := Faulty(memlock.New())
+					spoil(&c)
+					return c
+				}}
+				done := make(chan struct{})
+				go func() { defer close(done); h.check(rec, exclusive[0]) }()
+				<-done
+				if !rec.Failed() {
+					t.Errorf("a harness without %s is accepted", name)
+				}
+			})
+		})
+	}
+}
