@@ -215,7 +215,9 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 	if l != nil && l.Err() == nil {
 		return l, nil
 	}
-	fresh, err := b.dial(ctx, operatorTimeout)
+	limited, cancel := context.WithTimeout(ctx, operatorTimeout) // the servers may be silent for good
+	defer cancel()
+	fresh, err := b.dial(limited, operatorTimeout)
 	if err != nil {
 		return nil, err
 	}
