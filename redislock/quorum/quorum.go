@@ -240,19 +240,19 @@ func (b *Backend) verdict(errs []error) error {
 		}
 		kept = append(kept, err)
 	}
-	what := driver.ErrUnavailable
+	what, most := driver.ErrUnavailable, len(b.servers)-b.need()
 	switch {
 	case closed > 0:
 		return driver.ErrClosed
-	case damaged > len(b.servers)-b.need():
+	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most: // the others would do
 		what = driver.ErrDamaged
-	case refused+damaged > len(b.servers)-b.need():
+	case refused+damaged > most:
 		what = driver.ErrRefused
 	case uncertain:
 		what = driver.ErrUncertain
 	}
 	hint := ""
-	if young > len(b.servers)-b.need() {
+	if young > most {
 		hint = " (if this is a new deployment, that nobody has used yet, declare it so: holdfast init, or quorum.Backend.Declare)"
 	}
 	return &failure{what, fmt.Sprintf("%d of %d servers failed%s", len(kept), len(b.servers), hint), kept}
