@@ -77,11 +77,11 @@ func TestFullMemory(t *testing.T) {
 				if changes, err = b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting || changes[1].State != driver.Waiting {
 					t.Fatalf("Renew of places: %+v, %v", changes, err)
 				}
-				if _, err := b.Acquire(ctx, exclusive(newID())); !errors.Is(err, driver.ErrUnavailable) {
-					t.Fatalf("Acquire: %v; want ErrUnavailable", err)
+				if _, err := b.Acquire(ctx, exclusive(newID())); !errors.Is(err, driver.ErrRefused) {
+					t.Fatalf("Acquire: %v; want ErrRefused", err)
 				}
-				if _, err := b.Acquire(ctx, exclusive("x1")); !errors.Is(err, driver.ErrUnavailable) {
-					t.Fatalf("Acquire of what is held: %v; want ErrUnavailable", err)
+				if _, err := b.Acquire(ctx, exclusive("x1")); !errors.Is(err, driver.ErrRefused) {
+					t.Fatalf("Acquire of what is held: %v; want ErrRefused", err)
 				}
 			}
 			cancelled := holds[9]
