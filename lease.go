@@ -248,14 +248,6 @@ func (l *Lease) insistRelease() {
 	l.c.insist(false, func(ctx context.Context) error { return l.session.Release(ctx, l.hold(), 0) })
 }
 
-// lender is the lease that the store knows of. Called with c.mu held.
-func (l *Lease) lender() *Lease {
-	for l.outer != nil {
-		l = l.outer
-	}
-	return l
-}
-
 // lapse is the error of a lease whose time is over. Called with c.mu held.
 func (l *Lease) lapse(now time.Duration) *Error {
 	if now >= l.latest && now < l.trusted {
