@@ -57,13 +57,13 @@ func (l *lines) through(opt *rueidis.ClientOption) {
 	}
 }
 
-// hangUp closes all connections, unless it did so a moment ago.
-func (l *lines) hangUp() {
+// hangUp closes all connections, unless it did so a moment ago. It reports whether it did.
+func (l *lines) hangUp() bool {
 	const moment = time.Second
 	l.mu.Lock()
 	if time.Since(l.hung) < moment {
 		l.mu.Unlock()
-		return
+		return false
 	}
 	l.hung = time.Now()
 	open := l.open
@@ -71,5 +71,21 @@ func (l *lines) hangUp() {
 	l.mu.Unlock()
 	for c := range open {
 		_ = c.Conn.Close()
+	}
+	return true
+}
+
+// redial closes the connections of a server that has become a replica, and returns when the client knows: the
+// next request would be lost with the old connection.
+func (c *conn) redial() {
+	if c.lines == nil || !c.lines.hangUp() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, farewell)
+	defer cancel()
+	for range 3 {
+		if c.client.Do(ctx, c.client.B().Ping().Build()).NonRedisError() == nil {
+			return
+		}
 	}
 }

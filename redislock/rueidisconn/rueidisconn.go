@@ -161,9 +161,7 @@ func (c *conn) wrap(err error) error {
 		}
 		if strings.Contains(e.Error(), "READONLY") {
 			c.doubt.Raise()
-			if c.lines != nil {
-				c.lines.hangUp()
-			}
+			c.redial()
 		}
 		return redislock.ServerError(e.Error(), err, c.moves())
 	}
