@@ -56,6 +56,7 @@ type conn struct {
 	end      context.CancelFunc
 	loops    sync.WaitGroup // the subscriptions
 	doubt    listening.Doubt
+	sweeper  sweeper
 }
 
 func (c *conn) Close() error {
@@ -63,6 +64,7 @@ func (c *conn) Close() error {
 		c.closed.Store(true)
 		c.end()
 		c.loops.Wait()
+		c.sweeper.close()
 	})
 	return nil
 }
@@ -74,7 +76,7 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
-	defer c.look(ctx)()
+	defer c.begin(ctx)()
 	w := words(s, keys, args)
 	cmd := redis.NewCmd(ctx, w...)
 	_ = c.client.Process(ctx, cmd) // cmd has the error
@@ -85,16 +87,6 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 	}
 	r := c.result(cmd)
 	return r.Value, r.Err
-}
-
-// look makes the client of a Cluster that disregards contexts suspect its servers when ctx ends before the function
-// is called that is returned.
-func (c *conn) look(ctx context.Context) (over func()) {
-	if c.obedient || c.cluster == nil || ctx.Done() == nil {
-		return func() {}
-	}
-	stop := context.AfterFunc(ctx, c.suspect)
-	return func() { stop() }
 }
 
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
@@ -116,7 +108,7 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 	for i, call := range calls {
 		cmds[i] = pipe.Do(ctx, words(call.Script, call.Keys, call.Args)...)
 	}
-	over := c.look(ctx)
+	over := c.begin(ctx)
 	_, _ = pipe.Exec(ctx) // each cmd has its error
 	over()
 	for i, cmd := range cmds {

@@ -37,7 +37,7 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	if limit := client.Options().ReadTimeout; limit > 0 && limit < timeout+slack {
 		client = client.WithTimeout(timeout + max(limit, slack))
 	}
-	over := c.look(ctx)
+	over := c.begin(ctx)
 	cmds := make([]*redis.Cmd, len(calls))
 	one := client.Conn()
 	wait := replicated(ctx, one, calls, cmds, replicas, timeout)
