@@ -73,6 +73,11 @@ func (c *conn) Close() error {
 func (c *conn) Cluster() bool { return c.cluster != nil }
 
 func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	c.doubt.Used()
+	return c.run(ctx, s, keys, args)
+}
+
+func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
@@ -90,6 +95,7 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 }
 
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
+	c.doubt.Used()
 	all := make([]redislock.Result, len(calls))
 	fail := func(err error) []redislock.Result {
 		for i := range all {

@@ -16,6 +16,7 @@ import (
 // as go-redis says of it; a pipeline alone says nothing of that. Clients that have no such
 // thing (redis.Ring) are refused with ErrInvalid.
 func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
+	c.doubt.Used()
 	all := make([]redislock.Result, len(calls))
 	fail := func(err error) ([]redislock.Result, int, error) {
 		for i := range all {

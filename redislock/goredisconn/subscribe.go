@@ -48,7 +48,7 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 
 // count says how many listen to a channel at the server that takes writes.
 func (c *conn) count(ctx context.Context, channel, how string) (int64, error) {
-	v, err := c.Run(ctx, redislock.Listeners, []string{channel}, []string{how})
+	v, err := c.run(ctx, redislock.Listeners, []string{channel}, []string{how})
 	return v.Int, err
 }
 

@@ -17,6 +17,7 @@ import (
 // WAIT holds up whatever comes after it. If the pool has to open a connection, that is
 // bounded by the client's limit for dialling, beside ctx.
 func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (results []redislock.Result, acked int, err error) {
+	c.doubt.Used()
 	results = make([]redislock.Result, len(calls))
 	if err := c.ready(ctx); err != nil {
 		for i := range results {

@@ -67,6 +67,11 @@ func (c *conn) moves() bool {
 }
 
 func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
+	c.doubt.Used()
+	return c.run(ctx, s, keys, args)
+}
+
+func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
@@ -78,6 +83,7 @@ func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string
 }
 
 func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
+	c.doubt.Used()
 	if len(calls) == 0 {
 		return nil
 	}

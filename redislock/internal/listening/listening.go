@@ -5,22 +5,27 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
 const (
-	every   = 2 * time.Second       // a subscription is looked after, whatever happens
+	every   = 2 * time.Second       // a subscription of a client that asks its server is looked after
 	atMost  = 50 * time.Millisecond // between two looks
 	patient = 2 * time.Second       // with a server that is silent
 )
 
 // Doubt wakes all who look after subscriptions of one client. The zero value is ready.
 type Doubt struct {
-	mu sync.Mutex
-	ch chan struct{}
+	uses atomic.Int64
+	mu   sync.Mutex
+	ch   chan struct{}
 }
+
+// Used counts an exchange of the client. A client that asks nothing waits for nothing, so its subscriptions need no care.
+func (d *Doubt) Used() { d.uses.Add(1) }
 
 // Raise says that the client may lead to another server than before.
 func (d *Doubt) Raise() {
@@ -57,10 +62,10 @@ type Watch struct {
 }
 
 // Look asks the server that takes the client's writes whether it has the subscription: as soon as it is confirmed, when
-// there is doubt, and every now and then. A server that was a primary goes on serving subscriptions, as replicas
-// do, but nobody is told there of what it is not granted. Look returns when ctx ends.
+// there is doubt, and every now and then while the client is used. A server that was a primary goes on serving
+// subscriptions, as replicas do, but nobody is told there of what it is not granted. Look returns when ctx ends.
 func (w *Watch) Look(ctx context.Context) {
-	confirmed, since := false, time.Time{}
+	confirmed, since, used := false, time.Time{}, int64(0)
 	var again <-chan time.Time
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -72,6 +77,11 @@ func (w *Watch) Look(ctx context.Context) {
 		case <-again:
 		case <-doubt:
 		case <-tick.C:
+			n := w.Doubt.uses.Load()
+			if n == used {
+				continue
+			}
+			used = n
 		case <-ctx.Done():
 			return
 		}

@@ -1,0 +1,56 @@
+package listening
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestLook counts how often a subscription is looked after: when it is confirmed, and then every two seconds, but only
+// while the client is used.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var doubt Doubt
+		confirmed := make(chan struct{}, 1)
+		looks, lost, there := 0, 0, int64(1)
+		w := Watch{
+			Doubt: &doubt, Confirmed: confirmed, Settled: func() {}, Lost: func() { lost++ },
+			Count: func(context.Context, string, string) (int64, error) { looks++; return there, nil },
+		}
+		go w.Look(t.Context())
+		seen := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if looks != want {
+				t.Errorf("%s: %d looks; want %d", what, looks, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		seen("before it is confirmed", 0)
+		confirmed <- struct{}{}
+		seen("confirmed", 1)
+		time.Sleep(time.Hour)
+		seen("a client that nobody uses", 1)
+		doubt.Used()
+		time.Sleep(time.Hour)
+		seen("used once", 2)
+		for range 10 {
+			doubt.Used()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour)
+		seen("used for ten seconds", 7)
+		there = 0
+		doubt.Raise()
+		time.Sleep(time.Second)
+		seen("in doubt", 8)
+		if lost != 1 {
+			t.Errorf("told %d times that it is at the wrong server; want 1", lost)
+		}
+	})
+}
