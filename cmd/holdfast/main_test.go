@@ -81,7 +81,7 @@ func onStores(t *testing.T, f func(*bench)) {
 	t.Run("zookeeper", func(t *testing.T) {
 		b := newBench(t)
 		// 3/5 of the session are trusted, so it is longer than the tests' --ttl.
-		b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL()+"?session=4s")
+		b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL()+"?session=8s")
 		f(b)
 	})
 	t.Run("mysql", func(t *testing.T) {
