@@ -60,14 +60,21 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // our own, and of the store's, end in context errors, too. The caller did not set them: only
 // the end of ctx itself makes an error that is context.DeadlineExceeded or Canceled.
 func explain(ctx context.Context, err error) error {
+	ended := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ended == nil && ok && !time.Now().Before(deadline) {
+		ended = context.DeadlineExceeded // a store may have noticed sooner
+	}
 	switch {
 	case err == nil:
-	case ctx.Err() == nil:
+	case ended == nil:
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			return ownBound{err}
 		}
-	case !final(err) && !errors.Is(err, ctx.Err()):
-		return fmt.Errorf("%w: %w", cause(ctx), err)
+	case !final(err) && !errors.Is(err, ended):
+		if ctx.Err() != nil {
+			ended = cause(ctx)
+		}
+		return fmt.Errorf("%w: %w", ended, err)
 	}
 	return err
 }

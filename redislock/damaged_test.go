@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func TestDamaged(t *testing.T) {
 				}
 				damaged := func(what string, err error) {
 					t.Helper()
-					if err == nil || !strings.Contains(err.Error(), "DAMAGED hf:{") || strings.Contains(err.Error(), "user_script") {
+					if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), " hf:{") || strings.Contains(err.Error(), "user_script") {
 						t.Errorf("%s: %v; want an error that names the key", what, err)
 					}
 				}

@@ -34,7 +34,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	defer s.flights.Done()
 	session, err := s.listening(ctx, name, true)
 	if err != nil {
-		return driver.Reply{}, s.refused(id, again, err)
+		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)
 	}
 	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(), requester{s, name, id})
 	if short, other := lacking(err); short != nil && v == 0 {
@@ -45,7 +45,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 		if ended(err) {
 			s.leave(id)
 		}
-		return driver.Reply{}, s.refused(id, again, err)
+		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)
 	case v == 1:
 		s.leave(id)
 		return driver.Reply{Token: 1}, nil

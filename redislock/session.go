@@ -62,7 +62,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		short, err := lacking(err)
 		switch {
 		case err != nil:
-			return reply, 0, s.refused(req.ID, again, err)
+			return reply, 0, s.refused(requester{s, req.Name, req.ID}, again, err)
 		case v.Kind == Int && v.Int > 0 && short != nil:
 			return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 		case v.Kind == Int && v.Int > 0:
@@ -79,7 +79,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	}
 	switch {
 	case err != nil:
-		return reply, 0, s.refused(req.ID, again, err)
+		return reply, 0, s.refused(requester{s, req.Name, req.ID}, again, err)
 	case short != nil && (v.Int > 0 || v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0):
 		return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 	case v.Kind == Text:
@@ -138,10 +138,21 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	return v, short, err
 }
 
-// refused passes on an error; a final one ends a request that is not asked again. One that is may have a place.
-func (s *session) refused(id string, again bool, err error) error {
-	if final(err) && !again {
-		s.leave(id)
+// refused passes on an error; a final one ends a request that is not asked again. One that is may have a place. A request
+// that was cancelled meanwhile, by Close perhaps, is cancelled again if the server may hear of it only now.
+func (s *session) refused(r requester, again bool, err error) error {
+	if final(err) {
+		if !again {
+			s.leave(r.id)
+		}
+		return err
+	}
+	s.mu.Lock()
+	_, asked := s.asks[r.id]
+	s.mu.Unlock()
+	if !asked && !unsent(err) {
+		r.left()
+		r.over(false)
 	}
 	return err
 }
@@ -325,7 +336,11 @@ func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
 		if len(calls) < most && len(asks) > 0 {
 			continue
 		}
-		if err = s.b.runAll(ctx, calls); err != nil {
+		err = s.b.runAll(ctx, calls)
+		for try := 1; unanswered(err) && try < 3 && ctx.Err() == nil; try++ { // the connection broke, for another's sake perhaps
+			err = s.b.runAll(ctx, calls)
+		}
+		if err != nil {
 			return err // the calls may still be under way
 		}
 		for _, c := range built {

@@ -22,6 +22,7 @@ var errNowhere = errors.New("nobody to ask")
 func (nowhere) Text(s string) string                           { return s }
 func (nowhere) Inline(text string, args []any) (string, []any) { return text, args }
 func (nowhere) Transactions() Transactions                     { return Transactions{} }
+func (nowhere) Advise(error) string                            { return "" }
 func (nowhere) Fault(error) Fault                              { return NotDone }
 func (nowhere) Prepare(string, []any) string                   { return "" }
 func (nowhere) Driver() sqldriver.Driver                       { return nil }

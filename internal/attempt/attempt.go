@@ -31,16 +31,26 @@ func Run(t testing.TB, f func(t testing.TB)) (failed bool) {
 }
 
 func (a *attempt) end() {
-	for len(a.cleanups) > 0 {
+	for {
+		a.mu.Lock()
 		last := len(a.cleanups) - 1
+		if last < 0 {
+			a.mu.Unlock()
+			return
+		}
 		f := a.cleanups[last]
 		a.cleanups = slices.Delete(a.cleanups, last, last+1)
+		a.mu.Unlock()
 		f()
 	}
 }
 
 // Cleanup implements testing.TB.
-func (a *attempt) Cleanup(f func()) { a.cleanups = append(a.cleanups, f) }
+func (a *attempt) Cleanup(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cleanups = append(a.cleanups, f)
+}
 
 // Fail implements testing.TB.
 func (a *attempt) Fail() {
