@@ -197,6 +197,9 @@ func TestBystanders(t *testing.T) {
 		far.refused(far.req("y"))
 		r := b.req("y")
 		rep := b.refused(r)
+		eventually(t, "the address is on record", func() bool {
+			return value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE server = ?", serverOfFirst(t, a.db, "y")) == 1
+		})
 		proxy.Refuse()
 		server.Restart(false)
 		app, err := a.db.Conn(t.Context())

@@ -70,7 +70,7 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 // CrowdOfLocks asks for many names at once, on a pool without a limit: all are granted, and there is room at the server for
 // others meanwhile. connections counts the server's.
 func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
-	const crowd, most = 3000, 60
+	const crowd, most = 1000, 60
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
 	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
