@@ -43,7 +43,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
 		}
 	}
-	c.observer.acquired(req.Name, l.token, l.since.Add(-sent).Sub(c.start))
+	l.announce(l.since.Add(-sent).Sub(c.start))
 	return l, nil
 }
 

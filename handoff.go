@@ -184,7 +184,7 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 	if err := a.run(); err != nil {
 		return fail(err)
 	}
-	c.observer.acquired(t.Name, t.Token, 0)
+	a.l.announce(0)
 	return a.l, nil
 }
 

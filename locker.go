@@ -33,10 +33,9 @@ func (l *locker) Lock() {
 	err := error(nil)
 	select {
 	case l.turn <- struct{}{}:
-		if l.lease, err = l.m.Lock(l.ctx); err == nil {
+		if err = l.fill(); err == nil {
 			return
 		}
-		<-l.turn
 	case <-l.ctx.Done():
 		if err = l.m.part().made("lock"); err == nil {
 			err = &Error{Op: "lock", Name: l.m.req.Name, Err: cause(l.ctx)}
@@ -44,6 +43,19 @@ func (l *locker) Lock() {
 	}
 	l.report(err)
 	panic(err)
+}
+
+// fill takes the lease of who has the turn. The turn ends with the attempt, also if an Observer panics.
+func (l *locker) fill() (err error) {
+	var lease *Lease
+	defer func() {
+		if lease == nil {
+			<-l.turn
+		}
+	}()
+	lease, err = l.m.Lock(l.ctx)
+	l.lease = lease
+	return err
 }
 
 func (l *locker) Unlock() {

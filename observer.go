@@ -45,10 +45,21 @@ func (o *Observer) waiting(r *driver.Request, ahead int, h *driver.Holder) {
 	}
 }
 
-func (o *Observer) acquired(name string, token uint64, waited time.Duration) {
-	if o != nil && o.Acquired != nil {
-		o.Acquired(name, token, waited)
+// announce tells the Observer of a new lease. If that does not return, because it panics or ends the goroutine, nobody
+// gets the lease: it is given up, or it would be renewed for as long as the client lives.
+func (l *Lease) announce(waited time.Duration) {
+	o := l.c.observer
+	if o == nil || o.Acquired == nil {
+		return
 	}
+	returned := false
+	defer func() {
+		if !returned {
+			l.giveUp()
+		}
+	}()
+	o.Acquired(l.req.Name, l.token, waited)
+	returned = true
 }
 
 func (o *Observer) released(l *Lease, err error) {
