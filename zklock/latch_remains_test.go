@@ -1,0 +1,95 @@
+package zklock_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// A removal that died half-way leaves a latch that is none. All participants then set a new one at once, as they may,
+// and count: the one that was made stays, one of them has made it, and no count is lost.
+func TestSetCountBesideRemainsOfALatch(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	z := newTree(t, server.Addr)
+	parties := make([]*party, 4)
+	for i := range parties {
+		parties[i] = newParty(t, on(server.Addr))
+	}
+	for round := range 60 {
+		name := fmt.Sprintf("l-%d", round)
+		node := "/holdfast/" + name + "/latch"
+		z.make(node, zk.Persistent)
+		if _, err := z.Set(within(t), node, []byte("holdfast-latch/1 removed 7\n"), zk.AnyVersion); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			z.make(fmt.Sprintf("%s/00000000-0000-0000-0000-00000000000%d", node, i), zk.Persistent)
+		}
+		var created atomic.Int32
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for i, p := range parties {
+			all.Go(func() {
+				<-start
+				made, err := p.SetCount(within(t), name, int64(len(parties)))
+				if err != nil {
+					t.Errorf("round %d: SetCount: %v", round, err)
+					return
+				}
+				if made {
+					created.Add(1)
+				}
+				if _, err := p.CountDown(within(t), name, fmt.Sprint("id-", i)); err != nil {
+					t.Errorf("round %d: CountDown after SetCount, and nobody has removed it: %v", round, err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if n := created.Load(); n != 1 {
+			t.Errorf("round %d: %d were told that they have made the latch; want 1", round, n)
+		}
+		rec := parties[0].inspect(name)
+		if rec.Count != 0 {
+			t.Errorf("round %d: all have counted, and %d are left", round, rec.Count)
+		}
+	}
+}
+
+// A removal that comes second, and says that there was no latch (any more), takes none away that was set since.
+func TestLateRemovalOfALatch(t *testing.T) {
+	t.Parallel()
+	server := testenv.ZooKeeper(t, long)
+	a, b, c := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	for round := range 200 {
+		name := fmt.Sprintf("l-%d", round)
+		if made, err := a.SetCount(within(t), name, 1); err != nil || !made {
+			t.Fatalf("SetCount: %v, %v", made, err)
+		}
+		results := make(chan error, 2)
+		for _, p := range []*party{b, c} {
+			go func() { results <- p.Break(within(t), name, 1) }()
+		}
+		first := <-results
+		made, err := a.SetCount(within(t), name, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := <-results
+		removed := 0
+		for _, err := range []error{first, second} {
+			if err == nil {
+				removed++
+			}
+		}
+		rec := a.inspect(name)
+		if made && removed == 1 && first == nil && rec.Kind == 0 {
+			t.Errorf("round %d: the second removal said %q, and the latch that was set after the first is gone", round, second)
+		}
+	}
+}
