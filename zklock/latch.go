@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
@@ -16,7 +17,8 @@ import (
 
 // latch is what the servers have of one.
 type latch struct {
-	live    bool // it is there, and not being removed
+	there   bool // there is a node
+	live    bool // and it is not being removed
 	count   int64
 	counted int64
 	open    bool // the data says so
@@ -45,7 +47,7 @@ func parseLatch(data []byte, stat *zk.Stat) (l latch, err error) {
 	if n != 3 || err != nil || magic != latchMagic || !known || l.count < 0 {
 		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: it says %.60q", driver.ErrDamaged, latchNode, data)
 	}
-	l.live = state != latchRemoved
+	l.there, l.live = true, state != latchRemoved
 	l.open = state == latchOpen
 	l.counted, l.version = int64(stat.NumChildren), stat.Version
 	return l, nil
@@ -90,7 +92,7 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 			if err != nil || latch.live {
 				return false, err
 			}
-			if err := s.l.removeLatch(ctx, dir); err != nil && !errors.Is(err, driver.ErrGone) {
+			if err := s.l.clearLatch(ctx, dir); err != nil {
 				return false, err
 			}
 			continue
@@ -208,41 +210,84 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 // removeLatch removes a latch: first it is made to be none, which wakes those who wait,
 // then its nodes go.
 func (l *link) removeLatch(ctx context.Context, dir string) error {
-	path := dir + "/" + latchNode
-	at, err := l.latch(ctx, dir)
-	if err != nil {
-		return err
-	}
-	removed := at.live
-	if at.live {
-		if _, err := l.Set(ctx, path, latchData(latchRemoved, at.count), zk.AnyVersion); err != nil {
-			if errors.Is(err, zk.ErrNoNode) {
-				return driver.ErrGone
-			}
-			return err
-		}
-	}
+	removed := false
 	for range manyTries {
-		all := l.ListAll(ctx, path)
-		if err := all[0].Err; err != nil {
-			if errors.Is(err, zk.ErrNoNode) {
-				break
-			}
+		at, err := l.latch(ctx, dir)
+		if err != nil {
 			return err
 		}
-		if err := l.deleteAll(ctx, path, all[0].Names); err != nil {
-			return err
-		}
-		if err := l.Delete(ctx, path, zk.AnyVersion); !errors.Is(err, zk.ErrNotEmpty) {
-			if err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return err
-			}
+		if !at.live {
 			break
 		}
+		_, err = l.Set(ctx, dir+"/"+latchNode, latchData(latchRemoved, at.count), at.version)
+		if removed = err == nil; removed {
+			break
+		}
+		if err := ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode); err != nil {
+			return err
+		}
+	}
+	if err := l.clearLatch(ctx, dir); err != nil {
+		return err
 	}
 	l.tidy(ctx, dir)
 	if !removed {
 		return driver.ErrGone
+	}
+	return nil
+}
+
+// removedVersion is the least version of a latch whose nodes may be deleted. One that is live has a smaller one: it is
+// made, and opened once. So whoever clears up after one that was removed cannot hit one that was set since.
+const removedVersion = 2
+
+// clearLatch deletes the nodes of a latch that was removed.
+func (l *link) clearLatch(ctx context.Context, dir string) error {
+	path := dir + "/" + latchNode
+	for range manyTries {
+		at, err := l.latch(ctx, dir)
+		if err != nil || !at.there || at.live {
+			return err
+		}
+		if at.version < removedVersion {
+			_, err = l.Set(ctx, path, latchData(latchRemoved, at.count), at.version)
+		} else {
+			all := l.ListAll(ctx, path)
+			if err = all[0].Err; err == nil {
+				err = l.deleteChildren(ctx, path, at.version, all[0].Names)
+			}
+			if err == nil {
+				err = l.Delete(ctx, path, at.version)
+			}
+		}
+		if err := ignore(ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode), zk.ErrNotEmpty); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteChildren deletes children of a node while it has that version, many in a request.
+func (l *link) deleteChildren(ctx context.Context, path string, version int32, names []string) error {
+	const atOnce = 500
+	check := zk.CheckOp(path, version)
+	for some := range slices.Chunk(names, atOnce) {
+		ops := []zk.Op{check}
+		for _, name := range some {
+			ops = append(ops, zk.DeleteOp(path+"/"+name, zk.AnyVersion))
+		}
+		_, err := l.Multi(ctx, ops...)
+		if errors.Is(err, zk.ErrNoNode) { // somebody does the same
+			for _, op := range ops[1:] {
+				if _, err = l.Multi(ctx, check, op); ignore(err, zk.ErrNoNode) != nil {
+					return err
+				}
+			}
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
