@@ -1,0 +1,62 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// full returns the end of a pipe that takes nothing more, and whose other end nobody reads.
+func full(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
+	fd := int(w.Fd())
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{4096, 1} {
+		for err = nil; err == nil; {
+			_, err = syscall.Write(fd, make([]byte, n))
+		}
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// Nobody reads what holdfast has to say. The lock is given back all the same when the command has ended, and a
+// command whose time is over is killed.
+func TestNobodyReadsStandardError(t *testing.T) {
+	for what, args := range map[string][]string{
+		"members that stay":    {"run", "a", "--", "sh", "-c", "sleep 4 & exit 0"},
+		"the max hold is over": {"run", "--max-hold", "2s", "a", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			cmd := exec.Command(binary, args...)
+			cmd.Env, cmd.Dir, cmd.Stderr = b.env, b.dir, full(t)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-ended }()
+			time.Sleep(9 * time.Second)
+			other := exec.Command(binary, "run", "-w", "8", "a", "--", "true")
+			other.Env, other.Dir = b.env, b.dir
+			if out, err := other.CombinedOutput(); err != nil {
+				t.Errorf("17 s later another waits for the lock in vain: %v: %s", err, out)
+			}
+		})
+	}
+}
