@@ -171,11 +171,16 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 // releases h. The error says how this process is to exit.
 func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, error) {
 	name := show(h.parts[0].Name())
+	beside, said := besides()
+	defer said()
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
 		Signals: t.signals, Lost: h.Done(), KillAfter: t.o.grace(s.TTL()), Left: h.left, Limit: limit,
-		Ending: func(why string, kill time.Duration) { t.a.say("%s; ending the command (%s)", h.why(why), how(kill)) },
-		Notice: func(text string) { t.a.say("%s: %s", name, text) },
+		Ending: func(why string, kill time.Duration) {
+			why = h.why(why)
+			beside(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
+		},
+		Notice: func(text string) { beside(func() { t.a.say("%s: %s", name, text) }) },
 	})
 	if result.Stuck { // nobody is to get the lock any sooner for what this process does
 		s.keep = true
@@ -199,6 +204,32 @@ func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, er
 		return result, &failure{code, nil}
 	}
 	return result, nil
+}
+
+// besides runs functions one after the other, beside whatever else goes on: standard error may be a pipe that nobody
+// reads, and neither the end of a command nor that of its lock waits for it. said waits until all have run, for a
+// second at most.
+func besides() (beside func(func()), said func()) {
+	queue, idle := make(chan func(), 16), make(chan struct{})
+	go func() {
+		defer close(idle)
+		for f := range queue {
+			f()
+		}
+	}()
+	beside = func(f func()) {
+		select {
+		case queue <- f:
+		default: // nobody reads
+		}
+	}
+	return beside, func() {
+		close(queue)
+		select {
+		case <-idle:
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // why is why a command under h is made to end: what is known of the locks, or else why.
