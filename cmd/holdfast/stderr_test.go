@@ -5,6 +5,7 @@ package main_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -58,5 +59,29 @@ func TestNobodyReadsStandardError(t *testing.T) {
 				t.Errorf("17 s later another waits for the lock in vain: %v: %s", err, out)
 			}
 		})
+	}
+}
+
+// Who waits, and whose line about that nobody reads, as on a terminal whose output was stopped, runs its command when
+// it is its turn: it does not have the lock for nothing.
+func TestNobodyReadsWhoIsWaitedFor(t *testing.T) {
+	b := newBench(t)
+	holder := b.start("run", "a", "--", "sh", "-c", "echo yes >$D/holds; sleep 5")
+	b.file("holds")
+	cmd := exec.Command(binary, "run", "a", "--", "sh", "-c", "echo $$ >$D/ran")
+	cmd.Env, cmd.Dir, cmd.Stderr = b.env, b.dir, full(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill(); <-ended }()
+	if code := holder.code(); code != 0 {
+		t.Errorf("the holder's exit code: %d", code)
+	}
+	time.Sleep(5 * time.Second)
+	if _, err := os.Stat(filepath.Join(b.dir, "ran")); err != nil {
+		out, _ := b.want(0, "ls")
+		t.Errorf("5 s after the lock was given back: %v; %s", err, out)
 	}
 }
