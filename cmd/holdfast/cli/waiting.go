@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -19,12 +20,14 @@ const (
 	waitLook    = 2 * time.Second  // between questions to the store
 	waitDraw    = time.Second      // between versions of it on a terminal
 	waitRepeat  = 30 * time.Second // elsewhere, when nothing changes
+
+	hideLimit = 100 * time.Millisecond // for the last version of it to be written
 )
 
 // waitLine tells on standard error who has the lock that this process waits for.
 type waitLine struct {
 	fresh chan holdfast.Waiting // the latest news only
-	stood bool                  // this process has stood in a line
+	stood atomic.Bool           // this process has stood in a line
 }
 
 func newWaitLine() *waitLine { return &waitLine{fresh: make(chan holdfast.Waiting, 1)} }
@@ -55,15 +58,16 @@ func (w *waitLine) during(ctx context.Context, s *session, f func(context.Contex
 			if n.Holder == nil && n.Name == now.Name { // the news is of the place only
 				n.Holder = now.Holder
 			}
-			now, silent, w.stood = n, time.Time{}, true
+			now, silent = n, time.Time{}
+			w.stood.Store(true)
 		default:
 		}
 		if now.ID == "" { // it does not stand in line: the store has not answered, or only refused
 			if obstacle == nil {
 				obstacle = s.obstacle(ctx)
 			}
-			if obstacle != nil && !w.stood { // a failover is an obstacle, too, but a short one
-				cancel(obstacle)
+			if obstacle != nil && !w.stood.Load() { // a failover is an obstacle, too, but a short one
+				cancel(blocked{obstacle})
 			}
 			if obstacle != nil {
 				return oneLine(obstacle.Error()), "refused"
@@ -84,11 +88,14 @@ func (w *waitLine) during(ctx context.Context, s *session, f func(context.Contex
 		}
 		return line, key
 	})
-	if obstacle != nil && errors.Is(context.Cause(ctx), obstacle) {
-		return obstacle
+	if b := (blocked{}); errors.As(context.Cause(ctx), &b) {
+		return b.error
 	}
 	return err
 }
+
+// blocked is the cause of a wait that was ended because the store will never grant anything.
+type blocked struct{ error }
 
 // obstacle is why the store refuses whatever is asked of it, if that can be found out soon.
 func (s *session) obstacle(ctx context.Context) error {
@@ -119,7 +126,13 @@ func (s *session) showDuring(ctx context.Context, f func() error, text func(cont
 			return line, key
 		})
 	}()
-	defer func() { hide(); <-hidden }()
+	defer func() {
+		hide()
+		select {
+		case <-hidden:
+		case <-time.After(hideLimit): // nobody reads, or the terminal's output is stopped: what was waited for does not wait
+		}
+	}()
 	return f()
 }
 
