@@ -78,7 +78,7 @@ func TestObserverThatPanicsLeavesNoLease(t *testing.T) {
 				}
 				if what == "Lock of a Locker" {
 					got := make(chan struct{})
-					go func() { defer close(got); panics(func() { locker.Lock(); locker.Unlock() }) }()
+					go func() { defer close(got); panics(func() { locker.Lock(); defer locker.Unlock() }) }()
 					select {
 					case <-got:
 					case <-time.After(2 * ttl):

@@ -120,17 +120,6 @@ func callers(ctx context.Context, err error) error {
 	return err
 }
 
-// end is the error of a context that has ended, or whose deadline has passed: a client may notice that sooner.
-func end(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
 // foreign is an error that is not the end of the caller's context.
 type foreign struct{ err error }
 
