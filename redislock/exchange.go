@@ -105,8 +105,12 @@ func callers(ctx context.Context, err error) error {
 		return nil
 	}
 	ended := ctx.Err()
-	if end, ok := ctx.Deadline(); ended == nil && ok && !time.Now().Before(end) {
-		ended = context.DeadlineExceeded // the client's clock was faster
+	if end, ok := ctx.Deadline(); ended == nil && ok && (!time.Now().Before(end) || errors.Is(err, context.DeadlineExceeded) && time.Until(end) < early) {
+		select { // the client's clock was faster; whoever called us shall see the end, too
+		case <-ctx.Done():
+		case <-time.After(early):
+		}
+		ended = context.DeadlineExceeded
 	}
 	if ended != nil {
 		if final(err) || errors.Is(err, ended) {
@@ -119,6 +123,10 @@ func callers(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// early is by how much a client of Redis may see the end of a context too soon: it gives a connection its deadline, which
+// expires before the context's timer if the machine was busy when it was set.
+const early = 20 * time.Millisecond
 
 // foreign is an error that is not the end of the caller's context.
 type foreign struct{ err error }
