@@ -139,14 +139,14 @@ func TestNobodyAnswered(t *testing.T) {
 			a.release(mine)
 		}},
 		{"countdown", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
-			_, err := b.SetCount(within(t), "n/latch", 2)
+			_, err := b.SetCount(within(t), "n/count", 2)
 			must(t, "SetCount", err)
 			var left int64
-			must(t, "CountDown", spoiled(func(ctx context.Context) (err error) { left, err = a.CountDown(ctx, "n/latch", "one"); return err }))
+			must(t, "CountDown", spoiled(func(ctx context.Context) (err error) { left, err = a.CountDown(ctx, "n/count", "one"); return err }))
 			if left != 1 {
 				t.Errorf("%d left of 2 after one id", left)
 			}
-			must(t, "remove", b.Break(within(t), "n/latch", 1))
+			must(t, "remove", b.Break(within(t), "n/count", 1))
 		}},
 	} {
 		for _, tr := range trouble {
