@@ -28,6 +28,9 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 	if err := errors.Join(s.usable(), req.Check()); err != nil {
 		return driver.Reply{}, err
 	}
+	if err := ctx.Err(); err != nil { // nothing is sent
+		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
 	if err := s.settled(ctx, req.ID); err != nil {
 		return driver.Reply{}, err
 	}
