@@ -54,6 +54,10 @@ func TestFullMemory(t *testing.T) {
 			servers, open := start(t)
 			a, b := openSession(t, open(), ttl), openSession(t, open(), ttl)
 			ctx := within(t, time.Minute)
+			until(t, "the replicas confirm", func() bool {
+				_, err := a.Acquire(ctx, exclusive(newID()))
+				return err == nil
+			})
 			var holds []driver.Hold
 			for i := range 10 { // "x0" is waited for, the others are not
 				holds = append(holds, granted(t, a, exclusive(fmt.Sprint("x", i))))
