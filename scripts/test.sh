@@ -55,7 +55,7 @@ fi
 modules=". cmd/holdfast bench interop"
 tools="$(mktemp -d)"
 trap 'rm -rf "$tools"' EXIT
-go build -o "$tools" ./internal/retest
+go build -o "$tools" ./internal/testrun
 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
 for module in $modules; do
 	echo "== $module: vet, staticcheck"
@@ -63,8 +63,8 @@ for module in $modules; do
 	(cd "$module" && go vet -race ./... && GOFLAGS="$GOFLAGS -race" "$tools/staticcheck" ./...)
 done
 
-# The servers keep what they write in memory where there is room: no test cuts the power, and a disk that is busy with
-# one server lets all others wait for seconds.
+# The servers keep what they write in memory where there is room: no test cuts the power, and a
+# disk that is busy with one server lets all others wait for seconds.
 if [ -z "${TMPDIR:-}" ] && room="$(mktemp -d /dev/shm/holdfast.XXXXXX 2>/dev/null)"; then
 	printf '#!/bin/sh\n' >"$room/executable" && chmod +x "$room/executable"
 	megabytes="$(df -mP "$room" | awk 'NR == 2 { print $4 }')"
@@ -75,41 +75,8 @@ if [ -z "${TMPDIR:-}" ] && room="$(mktemp -d /dev/shm/holdfast.XXXXXX 2>/dev/nul
 	rm -rf "$room"
 fi
 
-# Most tests wait for clocks and servers most of the time. So those of the library run beside those of the
-# other modules and of the stores that come last, whose output follows. Those that use all the processor there is, or watch
-# leases at several servers at once, run one package after the other in the end.
-alone='/(redislock/quorum|cmd/holdfast/(verify|torture|mutant))$'
-last='/(zklock|sqllock/(mysql|postgres))(/|$)'
-flags="-race -vet=off -timeout 40m -parallel 4"
-test="$tools/retest $flags"
-# beside MODULE FILTER...: the tests of those packages that grep with FILTER lets through.
-beside() {
-	module="$1"
-	shift
-	echo "== $module"
-	(
-		cd "$module"
-		# shellcheck disable=SC2046 # a list of packages
-		$test -skip '^TestVerify' -- $(go list ./... | grep -vE "$alone" | grep -E "$@")
-	)
-}
-others="$tools/others"
-(
-	status=0
-	for module in $modules; do
-		[ "$module" = . ] || beside "$module" . || status=1
-	done
-	beside . "$last" || status=1
-	exit $status
-) >"$others" 2>&1 &
-failed=0
-beside . -v "$last" || failed=1
-wait $! || failed=1
-cat "$others"
-echo "== one after the other"
-$test -- ./redislock/quorum || failed=1
-cd cmd/holdfast
-$test -run '^TestVerify' -- . || failed=1
-# What these find is wrong however long the machine stood still.
-go test $flags -p 1 ./verify ./torture ./mutant || failed=1
-exit $failed
+# Most tests wait for clocks and servers most of the time, so packages run side by side. Those
+# that use all the processor there is run one after the other in the end.
+# shellcheck disable=SC2086 # a list of words
+"$tools/testrun" -jobs 4 -alone '/cmd/holdfast/(verify|torture|mutant)$' \
+	-flags "-race -vet=off -timeout 20m -parallel 4" $modules
