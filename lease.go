@@ -142,7 +142,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		cancel(err)
 		return ctx
 	}
-	c, key := l.c, &cancel
+	c, x := l.c, &leaseChild{ctx: ctx, cancel: cancel}
 	c.mu.Lock()
 	if why := l.ended; why != nil {
 		c.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if l.cancels == nil {
 		l.cancels = contexts{}
 	}
-	l.cancels[key] = nil
+	l.cancels[x] = struct{}{}
 	c.mu.Unlock()
 	if parent.Done() == nil {
 		return ctx
@@ -161,12 +161,12 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	forget := context.AfterFunc(parent, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(l.cancels, key)
+		delete(l.cancels, x)
 	})
 	c.mu.Lock()
-	_, stands := l.cancels[key]
+	_, stands := l.cancels[x]
 	if stands {
-		l.cancels[key] = forget
+		x.forget = forget
 	}
 	c.mu.Unlock()
 	if !stands {
@@ -186,6 +186,15 @@ func (l *Lease) Release() error {
 	if err := l.made("release"); err != nil {
 		return err
 	}
+	told, err := l.release()
+	if told {
+		l.c.observer.released(l, err) // Close does not wait for the Observer
+	}
+	return err
+}
+
+// release is Release without the Observer, who is to be told where told says so.
+func (l *Lease) release() (told bool, err error) {
 	// Whether its time is over is for the store to say: if it still takes the release, the
 	// lock was held all the while.
 	c := l.c
@@ -199,19 +208,17 @@ func (l *Lease) Release() error {
 	c.mu.Unlock()
 	switch {
 	case prior == nil && l.outer == nil:
-		err := l.giveBack(context.Background())
-		c.observer.released(l, err)
-		return err
+		return true, l.giveBack(context.Background())
 	case prior == nil:
-		return nil
+		return false, nil
 	case first && prior.Reason == ReasonHandedOff:
-		return l.takeBack(context.Background())
+		return false, l.takeBack(context.Background())
 	case first && errors.Is(prior, ErrLost) && l.outer == nil:
 		// We no longer trust the lease, but the store may hold the name until the TTL. The
 		// caller has finished, so free it now.
 		l.insistRelease()
 	}
-	return &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Err: prior.Err}
+	return false, &Error{Op: "release", Name: l.req.Name, Holder: prior.Holder, Reason: prior.Reason, Err: prior.Err}
 }
 
 // giveBack releases a lease that has ended here at the store, once, and then in the background.

@@ -15,8 +15,8 @@ import (
 // a lease.
 //
 // It first ends all leases that are overdue: from then on Err, Done and borrowed leases say
-// so. Contexts are cancelled next, those of each lease by a goroutine of their own, because
-// the cancellation calls methods of the application's contexts. At last the log and the
+// so. Contexts are cancelled next, each by a goroutine of its own, because the cancellation
+// calls methods of the application's contexts. At last the log and the
 // Observer are told.
 //
 // A lease is trusted from when an exchange was SENT whose answer proved it, for
@@ -93,9 +93,24 @@ type ending struct {
 	contexts []contexts
 }
 
-// contexts are to be cancelled when a lease ends, each with what forgets it when its parent
-// has ended before.
-type contexts map[*context.CancelCauseFunc]func() bool
+// contexts are to be cancelled when a lease ends.
+type contexts map[*leaseChild]struct{}
+
+// leaseChild is a context that Lease.Context has made.
+type leaseChild struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	forget func() bool // at its parent; nil if that never ends
+}
+
+// end cancels the context. It is done at once, but end calls methods of its parent, which is
+// the application's: it may take as long as those do.
+func (x *leaseChild) end(cause error) {
+	x.cancel(cause)
+	if x.forget != nil {
+		x.forget()
+	}
+}
 
 // endOverdue ends all leases whose time is over.
 func (c *Client) endOverdue(now time.Duration) {
@@ -179,14 +194,17 @@ func (c *Client) finish(l *Lease, cause *Error, rest []contexts) []contexts {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// cancelAll cancels the contexts of leases that have ended.
+// cancelAll cancels the contexts of leases that have ended, and returns when all are done.
+// Parents of the application that block hold up none of them.
 func cancelAll(rest []contexts, cause error) {
 	for _, of := range rest {
-		for cancel, forget := range of {
-			if forget != nil {
-				forget()
-			}
-			(*cancel)(cause)
+		for x := range of {
+			go x.end(cause)
+		}
+	}
+	for _, of := range rest {
+		for x := range of {
+			<-x.ctx.Done()
 		}
 	}
 }
