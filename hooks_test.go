@@ -29,6 +29,7 @@ type hooks struct {
 	release func(ctx context.Context, h driver.Hold, next func() error) error
 	cancel  func(next func() error) error
 	adopt   func(next func() error) error
+	down    func(next func() error) error
 
 	opening func(ctx context.Context) error // before a session is opened
 	forgets bool                            // the end of a session gives nothing back
@@ -97,6 +98,14 @@ func (s *hooked) Cancel(ctx context.Context, name, id string) error {
 	next := func() error { return s.Session.Cancel(ctx, name, id) }
 	if s.h.cancel != nil {
 		return s.h.cancel(next)
+	}
+	return next()
+}
+
+func (s *hooked) Downgrade(ctx context.Context, h driver.Hold) error {
+	next := func() error { return s.Session.Downgrade(ctx, h) }
+	if s.h.down != nil {
+		return s.h.down(next)
 	}
 	return next()
 }

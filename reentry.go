@@ -143,9 +143,10 @@ func (l *Lease) mode() driver.Mode {
 // written can be read undisturbed. It asks the store once.
 //
 // From the call on the lease is for reading only, also if Downgrade returns an error:
-// ErrUncertain or ErrUnavailable if the store did not answer (it is told again in the
-// background), ErrLost if the lease is over, ErrInvalid if it is not a write lease of its
-// own, or write leases that were borrowed from it are still held: nothing has changed then.
+// ErrUncertain or ErrUnavailable if the store did not answer, ErrRefused if it refuses writes
+// (it is told again in the background), ErrLost if the lease is over, ErrInvalid if it is not
+// a write lease of its own, or write leases that were borrowed from it are still held: nothing
+// has changed then.
 func (l *Lease) Downgrade() error {
 	const op = "downgrade"
 	if err := l.made(op); err != nil {
@@ -185,14 +186,17 @@ func (l *Lease) Downgrade() error {
 	switch {
 	case err == nil:
 		return nil
-	case !final(err):
+	case !final(err) || errors.Is(err, ErrRefused): // a store that refuses now may not do so later
 		c.insist(false, func(ctx context.Context) error {
 			if l.Err() != nil {
 				return nil
 			}
 			return l.session.Downgrade(ctx, h)
 		})
-		return &Error{Op: op, Name: l.req.Name, Err: outage(explain(context.Background(), err))}
+		if err = explain(context.Background(), err); !errors.Is(err, ErrRefused) {
+			err = outage(err)
+		}
+		return &Error{Op: op, Name: l.req.Name, Err: err}
 	case over(err):
 		c.lose(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
 		return l.cannot(op, l.Err().(*Error))

@@ -3,11 +3,13 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -165,6 +167,29 @@ func TestDowngradeInAnOutage(t *testing.T) {
 		waits(t, "a reader beside what the store takes for a writer", reader)
 		heal()
 		time.Sleep(ttl)
+		entered(t, "the reader", reader)
+		release(t, l)
+	})
+}
+
+// A store that refuses the downgrade now is told again: else its readers would wait for the
+// release, although the lease is for reading only.
+func TestDowngradeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		refusals := 3
+		h := &hooks{Backend: store, down: func(next func() error) error {
+			if refusals--; refusals >= 0 {
+				return fmt.Errorf("%w: read-only", driver.ErrRefused)
+			}
+			return next()
+		}}
+		l := take(t)(client(t, h, nil).RWMutex("x").Lock(t.Context()))
+		reader := enters(t, client(t, store, nil).RWMutex("x").RLock)
+		if err := l.Downgrade(); !errors.Is(err, holdfast.ErrRefused) {
+			t.Errorf("a Downgrade that is refused: %v", err)
+		}
+		time.Sleep(ttl / 2)
 		entered(t, "the reader", reader)
 		release(t, l)
 	})
