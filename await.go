@@ -140,18 +140,21 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	c := a.l.c
 	a.pause.most = 500 * time.Millisecond
 	a.wait = newWait(a.l)
-	defer func() { c.forget(a.wait) }()
+	ended := false
+	defer func() {
+		c.forget(a.wait)
+		if !ended { // the Observer has panicked, or ended the goroutine
+			a.l.withdraw()
+		}
+	}()
 	for {
 		if err == nil && a.l.session.over() { // an answer that proves nothing
 			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
 		a.note(sent, reply, err)
 		held, stop := a.next(sent, reply, err)
-		if held {
-			return nil
-		}
-		if stop != nil {
-			if a.asked {
+		if ended = held || stop != nil; ended {
+			if stop != nil && a.asked {
 				a.l.withdraw()
 			}
 			return stop
@@ -209,7 +212,7 @@ func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held 
 	case a.o.every > 0:
 		return false, a.poll()
 	}
-	c.observer.waiting(&a.l.req, reply.Ahead, a.holder)
+	a.l.waiting(reply.Ahead, a.holder)
 	token, proof, stop := a.stand(sent, reply)
 	if stop != nil {
 		return false, a.ended(stop)
@@ -331,7 +334,7 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 			if n.Retry > 0 {
 				retry.Reset(n.Retry + c.spread(n.Ahead))
 			}
-			c.observer.waiting(&a.l.req, n.Ahead, nil)
+			a.l.waiting(n.Ahead, nil)
 		case <-retry.C:
 			return 0, 0, nil
 		case <-a.l.session.lost:

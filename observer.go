@@ -39,24 +39,33 @@ type Waiting struct {
 	Holder *Holder // one of those in the way; nil if the store did not tell
 }
 
-func (o *Observer) waiting(r *driver.Request, ahead int, h *driver.Holder) {
-	if o != nil && o.Waiting != nil {
-		o.Waiting(Waiting{r.Name, r.ID, ahead, holder(h)})
+// waiting tells the Observer of l's place in line. Close does not wait for the Observer, so the
+// caller, who is counted in at the gate, is not meanwhile.
+func (l *Lease) waiting(ahead int, h *driver.Holder) {
+	o := l.c.observer
+	if o == nil || o.Waiting == nil {
+		return
 	}
+	l.c.work.leave()
+	defer l.c.work.add()
+	o.Waiting(Waiting{l.req.Name, l.req.ID, ahead, holder(h)})
 }
 
-// announce tells the Observer of a new lease. If that does not return, because it panics or ends the goroutine, nobody
-// gets the lease: it is given up, or it would be renewed for as long as the client lives.
+// announce tells the Observer of a new lease. If that does not return, because it panics or
+// ends the goroutine, nobody gets the lease: it is given up, or it would be renewed for as
+// long as the client lives. The caller is counted in at the gate.
 func (l *Lease) announce(waited time.Duration) {
 	o := l.c.observer
 	if o == nil || o.Acquired == nil {
 		return
 	}
 	returned := false
+	l.c.work.leave() // Close does not wait for the Observer
 	defer func() {
 		if !returned {
 			l.giveUp()
 		}
+		l.c.work.add()
 	}()
 	o.Acquired(l.req.Name, l.token, waited)
 	returned = true

@@ -89,3 +89,28 @@ func TestObserverThatPanicsLeavesNoLease(t *testing.T) {
 		})
 	}
 }
+
+// A waiter whose Observer panics leaves the line at once: nobody waits for its place to run out.
+func TestObserverThatPanicsLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, &holdfast.Config{Observer: &holdfast.Observer{
+			Waiting: func(holdfast.Waiting) { panic("of an observer") },
+		}})
+		other := client(t, store, nil)
+		held := lock(t, other, "x")
+		if !panics(func() { _, _ = c.Mutex("x").Lock(t.Context()) }) {
+			t.Fatal("no panic")
+		}
+		release(t, held)
+		began := time.Now()
+		l, err := other.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the next waited for %v behind a place that nobody wants", took)
+		}
+		release(t, l)
+	})
+}
