@@ -1,7 +1,8 @@
 // Command testrun runs the tests of several modules as the test command of the repository
 // does, and ends with a summary: what failed, what was slowest, what was skipped and why.
 //
-//	testrun [-jobs N] [-alone REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
+//	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
+//	testrun -deep MINUTES FILE
 //
 // A module is a folder with a go.mod. Most tests wait for servers and clocks most of the time, so
 // packages run side by side, the longest first. Packages that match -alone run one after
@@ -11,9 +12,13 @@
 // whether something is done in time (a lease renewed, a call back), which a machine that stands
 // still for a second can break although the code is right. Only these may be repeated, twice,
 // and the summary says so. Nothing else is ever run again.
+//
+// With -deep it runs the long suites instead, for about so many minutes, as scripts/deep.sh does,
+// and adds a table of what came of them to FILE.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -37,17 +42,24 @@ func run(args []string, stdout, stderr io.Writer) int {
 	f.SetOutput(stderr)
 	jobs := f.Int("jobs", 4, "how many packages run side by side")
 	alone := f.String("alone", "^$", "packages that run one after the other, as a regular expression")
+	plain := f.String("norace", "^$", "packages that are tested without the race detector, as a regular expression")
+	minutes := f.Float64("deep", 0, "run the long suites instead, for about so many minutes, and write what came of it to the FILE")
 	flags := f.String("flags", "", "flags of go test, separated by spaces")
 	record := f.String("json", "", "a file for the events of go test -json")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
 	single, err := regexp.Compile(*alone)
-	if err != nil || f.NArg() == 0 || *jobs < 1 {
-		fmt.Fprintln(stderr, "usage: testrun [-jobs N] [-alone REGEXP] [-flags FLAGS] [-json FILE] MODULE...", err)
+	norace, errPlain := regexp.Compile(*plain)
+	if err = errors.Join(err, errPlain); err != nil || f.NArg() == 0 || *jobs < 1 || *minutes < 0 {
+		fmt.Fprintln(stderr, "usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
+		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE", err)
 		return 2
 	}
-	r := &runner{out: stdout, flags: strings.Fields(*flags), began: time.Now()}
+	if *minutes > 0 {
+		return deep(suites, *minutes, f.Arg(0), stdout)
+	}
+	r := &runner{out: stdout, flags: strings.Fields(*flags), record: io.Discard, began: time.Now()}
 	if *record != "" {
 		w, err := os.Create(*record)
 		if err != nil {
@@ -64,6 +76,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	var beside, last, timed []pkg
 	for _, p := range packages {
+		p.plain = norace.MatchString(p.path)
 		if single.MatchString(p.path) {
 			last = append(last, p)
 		} else {
@@ -83,7 +96,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 type runner struct {
 	out    io.Writer
 	flags  []string
-	record io.Writer // of the events; nil: nowhere
+	record io.Writer // of the events
 	began  time.Time
 
 	mu      sync.Mutex

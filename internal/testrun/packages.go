@@ -14,8 +14,10 @@ import (
 // pkg is a package with tests.
 type pkg struct {
 	module, path string
+	dir          string
 	weight       int  // how long it takes, about, in seconds
 	timed        bool // it has tests that are timed
+	plain        bool // it is tested without the race detector
 }
 
 // longest are the packages that take longest, in seconds on two cores. They are begun first: begun last, one of them
@@ -41,7 +43,7 @@ func find(modules []string) ([]pkg, error) {
 			if !ok {
 				continue
 			}
-			p := pkg{module: m, path: path}
+			p := pkg{module: m, path: path, dir: dir}
 			if p.timed, err = hasTimed(dir); err != nil {
 				return nil, err
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -40,11 +41,20 @@ type test struct {
 	output  []string
 }
 
-// test runs go test for p.
+// test runs the tests of p.
 func (r *runner) test(p pkg, more ...string) result {
-	args := slices.Concat([]string{"test", "-json"}, r.flags, more, []string{p.path})
-	cmd := exec.Command("go", args...)
-	cmd.Dir = p.module
+	flags := r.flags
+	if p.plain {
+		flags = slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
+	}
+	return goTest(p.module, nil, slices.Concat([]string{"-json"}, flags, more, []string{p.path}), r)
+}
+
+// goTest runs go test in a module and reads what came of it. The events are copied to record.
+func goTest(module string, env, args []string, record io.Writer) result {
+	cmd := exec.Command("go", append([]string{"test"}, args...)...)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	began := time.Now()
@@ -55,7 +65,7 @@ func (r *runner) test(p pkg, more ...string) result {
 	if err != nil {
 		return result{rest: err.Error() + "\n", took: time.Since(began)}
 	}
-	res := r.read(out)
+	res := read(out, record)
 	res.ok = cmd.Wait() == nil
 	res.took = time.Since(began)
 	res.rest += stderr.String()
@@ -63,14 +73,14 @@ func (r *runner) test(p pkg, more ...string) result {
 }
 
 // read reads events to their end.
-func (r *runner) read(events io.Reader) result {
+func read(events io.Reader, record io.Writer) result {
 	var res result
 	at := map[string]int{}
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			r.note(line)
+			record.Write(line)
 			var e event
 			if json.Unmarshal(line, &e) != nil { // not of test2json
 				res.rest += string(line)
@@ -84,14 +94,11 @@ func (r *runner) read(events io.Reader) result {
 	}
 }
 
-// note puts an event on record.
-func (r *runner) note(line []byte) {
-	if r.record == nil {
-		return
-	}
+// Write puts an event on record.
+func (r *runner) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.record.Write(line)
+	return r.record.Write(line)
 }
 
 // add notes an event. at says where the tests are in res.tests.

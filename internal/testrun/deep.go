@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// suite is a part of the tests that takes longer than the test command has time for.
+type suite struct {
+	name string
+	asks string   // what it looks for
+	dir  string   // its module
+	args []string // of go test
+	env  []string
+
+	// A suite is run once, if the time allows what it takes on two cores; or again and again,
+	// each time with other random choices, for its share of the time that is left.
+	takes time.Duration
+	share int
+	fuzz  []string // the modules whose fuzz targets it runs, in place of tests
+}
+
+// suites are in the order of what a minute of each is worth.
+var suites = []suite{
+	{name: "every test at full size", asks: "crowds, 10,000 names, each client library through each suite", dir: ".",
+		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
+	{name: "reliability", asks: "each kind of trouble, in numbers", dir: "cmd/holdfast",
+		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"}, takes: 13 * time.Minute},
+	{name: "mutants", asks: "would verify, and the tests, find bugs that are put in?", dir: "cmd/holdfast",
+		args: []string{"-run", "Caught$", "./mutant"}, env: []string{"HOLDFAST_TEST_MUTANTS=full"}, takes: 40 * time.Minute},
+	{name: "model of the protocol", asks: "every order of steps and faults, larger sizes", dir: ".",
+		args: []string{"./model"}, env: []string{"HOLDFAST_TEST_SPIN=full"}, takes: 12 * time.Minute},
+	{name: "soak", asks: "is anything left over after a million grants?", dir: ".",
+		args: []string{"-run", "^TestSoak$", "./internal/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"}, takes: 15 * time.Minute},
+	{name: "torture", asks: "a wrong grant on any store, under load and faults", dir: "cmd/holdfast",
+		args: []string{"-run", "^TestTorture$", "./torture"}, env: []string{"HOLDFAST_TEST_DEEP=1"}, share: 5},
+	{name: "model of the quorum", asks: "messages lost and late, servers that forget", dir: ".",
+		args: []string{"-run", "^TestModel$", "./redislock/quorum"}, env: []string{"MODEL_SEEDS=300"}, share: 2},
+	{name: "random histories", asks: "is every step what the rule says?", dir: ".",
+		args: []string{"-run", "Model$", "./memlock", "./redislock", "./sqllock", "-rapid.checks=300"}, share: 2},
+	{name: "fuzz", asks: "texts from outside", fuzz: []string{".", "cmd/holdfast"}, share: 2},
+}
+
+// step is a suite with the time that it gets.
+type step struct {
+	suite
+	time time.Duration
+}
+
+// plan divides the time: two thirds at most go to suites that are run once.
+func plan(all []suite, total time.Duration) (steps []step) {
+	left, shares := total, 0
+	for _, s := range all {
+		shares += s.share
+		if s.share == 0 && left-s.takes >= total/3 {
+			left -= s.takes
+			steps = append(steps, step{s, s.takes})
+		}
+	}
+	for _, s := range all {
+		if s.share > 0 {
+			steps = append(steps, step{s, left * time.Duration(s.share) / time.Duration(shares)})
+		}
+	}
+	return steps
+}
+
+// row is what came of a step.
+type row struct {
+	step
+	runs   int
+	took   time.Duration
+	failed []string
+}
+
+func (w row) String() string {
+	came := "passed"
+	if len(w.failed) > 0 {
+		came = "FAILED: " + strings.Join(w.failed, ", ")
+	}
+	return fmt.Sprintf("| %s | %s | %d | %v | %s |", w.name, w.asks, w.runs, w.took.Round(time.Second), came)
+}
+
+// deep runs the long suites for about so many minutes, and adds a table to the file.
+func deep(all []suite, minutes float64, file string, out io.Writer) int {
+	rows := []string{}
+	code := 0
+	for _, s := range plan(all, time.Duration(minutes*float64(time.Minute))) {
+		fmt.Fprintf(out, "== %s, %v\n", s.name, s.time.Round(time.Second))
+		w := row{step: s}
+		began := time.Now()
+		if s.fuzz != nil {
+			w.runFuzz(out)
+		} else {
+			w.run(out)
+		}
+		w.took = time.Since(began)
+		if len(w.failed) > 0 {
+			code = 1
+		}
+		rows = append(rows, w.String())
+		fmt.Fprintln(out, w)
+	}
+	table := strings.Join(rows, "\n") + "\n"
+	fmt.Fprint(out, "\n", table)
+	if err := record(file, minutes, table); err != nil {
+		fmt.Fprintln(out, err)
+		return 1
+	}
+	return code
+}
+
+// run runs the suite once, or for as long as it has time.
+func (w *row) run(out io.Writer) {
+	for began := time.Now(); w.runs == 0 || w.takes == 0 && time.Since(began) < w.time; {
+		// A suite that needs three times what it should hangs.
+		limit := 3 * max(w.time, 10*time.Minute)
+		args := slices.Concat([]string{"-json", "-count=1", "-vet=off", "-timeout", limit.String()}, w.args)
+		w.runs++
+		if res := goTest(w.dir, w.env, args, io.Discard); !res.ok {
+			w.failed = append(w.failed, res.failed()...)
+			if len(res.failed()) == 0 {
+				w.failed = append(w.failed, "no test of its own")
+			}
+			io.WriteString(out, res.report())
+			return
+		}
+	}
+}
+
+// target is a fuzz target, as the text of a test declares it.
+var target = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+
+// runFuzz gives each fuzz target of the modules the same time.
+func (w *row) runFuzz(out io.Writer) {
+	type fuzzTarget struct{ module, dir, name string }
+	var all []fuzzTarget
+	for _, module := range w.fuzz {
+		packages, err := find([]string{module})
+		if err != nil {
+			w.failed = append(w.failed, err.Error())
+			return
+		}
+		for _, p := range packages {
+			files, _ := filepath.Glob(filepath.Join(p.dir, "*_test.go"))
+			for _, f := range files {
+				text, err := os.ReadFile(f)
+				if err != nil {
+					w.failed = append(w.failed, err.Error())
+					return
+				}
+				for _, m := range target.FindAllSubmatch(text, -1) {
+					all = append(all, fuzzTarget{module, p.path, string(m[1])})
+				}
+			}
+		}
+	}
+	each := max(w.time/time.Duration(max(len(all), 1)), time.Second)
+	for _, f := range all {
+		w.runs++
+		// A finding is kept by go test in testdata, for a test of its own.
+		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(), f.dir)
+		cmd.Dir = f.module
+		if text, err := cmd.CombinedOutput(); err != nil {
+			w.failed = append(w.failed, f.name)
+			out.Write(text)
+		}
+	}
+}
+
+const heading = "## Long runs\n"
+
+// record adds a table to the section of the file that has the long runs, the newest first.
+func record(file string, minutes float64, table string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, after, ok := strings.Cut(string(text), heading)
+	if !ok {
+		return fmt.Errorf("%s has no line %q", file, strings.TrimSpace(heading))
+	}
+	commit, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return fmt.Errorf("git describe: %w", err)
+	}
+	intro, runs, _ := strings.Cut(after, "\n### ")
+	if runs != "" {
+		runs = "\n### " + runs
+	}
+	entry := fmt.Sprintf("\n### %s, commit %s, %g minutes\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), minutes, table)
+	return os.WriteFile(file, []byte(before+heading+strings.TrimRight(intro, "\n")+"\n"+entry+runs), 0o644)
+}

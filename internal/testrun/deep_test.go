@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPlan(t *testing.T) {
+	all := []suite{
+		{name: "first", takes: 10 * time.Minute},
+		{name: "too long", takes: time.Hour},
+		{name: "second", takes: 5 * time.Minute},
+		{name: "three parts", share: 3},
+		{name: "one part", share: 1},
+	}
+	for total, want := range map[time.Duration]string{
+		time.Minute:       "three parts 45s, one part 15s",
+		12 * time.Minute:  "second 5m0s, three parts 5m15s, one part 1m45s",
+		31 * time.Minute:  "first 10m0s, second 5m0s, three parts 12m0s, one part 4m0s",
+		600 * time.Minute: "first 10m0s, too long 1h0m0s, second 5m0s, three parts 6h33m45s, one part 2h11m15s",
+	} {
+		var got []string
+		for _, s := range plan(all, total) {
+			got = append(got, s.name+" "+s.time.String())
+		}
+		if s := strings.Join(got, ", "); s != want {
+			t.Errorf("%v: %s; want %s", total, s, want)
+		}
+	}
+}
+
+// TestSuites: what the suites name is there.
+func TestSuites(t *testing.T) {
+	for _, s := range suites {
+		if (s.takes > 0) == (s.share > 0) {
+			t.Errorf("%s takes %v and has %d parts; one of them is due", s.name, s.takes, s.share)
+		}
+		for _, a := range s.args {
+			if !strings.HasPrefix(a, "./") || a == "./..." {
+				continue
+			}
+			files, err := filepath.Glob(filepath.Join("../..", s.dir, a, "*_test.go"))
+			if err != nil || len(files) == 0 {
+				t.Errorf("%s: no tests in %s", s.name, a)
+			}
+		}
+	}
+}
+
+func TestDeep(t *testing.T) {
+	dir := module(t, map[string]string{
+		"a": passes, "b": fails,
+		"c": "import \"testing\"\nfunc FuzzGood(f *testing.F) { f.Fuzz(func(t *testing.T, s string) {}) }\n",
+		"d": "import \"testing\"\nfunc FuzzBad(f *testing.F) { f.Fuzz(func(t *testing.T, s string) { t.Fatal(\"any text\") }) }\n",
+	})
+	file := filepath.Join(dir, "runs.md")
+	write(t, file, "# Runs\n\n## Long runs\n\nWhat was run.\n\n### 2020-01-01, an old one\n\nrows\n")
+	var out strings.Builder
+	code := deep([]suite{
+		{name: "good", asks: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
+		{name: "bad", asks: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
+		{name: "again", asks: "more", dir: dir, args: []string{"./a"}, share: 1},
+		{name: "texts", asks: "any", fuzz: []string{dir}, share: 1},
+	}, 0.1, file, &out)
+	text, err := os.ReadFile(file)
+	if code != 1 || err != nil {
+		t.Errorf("exit code %d, %v; want 1", code, err)
+	}
+	for _, want := range []string{
+		"What was run.\n\n### 20", ", 0.1 minutes\n", "| good | this | 1 | ", "FAILED: TestParts |\n", "FAILED: FuzzBad |\n",
+		"\n### 2020-01-01, an old one\n\nrows\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if !strings.Contains(out.String(), "what it saw") {
+		t.Error("the output of a test that failed is missing")
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", text, out.String())
+	}
+	if code := deep(nil, 0.1, filepath.Join(dir, "none"), &out); code != 1 {
+		t.Error("no file: exit code 0")
+	}
+}

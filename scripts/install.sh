@@ -1,0 +1,60 @@
+# Sourced by the other scripts: installs what the tests start, as root on Debian by apt. Else it
+# says what to install, and ends the script.
+
+# need PROGRAM PACKAGE: PROGRAM must be there; it comes with Debian's PACKAGE.
+missing=""
+need() { PATH="$PATH:/usr/sbin:/usr/bin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+# needjar JAR PACKAGE: the same for a Java library, where Debian has them.
+needjar() { [ -e "/usr/share/java/$1.jar" ] || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac; }
+need redis-server redis-server
+need mariadbd mariadb-server
+need pgbouncer pgbouncer
+# Debian has a folder for each version of PostgreSQL, which PATH does not name.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
+# The model of the hand-over protocol is searched by spin, and compiled by gcc.
+need spin spin
+need gcc gcc
+# ZooKeeper's servers, and Apache Curator's programs that are built to stand in line with ours.
+need java default-jre-headless
+need javac default-jdk-headless
+need mvn maven
+needjar zookeeper libzookeeper-java
+needjar slf4j-nop libslf4j-java
+for part in buffer codec common handler resolver transport transport-native-epoll transport-native-unix-common; do
+	needjar "netty-$part" libnetty-java
+done
+if [ -n "$missing" ]; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+		echo "installing:$missing"
+		# The tests start servers of their own; the packages must not. (That of PostgreSQL makes a
+		# cluster all the same, which stays down; if it cannot, it says so and is installed.)
+		policy=/usr/sbin/policy-rc.d
+		if [ ! -e "$policy" ]; then
+			printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+			trap 'rm -f "$policy"' EXIT
+		else
+			policy=""
+		fi
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get update -q || true
+		# shellcheck disable=SC2086 # a list of words
+		apt-get install -q -y --no-install-recommends $missing
+		[ -z "$policy" ] || rm -f "$policy"
+	else
+		echo "The tests need these Debian packages, or the same programs from elsewhere (jars in /usr/share/java):$missing" >&2
+		echo "Install them:  sudo apt-get install$missing" >&2
+		exit 1
+	fi
+fi
+
+# The servers keep what they write in memory where there is room: no test cuts the power, and a
+# disk that is busy with one server lets all others wait for seconds.
+if [ -z "${TMPDIR:-}" ] && room="$(mktemp -d /dev/shm/holdfast.XXXXXX 2>/dev/null)"; then
+	printf '#!/bin/sh\n' >"$room/executable" && chmod +x "$room/executable"
+	megabytes="$(df -mP "$room" | awk 'NR == 2 { print $4 }')"
+	available="$(awk '$1 == "MemAvailable:" { print int($2 / 1024) }' /proc/meminfo)"
+	if "$room/executable" 2>/dev/null && [ "$megabytes" -ge 4000 ] && [ "$available" -ge 8000 ]; then
+		export TMPDIR=/dev/shm GOTMPDIR=/tmp
+	fi
+	rm -rf "$room"
+fi
