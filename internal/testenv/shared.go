@@ -1,0 +1,102 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Shared returns what gives every test of a package the same server. start makes it for the first
+// test that asks. Tests that share a server leave it as it is, and keep to names of their own.
+// The package's TestMain calls RunShared, which ends the servers.
+func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
+	var once sync.Mutex
+	var server S
+	var whole *wholePackage
+	return func(t testing.TB) S {
+		t.Helper()
+		if testing.Short() {
+			t.Skip("-short: this test needs a server")
+		}
+		once.Lock()
+		defer once.Unlock()
+		if whole == nil {
+			w := &wholePackage{TB: t, starter: t}
+			server = start(w) // a failure is that of t, and the next test tries again
+			w.mu.Lock()
+			w.starter = nil
+			w.mu.Unlock()
+			whole = w
+		}
+		return server
+	}
+}
+
+// RunShared runs the tests of a package, and ends the servers that they have shared.
+func RunShared(m *testing.M) (code int) {
+	defer endShared()
+	return m.Run()
+}
+
+var shared struct {
+	mu   sync.Mutex
+	ends []func()
+}
+
+func endShared() {
+	shared.mu.Lock()
+	ends := shared.ends
+	shared.ends = nil
+	shared.mu.Unlock()
+	for _, end := range slices.Backward(ends) {
+		end()
+	}
+}
+
+// wholePackage stands for all tests of a package: its cleanups run after the last of them.
+type wholePackage struct {
+	testing.TB // for what is not here
+
+	mu      sync.Mutex
+	starter testing.TB // the test that starts the server; nil afterwards
+}
+
+func (w *wholePackage) Helper() {}
+
+func (w *wholePackage) Cleanup(f func()) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.ends = append(shared.ends, f)
+}
+
+func (w *wholePackage) TempDir() string {
+	dir, err := os.MkdirTemp("", "shared")
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (w *wholePackage) Fatal(args ...any) { w.fail(fmt.Sprintln(args...)) }
+
+func (w *wholePackage) Fatalf(format string, args ...any) { w.fail(fmt.Sprintf(format, args...)) }
+
+func (w *wholePackage) Error(args ...any) { w.fail(fmt.Sprintln(args...)) }
+
+func (w *wholePackage) Errorf(format string, args ...any) { w.fail(fmt.Sprintf(format, args...)) }
+
+// fail fails the test that starts the server. Later nobody knows which test it was that failed, so
+// all of them end.
+func (w *wholePackage) fail(text string) {
+	w.mu.Lock()
+	t := w.starter
+	w.mu.Unlock()
+	if t == nil {
+		panic("a server that tests share: " + text)
+	}
+	t.Helper()
+	t.Fatal(text)
+}

@@ -1,0 +1,29 @@
+package testenv
+
+import (
+	"os"
+	"testing"
+)
+
+// TestShared: tests share one server, which ends after all of them.
+func TestShared(t *testing.T) {
+	redis := Shared(func(t testing.TB) *RedisServer { return Redis(t) })
+	var first *RedisServer
+	t.Run("first", func(t *testing.T) { first = redis(t) })
+	t.Run("second", func(t *testing.T) {
+		second := redis(t)
+		if second != first || second.Do("PING") != "+PONG" {
+			t.Errorf("another server, or one that does not answer: %s", second.Addr)
+		}
+	})
+	if t.Failed() || first == nil {
+		return
+	}
+	endShared()
+	if _, ended := first.Ended(); !ended {
+		t.Error("the server runs after all tests")
+	}
+	if _, err := os.Stat(first.data); err == nil {
+		t.Error("its folder is left")
+	}
+}
