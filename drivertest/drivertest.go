@@ -59,6 +59,10 @@ type Harness struct {
 	// for one whose suite is run again with another client or on more servers.
 	Names int
 
+	// Only are the names of the checks that are run, for a store whose whole suite is run with another client library
+	// or on other servers. A name that no check has fails the test. Empty: all.
+	Only []string
+
 	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores
 	// and latches with ErrInvalid: that is what is checked of them.
 	LocksOnly bool
@@ -123,9 +127,12 @@ func Run(t *testing.T, h Harness) {
 	if h.LocksOnly {
 		topics = append(slices.Clone(suite), without)
 	}
+	if unknown := unknown(h.Only); len(unknown) > 0 {
+		t.Fatalf("drivertest: Harness.Only names no check: %q", unknown)
+	}
 	for _, topic := range topics {
 		for _, c := range topic {
-			if h.LocksOnly && counting[c.name] {
+			if h.LocksOnly && counting[c.name] || len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {
 				continue
 			}
 			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
@@ -137,6 +144,13 @@ func Run(t *testing.T, h Harness) {
 			})
 		}
 	}
+}
+
+// unknown are those of names that no check has.
+func unknown(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(slices.Concat(append(slices.Clone(suite), without)...), func(c check) bool { return c.name == name })
+	})
 }
 
 // attempts is how often a check is run at most that fails while the machine stands still.
