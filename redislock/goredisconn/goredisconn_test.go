@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,4 +130,24 @@ func TestSilentSubscription(t *testing.T) {
 		t.Fatal("nothing received")
 	}
 	stop()
+}
+
+// TestRunWaitAtOnce: many calls open the first connections of a client at once and share nothing that
+// go-redis writes to when it connects. The race detector says so.
+func TestRunWaitAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	for range 10 {
+		c := open(t, &redis.Options{Addr: server.Addr, ReadTimeout: 10 * time.Second})
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				calls := []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}
+				if r, _, err := c.RunWait(within(t, time.Minute), calls, 0, time.Second); err != nil || r[0].Err != nil {
+					t.Errorf("RunWait: %v, %v", err, r)
+				}
+			})
+		}
+		all.Wait()
+	}
 }

@@ -35,9 +35,13 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 		return fail(err)
 	}
 	const slack = time.Second // for the answer, beyond the wait for replicas
-	if limit := client.Options().ReadTimeout; limit > 0 && limit < timeout+slack {
-		client = client.WithTimeout(timeout + max(limit, slack))
+	limit := client.Options().ReadTimeout
+	if limit > 0 && limit < timeout+slack {
+		limit = timeout + max(limit, slack)
 	}
+	// WithTimeout copies the options. Without it each Conn shares those of the client and writes
+	// to them when it connects, under a lock of its own (go-redis 9.23).
+	client = client.WithTimeout(limit)
 	over := c.begin(ctx)
 	cmds := make([]*redis.Cmd, len(calls))
 	one := client.Conn()
