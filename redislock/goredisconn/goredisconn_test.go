@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -38,17 +39,21 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// soon is the bound for what a working program does at once, on whatever machine.
+const soon = time.Minute
+
 func TestRun(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	for _, obedient := range []bool{false, true} {
 		c := open(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient})
 		// The hash is unknown to the server, so both take the text in the end.
-		v, err := c.Run(within(t, 5*time.Second), echo, []string{"k"}, []string{"a"})
+		v, err := c.Run(within(t, soon), echo, []string{"k"}, []string{"a"})
 		const want = "{3 0  [{1 1  []} {2 0 a []} {3 0  [{2 0 k []} {0 0  []}]}]}"
 		if got := fmt.Sprint(v); err != nil || got != want {
 			t.Errorf("%s, %v; want %s", got, err, want)
 		}
-		for _, r := range c.RunAll(within(t, 5*time.Second), []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}, {Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}) {
+		for _, r := range c.RunAll(within(t, soon), []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}, {Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}) {
 			if got := fmt.Sprint(r.Value); r.Err != nil || got != want {
 				t.Errorf("%s, %v; want %s", got, r.Err, want)
 			}
@@ -57,6 +62,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	server := testenv.RedisACL(t, []string{"user weak on >pw ~hf:* &hf:* +@connection"})
 	is := func(what string, err, want error) {
 		t.Helper()
@@ -65,27 +71,26 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	run := func(opt *redis.Options, d time.Duration) error {
-		opt.MaxRetries = -1
 		_, err := open(t, opt).Run(within(t, d), echo, []string{"hf:k"}, []string{"a"})
 		return err
 	}
-	is("wrong password", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "no"}, 5*time.Second), driver.ErrRefused)
-	is("no permission", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "pw"}, 5*time.Second), driver.ErrRefused)
+	is("wrong password", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "no"}, soon), driver.ErrRefused)
+	is("no permission", run(&redis.Options{Addr: server.Addr, Username: "weak", Password: "pw"}, soon), driver.ErrRefused)
 	_, err := open(t, &redis.Options{Addr: server.Addr, Username: "weak", Password: "pw"}).
-		Subscribe(within(t, 5*time.Second), "hf:s:x", func(string) {}, func() {})
+		Subscribe(within(t, soon), "hf:s:x", func(string) {}, func() {})
 	is("no permission to subscribe", err, driver.ErrRefused)
 
-	for _, obedient := range []bool{false, true} {
+	for obedient, timeout := range map[bool]time.Duration{false: 300 * time.Millisecond, true: 2 * soon} {
 		server.Pause()
 		start := time.Now()
-		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: 3 * time.Second}, 200*time.Millisecond), driver.ErrUncertain)
-		if d := time.Since(start); obedient && d > 2*time.Second { // else a Backend sees to it
+		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: timeout}, 200*time.Millisecond), driver.ErrUncertain)
+		if d := time.Since(start); obedient && d > soon { // else a Backend sees to it
 			t.Errorf("a frozen server held up a request with a context of 200 ms for %v", d)
 		}
 		server.Continue()
 	}
 	server.Kill()
-	is("down", run(&redis.Options{Addr: server.Addr}, 5*time.Second), driver.ErrUnavailable)
+	is("down", run(&redis.Options{Addr: server.Addr}, soon), driver.ErrUnavailable)
 	c := open(t, &redis.Options{Addr: server.Addr})
 	_ = c.Close()
 	_, err = c.Run(within(t, time.Second), echo, []string{"k"}, nil)
@@ -99,37 +104,49 @@ func TestErrors(t *testing.T) {
 // TestSilentSubscription: a subscription whose connection has become a black hole is
 // replaced although no error was ever reported.
 func TestSilentSubscription(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	proxy := testenv.Proxy(t, server.Addr)
-	c := open(t, &redis.Options{Addr: proxy.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	dialed := make(chan struct{}, 100)
+	c := open(t, &redis.Options{
+		Addr: proxy.Addr, ReadTimeout: time.Second,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed <- struct{}{}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
 	got, again := make(chan string, 16), make(chan struct{}, 16)
-	stop, err := c.Subscribe(within(t, 5*time.Second), "ch", func(s string) { got <- s }, func() { again <- struct{}{} })
+	stop, err := c.Subscribe(within(t, soon), "ch", func(s string) { got <- s }, func() { again <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
+	}
+	for len(dialed) > 0 {
+		<-dialed
 	}
 	proxy.DropReplies() // the requests arrive: only the missing answers can tell
 	if s := server.Do("PUBLISH ch lost"); s != ":1" {
 		t.Fatal(s)
 	}
-	healed := time.AfterFunc(5*time.Second, proxy.Heal)
-	defer healed.Stop()
-	select {
-	case <-again:
-	case <-time.After(15 * time.Second):
-		t.Fatal("not subscribed again")
-	}
+	arrives(t, "another connection", dialed)
+	proxy.Heal()
+	arrives(t, "the news of another subscription", again)
 	if s := server.Do("PUBLISH ch found"); strings.HasPrefix(s, ":0") {
 		t.Fatal(s)
 	}
-	select {
-	case s := <-got:
-		if s != "found" {
-			t.Errorf("received %q", s)
-		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("nothing received")
+	if s := arrives(t, "a message", got); s != "found" {
+		t.Errorf("received %q", s)
 	}
 	stop()
+}
+
+func arrives[T any](t *testing.T, what string, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(soon):
+		t.Fatalf("%s did not arrive", what)
+	}
+	return v
 }
 
 // TestRunWaitAtOnce: many calls open the first connections of a client at once and share nothing that
