@@ -30,6 +30,7 @@ type part struct {
 	call     *call
 	patience time.Duration // with replicas
 	answer   chan Result
+	answered bool // by its exchange
 	left     bool // its caller has gone
 	of       requester
 }
@@ -67,8 +68,12 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 	case r := <-p.answer:
 		return r.Value, r.Err
 	case <-ctx.Done():
-		if m.withdraw(p) {
+		switch waiting, answered := m.withdraw(p); {
+		case waiting:
 			return Value{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+		case answered:
+			r := <-p.answer
+			return r.Value, r.Err
 		}
 		return Value{}, unheard(ctx)
 	}
@@ -90,31 +95,37 @@ func (m *combiner) next() []*part {
 	return parts
 }
 
-// withdraw takes p out of the queue, unless it is under way.
-func (m *combiner) withdraw(p *part) bool {
+// withdraw takes p out of the queue, and reports that it waited there. Else p is left to its exchange, unless that has
+// answered it already.
+func (m *combiner) withdraw(p *part) (waiting, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, q := range m.queue {
 		if q == p {
 			m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
-			return true
+			return true, false
 		}
+	}
+	if p.answered {
+		return false, true
 	}
 	p.left = true
 	p.of.left()
-	return false
+	return false, false
 }
 
 // answer gives p its answer.
 func (m *combiner) answer(p *part, r Result) {
 	p.call.free()
-	p.answer <- r
 	m.mu.Lock()
+	p.answered = true
 	left := p.left
 	m.mu.Unlock()
 	if left {
 		p.of.over(unsent(r.Err))
+		return
 	}
+	p.answer <- r
 }
 
 // exchange runs the script once.
