@@ -49,9 +49,9 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", data: a.path("data"), account: &a}, a.path("s")}
 	m.ready = m.greets
 	// The size of the log is that of the installation: another would be made anew.
-	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--innodb-log-file-size=16M",
-		"--skip-name-resolve"}
-	finish(t, a.command(t, append([]string{install, "--auth-root-authentication-method=normal", "--skip-test-db"}, data...)))
+	const logSize = "--innodb-log-file-size=16M"
+	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--skip-name-resolve"}
+	a.installed(t, append([]string{install}, data...), []string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
 	// A database is a folder. The one that the installation would make lets everybody in.
 	database := filepath.Join(a.path("data"), "test")
 	if err := os.Mkdir(database, 0o700); err != nil {
@@ -59,7 +59,7 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	}
 	a.own(t, database)
 	_, port, _ := net.SplitHostPort(m.Addr)
-	m.argv = append(append([]string{program}, data...), "--bind-address=127.0.0.1", "--port="+port,
+	m.argv = append(append([]string{program}, data...), logSize, "--bind-address=127.0.0.1", "--port="+port,
 		"--socket="+m.Socket, "--pid-file="+a.path("pid"), "--skip-log-bin", "--performance-schema=OFF",
 		"--innodb-buffer-pool-size=32M", "--max-connections=200",
 		// Written at each commit, so that Kill loses nothing, and synced once a second.

@@ -53,8 +53,8 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 		quit: syscall.SIGINT, family: true}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	data := a.path("data")
-	finish(t, a.command(t, []string{initdb, "--pgdata=" + data, "--auth=trust", "--username=postgres", "--no-sync",
-		"--no-instructions", "--encoding=UTF8", "--locale=C", "--wal-segsize=1"}))
+	a.installed(t, []string{initdb, "--pgdata=" + data}, []string{"--auth=trust", "--username=postgres", "--no-sync",
+		"--no-instructions", "--encoding=UTF8", "--locale=C", "--wal-segsize=1"})
 	host, port, _ := net.SplitHostPort(p.Addr)
 	// A commit is written at once, so that Kill loses nothing.
 	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,

@@ -1,0 +1,83 @@
+package testenv
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// installed makes the folder data of the account: install, a command line whose first word is the
+// installer, makes it from nothing. What it made is kept in the user's cache, and later folders are
+// copies of it, which costs a tenth. Where there is no cache, each folder is installed.
+func (a account) installed(t testing.TB, install, words []string) {
+	t.Helper()
+	data := a.path("data")
+	kept, err := keptAt(install[0], words)
+	if err == nil {
+		if _, err := os.Stat(kept); err == nil {
+			if err := a.copyTree(t, data, kept); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	finish(t, a.command(t, append(install[:len(install):len(install)], words...)))
+	if err != nil {
+		return
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(kept), "new")
+	if err != nil {
+		return
+	}
+	defer func() { _ = os.RemoveAll(fresh) }()
+	copied := filepath.Join(fresh, "data")
+	if err := (account{}).copyTree(t, copied, data); err != nil {
+		t.Logf("%s is not kept: %v", data, err) // the disk may be full
+		return
+	}
+	_ = os.Rename(copied, kept) // it fails if another process was first
+}
+
+// keptAt is where the cache has what an installer makes of these words.
+func keptAt(installer string, words []string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(installer)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "holdfast-testenv")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Append(nil, installer, info.Size(), info.ModTime().UnixNano(), words))
+	return filepath.Join(dir, fmt.Sprintf("%s-%x", filepath.Base(installer), sum[:8])), nil
+}
+
+// copyTree copies a folder, for the account's user alone.
+func (a account) copyTree(t testing.TB, to, from string) error {
+	t.Helper()
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, path[len(from):])
+		if d.IsDir() {
+			err = os.Mkdir(target, 0o700)
+		} else {
+			var b []byte
+			if b, err = os.ReadFile(path); err == nil {
+				err = os.WriteFile(target, b, 0o600)
+			}
+		}
+		if err == nil {
+			a.own(t, target)
+		}
+		return err
+	})
+}
