@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // aborting is an SQLite driver whose n-th statement fails, before or after it was carried out.
@@ -116,6 +117,7 @@ type ear struct {
 type stage struct {
 	b     *SQLite
 	clock *clock
+	name  string
 	s     [4]*session // the last one does not wait
 	held  driver.Hold
 	ears  []ear
@@ -137,46 +139,46 @@ var steps = map[string]struct {
 	do  func(ctx context.Context, g *stage) error
 }{
 	"release": {line, func(ctx context.Context, g *stage) error { return g.s[0].Release(ctx, g.held, 0) }},
-	"cancel":  {line, func(ctx context.Context, g *stage) error { return g.s[0].Cancel(ctx, "x", g.held.ID) }},
-	"break":   {line, func(ctx context.Context, g *stage) error { return g.b.Break(ctx, "x", g.held.Token) }},
+	"cancel":  {line, func(ctx context.Context, g *stage) error { return g.s[0].Cancel(ctx, g.name, g.held.ID) }},
+	"break":   {line, func(ctx context.Context, g *stage) error { return g.b.Break(ctx, g.name, g.held.Token) }},
 	"close":   {line, func(ctx context.Context, g *stage) error { return g.b.st.bury(ctx, g.s[0].id) }},
 	"ask": {expired, func(ctx context.Context, g *stage) error {
-		_, err := g.s[3].Acquire(ctx, exclusive("x"))
+		_, err := g.s[3].Acquire(ctx, exclusive(g.name))
 		return err
 	}},
 	"renew": {expired, func(ctx context.Context, g *stage) error {
 		_, err := g.s[2].Renew(ctx, []driver.Hold{g.ears[1].hold})
 		return err
 	}},
-	"inspect":   {expired, func(ctx context.Context, g *stage) error { _, err := g.b.Inspect(ctx, "x"); return err }},
+	"inspect":   {expired, func(ctx context.Context, g *stage) error { _, err := g.b.Inspect(ctx, g.name); return err }},
 	"readers":   {readers, func(ctx context.Context, g *stage) error { return g.s[0].Release(ctx, g.held, 0) }},
 	"downgrade": {readers, func(ctx context.Context, g *stage) error { return g.s[0].Downgrade(ctx, g.held) }},
 	"permits": {func(t *testing.T, g *stage) {
-		g.held = granted(t, g.s[0], permits("x", 2, 2))
-		g.waits(t, g.s[1], permits("x", 1, 2))
-		g.waits(t, g.s[2], permits("x", 1, 2))
+		g.held = granted(t, g.s[0], permits(g.name, 2, 2))
+		g.waits(t, g.s[1], permits(g.name, 1, 2))
+		g.waits(t, g.s[2], permits(g.name, 1, 2))
 	}, func(ctx context.Context, g *stage) error { return g.s[0].Release(ctx, g.held, 0) }},
 	"limit": {func(t *testing.T, g *stage) {
-		g.held = granted(t, g.s[0], permits("x", 1, 1))
-		g.waits(t, g.s[1], permits("x", 1, 1))
-		g.waits(t, g.s[2], permits("x", 1, 1))
-	}, func(ctx context.Context, g *stage) error { return g.b.SetLimit(ctx, "x", 3) }},
+		g.held = granted(t, g.s[0], permits(g.name, 1, 1))
+		g.waits(t, g.s[1], permits(g.name, 1, 1))
+		g.waits(t, g.s[2], permits(g.name, 1, 1))
+	}, func(ctx context.Context, g *stage) error { return g.b.SetLimit(ctx, g.name, 3) }},
 	"latch": {func(t *testing.T, g *stage) {
-		_, err := g.s[0].SetCount(t.Context(), "x", 1)
+		_, err := g.s[0].SetCount(t.Context(), g.name, 1)
 		must(t, err)
 		for _, s := range g.s[1:3] {
 			id := newID()
-			rep, err := s.Await(t.Context(), "x", id)
+			rep, err := s.Await(t.Context(), g.name, id)
 			must(t, err)
-			g.ears = append(g.ears, ear{s, driver.Hold{Name: "x", ID: id}, rep.Wake, true})
+			g.ears = append(g.ears, ear{s, driver.Hold{Name: g.name, ID: id}, rep.Wake, true})
 		}
-	}, func(ctx context.Context, g *stage) error { _, err := g.s[0].CountDown(ctx, "x", "one"); return err }},
+	}, func(ctx context.Context, g *stage) error { _, err := g.s[0].CountDown(ctx, g.name, "one"); return err }},
 }
 
 func line(t *testing.T, g *stage) {
-	g.held = granted(t, g.s[0], exclusive("x"))
-	g.waits(t, g.s[1], exclusive("x"))
-	g.waits(t, g.s[2], exclusive("x"))
+	g.held = granted(t, g.s[0], exclusive(g.name))
+	g.waits(t, g.s[1], exclusive(g.name))
+	g.waits(t, g.s[2], exclusive(g.name))
 }
 
 // expired is line whose holder's lease has run out.
@@ -191,9 +193,9 @@ func expired(t *testing.T, g *stage) {
 }
 
 func readers(t *testing.T, g *stage) {
-	g.held = granted(t, g.s[0], exclusive("x"))
-	g.waits(t, g.s[1], shared("x"))
-	g.waits(t, g.s[2], shared("x"))
+	g.held = granted(t, g.s[0], exclusive(g.name))
+	g.waits(t, g.s[1], shared(g.name))
+	g.waits(t, g.s[2], shared(g.name))
 }
 
 // TestSQLiteAborted fails every statement of every step, COMMIT included, before and after it was
@@ -201,22 +203,45 @@ func readers(t *testing.T, g *stage) {
 func TestSQLiteAborted(t *testing.T) {
 	for name, step := range steps {
 		t.Run(name, func(t *testing.T) {
+			c := &clock{}
+			c.now.Store(int64(time.Hour))
+			c.wall.Store(1_700_000_000_000_000)
+			b, err := OpenSQLite(memoryPath(t), &SQLiteConfig{Driver: "sqlite-aborting", env: c.env()})
+			must(t, err)
+			defer func() { must(t, b.Close()) }()
 			aborted := 0
-			for _, code := range []int64{codeIOErr, codeFull, codeBusy} {
-				for _, after := range []bool{false, true} {
-					for n := int64(1); ; n++ {
-						if !abortAt(t, step.set, step.do, n, after, code) {
+			codes := []int64{codeIOErr, codeFull, codeBusy}
+			rounds := testenv.Rounds(1, len(codes)) // in all rounds together each statement fails with each code
+			for round := range rounds {
+				for i, after := range []bool{false, true} {
+					for n := 1; ; n++ {
+						g := newStage(t, b, c, fmt.Sprint("x", aborted))
+						step.set(t, g)
+						hit := abortAt(t, g, step.do, int64(n), after, codes[(round+i+n)%len(codes)])
+						for _, s := range g.s {
+							_ = s.Close(t.Context()) // what it may not give back is of this name only
+						}
+						if !hit {
 							break
 						}
 						aborted++
 					}
 				}
 			}
-			if aborted < 24 {
+			if aborted < 8*rounds {
 				t.Errorf("only %d statements aborted", aborted)
 			}
 		})
 	}
+}
+
+func newStage(t *testing.T, b *SQLite, c *clock, name string) *stage {
+	t.Helper()
+	g := &stage{b: b, clock: c, name: name}
+	for i := range g.s {
+		g.s[i] = openTestSession(t, b, time.Hour)
+	}
+	return g
 }
 
 // memoryPath is a path where nothing waits for a disk, if there is one.
@@ -230,21 +255,10 @@ func memoryPath(t *testing.T) string {
 }
 
 // abortAt fails the n-th statement of a step and reports whether there was one.
-func abortAt(t *testing.T, set func(*testing.T, *stage), do func(context.Context, *stage) error, n int64, after bool, code int64) bool {
+func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n int64, after bool, code int64) bool {
 	t.Helper()
-	c := &clock{}
-	c.now.Store(int64(time.Hour))
-	c.wall.Store(1_700_000_000_000_000)
-	b, err := OpenSQLite(memoryPath(t), &SQLiteConfig{Driver: "sqlite-aborting", env: c.env()})
-	must(t, err)
-	defer func() { must(t, b.Close()) }()
-	g := &stage{b: b, clock: c}
-	for i := range g.s {
-		g.s[i] = openTestSession(t, b, time.Hour)
-	}
-	set(t, g)
 	abort.arm(n, after, code)
-	err = do(t.Context(), g)
+	err := do(t.Context(), g)
 	hit := abort.hit.Load()
 	abort.left.Store(-1)
 	if !hit {
@@ -260,7 +274,7 @@ func abortAt(t *testing.T, set func(*testing.T, *stage), do func(context.Context
 			default:
 			}
 		}
-		rec, err := b.st.inspect(t.Context(), "x")
+		rec, err := g.b.st.inspect(t.Context(), g.name)
 		must(t, err)
 		for _, e := range g.ears {
 			token := heard[e.hold.ID]
@@ -277,7 +291,7 @@ func abortAt(t *testing.T, set func(*testing.T, *stage), do func(context.Context
 		}
 	}
 	listen()
-	checkSums(t, b)
+	checkSums(t, g.b)
 	if err != nil {
 		if err := do(t.Context(), g); err != nil && !isVerdict(err) && !errors.Is(err, driver.ErrClosed) {
 			t.Fatalf("repeated after statement %d failed with %d: %v", n, code, err)
@@ -298,6 +312,6 @@ func abortAt(t *testing.T, set func(*testing.T, *stage), do func(context.Context
 	if len(heard) == 0 && !g.ears[0].once {
 		t.Fatalf("statement %d failed with %d: nobody has the lock: %v", n, code, err)
 	}
-	checkSums(t, b)
+	checkSums(t, g.b)
 	return hit
 }

@@ -167,7 +167,7 @@ func TestSQLiteVoided(t *testing.T) {
 	h := granted(t, s, exclusive("a"))
 	wake := queued(t, other, exclusive("a"))
 	must(t, b.st.bury(t.Context(), s.id))
-	woken(t, wake, 5*time.Second)
+	woken(t, wake)
 	if _, err := s.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrClosed) {
 		t.Fatalf("Renew of a session that was ended: %v; want ErrClosed", err)
 	}
@@ -207,7 +207,7 @@ func TestSQLiteFilesRemoved(t *testing.T) {
 	default:
 	}
 	s.kill()
-	woken(t, wake, 5*time.Second)
+	woken(t, wake)
 }
 
 // TestSQLiteOrphans finds what dead sessions leave cleared away by the next that opens.
@@ -221,7 +221,7 @@ func TestSQLiteOrphans(t *testing.T) {
 	body.presence.Drop()
 	body.bell.Drop()
 	openTestSession(t, b, time.Hour)
-	until(t, 10*time.Second, func() error {
+	until(t, func() error {
 		files, err := os.ReadDir(b.st.run)
 		if err == nil && len(files) != 2 {
 			b.st.upkeep.sweepSoon()
@@ -232,9 +232,9 @@ func TestSQLiteOrphans(t *testing.T) {
 }
 
 // until waits for a condition.
-func until(t testing.TB, limit time.Duration, ok func() error) {
+func until(t testing.TB, ok func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -27,7 +27,7 @@ func TestSQLiteEndedSession(t *testing.T) {
 	wakes := []<-chan uint64{queued(t, other, exclusive("a")), queued(t, other, permits("b", 1, 1))}
 	s.kill()
 	for _, wake := range wakes {
-		woken(t, wake, 5*time.Second)
+		woken(t, wake)
 	}
 	checkSums(t, b)
 }
@@ -46,9 +46,9 @@ func TestSQLiteProberSeesChange(t *testing.T) {
 		wake := queued(t, s, mine)
 		time.Sleep(3 * probeEvery) // what is tested is a time without any event
 		must(t, first.Release(t.Context(), h, 0))
-		woken(t, heir, time.Second)
+		woken(t, heir)
 		next.kill()
-		must(t, s.Release(t.Context(), holdOf(mine, woken(t, wake, 6*probeEvery)), 0))
+		must(t, s.Release(t.Context(), holdOf(mine, woken(t, wake)), 0))
 		must(t, first.Close(t.Context()))
 	}
 }

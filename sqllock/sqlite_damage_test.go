@@ -63,7 +63,7 @@ func TestSQLiteDamagedRows(t *testing.T) {
 			}
 			dying.kill()
 			must(t, b.st.bury(t.Context(), dying.id))
-			woken(t, wake, 5*time.Second)
+			woken(t, wake)
 		})
 	}
 }

@@ -87,7 +87,7 @@ func (b *SQLite) killAndBury(t *rapid.T, id string) {
 	at := &address{
 		bell: b.st.addressOf(s.body.bellPath), file: b.st.addressOf(s.body.filePath), inode: int64(s.body.presence.Inode()),
 	}
-	for end := time.Now().Add(5 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		b.st.buryIfDead(t.Context(), id, at)
 		var one int
 		var there bool

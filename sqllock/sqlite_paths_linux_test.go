@@ -147,7 +147,7 @@ func checkShared(t *testing.T, p *proc, b *SQLite) {
 	wake := queued(t, s, req)
 	p.say("release")
 	p.hear("released")
-	h := holdOf(req, woken(t, wake, helperTTL/3))
+	h := holdOf(req, woken(t, wake))
 	p.say("acquire x")
 	p.hear("waiting")
 	must(t, s.Release(t.Context(), h, 0))

@@ -21,7 +21,7 @@ import (
 
 const (
 	helperEnv = "SQLLOCK_TEST_HELPER"
-	helperTTL = raceFactor * 30 * time.Second
+	helperTTL = 10 * patience
 )
 
 // helperMain is the helper process.
@@ -161,7 +161,8 @@ func startHelperBy(t testing.TB, path string, by []string) *proc {
 	t.Helper()
 	args := append(by[:len(by):len(by)], os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), helperEnv+"="+path, "GOMAXPROCS=1")
+	// The race detector would let it sleep for a second before it ends.
+	cmd.Env = append(os.Environ(), helperEnv+"="+path, "GOMAXPROCS=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	dieWithParent(cmd)
 	in, err := cmd.StdinPipe()
@@ -179,7 +180,7 @@ func startHelperBy(t testing.TB, path string, by []string) *proc {
 	})
 	t.Cleanup(func() {
 		in.Close()
-		late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 		read.Wait()
 		cmd.Wait() // some were killed on purpose
 		late.Stop()
@@ -217,7 +218,7 @@ func (p *proc) hear(want string) []string {
 			p.t.Fatalf("helper %d answered %q; want %s", p.cmd.Process.Pid, line, want)
 		}
 		return f
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatalf("helper %d does not answer; want %s", p.cmd.Process.Pid, want)
 		return nil
 	}

@@ -136,7 +136,7 @@ func TestSQLiteLongPath(t *testing.T) {
 	h := granted(t, s1, exclusive("a"))
 	wake := queued(t, s2, exclusive("a"))
 	must(t, s1.Release(t.Context(), h, 0))
-	woken(t, wake, 5*time.Second)
+	woken(t, wake)
 	must(t, os.Chmod(b.st.run, 0o777))
 	_, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute})
 	if !errors.Is(err, driver.ErrRefused) {

@@ -76,7 +76,7 @@ func TestSQLiteNoRoom(t *testing.T) {
 				}
 			}
 			must(t, s.Release(t.Context(), h, 0))
-			next := holdOf(mine, woken(t, wake, 5*time.Second))
+			next := holdOf(mine, woken(t, wake))
 			third := exclusive("x")
 			wake = queued(t, s, third)
 			refused := 0
@@ -120,7 +120,7 @@ func TestSQLiteNoRoom(t *testing.T) {
 			} else {
 				relieve()
 			}
-			must(t, s.Release(t.Context(), holdOf(third, woken(t, wake, 5*time.Second)), 0))
+			must(t, s.Release(t.Context(), holdOf(third, woken(t, wake)), 0))
 			granted(t, s, exclusive("after"))
 			openTestSession(t, b, time.Minute)
 			checkIntegrity(t, b)

@@ -15,7 +15,7 @@ func TestSQLiteHandOver(t *testing.T) {
 	req2 := exclusive("a")
 	wake := queued(t, s2, req2)
 	must(t, s1.Release(t.Context(), h1, 0))
-	token := woken(t, wake, 5*time.Second)
+	token := woken(t, wake)
 	if token <= h1.Token {
 		t.Fatalf("token %d after %d", token, h1.Token)
 	}
@@ -38,8 +38,8 @@ func TestSQLiteKilledHolder(t *testing.T) {
 	wake, wakeSem := queued(t, s2, exclusive("a")), queued(t, s2, permits("s", 1, 3))
 	s1.kill()
 	start := time.Now()
-	woken(t, wake, 5*time.Second)
-	woken(t, wakeSem, 5*time.Second)
+	woken(t, wake)
+	woken(t, wakeSem)
 	t.Logf("noticed after %v", time.Since(start))
 	checkIntegrity(t, b)
 }
