@@ -64,7 +64,7 @@ func dialRueidis(t testing.TB, addr string) redislock.Conn {
 }
 
 func dialGoRedis(t testing.TB, addr string) redislock.Conn {
-	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second})
 	t.Cleanup(func() { _ = client.Close() })
 	return goredisconn.New(client)
 }

@@ -192,7 +192,7 @@ func sentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.T
 	t.Helper()
 	opt := &redis.FailoverOptions{
 		MasterName: s.Master, Username: "holdfast", Password: "secret", SentinelUsername: "watcher", SentinelPassword: "watch",
-		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, MaxRetries: -1, ContextTimeoutEnabled: true,
+		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 	}
 	for _, r := range s.Sentinels {
 		opt.SentinelAddrs = append(opt.SentinelAddrs, r.Addr)

@@ -83,11 +83,11 @@ func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string
 	}
 	defer c.begin(ctx)()
 	w := words(s, keys, args)
-	cmd := redis.NewCmd(ctx, w...)
+	cmd := command(ctx, w)
 	_ = c.client.Process(ctx, cmd) // cmd has the error
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		w[0], w[1] = "eval", s.Text
-		cmd = redis.NewCmd(ctx, w...)
+		cmd = command(ctx, w)
 		_ = c.client.Process(ctx, cmd)
 	}
 	r := c.result(cmd)
@@ -110,9 +110,10 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 		return all
 	}
 	pipe := c.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
+	cmds := make([]once, len(calls))
 	for i, call := range calls {
-		cmds[i] = pipe.Do(ctx, words(call.Script, call.Keys, call.Args)...)
+		cmds[i] = command(ctx, words(call.Script, call.Keys, call.Args))
+		_ = pipe.Process(ctx, cmds[i]) // it only queues
 	}
 	over := c.begin(ctx)
 	_, _ = pipe.Exec(ctx) // each cmd has its error
@@ -152,7 +153,7 @@ func words(s *redislock.Script, keys, args []string) []any {
 	return w
 }
 
-func (c *conn) result(cmd *redis.Cmd) redislock.Result {
+func (c *conn) result(cmd once) redislock.Result {
 	v, err := cmd.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return redislock.Result{Err: c.wrap(err)}

@@ -43,7 +43,7 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	// to them when it connects, under a lock of its own (go-redis 9.23).
 	client = client.WithTimeout(limit)
 	over := c.begin(ctx)
-	cmds := make([]*redis.Cmd, len(calls))
+	cmds := make([]once, len(calls))
 	one := client.Conn()
 	wait := replicated(ctx, one, calls, cmds, replicas, timeout)
 	_ = one.Close() // it goes back to the pool
@@ -51,7 +51,7 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	for i, cmd := range cmds {
 		all[i] = c.result(cmd)
 	}
-	if c.cluster != nil && (wait.Err() != nil || slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return c.Err() != nil })) {
+	if c.cluster != nil && (wait.Err() != nil || slices.ContainsFunc(cmds, func(c once) bool { return c.Err() != nil })) {
 		c.cluster.ReloadState(ctx) // it has moved, or its server is gone; a Conn follows nobody
 	}
 	n, err := wait.Int()
@@ -63,13 +63,15 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 
 // replicated sends calls and WAIT in one pipeline, and once more what the server does not
 // know by its hash. cmds receives the calls' answers.
-func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []*redis.Cmd, replicas int, timeout time.Duration) (wait *redis.Cmd) {
+func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []once, replicas int, timeout time.Duration) (wait once) {
 	send := func(which []int, build func(redislock.Call) []any) (unknown []int) {
 		pipe := one.Pipeline()
 		for _, i := range which {
-			cmds[i] = pipe.Do(ctx, build(calls[i])...)
+			cmds[i] = command(ctx, build(calls[i]))
+			_ = pipe.Process(ctx, cmds[i]) // it only queues
 		}
-		wait = pipe.Do(ctx, "wait", replicas, timeout.Milliseconds())
+		wait = command(ctx, []any{"wait", replicas, timeout.Milliseconds()})
+		_ = pipe.Process(ctx, wait)
 		_, _ = pipe.Exec(ctx) // each cmd has its error
 		for _, i := range which {
 			if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
