@@ -19,12 +19,17 @@ import (
 func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (results []redislock.Result, acked int, err error) {
 	c.doubt.Used()
 	results = make([]redislock.Result, len(calls))
-	if err := c.ready(ctx); err != nil {
+	if err = c.ready(ctx); err == nil {
+		err = c.lines.begin(ctx)
+	}
+	if err != nil {
 		for i := range results {
 			results[i].Err = err
 		}
 		return results, 0, err
 	}
+	defer c.lines.end()
+	c.waits.Store(true)
 	// A command that blocks is waited for without a limit, if ctx has none.
 	ctx, cancel := context.WithTimeout(ctx, timeout+ioTimeout)
 	defer cancel()

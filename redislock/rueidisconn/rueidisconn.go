@@ -43,7 +43,8 @@ type conn struct {
 	end    context.CancelFunc
 	loops  sync.WaitGroup // the subscriptions
 	doubt  listening.Doubt
-	lines  *lines // of a single server, opened by Dial
+	lines  *lines      // of a single server, opened by Dial
+	waits  atomic.Bool // RunWait was called
 }
 
 func (c *conn) Close() error {
@@ -75,6 +76,10 @@ func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
+	if err := c.lines.begin(ctx); err != nil {
+		return redislock.Value{}, err
+	}
+	defer c.lines.end()
 	r := c.client.Do(ctx, c.evalsha(s, keys, args))
 	if missing(r) {
 		r = c.client.Do(ctx, c.eval(s, keys, args))
@@ -88,12 +93,17 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 		return nil
 	}
 	results := make([]redislock.Result, len(calls))
-	if err := c.ready(ctx); err != nil {
+	err := c.ready(ctx)
+	if err == nil {
+		err = c.lines.begin(ctx)
+	}
+	if err != nil {
 		for i := range results {
 			results[i].Err = err
 		}
 		return results
 	}
+	defer c.lines.end()
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)

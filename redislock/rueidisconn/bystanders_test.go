@@ -1,0 +1,59 @@
+package rueidisconn_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// TestBystanders: a single server has become a replica, and refuses what many callers ask for at once. Each of them is told
+// so: the connections that the client leaves for one caller's sake are not broken under the others.
+func TestBystanders(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	conn, err := rueidisconn.Dial(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	server.Do("REPLICAOF 127.0.0.1 1")
+	script := &redislock.Script{
+		Text: "return redis.call('INCR', KEYS[1])", SHA1: "61636018f4e6b5817b89791bbed242f93fa089e3",
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	calls := []redislock.Call{{Script: script, Keys: []string{"k"}}}
+	hows := []func() error{
+		func() error { _, err := conn.Run(ctx, script, []string{"k"}, nil); return err },
+		func() error { return conn.RunAll(ctx, calls)[0].Err },
+		func() error {
+			all, _, _ := conn.RunWait(ctx, calls, 0, time.Millisecond)
+			return all[0].Err
+		},
+	}
+	const callers = 48
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	began := time.Now()
+	for i := range callers {
+		all.Go(func() {
+			for time.Since(began) < 2500*time.Millisecond { // connections are left once a second
+				if err := hows[i%len(hows)](); !errors.Is(err, driver.ErrRefused) {
+					t.Errorf("way %d after %v: %v; want ErrRefused", i%len(hows), time.Since(began), err)
+					return
+				}
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d refusals", refused.Load())
+}
