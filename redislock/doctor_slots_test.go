@@ -1,0 +1,50 @@
+package redislock_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// TestDoctorMovingSlot: a slot that is on its way is told by both of its servers, whoever asks, and is no finding once it has
+// arrived. What keeps the doctor's own tries from being answered meanwhile does not end the report.
+func TestDoctorMovingSlot(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good})
+	direct := testenv.Proxies(t, nil)
+	tag := tagOf("holdfast doctor")
+	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
+		t.Run(name, func(t *testing.T) {
+			conn := dial(t, c, direct)
+			from := c.Owner(tag, 0)
+			to := (from + 1) % 3
+			const still = "cutoff endangers 3, replicas endangers 3"
+			if got := complaints(diagnoseWaiting(t, conn, 0)); got != still {
+				t.Errorf("before the move: %s", got)
+			}
+			m := c.Migrate(tag, to)
+			list := diagnoseWaiting(t, conn, 0)
+			m.End()
+			if got := complaints(list); got != still+", slots endangers 2" {
+				t.Errorf("during the move: %s", got)
+			}
+			for server, word := range map[int]string{from: " to node ", to: " here from node "} {
+				if !slices.ContainsFunc(list, func(f driver.Finding) bool {
+					return f.Code == "redis.slots" && f.Server == c.Servers[server].Addr && strings.Contains(f.Found, word)
+				}) {
+					t.Errorf("server %d does not say%s: %+v", server, word, list)
+				}
+			}
+			after := diagnoseWaiting(t, conn, 0)
+			if got := complaints(after); got != still {
+				t.Errorf("after the move: %s", got)
+			}
+			if !slices.ContainsFunc(after, func(f driver.Finding) bool { return f.Code == "redis.slots" && f.Severity == driver.Fine }) {
+				t.Errorf("after the move nothing is said of slots: %+v", after)
+			}
+		})
+	}
+}
