@@ -119,7 +119,7 @@ func (n *node) eviction(f *doctor.Findings) {
 	case limit > 0 && n.number("used_memory") > limit/10*9:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("nothing is evicted (noeviction), and %s of %s are in use", size(n.number("used_memory")), size(limit)),
-			Why:   "when the memory is full, every request for a lock fails, renewals included: holders lose their leases, in time and with word to them",
+			Why:   "when the memory is full, every request for a new lock is refused; what is held is renewed and released all the same",
 			Do:    "raise maxmemory, or move other data to another server"})
 	default:
 		f.Fine(code, "maxmemory-policy is noeviction")

@@ -4,6 +4,7 @@ local id = ARGV[1]
 needed = true
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if st == 'L' then
+  guard()
   if write('HDEL', KM, 'a' .. id) == 1 then write('ZREM', KZ, 'a' .. id) end
   save()
   return 0

@@ -59,11 +59,11 @@ local function write(...)
   return r
 end
 
--- guard keeps z and m from vanishing with their last members until save. While a slot of a
--- Cluster is on its way to another server, the script would fail in its middle on the first look
+-- guard keeps z and m from vanishing with their last members until save. It is called before anything goes from
+-- them. While a slot of a Cluster is on its way to another server, the script would fail in its middle on the first look
 -- at a key that is not there.
 local function guard()
-  if CLUSTER then
+  if CLUSTER and not guarded then
     write('ZADD', KZ, '+inf', '!')
     write('HSET', KM, '!', '')
     guarded = true
@@ -192,6 +192,7 @@ local function getHold(id, must)
 end
 
 local function removeHold(id)
+  guard()
   unsettle()
   write('HDEL', KM, 'h' .. id)
   write('ZREM', KZ, 'h' .. id)
@@ -226,6 +227,7 @@ local function getPlace(id)
 end
 
 local function dropPlace(id)
+  guard()
   unsettle()
   write('HDEL', KM, 'w' .. id)
   write('ZREM', KZ, 'w' .. id, 'q' .. id)
@@ -242,7 +244,7 @@ local function mend()
   end
   used, count, line = 0, 0, false
   if st == 'F' or redis.call('EXISTS', KZ, KM) < 2 then
-    write('DEL', KZ, KM)
+    forget()
     return
   end
   for _, e in ipairs(redis.call('ZRANGE', KZ, 0, -1)) do
@@ -284,7 +286,6 @@ local function load(l, z, m, t)
     and (redis.call('EXISTS', z, m) < 2 or count > 0 and redis.call('ZCOUNT', z, '-inf', 0) ~= count) then
     mend()
   end
-  if line or count > 0 or st == 'L' then guard() end
 end
 
 local function head()
@@ -427,6 +428,7 @@ local function rouse(token)
     if a ~= '!' then
       local session = redis.call('HGET', KM, a)
       if session then tell(session, string.sub(a, 2), token) end
+      guard()
       write('HDEL', KM, a)
       write('ZREM', KZ, a)
     end

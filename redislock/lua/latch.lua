@@ -38,6 +38,7 @@ if what == 'await' then
     return 1
   end
   for _, a in ipairs(call('ZRANGEBYSCORE', KZ, 0, fmt('%.0f', now), 'LIMIT', 0, 100)) do
+    guard()
     write('HDEL', KM, a)
     write('ZREM', KZ, a)
   end

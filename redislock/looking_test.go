@@ -1,0 +1,90 @@
+package redislock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+)
+
+// TestLookingWritesNothing: a server that takes no writes can be asked who holds what, also about a lease that has run out
+// and that it cannot end.
+func TestLookingWritesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		server := testenv.Redis(t)
+		looks(t, redislock.New(dialRueidis(t, server.Addr), nil), server)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
+		looks(t, redislock.New(anonymousRueidis(t, c, testenv.Proxies(t, nil)), nil), c.Servers...)
+	})
+}
+
+func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) {
+	t.Cleanup(func() { _ = b.Close() })
+	s := openSession(t, b, time.Minute)
+	brief := openSession(t, b, driver.MinTTL)
+	mutex, readers, latch := newID(), newID(), newID()
+	h := granted(t, s, exclusive(mutex))
+	if r := acquire(t, s, exclusive(mutex)); r.Token != 0 {
+		t.Fatalf("granted beside another: %+v", r)
+	}
+	for range 2 {
+		r := exclusive(readers)
+		r.Mode = driver.Shared
+		granted(t, s, r)
+	}
+	if created, err := s.SetCount(within(t, 5*time.Second), latch, 3); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	short, followed, both := newID(), newID(), newID()
+	granted(t, brief, exclusive(short))
+	granted(t, brief, exclusive(followed))
+	if r := acquire(t, s, exclusive(followed)); r.Token != 0 {
+		t.Fatalf("granted beside another: %+v", r)
+	}
+	for _, of := range []driver.Session{s, brief} {
+		r := exclusive(both)
+		r.Mode = driver.Shared
+		granted(t, of, r)
+	}
+	for _, server := range servers {
+		server.Do("CONFIG SET min-replicas-to-write 5")
+	}
+	is := func(name string, kind driver.Kind, holders, waiters int) {
+		t.Helper()
+		r, err := b.Inspect(within(t, 10*time.Second), name)
+		if err != nil || r.Kind != kind || len(r.Holders) != holders || len(r.Waiters) != waiters || r.Waiting != waiters {
+			t.Errorf("%+v, %v; want kind %d, %d holders, %d waiters", r, err, kind, holders, waiters)
+		}
+	}
+	is(mutex, driver.Lock, 1, 1)
+	is(readers, driver.Lock, 2, 0)
+	is(latch, driver.Latch, 0, 0)
+	for stop := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		r, err := b.Inspect(within(t, 10*time.Second), short)
+		if err != nil || time.Now().After(stop) {
+			t.Fatalf("a lease that runs out: %+v, %v", r, err)
+		}
+		if r.Kind == driver.Unused {
+			break
+		}
+	}
+	is(followed, driver.Lock, 0, 1)
+	is(both, driver.Lock, 1, 0)
+	list, err := b.List(within(t, 10*time.Second), "", "", 100)
+	if err != nil || len(list) != 5 {
+		t.Errorf("listed %d names, %v; want 5", len(list), err)
+	}
+	for _, server := range servers {
+		server.Do("CONFIG SET min-replicas-to-write 0")
+	}
+	if err := s.Release(within(t, 10*time.Second), h, 0); err != nil {
+		t.Error(err)
+	}
+}
