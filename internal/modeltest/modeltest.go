@@ -73,6 +73,7 @@ const (
 // many operations as rapid.steps says, on average.
 func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 	t.Helper()
+	few()
 	rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 }
 
