@@ -58,17 +58,17 @@ func TestDemoted(t *testing.T) {
 				t.Fatalf("at the old primary there are listeners to %q; want two", channels)
 			}
 			for range 3 {
-				_, _ = b.Inspect(within(t, 5*time.Second), r.Name)
+				_, _ = b.Inspect(within(t, soon), r.Name)
 			}
 			until(t, "the waiter listens at the new primary", func() bool {
 				return len(listening(t, fresh, "CHANNELS", "hf:s:*")) == 1
 			})
 			successor, _ := session(t, fresh.URL(), ttl)
-			if err := successor.Release(within(t, 5*time.Second), h, 0); err != nil {
+			if err := successor.Release(within(t, soon), h, 0); err != nil {
 				t.Fatal(err)
 			}
-			token := woken(t, reply, 20*time.Second)
-			record, err := b.Inspect(within(t, 5*time.Second), r.Name)
+			token := woken(t, reply)
+			record, err := b.Inspect(within(t, soon), r.Name)
 			if token == 0 { // it was told to ask again
 				granted(t, s, r)
 			} else if err != nil || len(record.Holders) != 1 || record.Holders[0].ID != r.ID || record.Holders[0].Token != token {
@@ -96,7 +96,7 @@ func TestAddressMoves(t *testing.T) {
 	} {
 		s := openSession(t, redislock.New(conn, nil), time.Minute)
 		h := granted(t, s, exclusive(client))
-		releases[client] = func() error { return s.Release(within(t, 5*time.Second), h, 0) }
+		releases[client] = func() error { return s.Release(within(t, soon), h, 0) }
 	}
 	until(t, "the replica has it all", func() bool {
 		return old.Info("replication")["master_repl_offset"] == fresh.Info("replication")["slave_repl_offset"]
@@ -107,7 +107,7 @@ func TestAddressMoves(t *testing.T) {
 	_, b := session(t, fresh.URL(), time.Minute)
 	for client, release := range releases {
 		until(t, client+" releases at the new primary", func() bool { return release() == nil })
-		if record, err := b.Inspect(within(t, 5*time.Second), client); err != nil || record.Kind != driver.Unused {
+		if record, err := b.Inspect(within(t, soon), client); err != nil || record.Kind != driver.Unused {
 			t.Errorf("%s: %+v after the release (%v)", client, record, err)
 		}
 	}

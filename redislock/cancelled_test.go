@@ -26,14 +26,14 @@ func TestUnwanted(t *testing.T) {
 	open := func() (driver.Session, *redislock.Backend) {
 		b := redislock.New(dialRueidis(t, server.Addr), nil)
 		t.Cleanup(func() { _ = b.Close() })
-		s, err := b.Open(within(t, 5*time.Second), same)
+		s, err := b.Open(within(t, soon), same)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s, b
 	}
 	s, _ := open()
-	if err := s.Cancel(within(t, 5*time.Second), r.Name, r.ID); err != nil {
+	if err := s.Cancel(within(t, soon), r.Name, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	late, lateBackend := open() // by which the request arrives, of the same session
@@ -42,10 +42,10 @@ func TestUnwanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply := acquire(t, next, exclusive(r.Name))
-	if err := holder.Release(within(t, 5*time.Second), h, 0); err != nil {
+	if err := holder.Release(within(t, soon), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if token := woken(t, reply, 20*time.Second); token <= h.Token {
+	if token := woken(t, reply); token <= h.Token {
 		t.Errorf("the next in line was told %d; want a token above %d", token, h.Token)
 	}
 }
@@ -73,13 +73,13 @@ func TestCloseCrossesAcquire(t *testing.T) {
 					})
 				}
 				time.Sleep(time.Duration(round) * 20 * time.Millisecond)
-				if err := s.Close(within(t, 30*time.Second)); err != nil {
+				if err := s.Close(within(t, soon)); err != nil {
 					t.Fatal(err)
 				}
 				all.Wait()
 				proxy.Delay(0)
 				for i := range requests {
-					record, err := b.Inspect(within(t, 5*time.Second), name(i))
+					record, err := b.Inspect(within(t, soon), name(i))
 					if err != nil || record.Kind != driver.Unused {
 						t.Errorf("round %d: %s after Close: %+v (%v)", round, name(i), record, err)
 					}

@@ -26,7 +26,7 @@ func clocked(t *testing.T) (client rueidis.Client, b *redislock.Backend, set fun
 	set = func(s int) {
 		t.Helper()
 		cmd := client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(clockStart+s)).FieldValue("u", "5").Build()
-		if err := client.Do(within(t, long), cmd).Error(); err != nil {
+		if err := client.Do(within(t, soon), cmd).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 		waits.Wait = true
 		acquire(t, s, waits)
 		set(-3600)
-		r, err := b.Inspect(within(t, long), name)
+		r, err := b.Inspect(within(t, soon), name)
 		if err != nil {
 			t.Errorf("%s: Inspect: %v", name, err)
 		} else if len(r.Holders) != 1 || len(r.Waiters) != 1 || r.Holders[0].Token != h.Token || r.Holders[0].Age != 0 || r.Waiters[0].Age != 0 {
@@ -69,7 +69,7 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 		for _, wait := range []bool{false, true} {
 			late := ask()
 			late.Wait = wait
-			reply, err := s.Acquire(within(t, long), late)
+			reply, err := s.Acquire(within(t, soon), late)
 			if err != nil || reply.Token != 0 || reply.Holder == nil || reply.Holder.Token != h.Token || reply.Holder.Age != 0 {
 				t.Errorf("%s, wait: %v: Acquire: %+v, %v; want the holder, of no age", name, wait, reply, err)
 			}
@@ -80,7 +80,7 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 // TestClockSetBack: tokens grow although the clock was set back and the name was forgotten.
 func TestClockSetBack(t *testing.T) {
 	client, b, set := clocked(t)
-	ctx := within(t, long)
+	ctx := within(t, soon)
 	s := openSession(t, b, time.Second)
 	last := uint64(0)
 	for _, at := range []int{0, 65, 130, -3600, -3535, -3470, -3405, -7200, -7130, 200, 265} {

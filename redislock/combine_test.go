@@ -21,7 +21,7 @@ func calm(t testing.TB, s driver.Session, count int) (names []string) {
 	for i := range count {
 		names = append(names, fmt.Sprintf("calm-%d", i))
 		for range 3 {
-			if err := s.Release(within(t, 5*time.Second), granted(t, s, exclusive(names[i])), 0); err != nil {
+			if err := s.Release(within(t, soon), granted(t, s, exclusive(names[i])), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -33,7 +33,7 @@ func calm(t testing.TB, s driver.Session, count int) (names []string) {
 func TestCombined(t *testing.T) {
 	const goroutines, rounds = 64, 50
 	server := testenv.Redis(t)
-	s, _ := session(t, server.URL(), 10*time.Second)
+	s, _ := session(t, server.URL(), long)
 	names := calm(t, s, goroutines)
 	// It is taken for calm, and has become something else.
 	spoilt := names[0]
@@ -54,7 +54,7 @@ func TestCombined(t *testing.T) {
 			for range rounds {
 				r := exclusive(name)
 				r.Wait = false
-				reply, err := s.Acquire(within(t, 20*time.Second), r)
+				reply, err := s.Acquire(within(t, soon), r)
 				if n == 0 {
 					if !errors.Is(err, driver.ErrDamaged) {
 						t.Errorf("Acquire of a key that is a list: %v; want ErrDamaged", err)
@@ -67,7 +67,7 @@ func TestCombined(t *testing.T) {
 					return
 				}
 				last = reply.Token
-				if err := s.Release(within(t, 20*time.Second), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0); err != nil {
+				if err := s.Release(within(t, soon), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0); err != nil {
 					t.Error(err)
 				}
 				pairs.Add(1)
@@ -78,7 +78,7 @@ func TestCombined(t *testing.T) {
 	if refused.Load() != rounds || pairs.Load() != (goroutines-1)*rounds {
 		t.Errorf("%d refused, %d pairs", refused.Load(), pairs.Load())
 	}
-	if err := s.Release(within(t, 5*time.Second), h, 0); !errors.Is(err, driver.ErrDamaged) {
+	if err := s.Release(within(t, soon), h, 0); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("Release of a key that is a list: %v; want ErrDamaged", err)
 	}
 	stats, err := raw.Do(t.Context(), raw.B().Info().Section("commandstats").Build()).ToString()
@@ -122,8 +122,38 @@ func TestCombinedCancel(t *testing.T) {
 				if reply.Token == 0 {
 					return false
 				}
-				return other.Release(within(t, 5*time.Second), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0) == nil
+				return other.Release(within(t, soon), driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, 0) == nil
 			})
 		}
+	}
+}
+
+// TestCombinedGivenUp: callers give up at the moment when the exchange that they share is answered. The session knows of
+// each whether its request is under way, and can be closed.
+func TestCombinedGivenUp(t *testing.T) {
+	t.Parallel()
+	const goroutines, rounds = 64, 30
+	server := testenv.Redis(t)
+	s, _ := session(t, server.URL(), long)
+	names := calm(t, s, goroutines)
+	var group sync.WaitGroup
+	for n, name := range names {
+		group.Go(func() {
+			for i := range rounds {
+				r := exclusive(name)
+				ctx, cancel := context.WithCancel(t.Context())
+				timer := time.AfterFunc(time.Duration((n*rounds+i*7)%40)*100*time.Microsecond, cancel)
+				_, _ = s.Acquire(ctx, r)
+				timer.Stop()
+				cancel()
+				if err := s.Cancel(within(t, soon), name, r.ID); err != nil {
+					t.Errorf("Cancel: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err := s.Close(within(t, soon)); err != nil {
+		t.Errorf("Close: %v; want nil: no request is under way", err)
 	}
 }

@@ -41,7 +41,7 @@ func TestDamaged(t *testing.T) {
 				a, _ := session(t, server.URL(), long)
 				b, _ := session(t, server.URL(), long)
 				_, back := session(t, server.URL(), long)
-				ctx := within(t, long)
+				ctx := within(t, soon)
 				h := granted(t, a, &driver.Request{ID: newID(), Name: "x", Mode: mode, N: 1})
 				var holds []driver.Hold
 				sane := map[string]driver.Reply{}
@@ -99,7 +99,7 @@ func TestDamaged(t *testing.T) {
 					if err := a.Release(ctx, h, 0); err != nil {
 						t.Errorf("Release: %v", err)
 					}
-					if token := woken(t, sane[h.Name], long); token <= h.Token {
+					if token := woken(t, sane[h.Name]); token <= h.Token {
 						t.Errorf("%d: token %d after %d", i, token, h.Token)
 					}
 				}
@@ -125,7 +125,7 @@ func TestDamagedShard(t *testing.T) {
 			server.Do("FLUSHALL")
 			server.Do(command)
 			s, _ := session(t, server.URL(), long)
-			ctx := within(t, long)
+			ctx := within(t, soon)
 			last := uint64(0)
 			for range 3 {
 				h := granted(t, s, exclusive("x"))

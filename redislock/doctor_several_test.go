@@ -32,7 +32,7 @@ func diagnoseWaiting(t testing.TB, conn redislock.Conn, replicas int) []driver.F
 	t.Helper()
 	b := redislock.New(conn, &redislock.Config{WaitReplicas: replicas})
 	t.Cleanup(func() { _ = b.Close() })
-	list, err := b.Diagnose(within(t, 30*time.Second), 15*time.Second)
+	list, err := b.Diagnose(within(t, soon), 15*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestDoctorWholeCluster(t *testing.T) {
 	for name, dial := range map[string]dialCluster{"rueidis": anonymousRueidis, "go-redis": anonymousGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, a := range dial(t, c, direct).(redislock.Asker).Ask(within(t, 10*time.Second), "PING") {
+			for _, a := range dial(t, c, direct).(redislock.Asker).Ask(within(t, soon), "PING") {
 				if got = append(got, a.Server); a.Err != nil || a.Value.Text != "PONG" {
 					t.Errorf("%+v", a)
 				}

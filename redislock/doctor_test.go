@@ -43,7 +43,7 @@ func diagnoseAll(t testing.TB, conn redislock.Conn, ttl time.Duration) ([]driver
 	t.Helper()
 	b := redislock.New(conn, nil)
 	t.Cleanup(func() { _ = b.Close() })
-	return b.Diagnose(within(t, 30*time.Second), ttl)
+	return b.Diagnose(within(t, soon), ttl)
 }
 
 // unlike are the codes and severities of those that are not as they should be.
@@ -158,7 +158,7 @@ func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *test
 	r := testenv.Redis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...)
 	conn := dialRueidis(t, r.Addr)
 	defer func() { _ = conn.Close() }()
-	for ctx := within(t, 20*time.Second); ; {
+	for ctx := within(t, soon); ; {
 		a := conn.(redislock.Asker).Ask(ctx, "INFO", "replication")
 		if strings.Contains(a[0].Value.Text, "master_link_status:up") {
 			return r
@@ -236,7 +236,7 @@ func TestDoctorWithoutAsker(t *testing.T) {
 func TestDoctorNodeOfACluster(t *testing.T) {
 	server := testenv.Redis(t, append([]string{"--cluster-enabled", "yes"}, good...)...)
 	server.Do("CLUSTER ADDSLOTSRANGE 0 16383")
-	for ctx := within(t, 10*time.Second); server.Do("SET x 1") != "+OK"; {
+	for ctx := within(t, soon); server.Do("SET x 1") != "+OK"; {
 		select {
 		case <-time.After(10 * time.Millisecond): // no event tells
 		case <-ctx.Done():
@@ -282,7 +282,7 @@ func TestAsk(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			ask := func(words ...string) redislock.Answer {
 				t.Helper()
-				all := conn.(redislock.Asker).Ask(within(t, 5*time.Second), words...)
+				all := conn.(redislock.Asker).Ask(within(t, soon), words...)
 				if len(all) != 1 || all[0].Server != server.Addr {
 					t.Fatalf("%q: %+v", words, all)
 				}

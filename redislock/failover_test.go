@@ -200,7 +200,7 @@ func TestFailoverForgets(t *testing.T) {
 			backends := d.backends(t, 0)
 			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
 			before := granted(t, a, exclusive(failoverLock))
-			if err := a.Release(within(t, 5*time.Second), before, 0); err != nil {
+			if err := a.Release(within(t, soon), before, 0); err != nil {
 				t.Fatal(err)
 			}
 			old := d.primary()
@@ -287,7 +287,7 @@ func TestEviction(t *testing.T) {
 	if next := granted(t, s, exclusive("x")); next.Token <= h.Token {
 		t.Errorf("token %d after %d", next.Token, h.Token)
 	}
-	if changes, err := s.Renew(within(t, 5*time.Second), []driver.Hold{h}); err != nil || len(changes) != 1 || changes[0].State != driver.Gone {
+	if changes, err := s.Renew(within(t, soon), []driver.Hold{h}); err != nil || len(changes) != 1 || changes[0].State != driver.Gone {
 		t.Errorf("Renew: %+v, %v; want Gone", changes, err)
 	}
 }

@@ -103,7 +103,7 @@ func TestFullMemory(t *testing.T) {
 				r     *driver.Request
 				reply driver.Reply
 			}{{waits, reply}, {writer, written}} {
-				token := woken(t, w.reply, 10*time.Second)
+				token := woken(t, w.reply)
 				if err := b.Release(ctx, driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}, 0); err != nil {
 					t.Errorf("Release of %q by the next: %v", w.r.Name, err)
 				}

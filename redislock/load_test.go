@@ -41,11 +41,11 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	for i, b := range backends {
-		client, err := holdfast.New(within(t, 10*time.Second), b, &holdfast.Config{TTL: 5 * time.Second})
+		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = client.Close(within(t, 10*time.Second)) })
+		t.Cleanup(func() { _ = client.Close(within(t, soon)) })
 		for range 2 {
 			l.all.Go(func() {
 				for ctx.Err() == nil {

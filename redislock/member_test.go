@@ -17,7 +17,7 @@ func TestMemberPrefix(t *testing.T) {
 	server := testenv.Redis(t)
 	for _, prefix := range []string{"hf:CLUSTER:", "LATCH:", "RETAIN-", "x.GRANULE_INTEREST:", "LEAD:QUARANTINE:PREFIX:", "SERVERS:", "MARK:NEWBORN"} {
 		t.Run(prefix, func(t *testing.T) {
-			ctx := within(t, long)
+			ctx := within(t, soon)
 			m, err := redislock.NewMember(dialRueidis(t, server.Addr), prefix, time.Minute, "a b c", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -84,11 +84,11 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 	back := clusterBackend(t, c.URL(""), edit)
 	p := &pair{back: back}
 	for _, s := range []*driver.Session{&p.a, &p.b} {
-		session, err := back.Open(within(t, 10*time.Second), driver.SessionConfig{ID: newID(), TTL: long, Info: "{}"})
+		session, err := back.Open(within(t, soon), driver.SessionConfig{ID: newID(), TTL: long, Info: "{}"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = session.Close(within(t, 10*time.Second)) }()
+		defer func() { _ = session.Close(within(t, soon)) }()
 		*s = session
 	}
 	do, check := s.prepare(t, p, name)
@@ -106,7 +106,7 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 		timer := time.AfterFunc(200*time.Millisecond, m.End)
 		defer timer.Stop()
 	}
-	err := do(within(t, 10*time.Second))
+	err := do(within(t, soon))
 	if moved != "some keys" {
 		m.End()
 	}
@@ -115,7 +115,7 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 		if !errors.Is(err, driver.ErrUnavailable) {
 			return err
 		}
-		if err := do(within(t, 10*time.Second)); err != nil {
+		if err := do(within(t, soon)); err != nil {
 			t.Fatalf("after the slot has moved: %v", err)
 		}
 	}
@@ -126,7 +126,7 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 // one checks that there is one holder, under token.
 func (p *pair) one(t testing.TB, name string, token uint64, waiting int) {
 	t.Helper()
-	rec, err := p.back.Inspect(within(t, 10*time.Second), name)
+	rec, err := p.back.Inspect(within(t, soon), name)
 	if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != token || rec.Waiting != waiting {
 		t.Fatalf("Inspect: %+v, %v; want token %d and %d waiting", rec, err, token, waiting)
 	}
@@ -136,12 +136,12 @@ func (p *pair) one(t testing.TB, name string, token uint64, waiting int) {
 func gets(t testing.TB, s driver.Session, r *driver.Request, reply driver.Reply) uint64 {
 	t.Helper()
 	for reply.Token == 0 {
-		token := woken(t, reply, 10*time.Second)
+		token := woken(t, reply)
 		if token != 0 {
 			return token
 		}
 		until(t, "it is answered", func() bool {
-			again, err := s.Acquire(within(t, 5*time.Second), r)
+			again, err := s.Acquire(within(t, soon), r)
 			if err == nil {
 				reply = again
 			}
@@ -199,7 +199,7 @@ var steps = map[string]step{
 		reply := acquire(t, p.b, r)
 		return func(ctx context.Context) error { return p.a.Downgrade(ctx, h) }, func(t testing.TB) {
 			gets(t, p.b, r, reply)
-			if rec, err := p.back.Inspect(within(t, 10*time.Second), name); err != nil || len(rec.Holders) != 2 {
+			if rec, err := p.back.Inspect(within(t, soon), name); err != nil || len(rec.Holders) != 2 {
 				t.Fatalf("Inspect: %+v, %v; want two readers", rec, err)
 			}
 		}
@@ -226,7 +226,7 @@ var steps = map[string]step{
 			}
 	}},
 	"counting a latch down": {func(t testing.TB, p *pair, name string) (func(context.Context) error, func(testing.TB)) {
-		ctx := within(t, 10*time.Second)
+		ctx := within(t, soon)
 		if err := p.a.Release(ctx, granted(t, p.a, exclusive(name)), 0); err != nil { // so that the shard has all its keys
 			t.Fatal(err)
 		}
@@ -242,11 +242,11 @@ var steps = map[string]step{
 				_, err := p.a.CountDown(ctx, name, "one")
 				return err
 			}, func(t testing.TB) {
-				if left, err := p.a.CountDown(within(t, 10*time.Second), name, "one"); left != 0 || err != nil {
+				if left, err := p.a.CountDown(within(t, soon), name, "one"); left != 0 || err != nil {
 					t.Fatal(left, err)
 				}
-				woken(t, reply, 10*time.Second)
-				if reply, err := p.b.Await(within(t, 10*time.Second), name, id); err != nil || reply.Token != 1 {
+				woken(t, reply)
+				if reply, err := p.b.Await(within(t, soon), name, id); err != nil || reply.Token != 1 {
 					t.Fatal(reply, err)
 				}
 			}

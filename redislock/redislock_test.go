@@ -26,6 +26,18 @@ func TestMain(m *testing.M) {
 	)
 }
 
+const (
+	// long is a lease that does not run out in a test, however slow the machine is.
+	long = time.Minute
+
+	// soon is the bound for what a working program does at once. It is less than long: what has happened by then has
+	// not waited for a lease to run out.
+	soon = 30 * time.Second
+
+	// attempt is what one of several attempts has.
+	attempt = 5 * time.Second
+)
+
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
@@ -38,7 +50,7 @@ func exclusive(name string) *driver.Request {
 
 func acquire(t testing.TB, s driver.Session, r *driver.Request) driver.Reply {
 	t.Helper()
-	reply, err := s.Acquire(within(t, 5*time.Second), r)
+	reply, err := s.Acquire(within(t, soon), r)
 	if err != nil {
 		t.Fatalf("Acquire(%q): %v", r.Name, err)
 	}
@@ -54,15 +66,15 @@ func granted(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-func woken(t testing.TB, r driver.Reply, d time.Duration) uint64 {
+func woken(t testing.TB, r driver.Reply) uint64 {
 	t.Helper()
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(soon)
 	defer timer.Stop()
 	select {
 	case token := <-r.Wake:
 		return token
 	case <-timer.C:
-		t.Fatalf("not woken in %v", d)
+		t.Fatalf("not woken in %v", soon)
 		return 0
 	}
 }
@@ -80,17 +92,17 @@ func session(t testing.TB, url string, ttl time.Duration) (driver.Session, *redi
 // exercise takes, contends for, hands over and releases a lock.
 func exercise(t *testing.T, url string) {
 	t.Helper()
-	a, b := session(t, url, 5*time.Second)
-	c, _ := session(t, url, 5*time.Second)
+	a, b := session(t, url, long)
+	c, _ := session(t, url, long)
 	name := newID()
 	h := granted(t, a, exclusive(name))
 	r := exclusive(name)
 	reply := acquire(t, c, r)
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, soon)
 	if err := a.Release(ctx, h, 0); err != nil {
 		t.Fatal(err)
 	}
-	token := woken(t, reply, 5*time.Second)
+	token := woken(t, reply)
 	if token <= h.Token {
 		t.Fatalf("token %d after %d", token, h.Token)
 	}
@@ -152,7 +164,7 @@ func TestCredentials(t *testing.T) {
 	}
 	weak := redislock.New(conn, nil)
 	defer func() { _ = weak.Close() }()
-	_, err = weak.Inspect(within(t, 5*time.Second), "x")
+	_, err = weak.Inspect(within(t, soon), "x")
 	refused("a user that may run no scripts", err)
 
 	// The rule allows the package's work and nothing else.
@@ -172,15 +184,15 @@ func TestCredentials(t *testing.T) {
 		{"return redis.call('SET', 'other:x', 1)", "hf:x"},
 		{"return redis.call('PUBLISH', 'other', 1)", "hf:x"},
 	} {
-		_, err := conn.Run(within(t, 5*time.Second), &redislock.Script{Text: s.text, SHA1: strings.Repeat("0", 40)}, []string{s.key}, nil)
+		_, err := conn.Run(within(t, soon), &redislock.Script{Text: s.text, SHA1: strings.Repeat("0", 40)}, []string{s.key}, nil)
 		refused(s.text, err)
 	}
 }
 
 func TestNoScript(t *testing.T) {
 	server := testenv.Redis(t)
-	s, b := session(t, server.URL(), 5*time.Second)
-	ctx := within(t, 10*time.Second)
+	s, b := session(t, server.URL(), long)
+	ctx := within(t, soon)
 	var holds []driver.Hold
 	for i := range 300 { // two batches
 		if i%100 == 0 {
@@ -204,7 +216,7 @@ func TestNoScript(t *testing.T) {
 
 func TestOutages(t *testing.T) {
 	server := testenv.Redis(t)
-	s, b := session(t, server.URL(), 5*time.Second)
+	s, b := session(t, server.URL(), long)
 	server.Pause()
 	start := time.Now()
 	if _, err := s.Acquire(within(t, 300*time.Millisecond), exclusive("x")); !errors.Is(err, driver.ErrUncertain) {
@@ -223,7 +235,7 @@ func TestOutages(t *testing.T) {
 	server.Continue()
 	server.Kill()
 	for end := time.Now().Add(10 * time.Second); ; { // the first may find the broken connection
-		_, err := b.Inspect(within(t, 5*time.Second), "x")
+		_, err := b.Inspect(within(t, soon), "x")
 		if errors.Is(err, driver.ErrUnavailable) {
 			break
 		}
@@ -238,18 +250,18 @@ func TestOutages(t *testing.T) {
 
 func TestMemoryLimit(t *testing.T) {
 	server := testenv.Redis(t)
-	s, _ := session(t, server.URL(), 5*time.Second)
+	s, _ := session(t, server.URL(), long)
 	h := granted(t, s, exclusive("held"))
 	server.Do("CONFIG SET maxmemory 1")
-	if _, err := s.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
+	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("out of memory: %v; want ErrRefused", err)
 	}
 	server.Do("CONFIG SET maxmemory 0")
-	if err := s.Release(within(t, 5*time.Second), h, 0); err != nil {
+	if err := s.Release(within(t, soon), h, 0); err != nil {
 		t.Error(err)
 	}
 	server.Do("REPLICAOF 127.0.0.1 1")
-	if _, err := s.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("a replica: %v; want ErrRefused", err)
 	}
 	server.Do("REPLICAOF NO ONE")

@@ -68,13 +68,13 @@ func TestReplicaTold(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			b := redislock.New(conn, nil)
 			t.Cleanup(func() { _ = b.Close() })
-			c, err := holdfast.New(within(t, 10*time.Second), b, &holdfast.Config{TTL: time.Minute})
+			c, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = c.Close(within(t, 5*time.Second)) })
+			t.Cleanup(func() { _ = c.Close(within(t, soon)) })
 			start := time.Now()
-			_, err = c.Mutex("x").Lock(within(t, 30*time.Second))
+			_, err = c.Mutex("x").Lock(within(t, soon))
 			if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), info["master_host"]+":"+info["master_port"]) {
 				t.Errorf("Lock: %v; want ErrRefused, with the primary's address %s:%s", err, info["master_host"], info["master_port"])
 			}

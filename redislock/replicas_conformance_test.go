@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestConformanceReplicas: all that the contract asks holds when a replica has to confirm it.
+// TestConformanceReplicas: what the contract asks holds when a replica has to confirm it.
 func TestConformanceReplicas(t *testing.T) {
 	t.Parallel()
 	rule := strings.Fields("--" + aclRule + " +wait")
@@ -25,6 +25,7 @@ func TestConformanceReplicas(t *testing.T) {
 		TTL:        2 * ttl, // of which replicas have a third
 		RestartTTL: 5 * time.Second,
 		Names:      1000,
+		Only:       connected(),
 		Refuse:     refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
 		Damage:     damages(func(string) *testenv.RedisServer { return set.Primary }),
 		Open: func(t testing.TB) drivertest.Conn {

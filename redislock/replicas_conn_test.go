@@ -31,7 +31,7 @@ func confirm(t testing.TB, r *testenv.RedisServer) {
 	t.Helper()
 	conn := dialRueidis(t, r.Addr)
 	defer func() { _ = conn.Close() }()
-	_, acked, err := conn.RunWait(within(t, 30*time.Second), []redislock.Call{{Script: write, Keys: []string{"k"}, Args: []string{"v"}}}, 1, 20*time.Second)
+	_, acked, err := conn.RunWait(within(t, soon), []redislock.Call{{Script: write, Keys: []string{"k"}, Args: []string{"v"}}}, 1, 20*time.Second)
 	if acked != 1 || err != nil {
 		t.Fatalf("%d replicas have it, %v", acked, err)
 	}
@@ -45,7 +45,7 @@ func TestWaitOnAnotherConnection(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		set.Replicas[0].Pause()
 		calls := []redislock.Call{{Script: write, Keys: []string{"a"}, Args: []string{"1"}}, {Script: write, Keys: []string{"b"}, Args: []string{"2"}}}
-		all, acked, err := conn.RunWait(within(t, 10*time.Second), calls, 1, 50*time.Millisecond)
+		all, acked, err := conn.RunWait(within(t, soon), calls, 1, 50*time.Millisecond)
 		if err != nil || acked != 0 || all[0].Err != nil || all[1].Err != nil {
 			t.Errorf("%d replicas, %v; %+v; want none", acked, err, all)
 		}
@@ -53,7 +53,7 @@ func TestWaitOnAnotherConnection(t *testing.T) {
 			t.Errorf("WAIT on a connection that has written nothing: %s; is the trap gone?", lie)
 		}
 		set.Replicas[0].Continue()
-		if _, acked, err = conn.RunWait(within(t, 30*time.Second), calls, 1, 20*time.Second); err != nil || acked != 1 {
+		if _, acked, err = conn.RunWait(within(t, soon), calls, 1, 20*time.Second); err != nil || acked != 1 {
 			t.Errorf("%d replicas, %v; want one", acked, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func TestOneConnection(t *testing.T) {
 				for i := range rounds {
 					key := fmt.Sprintf("mark-%d-%d", g, i)
 					calls := []redislock.Call{{Script: write, Keys: []string{key + "-a"}, Args: []string{"1"}}, {Script: write, Keys: []string{key + "-b"}, Args: []string{"2"}}}
-					_, acked, err := conn.RunWait(within(t, 30*time.Second), calls, 1, 10*time.Second)
+					_, acked, err := conn.RunWait(within(t, soon), calls, 1, 10*time.Second)
 					if err == nil && acked != 1 {
 						t.Errorf("%d replicas have it", acked)
 					}
@@ -209,7 +209,7 @@ func TestLateGrant(t *testing.T) {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			// The request has arrived, late, when its replica confirmed what came after it.
 			confirm(t, set.Primary)
-			rec, err := table.Inspect(within(t, 5*time.Second), r.Name)
+			rec, err := table.Inspect(within(t, soon), r.Name)
 			if err == nil && rec.Kind == driver.Unused {
 				return
 			}
@@ -230,11 +230,11 @@ func TestReplicasCombined(t *testing.T) {
 	ask := func(name string) (driver.Hold, error) {
 		r := exclusive(name)
 		r.Wait = false
-		reply, err := s.Acquire(within(t, 30*time.Second), r)
+		reply, err := s.Acquire(within(t, soon), r)
 		return driver.Hold{Name: name, ID: r.ID, Token: reply.Token}, err
 	}
 	release := func(h driver.Hold) {
-		if err := s.Release(within(t, 30*time.Second), h, 0); err != nil {
+		if err := s.Release(within(t, soon), h, 0); err != nil {
 			t.Errorf("Release: %v", err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestReplicasCombined(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if list, err := table.List(within(t, 5*time.Second), "", "", 100); err != nil || len(list) != 0 {
+	if list, err := table.List(within(t, soon), "", "", 100); err != nil || len(list) != 0 {
 		t.Errorf("%d names are in use, %v", len(list), err)
 	}
 }
@@ -317,7 +317,7 @@ func TestWaitIsNotPermitted(t *testing.T) {
 	conn := must(rueidisconn.Dial("redis://holdfast:secret@" + server.Addr))(t)
 	table := redislock.New(conn, patient)
 	s := openSession(t, table, long)
-	if _, err := s.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
+	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v; want ErrRefused", err)
 	}
 	unused(t, table, "x")
@@ -333,7 +333,7 @@ func TestReplicasOfAURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := openSession(t, table, long)
-		reply, err := s.Acquire(within(t, 20*time.Second), exclusive(newID()))
+		reply, err := s.Acquire(within(t, soon), exclusive(newID()))
 		if want != "" {
 			unconfirmed(t, reply, err, want)
 		} else if err != nil || reply.Token == 0 {
@@ -363,10 +363,10 @@ func TestReplicasOfACluster(t *testing.T) {
 		m := c.Migrate(tagOf(name), (c.Owner(tagOf(name), 0)+1)%3)
 		m.End()
 		// Nobody has told the client.
-		if changes, err := s.Renew(within(t, 10*time.Second), held); err != nil || len(changes) != 0 {
+		if changes, err := s.Renew(within(t, soon), held); err != nil || len(changes) != 0 {
 			t.Errorf("%s: Renew: %+v, %v", what, changes, err)
 		}
-		if err := s.Release(within(t, 10*time.Second), held[0], 0); err != nil {
+		if err := s.Release(within(t, soon), held[0], 0); err != nil {
 			t.Errorf("%s: Release: %v", what, err)
 		}
 		granted(t, s, exclusive(name))
@@ -384,7 +384,7 @@ func TestReplicasOfACluster(t *testing.T) {
 	c.Servers[3].Pause()
 	b := redislock.New(clusterRueidis(t, c, direct), &redislock.Config{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
 	t.Cleanup(func() { _ = b.Close() })
-	reply, err := openSession(t, b, long).Acquire(within(t, 10*time.Second), exclusive("x"))
+	reply, err := openSession(t, b, long).Acquire(within(t, soon), exclusive("x"))
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")
 }
 

@@ -53,7 +53,7 @@ func unconfirmed(t testing.TB, reply driver.Reply, err error, want string) {
 
 func unused(t testing.TB, b *redislock.Backend, name string) {
 	t.Helper()
-	if rec, err := b.Inspect(within(t, 5*time.Second), name); err != nil || rec.Kind != driver.Unused {
+	if rec, err := b.Inspect(within(t, soon), name); err != nil || rec.Kind != driver.Unused {
 		t.Fatalf("Inspect: %+v, %v; want unused", rec, err)
 	}
 }
@@ -86,7 +86,7 @@ func TestFailoverGrantsOnce(t *testing.T) {
 		held := eventually(t, a, exclusive("held"))
 		name := "lean" // granted at once again and again, it takes the lean scripts
 		for range 4 {
-			if err := a.Release(within(t, 5*time.Second), eventually(t, a, exclusive(name)), 0); err != nil {
+			if err := a.Release(within(t, soon), eventually(t, a, exclusive(name)), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestFailoverGrantsOnce(t *testing.T) {
 			{ID: newID(), Name: "shared", Mode: driver.Shared, N: 1, Wait: true},
 			{ID: newID(), Name: "permits", Mode: driver.Permits, N: 2, Limit: 3},
 		} {
-			reply, err := a.Acquire(within(t, 5*time.Second), req)
+			reply, err := a.Acquire(within(t, soon), req)
 			unconfirmed(t, reply, err, "only 1 of 2 replicas confirmed it within 1s")
 			unused(t, table, req.Name)
 		}
@@ -116,7 +116,7 @@ func TestFailoverGrantsOnce(t *testing.T) {
 func eventually(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; {
-		reply, err := s.Acquire(within(t, 10*time.Second), r)
+		reply, err := s.Acquire(within(t, soon), r)
 		if err == nil && reply.Token != 0 {
 			return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 		}
@@ -133,7 +133,7 @@ func TestFrozenReplica(t *testing.T) {
 	hasty, table := onServer(t, set.Primary, impatient, long)
 	s, _ := onServer(t, set.Primary, patient, long)
 	set.Replicas[0].Pause()
-	reply, err := hasty.Acquire(within(t, 5*time.Second), exclusive("x"))
+	reply, err := hasty.Acquire(within(t, soon), exclusive("x"))
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")
 	unused(t, table, "x")
 	set.Replicas[0].Continue()
@@ -151,7 +151,7 @@ func TestMinReplicasToWrite(t *testing.T) {
 	set.Cut(0)
 	set.Promote(0)
 	granted(t, plain, exclusive("x"))
-	reply, err := hasty.Acquire(within(t, 5*time.Second), exclusive("y"))
+	reply, err := hasty.Acquire(within(t, soon), exclusive("y"))
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")
 }
 
@@ -161,7 +161,7 @@ func TestHandOverIsConfirmed(t *testing.T) {
 	set := testenv.RedisReplicas(t, 1)
 	a, _ := onServer(t, set.Primary, patient, long)
 	b, table := onServer(t, set.Primary, &redislock.Config{WaitReplicas: 1, WaitTimeout: time.Second}, long)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, soon)
 	for _, r := range []*driver.Request{exclusive("x"), {ID: newID(), Name: "s", Mode: driver.Shared, N: 1, Wait: true}} {
 		h := granted(t, a, exclusive(r.Name))
 		reply := acquire(t, b, r)
@@ -172,7 +172,7 @@ func TestHandOverIsConfirmed(t *testing.T) {
 		if err := a.Release(ctx, h, 0); err != nil { // a release needs no replica
 			t.Fatal(err)
 		}
-		if token := woken(t, reply, 20*time.Second); token != 0 {
+		if token := woken(t, reply); token != 0 {
 			t.Fatalf("%s: woken with token %d, which no replica has", r.Name, token)
 		}
 		reply, err := b.Acquire(ctx, r)
@@ -315,11 +315,11 @@ func TestTokensOverFailover(t *testing.T) {
 			t.Parallel()
 			set := testenv.RedisReplicas(t, 1)
 			take := func(s driver.Session) (uint64, error) {
-				r, err := s.Acquire(within(t, 5*time.Second), exclusive("x"))
+				r, err := s.Acquire(within(t, soon), exclusive("x"))
 				if err == nil && r.Token == 0 {
 					t.Fatalf("held: %+v", r.Holder)
 				}
-				return r.Token, errors.Join(err, s.Close(within(t, 5*time.Second)))
+				return r.Token, errors.Join(err, s.Close(within(t, soon)))
 			}
 			last, err := take(at(t, set.Primary, nil, clock))
 			if err != nil {

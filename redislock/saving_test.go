@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
@@ -78,7 +77,7 @@ func TestCannotSave(t *testing.T) {
 				t.Helper()
 				until(t, "it is answered", func() (ok bool) { // a replica may be late to confirm it
 					var err error
-					reply, err = s.Acquire(within(t, 5*time.Second), r)
+					reply, err = s.Acquire(within(t, soon), r)
 					return err == nil
 				})
 				return reply
@@ -92,26 +91,26 @@ func TestCannotSave(t *testing.T) {
 			ask(brief, gone)
 			heal := cannotSave(t, r)
 			for range 3 {
-				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("y")); err != nil && !errors.Is(err, driver.ErrRefused) {
+				if _, err := a.Acquire(within(t, soon), exclusive("y")); err != nil && !errors.Is(err, driver.ErrRefused) {
 					t.Errorf("Acquire: %v; want ErrRefused", err)
 				}
-				if _, err := a.Acquire(within(t, 5*time.Second), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
+				if _, err := a.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) {
 					t.Errorf("Acquire: %v; want ErrRefused", err)
 				}
-				if _, err := a.Renew(within(t, 5*time.Second), []driver.Hold{h}); !errors.Is(err, driver.ErrRefused) {
+				if _, err := a.Renew(within(t, soon), []driver.Hold{h}); !errors.Is(err, driver.ErrRefused) {
 					t.Errorf("Renew: %v; want ErrRefused", err)
 				}
 			}
 			// It ends its subscriptions.
-			if err := brief.Close(within(t, 5*time.Second)); err != nil && !errors.Is(err, driver.ErrRefused) {
+			if err := brief.Close(within(t, soon)); err != nil && !errors.Is(err, driver.ErrRefused) {
 				t.Errorf("Close: %v; want ErrRefused", err)
 			}
-			if _, err := backends[1].Inspect(within(t, 5*time.Second), "x"); err != nil && !errors.Is(err, driver.ErrRefused) {
+			if _, err := backends[1].Inspect(within(t, soon), "x"); err != nil && !errors.Is(err, driver.ErrRefused) {
 				t.Errorf("Inspect: %v; want ErrRefused", err)
 			}
 			heal()
 			until(t, "the lock is released", func() bool {
-				err := a.Release(within(t, 5*time.Second), h, 0)
+				err := a.Release(within(t, soon), h, 0)
 				return err == nil || errors.Is(err, driver.ErrGone)
 			})
 			if token := gets(t, b, waits, reply); token <= h.Token {

@@ -21,7 +21,7 @@ func TestScriptsCompile(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
 	compile := func(what, text string) {
 		t.Helper()
-		if err := client.Do(within(t, long), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
+		if err := client.Do(within(t, soon), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -31,36 +32,56 @@ const (
 		"+sentinel|get-master-addr-by-name +sentinel|sentinels"
 )
 
-// TestConformanceSeveral runs the suite where there are several servers, with both clients, as users
-// with no more than the documented rights.
-func TestConformanceSeveral(t *testing.T) {
-	tests := map[string]func(*testing.T){}
+// TestConformanceCluster runs the suite in a Cluster, with both clients, as a user with no more than the documented rights.
+func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}, Args: []string{"--appendonly", "yes"}})
+	// A request whose answer is lost is carried out only where its script is known already.
+	teach := func(t testing.TB) {
+		for _, r := range c.Servers {
+			client := rawClient(t, r.Addr)
+			for _, text := range redislock.Scripts()["cluster"] {
+				if err := client.Do(within(t, soon), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	teach(t)
+	restart := func(t testing.TB) {
+		for _, r := range c.Servers {
+			r.Stop()
+		}
+		for _, r := range c.Servers {
+			r.Start()
+		}
+		c.Ready()
+		teach(t)
+	}
+	primary := func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
-		tests["cluster, "+name] = func(t *testing.T) {
-			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}, Args: []string{"--appendonly", "yes"}})
-			conformSeveral(t, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) }, func() {
-				for _, r := range c.Servers {
-					r.Stop()
-				}
-				for _, r := range c.Servers {
-					r.Start()
-				}
-				c.Ready()
-			}, func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }, refusalsOf(c.Servers, "oom"))
-		}
+		t.Run(name, func(t *testing.T) {
+			conformSeveral(t, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) },
+				restart, primary, refusalsOf(c.Servers, "oom"))
+		})
 	}
+}
+
+// TestConformanceSentinel runs it at the server that sentinels call the primary.
+func TestConformanceSentinel(t *testing.T) {
+	t.Parallel()
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
+		Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule},
+		Args: []string{"--appendonly", "yes"}, Down: time.Minute, // a restart is no failover here
+	})
+	restart := func(testing.TB) { s.Servers[0].Restart(true) }
+	primary := func(string) *testenv.RedisServer { return s.Servers[0] }
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
-		tests["sentinel, "+name] = func(t *testing.T) {
-			s := testenv.RedisSentinel(t, testenv.SentinelSetup{
-				Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule},
-				Args: []string{"--appendonly", "yes"}, Down: time.Minute, // a restart is no failover here
-			})
-			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) }, func() {
-				s.Servers[0].Restart(true)
-			}, func(string) *testenv.RedisServer { return s.Servers[0] }, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
-		}
+		t.Run(name, func(t *testing.T) {
+			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) },
+				restart, primary, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
+		})
 	}
-	together(t, tests)
 }
 
 // holdAll is Hold of every proxy.
@@ -74,12 +95,20 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	}
 }
 
-func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(),
+func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(testing.TB),
 	primary func(name string) *testenv.RedisServer, refuse map[string]func(testing.TB) func(),
 ) {
+	var names []string // one of each server that has names
+	for i, seen := 0, map[string]bool{}; i < 100; i++ {
+		name := fmt.Sprint("any", i)
+		if addr := primary(name).Addr; !seen[addr] {
+			seen[addr], names = true, append(names, name)
+		}
+	}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:    ttl,
 		Names:  1000,
+		Only:   connected(),
 		Refuse: refuse,
 		Damage: damages(primary),
 		Open: func(t testing.TB) drivertest.Conn {
@@ -94,21 +123,23 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 				Cut:         func() func() { p.Each((*testenv.TCPProxy).Hole); return heal },
 				DropReplies: func() func() { p.Each((*testenv.TCPProxy).DropReplies); return heal },
 				Hold: func() func() {
-					// A request is not kept back if it needs a new connection: each server has some to spare.
+					// A request is not kept back if it needs a new connection: each server has some to spare, since
+					// these are under way at the same time.
+					p.Each(func(p *testenv.TCPProxy) { p.Delay(20 * time.Millisecond) })
 					var all sync.WaitGroup
-					for range 4 {
-						all.Go(func() { _, _ = b.List(within(t, 10*time.Second), "", "", 1) })
+					for _, name := range names {
+						for range 4 {
+							all.Go(func() { _, _ = b.Inspect(within(t, soon), name) })
+						}
 					}
 					all.Wait()
+					p.Each(func(p *testenv.TCPProxy) { p.Delay(0) })
 					return holdAll(p)
 				},
 				Forget: func() { p.Each((*testenv.TCPProxy).Forget) },
 			}
 		},
-		Restart: func(t testing.TB) {
-			t.Helper()
-			restart()
-		},
+		Restart: restart,
 		// A server of a Cluster takes no writes for two seconds after its start.
 		RestartTTL: 5 * time.Second,
 	})

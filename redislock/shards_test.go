@@ -48,8 +48,8 @@ func TestShards(t *testing.T) {
 
 // shardNames: many names, in all shards.
 func shardNames(t *testing.T, url string) {
-	s, b := session(t, url, 5*time.Second)
-	ctx := within(t, long)
+	s, b := session(t, url, long)
+	ctx := within(t, soon)
 	var holds []driver.Hold
 	prefix := newID()
 	for i := range 300 {
@@ -71,8 +71,8 @@ func shardNames(t *testing.T, url string) {
 
 // movingNames: exclusive grants are renewed while their slot is on its way, wherever each of them is.
 func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
-	s, _ := session(t, url, 5*time.Second)
-	ctx := within(t, long)
+	s, _ := session(t, url, long)
+	ctx := within(t, soon)
 	var holds []driver.Hold
 	first := newID()
 	for i := 0; len(holds) < 20; i++ {
@@ -118,7 +118,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	}
 	renew := func() {
 		t.Helper()
-		if _, err := s.Renew(within(t, 5*time.Second), []driver.Hold{h, {Name: name, ID: r.ID}}); err != nil {
+		if _, err := s.Renew(within(t, soon), []driver.Hold{h, {Name: name, ID: r.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	if n := shardListeners(t, server); n != before+1 {
 		t.Errorf("%d listen; want %d", n, before+1)
 	}
-	if err := s.Close(within(t, 5*time.Second)); err != nil {
+	if err := s.Close(within(t, soon)); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "nobody listens", func() bool { return shardListeners(t, server) == before })
@@ -139,7 +139,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	h = granted(t, s, exclusive(name))
 	r = exclusive(name)
 	acquire(t, s, r)
-	if err := s.Cancel(within(t, 5*time.Second), name, r.ID); err != nil {
+	if err := s.Cancel(within(t, soon), name, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	now += time.Minute
@@ -149,10 +149,10 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	if n := shardListeners(t, server); n != before+1 {
 		t.Errorf("%d listen; want %d", n, before+1)
 	}
-	if err := s.Release(within(t, 5*time.Second), h, 0); err != nil {
+	if err := s.Release(within(t, soon), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if token := woken(t, reply, 5*time.Second); token <= h.Token {
+	if token := woken(t, reply); token <= h.Token {
 		t.Errorf("token %d after %d", token, h.Token)
 	}
 }
@@ -174,10 +174,10 @@ func shardKilledWaiter(t *testing.T, c *testenv.RedisClusterServers, open opener
 	}
 	p.Each((*testenv.TCPProxy).Refuse)
 	until(t, "one is gone", func() bool { return shardListeners(t, server) == before+1 })
-	if err := s.Release(within(t, 5*time.Second), h, 0); err != nil {
+	if err := s.Release(within(t, soon), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if token := woken(t, reply, 5*time.Second); token <= h.Token {
+	if token := woken(t, reply); token <= h.Token {
 		t.Errorf("token %d after %d", token, h.Token)
 	}
 }
@@ -202,7 +202,7 @@ func shardThrownOut(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	}
 	until(t, "it is thrown out", func() bool { return shardListeners(t, server) == before })
 	proxy.Heal()
-	if v := woken(t, reply, 15*time.Second); v != 0 {
+	if v := woken(t, reply); v != 0 {
 		t.Errorf("woken with %d; want 0: ask again", v)
 	}
 	until(t, "it listens again", func() bool { return shardListeners(t, server) == before+1 })
@@ -224,10 +224,10 @@ func TestOldCluster(t *testing.T) {
 				h := granted(t, a, exclusive(lock))
 				r := exclusive(lock)
 				reply := acquire(t, b, r)
-				if err := a.Release(within(t, 5*time.Second), h, 0); err != nil {
+				if err := a.Release(within(t, soon), h, 0); err != nil {
 					t.Fatal(err)
 				}
-				if token := woken(t, reply, 5*time.Second); token <= h.Token {
+				if token := woken(t, reply); token <= h.Token {
 					t.Errorf("token %d after %d", token, h.Token)
 				}
 			}
@@ -286,7 +286,7 @@ func TestSeveralRefused(t *testing.T) {
 	}
 	b := redislock.New(conn, nil)
 	defer func() { _ = b.Close() }()
-	if _, err := b.List(within(t, 5*time.Second), "", "", 10); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "redis+cluster://") {
+	if _, err := b.List(within(t, soon), "", "", 10); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "redis+cluster://") {
 		t.Errorf("one server of a Cluster: %v; want ErrRefused", err)
 	}
 	exercise(t, c.URL("holdfast:secret"))

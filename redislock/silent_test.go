@@ -3,7 +3,6 @@ package redislock_test
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -19,12 +18,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// patience is the context that each call has in TestSilent, and obedience the bound for its return. A busy machine
-// takes some time of its own.
 const (
-	patience  = 100 * time.Millisecond
-	obedience = time.Second
-	slack     = 100 * time.Millisecond // after which the context has ended for sure
+	patience  = 100 * time.Millisecond // the context that each call has while the servers are silent
+	obedience = time.Second            // within which the calls of TestTimedSilent are back
 )
 
 // silentServers are servers of which all can fall silent, and a client of them.
@@ -35,24 +31,35 @@ type silentServers struct {
 }
 
 // TestSilent: every call returns when its context ends, with the context's error, whatever the servers do and
-// whichever client asks them.
+// whichever client asks them. The clients' own limits are far longer.
 func TestSilent(t *testing.T) {
 	for name, deploy := range map[string]func(*testing.T) *silentServers{
-		"rueidis":               silentSingle(dialRueidis),
-		"rueidis, its defaults": silentSingle(plainRueidis),
-		"go-redis":              silentSingle(plainGoRedis(false)),
-		"go-redis, obedient":    silentSingle(plainGoRedis(true)),
-		"sentinel, rueidis":     silentSentinel(silentSentinelRueidis),
-		"sentinel, go-redis":    silentSentinel(silentSentinelGoRedis),
-		"cluster, rueidis":      silentCluster(silentClusterRueidis),
-		"cluster, go-redis":     silentCluster(silentClusterGoRedis),
+		"rueidis":            silentSingle(patientRueidis),
+		"go-redis":           silentSingle(patientGoRedis(false)),
+		"go-redis, obedient": silentSingle(patientGoRedis(true)),
+		"sentinel, rueidis":  silentSentinel(silentSentinelRueidis),
+		"sentinel, go-redis": silentSentinel(silentSentinelGoRedis),
+		"cluster, rueidis":   silentCluster(silentClusterRueidis),
+		"cluster, go-redis":  silentCluster(silentClusterGoRedis),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
 			for fault, begin := range d.faults() {
-				t.Run(fault, func(t *testing.T) { fallSilent(t, d.dial, begin) })
+				t.Run(fault, func(t *testing.T) { fallSilent(t, d.dial, begin, soon) })
 			}
+		})
+	}
+}
+
+// TestTimedSilent: so it is with clients as programs have them, and soon.
+func TestTimedSilent(t *testing.T) {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": plainRueidis, "rueidis, by URL": dialRueidis, "go-redis": plainGoRedis(false), "go-redis, obedient": plainGoRedis(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := silentSingle(dial)(t)
+			fallSilent(t, d.dial, d.faults()["frozen"], obedience)
 		})
 	}
 }
@@ -82,14 +89,14 @@ func (d *silentServers) faults() map[string]func() (end func()) {
 	}
 }
 
-// fallSilent makes each call with a short context while the servers are silent, one after the other, and while others
-// with longer contexts are under way.
-func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func()) {
-	const ttl = 3 * time.Second
+// fallSilent makes all calls at once with short contexts, twice, while the servers are silent and others with longer
+// contexts are under way. Each must be back before the bound.
+func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func(), bound time.Duration) {
+	const ttl = long
 	b := redislock.New(dial(t), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	open := func(id string) driver.Session {
-		s, err := b.Open(within(t, 10*time.Second), driver.SessionConfig{ID: id, TTL: ttl, Info: "{}"})
+		s, err := b.Open(within(t, soon), driver.SessionConfig{ID: id, TTL: ttl, Info: "{}"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,26 +107,28 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 	held := func() driver.Hold { return granted(t, s, exclusive(name())) }
 	h1, h2, h3, taken := held(), held(), held(), held()
 	latch := name()
-	if _, err := s.SetCount(within(t, 10*time.Second), latch, 1); err != nil {
+	if _, err := s.SetCount(within(t, soon), latch, 1); err != nil {
 		t.Fatal(err)
 	}
 	calm := name() // the lean scripts are used for it
 	for range 3 {
 		r := exclusive(calm)
-		if err := s.Release(within(t, 10*time.Second), granted(t, s, r), 0); err != nil {
+		if err := s.Release(within(t, soon), granted(t, s, r), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := holdfast.New(within(t, 10*time.Second), redislock.New(dial(t), nil), &holdfast.Config{TTL: ttl})
+	second := redislock.New(dial(t), nil)
+	t.Cleanup(func() { _ = second.Close() })
+	c, err := holdfast.New(within(t, soon), second, &holdfast.Config{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Mutex(name()).Lock(within(t, 10*time.Second))
+	_, err = c.Mutex(name()).Lock(within(t, soon))
 	if err != nil {
 		t.Fatal(err)
 	}
 	watched := name()
-	if _, err := c.Latch(watched).Set(within(t, 10*time.Second), 1); err != nil {
+	if _, err := c.Latch(watched).Set(within(t, soon), 1); err != nil {
 		t.Fatal(err)
 	}
 
@@ -128,16 +137,16 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 	defer func() {
 		end()
 		others.Wait()
-		_ = c.Close(within(t, 10*time.Second))
+		_ = c.Close(within(t, soon))
 	}()
 	for range 3 { // clients connect again on behalf of these, which have time
 		others.Go(func() { _, _ = s.Acquire(within(t, 2*time.Second), exclusive(name())) })
 	}
-	var took []time.Duration
-	for _, call := range []struct {
+	type call struct {
 		what string
 		do   func(ctx context.Context) error
-	}{
+	}
+	calls := []call{
 		{"Acquire", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(name())); return err }},
 		{"Acquire of a name that was free", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(calm)); return err }},
 		{"Acquire, no wait", func(ctx context.Context) error {
@@ -165,7 +174,6 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 		{"Break", func(ctx context.Context) error { return b.Break(ctx, h1.Name, h1.Token) }},
 		{"SetLimit", func(ctx context.Context) error { return b.SetLimit(ctx, h1.Name, 2) }},
 		{"Diagnose", func(ctx context.Context) error { _, err := b.Diagnose(ctx, ttl); return err }},
-		{"Session.Close", func(ctx context.Context) error { return s.Close(ctx) }},
 		{"Client.Mutex.Lock", func(ctx context.Context) error { _, err := c.Mutex(name()).Lock(ctx); return err }},
 		{"Client.Mutex.TryLock", func(ctx context.Context) error { _, err := c.Mutex(name()).TryLock(ctx); return err }},
 		{"Client.LockAll", func(ctx context.Context) error {
@@ -175,38 +183,40 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 		{"Client.RWMutex.RLock", func(ctx context.Context) error { _, err := c.RWMutex(name()).RLock(ctx); return err }},
 		{"Client.Semaphore.Acquire", func(ctx context.Context) error { _, err := c.Semaphore(name(), 2).Acquire(ctx, 1); return err }},
 		{"Client.Latch.Wait", func(ctx context.Context) error { return c.Latch(watched).Wait(ctx) }},
+	}
+	closings := []call{
+		{"Session.Close", func(ctx context.Context) error { return s.Close(ctx) }},
 		{"Client.Close", func(ctx context.Context) error { return c.Close(ctx) }},
-	} {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		start := time.Now()
-		err := call.do(ctx)
-		d := time.Since(start)
-		took = append(took, d)
-		cancel()
-		if d > obedience {
-			t.Errorf("%s returned after %v", call.what, d)
-		}
-		if d >= patience+slack && err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v; want the context's error", call.what, err)
-		}
-		cancelled, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		timer := time.AfterFunc(patience, cancel)
-		start = time.Now()
-		err = call.do(cancelled)
-		d = time.Since(start)
-		took = append(took, d)
-		timer.Stop()
-		cancel()
-		if d > obedience {
-			t.Errorf("%s, cancelled, returned after %v", call.what, d)
-		}
-		if d >= patience+slack && err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v; want the context's error", call.what, err)
+	}
+	for _, calls := range [][]call{calls, closings} {
+		for _, end := range []error{context.DeadlineExceeded, context.Canceled} {
+			var all sync.WaitGroup
+			for _, call := range calls {
+				all.Go(func() { obeys(t, call.what, call.do, end, bound) })
+			}
+			all.Wait()
 		}
 	}
-	slices.Sort(took)
-	if os.Getenv("HOLDFAST_TEST_TOOK") != "" {
-		t.Logf("%d calls: median %v, 90 %% %v, the last %v", len(took), took[len(took)/2], took[len(took)*9/10], took[len(took)-3:])
+}
+
+// obeys makes a call whose context ends with a certain error.
+func obeys(t *testing.T, what string, do func(context.Context) error, end error, bound time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	if errors.Is(end, context.Canceled) {
+		ctx, cancel = context.WithCancel(t.Context())
+		timer := time.AfterFunc(patience, cancel)
+		defer timer.Stop()
+	}
+	defer cancel()
+	start := time.Now()
+	err := do(ctx)
+	d := time.Since(start)
+	if d > bound {
+		t.Errorf("%s, whose context ended (%v) after %v, returned after %v", what, end, patience, d)
+	}
+	if d >= patience && err != nil && !errors.Is(err, end) {
+		t.Errorf("%s: %v; want the context's error, %v", what, err, end)
 	}
 }
 
@@ -219,6 +229,7 @@ func silentSingle(dial func(testing.TB, string) redislock.Conn) func(*testing.T)
 	}
 }
 
+// plainRueidis and plainGoRedis are clients with the options that they have by themselves.
 func plainRueidis(t testing.TB, addr string) redislock.Conn {
 	return viaRueidis(t, rueidis.ClientOption{InitAddress: []string{addr}})
 }
@@ -226,6 +237,30 @@ func plainRueidis(t testing.TB, addr string) redislock.Conn {
 func plainGoRedis(obedient bool) func(testing.TB, string) redislock.Conn {
 	return func(t testing.TB, addr string) redislock.Conn {
 		return viaGoRedis(t, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: obedient}))
+	}
+}
+
+// patient are clients that would wait for a server until any test has failed.
+const patientFor = 10 * time.Minute
+
+func patientOption(links *testenv.TCPProxies) rueidis.ClientOption {
+	opt := likeDial(links)
+	opt.Dialer.Timeout, opt.ConnWriteTimeout = patientFor, patientFor
+	opt.Username, opt.Password = "", ""
+	return opt
+}
+
+func patientRueidis(t testing.TB, addr string) redislock.Conn {
+	opt := patientOption(testenv.Proxies(t, nil))
+	opt.InitAddress, opt.ForceSingleClient = []string{addr}, true
+	return viaRueidis(t, opt)
+}
+
+func patientGoRedis(obedient bool) func(testing.TB, string) redislock.Conn {
+	return func(t testing.TB, addr string) redislock.Conn {
+		return viaGoRedis(t, redis.NewClient(&redis.Options{
+			Addr: addr, ContextTimeoutEnabled: obedient, DialTimeout: patientFor, ReadTimeout: patientFor, PoolTimeout: patientFor,
+		}))
 	}
 }
 

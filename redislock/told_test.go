@@ -166,10 +166,10 @@ func TestPatternListener(t *testing.T) {
 	h := granted(t, a, exclusive("x"))
 	acquire(t, dead, exclusive("x"))
 	reply := acquire(t, c, exclusive("x"))
-	if err := a.Release(within(t, long), h, 0); err != nil {
+	if err := a.Release(within(t, soon), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if token := woken(t, reply, 10*time.Second); token <= h.Token {
+	if token := woken(t, reply); token <= h.Token {
 		t.Errorf("token %d after %d", token, h.Token)
 	}
 }
@@ -198,7 +198,7 @@ func TestRefusingWrites(t *testing.T) {
 					t.Fatal(got)
 				}
 				for range 2 {
-					if err := a.Release(within(t, long), h, 0); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) {
+					if err := a.Release(within(t, soon), h, 0); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) {
 						t.Errorf("Release: %v; want ErrUnavailable or ErrRefused", err)
 					}
 				}
@@ -207,17 +207,17 @@ func TestRefusingWrites(t *testing.T) {
 				}
 				heal()
 				until(t, "it is released", func() bool { // the client may have to connect again
-					err := a.Release(within(t, long), h, 0)
+					err := a.Release(within(t, soon), h, 0)
 					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUncertain) && !ended(err) {
 						t.Fatalf("Release: %v", err)
 					}
 					return err == nil || ended(err)
 				})
-				rec, err := back.Inspect(within(t, long), "x")
+				rec, err := back.Inspect(within(t, soon), "x")
 				if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID {
 					t.Fatalf("Inspect: %+v, %v", rec, err)
 				}
-				if token := woken(t, reply, 10*time.Second); token != rec.Holders[0].Token && token != 0 {
+				if token := woken(t, reply); token != rec.Holders[0].Token && token != 0 {
 					t.Errorf("told %d; on record is %d", token, rec.Holders[0].Token)
 				}
 			})
@@ -240,7 +240,7 @@ func TestLineDeleted(t *testing.T) {
 			for range 4 {
 				sessions = append(sessions, openSession(t, b, time.Minute))
 			}
-			ctx := within(t, long)
+			ctx := within(t, soon)
 			granted(t, sessions[0], exclusive("x"))
 			r := []*driver.Request{nil, exclusive("x"), exclusive("x"), exclusive("x")}
 			acquire(t, sessions[1], r[1])
