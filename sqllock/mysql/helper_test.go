@@ -18,7 +18,7 @@ import (
 )
 
 // patient is how long something may take that a slow machine does late, but does.
-const patient = 30 * time.Second
+const patient = time.Minute
 
 // maria starts a server and makes the tables in it.
 func maria(t testing.TB, args ...string) *testenv.MariaDBServer {

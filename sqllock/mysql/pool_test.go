@@ -43,6 +43,22 @@ func (l lonely) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, e
 	return c, err
 }
 
+// renewable is how long a lease lasts that is renewed while a test waits for that.
+const renewable = 6 * time.Second
+
+// renewed waits until the lease of a name is renewed. An admin looks.
+func renewed(t *testing.T, admin *sql.DB, lease *holdfast.Lease, name string) {
+	t.Helper()
+	expires := func() int64 {
+		return value[int64](t, admin, "SELECT COALESCE(MAX(expires), 0) FROM hf_lock WHERE name = ? AND token = ?", []byte(name), lease.Token())
+	}
+	before := expires()
+	eventually(t, "the lease is renewed", func() bool { return expires() > before || lease.Err() != nil })
+	if err := lease.Err(); err != nil {
+		t.Fatalf("lost: %v", err)
+	}
+}
+
 // An application that takes up its pool does not keep leases from being renewed, nor locks from being released
 // and handed over.
 func TestPoolExhausted(t *testing.T) {
@@ -51,12 +67,12 @@ func TestPoolExhausted(t *testing.T) {
 	for _, size := range []int{3, 5} {
 		for name, d := range map[string]sqllock.Dialect{"woken": mysql.Dialect(), "polling": lonely{mysql.Dialect()}} {
 			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) {
+				t.Parallel()
 				db := pool(t, server.DSN("root", ""))
 				db.SetMaxOpenConns(size)
 				b := sqllock.New(db, d, nil)
 				defer func() { _ = b.Close() }()
-				const short = 400 * time.Millisecond
-				c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: short})
+				c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: renewable})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -76,11 +92,7 @@ func TestPoolExhausted(t *testing.T) {
 				other := join(t, server.DSN("root", ""), time.Minute)
 				r := other.req("x" + t.Name())
 				rep := other.refused(r)
-				select {
-				case <-lease.Done():
-					t.Fatalf("lost: %v", lease.Err())
-				case <-time.After(3 * short):
-				}
+				renewed(t, other.db, lease, "x"+t.Name())
 				if err := lease.Release(); err != nil {
 					t.Errorf("Release: %v", err)
 				}
@@ -163,8 +175,10 @@ func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--max-connections=10")
 	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell") // root may use one more
-	const short = 400 * time.Millisecond
-	c := user(t, pool(t, server.DSN("app", "")), short)
+	admin := pool(t, server.DSN("root", ""))
+	admin.SetMaxOpenConns(1)
+	run(t, admin, "DO 1")
+	c := user(t, pool(t, server.DSN("app", "")), renewable)
 	lease, err := c.Mutex("x").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -183,14 +197,10 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	b := sqllock.New(pool(t, server.DSN("app", "")), mysql.Dialect(), nil)
 	defer func() { _ = b.Close() }()
-	if _, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: short}); !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: time.Minute}); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("Open: %v; want ErrUnavailable", err)
 	}
-	select {
-	case <-lease.Done():
-		t.Fatalf("lost: %v", lease.Err())
-	case <-time.After(3 * short):
-	}
+	renewed(t, admin, lease, "x")
 	for _, conn := range all {
 		_ = conn.Close()
 	}
@@ -199,7 +209,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("Release: %v", err)
 	}
 	eventually(t, "another can be opened", func() bool {
-		s, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: short})
+		s, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: time.Minute})
 		if err == nil {
 			_ = s.Close(t.Context())
 		}

@@ -160,7 +160,7 @@ func testCloseWhileAcquireWaits(t *testing.T, server *testenv.PostgresServer) {
 func testCloseDuringAcquire(t *testing.T, server *testenv.PostgresServer) {
 	b, db := backend(t, named(t, server), nil)
 	other := session(t, b, db, time.Hour)
-	for round := range 200 {
+	for round := range testenv.Rounds(50, 200) {
 		p := session(t, b, db, time.Hour)
 		r := p.mutex("closing/race")
 		r.Wait = round%2 == 0

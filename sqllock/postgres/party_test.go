@@ -21,7 +21,7 @@ import (
 
 // patience is how long a test waits for what has to come; a slow machine needs it, a good one
 // does not notice.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // database starts a server with the tables.
 func database(t testing.TB, settings ...string) *testenv.PostgresServer {

@@ -43,7 +43,7 @@ func testRest(t *testing.T, server *testenv.PostgresServer) {
 func testRestAndWait(t *testing.T, server *testenv.PostgresServer) {
 	const idle = time.Millisecond
 	a, b := restless(t, named(t, server), idle), restless(t, named(t, server), idle)
-	for range 300 {
+	for range testenv.Rounds(60, 300) {
 		held := a.take(a.mutex("rest and wait"))
 		time.Sleep(rand.N(4 * idle)) // so that it happens at every moment
 		r := b.mutex("rest and wait")

@@ -6,14 +6,17 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
+// lazy are settings of a server that forces a commit to the disk, and nothing before.
+var lazy = []string{"fsync=on", "wal_writer_delay=10s"}
+
 // TestServer is all tests that leave the server as it was: one serves them all.
 func TestServer(t *testing.T) {
 	t.Parallel()
-	server := database(t, "fsync=on", "wal_writer_delay=10s")
+	server := database(t, lazy...)
 	for name, f := range map[string]func(*testing.T, *testenv.PostgresServer){
 		"news of what is held already":       testNewsOfWhatIsHeldAlready,
 		"news of what was given up":          testNewsOfWhatWasGivenUp,
-		"a commit that fails":                testCommitThatFails,
+		"a commit that fails":                alone(testCommitThatFails),
 		"close while acquire waits":          testCloseWhileAcquireWaits,
 		"a row held for longer than a lease": testRowHeldForLongerThanALease,
 		"cut off in a transaction":           testCutOffInATransaction,
@@ -28,7 +31,7 @@ func TestServer(t *testing.T) {
 		"long silence":                       testLongSilence,
 		"rest":                               testRest,
 		"rest and wait":                      testRestAndWait,
-		"what waits for the disk":            testWhatWaitsForTheDisk,
+		"what waits for the disk":            alone(testWhatWaitsForTheDisk),
 		"looking writes nothing":             testLookingWritesNothing,
 		"init":                               testInit,
 		"read-only":                          testReadOnly,
@@ -54,5 +57,13 @@ func TestServer(t *testing.T) {
 			t.Parallel()
 			f(t, server)
 		})
+	}
+}
+
+// alone gives a test a server of its own: it changes the tables, for which the statements of all others would wait.
+func alone(f func(*testing.T, *testenv.PostgresServer)) func(*testing.T, *testenv.PostgresServer) {
+	return func(t *testing.T, _ *testenv.PostgresServer) {
+		t.Helper()
+		f(t, database(t, lazy...))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -19,7 +20,7 @@ import (
 // last for a minute, so nothing has run out when the names are looked at. HOLDFAST_CANCELS says how many locks; it is
 // some hundred otherwise.
 func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
-	n := 600
+	n := testenv.Rounds(160, 600)
 	if v := os.Getenv("HOLDFAST_CANCELS"); v != "" {
 		n, _ = strconv.Atoi(v)
 	}
@@ -54,7 +55,7 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 		}
 		all.Wait()
 		looked++
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(40 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			list, err := b.List(t.Context(), "cancelled/", "", 10)
 			if err == nil && len(list) == 0 {
 				break
@@ -70,7 +71,8 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 // CrowdOfLocks asks for many names at once, on a pool without a limit: all are granted, and there is room at the server for
 // others meanwhile. connections counts the server's.
 func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
-	const crowd, most = 1000, 60
+	const most = 60
+	crowd := testenv.Rounds(4*most, 1000)
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
 	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})

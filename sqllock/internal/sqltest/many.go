@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -78,7 +79,8 @@ func Take(t *testing.T, s driver.Session, prefix string, n int, mode driver.Mode
 	return holds
 }
 
-// ManyLeases renews 10,000 leases of each kind again and again, each time within the exchange that a TTL of 15 s allows.
+// ManyLeases renews many leases of each kind again and again, 10,000 in the deep run, each time within the exchange that a
+// TTL of 15 s allows.
 func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
 	db := open()
 	db.SetMaxIdleConns(8)
@@ -88,8 +90,9 @@ func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialec
 	if err != nil {
 		t.Fatal(err)
 	}
+	n := testenv.Rounds(1000, 10_000)
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-		holds := Take(t, s, fmt.Sprint("many", mode), 10_000, mode)
+		holds := Take(t, s, fmt.Sprint("many", mode), n, mode)
 		for range 3 {
 			began := time.Now()
 			unproven := map[int]bool{0: true}
@@ -109,9 +112,9 @@ func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialec
 				}
 			}
 			if len(unproven) > 0 {
-				t.Fatalf("%d of 10,000 are not proven in six exchanges", len(unproven))
+				t.Fatalf("%d of %d are not proven in six exchanges", len(unproven), n)
 			}
-			t.Logf("mode %d: 10,000 leases renewed in %v", mode, time.Since(began))
+			t.Logf("mode %d: %d leases renewed in %v", mode, n, time.Since(began))
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (f *front) close() {
 func (f *front) check() error {
 	for _, db := range f.used {
 		// The bell's, the one that is kept, and for a moment that of somebody who is at work beside.
-		for end := time.Now().Add(5 * time.Second); db.Stats().InUse > 2; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); db.Stats().InUse > 2; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				return fmt.Errorf("%d connections are in use", db.Stats().InUse)
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -42,8 +43,9 @@ func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin 
 			t.Fatalf("%s: %v", what, err)
 		}
 		after := s.summary()
-		for _, how := range breaks {
+		for pass := range testenv.Rounds(1, len(breaks)) {
 			for n := 1; ; n++ {
+				how := breaks[(pass+n)%len(breaks)]
 				s := begin()
 				do := prepare(s)
 				broken.Arm(n, how)
