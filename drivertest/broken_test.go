@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/failing"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -28,22 +29,14 @@ func TestBrokenStores(t *testing.T) {
 	for _, b := range slices.Concat(brokenStores, brokenRecords, brokenConns) {
 		t.Run(b.name, func(t *testing.T) {
 			var caught []string
-			for _, topic := range suite {
+			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {
 					if c.rule != b.rule && len(caught) > 0 {
 						continue // one more is as good
 					}
-					synctest.Test(t, func(t *testing.T) {
-						rec := &recorder{TB: t}
-						h := b.harness()
-						done := make(chan struct{})
-						go func() { defer close(done); h.check(rec, c) }()
-						<-done
-						if rec.Failed() {
-							caught = append(caught, c.rule)
-							t.Logf("%s/%s: %s", c.rule, c.name, rec.first)
-						}
-					})
+					if fails(t, b.harness(), c) {
+						caught = append(caught, c.rule)
+					}
 				}
 			}
 			if !slices.Contains(caught, b.rule) {
@@ -53,9 +46,18 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
+// fails reports whether the store fails a check.
+func fails(t *testing.T, h Harness, c check) (failed bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		failed = failing.Run(t, func(t testing.TB) { h.check(t, c) })
+	})
+	return failed
+}
+
 // TestWholeStore: the store that is broken on purpose passes while nothing is broken.
 func TestWholeStore(t *testing.T) {
-	for _, topic := range [][]check{refusals, passed, damages, crossings, silences} {
+	for _, topic := range [][]check{refusals, passed, damages, crossings, silences, timed} {
 		for _, c := range topic {
 			synctest.Test(t, func(t *testing.T) {
 				h := broken{}.harness()
@@ -70,7 +72,7 @@ func (b broken) harness() Harness {
 	spoils := &spoilt{Backend: memlock.New(), bad: map[string]bool{}}
 	gated, refuse := Refusing(spoils)
 	return Harness{
-		TTL: time.Second, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
+		TTL: time.Second, Bubble: true, Names: 100, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
 			c := Faulty(&sabotaged{gated, b})
 			if b.conn != nil {
 				c = b.conn(c)

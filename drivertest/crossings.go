@@ -27,7 +27,6 @@ var crossings = []check{
 		})
 	}},
 	{"R8", "cancel again", "what a request leaves that arrives after its cancel, the same cancel ends when it is sent again", func(e *env) {
-		e.orders()
 		a, b := e.party(), e.party()
 		for _, wait := range []bool{true, false} {
 			r := b.req("x")
@@ -58,7 +57,6 @@ var crossings = []check{
 		}
 	}},
 	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves nobody in line", func(e *env) {
-		e.orders()
 		conn := e.conn()
 		a, b := e.client(nil), e.clientOn(conn, nil)
 		l := e.lock(a, "x")
@@ -70,7 +68,6 @@ var crossings = []check{
 		e.soon("the name is free", func() bool { return e.free(a, "x") })
 	}},
 	{"R8", "close beside locks", "a client that is closed while many lock leaves no grant and no place behind", func(e *env) {
-		e.orders()
 		watch := e.client(nil)
 		for round := range 5 {
 			c := e.client(nil)
@@ -116,7 +113,6 @@ var crossings = []check{
 // crosses has lock's request arrive after its cancel: the name must be free soon.
 func (e *env) crosses(lock func(*holdfast.Client, context.Context) error) {
 	e.Helper()
-	e.orders()
 	conn := e.conn()
 	a, b := e.client(nil), e.clientOn(conn, nil)
 	for range 3 {
@@ -162,10 +158,10 @@ func (e *env) free(c *holdfast.Client, name string) bool {
 	return true
 }
 
-// soon polls for what must come true long before a lease of a minute has run out.
+// soon polls for what must come true before a lease of longTTL has run out.
 func (e *env) soon(what string, ok func() bool) {
 	e.Helper()
-	for end := time.Now().Add(e.ttl / 3); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			e.Fatalf("never came true: %s", what)
 		}

@@ -2,7 +2,6 @@ package drivertest
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -32,60 +31,65 @@ var damages = []check{
 		})
 	}},
 	{"R15", "a damaged lease of a client", "a lease whose record was damaged ends; every other of the client lives on", func(e *env) {
-		e.damaging(func(damage func(string)) {
-			e.ttl = max(e.h.TTL, 3*time.Second)
-			renewed := make(chan error, 100)
-			a, b := e.clientOn(e.conn(), &holdfast.Config{Observer: &holdfast.Observer{
-				Renewed: func(_ int, _ time.Duration, err error) {
-					select {
-					case renewed <- err:
-					default:
-					}
-				},
-			}}), e.client(nil)
-			bad := e.lock(a, "bad")
-			var others []*holdfast.Lease
-			for i := range 5 {
-				others = append(others, e.lock(a, fmt.Sprint("good", i)))
-			}
-			damage("bad")
-			select {
-			case <-bad.Done():
-			case <-time.After(e.ttl + e.slack()):
-				e.Fatal("the lease whose record was damaged goes on")
-			}
-			if err := bad.Err(); !errors.Is(err, holdfast.ErrLost) {
-				e.Errorf("Err: %v; want ErrLost", err)
-			}
-			for len(renewed) > 0 {
-				<-renewed
-			}
-			for end := time.After(2*e.ttl + e.slack()); ; {
-				select {
-				case err := <-renewed:
-					if err != nil {
-						continue
-					}
-				case <-end:
-					e.Fatal("no renewal of the other leases succeeds")
-				}
-				break
-			}
-			for _, l := range others {
-				if err := l.Err(); err != nil {
-					e.Errorf("%q beside a damaged record: %v", l.Name(), err)
-				}
-			}
-			if _, err := b.Mutex(e.name("bad")).TryLock(e.ctx); !errors.Is(err, holdfast.ErrDamaged) {
-				e.Errorf("TryLock of the damaged name: %v; want ErrDamaged", err)
-			}
-			for _, l := range others {
-				if err := l.Release(); err != nil {
-					e.Errorf("Release: %v", err)
-				}
-			}
-		})
+		e.expires()
+		e.damagedLeases()
 	}},
+}
+
+// damagedLeases damages the records of some leases of a client, in each way that there is.
+func (e *env) damagedLeases() {
+	e.Helper()
+	ways := e.damageWays()
+	renewed := make(chan error, 100)
+	a, b := e.clientOn(e.conn(), &holdfast.Config{TTL: steadyTTL, Observer: &holdfast.Observer{
+		Renewed: func(_ int, _ time.Duration, err error) {
+			select {
+			case renewed <- err:
+			default:
+			}
+		},
+	}}), e.client(nil)
+	bad := map[string]*holdfast.Lease{}
+	var others []*holdfast.Lease
+	for _, way := range ways {
+		bad[way] = e.lock(a, "bad-"+way)
+		others = append(others, e.lock(a, "good-"+way))
+	}
+	for _, way := range ways {
+		e.h.Damage[way](e.TB, bad[way].Name())
+	}
+	for _, way := range ways {
+		select {
+		case <-bad[way].Done():
+		case <-time.After(patience):
+			e.Fatalf("the lease whose record was damaged (%s) goes on", way)
+		}
+		if err := bad[way].Err(); !errors.Is(err, holdfast.ErrLost) {
+			e.Errorf("Err: %v; want ErrLost", err)
+		}
+		if _, err := b.Mutex(bad[way].Name()).TryLock(e.ctx); !errors.Is(err, holdfast.ErrDamaged) {
+			e.Errorf("TryLock of the damaged name (%s): %v; want ErrDamaged", way, err)
+		}
+	}
+	for len(renewed) > 0 {
+		<-renewed
+	}
+	for end := time.After(patience); len(ways) > 0; {
+		select {
+		case err := <-renewed:
+			if err != nil {
+				continue
+			}
+		case <-end:
+			e.Fatal("no renewal of the other leases succeeds")
+		}
+		break
+	}
+	for _, l := range others {
+		if err := errors.Join(l.Err(), l.Release()); err != nil {
+			e.Errorf("%q beside damaged records: %v", l.Name(), err)
+		}
+	}
 }
 
 // damages has the record of what take makes spoilt, and looks at everything beside it.
@@ -203,14 +207,9 @@ func (e *env) listsDamaged(p *party, good []driver.Hold, bad driver.Hold) {
 // damaging runs f once for each way in which a record can be spoilt.
 func (e *env) damaging(f func(damage func(name string))) {
 	e.Helper()
-	if len(e.h.Damage) == 0 {
-		e.Logf("nobody can damage a record of the store: %s", e.h.CannotDamage)
-		return
-	}
 	prefix := e.prefix
 	defer func() { e.prefix = prefix }()
-	for _, way := range slices.Sorted(maps.Keys(e.h.Damage)) {
-		e.orders()
+	for _, way := range e.damageWays() {
 		e.prefix = prefix + strings.ToLower(way) + "/"
 		func() {
 			passed := false
@@ -223,4 +222,13 @@ func (e *env) damaging(f func(damage func(name string))) {
 			passed = !e.Failed()
 		}()
 	}
+}
+
+// damageWays are the ways in which a record can be spoilt.
+func (e *env) damageWays() []string {
+	e.Helper()
+	if len(e.h.Damage) == 0 {
+		e.Logf("nobody can damage a record of the store: %s", e.h.CannotDamage)
+	}
+	return slices.Sorted(maps.Keys(e.h.Damage))
 }

@@ -19,16 +19,16 @@ var modes = []check{
 			e.Errorf("Ahead = %d; want 1", wr.Ahead)
 		}
 		a.release(h1)
-		if token := c.woken(rw, &ww, e.ttl/10); token != 0 {
+		if token := c.woken(rw, &ww, quiet); token != 0 {
 			e.Fatal("the writer entered beside a reader")
 		}
 		b.release(h2)
-		token := c.woken(rw, &ww, e.ttl/2)
+		token := c.woken(rw, &ww, patience)
 		if token == 0 {
 			e.Fatal("the writer was not served")
 		}
 		c.release(driver.Hold{Name: rw.Name, ID: rw.ID, Token: token})
-		if b.woken(rr, &wr, e.ttl/2) == 0 {
+		if b.woken(rr, &wr, patience) == 0 {
 			e.Fatal("the reader behind the writer was not served")
 		}
 	}},
@@ -46,7 +46,7 @@ var modes = []check{
 		}
 		a.release(h)
 		for i := range 4 {
-			if b.woken(reqs[i], &replies[i], e.ttl/2) == 0 {
+			if b.woken(reqs[i], &replies[i], patience) == 0 {
 				e.Fatalf("reader %d was not served with the others", i)
 			}
 		}
@@ -54,24 +54,25 @@ var modes = []check{
 			e.Errorf("%d holders, %d waiting; want 4 and 2", len(rec.Holders), rec.Waiting)
 		}
 	}},
-	{"R6", "dead reader", "a reader that died lets the writer in when its lease has run out, the living ones renewed or not", func(e *env) {
+	{"R6", "dead reader", "a reader that died lets the writer in when its lease has run out, and not before the living ones leave", func(e *env) {
 		e.expires()
-		a, b, c := e.party(), e.party(), e.party()
+		a, b, c := e.brief(), e.party(), e.party()
+		start := time.Now()
 		a.get(a.shared("x"))
 		h := b.get(b.shared("x"))
 		r := c.req("x")
 		reply := c.refused(r)
-		time.Sleep(e.ttl * 2 / 3)
-		b.renew(h)
-		c.renew(place(r))
-		time.Sleep(e.ttl * 2 / 3)
+		e.runsOut()
+		c.refused(once(c.req("x")))
 		if ch := b.renew(h); ch.State != 0 {
 			e.Fatalf("the living reader's Renew = %+v", ch)
 		}
-		c.renew(place(r))
 		b.release(h)
-		if c.waits(r, reply, e.ttl/2) == 0 {
+		if c.waits(r, reply, patience) == 0 {
 			e.Fatal("the writer was not served")
+		}
+		if d := time.Since(start); d < e.h.TTL {
+			e.Errorf("the writer was served %v after a reader that died had asked; the TTL is %v", d, e.h.TTL)
 		}
 	}},
 	{"R7", "permits", "permits are given up to the limit, no further, and come back", func(e *env) {
@@ -97,31 +98,26 @@ var modes = []check{
 		a.refused(once(a.permits("x", 1, 4)))
 		ws := b.refused(small)
 		a.release(h)
-		token := b.woken(large, &wl, e.ttl/2)
+		token := b.woken(large, &wl, patience)
 		if token == 0 {
 			e.Fatal("the large request was not served")
 		}
 		a.refused(once(a.permits("x", 1, 4)))
 		b.release(driver.Hold{Name: large.Name, ID: large.ID, Token: token})
-		if b.woken(small, &ws, e.ttl/2) == 0 {
+		if b.woken(small, &ws, patience) == 0 {
 			e.Fatal("the small request was not served")
 		}
 	}},
 	{"R6", "a dead holder's permits", "each permit has a lease of its own; a dead holder's come back", func(e *env) {
 		e.expires()
-		a, b := e.party(), e.party()
-		a.get(a.permits("x", 2, 3))
-		h := b.get(b.permits("x", 1, 3))
+		a, b := e.brief(), e.party()
 		start := time.Now()
+		a.get(a.permits("x", 2, 3))
+		b.get(b.permits("x", 1, 3))
 		r := b.permits("x", 2, 3)
-		reply := b.refused(r)
-		time.Sleep(e.ttl / 2)
-		b.renew(h)
-		if b.waits(r, reply, 2*e.ttl+e.slack()) == 0 {
-			e.Fatal("a dead holder's permits did not come back")
-		}
-		if d := time.Since(start); d > e.ttl+e.slack() {
-			e.Errorf("a dead holder's permits came back after %v; the TTL is %v", d, e.ttl)
+		token := b.waits(r, b.ask(r), e.h.TTL+patience)
+		if d := time.Since(start); token == 0 || d < e.h.TTL || d > e.h.TTL+e.lag() {
+			e.Errorf("a dead holder's permits came back, token %d, after %v; the TTL is %v", token, d, e.h.TTL)
 		}
 		if rec := b.inspect("x"); len(rec.Holders) != 2 {
 			e.Errorf("%d holders; want 2", len(rec.Holders))
@@ -166,11 +162,11 @@ var modes = []check{
 		if err := a.Downgrade(e.ctx, h); err != nil {
 			e.Fatalf("Downgrade: %v", err)
 		}
-		token := b.woken(rr, &wr, e.ttl/2)
+		token := b.woken(rr, &wr, patience)
 		if token == 0 {
 			e.Fatal("the reader was not let in")
 		}
-		if c.woken(rw, &ww, e.ttl/10) != 0 {
+		if c.woken(rw, &ww, quiet) != 0 {
 			e.Fatal("a writer entered beside readers")
 		}
 		if ch := a.renew(h); ch.State != 0 {
@@ -178,7 +174,7 @@ var modes = []check{
 		}
 		b.release(driver.Hold{Name: rr.Name, ID: rr.ID, Token: token})
 		a.release(h)
-		if c.woken(rw, &ww, e.ttl/2) == 0 {
+		if c.woken(rw, &ww, patience) == 0 {
 			e.Fatal("the writer was not served")
 		}
 		if err := a.Downgrade(e.ctx, h); !errors.Is(err, driver.ErrTaken) {

@@ -18,7 +18,7 @@ var operators = []check{
 		if err := op.Break(e.ctx, h.Name, h.Token); err != nil {
 			e.Fatalf("Break: %v", err)
 		}
-		token := b.woken(r, &reply, e.ttl/2)
+		token := b.woken(r, &reply, patience)
 		if token <= h.Token {
 			e.Fatalf("after a break of token %d the next in line got %d", h.Token, token)
 		}
@@ -75,7 +75,7 @@ var operators = []check{
 		if err := b.SetLimit(e.ctx, h.Name, 4); err != nil {
 			e.Fatalf("SetLimit: %v", err)
 		}
-		token := b.woken(r, &reply, e.ttl/2)
+		token := b.woken(r, &reply, patience)
 		if token == 0 {
 			e.Fatal("a higher limit did not let the line in")
 		}

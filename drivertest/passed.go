@@ -22,7 +22,6 @@ var passed = []check{
 		})
 	}},
 	{"R14", "cancelled while handed over", "a waiter that cancelled hears nothing more, and the token that it was granted is nobody's", func(e *env) {
-		e.orders()
 		a, b, c := e.party(), e.party(), e.party()
 		for range 5 {
 			h := a.get(a.req("x"))
@@ -55,15 +54,12 @@ var passed = []check{
 func (e *env) passedBy(hurt func(*party) (heal func())) {
 	e.Helper()
 	e.expires()
-	a, b, c := e.party(), e.party(), e.party()
+	a, b, c := e.party(), e.brief(), e.party()
 	h := a.get(a.req("x"))
-	stop := e.renewing(a, func() driver.Hold { return h })
 	first, second := b.joins(b.req("x")), c.joins(c.req("x"))
 	heal := hurt(b)
-	stop()
 	a.release(h)
 	hc := second.granted()
-	stop = e.renewing(c, func() driver.Hold { return hc })
 	heal()
 	e.silent(first)
 	var ch driver.Change
@@ -83,7 +79,6 @@ func (e *env) passedBy(hurt func(*party) (heal func())) {
 	})
 	if over {
 		e.silent(first)
-		stop()
 		c.release(hc)
 		return
 	}
@@ -94,7 +89,6 @@ func (e *env) passedBy(hurt func(*party) (heal func())) {
 		e.Fatalf("granted token %d beside token %d", first.reply.Token, hc.Token)
 	}
 	e.silent(first)
-	stop()
 	first.asked = true
 	c.release(hc)
 	if hb := first.granted(); hb.Token <= hc.Token {

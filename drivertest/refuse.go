@@ -12,9 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// quiet is how long a check listens for what must not be heard.
-const quiet = 200 * time.Millisecond
-
 // refusals runs f once for each way in which the store can refuse writes.
 func (e *env) refusals(f func(refuse func() (heal func()))) {
 	e.Helper()
@@ -25,7 +22,6 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 	prefix := e.prefix
 	defer func() { e.prefix = prefix }()
 	for _, way := range slices.Sorted(maps.Keys(e.h.Refuse)) {
-		e.orders()
 		e.prefix = prefix + strings.ToLower(way) + "/"
 		func() {
 			heals := func() {}
@@ -58,7 +54,7 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 // writes and not others: it has done then what it says, and what these waiters hear is on record.
 func (e *env) refuses(what string, call func(context.Context) error, waiters ...*waiter) bool {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
 	switch err := call(ctx); {
 	case err == nil:
@@ -91,7 +87,7 @@ func (e *env) again(what string, call func(context.Context) error) {
 // ungranted asks while the store refuses writes: a name that is held is answered or refused, never granted.
 func (e *env) ungranted(p *party, r *driver.Request) {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
 	reply, err := p.Acquire(ctx, r)
 	if reply.Token != 0 {
@@ -108,7 +104,7 @@ func (e *env) unproven(p *party, holds ...driver.Hold) {
 	const pause = 100 * time.Millisecond
 	before := e.left(holds)
 	time.Sleep(pause)
-	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
 	changes, err := p.Renew(ctx, holds)
 	if err != nil {

@@ -2,7 +2,7 @@ package drivertest
 
 import (
 	"testing"
-	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -15,20 +15,14 @@ func TestIncompleteHarness(t *testing.T) {
 		"Forget": func(c *Conn) { c.Forget = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rec := &recorder{TB: t}
-				h := Harness{TTL: longTTL, Bubble: true, Open: func(testing.TB) Conn {
-					c := Faulty(memlock.New())
-					spoil(&c)
-					return c
-				}}
-				done := make(chan struct{})
-				go func() { defer close(done); h.check(rec, exclusive[0]) }()
-				<-done
-				if !rec.Failed() {
-					t.Errorf("a harness without %s is accepted", name)
-				}
-			})
+			h := Harness{TTL: time.Second, Bubble: true, Open: func(testing.TB) Conn {
+				c := Faulty(memlock.New())
+				spoil(&c)
+				return c
+			}}
+			if !fails(t, h, exclusive[0]) {
+				t.Errorf("a harness without %s is accepted", name)
+			}
 		})
 	}
 }

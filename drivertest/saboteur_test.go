@@ -2,45 +2,10 @@ package drivertest
 
 import (
 	"context"
-	"fmt"
-	"runtime"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
-
-// recorder is a testing.TB whose failures are kept, not reported.
-type recorder struct {
-	testing.TB
-	mu     sync.Mutex
-	failed bool
-	first  string
-}
-
-func (r *recorder) Helper() {}
-func (r *recorder) note(failed bool, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = r.failed || failed
-	if r.first == "" {
-		r.first = text
-	}
-}
-func (r *recorder) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
-}
-func (r *recorder) Logf(f string, args ...any)   { r.note(false, fmt.Sprintf(f, args...)) }
-func (r *recorder) Error(args ...any)            { r.note(true, fmt.Sprint(args...)) }
-func (r *recorder) Errorf(f string, args ...any) { r.note(true, fmt.Sprintf(f, args...)) }
-func (r *recorder) Fatal(args ...any)            { r.note(true, fmt.Sprint(args...)); runtime.Goexit() }
-func (r *recorder) Fatalf(f string, args ...any) {
-	r.note(true, fmt.Sprintf(f, args...))
-	runtime.Goexit()
-}
 
 // saboteur is a session of which single methods can be replaced.
 type saboteur struct {

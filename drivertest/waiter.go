@@ -28,7 +28,7 @@ func (w *waiter) granted() driver.Hold {
 	if w.asked {
 		w.reply = w.p.retry(w.r)
 	}
-	token := w.p.waits(w.r, w.reply, e.ttl/2+10*time.Second)
+	token := w.p.waits(w.r, w.reply, patience)
 	if token == 0 {
 		e.Fatalf("the waiter of %q was not served", w.r.Name)
 	}
@@ -102,7 +102,7 @@ func (p *party) waits(r *driver.Request, reply driver.Reply, d time.Duration) ui
 	p.e.Helper()
 	end := time.NewTimer(d)
 	defer end.Stop()
-	beat := time.NewTicker(p.e.ttl / 3)
+	beat := time.NewTicker(p.e.beat)
 	defer beat.Stop()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()

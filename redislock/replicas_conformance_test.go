@@ -22,12 +22,10 @@ func TestConformanceReplicas(t *testing.T) {
 	var mu sync.Mutex
 	var all []*redislock.Backend
 	drivertest.Run(t, drivertest.Harness{
-		TTL:        2 * ttl, // of which replicas have a third
-		RestartTTL: 5 * time.Second,
-		Names:      1000,
-		Only:       connected(),
-		Refuse:     refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
-		Damage:     damages(func(string) *testenv.RedisServer { return set.Primary }),
+		TTL:    2 * ttl, // of which replicas have a third
+		Only:   connected(),
+		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
+		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)

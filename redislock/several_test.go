@@ -107,7 +107,6 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 	}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:    ttl,
-		Names:  1000,
 		Only:   connected(),
 		Refuse: refuse,
 		Damage: damages(primary),
@@ -140,8 +139,6 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 			}
 		},
 		Restart: restart,
-		// A server of a Cluster takes no writes for two seconds after its start.
-		RestartTTL: 5 * time.Second,
 	})
 }
 

@@ -19,19 +19,21 @@ const ttl = 2 * time.Second
 const long = "maxSessionTimeout=200000"
 
 func TestConformance(t *testing.T) {
-	conform(t, testenv.ZooKeeper(t, long), func(addr string) zklock.Config {
-		return zklock.Config{Servers: []string{addr}}
-	})
+	drivertest.Run(t, harness(testenv.ZooKeeper(t, long)))
 }
 
-func conform(t *testing.T, server *testenv.ZooKeeperServer, config func(addr string) zklock.Config) {
-	drivertest.Run(t, drivertest.Harness{
-		TTL:        3 * time.Second,  // of which a session trusts three fifths
-		RestartTTL: 10 * time.Second, // a JVM has to start
+func TestTimedConformance(t *testing.T) {
+	drivertest.RunTimed(t, harness(testenv.ZooKeeper(t, long)))
+}
+
+func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
+	return drivertest.Harness{
+		TTL:   3 * time.Second, // of which a session trusts three fifths
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
-			b, err := zklock.New(config(proxy.Addr))
+			b, err := zklock.New(zklock.Config{Servers: []string{proxy.Addr}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,5 +53,5 @@ func conform(t *testing.T, server *testenv.ZooKeeperServer, config func(addr str
 			t.Helper()
 			server.Restart(true)
 		},
-	})
+	}
 }

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/attempt"
+	"github.com/holdfast-lock/holdfast/internal/failing"
 )
 
 // Store is an empty store under test, and the ways to hurt it. Only Backend and Pass are needed.
@@ -90,7 +90,7 @@ func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 		}
 		defer func() { _ = f.Value.Set(old) }()
 	}
-	if !attempt.Run(t, func(t testing.TB) {
+	if !failing.Run(t, func(t testing.TB) {
 		rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 	}) {
 		t.Error("not noticed")

@@ -1,0 +1,104 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+const (
+	// callPatience is the deadline of a call to a store that is silent.
+	callPatience = 100 * time.Millisecond
+
+	// callLate is how much later such a call may be back.
+	callLate = 50 * time.Millisecond
+
+	// overdue is how much later than its TTL a dead holder's lock may come free.
+	overdue = time.Second
+)
+
+// timed are the checks of what must be done in time.
+var timed = []check{
+	{"R4", "client keeps in time", "a lease lives for many TTLs by itself beside other work, and TryLock tells who has it", func(e *env) {
+		ttl := max(e.h.TTL, 2*time.Second)
+		a, b := e.clientFor(ttl), e.client(nil)
+		l := e.lock(a, "x")
+		ctx, stop := context.WithCancel(e.ctx)
+		var work sync.WaitGroup
+		for i := range 4 {
+			work.Go(func() {
+				for ctx.Err() == nil {
+					err := a.Mutex(e.name(fmt.Sprint("work", i))).Do(ctx, func(context.Context) error { return nil })
+					if err != nil && ctx.Err() == nil {
+						e.Errorf("Do: %v", err)
+						return
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			})
+		}
+		defer work.Wait()
+		defer stop()
+		for range 6 {
+			time.Sleep(ttl / 2)
+			_, err := b.Mutex(e.name("x")).TryLock(e.ctx)
+			var he *holdfast.Error
+			if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &he) || he.Holder == nil || he.Holder.Token != l.Token() || he.Holder.PID == 0 {
+				e.Fatalf("TryLock: %v; want ErrHeld and the holder", err)
+			}
+		}
+		if err := l.Err(); err != nil {
+			e.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			e.Fatal(err)
+		}
+		e.lock(b, "x")
+	}},
+	{"R6", "dead holder in time", "the lock of a holder that died comes free soon after its lease has run out, to a waiter and to whoever asks", func(e *env) {
+		e.beat = e.h.TTL / 3
+		a, b := e.brief(), e.party()
+		start := time.Now()
+		for _, name := range []string{"waited", "asked"} {
+			a.get(a.req(name))
+		}
+		a.Kill()
+		r := b.req("waited")
+		if b.waits(r, b.ask(r), patience) == 0 {
+			e.Fatal("a waiter was not served")
+		}
+		for b.ask(once(b.req("asked"))).Token == 0 {
+			time.Sleep(e.h.TTL / 50)
+		}
+		if d := time.Since(start); d > e.h.TTL+overdue {
+			e.Errorf("the locks of a dead holder came free after %v; the TTL is %v", d, e.h.TTL)
+		}
+	}},
+	{"R1", "silent store in time", "with the network cut, every call ends with its context", func(e *env) {
+		e.silentStore(e.back)
+	}},
+	{"R1", "contexts in time", "with the network cut, every call of a client is back as soon as its context has ended, with the context's error", func(e *env) {
+		e.cutOff(false, e.ttl, func(what string, call func(context.Context) error) {
+			ctx, cancel := context.WithTimeout(e.ctx, callPatience)
+			defer cancel()
+			start := time.Now()
+			err := call(ctx)
+			e.back(what, err, time.Since(start))
+			if !errors.Is(err, context.DeadlineExceeded) {
+				e.Errorf("%s with a context of %v: %v; want context.DeadlineExceeded", what, callPatience, err)
+			}
+		})
+	}},
+}
+
+// back checks when a call with a context of callPatience was back.
+func (e *env) back(call string, err error, took time.Duration) {
+	e.Helper()
+	if took > callPatience+callLate {
+		e.Errorf("%s with a context of %v returned after %v (%v)", call, callPatience, took, err)
+	}
+}
