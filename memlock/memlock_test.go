@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -17,6 +18,7 @@ func TestConformance(t *testing.T) {
 	stores := stores{}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:     time.Second,
+		Names:   testenv.Rounds(1000, 10_000),
 		Bubble:  true,
 		Open:    func(t testing.TB) drivertest.Conn { return drivertest.Faulty(stores.of(t).Backend) },
 		Restart: func(testing.TB) {},

@@ -26,15 +26,22 @@ const ttl = 2 * time.Second // longer than a busy machine stands still for
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
-	conform(t, server, nil, func(t testing.TB, addr string) redislock.Conn {
+	drivertest.Run(t, harness(server, nil, func(t testing.TB, addr string) redislock.Conn {
 		return must(rueidisconn.Dial("redis://holdfast:secret@" + addr))(t)
-	})
+	}))
 }
 
 // TestConformanceGoRedis runs the suite with the other client.
 func TestConformanceGoRedis(t *testing.T) {
 	t.Parallel()
-	conform(t, testenv.Redis(t, "--appendonly", "yes"), connected("no deadline"), dialGoRedis)
+	drivertest.Run(t, harness(testenv.Redis(t, "--appendonly", "yes"), connected("no deadline"), dialGoRedis))
+}
+
+// TestTimedConformance runs the checks of what must be done in time, with both clients.
+func TestTimedConformance(t *testing.T) {
+	server := testenv.Redis(t)
+	t.Run("rueidis", func(t *testing.T) { drivertest.RunTimed(t, harness(server, nil, dialRueidis)) })
+	t.Run("go-redis", func(t *testing.T) { drivertest.RunTimed(t, harness(server, nil, dialGoRedis)) })
 }
 
 // connected are the checks of what depends on the client and on the way to the servers: wake-ups, answers and
@@ -87,10 +94,11 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 	return client
 }
 
-func conform(t *testing.T, server *testenv.RedisServer, only []string, dial func(testing.TB, string) redislock.Conn) {
-	drivertest.Run(t, drivertest.Harness{
+func harness(server *testenv.RedisServer, only []string, dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
+	return drivertest.Harness{
 		TTL:    ttl,
 		Only:   only,
+		Names:  testenv.Rounds(1000, 10_000),
 		Refuse: refusals(func() *testenv.RedisServer { return server }),
 		Damage: damages(func(string) *testenv.RedisServer { return server }),
 		Open: func(t testing.TB) drivertest.Conn {
@@ -111,5 +119,5 @@ func conform(t *testing.T, server *testenv.RedisServer, only []string, dial func
 			t.Helper()
 			server.Restart(true)
 		},
-	})
+	}
 }

@@ -3,23 +3,33 @@ package sqllock
 import (
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-func TestSQLiteConformance(t *testing.T) {
+func TestSQLiteConformance(t *testing.T) { drivertest.Run(t, harness()) }
+
+func TestTimedSQLiteConformance(t *testing.T) { drivertest.RunTimed(t, harness()) }
+
+// harness gives each test a file of its own.
+func harness() drivertest.Harness {
+	var mu sync.Mutex
 	paths := map[testing.TB]string{}
 	path := func(t testing.TB) string {
+		mu.Lock()
+		defer mu.Unlock()
 		if paths[t] == "" {
 			paths[t] = storePath(t)
 		}
 		return paths[t]
 	}
-	drivertest.Run(t, drivertest.Harness{
-		TTL:   raceFactor * time.Second,
-		Names: 10_000 / raceFactor,
+	return drivertest.Harness{
+		TTL:   2 * time.Second,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)
@@ -51,7 +61,7 @@ func TestSQLiteConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-	})
+	}
 }
 
 // execOn runs a statement on the connection that writes.

@@ -10,7 +10,12 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	g := start(t, 5, 3*time.Minute, "--appendonly", "yes")
+	drivertest.Run(t, harness(start(t, 5, 3*time.Minute, "--appendonly", "yes")))
+}
+
+func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(start(t, 5, 3*time.Minute))) }
+
+func harness(g *group) drivertest.Harness {
 	refuse := func(setting string) func(testing.TB) func() {
 		return func(t testing.TB) func() {
 			t.Helper()
@@ -18,9 +23,9 @@ func TestConformance(t *testing.T) {
 			return func() { g.each("CONFIG SET " + setting + " 0") }
 		}
 	}
-	drivertest.Run(t, drivertest.Harness{
-		TTL:       time.Second,
-		Names:     2000, // each at five servers
+	return drivertest.Harness{
+		TTL:       2 * time.Second,
+		Names:     testenv.Rounds(500, 2000), // each at five servers
 		LocksOnly: true,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
@@ -64,5 +69,5 @@ func TestConformance(t *testing.T) {
 			g.servers[1].Restart(true)
 			g.servers[3].Restart(false)
 		},
-	})
+	}
 }

@@ -24,6 +24,8 @@ func TestConformance(t *testing.T) {
 	conform(t, maria(t), "root", "")
 }
 
+func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, maria(t), "root", "")) }
+
 // A user who may only work with the rows, under everything that could change what a statement means. Each operation
 // is tried; the whole suite runs in the deep run.
 func TestConformanceOfOthers(t *testing.T) {
@@ -59,8 +61,13 @@ func pool(t testing.TB, dsn string) *sql.DB {
 
 // conform runs the suite as user, with more parameters of the data source name ("?clientFoundRows=true").
 func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
-	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl,
+	drivertest.Run(t, harness(t, server, user, params))
+}
+
+func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) drivertest.Harness {
+	return drivertest.Harness{
+		TTL:   ttl,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
@@ -81,7 +88,7 @@ func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 		},
 		Refuse: refusals(server, user),
 		Damage: damages(pool(t, server.DSN("root", ""))),
-	})
+	}
 }
 
 // refusals are the ways in which the server takes no writes. It takes those of root even when it is read-only.

@@ -21,9 +21,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const ttl = 2 * time.Second // longer than a busy machine stands still for
 
 // TestConformance is as a role that may do nothing but read and write the rows of the tables, which
-// are in a schema of their own. It is not beside other tests, which would take from the little time that
-// its leases last.
+// are in a schema of their own.
 func TestConformance(t *testing.T) {
+	drivertest.Run(t, harness(t, plain(t), "plain"))
+}
+
+func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, plain(t), "plain")) }
+
+// plain starts a server with the role.
+func plain(t *testing.T) *testenv.PostgresServer {
+	t.Helper()
 	server := testenv.Postgres(t)
 	server.Exec("CREATE SCHEMA locks", "REVOKE ALL ON SCHEMA public FROM PUBLIC", "REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC",
 		"CREATE ROLE plain LOGIN", "GRANT USAGE ON SCHEMA locks TO plain", "ALTER ROLE plain SET search_path = locks",
@@ -32,7 +39,7 @@ func TestConformance(t *testing.T) {
 	if p := join(t, server.DSN("plain"), ttl); p.b.Polling() != "" {
 		t.Errorf("polling: %s", p.b.Polling())
 	}
-	conform(t, server, "plain")
+	return server
 }
 
 // initialise makes the tables.
@@ -53,10 +60,11 @@ func pool(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// conform runs the suite as user.
-func conform(t *testing.T, server *testenv.PostgresServer, user string) {
-	drivertest.Run(t, drivertest.Harness{
-		TTL: ttl,
+// harness is that of the suite as user.
+func harness(t *testing.T, server *testenv.PostgresServer, user string) drivertest.Harness {
+	return drivertest.Harness{
+		TTL:   ttl,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)
@@ -85,7 +93,7 @@ func conform(t *testing.T, server *testenv.PostgresServer, user string) {
 			}
 		}},
 		Damage: damages(pool(t, server.DSN("postgres")+"&search_path=locks,public")),
-	})
+	}
 }
 
 // damages are the ways to spoil a row.
