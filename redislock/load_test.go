@@ -40,6 +40,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 	l := &load{promise: p, rounds: make([]atomic.Int64, len(backends)), failed: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
+	const pause = 5 * time.Millisecond // between two rounds of a goroutine, so that the processor is free for the servers
 	for i, b := range backends {
 		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: 5 * time.Second})
 		if err != nil {
@@ -55,6 +56,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 						l.failed <- err
 						return
 					}
+					time.Sleep(pause)
 				}
 			})
 		}
@@ -100,7 +102,7 @@ func (l *load) goesOn(t testing.TB, n int64) {
 	for i := range want {
 		want[i] = l.rounds[i].Load() + n
 	}
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for i := range want {

@@ -56,6 +56,12 @@ func TestModelCatches(t *testing.T) {
 			t.Error("the scripts have no such text")
 		}
 	}
+	// Those that it takes hundreds of histories to notice are put in at full size.
+	hard := map[string]bool{
+		"what has run out is renewed": true, "a latch at zero wakes nobody": true, "a lean take forgets a minimum hold": true,
+		"a lean release does not look at the token": true, "a lean hand-over grants a full TTL": true,
+		"a kept grant is overwritten": true, "nobody is told how long a name is kept": true,
+	}
 	for _, m := range []struct{ what, old, new string }{
 		{"newcomers ignore the line", "if not line and fits(mode, n)", "if fits(mode, n)"},
 		{"a hand-over gets a full TTL", "give(id, mode, n, deadline, hold, owner)", "give(id, mode, n, now + 1000000, hold, owner)"},
@@ -76,7 +82,9 @@ func TestModelCatches(t *testing.T) {
 		{"a lean hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..", ".. token .. '0000000001000000' .. zero .. zero .."},
 		{"a kept grant is overwritten", "setAside(id)\n    st =", "st ="},
 	} {
-		t.Run(m.what, func(t *testing.T) { catches(t, server, m.old, m.new) })
+		if testenv.Deep() || !hard[m.what] {
+			t.Run(m.what, func(t *testing.T) { catches(t, server, m.old, m.new) })
+		}
 	}
 	for _, m := range []struct{ what, old, new string }{
 		{"the lock goes to who is not there", "local there = hears(session)", "local there = true"},
