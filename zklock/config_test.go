@@ -125,9 +125,9 @@ func TestOperatorsOutage(t *testing.T) {
 // Private nodes: a stranger is refused, and changes nothing.
 func TestPrivate(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	_, cfg := common(t)
 	private := func(user, password string) zklock.Config {
-		return zklock.Config{Servers: []string{server.Addr}, Root: "/app/private", User: user, Password: password, Private: user != ""}
+		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password, Private: user != ""}
 	}
 	a, same := newParty(t, private("ann", "secret")), newParty(t, private("ann", "secret"))
 	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
@@ -171,16 +171,16 @@ func TestPrivate(t *testing.T) {
 // A stranger who may make nodes but not read the holder's leaves none behind.
 func TestPrivateHolderInPublicFolder(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	z.make("/holdfast/x/abc", zk.Persistent)
-	a := newParty(t, zklock.Config{Servers: []string{server.Addr}, User: "ann", Password: "secret", Private: true})
-	b := newParty(t, on(server.Addr))
+	z.make(cfg.Root+"/x/abc", zk.Persistent)
+	a := newParty(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Private: true})
+	b := newParty(t, cfg)
 	h := a.get(a.req("x"))
 	for range 3 {
 		_, err := b.Acquire(within(t), b.req("x"))
 		wants(t, "Acquire", err, driver.ErrRefused)
-		if kids := z.children("/holdfast/x"); len(kids) != 2 {
+		if kids := z.children(cfg.Root + "/x"); len(kids) != 2 {
 			t.Errorf("refused, and the folder has %q", kids)
 		}
 	}

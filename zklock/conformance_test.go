@@ -11,7 +11,12 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(whole{m}) }
+
+// whole is all tests and the end of the server that they share.
+type whole struct{ *testing.M }
+
+func (w whole) Run() int { return testenv.RunShared(w.M) }
 
 const ttl = 2 * time.Second
 

@@ -10,17 +10,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestContexts makes every call with a context of 100 ms while the servers are silent: it comes
+// TestTimedContexts makes every call with a context of 100 ms while the servers are silent: it comes
 // back then, and says that it is the caller's time that has passed.
-func TestContexts(t *testing.T) {
-	t.Parallel()
+func TestTimedContexts(t *testing.T) {
 	for name, silence := range map[string]func(s *testenv.ZooKeeperServer, p *testenv.TCPProxy) (heal func()){
 		"frozen":     func(s *testenv.ZooKeeperServer, _ *testenv.TCPProxy) func() { s.Pause(); return s.Continue },
 		"black hole": func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) func() { p.Hole(); return p.Heal },
 		"forgotten":  func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) func() { p.Forget(); p.Hole(); return p.Heal },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			server := testenv.ZooKeeper(t, long)
 			proxy := testenv.Proxy(t, server.Addr)
 			cfg := on(proxy.Addr)

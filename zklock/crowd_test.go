@@ -4,20 +4,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A thousand wait for one name: they are served in the order of their arrival, each is woken by
+// Hundreds wait for one name: they are served in the order of their arrival, each is woken by
 // the one in front, and afterwards the servers have nothing of them. The list of them is much longer than
 // what the server takes for a request.
 func TestThousandWaiters(t *testing.T) {
 	t.Parallel()
-	const clients, each = 10, 100
+	const clients = 10
+	each := testenv.Rounds(40, 100)
 	server := testenv.ZooKeeper(t, long, "-Djute.maxbuffer=16384")
 	z := newTree(t, server.Addr)
-	holder := client(t, on(server.Addr), 60*time.Second)
+	holder := client(t, on(server.Addr), calm)
 	before := watches(t, server)
 	for _, kind := range []string{"mutex", "writer", "permits"} {
 		t.Run(kind, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestThousandWaiters(t *testing.T) {
 			base := len(z.children(dir))
 			var all sync.WaitGroup
 			for range clients {
-				c := client(t, on(server.Addr), 60*time.Second)
+				c := client(t, on(server.Addr), calm)
 				for range n / clients {
 					all.Go(func() {
 						l, err := lockAs(t, c, kind)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -14,15 +13,15 @@ import (
 // name say so and delete nothing; all other names go on.
 func TestDamagedLatch(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, on(server.Addr))
+	p := newParty(t, cfg)
 	good := p.get(p.req("a"))
 	if _, err := p.SetCount(within(t), "c", 2); err != nil {
 		t.Fatal(err)
 	}
-	z.make("/holdfast/b/latch", zk.Persistent) // with data of its own
-	z.make("/holdfast/b/latch/theirs", zk.Persistent)
+	z.make(cfg.Root+"/b/latch", zk.Persistent) // with data of its own
+	z.make(cfg.Root+"/b/latch/theirs", zk.Persistent)
 	const bad = "b"
 	ctx := within(t)
 	_, acquire := p.Acquire(ctx, once(p.req(bad)))
@@ -39,7 +38,7 @@ func TestDamagedLatch(t *testing.T) {
 			t.Errorf("%s: %v; want ErrDamaged", call, err)
 		}
 	}
-	if got := z.nodes("/holdfast/b"); !slices.Contains(got, "/holdfast/b/latch/theirs") {
+	if got := z.nodes(cfg.Root + "/b"); !slices.Contains(got, cfg.Root+"/b/latch/theirs") {
 		t.Errorf("another program's nodes were deleted; left: %q", got)
 	}
 	list, err := p.List(ctx, "", "", 10)

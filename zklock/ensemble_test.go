@@ -72,32 +72,32 @@ func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 }
 
 // Leaders are killed, servers are restarted one after the other, the quorum is lost and
-// regained, while eight clients contend.
+// regained, while some clients contend.
 func TestEnsembleUnderContention(t *testing.T) {
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3)
 	j := &judge{t: t}
 	stop := make(chan struct{})
 	var all sync.WaitGroup
-	for i := range 8 {
+	for i := range testenv.Rounds(5, 8) {
 		cfg := on(e.Addrs()...)
 		if i < 3 {
 			cfg = on(e.Addrs()[i]) // knows one server only
 		}
-		c := client(t, cfg, 2*time.Second)
+		c := client(t, cfg, 2*time.Second) // sessions run out, too
 		all.Go(func() { j.contend(c, "x", stop) })
 	}
 	progress := func(what string) {
 		t.Helper()
 		n := j.grants()
-		until(t, what+": the lock goes on being granted", func() bool { return j.grants() > n+20 })
+		until(t, what+": the lock goes on being granted", func() bool { return j.grants() > n+testenv.Rounds(5, 20) })
 	}
 	progress("at first")
 	leader := e.Leader()
 	e.Servers[leader].Kill()
 	progress("the leader is dead")
 	e.Servers[leader].Start()
-	for i, z := range e.Servers { // rolling restart
+	for i, z := range e.Servers[:testenv.Rounds(1, 3)] { // rolling restart
 		z.Restart(true)
 		e.Leader()
 		progress("server " + string(rune('1'+i)) + " has been restarted")
@@ -122,7 +122,7 @@ func TestLeaderKilledDuringHold(t *testing.T) {
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3)
 	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), 2*time.Second)
-	for range 2 {
+	for range testenv.Rounds(1, 2) {
 		l := lock(t, holder, "x")
 		got := make(chan *holdfast.Lease, 1)
 		go func() {
@@ -159,7 +159,8 @@ func TestLeaderKilledDuringHold(t *testing.T) {
 // The follower that a holder is connected to freezes: the client moves to another in time.
 func TestFollowerFrozen(t *testing.T) {
 	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3)
+	const ttl = 9 * time.Second // a third of it is lost before the client moves
+	e := testenv.ZooKeeperEnsemble(t, 3, long)
 	e.Leader()
 	follower := e.Followers()[0]
 	// The others can be reached only later, so that the session begins at this one.
@@ -172,8 +173,8 @@ func TestFollowerFrozen(t *testing.T) {
 			others, addrs = append(others, p), append(addrs, p.Addr)
 		}
 	}
-	c := client(t, on(addrs...), 2*time.Second)
-	other := client(t, on(e.Servers[e.Leader()].Addr), 2*time.Second)
+	c := client(t, on(addrs...), ttl)
+	other := client(t, on(e.Servers[e.Leader()].Addr), calm)
 	l := lock(t, c, "x")
 	for _, p := range others {
 		p.Heal()
@@ -191,7 +192,7 @@ func TestFollowerFrozen(t *testing.T) {
 		}
 		got <- err
 	}()
-	time.Sleep(3 * time.Second) // more than a session
+	time.Sleep(ttl + time.Second) // more than a session
 	if err := l.Err(); err != nil {
 		t.Errorf("the lease was lost although two of three servers were well: %v", err)
 	}
@@ -203,11 +204,11 @@ func TestFollowerFrozen(t *testing.T) {
 // it is told before the leader's clients have the lock.
 func TestFollowerCutOff(t *testing.T) {
 	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40")
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", long)
 	follower := func() int { e.Leader(); return e.Followers()[0] }
-	for range 3 {
+	for range testenv.Rounds(1, 3) {
 		f := follower()
-		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), 2*time.Second)
+		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), calm)
 		relay(t, a, b, "x", func() { e.Isolate(f) })
 		e.Join(f)
 		until(t, "it follows again", func() bool { mode, err := e.Servers[f].Word("srvr"); return err == nil && len(mode) > 100 })
@@ -217,11 +218,11 @@ func TestFollowerCutOff(t *testing.T) {
 // What is known at one server is respected through another that lags behind.
 func TestLaggingFollower(t *testing.T) {
 	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3)
+	e := testenv.ZooKeeperEnsemble(t, 3, long)
 	e.Leader()
 	f := e.Followers()
 	a, b := newParty(t, on(e.Servers[f[0]].Addr)), newParty(t, on(e.Servers[f[1]].Addr))
-	for range 50 {
+	for range testenv.Rounds(10, 50) {
 		for _, pair := range [][2]*party{{a, b}, {b, a}} {
 			for _, name := range []string{"x", "s"} {
 				ask := func(p *party) *driver.Request {

@@ -12,9 +12,9 @@ import (
 // The servers delete a folder after use, and its numbers start again; tokens grow.
 func TestTokensOutliveFolders(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, on(server.Addr))
+	p := newParty(t, cfg)
 	var last uint64
 	for range 4 {
 		h := p.get(p.req("deep/er/x"))
@@ -22,11 +22,11 @@ func TestTokensOutliveFolders(t *testing.T) {
 			t.Errorf("token %d after %d", h.Token, last)
 		}
 		last = h.Token
-		if kids := z.children("/holdfast/deep/er/x"); len(kids) != 1 || kids[0][len(kids[0])-10:] != "0000000000" {
+		if kids := z.children(cfg.Root + "/deep/er/x"); len(kids) != 1 || kids[0][len(kids[0])-10:] != "0000000000" {
 			t.Errorf("the folder is not a new one: %q", kids)
 		}
 		p.release(h)
-		until(t, "the folder is gone", func() bool { return len(z.children("/holdfast")) == 0 })
+		until(t, "the folder is gone", func() bool { return len(z.children(cfg.Root)) == 0 })
 	}
 }
 
@@ -37,13 +37,18 @@ func TestUseWhileReaped(t *testing.T) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	last := map[string]uint64{}
-	end := time.Now().Add(2 * time.Second)
+	const enough = 60
 	rounds := 0
+	over := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return rounds >= enough || t.Failed()
+	}
 	for i := range 6 {
 		p := newParty(t, on(server.Addr))
 		name := []string{"a/b/c", "a/b/c", "a/s", "a/s", "a/l", "a/b"}[i]
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for !over() {
 				switch name {
 				case "a/l":
 					if _, err := p.SetCount(within(t), name, 1); err != nil {
@@ -80,9 +85,6 @@ func TestUseWhileReaped(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if rounds < 50 {
-		t.Errorf("only %d rounds", rounds)
-	}
 }
 
 // A folder that others made and do not delete, and one below another lock's, are as good.
@@ -90,9 +92,8 @@ func TestClientsOverReapedFolders(t *testing.T) {
 	t.Parallel()
 	server := testenv.ZooKeeper(t, long, "-Dznode.container.checkIntervalMs=2")
 	c := client(t, on(server.Addr), calm)
-	end := time.Now().Add(2 * time.Second)
 	var last uint64
-	for n := 0; time.Now().Before(end) || n < 20; n++ {
+	for range testenv.Rounds(60, 600) {
 		l, err := c.Mutex("t", holdfast.MinHold(time.Millisecond)).TryLock(within(t))
 		if err != nil { // kept for a millisecond
 			wants(t, "TryLock", err, holdfast.ErrHeld)

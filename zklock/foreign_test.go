@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -18,14 +17,14 @@ const curatorUUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 // Children that are no contenders are left alone, and do not matter.
 func TestForeignChildrenIgnored(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	var foreign []string
 	for _, c := range []string{"abc", "0000000000", "_c_x", "_c_", "lock-", "x-lock-12", "x-lock-9999999999", "_c_" + curatorUUID + "-latch-0000000000", "%zz"} {
-		foreign = append(foreign, z.make("/holdfast/x/"+c, zk.Ephemeral))
+		foreign = append(foreign, z.make(cfg.Root+"/x/"+c, zk.Ephemeral))
 	}
 	slices.Sort(foreign)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	a, b := newParty(t, cfg), newParty(t, cfg)
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		r := a.req("x")
 		r.Mode = mode
@@ -39,10 +38,10 @@ func TestForeignChildrenIgnored(t *testing.T) {
 		b.release(b.woken(w, reply))
 	}
 	for _, p := range []string{"locks", "leases"} {
-		z.make("/holdfast/s/"+p+"/abc", zk.Ephemeral)
+		z.make(cfg.Root+"/s/"+p+"/abc", zk.Ephemeral)
 	}
 	b.release(b.get(b.permits("s", 2, 2)))
-	got := z.nodes("/holdfast/x")
+	got := z.nodes(cfg.Root + "/x")
 	slices.Sort(got)
 	if !slices.Equal(got, foreign) {
 		t.Errorf("left: %q; want %q", got, foreign)
@@ -53,9 +52,9 @@ func TestForeignChildrenIgnored(t *testing.T) {
 // order of their numbers, not of their names.
 func TestForeignContenders(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, on(server.Addr))
+	p := newParty(t, cfg)
 	for i, c := range []struct {
 		what, name string
 		mode       zk.Mode
@@ -73,7 +72,7 @@ func TestForeignContenders(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			name := fmt.Sprintf("f%d", i)
-			dir := "/holdfast/" + name
+			dir := cfg.Root + "/" + name
 			path := z.make(dir+"/"+c.name, c.mode)
 			if reply := p.refused(once(p.req(name))); reply.Holder == nil || reply.Holder.Info != "foreign" {
 				t.Errorf("in the way: %+v", reply.Holder)
@@ -98,10 +97,10 @@ func TestForeignContenders(t *testing.T) {
 // Two contenders of others with one number: whoever comes next waits for both.
 func TestEqualNumbers(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, on(server.Addr))
-	one, two := z.make("/holdfast/x/a-lock-0000000000", zk.Ephemeral), z.make("/holdfast/x/b-lock-0000000000", zk.Ephemeral)
+	p := newParty(t, cfg)
+	one, two := z.make(cfg.Root+"/x/a-lock-0000000000", zk.Ephemeral), z.make(cfg.Root+"/x/b-lock-0000000000", zk.Ephemeral)
 	w := p.req("x")
 	p.refused(w)
 	if rec := p.inspect("x"); len(rec.Holders) != 2 || rec.Waiting != 1 {
@@ -112,16 +111,16 @@ func TestEqualNumbers(t *testing.T) {
 	reply := p.refused(w)
 	z.delete(one)
 	p.release(p.woken(w, reply))
-	z.empty("/holdfast/x")
+	z.empty(cfg.Root + "/x")
 }
 
 // Break ends a foreign holder as it does one of ours.
 func TestBreakForeign(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	c := client(t, on(server.Addr), calm)
-	z.make("/holdfast/x/_c_"+curatorUUID+"-lock-", zk.EphemeralSequential)
+	c := client(t, cfg, calm)
+	z.make(cfg.Root+"/x/_c_"+curatorUUID+"-lock-", zk.EphemeralSequential)
 	_, err := c.Mutex("x").TryLock(within(t))
 	var he *holdfast.Error
 	if !errors.As(err, &he) || he.Holder == nil {
@@ -136,5 +135,5 @@ func TestBreakForeign(t *testing.T) {
 		t.Errorf("token %d after %d", l.Token(), he.Holder.Token)
 	}
 	must(t, "Release", l.Release())
-	z.empty("/holdfast/x")
+	z.empty(cfg.Root + "/x")
 }

@@ -30,15 +30,15 @@ func lockAs(t *testing.T, c *holdfast.Client, kind string) (*holdfast.Lease, err
 // and before long somebody does.
 func TestKindsRace(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	parties := make([]*party, 4)
 	for i := range parties {
-		parties[i] = newParty(t, on(server.Addr))
+		parties[i] = newParty(t, cfg)
 	}
 	names := []string{"lock", "reader", "semaphore", "latch"}
 	took := map[string]int{}
-	for round := range 120 {
+	for round := range testenv.Rounds(40, 120) {
 		name := fmt.Sprintf("k/%d", round%3) // folders are new, and used before
 		var have [4]atomic.Int32
 		var mu sync.Mutex
@@ -107,28 +107,29 @@ func TestKindsRace(t *testing.T) {
 		all.Wait()
 	}
 	t.Logf("%v", took)
-	z.empty("/holdfast/k")
+	z.empty(cfg.Root + "/k")
 }
 
 func TestBigLatch(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	const count, workers = 3000, 8
-	c := client(t, on(server.Addr), 10*time.Second)
-	created, err := c.Latch("l").Set(within(t), count)
+	const workers = 8
+	count := testenv.Rounds(400, 3000) // as many as all do
+	c := client(t, cfg, calm)
+	created, err := c.Latch("l").Set(within(t), int64(count))
 	if err != nil || !created {
 		t.Fatalf("Set: %v, %v", created, err)
 	}
 	waited := make(chan error, 3)
 	for range cap(waited) {
-		w := client(t, on(server.Addr), 10*time.Second)
+		w := client(t, cfg, calm)
 		go func() { waited <- w.Latch("l").Wait(within(t)) }()
 	}
 	var sum, zeros atomic.Int64
 	var all sync.WaitGroup
 	for i := range workers {
-		w := client(t, on(server.Addr), 10*time.Second)
+		w := client(t, cfg, calm)
 		all.Go(func() {
 			for k := range count / workers {
 				id := fmt.Sprintf("job %d of %d", k, i)
@@ -143,7 +144,7 @@ func TestBigLatch(t *testing.T) {
 					}
 				}
 				sum.Add(1)
-				if len(waited) > 0 && sum.Load() < count-workers {
+				if len(waited) > 0 && sum.Load() < int64(count-workers) {
 					t.Errorf("let through after %d", sum.Load())
 				}
 			}
@@ -158,17 +159,17 @@ func TestBigLatch(t *testing.T) {
 	}
 	wants(t, "Remove", c.Latch("l").Remove(within(t)), nil)
 	wants(t, "Wait after it", c.Latch("l").Wait(within(t)), holdfast.ErrGone)
-	z.empty("/holdfast/l")
+	z.empty(cfg.Root + "/l")
 }
 
 // CountDown and removal cross: each count is heard or told that the latch is gone, and nothing
 // of it is left for the next.
 func TestCountDownDuringRemoval(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
-	for round := range 30 {
+	a, b := newParty(t, cfg), newParty(t, cfg)
+	for round := range testenv.Rounds(12, 30) {
 		created, err := a.SetCount(within(t), "l", 1000)
 		if err != nil || !created {
 			t.Fatalf("round %d: SetCount: %v, %v: the latch was removed", round, created, err)
@@ -207,5 +208,5 @@ func TestCountDownDuringRemoval(t *testing.T) {
 		_, err = b.Await(context.Background(), "l", "x")
 		wants(t, "Await", err, driver.ErrGone)
 	}
-	z.empty("/holdfast/l")
+	z.empty(cfg.Root + "/l")
 }

@@ -14,15 +14,15 @@ import (
 // and count: the one that was made stays, one of them has made it, and no count is lost.
 func TestSetCountBesideRemainsOfALatch(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	parties := make([]*party, 4)
 	for i := range parties {
-		parties[i] = newParty(t, on(server.Addr))
+		parties[i] = newParty(t, cfg)
 	}
 	for round := range 60 {
 		name := fmt.Sprintf("l-%d", round)
-		node := "/holdfast/" + name + "/latch"
+		node := cfg.Root + "/" + name + "/latch"
 		z.make(node, zk.Persistent)
 		if _, err := z.Set(within(t), node, []byte("holdfast-latch/1 removed 7\n"), zk.AnyVersion); err != nil {
 			t.Fatal(err)
@@ -64,9 +64,9 @@ func TestSetCountBesideRemainsOfALatch(t *testing.T) {
 // A removal that comes second, and says that there was no latch (any more), takes none away that was set since.
 func TestLateRemovalOfALatch(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	a, b, c := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
-	for round := range 200 {
+	_, cfg := common(t)
+	a, b, c := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
+	for round := range testenv.Rounds(50, 200) {
 		name := fmt.Sprintf("l-%d", round)
 		if made, err := a.SetCount(within(t), name, 1); err != nil || !made {
 			t.Fatalf("SetCount: %v, %v", made, err)

@@ -31,8 +31,6 @@ func (p *party) free(r func() *driver.Request) time.Time {
 // stood in line all the while gets the lock then.
 func TestMinHoldPastDeath(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	z := newTree(t, server.Addr)
 	for _, c := range []struct {
 		name string
 		ask  func(p *party) *driver.Request
@@ -46,8 +44,11 @@ func TestMinHoldPastDeath(t *testing.T) {
 		{"permits", func(p *party) *driver.Request { return p.permits("s", 2, 2) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b, w := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
-			const hold = 2 * time.Second
+			t.Parallel()
+			server, cfg := common(t)
+			z := newTree(t, server.Addr)
+			a, b, w := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
+			const hold = 8 * time.Second // it is looked at meanwhile
 			r := c.ask(a)
 			r.MinHold = hold
 			if r.ReadWrite {
@@ -67,7 +68,7 @@ func TestMinHoldPastDeath(t *testing.T) {
 				t.Errorf("granted after %v of a minimum hold of %v", d, hold)
 			}
 			w.release(g)
-			z.empty("/holdfast")
+			z.empty(cfg.Root)
 		})
 	}
 }
@@ -76,16 +77,16 @@ func TestMinHoldPastDeath(t *testing.T) {
 // anybody looks at the name.
 func TestMarksOfThePast(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	a, b := newParty(t, cfg), newParty(t, cfg)
 	x, s := a.req("x"), a.permits("s", 2, 3)
 	x.MinHold, s.MinHold = 300*time.Millisecond, 300*time.Millisecond
 	a.get(x)
 	a.get(s)
 	server.Expire(zklock.Credentials(a.Session))
 	until(t, "over", func() bool { return b.inspect("x").Kind == driver.Unused && b.inspect("s").Kind == driver.Unused })
-	if n := len(z.children("/holdfast/x")) + len(z.children("/holdfast/s/leases")); n != 0 {
+	if n := len(z.children(cfg.Root+"/x")) + len(z.children(cfg.Root+"/s/leases")); n != 0 {
 		t.Fatalf("%d marks are left", n)
 	}
 	if _, err := b.SetCount(within(t), "x", 1); err != nil { // a name that is not in use is free for any kind
@@ -94,26 +95,26 @@ func TestMarksOfThePast(t *testing.T) {
 	must(t, "remove", b.Break(within(t), "x", 1))
 	b.release(b.get(once(b.req("x"))))
 	b.release(b.get(once(b.permits("s", 3, 3))))
-	z.empty("/holdfast/x")
-	z.empty("/holdfast/s")
+	z.empty(cfg.Root + "/x")
+	z.empty(cfg.Root + "/s")
 }
 
 // Another program's contender behind a mark of the past is waiting for us to take that away, as
 // anybody does who is refused.
 func TestMarkBeforeAnother(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	a, b := newParty(t, cfg), newParty(t, cfg)
 	x := a.req("x")
 	x.MinHold = 500 * time.Millisecond
 	a.get(x)
 	server.Expire(zklock.Credentials(a.Session))
-	other := z.make("/holdfast/x/_c_0d0c1f39-7d7c-4d7c-8e6e-0242ac120002-lock-", zk.EphemeralSequential)
+	other := z.make(cfg.Root+"/x/_c_0d0c1f39-7d7c-4d7c-8e6e-0242ac120002-lock-", zk.EphemeralSequential)
 	until(t, "the mark is gone", func() bool {
 		b.refused(once(b.req("x")))
-		left := z.children("/holdfast/x")
-		return len(left) == 1 && "/holdfast/x/"+left[0] == other
+		left := z.children(cfg.Root + "/x")
+		return len(left) == 1 && cfg.Root+"/x/"+left[0] == other
 	})
 }
 
@@ -121,16 +122,17 @@ func TestMarkBeforeAnother(t *testing.T) {
 // releases it, and the marks go.
 func TestMinHoldAdopted(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	z := newTree(t, server.Addr)
 	for name, ask := range map[string]func(p *party) *driver.Request{
 		"lock":    func(p *party) *driver.Request { return p.req("x") },
 		"reader":  func(p *party) *driver.Request { return p.shared("x") },
 		"permits": func(p *party) *driver.Request { return p.permits("x", 2, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b, c := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
-			const hold = time.Second
+			t.Parallel()
+			server, cfg := common(t)
+			z := newTree(t, server.Addr)
+			a, b, c := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
+			const hold = 8 * time.Second // it is looked at meanwhile
 			r := ask(a)
 			r.MinHold = hold
 			began := time.Now()
@@ -155,7 +157,7 @@ func TestMinHoldAdopted(t *testing.T) {
 			if d := at.Sub(began); d < hold && name != "permits" {
 				t.Errorf("free after %v of %v", d, hold)
 			}
-			z.empty("/holdfast/x")
+			z.empty(cfg.Root + "/x")
 		})
 	}
 }
@@ -163,9 +165,9 @@ func TestMinHoldAdopted(t *testing.T) {
 // A cancelled request leaves no minimum hold behind.
 func TestMinHoldCancelled(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
-	for range 100 {
+	_, cfg := common(t)
+	a, b := newParty(t, cfg), newParty(t, cfg)
+	for range testenv.Rounds(25, 100) {
 		for _, r := range []*driver.Request{a.req("x"), a.permits("s", 3, 3)} {
 			r.MinHold = time.Hour
 			a.get(r)
@@ -179,9 +181,9 @@ func TestMinHoldCancelled(t *testing.T) {
 // The public option: a job that runs once a tick, on whichever machine, also if that dies.
 func TestOncePerTick(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	first, s := spied(t, server.Addr)
-	c := client(t, on(server.Addr), calm)
+	server, cfg := common(t)
+	first, s := spied(t, cfg)
+	c := client(t, cfg, calm)
 	began := time.Now()
 	const tick = 1500 * time.Millisecond
 	l, err := first.Mutex("job", holdfast.MinHold(tick)).TryLock(within(t))
@@ -201,14 +203,14 @@ func TestOncePerTick(t *testing.T) {
 // A node that is called like a mark and is none keeps the name taken, and is not deleted.
 func TestForgedMark(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	path := z.make("/holdfast/x/_c_0f8fad5b-d9cb-869f-b165-70867728950e-lock-", zk.EphemeralSequential)
-	p := newParty(t, on(server.Addr))
+	path := z.make(cfg.Root+"/x/_c_0f8fad5b-d9cb-869f-b165-70867728950e-lock-", zk.EphemeralSequential)
+	p := newParty(t, cfg)
 	w := p.req("x")
 	reply := p.refused(w)
 	p.refused(once(p.req("x")))
 	z.delete(path)
 	p.release(p.woken(w, reply))
-	z.empty("/holdfast/x")
+	z.empty(cfg.Root + "/x")
 }

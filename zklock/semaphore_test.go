@@ -20,11 +20,11 @@ import (
 // down: never more are granted than the highest limit that has been in force during the hold.
 func TestSemaphoreUnderLoad(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	const full, low = 200, 120
-	operator := client(t, on(server.Addr), calm)
+	operator := client(t, cfg, calm)
 	z := newTree(t, server.Addr)
-	keeper := newParty(t, on(server.Addr)) // the limit belongs to the name while it is in use
+	keeper := newParty(t, cfg) // the limit belongs to the name while it is in use
 	h := keeper.get(keeper.permits("s", 1, full))
 	const many = 50 // in use at once, before anybody gives back
 	var inUse, most atomic.Int64
@@ -33,7 +33,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	soon := within(t)
 	var all sync.WaitGroup
 	for i := range 4 {
-		p := newParty(t, on(server.Addr))
+		p := newParty(t, cfg)
 		for j := range 4 {
 			all.Go(func() {
 				r := p.permits("s", 10+7*((i+j)%4), full)
@@ -72,10 +72,8 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 			})
 		}
 	}
-	beat := time.NewTicker(ttl / 3)
-	defer beat.Stop()
-	for i := range 8 {
-		<-beat.C
+	for i := range testenv.Rounds(4, 8) {
+		time.Sleep(300 * time.Millisecond) // what is tested is permits that come and go under one limit
 		if ch := keeper.renew(h); ch.State != 0 {
 			t.Fatalf("Renew: %+v", ch)
 		}
@@ -90,15 +88,15 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 		t.Errorf("at most %d permits in use beside the keeper's, of %d", m, full)
 	}
 	keeper.release(h)
-	z.empty("/holdfast/s")
+	z.empty(cfg.Root + "/s")
 }
 
 // A request for more than the limit, which was lowered since, waits; that nobody uses a permit
 // meanwhile, and that the servers delete the empty folder, changes nothing.
 func TestLimitLoweredBelowRequest(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	server, cfg := common(t)
+	a, b := newParty(t, cfg), newParty(t, cfg)
 	z := newTree(t, server.Addr)
 	h := a.get(a.permits("s", 1, 3))
 	r := b.permits("s", 3, 3)
@@ -113,7 +111,7 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if kids := z.children("/holdfast/s"); len(kids) != 2 {
+	if kids := z.children(cfg.Root + "/s"); len(kids) != 2 {
 		t.Errorf("the folder has %q", kids)
 	}
 	must(t, "SetLimit", a.SetLimit(within(t), "s", 4))
@@ -128,19 +126,19 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 // One of a grant's nodes is deleted by hand: the holder is told, the rest is given back.
 func TestLeaseNodeDeleted(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	for _, c := range []struct {
 		name  string
 		which int
 	}{{"the first", 0}, {"the second", 1}, {"the last", 2}} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			a, b := newParty(t, cfg), newParty(t, cfg)
 			h := a.get(a.permits("s", 3, 3))
 			a.renew(h)
 			r := b.permits("s", 3, 3)
 			reply := b.refused(r)
-			z.delete("/holdfast/s/leases/" + z.lease("s", c.which))
+			z.delete(cfg.Root + "/s/leases/" + z.lease(cfg.Root+"/s/leases", c.which))
 			if c.which == 0 { // whose deletion is watched
 				until(t, "told", func() bool { return a.renew(h).State == driver.Gone })
 				if err := a.Release(within(t), h, 0); err == nil {
@@ -150,35 +148,35 @@ func TestLeaseNodeDeleted(t *testing.T) {
 				a.release(h)
 			}
 			b.release(b.woken(r, reply))
-			z.empty("/holdfast/s")
+			z.empty(cfg.Root + "/s")
 		})
 	}
 	t.Run("of a waiter", func(t *testing.T) {
-		a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+		a, b := newParty(t, cfg), newParty(t, cfg)
 		h := a.get(a.permits("s", 3, 3))
 		r := b.permits("s", 1, 3)
 		reply := b.refused(r)
-		for _, c := range z.children("/holdfast/s/locks") {
-			z.delete("/holdfast/s/locks/" + c)
+		for _, c := range z.children(cfg.Root + "/s/locks") {
+			z.delete(cfg.Root + "/s/locks/" + c)
 		}
 		a.release(h)
 		b.release(b.woken(r, reply))
-		z.empty("/holdfast/s")
+		z.empty(cfg.Root + "/s")
 	})
 }
 
-// lease is the name of one of a semaphore's permits, in the order of their numbers.
-func (z tree) lease(name string, i int) string {
+// lease is the name of one of the permits in a folder, in the order of their numbers.
+func (z tree) lease(folder string, i int) string {
 	z.t.Helper()
-	all := z.children("/holdfast/" + name + "/leases")
+	all := z.children(folder)
 	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(a[len(a)-10:], b[len(b)-10:]) })
 	return all[i]
 }
 
 func TestManyPermitsAtOnce(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	a, b := partyFor(t, on(server.Addr), 20*time.Second), partyFor(t, on(server.Addr), 20*time.Second)
+	server, cfg := common(t)
+	a, b := newParty(t, cfg), newParty(t, cfg)
 	z := newTree(t, server.Addr)
 	r := a.permits("many", 1000, 1500)
 	r.MinHold = time.Millisecond
@@ -193,7 +191,7 @@ func TestManyPermitsAtOnce(t *testing.T) {
 	b.release(driver.Hold{Name: h.Name, ID: id, Token: h.Token})
 	_, err := a.Acquire(within(t), a.permits("many", 1001, 1500))
 	wants(t, "1001 permits", err, driver.ErrInvalid)
-	z.empty("/holdfast/many")
+	z.empty(cfg.Root + "/many")
 
 	// What does not fit into one request is refused: servers hang up on it.
 	long := strings.Repeat("\x01", driver.MaxName)
@@ -204,16 +202,16 @@ func TestManyPermitsAtOnce(t *testing.T) {
 	h = a.get(r)
 	must(t, "Adopt", b.Adopt(within(t), h, id, ""))
 	must(t, "Cancel", b.Cancel(within(t), long, id))
-	z.empty("/holdfast/" + strings.Repeat("%01", driver.MaxName))
+	z.empty(cfg.Root + "/" + strings.Repeat("%01", driver.MaxName))
 }
 
 func TestSemaphoreClients(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	_, cfg := common(t)
 	var inside atomic.Int64
 	var all sync.WaitGroup
 	for range 3 {
-		c := client(t, on(server.Addr), calm)
+		c := client(t, cfg, calm)
 		for j := range 6 {
 			all.Go(func() {
 				for range 8 {
@@ -231,7 +229,7 @@ func TestSemaphoreClients(t *testing.T) {
 		}
 	}
 	all.Wait()
-	c := client(t, on(server.Addr), calm)
+	c := client(t, cfg, calm)
 	_, err := c.Semaphore("s", 4).TryAcquire(within(t), 4)
 	wants(t, "all permits", err, nil)
 	rec, err := c.Inspect(within(t), "s")

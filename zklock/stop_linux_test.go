@@ -59,12 +59,12 @@ func TestHolderProcess(t *testing.T) {
 // A process that is stopped for longer than its session wakes up knowing that it lost.
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t)
-	c := client(t, on(server.Addr), 2*time.Second)
-	for range 4 {
+	server := testenv.ZooKeeper(t, long)
+	c := client(t, on(server.Addr), calm)
+	for range testenv.Rounds(2, 4) {
 		file := filepath.Join(t.TempDir(), "token")
 		cmd := exec.CommandContext(within(t), os.Args[0], "-test.run=^TestHolderProcess$")
-		cmd.Env = append(os.Environ(), holderEnv+"="+server.Addr+" "+file)
+		cmd.Env = append(os.Environ(), holderEnv+"="+server.Addr+" "+file, "GORACE=atexit_sleep_ms=0")
 		out, err := cmd.StdoutPipe()
 		must(t, "pipe", err)
 		must(t, "start", cmd.Start())
