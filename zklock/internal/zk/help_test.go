@@ -13,7 +13,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const limit = 20 * time.Second
+const limit = time.Minute
+
+// long lets sessions last as long as on asks for.
+const long = "maxSessionTimeout=200000"
 
 // dial starts a session that ends with the test.
 func dial(t *testing.T, cfg zk.Config) *zk.Session {
@@ -32,7 +35,13 @@ func dial(t *testing.T, cfg zk.Config) *zk.Session {
 	return s
 }
 
+// on is for a session that is to live, and notices within seconds that its server has fallen silent.
 func on(addr ...string) zk.Config {
+	return zk.Config{Servers: addr, Timeout: 8 * time.Second}
+}
+
+// brief is for a session that is to run out.
+func brief(addr ...string) zk.Config {
 	return zk.Config{Servers: addr, Timeout: 2 * time.Second}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestManyCallsInFlight(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	s := dial(t, on(server.Addr))
 	ctx := bound(t)
 	create(t, s, "/many", zk.Persistent)
@@ -44,7 +44,7 @@ func TestManyCallsInFlight(t *testing.T) {
 }
 
 func TestLargeAnswers(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	cfg := on(server.Addr)
 	small := dial(t, cfg)
 	cfg.MaxPacket = 4 << 20

@@ -11,7 +11,7 @@ import (
 )
 
 func TestOperations(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	s := dial(t, on(server.Addr))
 	for _, c := range []struct {
 		name string
@@ -217,7 +217,7 @@ func testWatchAll(t *testing.T, s *zk.Session) {
 }
 
 func TestAuth(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	cfg := on(server.Addr)
 	stranger := dial(t, cfg)
 	cfg.Auth = []zk.Auth{zk.DigestAuth("user", "secret")}
@@ -249,7 +249,7 @@ func TestAuth(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	server := testenv.ZooKeeperTLS(t)
+	server := testenv.ZooKeeperTLS(t, long)
 	cfg := on(server.Addr)
 	cfg.TLS = server.TLS.Client(t)
 	s := dial(t, cfg)

@@ -18,7 +18,7 @@ func contextOf(t *testing.T, d time.Duration) (context.Context, context.CancelFu
 }
 
 func TestSessionEnds(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	other := dial(t, on(server.Addr))
 
 	t.Run("close", func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestSessionEnds(t *testing.T) {
 	t.Run("timeout is negotiated", func(t *testing.T) {
 		cfg := on(server.Addr)
 		cfg.Timeout = time.Hour
-		if got := dial(t, cfg).Timeout(); got != 2*time.Second {
-			t.Errorf("%v; the server's most is 2 s", got)
+		if got := dial(t, cfg).Timeout(); got != 200*time.Second {
+			t.Errorf("%v; the server's most is 200 s", got)
 		}
 		cfg.Timeout = 10 * time.Millisecond
 		if got := dial(t, cfg).Timeout(); got != 200*time.Millisecond {
@@ -74,16 +74,16 @@ func TestSessionEnds(t *testing.T) {
 
 	t.Run("idle", func(t *testing.T) {
 		cfg := on(server.Addr)
-		cfg.Timeout = time.Second
+		cfg.Timeout = 4 * time.Second
 		s := dial(t, cfg)
-		timer := time.NewTimer(3 * time.Second)
+		timer := time.NewTimer(6 * time.Second)
 		defer timer.Stop()
 		select {
 		case <-s.Lost():
 			t.Fatalf("an idle session was lost: %v", s.Err())
 		case <-timer.C:
-			if left := s.Left(); left <= 0 || left > time.Second {
-				t.Errorf("%v are left of a session of 1 s", left)
+			if left := s.Left(); left <= 0 || left > cfg.Timeout {
+				t.Errorf("%v are left of a session of %v", left, cfg.Timeout)
 			}
 		}
 	})
@@ -91,7 +91,7 @@ func TestSessionEnds(t *testing.T) {
 
 // A request that was issued while nothing was connected must not act in a later session.
 func TestRequestIsBoundToItsSession(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
 	cfg := on(proxy.Addr)
@@ -155,11 +155,11 @@ func TestContextEnds(t *testing.T) {
 		if target != nil {
 			want(t, what, err, target)
 		}
-		if took := time.Since(began); took > short+time.Second {
+		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%s: returned after %v", what, took)
 		}
 	}
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 
 	for name, addr := range map[string]string{"nobody listens": "127.0.0.1:1", "nobody answers": silent(t), "no such name": "x.invalid:1"} {
 		t.Run("dial, "+name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestContextEnds(t *testing.T) {
 
 // What is in flight when a connection breaks fails at once; the session goes on.
 func TestConnectionBreaks(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	proxy := testenv.Proxy(t, server.Addr)
 	s := dial(t, on(strings.Replace(proxy.Addr, "127.0.0.1", "localhost", 1))) // a name
 	id := s.ID()

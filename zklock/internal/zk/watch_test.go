@@ -91,7 +91,7 @@ func settled(t *testing.T, s *zk.Session) {
 }
 
 func TestWatches(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	s, by := dial(t, on(server.Addr)), dial(t, on(server.Addr))
 	ctx := bound(t)
 
@@ -242,7 +242,7 @@ func serverWatches(t *testing.T, server *testenv.ZooKeeperServer, s *zk.Session)
 
 // What happened while the connection was away is told after it.
 func TestWatchesSurviveReconnect(t *testing.T) {
-	server := testenv.ZooKeeper(t)
+	server := testenv.ZooKeeper(t, long)
 	proxy := testenv.Proxy(t, server.Addr)
 	by := dial(t, on(server.Addr))
 	ctx := bound(t)
