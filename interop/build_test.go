@@ -75,7 +75,7 @@ func sourceSum(folder string) (string, error) {
 }
 
 // javaCommand is the Java program, ready to be started.
-func javaCommand(t *testing.T) *exec.Cmd {
+func javaCommand(t testing.TB) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Fatalf("%v; this test needs %s", err, javaNeeds)

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -9,19 +10,19 @@ import (
 // session, and not before.
 func TestHolderDies(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name           string
 		holder, waiter side
 		die            func(*peer)
 	}{
 		{"Curator halts", curator, ours, func(p *peer) { p.actors["mutex"].send("halt"); <-p.done }},
-		{"holdfast is killed", ours, curator, (*peer).kill},
+		{"holdfast is killed", ours, curator, func(p *peer) { p.kill() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			dead, alive := w.peer(c.holder), w.peer(c.waiter)
-			const path = root + "/death/"
+			dead, alive := w.own(c.holder), w.peer(c.waiter)
+			path := fmt.Sprint(root, "/death/", i, "/")
 			folder := map[string]string{"mutex": path + "mutex", "write": path + "write", "semaphore": path + "semaphore/leases"}
 			node := map[string]string{}
 			var waiting []*actor
@@ -50,9 +51,9 @@ func TestWaitersDie(t *testing.T) {
 	w := newWorld(t)
 	const path = root + "/death/waiters"
 	java, golang := w.peer(curator), w.peer(ours)
-	holder, doomedJava := java.actor("holder", long), w.peer(curator)
+	holder, doomedJava := java.actor("holder", long), w.own(curator)
 	holder.do("lock", "mutex", path)
-	doomed := w.peer(ours)
+	doomed := w.own(ours)
 	w.queue(doomed.actor("doomed", short), "mutex", path)
 	w.queue(doomedJava.actor("doomed", short), "mutex", path)
 	next, last := java.actor("next", long), golang.actor("last", long)

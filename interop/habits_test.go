@@ -30,7 +30,7 @@ func TestGivingUp(t *testing.T) {
 			before := len(w.nodes(folder))
 			waiter.busy(kind, path, 0)
 			w.until(folder, before)
-			waiter.send("try", kind, path, 500)
+			waiter.send("try", kind, path, 2000)
 			w.until(folder, before+1)
 			w.queue(next, kind, path)
 			if r := waiter.reply(); r != "busy" {

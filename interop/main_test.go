@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +19,11 @@ import (
 
 const (
 	// long is the session of those who are to live: longer than any pause of a busy machine.
-	long = 15 * time.Second
+	long = time.Minute
 	// short is the session of those who are to die.
-	short = 3 * time.Second
+	short = 6 * time.Second
 	// patience is how long a test waits for what must come.
-	patience = 90 * time.Second
+	patience = 2 * time.Minute
 	// root is where all locks of these tests lie; holdfast's names are what follows.
 	root = "/locks"
 )
@@ -33,14 +34,31 @@ func TestMain(m *testing.M) {
 		serve(library)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(whole{m})
 }
 
-// world is one test's server, seen with the eyes of a client that belongs to neither side.
+// whole is all tests, and the end of the server and the processes that they share.
+type whole struct{ *testing.M }
+
+func (w whole) Run() int { return testenv.RunShared(w.M) }
+
+// world is a test's server, seen with the eyes of a client that belongs to neither side.
 type world struct {
 	t      *testing.T
+	number int64 // each has another
 	server *testenv.ZooKeeperServer
 	eyes   *zk.Conn
+}
+
+var (
+	worlds atomic.Int64
+	// one serves all tests that leave it as it is, and use paths of their own.
+	one = testenv.Shared(server)
+)
+
+func server(t testing.TB) *testenv.ZooKeeperServer {
+	t.Helper()
+	return testenv.ZooKeeper(t, "maxSessionTimeout=200000")
 }
 
 type silent struct{}
@@ -49,7 +67,12 @@ func (silent) Printf(string, ...any) {}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, server: testenv.ZooKeeper(t, "maxSessionTimeout=30000")}
+	return worldOf(t, one(t))
+}
+
+func worldOf(t *testing.T, server *testenv.ZooKeeperServer) *world {
+	t.Helper()
+	w := &world{t: t, number: worlds.Add(1), server: server}
 	w.open()
 	return w
 }

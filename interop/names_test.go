@@ -14,7 +14,7 @@ const protected = `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 // and like those they go with their session.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	for _, s := range []side{curator, ours} {
+	for n, s := range []side{curator, ours} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -26,7 +26,7 @@ func TestNames(t *testing.T) {
 				{"semaphore", "/leases", "-lease-"},
 				{"semaphore", "/locks", "-lock-"},
 			} {
-				path := root + "/names/" + c.kind + fmt.Sprint(i)
+				path := fmt.Sprint(root, "/names/", n, c.kind, i)
 				holder, waiter := p.actor(fmt.Sprint("h", i), long), p.actor(fmt.Sprint("w", i), long)
 				blocker := c.kind
 				if c.kind == "read" {

@@ -110,7 +110,7 @@ func TestDowngrade(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first, second := w.peer(c.holder), w.peer(c.other)
-			const path = root + "/downgrade"
+			path := root + "/downgrade/" + c.name
 			holder, reader := first.actor("holder", long), second.actor("reader", long)
 			writer, late := second.actor("writer", long), second.actor("late", long)
 			holder.do("lock", "write", path)
@@ -145,7 +145,7 @@ func TestDowngradeBeforeWriter(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first, second := w.peer(c.holder), w.peer(c.other)
-			const path = root + "/downgrade"
+			path := root + "/downgrade-before/" + c.name
 			holder, writer, reader := first.actor("holder", long), second.actor("writer", long), second.actor("reader", long)
 			holder.do("lock", "write", path)
 			w.queue(writer, "write", path)

@@ -11,81 +11,131 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // side is one of the libraries that meet.
 type side struct {
 	name    string
-	command func(*testing.T) *exec.Cmd
+	command func(testing.TB) *exec.Cmd
 }
 
 var (
 	curator = side{"Curator", javaCommand}
-	ours    = side{"holdfast", workerCommand("holdfast")}
+	ours    = inOurPlace()
 	stock   = side{"zk.Lock", workerCommand("zk")}
 )
 
 // control puts Curator in holdfast's place: what fails then is the fault of a test.
 var control = os.Getenv("INTEROP_CONTROL") != ""
 
-func init() {
+func inOurPlace() side {
 	if control {
-		ours = side{"Curator in our place", javaCommand}
+		return side{"Curator in our place", javaCommand}
 	}
+	return side{"holdfast", workerCommand("holdfast")}
 }
 
-func workerCommand(library string) func(*testing.T) *exec.Cmd {
-	return func(*testing.T) *exec.Cmd {
+func workerCommand(library string) func(testing.TB) *exec.Cmd {
+	return func(testing.TB) *exec.Cmd {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), workerEnv+"="+library)
 		return cmd
 	}
 }
 
-// peer is a process of one side. It dies with the test: its standard input ends then.
-type peer struct {
-	t      *testing.T
-	w      *world
+// process is a program of one side. It dies with the tests: its standard input ends then.
+type process struct {
 	side   string
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	errors bytes.Buffer
 	done   chan struct{} // it has ended
 
-	mu     sync.Mutex
-	actors map[string]*actor
+	mu  sync.Mutex
+	all map[string]*actor // by what the process calls them
+}
+
+// peer is a process as one test uses it.
+type peer struct {
+	*process
+	t      *testing.T
+	w      *world
+	actors map[string]*actor // the test's own
 }
 
 // actor is a session of a peer, which holds or waits for one lock at a time. What it is told
 // is done in order; each command is answered once.
 type actor struct {
-	p       *peer
-	name    string
-	replies chan string
+	p        *peer
+	name, id string // what the test and the process call it
+	replies  chan string
 }
 
-// peer starts a process.
-func (w *world) peer(s side) *peer {
+// shared are processes that tests share: of each side as many as one test uses.
+var shared = map[string][]func(testing.TB) *process{
+	curator.name: {sharedProcess(curator), sharedProcess(curator)},
+	ours.name:    {sharedProcess(ours), sharedProcess(ours)},
+	stock.name:   {sharedProcess(stock)},
+}
+
+func sharedProcess(s side) func(testing.TB) *process {
+	return testenv.Shared(func(t testing.TB) *process { return start(t, s) })
+}
+
+// peer is the process of a side that all tests share.
+func (w *world) peer(s side) *peer { return w.another(s, 0) }
+
+// another is one more of them.
+func (w *world) another(s side, i int) *peer {
 	w.t.Helper()
-	cmd := s.command(w.t)
-	p := &peer{t: w.t, w: w, side: s.name, cmd: cmd, done: make(chan struct{}), actors: map[string]*actor{}}
+	return w.use(shared[s.name][i](w.t))
+}
+
+// own starts a process for this test alone, which may end or freeze it.
+func (w *world) own(s side) *peer {
+	w.t.Helper()
+	return w.use(start(w.t, s))
+}
+
+func (w *world) use(p *process) *peer {
+	u := &peer{process: p, t: w.t, w: w, actors: map[string]*actor{}}
+	w.t.Cleanup(u.leave)
+	return u
+}
+
+// leave ends the sessions of the test, each when it has done what it was told.
+func (p *peer) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.actors {
+		_, _ = io.WriteString(p.in, a.id+" close\n") // the process may have ended
+		delete(p.all, a.id)
+	}
+}
+
+func start(t testing.TB, s side) *process {
+	t.Helper()
+	cmd := s.command(t)
+	p := &process{side: s.name, cmd: cmd, done: make(chan struct{}), all: map[string]*actor{}}
 	cmd.Stderr = &p.errors
 	var err error
 	if p.in, err = cmd.StdinPipe(); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			name, reply, _ := strings.Cut(lines.Text(), " ")
+			id, reply, _ := strings.Cut(lines.Text(), " ")
 			p.mu.Lock()
-			a := p.actors[name]
+			a := p.all[id]
 			p.mu.Unlock()
 			if a != nil {
 				a.replies <- reply
@@ -94,12 +144,12 @@ func (w *world) peer(s side) *peer {
 		_ = cmd.Wait() // how it ended is of no interest
 		close(p.done)
 	}()
-	w.t.Cleanup(p.kill)
+	t.Cleanup(p.kill)
 	return p
 }
 
 // kill ends the process at once, as kill -9 does. Its sessions are left to run out.
-func (p *peer) kill() {
+func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.done
 }
@@ -107,9 +157,9 @@ func (p *peer) kill() {
 // actor opens a session, below a chroot if there is one.
 func (p *peer) actor(name string, session time.Duration, chroot ...string) *actor {
 	p.t.Helper()
-	a := &actor{p: p, name: name, replies: make(chan string, 8)}
+	a := &actor{p: p, name: name, id: fmt.Sprint(p.w.number, ".", name), replies: make(chan string, 8)}
 	p.mu.Lock()
-	p.actors[name] = a
+	p.actors[name], p.all[a.id] = a, a
 	p.mu.Unlock()
 	a.do("connect", p.w.server.Addr+strings.Join(chroot, ""), session.Milliseconds())
 	return a
@@ -120,7 +170,7 @@ func (a *actor) String() string { return a.p.side + " " + a.name }
 // send gives a command; the answer may take its time.
 func (a *actor) send(command string, args ...any) {
 	a.p.t.Helper()
-	line := a.name + " " + command
+	line := a.id + " " + command
 	for _, arg := range args {
 		line += fmt.Sprint(" ", arg)
 	}
@@ -151,7 +201,7 @@ func (a *actor) reply() string {
 }
 
 // ended is what a process that has ended said on standard error.
-func (p *peer) ended() string {
+func (p *process) ended() string {
 	select {
 	case <-p.done:
 		return p.errors.String()

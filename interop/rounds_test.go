@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-const rounds = 500 // of each process
+// rounds are those of each process.
+var rounds = testenv.Rounds(100, 500)
 
 // contest is what processes of several sides did on one lock.
 type contest struct {
@@ -27,8 +30,10 @@ func contend(t *testing.T, kind string, limit, n int, who ...side) *contest {
 	t.Helper()
 	w := newWorld(t)
 	c := &contest{t: t, kind: kind, limit: limit, side: sides{}}
+	used := map[string]int{}
 	for i, s := range who {
-		p := w.peer(s)
+		p := w.another(s, used[s.name])
+		used[s.name]++
 		c.side[fmt.Sprint(p.cmd.Process.Pid)] = s.name
 		c.crew = append(c.crew, p.actor(fmt.Sprint("a", i), long))
 	}
