@@ -37,7 +37,8 @@ type Server struct {
 	pool way
 	kept *keptConn
 
-	requests, others gate
+	requests, others *gate
+	working          atomic.Int64 // what runs on the pool
 
 	prepared *prepared
 	bells    *bells   // the requests of all sessions that wait
@@ -77,7 +78,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	b := &Server{
 		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, began: time.Now(),
-		requests: make(gate, requestsAtOnce), others: make(gate, othersAtOnce),
+		requests: newGate(requestsAtOnce), others: newGate(othersAtOnce),
 	}
 	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)
 	b.kept.later = func(f func()) { b.background(f) }
@@ -168,7 +169,7 @@ func (b *Server) on(l link) Querier {
 	if l == link(b.pool) {
 		return direct{l, b.d, b.prepared}
 	}
-	return direct{l, b.d, nil}
+	return direct{l, b.d, nil} // on the connection that is kept, a limit stands for all statements
 }
 
 func (b *Server) circumstances() Circumstances {
@@ -180,14 +181,30 @@ func (b *Server) circumstances() Circumstances {
 // silence is how long a server may take to answer a caller who has set no limit.
 const silence = 5 * time.Second
 
-// with runs f on the pool, or on the connection that is kept, if the application has all others.
-func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) error) error {
+// with runs f, which is about name, or about several if that is "", when there is room for it.
+func (b *Server) with(ctx context.Context, name string, f func(ctx context.Context) error) error {
+	return bounded(ctx, func(ctx context.Context) error {
+		if err := b.others.enter(ctx, name); err != nil {
+			return err
+		}
+		defer b.others.leave(name)
+		return f(ctx)
+	})
+}
+
+// read runs f, which waits for no row.
+func (b *Server) read(ctx context.Context, f func(ctx context.Context, l link) error) error {
+	return b.with(ctx, "", func(ctx context.Context) error { return b.runFor(ctx, reading, f) })
+}
+
+// bounded runs f with a limit of ours, if the caller has set none.
+func bounded(ctx context.Context, f func(ctx context.Context) error) error {
 	if _, limited := ctx.Deadline(); limited {
-		return b.within(ctx, f)
+		return f(ctx)
 	}
 	own, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	err := b.within(own, f)
+	err := f(own)
 	if err == nil || own.Err() == nil || ctx.Err() != nil || answered(err) {
 		return err
 	}
@@ -198,20 +215,23 @@ func (b *Server) with(ctx context.Context, f func(ctx context.Context, l link) e
 	return fmt.Errorf("%w: no answer within %v: %v", sentinel, silence, err) // which is no error of the caller's context
 }
 
-func (b *Server) within(ctx context.Context, f func(ctx context.Context, l link) error) error {
-	if s := b.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-		return b.kept.use(ctx, f)
+// runner runs f on a connection.
+type runner func(ctx context.Context, f func(ctx context.Context, l link) error) error
+
+// run is the runner for all but renewals: on the pool, or on the connection that is kept, if the pool has no other left.
+func (b *Server) run(ctx context.Context, f func(ctx context.Context, l link) error) error {
+	return b.runFor(ctx, working, f)
+}
+
+func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
+	if b.exhausted() {
+		return b.kept.use(ctx, why, f)
 	}
-	if !isInside(ctx) {
-		if err := b.others.enter(ctx); err != nil {
-			return err
-		}
-		defer b.others.leave()
-		ctx = inGate(ctx)
-	}
+	b.working.Add(1)
+	defer b.working.Add(-1)
 	const rest = 10 * time.Second // idle for so long, connections may have been forgotten on the way
 	if time.Since(b.began)-time.Duration(b.answered.Load()) > rest {
-		if end, _ := ctx.Deadline(); time.Until(end) > time.Second {
+		if end, limited := ctx.Deadline(); !limited || time.Until(end) > time.Second {
 			b.dropSilent()
 		} else {
 			b.background(b.dropSilent)
@@ -225,6 +245,13 @@ func (b *Server) within(ctx context.Context, f func(ctx context.Context, l link)
 		b.background(b.dropSilent)
 	}
 	return err
+}
+
+// exhausted reports whether the pool has no connection left, or none when those have theirs that are about to take one.
+func (b *Server) exhausted() bool {
+	const others = 2 // the one that is kept, and the one that waits for news
+	s := b.db.Stats()
+	return s.MaxOpenConnections > 0 && (s.InUse >= s.MaxOpenConnections || int(b.working.Load()) >= s.MaxOpenConnections-others)
 }
 
 // dropSilent has the pool forget its idle connections that are dead. It returns when that is done, unless another does
@@ -275,10 +302,14 @@ func marked(err error) bool {
 
 // ask is change for those who belong to no session.
 func (b *Server) ask(ctx context.Context, name string, f func(r *record) error) error {
+	return b.askBy(ctx, name, b.run, f)
+}
+
+func (b *Server) askBy(ctx context.Context, name string, run runner, f func(r *record) error) error {
 	if err := errors.Join(driver.CheckName(name), b.ready(ctx)); err != nil {
 		return err
 	}
-	return b.with(ctx, func(ctx context.Context, l link) error { return b.change(ctx, l, one(name, f)) })
+	return b.with(ctx, name, func(ctx context.Context) error { return b.change(ctx, run, one(name, f)) })
 }
 
 func one(name string, f func(r *record) error) step {

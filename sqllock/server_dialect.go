@@ -38,9 +38,13 @@ type Dialect interface {
 	// Transactions is known when Check has looked.
 	Transactions() Transactions
 
-	// Kept are statements that prepare the connection that is kept, which nobody else gets afterwards. It is known when
-	// Check has looked.
-	Kept() []string
+	// Kept are statements for the connection that is kept, which nobody else gets afterwards. It is known when Check has
+	// looked.
+	Kept() Kept
+
+	// Bounded is a statement, in the form in which it is sent, that waits for a row for RowWait at most. It is known when
+	// Check has looked; text where the server cannot be told so in the statement, or Text has done it.
+	Bounded(text string) string
 
 	// InsertNew is "INSERT" and what follows the values, to leave a row alone that is there.
 	InsertNew() (begin, end string)
@@ -90,6 +94,15 @@ type Querier interface {
 	// Often is the same for statements that are asked again and again, with the same text: they are
 	// prepared where that is of use.
 	Often() Querier
+}
+
+// Kept are statements for the connection that is kept; "": there is nothing to do.
+type Kept struct {
+	Begin string // is the first
+
+	// Renewing has later statements wait for a row for RowWait at most, and Working for much less, where the server can be
+	// told so.
+	Renewing, Working string
 }
 
 // Fault is what an error of the server means for what was asked.

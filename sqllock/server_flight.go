@@ -13,9 +13,25 @@ import (
 // that. Otherwise the Cancel, on another connection, could overtake it, find nothing, and leave the grant behind. The
 // connection stays good, too: a database driver closes one whose statement is given up.
 
-// flight is an Acquire that is under way.
+// flight is an Acquire that is under way, and its context, which has the values of its caller's and does not end with it.
 type flight struct {
+	context.Context
+	caller context.Context
 	landed chan struct{} // closed when it is over
+}
+
+// callerKey is what the context of somebody's caller is the value of, where that does not end with it.
+type callerKey struct{}
+
+// Value implements [context.Context].
+func (f *flight) Value(key any) any {
+	if key == (callerKey{}) {
+		return f.caller
+	}
+	if v := f.Context.Value(key); v != nil {
+		return v
+	}
+	return f.caller.Value(key)
 }
 
 type landing struct {
@@ -34,29 +50,27 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 	if err := s.settled(ctx, req.ID); err != nil {
 		return driver.Reply{}, err
 	}
-	if err := s.b.requests.enter(ctx); err != nil {
+	if err := s.b.requests.enter(ctx, req.Name); err != nil {
 		return driver.Reply{}, err
 	}
+	going, cancel := context.WithCancel(s.b.ctx)
 	own := *req // which is the caller's again when this returns
-	f, err := s.depart(&own)
-	if err != nil {
-		s.b.requests.leave()
-		return driver.Reply{}, err
-	}
-	going, cancel := context.WithCancel(inGate(context.WithoutCancel(ctx)))
-	stop := context.AfterFunc(s.b.ctx, cancel)
+	f := &flight{going, ctx, make(chan struct{})}
 	over := make(chan landing, 1)
-	runs := s.b.background(func() {
+	runs := s.depart(&own, f) && s.b.background(func() {
 		defer cancel()
-		defer stop()
-		rep, err := s.acquireNow(going, &own)
-		s.land(own.ID, f)
-		over <- landing{rep, err}
+		var l landing
+		l.err = bounded(f, func(ctx context.Context) (err error) {
+			l.rep, err = s.acquireNow(ctx, &own)
+			return err
+		})
+		s.land(&own, f)
+		over <- l
 	})
 	if !runs {
 		cancel()
-		s.land(own.ID, f)
-		return driver.Reply{}, fmt.Errorf("backend: %w", driver.ErrClosed)
+		s.land(&own, f)
+		return driver.Reply{}, fmt.Errorf("session: %w", driver.ErrClosed)
 	}
 	select {
 	case l := <-over:
@@ -75,25 +89,23 @@ func (s *serverSession) patience() time.Duration {
 	return min(max(s.ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
-// depart notes a request before the server hears of it.
-func (s *serverSession) depart(req *driver.Request) (*flight, error) {
-	f := &flight{make(chan struct{})}
+// depart notes a request before the server hears of it, unless s is closed.
+func (s *serverSession) depart(req *driver.Request, f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("session: %w", driver.ErrClosed)
+	if !s.closed {
+		s.flights[req.ID] = f
 	}
-	s.flights[req.ID] = f
-	return f, nil
+	return !s.closed
 }
 
-func (s *serverSession) land(id string, f *flight) {
+func (s *serverSession) land(req *driver.Request, f *flight) {
 	s.mu.Lock()
-	if s.flights[id] == f {
-		delete(s.flights, id)
+	if s.flights[req.ID] == f {
+		delete(s.flights, req.ID)
 	}
 	s.mu.Unlock()
-	s.b.requests.leave()
+	s.b.requests.leave(req.Name)
 	close(f.landed)
 }
 

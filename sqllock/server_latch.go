@@ -17,11 +17,14 @@ func (s *serverSession) SetCount(ctx context.Context, name string, n int64) (cre
 	if n < 0 {
 		return false, fmt.Errorf("%w count %d: it must not be negative", driver.ErrInvalid, n)
 	}
-	err = s.change(ctx, name, func(r *record) (err error) {
-		created, r.grants, err = r.entry.SetCount(ofMicros(r.now), n)
-		return err
+	var d doubt
+	err = s.b.with(ctx, name, func(ctx context.Context) error {
+		return s.b.change(ctx, d.of(s.b.run), one(name, func(r *record) (err error) {
+			created, r.grants, err = r.entry.SetCount(ofMicros(r.now), n)
+			return err
+		}))
 	})
-	return created && err == nil, err
+	return d.made(created, err)
 }
 
 // CountDown implements [driver.Session].
@@ -32,8 +35,8 @@ func (s *serverSession) CountDown(ctx context.Context, name, id string) (left in
 	if id, err = countID(id); err != nil {
 		return 0, err
 	}
-	err = s.b.with(ctx, func(ctx context.Context, l link) error {
-		return s.b.change(ctx, l, step{names: []string{name}, counts: id, do: func(_ int, r *record) (err error) {
+	err = s.b.with(ctx, name, func(ctx context.Context) error {
+		return s.b.change(ctx, s.b.run, step{names: []string{name}, counts: id, do: func(_ int, r *record) (err error) {
 			left, r.grants, err = r.entry.CountDown(ofMicros(r.now), id)
 			return err
 		}})

@@ -16,7 +16,16 @@ import (
 type direct struct {
 	l link
 	d Dialect
-	p *prepared // nil: nothing is prepared on l
+	p *prepared // of the pool; nil: l is the connection that is kept
+}
+
+// form is a statement as it is sent, with no arguments that the driver would send by themselves.
+func (q direct) form(text string, args []any) (string, []any) {
+	text, args = q.d.Inline(text, args)
+	if q.p != nil {
+		text = q.d.Bounded(text)
+	}
+	return text, args
 }
 
 // Often implements [Querier].
@@ -29,53 +38,98 @@ func (q direct) Often() Querier {
 
 // Exec implements [Querier].
 func (q direct) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	text, args = q.d.Inline(text, args)
+	text, args = q.form(text, args)
 	return q.l.exec(ctx, text, args)
 }
 
 // Query implements [Querier].
 func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	text, args = q.d.Inline(text, args)
+	text, args = q.form(text, args)
 	return q.l.query(ctx, text, args)
 }
 
 // keptConn is one connection of the pool that the application cannot take, for what must not
-// wait: renewals, and releases when the pool is exhausted.
+// wait: renewals first, and wake-ups, and what is asked when the pool is exhausted.
 type keptConn struct {
-	db   *sql.DB
-	d    Dialect
-	turn chan struct{} // holds a value while nobody uses it
-	conn *sql.Conn
-	shut bool
+	db    *sql.DB
+	d     Dialect
+	turn  chan struct{} // holds a value while nobody uses it
+	after chan struct{} // the same, of all but renewals: one of them at most is in a renewal's way
+	conn  *sql.Conn
+	shut  bool
+	limit string // the statement that says how long those who use it wait for a row
 
 	opened time.Time // when conn was connected, at the latest
 
 	later func(f func()) // runs f beside
 }
 
+// purpose is what the connection that is kept is used for.
+type purpose int
+
+const (
+	renewing purpose = iota
+	waking           // which waits for no row
+	reading          // the same, for callers who may give up
+	working          // which must not wait for a row for long, since renewals wait for it
+)
+
 func newKeptConn(db *sql.DB, d Dialect) *keptConn {
-	k := &keptConn{db: db, d: d, turn: make(chan struct{}, 1)}
+	k := &keptConn{db: db, d: d, turn: make(chan struct{}, 1), after: make(chan struct{}, 1)}
 	k.turn <- struct{}{}
+	k.after <- struct{}{}
 	return k
 }
 
 // use runs f on the connection, one at a time. A connection that has broken meanwhile, or is silent for a third of the
-// time that is left, is replaced, and f runs once more: so f may be repeated.
-func (k *keptConn) use(ctx context.Context, f func(ctx context.Context, l link) error) error {
-	select {
-	case <-k.turn:
-		defer func() { k.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+// time that is left, is replaced, and f runs once more: so f may be repeated, also if its first run was not heard.
+func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
+	if why != renewing {
+		if err := take(ctx, k.after); err != nil {
+			return err
+		}
+		defer func() { k.after <- struct{}{} }()
 	}
+	if err := take(ctx, k.turn); err != nil {
+		return err
+	}
+	defer func() { k.turn <- struct{}{} }()
 	if k.shut {
 		return fmt.Errorf("backend: %w", driver.ErrClosed)
 	}
-	err, again := k.try(ctx, firstTry(ctx), f)
+	limit := firstTry(ctx)
+	if why == reading || why == working {
+		// The connection must not be lost because a caller has no more time: there may be no other.
+		late, cancel := afterwards(ctx, 250*time.Millisecond)
+		defer cancel()
+		ctx = late
+	}
+	err, again := k.try(ctx, limit, why, f)
 	if again && ctx.Err() == nil {
-		err, _ = k.try(ctx, 0, f)
+		err, _ = k.try(ctx, 0, why, f)
 	}
 	return err
+}
+
+// renew is the runner of renewals.
+func (k *keptConn) renew(ctx context.Context, f func(ctx context.Context, l link) error) error {
+	return k.use(ctx, renewing, f)
+}
+
+func take(ctx context.Context, turn chan struct{}) error {
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+	}
+}
+
+// afterwards returns a context that ends a while after ctx.
+func afterwards(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(while, cancel) })
+	return late, func() { stop(); cancel() }
 }
 
 // firstTry is how long the first of two attempts may take; 0: there is no time for two.
@@ -93,13 +147,13 @@ func firstTry(ctx context.Context) time.Duration {
 
 // try is one attempt, and reports whether another connection may do better. If nothing was heard, those that are idle
 // are as old as this one, and may be as dead.
-func (k *keptConn) try(ctx context.Context, limit time.Duration, f func(ctx context.Context, l link) error) (err error, again bool) {
+func (k *keptConn) try(ctx context.Context, limit time.Duration, why purpose, f func(ctx context.Context, l link) error) (err error, again bool) {
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	if err = k.connect(ctx); err == nil {
+	if err = k.connect(ctx, why); err == nil {
 		err = f(ctx, way{k.conn})
 	}
 	broken := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
@@ -116,26 +170,48 @@ func (k *keptConn) try(ctx context.Context, limit time.Duration, f func(ctx cont
 	return err, broken || silent
 }
 
-// connect takes a connection of the pool, which may give one that is broken.
-func (k *keptConn) connect(ctx context.Context) error {
+// connect has the connection ready, and takes one of the pool, which may give one that is broken, if there is none.
+func (k *keptConn) connect(ctx context.Context, why purpose) error {
+	texts := k.d.Kept()
+	limit := k.limit
+	switch {
+	case why == working:
+		limit = texts.Working
+	case why == renewing || k.conn == nil:
+		limit = texts.Renewing
+	}
 	if k.conn != nil {
-		return nil
+		if limit == k.limit {
+			return nil
+		}
+		return k.set(ctx, limit)
 	}
 	conn, err := k.db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
+	k.conn, k.limit = conn, ""
 	err = conn.PingContext(ctx)
-	for _, text := range k.d.Kept() {
-		if err == nil {
-			_, err = conn.ExecContext(ctx, text)
-		}
+	if err == nil && texts.Begin != "" {
+		_, err = conn.ExecContext(ctx, texts.Begin)
+	}
+	if err == nil && limit != "" {
+		err = k.set(ctx, limit)
 	}
 	if err != nil {
-		forget(conn)
+		k.drop()
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
-	k.conn, k.opened = conn, time.Now()
+	k.opened = time.Now()
+	return nil
+}
+
+// set sets how long statements wait for a row from now on.
+func (k *keptConn) set(ctx context.Context, limit string) error {
+	if _, err := k.conn.ExecContext(ctx, limit); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	k.limit = limit
 	return nil
 }
 

@@ -27,10 +27,11 @@ func (r *record) describe() driver.Record {
 
 // Break implements [driver.Backend].
 func (b *Server) Break(ctx context.Context, name string, token uint64) error {
-	return b.ask(ctx, name, func(r *record) (err error) {
+	var d doubt
+	return d.ended(b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
 		r.grants, err = r.entry.Break(ofMicros(r.now), token)
 		return err
-	})
+	}))
 }
 
 // SetLimit implements [driver.Backend].
@@ -67,7 +68,7 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 		}
 		rows := 0
 		var due []int // in whose lines somebody's turn has come
-		err := b.with(ctx, func(ctx context.Context, l link) error {
+		err := b.read(ctx, func(ctx context.Context, l link) error {
 			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
 			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
 				r := &record{}

@@ -36,7 +36,7 @@ func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.
 	if form == "" {
 		return nil
 	}
-	stmt, err := p.db.PrepareContext(ctx, form)
+	stmt, err := p.db.PrepareContext(ctx, p.d.Bounded(form))
 	if err != nil {
 		p.failed(err)
 		return nil

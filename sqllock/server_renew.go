@@ -163,21 +163,12 @@ func (s *serverSession) renewAlone(ctx context.Context, holds []driver.Hold, bat
 		h := holds[batch[min(k, len(batch)-1)]]
 		names[k], ids[k], tokens[k] = h.Name, h.ID, int64(h.Token)
 	}
-	for try := 1; ; try++ {
-		renewed := 0
-		err := s.b.kept.use(ctx, func(ctx context.Context, l link) error {
-			return s.b.singleOn(ctx, l, func(ctx context.Context, q Querier) (err error) {
-				renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
-				return err
-			})
-		})
-		if err == nil || try == attempts || !errors.Is(err, errAgain) {
-			return renewed == len(batch), err
-		}
-		if err := pause(ctx, try); err != nil {
-			return false, err
-		}
-	}
+	renewed := 0
+	err = s.b.single(ctx, s.b.kept.renew, func(ctx context.Context, q Querier) (err error) {
+		renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
+		return err
+	})
+	return renewed == len(batch) && err == nil, err
 }
 
 func (s *serverSession) renewRest(ctx context.Context, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
@@ -206,7 +197,7 @@ func (s *serverSession) renewRest(ctx context.Context, holds []driver.Hold, batc
 			changed[i] = driver.Change{State: driver.Gone}
 		}
 	}}
-	err = s.b.kept.use(ctx, func(ctx context.Context, l link) error { return s.b.change(ctx, l, st) })
+	err = s.b.change(ctx, s.b.kept.renew, st)
 	if errors.Is(err, driver.ErrDamaged) { // which concerns no others
 		err = nil
 	}

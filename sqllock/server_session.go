@@ -99,7 +99,7 @@ func (s *serverSession) leave(id string) {
 }
 
 func (s *serverSession) change(ctx context.Context, name string, f func(r *record) error) error {
-	return s.b.with(ctx, func(ctx context.Context, l link) error { return s.b.change(ctx, l, one(name, f)) })
+	return s.b.with(ctx, name, func(ctx context.Context) error { return s.b.change(ctx, s.b.run, one(name, f)) })
 }
 
 // acquireNow is Acquire, of a caller who does not give up.
@@ -157,7 +157,7 @@ func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driv
 		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, Room: int64(s.b.room()),
 	}
 	var got Taken
-	err = s.b.single(ctx, func(ctx context.Context, q Querier) (err error) {
+	err = s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {
 		got, err = s.b.d.Take(ctx, q, t)
 		return err
 	})
@@ -170,7 +170,7 @@ func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driv
 func microsUp(d time.Duration) int64 { return micros(d + time.Microsecond - 1) }
 
 func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
-	err = s.change(ctx, req.Name, func(r *record) error {
+	err = s.b.change(ctx, s.b.run, one(req.Name, func(r *record) error {
 		if s.b.bells.isCancelled(w) {
 			return errCancelled
 		}
@@ -183,7 +183,7 @@ func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *wai
 		}
 		last = r.entry.Last
 		return err
-	})
+	}))
 	if err != nil {
 		return driver.Reply{}, 0, err
 	}
@@ -199,22 +199,22 @@ func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 	if err := s.settled(ctx, id); err != nil {
 		return err
 	}
-	return s.withdraw(ctx, name, id)
+	return s.b.with(ctx, name, func(ctx context.Context) error { return s.withdraw(ctx, name, id) })
 }
 
-// withdraw is Cancel, of a session that is closed as well.
+// withdraw is Cancel, of a session that is closed as well, by who has entered a gate.
 func (s *serverSession) withdraw(ctx context.Context, name, id string) error {
 	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
 	left := false
-	err := s.b.single(ctx, func(ctx context.Context, q Querier) (err error) {
+	err := s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {
 		left, err = s.b.d.Leave(ctx, q, name, id)
 		return err
 	})
 	if !left && err == nil {
-		err = s.change(ctx, name, func(r *record) error {
+		err = s.b.change(ctx, s.b.run, one(name, func(r *record) error {
 			r.grants = r.entry.Cancel(ofMicros(r.now), id)
 			return nil
-		})
+		}))
 	}
 	return err
 }
@@ -231,24 +231,28 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	r, mine := s.live[h.ID]
 	s.mu.Unlock()
 	defer s.leave(h.ID) // whatever comes of it: who tries again is not ours any more
-	if keep == 0 && mine && !r.group {
-		if done, err := s.hand(ctx, h); done || err != nil {
-			return err
+	return s.b.with(ctx, h.Name, func(ctx context.Context) error {
+		var d doubt
+		run := d.of(s.b.run)
+		if keep == 0 && mine && !r.group {
+			if done, err := s.hand(ctx, run, h); done || err != nil {
+				return err
+			}
 		}
-	}
-	err := s.change(ctx, h.Name, func(r *record) (err error) {
-		r.recall(h)
-		r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
-		return err
+		err := s.b.change(ctx, run, one(h.Name, func(r *record) (err error) {
+			r.recall(h)
+			r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
+			return err
+		}))
+		return d.ended(err)
 	})
-	return err
 }
 
 // hand releases a grant and passes the lock on, in one statement. The next holder is told when that is committed.
-func (s *serverSession) hand(ctx context.Context, h driver.Hold) (done bool, err error) {
+func (s *serverSession) hand(ctx context.Context, run runner, h driver.Hold) (done bool, err error) {
 	b := s.b
 	var got Handed
-	err = b.single(ctx, func(ctx context.Context, q Querier) (err error) {
+	err = b.single(ctx, run, func(ctx context.Context, q Querier) (err error) {
 		got, err = b.d.Hand(ctx, q, &Handing{
 			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
 		})
@@ -321,8 +325,8 @@ func (s *serverSession) Close(ctx context.Context) error {
 	err := s.allSettled(limited) // what they were granted is given back
 	cancel()
 	for batch := range slices.Chunk(names, rowsAtOnce) {
-		err = errors.Join(err, s.b.with(ctx, func(ctx context.Context, l link) error {
-			return s.b.change(ctx, l, step{names: batch, do: func(_ int, r *record) error {
+		err = errors.Join(err, s.b.with(ctx, "", func(ctx context.Context) error {
+			return s.b.change(ctx, s.b.run, step{names: batch, do: func(_ int, r *record) error {
 				r.grants = r.entry.Leave(ofMicros(r.now), s.id)
 				return nil
 			}})

@@ -38,7 +38,7 @@ type step struct {
 //
 // Rows are read, and written if they are still as they were read, so that none is locked while we have to be heard of.
 // Only who is passed over again and again, or changes two tables at once, locks the row.
-func (b *Server) change(ctx context.Context, l link, st step) error {
+func (b *Server) change(ctx context.Context, run runner, st step) error {
 	left := make([]int, len(st.names))
 	for i := range left {
 		left[i] = i
@@ -55,12 +55,19 @@ func (b *Server) change(ctx context.Context, l link, st step) error {
 	}
 	lock := st.counts != ""
 	for try := 1; ; try++ {
-		var err error
-		if lock || try > hopeful {
-			left, err = b.pessimistic(ctx, l, st, left)
-		} else {
-			left, lock, err = b.optimistic(ctx, l, st, left)
-		}
+		began := time.Now()
+		err := run(ctx, func(ctx context.Context, l link) error {
+			if lock || try > hopeful {
+				var err error
+				left, err = b.pessimistic(ctx, l, st, left)
+				return err
+			}
+			missed, locks, err := b.optimistic(ctx, l, st, left)
+			if err == nil || errors.Is(err, errAgain) { // else run may repeat it
+				left, lock = missed, locks
+			}
+			return err
+		})
 		switch {
 		case err != nil && !errors.Is(err, errAgain):
 			return err
@@ -68,8 +75,8 @@ func (b *Server) change(ctx context.Context, l link, st step) error {
 			return cmp.Or(verdicts...)
 		case try == attempts:
 			return errAgain
-		case try > 1:
-			if err := pause(ctx, try); err != nil {
+		case try > 1 || err != nil:
+			if err := pauseAfter(ctx, try, began); err != nil {
 				return err
 			}
 		}
@@ -78,6 +85,20 @@ func (b *Server) change(ctx context.Context, l link, st step) error {
 
 // errAgain: nothing was done, somebody was in the way.
 var errAgain = fmt.Errorf("%w: other transactions were in the way too often", driver.ErrUnavailable)
+
+// pauseAfter is pause after an attempt that began then. It says that nothing was done if the next would not be answered
+// while somebody waits for that, since the row is locked for long.
+func pauseAfter(ctx context.Context, try int, began time.Time) error {
+	caller := ctx
+	if d, ok := ctx.Value(callerKey{}).(context.Context); ok {
+		caller = d
+	}
+	end, limited := caller.Deadline()
+	if caller.Err() != nil || limited && time.Since(began) > RowWait/2 && time.Until(end) < RowWait {
+		return errAgain
+	}
+	return pause(ctx, try)
+}
 
 func pause(ctx context.Context, try int) error {
 	t := time.NewTimer(rand.N(time.Millisecond << min(try, 6)))
@@ -253,13 +274,14 @@ func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *ne
 }
 
 // single runs one statement by itself, again if another transaction was in its way.
-func (b *Server) single(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+func (b *Server) single(ctx context.Context, run runner, f func(ctx context.Context, q Querier) error) error {
 	for try := 1; ; try++ {
-		err := b.with(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
+		began := time.Now()
+		err := run(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
 		if err == nil || try == attempts || !errors.Is(err, errAgain) {
 			return err
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := pauseAfter(ctx, try, began); err != nil {
 			return err
 		}
 	}
@@ -278,4 +300,37 @@ func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Contex
 		return notCommitted(b.fault(err))
 	}
 	return b.fault(tx.commit(ctx))
+}
+
+// doubt is about what was asked and not heard of: when it is asked once more, on another connection, the answer may be
+// that there is nothing left to do.
+type doubt struct{ unheard bool }
+
+// of is run, of which d remembers whether an attempt was not heard.
+func (d *doubt) of(run runner) runner {
+	return func(ctx context.Context, f func(ctx context.Context, l link) error) error {
+		return run(ctx, func(ctx context.Context, l link) error {
+			err := f(ctx, l)
+			if errors.Is(err, driver.ErrUncertain) {
+				d.unheard = true
+			}
+			return err
+		})
+	}
+}
+
+// ended is the error of who has ended a grant. That it is not there any more is what the attempt that was not heard has done.
+func (d *doubt) ended(err error) error {
+	if d.unheard && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+		return nil
+	}
+	return err
+}
+
+// made is the same of who makes what may be there already: nobody knows who has made it.
+func (d *doubt) made(made bool, err error) (bool, error) {
+	if d.unheard && !made && err == nil {
+		err = fmt.Errorf("%w: an attempt was not answered before it was there", driver.ErrUncertain)
+	}
+	return made && err == nil, err
 }

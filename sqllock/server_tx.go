@@ -74,7 +74,7 @@ func (w way) begin(ctx context.Context, how Transactions) (*transaction, error) 
 // rollback.
 type transaction struct {
 	conn  *sql.Conn
-	ours  bool // to be given back
+	ours  bool // of the pool, to be given back
 	after []string
 }
 
@@ -142,6 +142,10 @@ func notCommitted(err error) error {
 	return err
 }
 
+// RowWait is how long a statement may wait for a row that another transaction has locked, where the server can be told so.
+// The server goes on waiting when its caller has gone, and the connection is in use for as long.
+const RowWait = time.Second
+
 // inTx runs statements in a transaction.
 type inTx struct {
 	t *transaction
@@ -151,14 +155,22 @@ type inTx struct {
 // Often implements [Querier].
 func (q inTx) Often() Querier { return q }
 
+func (q inTx) form(text string, args []any) (string, []any) {
+	text, args = q.d.Inline(text, args)
+	if q.t.ours {
+		text = q.d.Bounded(text)
+	}
+	return text, args
+}
+
 // Exec implements [Querier].
 func (q inTx) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	text, args = q.d.Inline(text, args)
+	text, args = q.form(text, args)
 	return q.t.conn.ExecContext(ctx, text, args...)
 }
 
 // Query implements [Querier].
 func (q inTx) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	text, args = q.d.Inline(text, args)
+	text, args = q.form(text, args)
 	return q.t.conn.QueryContext(ctx, text, args...)
 }

@@ -39,7 +39,7 @@ func (b *Server) listen(ctx context.Context) error {
 		return nil
 	}
 	// The application must not take up the pool before the connection for renewals is there.
-	if err := b.kept.use(ctx, func(context.Context, link) error { return nil }); err != nil {
+	if err := b.kept.use(ctx, waking, func(context.Context, link) error { return nil }); err != nil {
 		return err
 	}
 	var bell Bell
@@ -75,7 +75,7 @@ func (b *Server) listen(ctx context.Context) error {
 
 // keep runs f on the connection that is kept.
 func (b *Server) keep(ctx context.Context, f func(q Querier, opened time.Time) error) error {
-	return b.kept.use(ctx, func(_ context.Context, l link) error { return f(b.on(l), b.kept.opened) })
+	return b.kept.use(ctx, waking, func(_ context.Context, l link) error { return f(b.on(l), b.kept.opened) })
 }
 
 // background runs f beside, unless b is closed; Close waits for it.
@@ -159,7 +159,7 @@ func (b *Server) look(ctx context.Context) error {
 		}
 		// Without the lines, which are long, and in which nothing can be seen that matters here.
 		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
-		err := b.with(ctx, func(ctx context.Context, l link) error {
+		err := b.read(ctx, func(ctx context.Context, l link) error {
 			return b.each(ctx, b.on(l).Often(), text, args, func(row *sql.Rows) error {
 				var name []byte
 				r := &record{exists: true}

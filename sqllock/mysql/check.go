@@ -43,6 +43,12 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 	if err := db.QueryRowContext(ctx, "SELECT ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))").Scan(&apart); err != nil {
 		return c, err
 	}
+	var wait string // as a statement sees it that has been given another
+	err = db.QueryRowContext(ctx, "SET STATEMENT innodb_lock_wait_timeout = "+rowWait+" FOR SELECT @@innodb_lock_wait_timeout").Scan(&wait)
+	if err != nil && answer(err) == 0 {
+		return c, err
+	}
+	d.bounds.Store(err == nil && wait == rowWait)
 	if apart > int64(time.Minute/time.Second) {
 		return c, fmt.Errorf("%w: the pool's connections have a clock of their own (SET timestamp): use a pool without", driver.ErrRefused)
 	}

@@ -36,6 +36,8 @@ type dialect struct {
 	last  *last
 	idle  atomic.Int64 // the wait_timeout of the pool's connections, in seconds; 0: not known
 
+	bounds atomic.Bool // the server takes a limit for one statement: it is MariaDB
+
 	mu    sync.Mutex
 	peers map[time.Time]*peers // by when a connection was made
 }
@@ -155,9 +157,27 @@ func (d *dialect) Transactions() (t sqllock.Transactions) {
 	return t
 }
 
-// Kept implements [sqllock.Dialect]. A renewal of many that waits for one row has others locked, and goes on waiting when its
-// caller has gone: so it does not wait for long.
-func (d *dialect) Kept() []string { return []string{"SET SESSION innodb_lock_wait_timeout = 1"} }
+// Kept implements [sqllock.Dialect]. A server that does not know another limit than whole seconds is MySQL, not MariaDB.
+func (d *dialect) Kept() sqllock.Kept {
+	const limit = "SET SESSION innodb_lock_wait_timeout = "
+	k := sqllock.Kept{Renewing: limit + rowWait, Working: limit + rowWait}
+	if d.bounds.Load() {
+		k.Working = limit + "0"
+	}
+	return k
+}
+
+// rowWait is sqllock.RowWait in seconds.
+var rowWait = strconv.FormatInt(int64(sqllock.RowWait/time.Second), 10)
+
+// Bounded implements [sqllock.Dialect].
+func (d *dialect) Bounded(text string) string {
+	if d.bounds.Load() && (strings.HasPrefix(text, "UPDATE") || strings.HasPrefix(text, "INSERT") || strings.HasPrefix(text, "DELETE") ||
+		strings.HasSuffix(text, "FOR UPDATE")) {
+		return "SET STATEMENT innodb_lock_wait_timeout = " + rowWait + " FOR " + text
+	}
+	return text
+}
 
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT IGNORE", "" }

@@ -72,6 +72,11 @@ func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string {
 	statement = d.clock.Replace(statement)
+	for verb, from := range map[string]string{"UPDATE": " FROM ", "DELETE": " USING "} {
+		if strings.HasPrefix(statement, verb) {
+			statement = strings.Replace(statement, " WHERE ", from+"(SELECT "+bounded+") AS bound WHERE ", 1)
+		}
+	}
 	if !strings.HasPrefix(statement, "SELECT") {
 		statement += " RETURNING " + durable
 	}
@@ -104,16 +109,26 @@ func (d *dialect) Bind(args []any) []any { return args }
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
 var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
-	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", sqllock.Silence.Milliseconds())}}
+	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.Silence.Milliseconds(), bounded)}}
+
+// bounded has a statement wait for a row for a while at most, unless a limit is set already.
+var bounded = fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END", sqllock.RowWait.Milliseconds())
 
 // Kept implements [sqllock.Dialect]. A plan that was made when the table was small, or for statistics of then, would read
 // all of it again and again. Behind a pooler others would get what is set here.
-func (d *dialect) Kept() []string {
+func (d *dialect) Kept() sqllock.Kept {
 	if !d.direct.Load() {
-		return nil
+		return sqllock.Kept{}
 	}
-	return []string{"SET enable_seqscan = off; SET plan_cache_mode = force_custom_plan"}
+	return sqllock.Kept{
+		Begin:    "SET enable_seqscan = off; SET plan_cache_mode = force_custom_plan",
+		Renewing: fmt.Sprintf("SET lock_timeout = %d", sqllock.RowWait.Milliseconds()),
+		Working:  "SET lock_timeout = 20",
+	}
 }
+
+// Bounded implements [sqllock.Dialect]: Text has done it.
+func (d *dialect) Bounded(text string) string { return text }
 
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }

@@ -52,6 +52,7 @@ func TestServer(t *testing.T) {
 		"counts any id":                      testCountsAnyID,
 		"batches report for themselves":      testBatchesReportForThemselves,
 		"evicted is missing":                 testEvictedIsMissing,
+		"rows locked for long":               testRowsLockedForLong,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

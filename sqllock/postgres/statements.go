@@ -33,7 +33,7 @@ const (
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
 	SELECT $1, 1, 0, 0, greatest(us, $7::bigint + 1), us, us, $2, $3, us, us + $4::bigint,
 		CASE WHEN $5::bigint > 0 THEN us + $5::bigint ELSE 0 END, us + greatest($4::bigint, $5::bigint), 0, $6, 0, 0, '', ''
-	FROM (SELECT {now} AS us, {durable} AS waits) AS clock
+	FROM (SELECT {now} AS us, {durable} AS waits, {bounded} AS bound) AS clock
 	ON CONFLICT (name) DO UPDATE SET
 	kind = 1, ver = l.ver + 1, at = greatest(l.at, excluded.at),
 	lim = CASE WHEN {free} THEN 0 ELSE l.lim END,
@@ -58,7 +58,7 @@ const (
 )
 
 var (
-	conditions = strings.NewReplacer("{free}", free, "{queue}", queue, "{durable}", durable)
+	conditions = strings.NewReplacer("{free}", free, "{queue}", queue, "{durable}", durable, "{bounded}", bounded)
 	tryText    = conditions.Replace(takeText + tryOnly + returning)
 	waitText   = conditions.Replace(takeText + joinText + returning)
 )
@@ -118,7 +118,7 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to tell others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
-	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"),
+	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded,
 ).Replace(`WITH ended AS (
 	UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, c.us), since = CASE WHEN l.waiting = 0 THEN 0 ELSE c.us END, kept = 0,
@@ -131,7 +131,7 @@ var handText = strings.NewReplacer(
 	waiting = greatest(l.waiting - 1, 0),
 	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END,
 	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END
-	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy) AS c
+	FROM (SELECT {now} AS us, set_config('synchronous_commit', 'off', true) AS lazy, {bounded} AS bound) AS c
 	WHERE l.name = $1 AND l.hid = $2 AND l.token = $3 AND l.kept = 0 AND l.expires > c.us AND l.keep <= c.us AND l.kind = 1 AND l.more = ''
 	AND (l.waiting = 0) = (l.line = '')
 	AND (l.waiting = 0 OR l.due > c.us AND {mode} = '1' AND {deadline} > c.us + $6::bigint AND l.token < c.us AND $4::bigint < c.us)
@@ -152,10 +152,11 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handin
 }
 
 // While somebody holds the name alone, nobody is let in when a place is given up. $1 name, $2 id
-var leaveText = strings.NewReplacer("{at}", `strpos(E'\n' || l.line, E'\n' || $2 || ' ')`).Replace(`UPDATE hf_lock AS l SET
+var leaveText = strings.NewReplacer("{at}", `strpos(E'\n' || l.line, E'\n' || $2 || ' ')`, "{bounded}", bounded).Replace(`UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, {now}),
 	line = substr(l.line, 1, {at} - 1) || substr(l.line, {at} + strpos(substr(l.line, {at}), E'\n')),
 	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END, waiting = l.waiting - 1
+	FROM (SELECT {bounded}) AS bound
 	WHERE l.name = $1 AND l.hid <> $2 AND l.hid <> '' AND l.expires > {now} AND l.kind = 1 AND (l.waiting = 0 OR l.due > {now}) AND {at} > 0
 	RETURNING ` + durable)
 

@@ -19,10 +19,11 @@ const (
 	NotSent Break = iota // the caller does not know whether it was
 	Stale                // the caller knows that it was not
 	Sent
+	Unheard // it was sent, and the connection stays silent until the caller gives up
 )
 
 // String names the break for the messages of tests.
-func (b Break) String() string { return [...]string{"not sent", "stale", "sent"}[b] }
+func (b Break) String() string { return [...]string{"not sent", "stale", "sent", "unheard"}[b] }
 
 // Breaking is a pool whose connections break at a statement that a test chooses.
 type Breaking struct {
@@ -30,7 +31,8 @@ type Breaking struct {
 
 	under sqldriver.Connector
 	mu    sync.Mutex
-	left  int // statements until then, that one included; 0: none breaks
+	left  int    // statements until then, that one included; 0: none breaks
+	text  string // what such a statement contains, with a line break at its end
 	how   Break
 	broke string // the statement at which a connection broke
 }
@@ -52,7 +54,14 @@ func OpenBreaking(t testing.TB, db *sql.DB, dsn string) *Breaking {
 func (b *Breaking) Arm(n int, how Break) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left, b.how, b.broke = n, how, ""
+	b.left, b.how, b.text, b.broke = n, how, "", ""
+}
+
+// ArmAt breaks the connection at the next statement that contains text; a line break is its end.
+func (b *Breaking) ArmAt(text string, how Break) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left, b.how, b.text, b.broke = 1, how, text, ""
 }
 
 // Disarm returns the statement at which a connection broke, "" if none did.
@@ -73,7 +82,7 @@ func (b *Breaking) due(text string) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.left == 0 {
+	if b.left == 0 || !strings.Contains(text+"\n", b.text) {
 		return false
 	}
 	b.left--
@@ -102,7 +111,7 @@ type breakingConn struct {
 }
 
 // through runs a statement, or breaks the connection at it.
-func through[T any](c *breakingConn, text string, run func() (T, error)) (none T, err error) {
+func through[T any](ctx context.Context, c *breakingConn, text string, run func() (T, error)) (none T, err error) {
 	if c.broken {
 		return none, sqldriver.ErrBadConn
 	}
@@ -114,7 +123,7 @@ func through[T any](c *breakingConn, text string, run func() (T, error)) (none T
 	switch c.pool.how {
 	case Stale:
 		return none, sqldriver.ErrBadConn
-	case Sent:
+	case Sent, Unheard:
 		got, err := run()
 		if rows, ok := any(got).(sqldriver.Rows); ok && err == nil {
 			values := make([]sqldriver.Value, len(rows.Columns()))
@@ -125,16 +134,20 @@ func through[T any](c *breakingConn, text string, run func() (T, error)) (none T
 		if err != nil && !errors.Is(err, sqldriver.ErrSkip) {
 			return none, err
 		}
+		if c.pool.how == Unheard {
+			<-ctx.Done()
+			return none, ctx.Err()
+		}
 	}
 	return none, io.ErrUnexpectedEOF
 }
 
 func (c *breakingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	return through(c, text, func() (sqldriver.Result, error) { return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args) })
+	return through(ctx, c, text, func() (sqldriver.Result, error) { return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args) })
 }
 
 func (c *breakingConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	return through(c, text, func() (sqldriver.Rows, error) { return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args) })
+	return through(ctx, c, text, func() (sqldriver.Rows, error) { return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args) })
 }
 
 func (c *breakingConn) PrepareContext(ctx context.Context, text string) (sqldriver.Stmt, error) {
@@ -175,9 +188,9 @@ type breakingStmt struct {
 }
 
 func (s *breakingStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	return through(s.c, s.text, func() (sqldriver.Result, error) { return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args) })
+	return through(ctx, s.c, s.text, func() (sqldriver.Result, error) { return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args) })
 }
 
 func (s *breakingStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	return through(s.c, s.text, func() (sqldriver.Rows, error) { return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args) })
+	return through(ctx, s.c, s.text, func() (sqldriver.Rows, error) { return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args) })
 }

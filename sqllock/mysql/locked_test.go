@@ -1,0 +1,27 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
+	"github.com/holdfast-lock/holdfast/sqllock/mysql"
+)
+
+// Rows that somebody has locked, and a connection that dies when its statement is done.
+func TestRowsLockedForLong(t *testing.T) {
+	t.Parallel()
+	server := maria(t)
+	admin := pool(t, server.DSN("root", ""))
+	rows := &sqltest.Locked{
+		Dialect: mysql.Dialect,
+		Open:    func() *sql.DB { return pool(t, server.DSN("root", "")) },
+		Block:   func(name string) func() { return locked(t, admin, name) },
+		Waiting: func() int { return status(t, admin, "Innodb_row_lock_current_waits") },
+	}
+	t.Run("crowd", rows.CrowdBehindALockedRow)
+	t.Run("renewals", rows.RenewalsBesideALockedRow)
+	t.Run("ended unheard", func(t *testing.T) {
+		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
+	})
+}
