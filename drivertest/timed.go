@@ -14,8 +14,8 @@ const (
 	// callPatience is the deadline of a call to a store that is silent.
 	callPatience = 100 * time.Millisecond
 
-	// callLate is how much later such a call may be back.
-	callLate = 50 * time.Millisecond
+	// callLate is how much later such a call may be back: less than any timeout of a client.
+	callLate = 150 * time.Millisecond
 
 	// overdue is how much later than its TTL a dead holder's lock may come free.
 	overdue = time.Second

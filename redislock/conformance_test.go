@@ -78,7 +78,7 @@ func dialRueidis(t testing.TB, addr string) redislock.Conn {
 }
 
 func dialGoRedis(t testing.TB, addr string) redislock.Conn {
-	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: 3 * time.Second, ReadTimeout: 3 * time.Second})
 	t.Cleanup(func() { _ = client.Close() })
 	return goredisconn.New(client)
 }
