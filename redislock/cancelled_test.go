@@ -15,7 +15,8 @@ import (
 // TestUnwanted: a request that arrives after its cancellation stands in line. When its turn comes the session gives the
 // lock back, and the next one has it.
 func TestUnwanted(t *testing.T) {
-	const ttl = time.Minute
+	t.Parallel()
+	const ttl = long
 	server := testenv.Redis(t)
 	holder, _ := session(t, server.URL(), ttl)
 	next, _ := session(t, server.URL(), ttl)
@@ -52,6 +53,7 @@ func TestUnwanted(t *testing.T) {
 
 // TestCloseCrossesAcquire: nothing is held after Close, though requests were under way, on other connections.
 func TestCloseCrossesAcquire(t *testing.T) {
+	t.Parallel()
 	const requests = 50
 	server := testenv.Redis(t)
 	proxy := testenv.Proxy(t, server.Addr)

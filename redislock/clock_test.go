@@ -37,6 +37,7 @@ func clocked(t *testing.T) (client rueidis.Client, b *redislock.Backend, set fun
 // TestSeenAfterClockSetBack: who holds and who waits since before the clock was set back is still shown, and in the
 // way of others; for how long the server cannot say, and so says not at all.
 func TestSeenAfterClockSetBack(t *testing.T) {
+	t.Parallel()
 	_, b, set := clocked(t)
 	s := openSession(t, b, long)
 	for name, first := range map[string]*driver.Request{
@@ -79,6 +80,7 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 
 // TestClockSetBack: tokens grow although the clock was set back and the name was forgotten.
 func TestClockSetBack(t *testing.T) {
+	t.Parallel()
 	client, b, set := clocked(t)
 	ctx := within(t, soon)
 	s := openSession(t, b, time.Second)

@@ -31,6 +31,7 @@ func calm(t testing.TB, s driver.Session, count int) (names []string) {
 
 // Many goroutines share exchanges. A name whose key is spoilt does not harm the others.
 func TestCombined(t *testing.T) {
+	t.Parallel()
 	const goroutines, rounds = 64, 50
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), long)
@@ -91,6 +92,7 @@ func TestCombined(t *testing.T) {
 
 // Whoever gives up while the exchange that it shares is under way leaves nothing behind.
 func TestCombinedCancel(t *testing.T) {
+	t.Parallel()
 	const goroutines = 64
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), time.Minute)

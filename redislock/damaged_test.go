@@ -33,6 +33,7 @@ var damagedKeys = map[string][]string{
 // TestDamaged: one name is damaged. That alone is said to be, in words that name its key; others are granted, renewed,
 // handed over and listed as if it were not there.
 func TestDamaged(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	for what, commands := range damagedKeys {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
@@ -41,7 +42,7 @@ func TestDamaged(t *testing.T) {
 				a, _ := session(t, server.URL(), long)
 				b, _ := session(t, server.URL(), long)
 				_, back := session(t, server.URL(), long)
-				ctx := within(t, soon)
+				ctx := within(t, long)
 				h := granted(t, a, &driver.Request{ID: newID(), Name: "x", Mode: mode, N: 1})
 				var holds []driver.Hold
 				sane := map[string]driver.Reply{}
@@ -113,6 +114,7 @@ func TestDamaged(t *testing.T) {
 
 // TestDamagedShard: what belongs to all names of a shard is no obstacle for any of them.
 func TestDamagedShard(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	shard := fmt.Sprintf("hf:{%02x}", redislock.ShardOf("x"))
 	for what, command := range map[string]string{

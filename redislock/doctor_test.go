@@ -59,6 +59,7 @@ func unlike(by map[string]driver.Finding) string {
 }
 
 func TestDoctorSound(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t, good...)
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {
@@ -79,6 +80,7 @@ func TestDoctorSound(t *testing.T) {
 }
 
 func TestDoctorSettings(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -120,6 +122,7 @@ func TestDoctorSettings(t *testing.T) {
 // A user with the rights of the documents and no others is told nothing, and may lock; with two rights more
 // all is known.
 func TestDoctorPermissions(t *testing.T) {
+	t.Parallel()
 	more := strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get"
 	server := testenv.RedisACL(t, []string{aclRule, more}, good...)
 	dial := func(user string) redislock.Conn {
@@ -172,6 +175,7 @@ func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *test
 }
 
 func TestDoctorReplicas(t *testing.T) {
+	t.Parallel()
 	args := append([]string{"--repl-diskless-sync-delay", "0"}, good...)
 	primary := testenv.Redis(t, args...)
 	replica := replicaOf(t, primary, good...)
@@ -216,6 +220,7 @@ func (o otherWay) Ask(ctx context.Context, words ...string) []redislock.Answer {
 func (o otherWay) Close() error { return errors.Join(o.Conn.Close(), o.other.Close()) }
 
 func TestDoctorWakeupsGetLost(t *testing.T) {
+	t.Parallel()
 	conn := otherWay{dialRueidis(t, testenv.Redis(t, good...).Addr), dialRueidis(t, testenv.Redis(t).Addr)}
 	by := diagnose(t, conn, 15*time.Second)
 	if got := unlike(by); got != "wakeups slows" {
@@ -227,6 +232,7 @@ func TestDoctorWakeupsGetLost(t *testing.T) {
 type scriptsOnly struct{ redislock.Conn }
 
 func TestDoctorWithoutAsker(t *testing.T) {
+	t.Parallel()
 	by := diagnose(t, scriptsOnly{dialRueidis(t, testenv.Redis(t, good...).Addr)}, 15*time.Second)
 	if f := by["redis.settings"]; len(by) != 2 || !f.Danger() || by["redis.scripts"].Severity != driver.Fine {
 		t.Errorf("%+v", by)
@@ -234,6 +240,7 @@ func TestDoctorWithoutAsker(t *testing.T) {
 }
 
 func TestDoctorNodeOfACluster(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t, append([]string{"--cluster-enabled", "yes"}, good...)...)
 	server.Do("CLUSTER ADDSLOTSRANGE 0 16383")
 	for ctx := within(t, soon); server.Do("SET x 1") != "+OK"; {
@@ -249,6 +256,7 @@ func TestDoctorNodeOfACluster(t *testing.T) {
 }
 
 func TestDoctorUnreachable(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t, good...)
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		conn := dial(t, server.Addr)
@@ -275,6 +283,7 @@ func TestDoctorUnreachable(t *testing.T) {
 
 // Answers are the same through both adapters, whatever their kind.
 func TestAsk(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ func deploySentinel(t *testing.T) *deployment {
 	return &deployment{
 		servers: s.Servers, replicas: len(s.Servers) - 1, primary: s.Primary, promoted: s.Promoted, url: url,
 		follows: func(old int) {
+			// The sentinels would tell it some ten seconds later.
+			s.Servers[old].Do("REPLICAOF " + strings.Replace(s.Servers[s.Primary()].Addr, ":", " ", 1))
 			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
 			s.InSync()
 		},
@@ -70,6 +73,7 @@ func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 // TestFailover: whatever happens to the server that has the lock, clients of both kinds are served
 // again, and no token is granted twice. Exclusion is not promised: replication is asynchronous.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,6 +116,7 @@ func TestFailover(t *testing.T) {
 // TestFailoverReplicas: if all replicas have to confirm what holders rely on, two never hold at once, whichever of
 // them is promoted. Nothing is granted until as many follow the new primary.
 func TestFailoverReplicas(t *testing.T) {
+	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,6 +142,7 @@ func TestFailoverReplicas(t *testing.T) {
 
 // TestFailoverKeeps: a grant, and a place in line, that had reached the replica survive the primary.
 func TestFailoverKeeps(t *testing.T) {
+	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +157,7 @@ func TestFailoverKeeps(t *testing.T) {
 			d.servers[old].Kill()
 			d.promoted(old)
 			until(t, "the grant stands", func() bool {
-				changes, err := a.Renew(within(t, 2*time.Second), []driver.Hold{h})
+				changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
 				for _, ch := range changes {
 					if ch.State == driver.Gone {
 						t.Fatal("the grant is gone")
@@ -160,7 +166,7 @@ func TestFailoverKeeps(t *testing.T) {
 				return err == nil && len(changes) == 0
 			})
 			until(t, "it is released", func() bool {
-				err := a.Release(within(t, 2*time.Second), h, 0)
+				err := a.Release(within(t, attempt), h, 0)
 				return err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
 			})
 			if token := gets(t, b, r, reply); token <= h.Token {
@@ -193,6 +199,7 @@ func (d *deployment) replicated(primary int) bool {
 // TestFailoverForgets: a grant that had not reached the replica when the primary died is lost, which
 // no client can know before it renews: it is told then, and the next grant has a larger token.
 func TestFailoverForgets(t *testing.T) {
+	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -231,14 +238,14 @@ func TestFailoverForgets(t *testing.T) {
 				}
 			}()
 			until(t, "another is granted it", func() bool {
-				next, err = b.Acquire(within(t, 2*time.Second), r)
+				next, err = b.Acquire(within(t, attempt), r)
 				return err == nil && next.Token != 0
 			})
 			if next.Token <= h.Token {
 				t.Errorf("token %d after %d", next.Token, h.Token)
 			}
 			until(t, "the holder is told", func() bool {
-				changes, err := a.Renew(within(t, 2*time.Second), []driver.Hold{h})
+				changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
 				return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
 			})
 		})
@@ -266,7 +273,7 @@ func TestOldPrimaryLives(t *testing.T) {
 	now := s.Promoted(old)
 	until(t, "requests go to the new primary", func() bool {
 		for _, b := range backends {
-			if _, err := b.Inspect(within(t, time.Second), "x"); err != nil {
+			if _, err := b.Inspect(within(t, attempt), "x"); err != nil {
 				return false
 			}
 		}
@@ -278,6 +285,7 @@ func TestOldPrimaryLives(t *testing.T) {
 
 // TestEviction: a server that evicts has forgotten who holds. The holder is told; tokens grow.
 func TestEviction(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t, "--maxmemory-policy", "allkeys-random")
 	s, _ := session(t, server.URL(), long)
 	h := granted(t, s, exclusive("x"))

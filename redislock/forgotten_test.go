@@ -39,7 +39,7 @@ func TestForgottenPool(t *testing.T) {
 			}
 			proxy.Forget()
 			for try := 1; ; try++ {
-				changes, err := s.Renew(within(t, soon), []driver.Hold{h})
+				changes, err := s.Renew(within(t, attempt), []driver.Hold{h})
 				if err == nil {
 					if len(changes) > 0 {
 						t.Errorf("Renew = %+v", changes)

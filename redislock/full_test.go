@@ -27,7 +27,7 @@ func fill(t testing.TB, r *testenv.RedisServer) {
 
 // TestFullMemory: what is held is kept and released and handed over while memory is full. Nothing new is granted.
 func TestFullMemory(t *testing.T) {
-	const ttl = 2 * time.Second
+	t.Parallel()
 	for what, start := range map[string]func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend){
 		"server": func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend) {
 			r := testenv.RedisACL(t, []string{aclRule})
@@ -52,8 +52,9 @@ func TestFullMemory(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			servers, open := start(t)
-			a, b := openSession(t, open(), ttl), openSession(t, open(), ttl)
-			ctx := within(t, time.Minute)
+			table := open()
+			a, b := openSession(t, table, long), openSession(t, open(), long)
+			ctx := within(t, 2*time.Minute)
 			until(t, "the replicas confirm", func() bool {
 				_, err := a.Acquire(ctx, exclusive(newID()))
 				return err == nil
@@ -74,12 +75,28 @@ func TestFullMemory(t *testing.T) {
 			for _, r := range servers {
 				fill(t, r)
 			}
-			for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(ttl / 8) {
+			// end is when a lease ends, not later if late and not sooner if not.
+			end := func(late bool) time.Time {
+				now := time.Now()
+				rec, err := table.Inspect(ctx, "x1")
+				if err != nil || len(rec.Holders) != 1 {
+					t.Fatalf("Inspect: %+v, %v", rec, err)
+				}
+				if late {
+					now = time.Now()
+				}
+				return now.Add(rec.Holders[0].Left)
+			}
+			first := end(true)
+			until(t, "a renewal has put off the end of a lease", func() bool {
 				changes, err := a.Renew(ctx, holds)
 				if err != nil || len(changes) != 0 {
 					t.Fatalf("Renew: %+v, %v", changes, err)
 				}
-				if changes, err = b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting || changes[1].State != driver.Waiting {
+				return end(false).After(first)
+			})
+			for range 3 {
+				if changes, err := b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting || changes[1].State != driver.Waiting {
 					t.Fatalf("Renew of places: %+v, %v", changes, err)
 				}
 				if _, err := b.Acquire(ctx, exclusive(newID())); !errors.Is(err, driver.ErrRefused) {

@@ -14,6 +14,7 @@ import (
 // TestMemberPrefix: a prefix may contain the names of the scripts' constants. A server whose clock was set
 // forgets the keys under this prefix, and no others.
 func TestMemberPrefix(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	for _, prefix := range []string{"hf:CLUSTER:", "LATCH:", "RETAIN-", "x.GRANULE_INTEREST:", "LEAD:QUARANTINE:PREFIX:", "SERVERS:", "MARK:NEWBORN"} {
 		t.Run(prefix, func(t *testing.T) {

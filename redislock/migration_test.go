@@ -256,6 +256,7 @@ var steps = map[string]step{
 // TestMigrationUnderLoad: a slot goes round the Cluster while clients contend for names in it. Nobody
 // is let in twice, tokens grow, and everybody gets on.
 func TestMigrationUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -115,6 +115,7 @@ func exercise(t *testing.T, url string) {
 }
 
 func TestTransports(t *testing.T) {
+	t.Parallel()
 	t.Run("unix", func(t *testing.T) {
 		exercise(t, "unix://"+testenv.Redis(t).Socket+"?db=3")
 	})
@@ -141,6 +142,7 @@ func TestTransports(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	const canary = "c4n4ry"
 	server := testenv.RedisACL(t, []string{strings.ReplaceAll(aclRule, ">secret", ">"+canary), "user weak on >" + canary + " ~hf:* &* +@connection"})
 	exercise(t, "redis://holdfast:"+canary+"@"+server.Addr)
@@ -190,6 +192,7 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestNoScript(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	s, b := session(t, server.URL(), long)
 	ctx := within(t, soon)
@@ -215,6 +218,7 @@ func TestNoScript(t *testing.T) {
 }
 
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	s, b := session(t, server.URL(), long)
 	server.Pause()
@@ -222,19 +226,19 @@ func TestOutages(t *testing.T) {
 	if _, err := s.Acquire(within(t, 300*time.Millisecond), exclusive("x")); !errors.Is(err, driver.ErrUncertain) {
 		t.Errorf("a frozen server: %v; want ErrUncertain", err)
 	}
-	if d := time.Since(start); d > 2*time.Second {
+	if d := time.Since(start); d > soon {
 		t.Errorf("a frozen server held up Acquire for %v", d)
 	}
 	start = time.Now()
 	if _, err := rueidisconn.Dial(server.URL()); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
 		t.Errorf("Dial to a frozen server: %v", err)
 	}
-	if d := time.Since(start); d > 8*time.Second {
+	if d := time.Since(start); d > soon {
 		t.Errorf("a frozen server held up Dial for %v", d)
 	}
 	server.Continue()
 	server.Kill()
-	for end := time.Now().Add(10 * time.Second); ; { // the first may find the broken connection
+	for end := time.Now().Add(soon); ; { // the first may find the broken connection
 		_, err := b.Inspect(within(t, soon), "x")
 		if errors.Is(err, driver.ErrUnavailable) {
 			break
@@ -249,6 +253,7 @@ func TestOutages(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), long)
 	h := granted(t, s, exclusive("held"))

@@ -39,6 +39,7 @@ func confirm(t testing.TB, r *testenv.RedisServer) {
 
 // WAIT on another connection counts replicas that have not seen the write. RunWait does not.
 func TestWaitOnAnotherConnection(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, dial func(testing.TB, string) redislock.Conn) {
 		set := testenv.RedisReplicas(t, 1)
 		conn := dial(t, set.Primary.Addr)
@@ -67,6 +68,7 @@ func TestWaitOnAnotherConnection(t *testing.T) {
 // Scripts and WAIT go over one connection, with nothing else between, also when many ask at
 // once and connections are lost: the server is asked what it saw.
 func TestOneConnection(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, dial func(testing.TB, string) redislock.Conn) {
 		const goroutines, rounds = 16, 40
 		set := testenv.RedisReplicas(t, 1)
@@ -183,7 +185,7 @@ func (m *monitoring) all(t testing.TB) map[string][]string {
 		}
 		select {
 		case <-m.more:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("MONITOR has not shown the end")
 		}
 	}
@@ -192,6 +194,7 @@ func (m *monitoring) all(t testing.TB) map[string][]string {
 // A request that was given up before its answer leaves nothing, although the cancellation went over
 // another connection.
 func TestLateGrant(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, dial func(testing.TB, string) redislock.Conn) {
 		set := testenv.RedisReplicas(t, 1)
 		table := redislock.New(dial(t, set.Primary.Addr), patient)
@@ -206,7 +209,7 @@ func TestLateGrant(t *testing.T) {
 			t.Error("a frozen server has answered")
 		}
 		set.Primary.Continue()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			// The request has arrived, late, when its replica confirmed what came after it.
 			confirm(t, set.Primary)
 			rec, err := table.Inspect(within(t, soon), r.Name)

@@ -48,6 +48,7 @@ var protectedConfig = []string{"--enable-protected-configs", "yes"}
 // TestCannotSave: whatever clients do at a server that cannot save its data, they are told that it refuses. They may
 // come and go meanwhile, and all is well afterwards.
 func TestCannotSave(t *testing.T) {
+	t.Parallel()
 	for what, start := range map[string]func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend){
 		"rueidis": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			r := testenv.Redis(t, protectedConfig...)

@@ -18,6 +18,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestScriptsCompile lets a server compile every file by itself, and every script.
 func TestScriptsCompile(t *testing.T) {
+	t.Parallel()
 	client := rawClient(t, testenv.Existing(t))
 	compile := func(what, text string) {
 		t.Helper()

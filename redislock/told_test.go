@@ -86,6 +86,7 @@ func (c *elsewhere) Subscribe(ctx context.Context, channel string, message func(
 // grant is on record for the one that it was said to. The ear is at the replica, where it hears all that the
 // primary publishes and is not counted.
 func TestPassedOverHearsNothing(t *testing.T) {
+	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
 	primary, replica := set.Primary, set.Replicas[0]
 	ear := listen(t, replica.Addr)
@@ -158,6 +159,7 @@ func TestPassedOverHearsNothing(t *testing.T) {
 
 // TestPatternListener: somebody listens to all channels, and the first in line is gone. The line goes on at once.
 func TestPatternListener(t *testing.T) {
+	t.Parallel()
 	server := testenv.Redis(t)
 	listen(t, server.Addr)
 	a, _ := session(t, server.URL(), long)
@@ -177,6 +179,7 @@ func TestPatternListener(t *testing.T) {
 // TestRefusingWrites: a server answers and refuses to write. Nobody is told of a hand-over; when it writes again the
 // first in line has the lock.
 func TestRefusingWrites(t *testing.T) {
+	t.Parallel()
 	for what, f := range map[string]struct{ refuse, heal string }{
 		"a replica":        {"REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
 		"too few replicas": {"CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"},
@@ -230,6 +233,7 @@ func ended(err error) bool { return errors.Is(err, driver.ErrGone) || errors.Is(
 // TestLineDeleted: one or both of the keys of a line vanish while a mutex is held. Nobody is told of what is not
 // on record; those whose places are gone are told so and queue again.
 func TestLineDeleted(t *testing.T) {
+	t.Parallel()
 	for what, letters := range map[string]string{"its order": "z", "its records": "m", "both": "zm"} {
 		t.Run(what, func(t *testing.T) {
 			server := testenv.Redis(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
@@ -35,7 +36,8 @@ func (b spied) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sessi
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, 2*time.Minute)
-	const clients, rounds = 24, 10
+	const clients = 24
+	rounds := testenv.Rounds(3, 10)
 	var mu sync.Mutex
 	var sessions []driver.Session
 	var all []*holdfast.Client

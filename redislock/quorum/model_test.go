@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -42,11 +43,13 @@ func TestModel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds := uint64(25)
+			seeds, first := uint64(6), uint64(1)
+			if testenv.Deep() {
+				seeds, first = 25, uint64(time.Now().UnixNano())
+			}
 			if n, err := strconv.ParseUint(os.Getenv("MODEL_SEEDS"), 10, 64); err == nil {
 				seeds = n
 			}
-			first := uint64(time.Now().UnixNano())
 			if s, err := strconv.ParseUint(os.Getenv("MODEL_SEED"), 10, 64); err == nil {
 				first, seeds = s, 1
 			}

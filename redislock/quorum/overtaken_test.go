@@ -15,6 +15,9 @@ type askedAgain struct {
 	reply driver.Reply
 }
 
+// answersAfter is how long a server takes for an answer, on the clock of the bubble.
+const answersAfter = time.Second
+
 func (m *askedAgain) Raise(_ context.Context, h driver.Hold, _ uint64, _ bool) (uint64, time.Duration, error) {
 	if m.reply.Token != h.Token {
 		return 0, 0, driver.ErrGone
@@ -24,7 +27,9 @@ func (m *askedAgain) Raise(_ context.Context, h driver.Hold, _ uint64, _ bool) (
 
 func (m *askedAgain) Close(context.Context) error { return nil }
 
+// Ask answers some time later.
 func (m *askedAgain) Ask(context.Context, *driver.Request, uint64) (driver.Reply, uint64, error) {
+	time.Sleep(answersAfter)
 	return m.reply, 1, nil
 }
 
@@ -40,7 +45,7 @@ func TestWaitingAfterPush(t *testing.T) {
 					b.servers = append(b.servers, &server{})
 				}
 				b.agree()
-				s := newSession(b, driver.SessionConfig{ID: "s", TTL: time.Second})
+				s := newSession(b, driver.SessionConfig{ID: "s", TTL: time.Minute})
 				r := newRequest(&driver.Request{ID: "s-1", Name: "x", Mode: driver.Exclusive, N: 1, Wait: true}, 3)
 				s.requests[r.driver.ID] = r
 				const pushed, renewed = 5, 6
@@ -60,6 +65,7 @@ func TestWaitingAfterPush(t *testing.T) {
 					t.Errorf("granted with token %d by servers that said that it waits", token)
 				}
 				r.mu.Unlock()
+				time.Sleep(2 * answersAfter)
 				synctest.Wait()
 				r.mu.Lock()
 				if r.token != want {

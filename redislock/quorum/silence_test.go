@@ -63,12 +63,13 @@ func TestContexts(t *testing.T) {
 			d := time.Since(from)
 			cancel()
 			longest = max(longest, d)
-			if d > patience+time.Second { // a busy machine's share
+			if d > 30*time.Second {
 				t.Errorf("%s: %s with a context of %v: back after %v: %v", round, what, patience, d, err)
 			}
 			// Servers that are known to be silent are not waited for, and those that nothing was asked of need not hear
 			// of a release.
-			if !errors.Is(err, context.DeadlineExceeded) && (d >= patience || err != nil && !passing(err)) {
+			// A server's own limit for silence is longer than what a busy machine may add here.
+			if !errors.Is(err, context.DeadlineExceeded) && (d >= patience+time.Second || err != nil && !passing(err)) {
 				t.Errorf("%s: %s with a context of %v: %v after %v; want context.DeadlineExceeded", round, what, patience, err, d)
 			}
 		}

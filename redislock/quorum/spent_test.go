@@ -15,12 +15,22 @@ import (
 // taken from its holder and given to the next.
 func TestSpentRequest(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
-	g := start(t, 3, 10*time.Second)
+	const ttl = 15 * time.Second
+	g := start(t, 3, 20*time.Second)
 	ways := g.proxies()
 	b := g.backend(ways.addrs())
 	s := open(t, b, "a", ttl)
-	c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: ttl})
+	renewed := make(chan struct{}, 1)
+	c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{
+		Renewed: func(n int, _ time.Duration, err error) {
+			if n > 0 && err == nil {
+				select {
+				case renewed <- struct{}{}:
+				default:
+				}
+			}
+		},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +41,7 @@ func TestSpentRequest(t *testing.T) {
 	})
 	ways.each((*testenv.TCPProxy).Refuse)
 	unavailable := func(r *driver.Request) error {
-		for end := time.Now().Add(10 * time.Second); ; {
+		for end := time.Now().Add(30 * time.Second); ; {
 			if _, err := s.Acquire(within(t), r); errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) || time.Now().After(end) {
 				return err
 			}
@@ -55,10 +65,10 @@ func TestSpentRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select {
+	select { // by its first renewal the servers have been told
 	case <-l.Done():
 		t.Errorf("the lease ended: %v", l.Err())
-	case <-time.After(ttl * 3 / 2): // the servers have been told by then, and the lease was to be renewed since
+	case <-renewed:
 	}
 	if err := l.Release(); err != nil {
 		t.Error(err)
