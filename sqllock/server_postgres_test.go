@@ -76,7 +76,7 @@ func TestSweepOnPostgres(t *testing.T) {
 	if _, err := s.SetCount(ctx, "latch", 0); err != nil {
 		t.Fatal(err)
 	}
-	// Many more, and one whose token is ahead of the clock: only the floor keeps that one from coming back.
+	// Many more, and one whose token is ahead of the clock, which stays: others that are open know no floor above it.
 	ahead := int64(idle.Token) + int64(time.Hour/time.Microsecond)
 	for _, statement := range []string{
 		fmt.Sprintf("UPDATE hf_lock SET token = %d WHERE name = 'idle'", ahead),
@@ -110,12 +110,16 @@ func TestSweepOnPostgres(t *testing.T) {
 		t.Errorf("what was used an hour ago has gone: %s", names())
 	}
 	sweep(0)
-	const stay = "held,kept,latch,permits,read,waited for"
+	const stay = "held,idle,kept,latch,permits,read,waited for"
 	if got := names(); got != stay {
 		t.Errorf("after the sweep there are %s; want %s", got, stay)
 	}
-	// For a Server that was there, and for one that comes.
-	if h, _ := acquire(t, s, mutex("a-8", "idle")); int64(h.Token) <= ahead {
+	// For a Server that was there and reads the floor when it sweeps, and for one that comes.
+	if _, err := db.Exec("UPDATE hf_meta SET floor = $1", ahead); err != nil {
+		t.Fatal(err)
+	}
+	sweep(time.Hour)
+	if h, _ := acquire(t, s, mutex("a-8", "never used yet")); int64(h.Token) <= ahead {
 		t.Errorf("token %d after %d", h.Token, ahead)
 	}
 	c := sqllock.New(db, postgres.Dialect(), nil)
@@ -133,6 +137,7 @@ func TestSweepOnPostgres(t *testing.T) {
 	if err := other.Close(ctx); err != nil {
 		t.Error(err)
 	}
+	sweptByAnother(t, db, postgres.Dialect)
 }
 
 // Nothing is remembered of a request that is over, however it ended.

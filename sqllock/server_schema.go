@@ -119,9 +119,10 @@ const (
 	idleAge   = 24 * time.Hour
 )
 
-// sweep deletes rows of names that nobody has used for a day, one Server of all at a time. Their
-// tokens go into hf_meta.floor first, which all later tokens exceed; that floor is read again
-// each time, long before a clock could have gone back by a day.
+// sweep deletes rows of names that nobody has used for a day, one Server of all at a time. A row stays while its token
+// is not a day behind the clock: no other Server has heard of that token when it makes the next, which is the time. The
+// highest of the others goes into hf_meta.floor first, which all later tokens exceed; that floor is read again each
+// time, long before a clock could have gone back by a day.
 func (b *Server) sweep() {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
@@ -182,7 +183,7 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 		}
 		rows++
 		last, before = name, now-micros(idle)
-		if at <= before && max(expires, keep) <= before && waiting == 0 && more == "" && kind != int64(driver.Latch) {
+		if at <= before && token <= before && max(expires, keep) <= before && waiting == 0 && more == "" && kind != int64(driver.Latch) {
 			names, highest = append(names, name), max(highest, token)
 		}
 		return nil
@@ -199,12 +200,12 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 	}
 	for some := range slices.Chunk(names, rowsAtOnce) {
 		n := padded(len(some))
-		args := make([]any, 0, n+4)
+		args := make([]any, 0, n+5)
 		for i := range n {
 			args = append(args, some[min(i, len(some)-1)])
 		}
-		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) + ") AND at <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
-		if _, err := q.Exec(ctx, drop, append(args, before, before, before, int(driver.Latch))...); err != nil {
+		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) + ") AND at <= ? AND token <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
+		if _, err := q.Exec(ctx, drop, append(args, before, before, before, before, int(driver.Latch))...); err != nil {
 			return cursor, b.fault(err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// The sweep removes rows that nobody uses, and no others; tokens of their names go on, and be it that they were
-// ahead of the clock.
+// The sweep removes rows that nobody uses, and no others; tokens of their names go on. A row whose token is ahead of the
+// clock stays.
 func TestSweepOfMariaDB(t *testing.T) {
 	server := testenv.MariaDB(t)
 	db, err := sql.Open("mysql", server.DSN("root", ""))
@@ -93,8 +93,10 @@ func TestSweepOfMariaDB(t *testing.T) {
 	}
 	exec("INSERT INTO hf_lock SELECT CONCAT('many ', seq), 0, 0, 0, seq, 1, 0, '', '', 0, 0, 0, 0, 0, '', 0, 0, '', '' FROM seq_1_to_1200")
 	const ahead = uint64(1) << 52 // in the year 2112
-	exec("UPDATE hf_lock SET token = ? WHERE name = 'idle'", ahead)
-	last["idle"] = ahead
+	exec("UPDATE hf_lock SET token = ? WHERE name = 'idle permits'", ahead)
+	last["idle permits"] = ahead
+	highest := int64(last["idle"]) - (3 * 24 * time.Hour).Microseconds()
+	exec("UPDATE hf_lock SET token = ? WHERE name IN ('idle', 'idle share')", highest)
 	const day = 24 * time.Hour
 	exec("UPDATE hf_lock SET at = at - ? WHERE name <> 'recent'", (2 * day).Microseconds())
 
@@ -124,9 +126,18 @@ func TestSweepOfMariaDB(t *testing.T) {
 		}
 		left = append(left, string(name))
 	}
-	want := slices.Sorted(slices.Values(append(used, "recent")))
+	want := slices.Sorted(slices.Values(append(used, "idle permits", "recent")))
 	if !slices.Equal(left, want) {
 		t.Errorf("left are %q; want %q", left, want)
+	}
+	var floor int64
+	if err := db.QueryRowContext(ctx, "SELECT floor FROM hf_meta").Scan(&floor); err != nil || floor != highest {
+		t.Errorf("the floor is %d, %v; want %d, the highest token of the rows that have gone", floor, err, highest)
+	}
+	exec("UPDATE hf_meta SET floor = ?", ahead+1e6) // as the sweep of a server would have whose clock was set back since
+	last["idle"] = ahead + 1e6
+	if _, err := sqllock.SweepStep(ctx, b, nil, day); err != nil { // reads it
+		t.Fatal(err)
 	}
 	_, fresh := open() // has read the floor when it was opened
 	for i, s := range []driver.Session{s, fresh} {
@@ -154,7 +165,8 @@ func TestSweepOfMariaDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec("DELETE FROM hf_lock WHERE name = 'idle'")
-	if h := get(s, request("idle", driver.Exclusive)); h.Token <= ahead {
-		t.Errorf("token %d after %d: the floor was forgotten", h.Token, ahead)
+	if h := get(s, request("idle", driver.Exclusive)); h.Token <= ahead+1e6 {
+		t.Errorf("token %d: the floor was forgotten", h.Token)
 	}
+	sweptByAnother(t, db, mysql.Dialect)
 }
