@@ -116,17 +116,33 @@ func TestEnsembleUnderContention(t *testing.T) {
 	t.Logf("%d grants", j.grants())
 }
 
+// TestEnsemble is the tests that leave an ensemble as it was, one after the other.
+func TestEnsemble(t *testing.T) {
+	t.Parallel()
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", long)
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *testenv.ZooKeeperEnsembleServers)
+	}{
+		{"lagging follower", testLaggingFollower},
+		{"leader killed", testLeaderKilledDuringHold},
+		{"follower frozen", testFollowerFrozen},
+		{"follower cut off", testFollowerCutOff},
+	} {
+		until(t, "the ensemble is whole", e.Whole)
+		t.Run(c.name, func(t *testing.T) { c.run(t, e) })
+	}
+}
+
 // The leader dies while one holds and one waits: the lease lives on or is told lost, and the
 // waiter is served; tokens grow.
-func TestLeaderKilledDuringHold(t *testing.T) {
-	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3)
-	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), 2*time.Second)
+func testLeaderKilledDuringHold(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
+	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), calm)
 	for range testenv.Rounds(1, 2) {
-		l := lock(t, holder, "x")
+		l := lock(t, holder, "killed")
 		got := make(chan *holdfast.Lease, 1)
 		go func() {
-			next, err := waiter.Mutex("x").Lock(within(t))
+			next, err := waiter.Mutex("killed").Lock(within(t))
 			wants(t, "Lock", err, nil)
 			if err == nil && l.Err() == nil {
 				t.Error("granted while the first lease is good")
@@ -144,23 +160,21 @@ func TestLeaderKilledDuringHold(t *testing.T) {
 			t.Logf("Release: %v", err)
 		}
 		next := <-got
+		e.Servers[leader].Start()
+		e.Leader()
 		if next == nil {
 			return
 		}
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		_ = next.Release() // the servers may be electing
-		e.Servers[leader].Start()
-		e.Leader()
+		_ = next.Release() // it may be lost by now
 	}
 }
 
 // The follower that a holder is connected to freezes: the client moves to another in time.
-func TestFollowerFrozen(t *testing.T) {
-	t.Parallel()
+func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	const ttl = 9 * time.Second // a third of it is lost before the client moves
-	e := testenv.ZooKeeperEnsemble(t, 3, long)
 	e.Leader()
 	follower := e.Followers()[0]
 	// The others can be reached only later, so that the session begins at this one.
@@ -175,7 +189,7 @@ func TestFollowerFrozen(t *testing.T) {
 	}
 	c := client(t, on(addrs...), ttl)
 	other := client(t, on(e.Servers[e.Leader()].Addr), calm)
-	l := lock(t, c, "x")
+	l := lock(t, c, "frozen")
 	for _, p := range others {
 		p.Heal()
 	}
@@ -183,7 +197,7 @@ func TestFollowerFrozen(t *testing.T) {
 	defer e.Servers[follower].Continue()
 	got := make(chan error, 1)
 	go func() {
-		next, err := other.Mutex("x").Lock(within(t))
+		next, err := other.Mutex("frozen").Lock(within(t))
 		if err == nil && l.Err() == nil {
 			err = errors.New("granted while the first lease is good")
 		}
@@ -202,23 +216,19 @@ func TestFollowerFrozen(t *testing.T) {
 
 // A follower that is cut off from the leader goes on answering; a holder that is connected to
 // it is told before the leader's clients have the lock.
-func TestFollowerCutOff(t *testing.T) {
-	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", long)
+func testFollowerCutOff(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	follower := func() int { e.Leader(); return e.Followers()[0] }
 	for range testenv.Rounds(1, 3) {
 		f := follower()
 		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), calm)
-		relay(t, a, b, "x", func() { e.Isolate(f) })
+		relay(t, a, b, "cut", func() { e.Isolate(f) })
 		e.Join(f)
 		until(t, "it follows again", func() bool { mode, err := e.Servers[f].Word("srvr"); return err == nil && len(mode) > 100 })
 	}
 }
 
 // What is known at one server is respected through another that lags behind.
-func TestLaggingFollower(t *testing.T) {
-	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3, long)
+func testLaggingFollower(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	e.Leader()
 	f := e.Followers()
 	a, b := newParty(t, on(e.Servers[f[0]].Addr)), newParty(t, on(e.Servers[f[1]].Addr))

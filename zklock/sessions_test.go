@@ -39,7 +39,8 @@ func (s *spy) last() driver.Session {
 func spied(t testing.TB, cfg zklock.Config) (*holdfast.Client, *spy) {
 	t.Helper()
 	s := &spy{Backend: backend(t, cfg)}
-	c, err := holdfast.New(within(t), s, &holdfast.Config{TTL: calm})
+	const ttl = 20 * time.Second // a server may not answer a client whose session ends: it waits a quarter of this then
+	c, err := holdfast.New(within(t), s, &holdfast.Config{TTL: ttl})
 	must(t, "New", err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -192,7 +192,7 @@ func (z *ZooKeeperServer) Expire(id int64, password []byte) {
 	// The client comes back when it is pushed aside, and may push us aside in turn.
 	var alive bool
 	var err error
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		if alive, err = z.closeSession(id, password); err == nil && !alive {
 			return
 		}
