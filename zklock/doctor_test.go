@@ -25,7 +25,7 @@ func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	list, err = b.Diagnose(ctx, ttl)
-	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) {
+	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrClosed) { // its session has run out
 		return list, err.Error()
 	}
 	if err != nil {

@@ -59,7 +59,7 @@ func TestNoGhosts(t *testing.T) {
 				}
 			}
 			enough := int64(testenv.Rounds(300, 3000))
-			until(t, "something was tried", func() bool { return calls.Load() >= enough && got.Load() > enough/100 })
+			until(t, "something was tried", func() bool { return calls.Load() >= enough && got.Load() > 0 })
 			close(stop)
 			chaos.Wait()
 			workers.Wait()

@@ -132,10 +132,10 @@ func (p *party) permits(name string, n, limit int) *driver.Request {
 
 func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 
-func (p *party) ask(r *driver.Request) driver.Reply {
+// ask is Acquire, again until it is answered: a server may be slow.
+func (p *party) ask(r *driver.Request) (reply driver.Reply) {
 	p.t.Helper()
-	reply, err := p.Acquire(within(p.t), r)
-	must(p.t, "Acquire "+r.Name, err)
+	must(p.t, "Acquire "+r.Name, answered(p.t, func(ctx context.Context) (err error) { reply, err = p.Acquire(ctx, r); return err }))
 	return reply
 }
 
@@ -159,16 +159,25 @@ func (p *party) refused(r *driver.Request) driver.Reply {
 	return reply
 }
 
+// release is Release, again until it is answered. One that was carried out and not answered has ended the grant before.
 func (p *party) release(h driver.Hold) {
 	p.t.Helper()
-	must(p.t, "Release "+h.Name, p.Release(within(p.t), h, 0))
+	tries := 0
+	err := answered(p.t, func(ctx context.Context) error { tries++; return p.Release(ctx, h, 0) })
+	if tries > 1 && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+		err = nil
+	}
+	must(p.t, "Release "+h.Name, err)
 }
 
 // renew is Renew of one hold that must be answered; the zero Change is no news.
 func (p *party) renew(h driver.Hold) driver.Change {
 	p.t.Helper()
-	changes, err := p.Renew(within(p.t), []driver.Hold{h})
-	must(p.t, "Renew "+h.Name, err)
+	var changes []driver.Change
+	must(p.t, "Renew "+h.Name, answered(p.t, func(ctx context.Context) (err error) {
+		changes, err = p.Renew(ctx, []driver.Hold{h})
+		return err
+	}))
 	if len(changes) == 0 {
 		return driver.Change{}
 	}
@@ -202,10 +211,9 @@ func (p *party) woken(r *driver.Request, reply driver.Reply) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-func (p *party) inspect(name string) driver.Record {
+func (p *party) inspect(name string) (r driver.Record) {
 	p.t.Helper()
-	r, err := p.Inspect(within(p.t), name)
-	must(p.t, "Inspect "+name, err)
+	must(p.t, "Inspect "+name, answered(p.t, func(ctx context.Context) (err error) { r, err = p.Inspect(ctx, name); return err }))
 	return r
 }
 

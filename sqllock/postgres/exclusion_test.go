@@ -200,7 +200,7 @@ func TestNoDeadlock(t *testing.T) {
 	t.Parallel()
 	server := database(t, "deadlock_timeout=10ms")
 	const servers, each = 4, 16
-	enough := int64(testenv.Rounds(300, 3000))
+	enough := int64(testenv.Rounds(100, 3000))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var all sync.WaitGroup
