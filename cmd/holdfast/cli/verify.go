@@ -29,7 +29,7 @@ processes are judged: was a lock granted twice, did a client claim it too long, 
 back, was a waiter forgotten, did a lock stay away after a death, was anything left over.
 
 Safe beside production: the names are the run's own, everything at the store runs out by itself, and what is left is
-removed in the end. It is load, though: some thousand requests a second.
+removed in the end. It is load, though: some thousand requests a second, or with --pause fewer.
 
 --faults chooses among ` + "%s" + `, or none.
 --hook NAME='COMMAND' adds a fault of yours: the shell runs COMMAND with one more word, start, and later with stop.
@@ -96,6 +96,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.IntVar(&f.o.Clients, "clients", 2, "clients (sessions) in each process")
 	flags.IntVar(&f.o.Loops, "loops", 8, "goroutines that take locks, in each process")
 	flags.IntVar(&f.o.Names, "names", 2, "names of each kind of lock")
+	flags.DurationVar(&f.o.Pause, "pause", 0, "how long each goroutine rests between two locks, on average: less load")
 	flags.StringVar(&f.o.Mix, "mix", verify.MixAll, "kinds of locks: all that the store has, or mutex")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
 	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do these `KINDS` of faults only (KIND[,KIND...], or none)")

@@ -27,7 +27,8 @@ type Job struct {
 	Loops    int           // goroutines that take locks, shared among the clients
 	TTL      time.Duration // of the clients
 	Seed     uint64
-	Mix      string // MixAll or MixMutex
+	Mix      string        // MixAll or MixMutex
+	Pause    time.Duration // how long each loop rests between two locks, on average
 }
 
 // The values of Job.Mix.
@@ -95,6 +96,8 @@ func (j *Job) check() error {
 		what = fmt.Sprintf("Loops %d: allowed are 1 to %d", j.Loops, maxLoops)
 	case j.TTL < driver.MinTTL || j.TTL > driver.MaxTTL:
 		what = fmt.Sprintf("TTL %v: allowed are %v to %v", j.TTL, driver.MinTTL, driver.MaxTTL)
+	case j.Pause < 0:
+		what = fmt.Sprintf("Pause %v: it must not be negative", j.Pause)
 	case j.Mix != MixAll && j.Mix != MixMutex:
 		what = fmt.Sprintf("Mix %q: allowed are %s and %s", j.Mix, MixAll, MixMutex)
 	default:

@@ -60,8 +60,8 @@ func (l *loop) run(ctx context.Context) {
 	defer l.fence.close()
 	for ctx.Err() == nil {
 		l.once(ctx, l.wish())
-		if l.pause > 0 {
-			rest(ctx, l.pause/2+time.Duration(l.rng.Int64N(int64(l.pause))))
+		if pause := max(l.pause, l.w.job.Pause); pause > 0 {
+			rest(ctx, pause/2+time.Duration(l.rng.Int64N(int64(pause))))
 		}
 	}
 }

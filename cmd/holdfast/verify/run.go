@@ -41,6 +41,7 @@ type Options struct {
 	Kinds    []string      // of faults to do: all that the store allows. KindNone alone: none
 	Faults   []Fault       // further ones
 	Mix      string        // see Job.Mix: MixAll
+	Pause    time.Duration // how long each loop rests between two locks, on average: not at all
 	Slack    time.Duration // see history.Options: 1 s. What the store's sessions last longer is added
 	MaxNotes int           // how many remarks are kept: 20
 
@@ -95,6 +96,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w TTL %v: allowed are %v to %v", holdfast.ErrInvalid, o.TTL, driver.MinTTL, driver.MaxTTL)
 	case o.Mix != MixAll && o.Mix != MixMutex:
 		return fmt.Errorf("%w mix %q: there are %s and %s", holdfast.ErrInvalid, o.Mix, MixAll, MixMutex)
+	case o.Pause < 0:
+		return fmt.Errorf("%w pause %v: it must not be negative", holdfast.ErrInvalid, o.Pause)
 	case o.Slack < 0:
 		return fmt.Errorf("%w slack %v: it must not be negative", holdfast.ErrInvalid, o.Slack)
 	}
