@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -189,7 +190,7 @@ func (c *child) ended() string {
 			return fmt.Sprintf("%v: %s", err, c.stderr.String())
 		}
 		return ""
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		c.t.Fatal("the worker does not end")
 		return ""
 	}
@@ -244,7 +245,27 @@ func newScene(t testing.TB) *scene {
 
 func (s *scene) job(url string) Job {
 	return Job{URL: url, Resource: s.addr, Process: "p0.1", Dir: s.dir, Prefix: "verify/test/", Names: 2, Clients: 2, Loops: 12,
-		TTL: time.Second, Seed: 1, Mix: MixAll}
+		TTL: time.Second, Seed: 1, Mix: MixAll, Pause: 10 * time.Millisecond}
+}
+
+// has waits until the workers have recorded events of these kinds.
+func (s *scene) has(t testing.TB, kinds ...history.Kind) {
+	t.Helper()
+	missing := func(k history.Kind) bool {
+		files, _ := filepath.Glob(filepath.Join(s.dir, "p*.jsonl"))
+		return !slices.ContainsFunc(files, func(file string) bool {
+			text, _ := os.ReadFile(file)
+			return strings.Contains(string(text), `"kind":"`+k.String()+`"`)
+		})
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if kinds = slices.DeleteFunc(kinds, func(k history.Kind) bool { return !missing(k) }); len(kinds) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is no event of the kinds %v", kinds)
+		}
+	}
 }
 
 // events are all that was recorded, once all has ended.

@@ -26,7 +26,7 @@ func TestWorkersInTrouble(t *testing.T) {
 	var ways []*testenv.TCPProxy
 	job := func(i, life int) Job {
 		j := s.job(strings.Replace(r.URL(), r.Addr, ways[i].Addr, 1))
-		j.Process, j.Loops = fmt.Sprintf("p%d.%d", i, life), 16
+		j.Process, j.Loops, j.Pause = fmt.Sprintf("p%d.%d", i, life), 10, 30*time.Millisecond
 		return j
 	}
 	for i := range 3 {
@@ -86,7 +86,7 @@ func TestWorkersInTrouble(t *testing.T) {
 		t.Error(err)
 	}
 	events := s.events(t)
-	report := history.Check(events, history.Options{MinGrants: 200, MinFaults: faults, MinWaiting: 1})
+	report := history.Check(events, history.Options{MinGrants: 200, MinFaults: faults, MinWaiting: 1, Slack: busySlack})
 	t.Logf("%s", report)
 	if report.Outcome != history.Clean {
 		t.Error("the history is not clean")
