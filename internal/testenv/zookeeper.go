@@ -157,22 +157,36 @@ func (z *ZooKeeperServer) Word(word string) (string, error) {
 	return string(b), err
 }
 
-// Shell runs a command of ZooKeeper's own shell ("ls -R /") and returns the last line of its output.
+// Shell runs a command of ZooKeeper's own shell ("ls /") and returns the last line of its output.
 func (z *ZooKeeperServer) Shell(command ...string) string {
+	z.t.Helper()
+	if lines := z.shell(command...); len(lines) > 0 {
+		return lines[len(lines)-1]
+	}
+	return ""
+}
+
+// Tree lists the paths of all nodes from path on.
+func (z *ZooKeeperServer) Tree(path string) []string {
+	z.t.Helper()
+	return z.shell("ls", "-R", path)
+}
+
+// shell runs a command of ZooKeeper's own shell and returns the lines of its output.
+func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 	z.t.Helper()
 	cmd := exec.Command("java", append([]string{"-cp", zooKeeperJars(z.t), "org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		z.t.Fatalf("%v: %v\n%s", command, err, out)
 	}
-	last := ""
 	for line := range strings.Lines(string(out)) {
 		// That it is connected it says when it is told, also in the middle.
 		if line = strings.TrimSpace(line); line != "" && line != "WATCHER::" && !strings.HasPrefix(line, "WatchedEvent ") {
-			last = line
+			lines = append(lines, line)
 		}
 	}
-	return last
+	return lines
 }
 
 // mode is "standalone", "leader" or "follower"; an error says that it does not serve.
