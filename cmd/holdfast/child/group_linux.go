@@ -2,6 +2,8 @@ package child
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
@@ -21,44 +23,63 @@ func alive(group int) bool {
 			break
 		}
 	}
-	switch err := syscall.Kill(-group, 0); err {
-	case nil:
-		// A member could be born behind a search and its parent end before it, so that one
-		// search sees neither: only two in a row are believed.
-		for range 2 {
-			if running(group) {
-				return true
-			}
-		}
+	// EPERM is a group, too: of programs that change their user, and that this process may not signal.
+	if err := syscall.Kill(-group, 0); err == syscall.ESRCH {
 		return false
-	case syscall.ESRCH:
-		return false
-	default:
-		return true
 	}
+	// A member could be born behind a search and its parent end before it, so that one
+	// search sees neither: only two in a row are believed.
+	for range 2 {
+		if running(group) {
+			return true
+		}
+	}
+	return false
 }
 
-// running searches /proc for a member of the group that has not ended.
+// running searches /proc for a member of a group that has some, and reports whether one has not
+// ended. Of a member that /proc does not show to this user nobody knows, so it counts.
 func running(group int) bool {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
 		return true
 	}
-	listed := false
+	ended, hidden := 0, true
 	for _, p := range procs {
-		if _, err := strconv.Atoi(p.Name()); err != nil {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
 			continue
 		}
-		listed = true
-		stat, err := os.ReadFile("/proc/" + p.Name() + "/stat")
-		if err != nil { // it has just ended
-			continue
+		if pid == 1 {
+			hidden = false
 		}
-		// pid (command) state parent group; the command may contain anything.
-		f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(f) > 2 && string(f[2]) == strconv.Itoa(group) && string(f[0]) != "Z" && string(f[0]) != "X" {
+		state, of, err := stat(pid)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			if of, err := syscall.Getpgid(pid); err == nil && of == group {
+				return true
+			}
+		case err != nil: // it has just ended
+		case of == group && (state == 'Z' || state == 'X'):
+			ended++
+		case of == group:
 			return true
 		}
 	}
-	return !listed // without processes in it, /proc says nothing
+	return hidden || ended == 0
+}
+
+// stat is the state of a process and the number of its group.
+func stat(pid int) (state byte, group int, err error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// pid (command) state parent group; the command may contain anything.
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(f) < 3 {
+		return 0, 0, fs.ErrNotExist
+	}
+	group, err = strconv.Atoi(string(f[2]))
+	return f[0][0], group, err
 }

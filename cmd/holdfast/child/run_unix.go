@@ -62,6 +62,7 @@ type job struct {
 	ended  bool // the command itself
 
 	halted  bool             // the command is stopped
+	foreign bool             // nobody of the group may be signalled by this user, and that was said
 	held    bool             // by STOP, which only a CONT from outside may undo
 	asked   bool             // this process was asked to stop
 	resume  <-chan time.Time // set while this process is stopping
@@ -183,8 +184,12 @@ func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan
 
 // signal sends s to the group, or if the command has left it to the command.
 func (j *job) signal(s syscall.Signal) {
-	if err := syscall.Kill(-j.pid, s); errors.Is(err, syscall.ESRCH) && !j.ended {
+	switch err := syscall.Kill(-j.pid, s); {
+	case errors.Is(err, syscall.ESRCH) && !j.ended:
 		_ = syscall.Kill(j.pid, s)
+	case errors.Is(err, syscall.EPERM) && !j.foreign:
+		j.foreign = true
+		j.Notice("this user may not signal the processes of the command; waiting until they end by themselves")
 	}
 }
 
