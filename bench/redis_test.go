@@ -1,9 +1,6 @@
 package main
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // TestEveryLibrary runs each library, alone and contended, against a real server.
 func TestEveryLibrary(t *testing.T) {
@@ -15,7 +12,7 @@ func TestEveryLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer srv.stop()
-	b := &bed{server: srv, dir: t.TempDir(), duration: 200 * time.Millisecond}
+	b := &bed{server: srv, dir: t.TempDir(), duration: duration()}
 	for _, l := range libraries() {
 		t.Run(l.name, func(t *testing.T) {
 			if err := srv.flush(t.Context()); err != nil {
@@ -26,7 +23,7 @@ func TestEveryLibrary(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The count of commands is exact, but for a renewal or a connection's greeting.
-			if m["sent"] < 2 || m["sent"] > 2.2 || m["calls"] < m["sent"] || m["p50"] <= 0 || m["p99"] < m["p50"] {
+			if !about(m, "sent", 2) || m["calls"] < m["sent"] || m["p50"] <= 0 || m["p99"] < m["p50"] {
 				t.Errorf("pair: %v", m)
 			}
 			if !l.waits {
@@ -36,7 +33,7 @@ func TestEveryLibrary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m["violations"] != 0 || m["n"] == 0 || m["sent"] < 1.5 {
+			if m["violations"] != 0 || m["n"] == 0 || !few(m) && m["sent"] < 1.5 {
 				t.Errorf("one: %v", m)
 			}
 		})

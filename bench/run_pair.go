@@ -69,7 +69,7 @@ func pairs(ctx context.Context, b *bed, w *wire, k contender) (metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := metrics{}
+	m := metrics{"n": float64(h.n)}
 	before.until(after, float64(h.n), m)
 	m.p50p99("", &h)
 	return m, nil

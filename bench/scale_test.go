@@ -11,7 +11,7 @@ import (
 
 // TestScale runs the smallest size of each, on every store.
 func TestScale(t *testing.T) {
-	b := &bed{dir: t.TempDir(), duration: 200 * time.Millisecond}
+	b := &bed{dir: t.TempDir(), duration: duration()}
 	if !testing.Short() {
 		srv, err := startServer(t.Context())
 		if err != nil {
@@ -35,7 +35,7 @@ func TestScale(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range sc.columns {
-				if v, ok := m[c.key]; !ok || math.IsNaN(v) || c.key != "violations" && v <= 0 {
+				if v, ok := m[c.key]; !ok || math.IsNaN(v) || v < 0 || v == 0 && !few(m) && c.key != "violations" {
 					t.Errorf("%s: %v", c.head, v)
 				}
 			}
@@ -45,7 +45,7 @@ func TestScale(t *testing.T) {
 			// A grant is one request and one release; some of a readers' grants are under way at the ends.
 			// (The time of scripts is not compared with the server's CPU: a script that loses its core goes on
 			// counting, so on a busy machine the part is larger than the whole.)
-			if sc.store == "redis" && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
+			if sc.store == "redis" && !few(m) && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
 				t.Errorf("%v", m)
 			}
 		})

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // zooKeeperBed is a bed with so many servers.
@@ -22,7 +24,7 @@ func zooKeeperBed(t *testing.T, servers int) *bed {
 	if err := zooKeeperMissing(); err != nil {
 		t.Skip(err)
 	}
-	b := &bed{dir: t.TempDir(), duration: 300 * time.Millisecond}
+	b := &bed{dir: t.TempDir(), duration: duration()}
 	if err := b.prepare(t.Context(), scenario{servers: servers}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,31 +32,40 @@ func zooKeeperBed(t *testing.T, servers int) *bed {
 	return b
 }
 
-// plausible checks what is known of a library's figures. The requests of a pair are
-// exact, but for pings; a contended acquisition needs at least as many.
+// plausible checks what is known of a library's figures. The requests of a pair are exact. Those of
+// contenders are read while they go on: of few acquisitions they say nothing.
 func plausible(t *testing.T, sc scenario, s subject, m metrics) {
 	t.Helper()
 	for _, c := range sc.columns {
-		if v, ok := m[c.key]; !ok || v <= 0 && c.key != "violations" && c.key != "self" {
+		if v, ok := m[c.key]; !ok || v < 0 || v == 0 && !few(m) && c.key != "violations" && c.key != "self" {
 			t.Errorf("%s: %v", c.head, v)
 		}
 	}
 	if m["violations"] != 0 || m["p99"] < m["p50"] {
 		t.Errorf("%v", m)
 	}
-	if pair := strings.HasSuffix(sc.name, "/pair"); s.name != oursZooKeeper && (m["calls"] < 2.7 || pair && m["calls"] > 3.3) {
+	if s.name == oursZooKeeper {
+		return
+	}
+	pair := strings.HasSuffix(sc.name, "/pair")
+	if pair && s.name != curatorName && !about(m, "calls", 3) || !pair && !few(m) && m["calls"] < 2.7 {
 		t.Errorf("%v requests", m["calls"])
 	}
 }
 
-// TestZooKeeper runs the smallest of each kind of scenario.
+// TestZooKeeper runs the smallest of each kind of scenario: on one server, and at full size with Curator
+// and on three.
 func TestZooKeeper(t *testing.T) {
-	for _, servers := range []int{1, 3} {
+	sizes := []int{1}
+	if testenv.Deep() {
+		sizes = append(sizes, 3)
+	}
+	for _, servers := range sizes {
 		b := zooKeeperBed(t, servers)
 		if len(b.zk.addrs) != servers || slices.Index(b.zk.addrs, b.leader()) != servers-1 || b.zk.version == "" {
 			t.Fatalf("%v, leader %s, version %q", b.zk.addrs, b.leader(), b.zk.version)
 		}
-		if servers == 1 && curatorMissing() == nil {
+		if servers == 1 && testenv.Deep() && curatorMissing() == nil {
 			var err error
 			if b.curator, _, err = buildCurator(t.Context(), t.TempDir()); err != nil {
 				t.Fatal(err)
@@ -65,6 +76,9 @@ func TestZooKeeper(t *testing.T) {
 				continue
 			}
 			for _, s := range sc.subjects {
+				if s.name == curatorName && !testenv.Deep() {
+					continue
+				}
 				t.Run(sc.name+"/"+s.name, func(t *testing.T) {
 					if s.name == curatorName && b.curator == "" {
 						t.Skip(cmp.Or(curatorMissing(), errors.New("one more Java process tells nothing new here")))
