@@ -3,12 +3,14 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,32 +71,32 @@ type line struct {
 func (b *bench) work() (lines []line) {
 	text, _ := os.ReadFile(filepath.Join(b.dir, "work"))
 	for s := range strings.Lines(string(text)) {
-		var l line
-		if n, err := fmt.Sscanf(s, "%d %d %d\n", &l.token, &l.pid, &l.at); n != 3 || err != nil {
+		fields := strings.Fields(s)
+		if len(fields) != 3 || !strings.HasSuffix(s, "\n") {
+			b.Fatalf("a line of the jobs: %q", s)
+		}
+		token, err1 := strconv.ParseUint(fields[0], 10, 64)
+		pid, err2 := strconv.Atoi(fields[1])
+		at, err3 := strconv.ParseInt(fields[2], 10, 64)
+		if err := errors.Join(err1, err2, err3); err != nil {
 			b.Fatalf("a line of the jobs: %q: %v", s, err)
 		}
-		lines = append(lines, l)
+		lines = append(lines, line{token, pid, time.Duration(at)})
 	}
 	return lines
-}
-
-// tokens are those of the work so far, in the order of their first lines.
-func (b *bench) tokens() (list []uint64) {
-	for _, l := range b.work() {
-		if !slices.Contains(list, l.token) {
-			list = append(list, l.token)
-		}
-	}
-	return list
 }
 
 // worked waits until the nth holder has done some work, and returns the process that did.
 func (b *bench) worked(n int) (pid int) {
 	b.Helper()
-	const some = 40
+	const some = 10
 	b.until(fmt.Sprintf("work of holder %d", n), func() bool {
-		tokens, lines := b.tokens(), 0
+		var tokens []uint64 // in the order of their first lines
+		lines := 0
 		for _, l := range b.work() {
+			if !slices.Contains(tokens, l.token) {
+				tokens = append(tokens, l.token)
+			}
 			if len(tokens) >= n && l.token == tokens[n-1] {
 				lines, pid = lines+1, l.pid
 			}

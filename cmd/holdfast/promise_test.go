@@ -24,8 +24,9 @@ type contest struct {
 	jobA   int // the command of a
 }
 
-// shortLease is the TTL of the first. That of the second outlasts every outage here.
-const shortLease = 3 * time.Second
+// shortLease is the TTL of the first. That of the second outlasts every outage here. A tenth of it is
+// between KILL and the end of the lease at the store.
+const shortLease = 4 * time.Second
 
 // worker prepares a holdfast whose command is a job.
 func (b *bench) worker(ttl time.Duration, behaviour string, args ...string) *process {
@@ -40,15 +41,29 @@ func (b *bench) worker(ttl time.Duration, behaviour string, args ...string) *pro
 	return p
 }
 
-// contests runs f on a Redis server and on the embedded store: the first holds the lock and
-// works, the second waits. Afterwards the second works and the first has ended, and nobody
-// may have worked beside the other.
-func contests(t *testing.T, behaviour string, args []string, f func(*contest)) {
+// trial is a contest: where it is played, how the command of the first behaves, and the commands.
+// At full size all are played everywhere.
+type trial struct {
+	name      string
+	where     int
+	behaviour string
+	args      []string
+}
+
+// These are where a trial is played: on a Redis server, on the embedded store.
+const (
+	onRedis = 1 << iota
+	onSQLite
+)
+
+// contests has the first hold the lock and work, and the second wait, and runs f. Afterwards the
+// second works and the first has ended, and nobody may have worked beside the other.
+func (tr trial) contests(t *testing.T, f func(*contest)) {
 	play := func(t *testing.T, c *contest) {
-		c.a = c.worker(shortLease, behaviour, args...)
+		c.a = c.worker(shortLease, tr.behaviour, tr.args...)
 		c.a.begin()
 		c.jobA = c.worked(1)
-		c.b = c.worker(time.Minute, "", args...)
+		c.b = c.worker(time.Minute, "", tr.args...)
 		c.b.begin()
 		c.waiting("a", 1)
 		f(c)
@@ -57,28 +72,38 @@ func contests(t *testing.T, behaviour string, args []string, f func(*contest)) {
 		c.b.code()
 		c.alone()
 	}
-	t.Run("redis", func(t *testing.T) {
-		c := &contest{bench: newBench(t)}
-		r := testenv.Redis(t)
-		c.env = append(c.env, "HOLDFAST_URL="+r.URL())
-		c.freeze = func() func() { r.Pause(); return r.Continue }
-		play(t, c)
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		c := &contest{bench: newBench(t)}
-		c.freeze = func() func() {
-			db, err := sql.Open("sqlite", filepath.Join(c.dir, "state/holdfast/locks.db")+"?_pragma=busy_timeout(10000)")
-			if err != nil {
-				t.Fatal(err)
-			}
-			db.SetMaxOpenConns(1)
-			if _, err := db.Exec("BEGIN IMMEDIATE"); err != nil {
-				t.Fatal(err)
-			}
-			return func() { db.Close() }
+	for name, on := range map[string]struct {
+		bit     int
+		prepare func(*testing.T, *contest)
+	}{"redis": {onRedis, freezesRedis}, "sqlite": {onSQLite, freezesSQLite}} {
+		if tr.where&on.bit != 0 || testenv.Deep() {
+			t.Run(tr.name+"/"+name, func(t *testing.T) {
+				c := &contest{bench: newBench(t)}
+				on.prepare(t, c)
+				play(t, c)
+			})
 		}
-		play(t, c)
-	})
+	}
+}
+
+func freezesRedis(t *testing.T, c *contest) {
+	r := testenv.Redis(t)
+	c.env = append(c.env, "HOLDFAST_URL="+r.URL())
+	c.freeze = func() func() { r.Pause(); return r.Continue }
+}
+
+func freezesSQLite(t *testing.T, c *contest) {
+	c.freeze = func() func() {
+		db, err := sql.Open("sqlite", filepath.Join(c.dir, "state/holdfast/locks.db")+"?_pragma=busy_timeout(10000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(1)
+		if _, err := db.Exec("BEGIN IMMEDIATE"); err != nil {
+			t.Fatal(err)
+		}
+		return func() { db.Close() }
+	}
 }
 
 // outage freezes the store until the lease of a has run out there.
@@ -98,54 +123,47 @@ func (c *contest) lost() {
 
 // A store that is silent for longer than a lease: the command has ended before the lock is
 // given away, whatever it does about TERM.
-func TestSilentStore(t *testing.T) {
-	for name, args := range map[string][]string{
-		"run":       {"run"},
-		"also":      {"run", "--also", "b"},
-		"writer":    {"run", "-x", "--min-hold", "10ms"},
-		"semaphore": {"run", "--limit", "1"},
+func TestTimedSilentStore(t *testing.T) {
+	for _, tr := range []trial{
+		{"run", onRedis | onSQLite, "stubborn", []string{"run"}},
+		{"also", onRedis, "stubborn", []string{"run", "--also", "b"}},
+		{"writer", 0, "stubborn", []string{"run", "-x", "--min-hold", "10ms"}},
+		{"semaphore", 0, "stubborn", []string{"run", "--limit", "1"}},
+		{"slow", 0, "slow", []string{"run"}},
+		{"parent", onSQLite, "parent", []string{"run"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			contests(t, "stubborn", args, func(c *contest) { c.outage(); c.lost() })
-		})
+		tr.contests(t, func(c *contest) { c.outage(); c.lost() })
 	}
-	for _, behaviour := range []string{"slow", "parent"} {
-		t.Run(behaviour, func(t *testing.T) {
-			contests(t, behaviour, []string{"run"}, func(c *contest) { c.outage(); c.lost() })
-		})
-	}
-	t.Run("elect", func(t *testing.T) {
-		contests(t, "stubborn", []string{"elect"}, func(c *contest) {
-			c.outage()
-			c.until("the first campaigns again", func() bool { return !running(c.jobA) })
-		})
+	trial{"elect", onRedis, "stubborn", []string{"elect"}}.contests(t, func(c *contest) {
+		c.outage()
+		c.until("the first campaigns again", func() bool { return !running(c.jobA) })
 	})
-	t.Run("interrupted twice", func(t *testing.T) {
-		contests(t, "stubborn", []string{"run"}, func(c *contest) {
-			thaw := c.freeze()
-			for range 2 {
-				time.Sleep(shortLease * 11 / 20)
-				c.a.signal(syscall.SIGINT)
-			}
-			thaw()
-			c.lost()
-		})
+	trial{"interrupted twice", onSQLite, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
+		thaw := c.freeze()
+		for range 2 {
+			time.Sleep(shortLease * 11 / 20)
+			c.a.signal(syscall.SIGINT)
+		}
+		thaw()
+		c.lost()
 	})
 }
 
 // holdfast is stopped alone, and its command goes on: until the lease ends, not longer.
-func TestStoppedAlone(t *testing.T) {
-	for name, args := range map[string][]string{"run": {"run"}, "elect": {"elect"}, "also": {"run", "--also", "b"}} {
-		t.Run(name, func(t *testing.T) {
-			contests(t, "stubborn", args, func(c *contest) {
-				c.a.halt()
-				c.worked(2)
-				c.a.signal(syscall.SIGCONT)
-				c.until("the command ends", func() bool { return !running(c.jobA) })
-				if name != "elect" {
-					c.lost()
-				}
-			})
+func TestTimedStoppedAlone(t *testing.T) {
+	for _, tr := range []trial{
+		{"run", onRedis | onSQLite, "stubborn", []string{"run"}},
+		{"elect", onRedis, "stubborn", []string{"elect"}},
+		{"also", 0, "stubborn", []string{"run", "--also", "b"}},
+	} {
+		tr.contests(t, func(c *contest) {
+			c.a.halt()
+			c.worked(2)
+			c.a.signal(syscall.SIGCONT)
+			c.until("the command ends", func() bool { return !running(c.jobA) })
+			if tr.name != "elect" {
+				c.lost()
+			}
 		})
 	}
 }
@@ -161,8 +179,8 @@ func (p *process) halt() {
 }
 
 // The group is stopped together with holdfast, and somebody continues the group alone.
-func TestStoppedGroup(t *testing.T) {
-	contests(t, "stubborn", []string{"run"}, func(c *contest) {
+func TestTimedStoppedGroup(t *testing.T) {
+	trial{"run", onSQLite, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
 		if err := syscall.Kill(-c.jobA, syscall.SIGSTOP); err != nil {
 			c.Fatal(err)
 		}
@@ -177,31 +195,27 @@ func TestStoppedGroup(t *testing.T) {
 
 // holdfast is killed: its group ends before the lock is given away.
 func TestKilledWorker(t *testing.T) {
-	for _, behaviour := range []string{"stubborn", "parent"} {
-		t.Run(behaviour, func(t *testing.T) {
-			contests(t, behaviour, []string{"run"}, func(c *contest) {
-				c.a.signal(syscall.SIGKILL)
-				c.a.code()
-			})
+	for _, tr := range []trial{{"stubborn", onRedis, "stubborn", []string{"run"}}, {"parent", onSQLite, "parent", []string{"run"}}} {
+		tr.contests(t, func(c *contest) {
+			c.a.signal(syscall.SIGKILL)
+			c.a.code()
 		})
 	}
 }
 
 // The guard is killed, or stopped: another one does its work when holdfast is stopped.
-func TestGuardKilled(t *testing.T) {
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-		t.Run(s.String(), func(t *testing.T) {
-			contests(t, "stubborn", []string{"run"}, func(c *contest) {
-				first := c.guard()
-				if err := syscall.Kill(first, s); err != nil {
-					c.Fatal(err)
-				}
-				c.until("there is another guard", func() bool { return !running(first) && c.guard() != 0 })
-				c.a.halt()
-				c.worked(2)
-				c.a.signal(syscall.SIGCONT)
-				c.lost()
-			})
+func TestTimedGuardKilled(t *testing.T) {
+	for s, where := range map[syscall.Signal]int{syscall.SIGKILL: onRedis, syscall.SIGSTOP: onSQLite} {
+		trial{s.String(), where, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
+			first := c.guard()
+			if err := syscall.Kill(first, s); err != nil {
+				c.Fatal(err)
+			}
+			c.until("there is another guard", func() bool { return !running(first) && c.guard() != 0 })
+			c.a.halt()
+			c.worked(2)
+			c.a.signal(syscall.SIGCONT)
+			c.lost()
 		})
 	}
 }

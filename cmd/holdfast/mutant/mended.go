@@ -42,7 +42,7 @@ var AllMended = []Mended{
 	{Mutant{ID: "run-takes-its-time", Bug: "a command that takes its time to end may go on after the lock was given away", Edits: []Edit{
 		{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
 		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Left: func() time.Duration { return time.Hour }, Limit: limit`},
-	}}, "cmd/holdfast", "TestSilentStore/run"},
+	}}, "cmd/holdfast", "TestTimedSilentStore/run"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is one for writing whatever the store has", Edits: []Edit{
 		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
 	}}, ".", "TestHandOffBesideDowngrade"},
