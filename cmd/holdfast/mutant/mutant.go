@@ -59,12 +59,16 @@ type Run struct {
 	Slack  time.Duration // 0: 1 s
 	Names  int           // 0: 2
 	Loops  int           // 0: 6
+	Pause  time.Duration // 0: none
 }
 
 // Flags are those of holdfast verify.
 func (r Run) Flags() []string {
 	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration", cmp.Or(r.For, 8*time.Second).String(),
 		"--faults", cmp.Or(r.Faults, "stop"), "--mix", cmp.Or(r.Mix, "all"), "--names", strconv.Itoa(cmp.Or(r.Names, 2)), "--loops", strconv.Itoa(cmp.Or(r.Loops, 6))}
+	if r.Pause != 0 {
+		flags = append(flags, "--pause", r.Pause.String())
+	}
 	if r.Slack != 0 {
 		flags = append(flags, "--slack", r.Slack.String())
 	}
