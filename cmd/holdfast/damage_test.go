@@ -7,20 +7,19 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // A record that cannot be read is a row of ls among the others, and an error of whatever asks
 // for its name.
 func TestDamagedRecord(t *testing.T) {
 	b := newBench(t)
-	server := testenv.MariaDB(t)
-	b.initialise(mySQLURL(server.Addr, "root", "test"))
+	server := mariaDB(t)
+	own := database(t, server)
+	b.initialise(mySQLURL(server.Addr, "root", own))
 	for _, name := range []string{"one", "two", "three"} {
 		b.want(0, "run", "--min-hold", "1h", name, "--", "true")
 	}
-	server.Exec(`UPDATE hf_lock SET ver = ver + 1, more = 'nonsense\n\033[2J', kind = 1 WHERE name = 'three'`)
+	server.Exec(`UPDATE ` + own + `.hf_lock SET ver = ver + 1, more = 'nonsense\n\033[2J', kind = 1 WHERE name = 'three'`)
 	out, _ := b.want(0, "ls")
 	if !regexp.MustCompile(`(?m)^NAME .*\none .*\nthree  damaged: \S.* -\ntwo .*\n$`).MatchString(out) || strings.Contains(out, "\033") {
 		t.Errorf("%q", out)

@@ -221,15 +221,17 @@ func TestDoctorPostgres(t *testing.T) {
 
 func TestDoctorZooKeeper(t *testing.T) {
 	b := newBench(t)
-	z := testenv.ZooKeeper(t, longSessions) // which forces nothing to the disk
-	r := b.doctor(1, "--store", z.URL()+"?session=6s")
+	// Its server forces nothing to the disk.
+	r := b.doctor(1, "--store", zooKeeperURL(t)+"?session=6s")
 	if got := r.unlike(); got != "endangers fsync, slows ensemble" {
 		t.Errorf("%q: %+v", got, r)
 	}
-	e := testenv.ZooKeeperEnsemble(t, 3, longSessions, "-Dzookeeper.forceSync=yes")
-	r = b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/app?acl=private", "--ttl", "6s")
+}
+
+func doctorEnsemble(b *bench, e *testenv.ZooKeeperEnsembleServers) {
+	r := b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/app?acl=private", "--ttl", "6s")
 	if got := r.unlike(); got != "" && got != "slows version" { // as it is installed
-		t.Errorf("%q: %+v", got, r)
+		b.Errorf("%q: %+v", got, r)
 	}
 }
 

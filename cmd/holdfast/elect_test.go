@@ -17,10 +17,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
+// brokenSoon is a TTL that no stall of the machine outlasts, with a renewal every three seconds: by
+// that a holder learns that its lock was broken.
+const brokenSoon = 9 * time.Second
+
 // candidate campaigns; its command writes its environment, its process and the term.
-func (b *bench) candidate(name string, flags ...string) *process {
+func (b *bench) candidate(ttl time.Duration, name string, flags ...string) *process {
 	b.Helper()
-	args := append([]string{"--ttl", "4s", "elect", "--name", name, "--address", name + ":80"}, flags...)
+	args := append([]string{"--ttl", ttl.String(), "elect", "--name", name, "--address", name + ":80"}, flags...)
 	return b.start(append(args, "boss", "--", "sh", "-c", "env >$D/"+name+".env; echo $$ >$D/"+name+".pid; echo $HOLDFAST_TOKEN >>$D/"+name+"; exec sleep 1000")...)
 }
 
@@ -53,7 +57,7 @@ func TestElect(t *testing.T) {
 			return fmt.Sprintf(`%s at %s:80 leads since \S+Z, term %d`, name, name, term)
 		}
 		sees("nobody leads")
-		one := b.candidate("one", "--note", "n", "--label", "k=v")
+		one := b.candidate(brokenSoon, "one", "--note", "n", "--label", "k=v")
 		first, child := b.term("one", 1)
 		sees(leads("one", first))
 		env := "\n" + b.file("one.env") + "\n"
@@ -65,7 +69,7 @@ func TestElect(t *testing.T) {
 		if info, _ := b.want(0, "info", "boss"); !strings.Contains(info, "n  ") || !strings.Contains(info, "address=one:80 candidate=one k=v") {
 			b.Error(info)
 		}
-		two := b.candidate("two")
+		two := b.candidate(4*time.Second, "two") // which is killed
 		b.waiting("boss", 1)
 		if out, _ := b.want(0, "leader", "boss"); !regexp.MustCompile("^" + leads("one", first) + "\n$").MatchString(out) {
 			b.Error(out)
@@ -132,9 +136,9 @@ func TestElectEnds(t *testing.T) {
 
 func TestElectSignals(t *testing.T) {
 	b := newBench(t)
-	first := b.candidate("one")
+	first := b.candidate(time.Minute, "one")
 	b.term("one", 1)
-	second := b.candidate("two")
+	second := b.candidate(time.Minute, "two")
 	b.waiting("boss", 1)
 	second.end()
 	b.waiting("boss", 0)
@@ -156,12 +160,12 @@ func TestElectRidesOutAnOutage(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
 	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
-	p := b.candidate("one")
+	p := b.candidate(2*time.Second, "one")
 	first, child := b.term("one", 1)
 	r.Kill()
 	b.until("the command ends", func() bool { return !running(child) })
 	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; campaigning on\n") })
-	time.Sleep(3 * time.Second) // further campaigns fail, in silence: no event tells
+	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
 	r.Start()
 	if second, _ := b.term("one", 2); second <= first {
 		t.Errorf("term %d after %d", second, first)
@@ -195,7 +199,7 @@ func TestElectKeepsSignalActions(t *testing.T) {
 	const stops = 1<<(syscall.SIGTSTP-1) | 1<<(syscall.SIGTTOU-1)
 	blocker := b.stay("blocker", "boss")
 	b.file("blocker")
-	p := b.candidate("one")
+	p := b.candidate(brokenSoon, "one")
 	b.waiting("boss", 1)
 	before := [2]uint64{mask(p.Process.Pid, "SigCgt") & stops, mask(p.Process.Pid, "SigIgn") & stops}
 	blocker.end()

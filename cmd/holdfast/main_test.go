@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,14 +44,15 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := testenv.RunShared(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// build is how releases are built; the race detector needs cgo.
+// build is how releases are built. With the race detector, which needs cgo, each of the thousands
+// of processes takes several times as long to start: that is for the long tests.
 func build() *exec.Cmd {
-	if raceDetector {
+	if raceDetector && testenv.Deep() {
 		return exec.Command("go", "build", "-race", "-o", binary, ".")
 	}
 	cmd := exec.Command("go", "build", "-o", binary, ".")
@@ -59,7 +61,7 @@ func build() *exec.Cmd {
 }
 
 // limit bounds everything that a test waits for.
-const limit = 30 * time.Second
+const limit = time.Minute
 
 // bench is a place of its own for one test: a store and a folder of files.
 type bench struct {
@@ -71,6 +73,12 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
+	return placeFor(t)
+}
+
+// placeFor is newBench for a test that is one of several in order.
+func placeFor(t *testing.T) *bench {
+	t.Helper()
 	dir := t.TempDir()
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
@@ -85,20 +93,45 @@ func onStores(t *testing.T, f func(*bench)) {
 	})
 	t.Run("zookeeper", func(t *testing.T) {
 		b := newBench(t)
-		// 3/5 of the session are trusted, so it is longer than the tests' --ttl.
-		b.env = append(b.env, "HOLDFAST_URL="+testenv.ZooKeeper(t, longSessions).URL()+"?session=8s")
+		b.env = append(b.env, "HOLDFAST_URL="+zooKeeperURL(t))
 		f(b)
 	})
 	t.Run("mysql", func(t *testing.T) {
 		b := newBench(t)
-		b.initialise(mySQLURL(testenv.MariaDB(t).Addr, "root", "test"))
+		b.initialise(mySQLURL(mariaDB(t).Addr, "root", database(t, mariaDB(t))))
 		f(b)
 	})
 	t.Run("postgres", func(t *testing.T) {
 		b := newBench(t)
-		b.initialise(testenv.Postgres(t).DSN("postgres"))
+		b.initialise(postgresURL(postgres(t).Addr, "postgres", database(t, postgres(t))))
 		f(b)
 	})
+}
+
+// The servers that tests share which leave them as they are.
+var (
+	mariaDB  = testenv.Shared(func(t testing.TB) *testenv.MariaDBServer { return testenv.MariaDB(t) })
+	postgres = testenv.Shared(func(t testing.TB) *testenv.PostgresServer {
+		return testenv.Postgres(t, "max_connections=400") // calls that verify gives up keep theirs for a while
+	})
+	zooKeeper = testenv.Shared(func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t, longSessions) })
+)
+
+// serial numbers what tests have of their own at servers that they share.
+var serial atomic.Int64
+
+// database makes a database for one test.
+func database(t *testing.T, s interface{ Exec(...string) }) string {
+	t.Helper()
+	name := fmt.Sprint("own", serial.Add(1))
+	s.Exec("CREATE DATABASE " + name)
+	return name
+}
+
+// zooKeeperURL is a folder for one test.
+func zooKeeperURL(t *testing.T) string {
+	t.Helper()
+	return zooKeeper(t).URL() + fmt.Sprint("/own", serial.Add(1))
 }
 
 // longSessions lets clients have sessions as long as servers of the default settings do.
@@ -167,6 +200,9 @@ func (p *process) begin() {
 	p.t.Cleanup(func() {
 		_ = p.Process.Kill()
 		<-p.done
+		if p.t.Failed() {
+			p.t.Logf("%q: %v; stderr: %s", p.Args[1:], p.ProcessState, p.err.String())
+		}
 	})
 }
 

@@ -39,7 +39,7 @@ func mySQLGrants(t *testing.T, database, user string) []string {
 
 func TestMySQL(t *testing.T) {
 	newBench(t)
-	m := testenv.MariaDB(t)
+	m := mariaDB(t)
 	m.Exec("CREATE USER `us er`@'%' IDENTIFIED BY 'c4nary/@?#:'", "GRANT ALL ON *.* TO `us er`@'%'")
 	const user, password = "us%20er", "c4nary%2F%40%3F%23%3A"
 	database := func(b *bench, name string) string {
@@ -160,11 +160,15 @@ func TestMySQLGoesAway(t *testing.T) {
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			m := testenv.MariaDB(t)
-			p := testenv.Proxy(t, m.Addr)
-			u := mySQLURL(p.Addr, "root", "test")
+			m := mariaDB
+			if name == "killed" {
+				m = func(t testing.TB) *testenv.MariaDBServer { return testenv.MariaDB(t) }
+			}
+			server := m(t)
+			p := testenv.Proxy(t, server.Addr)
+			u := mySQLURL(p.Addr, "root", database(t, server))
 			b.initialise(u)
-			b.outage(u, func() { harm(m, p) })
+			b.outage(u, func() { harm(server, p) })
 		})
 	}
 }

@@ -49,7 +49,7 @@ func passwords(b *bench, p *testenv.PostgresServer, wrong string) {
 
 func TestPostgres(t *testing.T) {
 	b := newBench(t)
-	p := testenv.Postgres(t)
+	p := postgres(t)
 	const user, password = "us%20er", "c4nary%2F%40%3F%23%3A"
 	b.initialise(postgresURL(p.Addr, "postgres", "postgres"))
 	passwords(b, p, postgresURL(p.Addr, user+":wr0ng", "postgres"))
@@ -205,11 +205,15 @@ func TestPostgresGoesAway(t *testing.T) {
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			s := testenv.Postgres(t)
-			p := testenv.Proxy(t, s.Addr)
-			u := postgresURL(p.Addr, "postgres", "postgres")
+			s := postgres
+			if name == "killed" {
+				s = func(t testing.TB) *testenv.PostgresServer { return testenv.Postgres(t) }
+			}
+			server := s(t)
+			p := testenv.Proxy(t, server.Addr)
+			u := postgresURL(p.Addr, "postgres", database(t, server))
 			b.initialise(u)
-			b.outage(u, func() { harm(s, p) })
+			b.outage(u, func() { harm(server, p) })
 		})
 	}
 }

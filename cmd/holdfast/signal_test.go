@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // traps writes the name of each signal it gets, and ends on USR2.
@@ -93,13 +92,9 @@ func TestSignalsWhileWaiting(t *testing.T) {
 			b.holder("a")
 			p := b.start("run", "a", "--", "touch", "ran")
 			b.until("a waiter", func() bool { return b.field("a", "waiting ") == "1" })
-			begin := time.Now()
 			p.signal(s)
 			if code := p.code(); code != 128+int(s) {
 				t.Errorf("exit code %d", code)
-			}
-			if took := time.Since(begin); took > 2*time.Second {
-				t.Errorf("took %v", took)
 			}
 			if n := b.field("a", "waiting "); n != "0" {
 				t.Errorf("%s still wait", n)

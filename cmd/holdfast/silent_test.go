@@ -47,7 +47,7 @@ func TestStoreFallsSilent(t *testing.T) {
 	r := testenv.Redis(t)
 	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
 	b.holder("a")
-	p := b.start("--ttl", "10s", "run", "a", "--", "true")
+	p := b.start("--ttl", "4s", "run", "a", "--", "true")
 	b.waiting("a", 1)
 	r.Pause()
 	b.until("a word", func() bool { return strings.Contains(p.err.String(), "the store has not answered for ") })
@@ -77,11 +77,7 @@ func TestReplicaRefuses(t *testing.T) {
 			r := testenv.Redis(t)
 			r.Do("REPLICAOF 127.0.0.1 1")
 			b.env = append(b.env, "HOLDFAST_URL="+r.URL())
-			begin := time.Now()
-			_, stderr := b.want(77, "--ttl", "40s", command, "a", "--", "true")
-			if took := time.Since(begin); took > 20*time.Second {
-				t.Errorf("took %v", took)
-			}
+			_, stderr := b.want(77, "--ttl", "1h", command, "a", "--", "true")
 			if !strings.Contains(stderr, "replica") || !strings.Contains(stderr, "its primary is 127.0.0.1:1;") || strings.Contains(stderr, "script") {
 				t.Errorf("stderr: %q", stderr)
 			}
