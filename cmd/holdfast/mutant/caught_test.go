@@ -30,11 +30,20 @@ var sample = []string{
 // shows it.
 const one = "sqlite-permits-by-holders"
 
+// size is what HOLDFAST_TEST_MUTANTS says; if it is not set, then sample at the full size of all tests.
+func size() string {
+	env := os.Getenv("HOLDFAST_TEST_MUTANTS")
+	if env == "" && testenv.Deep() {
+		env = "sample"
+	}
+	return env
+}
+
 // chosen are the mutants to run: HOLDFAST_TEST_MUTANTS is full, sample, or names of some.
 func chosen(t *testing.T) (list []Mutant) {
 	t.Helper()
 	names := sample
-	switch env := os.Getenv("HOLDFAST_TEST_MUTANTS"); env {
+	switch env := size(); env {
 	case "":
 		i := slices.IndexFunc(All, func(m Mutant) bool { return m.ID == one })
 		m := All[i]

@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
 	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // tortureSize is how long each store is tortured.
@@ -53,15 +54,19 @@ const tortureTTL = time.Second
 
 // TestTorture does to every store what verify does to workers and their connections, and beside it to the servers what
 // the store promises to withstand: killed, frozen, failed over, emptied, cut off.
-// Without HOLDFAST_TEST_TORTURE these are two stores for some seconds; =short takes five minutes, =full 35, =night ten
-// times as long. TORTURE_SEED repeats schedules of faults.
+// Without HOLDFAST_TEST_TORTURE these are two stores for some seconds; =short takes five minutes, as at full size of all
+// tests, =full 35, =night ten times as long. TORTURE_SEED repeats schedules of faults.
 func TestTorture(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test kills servers and processes for minutes")
 	}
-	size, ok := tortureSizes[os.Getenv("HOLDFAST_TEST_TORTURE")]
+	name := os.Getenv("HOLDFAST_TEST_TORTURE")
+	if name == "" && testenv.Deep() {
+		name = "short"
+	}
+	size, ok := tortureSizes[name]
 	if !ok {
-		t.Fatalf("HOLDFAST_TEST_TORTURE=%s: there are short, full and night, or nothing", os.Getenv("HOLDFAST_TEST_TORTURE"))
+		t.Fatalf("HOLDFAST_TEST_TORTURE=%s: there are short, full and night, or nothing", name)
 	}
 	var seed uint64
 	if s := os.Getenv("TORTURE_SEED"); s != "" {
