@@ -84,19 +84,28 @@ func TestRunLostAtOnce(t *testing.T) {
 
 // A command that must have ended at a certain time is asked in time, and then killed.
 func TestRunEndsInTime(t *testing.T) {
+	const ask = 300 * time.Millisecond
 	for name, c := range map[string]struct {
-		script string
-		want   syscall.Signal
-		at     time.Duration // of the end, at least
+		script    string
+		want      syscall.Signal
+		killAfter time.Duration
+		at        time.Duration // of the end, at least
 	}{
-		"asked":  {"exec sleep 1000", syscall.SIGTERM, 300 * time.Millisecond},
-		"killed": {"trap '' TERM; while :; do sleep 0.01; done", syscall.SIGKILL, 600 * time.Millisecond},
+		"asked":  {"exec sleep 1000", syscall.SIGTERM, time.Minute, ask},
+		"killed": {"trap '' TERM; echo >$READY; while :; do sleep 0.01; done", syscall.SIGKILL, ask, 2 * ask},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := command(t, "sh", "-c", c.script)
+			ready := filepath.Join(t.TempDir(), "ready")
+			cmd.Env = append(cmd.Env, "READY="+ready)
 			begin := guard.Now()
-			cmd.Left = func() time.Duration { return begin + 600*time.Millisecond - guard.Now() }
-			cmd.KillAfter = 300 * time.Millisecond
+			cmd.Left = func() time.Duration {
+				if _, err := os.Stat(ready); err != nil && c.want == syscall.SIGKILL {
+					begin = guard.Now() // it does not ignore TERM yet
+				}
+				return begin + ask + c.killAfter - guard.Now()
+			}
+			cmd.KillAfter = c.killAfter
 			got, err := Run(cmd)
 			if want := (Result{Signal: c.want, Lost: true}); err != nil || got != want {
 				t.Errorf("%+v, %v", got, err)

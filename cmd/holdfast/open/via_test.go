@@ -137,7 +137,7 @@ func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	c, err := holdfast.New(ctx, st, &holdfast.Config{TTL: 2 * time.Second})
+	c, err := holdfast.New(ctx, st, &holdfast.Config{TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 		second <- err
 	}()
 	select {
-	case <-time.After(1500 * time.Millisecond): // there were renewals, too
+	case <-time.After(2 * time.Second): // there were renewals, too
 	case err := <-second:
 		t.Fatalf("the second holder: %v", err)
 	}
