@@ -282,3 +282,12 @@ func TestMigrationUnderLoad(t *testing.T) {
 		})
 	}
 }
+
+// another is another name in the same slot.
+func another(name string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint(name, i); tagOf(other) == tagOf(name) {
+			return other
+		}
+	}
+}

@@ -390,12 +390,3 @@ func TestReplicasOfACluster(t *testing.T) {
 	reply, err := openSession(t, b, long).Acquire(within(t, soon), exclusive("x"))
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")
 }
-
-// another is another name in the same slot.
-func another(name string) string {
-	for i := 0; ; i++ {
-		if other := fmt.Sprint(name, i); tagOf(other) == tagOf(name) {
-			return other
-		}
-	}
-}

@@ -18,8 +18,6 @@ type whole struct{ *testing.M }
 
 func (w whole) Run() int { return testenv.RunShared(w.M) }
 
-const ttl = 2 * time.Second
-
 // long lets the suite ask for sessions of minutes.
 const long = "maxSessionTimeout=200000"
 
