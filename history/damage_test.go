@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 func TestMadeIsGood(t *testing.T) {
@@ -243,7 +244,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	for _, m := range damages {
 		t.Run(m.what, func(t *testing.T) {
-			for seed := range uint64(3) {
+			for seed := range uint64(testenv.Rounds(1, 3)) {
 				d := &damaged{rand.New(rand.NewPCG(seed, 9)), good(seed)}
 				m.do(d)
 				Sort(d.events)

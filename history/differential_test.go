@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // grant is one attempt of a random history. The brute force below reads it, and not the events that
@@ -266,7 +267,7 @@ func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 // TestAgreement compares the walk, Porcupine and the brute force, and what Check makes of all of them.
 func TestAgreement(t *testing.T) {
 	t.Parallel()
-	const histories = 10_000
+	histories := testenv.Rounds(3000, 10_000)
 	rng := rand.New(rand.NewPCG(1, 2))
 	legal, swept := 0, 0
 	for i := range histories {
@@ -311,7 +312,7 @@ func TestAgreement(t *testing.T) {
 // TestAgreementWithoutTokens: without tokens there is no walk. Porcupine, the brute force and Check agree.
 func TestAgreementWithoutTokens(t *testing.T) {
 	t.Parallel()
-	const histories = 3000
+	histories := testenv.Rounds(1000, 3000)
 	rng := rand.New(rand.NewPCG(3, 4))
 	legal := 0
 	for i := range histories {

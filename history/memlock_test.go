@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -335,7 +336,7 @@ func record(t *testing.T, seed uint64, m mistake) []history.Event {
 }
 
 func TestRecorded(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range uint64(testenv.Rounds(2, 5)) {
 		events := record(t, seed, mistake{})
 		r := history.Check(events, history.Options{MinGrants: 200, MinFaults: 2, MinWaiting: 1, Windows: -1})
 		if r.Outcome != history.Clean {

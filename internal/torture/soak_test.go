@@ -26,7 +26,7 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
 	}
-	grants, cancels := 20_000, 200
+	before, grants, cancels := testenv.Rounds(2000, 10_000), testenv.Rounds(2000, 20_000), testenv.Rounds(100, 200)
 	if os.Getenv("HOLDFAST_TEST_SOAK") == "full" {
 		grants, cancels = 1_000_000, 10_000
 	}
@@ -62,12 +62,12 @@ func TestSoak(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = b.Close() }()
-			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: 10 * time.Second})
+			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close(context.Background()) }()
-			soak(t, c, 10_000/part, 100)
+			soak(t, c, before/part, 100)
 			before := countOf(b, keys)
 			soak(t, c, grants/part, cancels/part)
 			after := before
