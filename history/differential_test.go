@@ -257,7 +257,7 @@ func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 		return porcupine.Unknown
 	}
 	for _, w := range ws {
-		if r := porcupine.CheckOperationsTimeout(w.model(), w.ops, 10*time.Second); r != porcupine.Ok {
+		if r := porcupine.CheckOperationsTimeout(w.model(), w.ops, time.Minute); r != porcupine.Ok {
 			return r
 		}
 	}

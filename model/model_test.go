@@ -218,7 +218,7 @@ func search(t *testing.T, spec, defs, claim, optimize string) verdict {
 	for d := range strings.FieldsSeq(defs) {
 		args = append(args, "-D"+d)
 	}
-	must(t, dir, time.Minute, "spin", append(args, spec+".pml")...)
+	must(t, dir, 3*time.Minute, "spin", append(args, spec+".pml")...)
 	cc := []string{optimize, "-w", "-DNOFAIR", "-DVECTORSZ=1024", "-DMEMLIM=" + strconv.Itoa(megabytes), "-o", "pan", "pan.c"}
 	call := []string{"-m100000", table}
 	if claim == "" {
@@ -226,7 +226,7 @@ func search(t *testing.T, spec, defs, claim, optimize string) verdict {
 	} else {
 		call = append(call, "-a", "-N", claim)
 	}
-	must(t, dir, time.Minute, "gcc", cc...)
+	must(t, dir, 3*time.Minute, "gcc", cc...)
 	start := time.Now()
 	v := read(must(t, dir, limit, "./pan", call...))
 	v.took = time.Since(start).Round(10 * time.Millisecond)
@@ -234,7 +234,7 @@ func search(t *testing.T, spec, defs, claim, optimize string) verdict {
 		if claim != "" && strings.Contains(v.broken, "acceptance cycle") {
 			v.broken = claim
 		}
-		v.trace = steps(t, dir, must(t, dir, time.Minute, "./pan", "-r"))
+		v.trace = steps(t, dir, must(t, dir, 3*time.Minute, "./pan", "-r"))
 	}
 	return v
 }

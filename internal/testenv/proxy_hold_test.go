@@ -20,7 +20,7 @@ func TestHold(t *testing.T) {
 	}
 	arrives := func(key string) {
 		t.Helper()
-		for end := time.Now().Add(5 * time.Second); !has(key); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); !has(key); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s did not arrive", key)
 			}
@@ -51,7 +51,7 @@ func TestHold(t *testing.T) {
 	for _, key := range []string{"stays", "closes", "resets"} {
 		arrives(key)
 	}
-	if s, err := answer(stays, 5*time.Second); err != nil || s != "+OK" {
+	if s, err := answer(stays, 30*time.Second); err != nil || s != "+OK" {
 		t.Errorf("the answer after the delivery: %q, %v", s, err)
 	}
 	send(stays, "again")
@@ -59,7 +59,7 @@ func TestHold(t *testing.T) {
 	deliver() // once is enough
 
 	// The server learns of an end that came while data was kept back.
-	for end := time.Now().Add(5 * time.Second); connections(p) > 2; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); connections(p) > 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d connections; want 2", connections(p))
 		}
@@ -70,14 +70,14 @@ func TestHold(t *testing.T) {
 	if _, err := fmt.Fprint(listens, "SUBSCRIBE c\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := answer(listens, 5*time.Second); err != nil {
+	if _, err := answer(listens, 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	deliver = p.Hold()
 	if got := r.Do("PUBLISH c x"); got != ":1" {
 		t.Fatal(got)
 	}
-	if _, err := answer(listens, 5*time.Second); err != nil {
+	if _, err := answer(listens, 30*time.Second); err != nil {
 		t.Errorf("a message to a connection that is kept back: %v", err)
 	}
 	p.Reset() // ends the connection, and what was kept back with it
@@ -114,7 +114,7 @@ func TestForget(t *testing.T) {
 	p.Heal()
 	p.Reset()
 	silent("Heal and Reset after Forget")
-	if _, err := answer(works, 5*time.Second); err == nil || timeout(err) {
+	if _, err := answer(works, 30*time.Second); err == nil || timeout(err) {
 		t.Errorf("Reset of a connection that was not forgotten: %v", err)
 	}
 	if got := r.Do("EXISTS forgotten"); got != ":0" {
@@ -124,7 +124,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	for end := time.Now().Add(5 * time.Second); clients() > before && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); clients() > before && time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // the one that was reset
 	}
 	if now := clients(); now != before {
@@ -143,7 +143,7 @@ func TestProxiesHold(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		ask(t, c)
-		if _, err := answer(c, 5*time.Second); err != nil {
+		if _, err := answer(c, 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		conns = append(conns, c)
@@ -157,7 +157,7 @@ func TestProxiesHold(t *testing.T) {
 	}
 	deliver()
 	for _, c := range conns {
-		if s, err := answer(c, 5*time.Second); err != nil || s != "+PONG" {
+		if s, err := answer(c, 30*time.Second); err != nil || s != "+PONG" {
 			t.Errorf("after the delivery: %q, %v", s, err)
 		}
 	}
@@ -175,7 +175,7 @@ func working(t *testing.T, p *TCPProxy) net.Conn {
 	t.Helper()
 	c := dial(t, p.Addr)
 	ask(t, c)
-	if s, err := answer(c, 5*time.Second); err != nil || s != "+PONG" {
+	if s, err := answer(c, 30*time.Second); err != nil || s != "+PONG" {
 		t.Fatalf("%q, %v", s, err)
 	}
 	return c

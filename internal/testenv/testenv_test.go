@@ -30,7 +30,7 @@ func TestRedis(t *testing.T) {
 		t.Errorf("a frozen server: %v", err)
 	}
 	r.Continue()
-	if _, err := answer(c, 5*time.Second); err != nil {
+	if _, err := answer(c, 30*time.Second); err != nil {
 		t.Errorf("after Continue: %v", err)
 	}
 	if got := RedisTLS(t).Do("PING"); got != "+PONG" {
@@ -48,14 +48,14 @@ func TestProxy(t *testing.T) {
 		t.Helper()
 		c := dial(t, p.Addr)
 		ask(t, c)
-		if s, err := answer(c, 5*time.Second); err != nil || s != "+PONG" {
+		if s, err := answer(c, 30*time.Second); err != nil || s != "+PONG" {
 			t.Fatalf("%q, %v", s, err)
 		}
 		return c
 	}
 	broken := func(c net.Conn, when string) {
 		t.Helper()
-		if _, err := answer(c, 5*time.Second); err == nil || timeout(err) {
+		if _, err := answer(c, 30*time.Second); err == nil || timeout(err) {
 			t.Errorf("%s: %v; want a broken connection", when, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestProxy(t *testing.T) {
 	p.Refuse()
 	broken(c, "Refuse")
 	if c, err := net.Dial("tcp", p.Addr); err == nil {
-		_, err = answer(c, 5*time.Second)
+		_, err = answer(c, 30*time.Second)
 		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
 			t.Errorf("Refuse: %v", err)
 		}
@@ -89,7 +89,7 @@ func TestProxy(t *testing.T) {
 		t.Error("what a hole withheld arrived later")
 	}
 	ask(t, idle)
-	if _, err := answer(idle, 5*time.Second); err != nil {
+	if _, err := answer(idle, 30*time.Second); err != nil {
 		t.Errorf("a connection that was not harmed: %v", err)
 	}
 
@@ -111,7 +111,7 @@ func TestProxy(t *testing.T) {
 	p.Delay(30 * time.Millisecond)
 	start := time.Now()
 	ask(t, c)
-	if _, err := answer(c, 5*time.Second); err != nil || time.Since(start) < 60*time.Millisecond {
+	if _, err := answer(c, 30*time.Second); err != nil || time.Since(start) < 60*time.Millisecond {
 		t.Errorf("Delay: %v after %v", err, time.Since(start))
 	}
 	p.Heal()

@@ -46,7 +46,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	}
 	follower := e.Followers()[0]
 	e.Isolate(follower)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := e.Servers[follower].mode(); err != nil {
 			break
 		}
