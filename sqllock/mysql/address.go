@@ -47,13 +47,14 @@ func asking(q sqllock.Querier) asker {
 }
 
 func (d *dialect) homeOf(ctx context.Context, ask asker) (h home, err error) {
-	var seconds, uptime int64
+	var seconds int64
+	var uptime uint64 // below zero where the clock was set back to before the server's start, as it prints it
 	var name string
 	err = row(ctx, ask, d.Text("SELECT "+host+", CURRENT_USER(), CONNECTION_ID(), {now} DIV 1000000"), &h.host, &h.user, &h.conn, &seconds)
 	if err == nil {
 		err = row(ctx, ask, "SHOW GLOBAL STATUS LIKE 'Uptime'", &name, &uptime)
 	}
-	h.life = seconds - uptime // or one less, if the second passed between the two
+	h.life = seconds - int64(uptime) // or one less, if the second passed between the two
 	return h, err
 }
 
