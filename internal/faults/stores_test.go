@@ -46,13 +46,26 @@ type site struct {
 	dsn     string                            // of a database
 }
 
-// backend is closed when the test ends.
-func (s *site) backend() driver.Backend {
-	s.t.Helper()
+// at is the store for a part of the test, with which its clients are closed.
+func (s *site) at(t *testing.T) *site {
+	s.begin()
+	part := *s
+	part.t = t
+	return &part
+}
+
+// begin does what the servers must have once.
+func (s *site) begin() {
 	if !s.ready && s.prepare != nil {
 		s.prepare()
 	}
 	s.ready = true
+}
+
+// backend is closed when the test ends.
+func (s *site) backend() driver.Backend {
+	s.t.Helper()
+	s.begin()
 	b := s.dial(s.t)
 	s.t.Cleanup(func() { _ = b.Close() })
 	return b
@@ -108,8 +121,8 @@ func zooKeeperSite(t *testing.T, settings ...string) *site {
 	return zooKeeperAt(t, testenv.ZooKeeper(t, append(settings, longSessions)...))
 }
 
-// longSessions lets sessions last for 10 s.
-const longSessions = "tickTime=500"
+// longSessions lets sessions last for 14 s.
+const longSessions = "tickTime=700"
 
 func zooKeeperAt(t *testing.T, z *testenv.ZooKeeperServer) *site {
 	return &site{t: t, servers: []machine{z}, dial: func(t *testing.T) driver.Backend { return dialZooKeeper(t, z.Addr) }}

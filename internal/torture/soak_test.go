@@ -53,6 +53,9 @@ func TestSoak(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url, keys := start()
 			part := 1
+			if name == "sqlite" {
+				part = testenv.Rounds(4, 1) // it is slow under the race detector
+			}
 			if name == "postgres" {
 				initialise(t, url, postgres.Dialect())
 				part = 10 // each grant waits for a disk
