@@ -102,7 +102,7 @@ func (e *env) ungranted(p *party, r *driver.Request) {
 func (e *env) unproven(p *party, holds ...driver.Hold) {
 	e.Helper()
 	const pause = 100 * time.Millisecond
-	before := e.left(holds)
+	before := e.ends(holds, false)
 	time.Sleep(pause)
 	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
@@ -113,35 +113,39 @@ func (e *env) unproven(p *party, holds ...driver.Hold) {
 		}
 		return
 	}
-	after := e.left(holds)
+	after := e.ends(holds, true)
 	for i, h := range holds {
 		j := slices.IndexFunc(changes, func(ch driver.Change) bool { return ch.Index == i })
 		if j >= 0 && changes[j].State != driver.Unknown && changes[j].State != driver.Waiting {
 			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes[j])
 		}
-		if j < 0 && h.Token != 0 && after[i] < before[i]-pause/2 {
-			e.Fatalf("Renew of %+v while the store refused writes says that it is renewed; %v are left of it, and %v were", h, after[i], before[i])
+		if j < 0 && h.Token != 0 && after[i].Before(before[i].Add(pause/2)) {
+			e.Fatalf("Renew of %+v while the store refused writes says that it is renewed; it ends at %v, and at %v before", h, after[i], before[i])
 		}
 	}
 }
 
-// left is how long each of the grants still stands by the record.
-func (e *env) left(holds []driver.Hold) (left []time.Duration) {
+// ends is when each of the grants ends by the record: not before that, or if late not after it. The
+// machine may be slow while it looks.
+func (e *env) ends(holds []driver.Hold, late bool) (ends []time.Time) {
 	e.Helper()
 	for _, h := range holds {
+		now := time.Now()
 		rec, err := e.sees().Inspect(e.ctx, h.Name)
 		if err != nil {
 			e.Fatalf("Inspect while the store refused writes: %v", err)
 		}
-		var d time.Duration
+		if late {
+			now = time.Now()
+		}
 		for _, o := range rec.Holders {
 			if o.ID == h.ID {
-				d = o.Left
+				now = now.Add(o.Left)
 			}
 		}
-		left = append(left, d)
+		ends = append(ends, now)
 	}
-	return left
+	return ends
 }
 
 // stillHeld checks that the record is as it was: h is held, and so many wait.
