@@ -14,7 +14,7 @@ import (
 // The name ends its keys byte for byte: it needs no encoding.
 //
 //	hf:{3f}:l:NAME  string: the state of NAME, see below
-//	hf:{3f}:z:NAME  zset: ends of holds, line, deadlines of places; see common.lua
+//	hf:{3f}:z:NAME  zset: ends of holds, line, deadlines of places; see state.lua
 //	hf:{3f}:m:NAME  hash: h<id> a hold of a group, w<id> a place in line, s the
 //	                number of the last place; of a latch
 //	                d<id> has counted, a<id> waits

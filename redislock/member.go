@@ -205,10 +205,10 @@ const (
 // memberFiles are the files in lua that make the scripts which only a member has, or has otherwise.
 var memberFiles = map[string]string{
 	"take":  "member_take",
-	"raise": "hooks common member_raise",
+	"raise": "hooks state common member_raise",
 	"move":  "member_move",
-	"claim": "hooks common member_claim",
-	"yield": "hooks common member_yield",
+	"claim": "hooks state common member_claim",
+	"yield": "hooks state common member_yield",
 	"birth": "member_birth",
 }
 

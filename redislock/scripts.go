@@ -20,7 +20,7 @@ const (
 	latchLife = 24 * time.Hour    // after its last touch
 	interest  = time.Hour         // how long a latch remembers who awaits it, at least
 	granule   = 10 * time.Second  // in which the floor of the tokens is kept; take.lua and release_fast.lua rely on its digits
-	lineBand  = 1_000_000_000_000 // scores of a line are below it, deadlines above it; see common.lua
+	lineBand  = 1_000_000_000_000 // scores of a line are below it, deadlines above it; see state.lua
 )
 
 // scripts are the scripts of one Backend.
@@ -33,15 +33,15 @@ type scripts struct {
 // files are the files in lua that make each script, in their order. Before them stands a header; see load.
 var files = map[string]string{
 	"take":    "take",
-	"acquire": "hooks acquire_fast common acquire",
+	"acquire": "hooks acquire_fast state common acquire",
 	"drop":    "drop",
-	"release": "hooks release_fast common release",
+	"release": "hooks release_fast state common release",
 	"renew":   "renew",
-	"refresh": "hooks common refresh",
-	"cancel":  "hooks common cancel",
-	"change":  "hooks common change",
-	"latch":   "hooks common latch",
-	"inspect": "hooks common inspect",
+	"refresh": "hooks state common refresh",
+	"cancel":  "hooks state common cancel",
+	"change":  "hooks state common change",
+	"latch":   "hooks state common latch",
+	"inspect": "hooks state common inspect",
 	"names":   "names",
 	"forget":  "forget",
 }
@@ -84,14 +84,14 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 	return s
 }
 
-// body returns the text of a script. If it has the table of a name, what is its own becomes the function that finish.lua
-// runs.
+// body returns the text of a script. If it has the table of a name, that and what is its own become the function that
+// finish.lua runs; see state.lua.
 func body(names string) string {
-	i := strings.LastIndexByte(names, ' ')
-	if i < 0 {
+	before, own, ok := strings.Cut(names, " common ")
+	if !ok {
 		return join(names)
 	}
-	return join(names[:i]) + "\nlocal function general()" + join(names[i+1:]) + "end\n" + join("finish")
+	return join(before) + "\nlocal function general()" + join("common "+own) + "end\n" + join("finish")
 }
 
 // join returns the text of files, one after the other.

@@ -13,7 +13,7 @@ local id, at = field(ARGV[2], 1)
 local owner = sub(ARGV[2], at)
 propose(sub(a, 55, 70))
 
-load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4], v)
 if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left by an eviction or a deletion
 advance()
 

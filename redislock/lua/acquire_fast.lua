@@ -29,5 +29,6 @@ if type(v) == 'string' and string.byte(v) == 88 and string.sub(a, 1, 2) == 'x1' 
       end
       return {0, call('ZCARD', KEYS[2]) / 2 - 1, now, v, place(id)}
     end
+    v = nil -- it has changed
   end
 end

@@ -61,7 +61,7 @@ for i = 1, #ARGV - 1 do
       if sub(e.err, 1, 8) ~= 'DAMAGED ' then error(e) end
       for j = #news, had + 1, -1 do news[j] = nil end
       for j = from, i do report(j, 1, 2, 0, 0) end
-      queue, guarded = {}, false
+      queue, guarded = nil, false
     end
     from, had = i + 1, #news
   end

@@ -4,7 +4,7 @@
 local token, wish, id = num(sub(a, 1, 16)), num(sub(a, 17, 32)), field(ARGV[2], 1)
 propose(sub(a, 33, 48))
 needed = true
-load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+load(KEYS[1], KEYS[2], KEYS[3], KEYS[4], v)
 advance()
 local mine, why = owned(id, token)
 if not mine then
