@@ -21,7 +21,7 @@ const least = 1 << 20
 func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
 	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode', "+
 		"'autocommit', 'sql_mode', 'sql_select_limit', 'tx_isolation', 'transaction_isolation', 'log_bin', 'binlog_format', "+
-		"'character_set_connection', 'max_allowed_packet', 'wait_timeout')")
+		"'character_set_connection', 'max_allowed_packet', 'wait_timeout', 'version')")
 	if err != nil {
 		return c, err
 	}
@@ -49,6 +49,9 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 		return c, err
 	}
 	d.bounds.Store(err == nil && wait == rowWait)
+	var major, minor int
+	_, err = fmt.Sscanf(vars["version"], "%d.%d", &major, &minor)
+	d.returns.Store(err == nil && strings.Contains(vars["version"], "MARIADB") && (major > 10 || major == 10 && minor >= 5))
 	if apart > int64(time.Minute/time.Second) {
 		return c, fmt.Errorf("%w: the pool's connections have a clock of their own (SET timestamp): use a pool without", driver.ErrRefused)
 	}

@@ -30,13 +30,14 @@ const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
-	try, wait, free, join, freeing, handing, leave, holder string
+	try, wait, free, joinBlind, joinSeen, freeing, handing, leave, holder string
 
 	clock *strings.Replacer
 	last  *last
 	idle  atomic.Int64 // the wait_timeout of the pool's connections, in seconds; 0: not known
 
-	bounds atomic.Bool // the server takes a limit for one statement: it is MariaDB
+	bounds  atomic.Bool // the server takes a limit for one statement: it is MariaDB
+	returns atomic.Bool // a statement that inserts may return rows: it is MariaDB 10.5
 
 	mu    sync.Mutex
 	peers map[time.Time]*peers // by when a connection was made
@@ -46,7 +47,7 @@ func newDialect(now string) *dialect {
 	d := &dialect{clock: strings.NewReplacer("{now}", now), peers: map[time.Time]*peers{}, last: newLast()}
 	try, wait := takeTexts()
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
-	d.free, d.join, d.freeing, d.handing = d.Text(freeText), d.Text(joinText), d.Text(freeingText), d.Text(handingText)
+	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(joinSeenText), d.Text(freeingText), d.Text(handingText)
 	d.holder = d.Text(holderText)
 	return d
 }

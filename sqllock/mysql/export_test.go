@@ -12,7 +12,7 @@ func DialectAt(now string) sqllock.Dialect { return newDialect(now) }
 // Edited is DialectAt with other text in its statements, and whether any has it.
 func Edited(now, old, text string) (sqllock.Dialect, bool) {
 	d, found := newDialect(now), false
-	for _, s := range []*string{&d.try, &d.wait, &d.free, &d.join, &d.freeing, &d.handing, &d.leave} {
+	for _, s := range []*string{&d.try, &d.wait, &d.free, &d.joinBlind, &d.joinSeen, &d.freeing, &d.handing, &d.leave} {
 		found = found || strings.Contains(*s, old)
 		*s = strings.ReplaceAll(*s, old, text)
 	}

@@ -81,12 +81,29 @@ const freeText = `UPDATE hf_lock SET
 	WHERE name = ? AND busy <= {now} AND waiting = 0 AND line = '' AND kind < 2 AND more = ''`
 
 // Arguments: ttl, ttl, item up to the minimum hold, ttl, info, name, id, id.
-const joinText = `UPDATE hf_lock SET
+const joinBlindText = `UPDATE hf_lock SET
 	token = token + 0 * LAST_INSERT_ID(4611686018427387904 + waiting * 137438953472 + LEAST(expires - {now}, 137438953471)),
 	ver = ver + 1, at = GREATEST(at, {now}), due = IF(waiting = 0, {now} + ?, LEAST(due, {now} + ?)), waiting = waiting + 1,
 	line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)
 	WHERE name = ? AND busy > {now} AND expires > {now} AND kept = 0 AND kind = 1 AND more = '' AND hid <> ?
 	AND (waiting = 0) = (line = '') AND (waiting = 0 OR due > {now}) AND LENGTH(line) < {room} AND LOCATE(?, CONCAT(x'0a', line)) = 0`
+
+// joinSeenText is joinBlindText where a statement may return the row: who holds the name is told with it. If there is no row, it
+// makes one, and takes the name.
+//
+// Arguments: those of takeText, id.
+var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf_lock
+	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
+	VALUES (?, 1, 0, 0, GREATEST({now}, ? + 1), {now}, {now}, ?, ?, {now}, {now} + ?,
+		IF(? > 0, {now} + ?, 0), {now} + ?, 0, ?, 0, 0, '', '')
+	ON DUPLICATE KEY UPDATE
+	ver = IF({queue}, ver + 1, ver),
+	at = IF({queue}, GREATEST(at, VALUES(at)), at),
+	due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
+	waiting = IF({queue}, waiting + 1, waiting),
+	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a'), line)
+	RETURNING token, hid, since, expires, info, waiting, {now}, LOCATE(CONCAT(x'0a', ?, ' '), CONCAT(x'0a', line))`)
 
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
@@ -96,8 +113,10 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 	switch was := last.Load(); {
 	case was == wasFree:
 		got, err = taken(q.Often().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer, []byte(t.Name)))
+	case was != unknown && t.Wait && d.returns.Load():
+		got, err = d.join(ctx, q, room(d.joinSeen), t)
 	case was != unknown && t.Wait:
-		got, err = taken(q.Often().Exec(ctx, room(d.join), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
+		got, err = taken(q.Often().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
 			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
 	}
 	if err == nil && got.Token == 0 && !got.Queued {
@@ -114,7 +133,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		last.Store(wasTaken)
 	default:
 		last.Store(wasShared)
-		if got.Queued {
+		if got.Queued && got.Holder == nil {
 			return d.withHolder(ctx, q, t, got)
 		}
 	}
@@ -135,12 +154,39 @@ func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.
 	if row(ctx, ask, d.holder, &id, &token, &since, &expires, &info, &us) != nil {
 		return got, nil
 	}
+	return held(got, &driver.Holder{ID: id, Token: uint64(token)}, since, expires, us, info), nil
+}
+
+// held adds who is in the way.
+func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info string) sqllock.Taken {
 	text, err := sqllock.Unescape(info)
 	if err != nil { // who reads the whole row says what is wrong
-		return sqllock.Taken{}, nil
+		return sqllock.Taken{}
 	}
 	micros := func(us int64) time.Duration { return max(0, time.Duration(us)*time.Microsecond) }
-	got.Holder = &driver.Holder{ID: id, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: micros(us - since), Left: micros(expires - us), Info: text}
+	h.Mode, h.N, h.Age, h.Left, h.Info = driver.Exclusive, 1, micros(us-since), micros(expires-us), text
+	got.Holder = h
+	return got
+}
+
+// join asks for a name that somebody holds, or held a moment ago.
+func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (got sqllock.Taken, err error) {
+	longer := max(t.TTL, t.MinHold)
+	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
+		return q.Often().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer, t.Info, t.MinHold, t.ID)
+	}
+	var id, info string
+	var token, since, expires, us int64
+	var waiting, place int
+	switch err := row(ctx, ask, text, &token, &id, &since, &expires, &info, &waiting, &us, &place); {
+	case err != nil:
+		return got, err
+	case id == t.ID:
+		got.Token = token
+	case place > 0:
+		got.Queued, got.Ahead, got.Retry = true, waiting-1, max(time.Duration(expires-us), 1)*time.Microsecond
+		return held(got, &driver.Holder{ID: id, Token: uint64(token)}, since, expires, us, info), nil
+	}
 	return got, nil
 }
 
