@@ -17,7 +17,11 @@ import (
 type flight struct {
 	context.Context
 	caller context.Context
-	landed chan struct{} // closed when it is over
+	req    driver.Request // its own: the caller's is the caller's again when Acquire returns
+
+	landed chan struct{} // closed when it is over, with this outcome
+	rep    driver.Reply
+	err    error
 }
 
 // callerKey is what the context of somebody's caller is the value of, where that does not end with it.
@@ -32,11 +36,6 @@ func (f *flight) Value(key any) any {
 		return v
 	}
 	return f.caller.Value(key)
-}
-
-type landing struct {
-	rep driver.Reply
-	err error
 }
 
 // Acquire implements [driver.Session].
@@ -54,27 +53,16 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 		return driver.Reply{}, err
 	}
 	going, cancel := context.WithCancel(s.b.ctx)
-	own := *req // which is the caller's again when this returns
-	f := &flight{going, ctx, make(chan struct{})}
-	over := make(chan landing, 1)
-	runs := s.depart(&own, f) && s.b.background(func() {
-		defer cancel()
-		var l landing
-		l.err = bounded(f, func(ctx context.Context) (err error) {
-			l.rep, err = s.acquireNow(ctx, &own)
-			return err
-		})
-		s.land(&own, f)
-		over <- l
-	})
-	if !runs {
+	f := &flight{Context: going, caller: ctx, req: *req, landed: make(chan struct{})}
+	if !s.depart(f) || !s.b.background(func() { defer cancel(); s.fly(f) }) {
 		cancel()
-		s.land(&own, f)
-		return driver.Reply{}, fmt.Errorf("session: %w", driver.ErrClosed)
+		f.err = fmt.Errorf("session: %w", driver.ErrClosed)
+		s.land(f)
+		return driver.Reply{}, f.err
 	}
 	select {
-	case l := <-over:
-		return l.rep, l.err
+	case <-f.landed:
+		return f.rep, f.err
 	case <-ctx.Done():
 	}
 	time.AfterFunc(s.patience(), cancel)
@@ -84,28 +72,40 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 	return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 }
 
+func (s *serverSession) fly(f *flight) {
+	if _, limited := f.caller.Deadline(); limited { // and so is f, a while after that
+		f.rep, f.err = s.acquireNow(f, &f.req)
+	} else {
+		f.err = bounded(f, func(ctx context.Context) (err error) {
+			f.rep, err = s.acquireNow(ctx, &f.req)
+			return err
+		})
+	}
+	s.land(f)
+}
+
 // patience is how long a server may take to answer a request that nobody waits for any more.
 func (s *serverSession) patience() time.Duration {
 	return min(max(s.ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
 // depart notes a request before the server hears of it, unless s is closed.
-func (s *serverSession) depart(req *driver.Request, f *flight) bool {
+func (s *serverSession) depart(f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.flights[req.ID] = f
+		s.flights[f.req.ID] = f
 	}
 	return !s.closed
 }
 
-func (s *serverSession) land(req *driver.Request, f *flight) {
+func (s *serverSession) land(f *flight) {
 	s.mu.Lock()
-	if s.flights[req.ID] == f {
-		delete(s.flights, req.ID)
+	if s.flights[f.req.ID] == f {
+		delete(s.flights, f.req.ID)
 	}
 	s.mu.Unlock()
-	s.b.requests.leave(req.Name)
+	s.b.requests.leave(f.req.Name)
 	close(f.landed)
 }
 
