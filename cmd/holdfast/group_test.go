@@ -44,7 +44,7 @@ func TestKilledWhileStopped(t *testing.T) {
 func TestGroupKeepsTheLock(t *testing.T) {
 	b := newBench(t)
 	p := b.start("run", "a", "--", "sh", "-c",
-		`(until [ -e $D/end ]; do sleep 0.01; done) >/dev/null 2>&1 & echo $! >$D/inner; echo $$ >$D/ready; exit 6`)
+		`(until [ -e $D/end ]; do sleep 0.05; done) >/dev/null 2>&1 & echo $! >$D/inner; echo $$ >$D/ready; exit 6`)
 	child, inner := b.pid("ready"), b.pid("inner")
 	b.until("the command ends", func() bool { return !running(child) })
 	b.want(75, "run", "-n", "a", "--", "true")
@@ -76,7 +76,7 @@ func TestGroupKeepsTheLock(t *testing.T) {
 // which might wait for it until it has become a sleep.
 func TestZombieDoesNotKeepTheLock(t *testing.T) {
 	b := newBench(t)
-	p := b.start("run", "a", "--", "sh", "-c", `sh -c 'sh -c "echo \$\$ >$D/zombie; until grep -q sleep /proc/\$PPID/comm; do sleep 0.01; done" & echo $$ >$D/outside; exec setsid sleep 1000' >/dev/null 2>&1 & exit 3`)
+	p := b.start("run", "a", "--", "sh", "-c", `sh -c 'sh -c "echo \$\$ >$D/zombie; until grep -q sleep /proc/\$PPID/comm; do sleep 0.05; done" & echo $$ >$D/outside; exec setsid sleep 1000' >/dev/null 2>&1 & exit 3`)
 	outside, zombie := b.pid("outside"), b.pid("zombie")
 	defer syscall.Kill(outside, syscall.SIGKILL)
 	if code := p.code(); code != 3 {

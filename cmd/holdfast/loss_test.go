@@ -43,7 +43,7 @@ func TestKillAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			p := b.start("--ttl", brokenSoon.String(), "run", "--kill-after", c.after.String(), "a", "--", "sh", "-c",
-				"trap '' TERM; sh -c 'echo $$ >$D/inner; while :; do sleep 0.01; done' & echo $$ >$D/ready; while :; do sleep 0.01; done")
+				"trap '' TERM; sh -c 'echo $$ >$D/inner; while :; do sleep 0.05; done' & echo $$ >$D/ready; while :; do sleep 0.05; done")
 			child, inner := b.pid("ready"), b.pid("inner")
 			token := b.token("a")
 			begin := time.Now()
@@ -64,7 +64,7 @@ func TestKillAfter(t *testing.T) {
 // A command that ends by itself on TERM is not killed, and its last words are heard.
 func TestLossLetsTheCommandFinish(t *testing.T) {
 	b := newBench(t)
-	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.01; done")
+	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))
 	if code := p.code(); code != 76 || p.out.String() != "bye\n" {
@@ -157,7 +157,7 @@ func TestStoppedJobDoesNotGoOn(t *testing.T) {
 func TestLossIsReportedAtTheEnd(t *testing.T) {
 	b := newBench(t)
 	// The TTL is long: nobody tells the holder before it releases.
-	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c", `echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.01; done`)
+	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c", `echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.05; done`)
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))
 	if err := os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o600); err != nil {

@@ -251,11 +251,12 @@ func (b *bench) until(what string, f func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
-	for !f() {
+	// Many conditions take a process to find out.
+	for pause := 5 * time.Millisecond; !f(); pause = min(pause*3/2, 100*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			b.Fatalf("not within %v: %s", limit, what)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 const traps = `for s in INT TERM HUP QUIT USR1 ALRM; do trap "echo $s >$D/got" $s; done
 trap 'exit 42' USR2
 echo $$ >$D/ready
-while :; do sleep 0.01; done`
+while :; do sleep 0.05; done`
 
 func TestSignalsAreForwarded(t *testing.T) {
 	b := newBench(t)

@@ -180,7 +180,7 @@ func (b *bench) holders(url string) {
 	b.want(0, "run", "-w", "20", "k", "--", "true")
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 
-	p = b.prepare("--ttl", "1s", "run", "k", "--", "sh", "-c", "echo $$ >$D/stopped; while :; do sleep 0.01; done")
+	p = b.prepare("--ttl", "1s", "run", "k", "--", "sh", "-c", "echo $$ >$D/stopped; while :; do sleep 0.05; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child = b.pid("stopped")

@@ -193,7 +193,7 @@ func TestZooKeeperGoesAway(t *testing.T) {
 func zooKeeperLeaderDies(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	t := b.T
 	b.env = append(b.env, "HOLDFAST_URL="+e.URL()+"/survives?session=20s")
-	holder := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/holder; until [ -e $D/end ]; do sleep 0.01; done; exit 3")
+	holder := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/holder; until [ -e $D/end ]; do sleep 0.05; done; exit 3")
 	token := b.file("holder")
 	b.stay("next", "a")
 	b.waiting("a", 1)
@@ -228,7 +228,7 @@ func TestZooKeeperStoppedHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
 	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
-	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.01; done")
+	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.05; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child := b.pid("ready")
