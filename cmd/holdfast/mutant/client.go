@@ -34,8 +34,8 @@ var client = []Mutant{
 		ID: "client-ghost-in-line", Store: Redis, Class: in(history.L1, history.L2),
 		Bug: "a wait that was given up is neither taken out of the line nor out of the renewals",
 		Edits: []Edit{
-			{"await.go", "	defer func() { c.forget(a.wait) }()\n", ""},
-			{"await.go", `			if a.asked {
+			{"await.go", "		c.forget(a.wait)\n		if !ended {", "		if !ended {"},
+			{"await.go", `			if stop != nil && a.asked {
 				a.l.withdraw()
 			}
 `, ``},
