@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
@@ -76,6 +78,34 @@ func TestRedisKilledHolder(t *testing.T) {
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 }
 
+// replicated waits until the replicas have what the primary has now: without replicas= in the URL nobody
+// else waits for that.
+func replicated(t *testing.T, primary *testenv.RedisServer) {
+	t.Helper()
+	written, _ := strconv.Atoi(primary.Info("replication")["master_repl_offset"])
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		info := primary.Info("replication")
+		replicas, behind := 0, 0
+		for field, value := range info {
+			_, offset, ok := strings.Cut(value, ",offset=")
+			if !ok || !strings.HasPrefix(field, "slave") {
+				continue
+			}
+			offset, _, _ = strings.Cut(offset, ",")
+			replicas++
+			if n, err := strconv.Atoi(offset); err != nil || n < written {
+				behind++
+			}
+		}
+		if written > 0 && replicas > 0 && behind == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the replicas have not got what was written up to %d: %v", written, info)
+		}
+	}
+}
+
 // The primary dies under a holder and a waiter, with sentinels and in a Cluster: neither command is started anew.
 func TestRedisFailover(t *testing.T) {
 	for kind, deploy := range map[string]func(t *testing.T) (url string, fail func()){
@@ -83,6 +113,7 @@ func TestRedisFailover(t *testing.T) {
 			s := testenv.RedisSentinel(t, testenv.SentinelSetup{})
 			return s.URL(""), func() {
 				old := s.Primary()
+				replicated(t, s.Servers[old])
 				s.Servers[old].Kill()
 				s.Promoted(old)
 			}
@@ -93,6 +124,7 @@ func TestRedisFailover(t *testing.T) {
 				const tag = "{20}" // of the keys of the name a
 				old := c.Owner(tag, 0)
 				witness := (old + 1) % 3
+				replicated(t, c.Servers[old])
 				c.Servers[old].Kill()
 				c.Promoted(tag, old, witness)
 			}
