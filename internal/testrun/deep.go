@@ -31,6 +31,10 @@ type suite struct {
 var suites = []suite{
 	{name: "every test at full size", asks: "crowds, 10,000 names, each client library through each suite", dir: ".",
 		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
+	{name: "every test of the command", asks: "each store under verify, contests on each store", dir: "cmd/holdfast",
+		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 15 * time.Minute},
+	{name: "every test of the benchmarks", asks: "each scenario and each peer", dir: "bench",
+		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},
 	{name: "reliability", asks: "each kind of trouble, in numbers", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"}, takes: 13 * time.Minute},
 	{name: "mutants", asks: "would verify, and the tests, find bugs that are put in?", dir: "cmd/holdfast",
