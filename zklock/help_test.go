@@ -101,8 +101,11 @@ func newParty(t testing.TB, cfg zklock.Config) *party {
 func partyFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *party {
 	t.Helper()
 	p := &party{Backend: backend(t, cfg), t: t, id: strings.ToLower(rand.Text())}
-	s, err := p.Open(within(t), driver.SessionConfig{ID: p.id, TTL: ttl})
-	must(t, "Open", err)
+	var s driver.Session
+	must(t, "Open", answered(t, func(ctx context.Context) (err error) {
+		s, err = p.Open(ctx, driver.SessionConfig{ID: p.id, TTL: ttl})
+		return err
+	}))
 	p.Session = s
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -241,8 +244,12 @@ func answered(t testing.TB, f func(ctx context.Context) error) error {
 // client is a client of the public package.
 func client(t testing.TB, cfg zklock.Config, ttl time.Duration) *holdfast.Client {
 	t.Helper()
-	c, err := holdfast.New(within(t), backend(t, cfg), &holdfast.Config{TTL: ttl, Program: "test"})
-	must(t, "New", err)
+	b := backend(t, cfg)
+	var c *holdfast.Client
+	must(t, "New", answered(t, func(ctx context.Context) (err error) {
+		c, err = holdfast.New(ctx, b, &holdfast.Config{TTL: ttl, Program: "test"})
+		return err
+	}))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
