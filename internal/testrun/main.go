@@ -152,7 +152,7 @@ func (r *runner) keep(p pkg, res result) {
 	if !res.ok {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(r.out, "%s  %6.1fs  %s\n", verdict, res.took.Seconds(), p.path)
+	fmt.Fprintf(r.out, "%s  %6.1fs  %6.1fs of processor  %s\n", verdict, res.took.Seconds(), res.cpu.Seconds(), p.path)
 	if !res.ok {
 		io.WriteString(r.out, res.report())
 	}

@@ -28,6 +28,7 @@ type result struct {
 	pkg   string
 	ok    bool
 	took  time.Duration
+	cpu   time.Duration // used by the tests, their programs and servers, and the compiler
 	tests []test
 	rest  string   // output that belongs to no test
 	again []string // timed tests that failed before
@@ -68,6 +69,7 @@ func goTest(module string, env, args []string, record io.Writer) result {
 	res := read(out, record)
 	res.ok = cmd.Wait() == nil
 	res.took = time.Since(began)
+	res.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	res.rest += stderr.String()
 	return res
 }

@@ -22,8 +22,9 @@ type named struct {
 func (r *runner) summary() int {
 	var all, skipped []named
 	var bad, again []string
-	passed, failed := 0, 0
+	passed, failed, cpu := 0, 0, time.Duration(0)
 	for _, res := range r.results {
+		cpu += res.cpu
 		short := strings.TrimPrefix(res.pkg, "github.com/holdfast-lock/")
 		for _, t := range res.tests {
 			n := named{t, short}
@@ -61,7 +62,7 @@ func (r *runner) summary() int {
 	for _, s := range bad {
 		fmt.Fprintln(r.out, "FAILED", s)
 	}
-	fmt.Fprintf(r.out, "took %v\n%d passed, %d failed, %d skipped\n", time.Since(r.began).Round(time.Second), passed, failed, len(skipped))
+	fmt.Fprintf(r.out, "took %v, %v of processor\n%d passed, %d failed, %d skipped\n", time.Since(r.began).Round(time.Second), cpu.Round(time.Second), passed, failed, len(skipped))
 	if len(bad) > 0 {
 		return 1
 	}
