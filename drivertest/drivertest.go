@@ -61,6 +61,10 @@ type Harness struct {
 	// or on other servers. A name that no check has fails the test. Empty: all.
 	Only []string
 
+	// Insists says that a session repeats a release that was refused by itself, when the store
+	// takes writes again. The caller's own repeat may then come second.
+	Insists bool
+
 	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores
 	// and latches with ErrInvalid: that is what is checked of them.
 	LocksOnly bool
