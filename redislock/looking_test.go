@@ -39,7 +39,7 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 		r.Mode = driver.Shared
 		granted(t, s, r)
 	}
-	if created, err := s.SetCount(within(t, 5*time.Second), latch, 3); err != nil || !created {
+	if created, err := s.SetCount(within(t, soon), latch, 3); err != nil || !created {
 		t.Fatal(created, err)
 	}
 	short, followed, both := newID(), newID(), newID()
@@ -58,7 +58,7 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 	}
 	is := func(name string, kind driver.Kind, holders, waiters int) {
 		t.Helper()
-		r, err := b.Inspect(within(t, 10*time.Second), name)
+		r, err := b.Inspect(within(t, soon), name)
 		if err != nil || r.Kind != kind || len(r.Holders) != holders || len(r.Waiters) != waiters || r.Waiting != waiters {
 			t.Errorf("%+v, %v; want kind %d, %d holders, %d waiters", r, err, kind, holders, waiters)
 		}
@@ -67,7 +67,7 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 	is(readers, driver.Lock, 2, 0)
 	is(latch, driver.Latch, 0, 0)
 	for stop := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		r, err := b.Inspect(within(t, 10*time.Second), short)
+		r, err := b.Inspect(within(t, soon), short)
 		if err != nil || time.Now().After(stop) {
 			t.Fatalf("a lease that runs out: %+v, %v", r, err)
 		}
@@ -75,16 +75,21 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 			break
 		}
 	}
+	until(t, "the other leases of that session have run out as well", func() bool {
+		one, err := b.Inspect(within(t, soon), followed)
+		two, err2 := b.Inspect(within(t, soon), both)
+		return err == nil && err2 == nil && len(one.Holders) == 0 && len(two.Holders) == 1
+	})
 	is(followed, driver.Lock, 0, 1)
 	is(both, driver.Lock, 1, 0)
-	list, err := b.List(within(t, 10*time.Second), "", "", 100)
+	list, err := b.List(within(t, soon), "", "", 100)
 	if err != nil || len(list) != 5 {
 		t.Errorf("listed %d names, %v; want 5", len(list), err)
 	}
 	for _, server := range servers {
 		server.Do("CONFIG SET min-replicas-to-write 0")
 	}
-	if err := s.Release(within(t, 10*time.Second), h, 0); err != nil {
+	if err := s.Release(within(t, soon), h, 0); err != nil {
 		t.Error(err)
 	}
 }

@@ -116,6 +116,6 @@ func spoil(p *testenv.TCPProxy, stop chan struct{}, seed uint64) {
 			pause(20)
 		}
 		p.Heal()
-		pause(80)
+		pause(400) // in which a client can connect, and a lock be granted, on a busy machine, too
 	}
 }
