@@ -19,8 +19,8 @@ for module in $modules; do
 	(cd "$module" && go vet -race ./... && GOFLAGS="$GOFLAGS -race" "$tools/staticcheck" ./...)
 done
 
-# Most tests wait for clocks and servers most of the time, so packages run side by side. Those
-# that use all the processor there is run one after the other in the end.
+# Most tests wait for clocks and servers for some of their time, so packages run side by side.
+# The race detector watches where goroutines of the library meet. These packages read text, or run programs.
 # shellcheck disable=SC2086 # a list of words
-"$tools/testrun" -jobs 4 -alone '/cmd/holdfast/(verify|torture|mutant)$' \
+"$tools/testrun" -jobs 4 -norace '/(model|bench|interop|cmd/holdfast/(lab|mutant)|internal/(archtest|doctest|testrun))$' \
 	-flags "-race -vet=off -timeout 20m -parallel 4" $modules
