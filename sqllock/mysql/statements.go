@@ -36,6 +36,12 @@ const (
 	aheadBits = 37
 )
 
+// joinText has the row that is inserted stand at the end of the line. Argument: minimum hold.
+const joinText = `due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
+	waiting = IF({queue}, waiting + 1, waiting),
+	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
+		VALUES(expires), ' ', VALUES(info), x'0a'), line)`
+
 // Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, the longer of the two, info, minimum hold.
 // (Of arguments alone a server that prepares may not know that they are numbers, so they are not compared there.)
 // A new row's ver is the time, since the name may have had a row before, of which somebody knows the version.
@@ -58,10 +64,7 @@ const takeText = `INSERT INTO hf_lock
 	info = IF({free}, VALUES(info), info),
 	keep = IF({free}, VALUES(keep), keep),
 	expires = IF({free}, VALUES(expires), expires),
-	due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
-	waiting = IF({queue}, waiting + 1, waiting),
-	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
-		VALUES(expires), ' ', VALUES(info), x'0a'), line),
+	` + joinText + `,
 	busy = IF({free}, VALUES(busy), busy)`
 
 // takeTexts are takeText for those who do not wait, and for those who do.
@@ -99,10 +102,7 @@ var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf
 	ON DUPLICATE KEY UPDATE
 	ver = IF({queue}, ver + 1, ver),
 	at = IF({queue}, GREATEST(at, VALUES(at)), at),
-	due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
-	waiting = IF({queue}, waiting + 1, waiting),
-	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
-		VALUES(expires), ' ', VALUES(info), x'0a'), line)
+	` + joinText + `
 	RETURNING token, hid, since, expires, info, waiting, {now}, LOCATE(CONCAT(x'0a', ?, ' '), CONCAT(x'0a', line))`)
 
 // Take implements [sqllock.Dialect].

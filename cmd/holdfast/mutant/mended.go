@@ -32,7 +32,7 @@ var AllMended = []Mended{
 		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    tell(session, id, mint())`},
 	}}, "redislock", "TestPassedOverHearsNothing"},
 	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool that listens to everything counts as each dead waiter", Edits: []Edit{
-		{"redislock/lua/common.lua", `return not count_ or redis.call('PUBSUB', count_, to)[2] > 0`, `return not count_ or redis.call('PUBSUB', count_, to)[2] + redis.call('PUBSUB', 'NUMPAT') > 0`},
+		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
 		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
 	}}, "redislock", "TestPatternListener"},
 	{Mutant{ID: "sqlite-two-paths", Bug: "one file may be opened under two names, each with a log of its own", Edits: []Edit{

@@ -32,7 +32,7 @@ var redis = []Mutant{
 		ID: "redis-token-of-the-day", Store: Redis, Class: in(history.S4),
 		Bug: "tokens are the time in whole seconds",
 		Edits: []Edit{
-			{"redislock/lua/common.lua", `local token = tonumber(agreed(math.max(now, last + 1), now))`, `local token = math.floor(now / 1000000) * 1000000`},
+			{"redislock/lua/common.lua", `local token = num(agreed(max(now, last + 1), now))`, `local token = math.floor(now / 1000000) * 1000000`},
 		},
 	},
 	{
