@@ -10,17 +10,32 @@ export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 
 modules=". cmd/holdfast bench interop"
 tools="$(mktemp -d)"
-trap 'rm -rf "$tools"' EXIT
+linter=""
+trap '[ -z "$linter" ] || kill "$linter" 2>/dev/null; rm -rf "$tools"' EXIT
 go build -o "$tools" ./internal/testrun
 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
 for module in $modules; do
-	echo "== $module: vet, staticcheck"
-	# As the tests are built, so that nothing is built twice.
-	(cd "$module" && go vet -race ./... && GOFLAGS="$GOFLAGS -race" "$tools/staticcheck" ./...)
+	echo "== $module: vet"
+	(cd "$module" && go vet -race ./...) # as the tests are built, so that nothing is built twice
 done
+(
+	status=0
+	for module in $modules; do
+		(cd "$module" && GOFLAGS="$GOFLAGS -race" "$tools/staticcheck" ./...) || status=1
+	done
+	exit $status
+) >"$tools/staticcheck.log" 2>&1 &
+linter=$!
 
-# Most tests wait for clocks and servers for some of their time, so packages run side by side.
-# The race detector watches where goroutines of the library meet. These packages read text, or run programs.
+# Packages run side by side: for some of their time tests wait for clocks and servers. The race
+# detector watches where goroutines of the library meet; other packages read text, or run programs.
+failed=0
 # shellcheck disable=SC2086 # a list of words
-"$tools/testrun" -jobs 4 -norace '/(model|bench|interop|cmd/holdfast/(lab|mutant)|internal/(archtest|doctest|testrun))$' \
-	-flags "-race -vet=off -timeout 20m -parallel 4" $modules
+"$tools/testrun" -jobs 4 \
+	-norace '/(model|bench|interop|cmd/holdfast(/(lab|mutant))?|internal/(archtest|doctest|testrun))$' \
+	-flags "-race -vet=off -timeout 20m -parallel 4" $modules || failed=1
+echo "== staticcheck"
+wait "$linter" || failed=1
+cat "$tools/staticcheck.log"
+linter=""
+exit $failed
