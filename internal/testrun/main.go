@@ -8,7 +8,7 @@
 // packages run side by side, the longest first. Packages that match -alone run one after
 // the other when the others have ended: they use all processors there are.
 //
-// Last come the tests whose names begin with TestTimed, one package after the other. They ask
+// Last come the tests whose names begin with TestTimed, two packages at a time. They ask
 // whether something is done in time (a lease renewed, a call back), which a machine that stands
 // still for a second can break although the code is right. Only these may be repeated, twice,
 // and the summary says so. Nothing else is ever run again.
@@ -88,7 +88,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.phase("side by side", beside, *jobs, (*runner).once)
 	r.phase("one after the other", last, 1, (*runner).once)
-	r.phase("timed", timed, 1, (*runner).timed)
+	r.phase("timed", timed, min(*jobs, 2), (*runner).timed)
 	return r.summary()
 }
 
