@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every check of the repository on a machine that has Go, git and gcc: installs what
-# the tests start (as root on Debian, by apt; else it says what to install), then vet,
-# staticcheck, and the tests of all modules under the race detector.
+# Runs what guards a change, on a machine that has Go, git and gcc: installs what the tests
+# start (as root on Debian, by apt; else it says what to install), then vet, staticcheck, and the
+# tests of all modules. scripts/deep.sh runs the long suites.
 set -eu
 cd "$(dirname "$0")/.."
 export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
