@@ -68,7 +68,7 @@ func explain(ctx context.Context, err error) error {
 	case err == nil:
 	case ended == nil:
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			return ownBound{err}
+			return driver.NotCallers(err)
 		}
 	case !final(err) && !errors.Is(err, ended):
 		if ctx.Err() != nil {
@@ -78,17 +78,6 @@ func explain(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// ownBound is an error that reads as before and is no context error.
-type ownBound struct{ err error }
-
-func (e ownBound) Error() string { return e.err.Error() }
-
-func (e ownBound) Is(target error) bool {
-	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
-}
-
-func (e ownBound) As(target any) bool { return errors.As(e.err, target) }
 
 // pause sleeps for d, or says why not to go on.
 func (c *Client) pause(ctx context.Context, d time.Duration) error {

@@ -1,6 +1,9 @@
 package driver
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // The errors that a store tells apart. A store wraps its own cause beside them
 // (fmt.Errorf with two %w), so that errors.As still reaches it.
@@ -48,3 +51,19 @@ type spent struct{ error }
 
 func (e spent) Is(target error) bool { return target == ErrSpent }
 func (e spent) Unwrap() error        { return e.error }
+
+// NotCallers returns an error that reads as err does, and is no context error: errors.Is says
+// neither context.Canceled nor context.DeadlineExceeded. Stores and clients of stores have limits
+// of their own, which end in such errors; a caller would take them for the end of its own context.
+func NotCallers(err error) error { return notCallers{err} }
+
+type notCallers struct{ err error }
+
+func (e notCallers) Error() string { return e.err.Error() }
+
+// Is and As stand for Unwrap.
+func (e notCallers) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e notCallers) As(target any) bool { return errors.As(e.err, target) }

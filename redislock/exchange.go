@@ -119,7 +119,7 @@ func callers(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", err, ended)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &foreign{err}
+		return driver.NotCallers(err)
 	}
 	return err
 }
@@ -127,18 +127,6 @@ func callers(ctx context.Context, err error) error {
 // early is by how much a client of Redis may see the end of a context too soon: it gives a connection its deadline, which
 // expires before the context's timer if the machine was busy when it was set.
 const early = 20 * time.Millisecond
-
-// foreign is an error that is not the end of the caller's context.
-type foreign struct{ err error }
-
-func (e *foreign) Error() string { return e.err.Error() }
-
-// Is and As stand for Unwrap.
-func (e *foreign) Is(target error) bool {
-	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
-}
-
-func (e *foreign) As(target any) bool { return errors.As(e.err, target) }
 
 // unanswered reports whether err is none of the server's.
 func unanswered(err error) bool {
