@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,8 +75,17 @@ func hasTimed(dir string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if bytes.Contains(text, []byte("\nfunc TestTimed")) {
-			return true, nil
+		if !bytes.Contains(text, []byte("func TestTimed")) {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), f, text, parser.SkipObjectResolution)
+		if err != nil {
+			return false, nil // go test says it
+		}
+		for _, d := range parsed.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "TestTimed") {
+				return true, nil
+			}
 		}
 	}
 	return false, nil
