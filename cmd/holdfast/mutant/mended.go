@@ -93,4 +93,12 @@ var AllMended = []Mended{
 	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused for a moment is not sent again", Edits: []Edit{
 		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
 	}}, "memlock", "TestConformance/R13"},
+	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client", Edits: []Edit{
+		{"sqllock/sqlite_session.go", `	_, err = spare(func(damaged map[string]bool) (at string, err error) {
+		changes, at, err = s.renewBut(ctx, holds, damaged)
+		return at, err
+	})
+	return changes, err`, `	changes, _, err = s.renewBut(ctx, holds, nil)
+	return changes, err`},
+	}}, "sqllock", "TestSQLiteConformance/R15"},
 }
