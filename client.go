@@ -32,7 +32,7 @@ type Config struct {
 	TTL time.Duration
 
 	// Margin: the client stops trusting a lease this long before the store may give it
-	// away, to allow for clocks that run at different speeds. Default TTL/10.
+	// away, to allow for clocks that run at different speeds. At most TTL/2; default TTL/10.
 	Margin time.Duration
 
 	// Program names this program to operators and waiters; default: the executable's name.
@@ -191,8 +191,9 @@ func (c *Client) openSession(ctx context.Context) error {
 }
 
 // Close ends every wait with ErrClosed, releases every lease, and ends the session. ctx
-// bounds it; what the store did not hear by then runs out by itself within a TTL. A Logger or
-// Observer that blocks is not waited for longer than a second.
+// bounds it; what the store did not hear by then runs out by itself within a TTL. Give ctx a
+// deadline: at a store that does not answer Close may otherwise take longer than a TTL. A Logger
+// or Observer that blocks is not waited for longer than a second.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.made(); err != nil {
 		return fmt.Errorf("holdfast: close: %w", err)

@@ -1,5 +1,5 @@
-// Package holdfast gives programs on many machines locks that hold: over Redis,
-// ZooKeeper, SQLite or the memory of one process, with one API.
+// Package holdfast gives programs on many machines locks that hold: over Redis, MySQL, MariaDB,
+// PostgreSQL, ZooKeeper, SQLite or the memory of one process, with one API.
 //
 //	c, err := holdfast.New(ctx, backend, nil)
 //	defer c.Close(ctx)

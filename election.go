@@ -70,7 +70,7 @@ type Leader struct {
 }
 
 // Leader returns who leads now, or nil if nobody does: one exchange with the store.
-// Errors: ErrKind, ErrInvalid, ErrUnavailable, ErrRefused.
+// Errors: ErrKind, and those of Client.Inspect.
 func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 	if err := e.part().made("leader"); err != nil {
 		return nil, err

@@ -88,7 +88,8 @@ type Record struct {
 }
 
 // Inspect returns the state of a name: one exchange with the store. A name that is not in
-// use has a Record with an empty Kind. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
+// use has a Record with an empty Kind. Errors: ErrInvalid, ErrUnavailable, ErrUncertain,
+// ErrRefused, ErrDamaged.
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	err := c.named(name)
 	var r driver.Record

@@ -30,8 +30,8 @@ func (c *Client) Latch(name string) *Latch {
 // way, false may speak of a latch that this call has made.)
 //
 // Errors: ErrKind if the name is in use as a lock, ErrInvalid, ErrUnavailable,
-// ErrUncertain, ErrRefused, ErrClosed, ctx's. A store that does not answer is tried for up
-// to a TTL, as in all methods of Latch.
+// ErrUncertain, ErrRefused, ErrDamaged, ErrClosed, ctx's. A store that does not answer is
+// tried for up to a TTL, as in all methods of Latch.
 func (l *Latch) Set(ctx context.Context, n int64) (created bool, err error) {
 	if err := l.made("set latch"); err != nil {
 		return false, err

@@ -111,7 +111,8 @@ func (l *Lease) Left() time.Duration {
 }
 
 // Valid reports whether at least d is Left: whether a step that takes no longer than d can
-// still be taken under the lock. Ask before a step that cannot be taken back.
+// still be taken under the lock. Ask before a step that cannot be taken back. Once the lease
+// has ended it is false, whatever d is.
 //
 // A process may be paused between any two of its instructions, so it may run some code
 // after its lease has ended, and before its context does. Valid makes that less likely; only

@@ -101,7 +101,7 @@ func both(err, released error) error {
 //
 // A store that does not answer is tried for up to a TTL. Errors: ctx's, ErrDeadlock,
 // ErrHeld (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain,
-// ErrRefused, ErrClosed.
+// ErrRefused, ErrDamaged, ErrClosed.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.part().take(ctx, "lock", true)
 }
