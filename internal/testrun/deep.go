@@ -96,7 +96,8 @@ func (w row) String() string {
 func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	rows := []string{}
 	code := 0
-	for _, s := range plan(all, time.Duration(minutes*float64(time.Minute))) {
+	steps := plan(all, time.Duration(minutes*float64(time.Minute)))
+	for _, s := range steps {
 		fmt.Fprintf(out, "== %s, %v\n", s.name, s.time.Round(time.Second))
 		w := row{step: s}
 		began := time.Now()
@@ -111,6 +112,11 @@ func deep(all []suite, minutes float64, file string, out io.Writer) int {
 		}
 		rows = append(rows, w.String())
 		fmt.Fprintln(out, w)
+	}
+	for _, s := range all {
+		if !slices.ContainsFunc(steps, func(x step) bool { return x.name == s.name }) {
+			rows = append(rows, fmt.Sprintf("| %s | %s | 0 | | left out: it takes %v |", s.name, s.asks, s.takes))
+		}
 	}
 	table := strings.Join(rows, "\n") + "\n"
 	fmt.Fprint(out, "\n", table)

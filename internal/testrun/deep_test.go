@@ -63,6 +63,7 @@ func TestDeep(t *testing.T) {
 		{name: "good", asks: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
 		{name: "bad", asks: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
 		{name: "again", asks: "more", dir: dir, args: []string{"./a"}, share: 1},
+		{name: "long", asks: "much", dir: dir, args: []string{"./a"}, takes: time.Hour},
 		{name: "texts", asks: "any", fuzz: []string{dir}, share: 1},
 	}, 0.1, file, &out)
 	text, err := os.ReadFile(file)
@@ -70,7 +71,7 @@ func TestDeep(t *testing.T) {
 		t.Errorf("exit code %d, %v; want 1", code, err)
 	}
 	for _, want := range []string{
-		"What was run.\n\n### 20", ", 0.1 minutes\n", "| good | this | 1 | ", "FAILED: TestParts |\n", "FAILED: FuzzBad |\n",
+		"What was run.\n\n### 20", ", 0.1 minutes\n", "| good | this | 1 | ", "FAILED: TestParts |\n", "| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
 		"\n### 2020-01-01, an old one\n\nrows\n",
 	} {
 		if !strings.Contains(string(text), want) {
