@@ -95,11 +95,11 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 // wait is a place in line as the keeper sees it.
 type wait struct {
 	l     *Lease
-	proof time.Duration // when the last exchange about it was sent that was answered; c.mu
+	proof time.Duration // when the last exchange about it was sent that was answered; -1: none; c.mu
 	news  chan news     // from renewals; the latest only
 }
 
-func newWait(l *Lease) *wait { return &wait{l: l, news: make(chan news, 1)} }
+func newWait(l *Lease) *wait { return &wait{l: l, proof: -1, news: make(chan news, 1)} }
 
 // news is what a renewal has told of a place in line. It may lie unread while the grant that
 // it tells of runs out, so it proves that grant from when it was sent itself, and no later
@@ -234,7 +234,7 @@ func (a *attempt) failed(sent time.Duration, err error) error {
 		// WaitAtMost has passed. Where the store has said that the lock is not free, and all
 		// that it left unanswered is the exchange that this has cut short, it still is not.
 		if a.refused && a.silent == sent && c.soonest()-sent <= c.usual() {
-			return ErrHeld
+			return a.lateInLine()
 		}
 		return outage(a.because(err))
 	case c.soonest()-max(a.silent, a.proved()) > patience:
@@ -315,8 +315,9 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 	w.proof = sent - reply.Stale
 	c.waits[w] = struct{}{}
 	c.mu.Unlock()
-	retry := time.NewTimer(forever)
+	retry, doubt := time.NewTimer(forever), time.NewTimer(c.TTL())
 	defer retry.Stop()
+	defer doubt.Stop()
 	if reply.Retry > 0 {
 		retry.Reset(reply.Retry + c.spread(reply.Ahead))
 	}
@@ -337,10 +338,17 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 			a.l.waiting(n.Ahead, nil)
 		case <-retry.C:
 			return 0, 0, nil
+		case <-doubt.C:
+			// Renewals have not proven the place for a TTL: is the store still there?
+			left := a.proved() + c.TTL() - c.soonest()
+			if left <= 0 {
+				return 0, 0, nil
+			}
+			doubt.Reset(left)
 		case <-a.l.session.lost:
 			return 0, 0, a.rest(10 * time.Millisecond) // the keeper opens another
 		case <-a.limited.Done():
-			return 0, 0, a.late()
+			return 0, 0, a.lateInLine()
 		case <-c.alive.Done():
 			return 0, 0, ErrClosed
 		}
@@ -354,22 +362,6 @@ const forever = 1 << 62 * time.Nanosecond
 // asks first sets the line in motion, and it should be one of the first in it.
 func (c *Client) spread(ahead int) time.Duration {
 	return min(time.Duration(ahead)*time.Millisecond/2, c.TTL()/20) + time.Millisecond
-}
-
-// rest sleeps for d, or says why not to go on.
-func (a *attempt) rest(d time.Duration) error {
-	if err := a.l.c.pause(a.limited, d); err == nil || errors.Is(err, ErrClosed) {
-		return err
-	}
-	return a.late()
-}
-
-// late is the error of a wait whose context has ended, or else whose WaitAtMost has passed.
-func (a *attempt) late() error {
-	if a.ctx.Err() != nil {
-		return cause(a.ctx)
-	}
-	return ErrHeld
 }
 
 // proved is when the last exchange was sent that has proven the place in line.
