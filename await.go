@@ -64,7 +64,9 @@ func (l *Lease) ask(ctx context.Context) (driver.Reply, error) {
 func (l *Lease) giveUp() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
 		l.withdraw()
-		l.c.observer.released(l, nil)
+		if o := l.c.observer; o != nil && o.Released != nil {
+			l.c.events.tell(func() { o.released(l, nil) })
+		}
 	}
 }
 

@@ -77,6 +77,12 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			held[i] = nil
 		}
 	}
+	done := false
+	defer func() {
+		if !done { // an Observer has panicked, or ended the goroutine
+			back()
+		}
+	}()
 	for {
 		next := -1
 		for i, l := range held {
@@ -105,13 +111,13 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 			l, err = k.beside(ctx, back)
 		}
 		if err != nil {
-			back()
 			return nil, err
 		}
 		held[next] = l
 	}
 	m := &MultiLease{held, context.Background()}
 	m.all = m.Context(m.all)
+	done = true
 	return m, nil
 }
 
@@ -123,11 +129,12 @@ func (k *lock) beside(ctx context.Context, back func()) (*Lease, error) {
 	patience = patience/2 + rand.N(patience/2)
 	gave := make(chan struct{})
 	t := time.AfterFunc(patience, func() { defer close(gave); back() })
-	l, err := k.take(ctx, "lock", true)
-	if !t.Stop() {
-		<-gave
-	}
-	return l, err
+	defer func() { // also if an Observer panics
+		if !t.Stop() {
+			<-gave
+		}
+	}()
+	return k.take(ctx, "lock", true)
 }
 
 // merge sorts the parts and makes those of one name at one store one.
@@ -248,13 +255,14 @@ func (m *MultiLease) Context(parent context.Context) context.Context {
 }
 
 // Release ends all parts; see Lease.Release. It returns the errors of all, joined.
-func (m *MultiLease) Release() error {
+func (m *MultiLease) Release() (err error) {
 	if err := m.made("release"); err != nil {
 		return err
 	}
 	var errs []error
-	for _, l := range slices.Backward(m.leases) {
-		errs = append(errs, l.Release())
+	defer func() { err = errors.Join(errs...) }()
+	for _, l := range m.leases { // the last first, and all of them, also if an Observer panics
+		defer func() { errs = append(errs, l.Release()) }()
 	}
-	return errors.Join(errs...)
+	return nil
 }

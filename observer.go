@@ -10,8 +10,9 @@ import (
 // Any field may be nil.
 //
 // Waiting, Acquired and Released are called by the goroutine that called Lock or Release,
-// which goes on when they return. Renewed and Lost, and Released for what Close releases,
-// are called by a goroutine of the client's, one after the other and after the fact. They
+// which goes on when they return. Renewed and Lost, and Released for what Close releases
+// and what a call gives up that has not returned it (LockAll, while it waits), are called by
+// a goroutine of the client's, one after the other and after the fact. They
 // hold up nothing; what they are too slow for is dropped, and counted in the next line of
 // the log.
 type Observer struct {
@@ -62,10 +63,10 @@ func (l *Lease) announce(waited time.Duration) {
 	returned := false
 	l.c.work.leave() // Close does not wait for the Observer
 	defer func() {
+		l.c.work.add() // first: Close waits for what follows
 		if !returned {
 			l.giveUp()
 		}
-		l.c.work.add()
 	}()
 	o.Acquired(l.req.Name, l.token, waited)
 	returned = true

@@ -33,10 +33,17 @@ func (t *teller) tell(f func()) {
 }
 
 func (t *teller) run() {
+	ended := false
+	defer func() {
+		if !ended { // what it called has ended the goroutine
+			t.lose()
+			go t.run()
+		}
+	}()
 	for {
 		t.mu.Lock()
 		if len(t.queue) == 0 {
-			t.queue = nil
+			t.queue, ended = nil, true
 			close(t.idle)
 			t.idle = nil
 			t.mu.Unlock()
