@@ -138,16 +138,19 @@ func (l *Lease) Done() <-chan struct{} {
 // Context returns a child of parent that ends with the lease; context.Cause then is the
 // lease's Err. It carries the lease: see Token, ErrDeadlock and Reentrant.
 func (l *Lease) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(&leaseContext{parent, l})
+	between, below := context.WithCancelCause(parent)
+	ctx, cancel := context.WithCancelCause(&leaseContext{between, l})
 	if err := l.made("use"); err != nil {
 		cancel(err)
+		below(nil)
 		return ctx
 	}
-	c, x := l.c, &leaseChild{ctx: ctx, cancel: cancel}
+	c, x := l.c, &leaseChild{cancel: cancel, below: below}
 	c.mu.Lock()
 	if why := l.ended; why != nil {
 		c.mu.Unlock()
 		cancel(why)
+		below(nil)
 		return ctx
 	}
 	if l.cancels == nil {

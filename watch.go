@@ -98,15 +98,15 @@ type contexts map[*leaseChild]struct{}
 
 // leaseChild is a context that Lease.Context has made.
 type leaseChild struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	forget func() bool // at its parent; nil if that never ends
+	cancel context.CancelCauseFunc // with all that was derived from it; it calls nothing of the application
+	below  context.CancelCauseFunc // of the context between it and its parent
+	forget func() bool             // at its parent; nil if that never ends
 }
 
-// end cancels the context. It is done at once, but end calls methods of its parent, which is
-// the application's: it may take as long as those do.
-func (x *leaseChild) end(cause error) {
-	x.cancel(cause)
+// leave takes the context out of its parent. That calls methods of the parent, which is the
+// application's: it may take as long as those do.
+func (x *leaseChild) leave() {
+	x.below(nil)
 	if x.forget != nil {
 		x.forget()
 	}
@@ -194,17 +194,17 @@ func (c *Client) finish(l *Lease, cause *Error, rest []contexts) []contexts {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// cancelAll cancels the contexts of leases that have ended, and returns when all are done.
-// Parents of the application that block hold up none of them.
+// cancelAll cancels the contexts of leases that have ended, and returns when all are done, those
+// included that were derived from them. Parents of the application that block hold up none.
 func cancelAll(rest []contexts, cause error) {
 	for _, of := range rest {
 		for x := range of {
-			go x.end(cause)
+			x.cancel(cause)
 		}
 	}
 	for _, of := range rest {
 		for x := range of {
-			<-x.ctx.Done()
+			go x.leave()
 		}
 	}
 }
