@@ -25,7 +25,9 @@ local function describe()
     end
   end
   if line then
-    for _, w in ipairs(call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, ARGV[1])) do
+    -- The places that have run out stand anywhere in the line.
+    for _, w in ipairs(call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, looking and -1 or ARGV[1])) do
+      if #places == num(ARGV[1]) then break end
       local d, s, _, m, n, o = getPlace(sub(w, 2))
       if d and not (looking and d <= now) then
         local _, q = field(o, 1)
@@ -34,7 +36,8 @@ local function describe()
     end
   end
   if looking and st ~= 'L' and #holders + #places == 0 then st = 'F' end
-  return {st, limit, count, last, looking and #places or waiters(), holders, places}
+  local alive = looking and line and call('ZCOUNT', KZ, fmt('(%.0f', now), '(inf')
+  return {st, limit, count, last, alive or waiters(), holders, places}
 end
 
 local function look()
