@@ -2,8 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // While a slot of a Cluster is on its way from one server to another, some of its keys are here
@@ -14,7 +17,7 @@ import (
 // unstable reports whether err says that; or that another server has the slot by now, which is
 // an answer only to what has to stay with one server (Conn.RunWait).
 func unstable(err error) bool {
-	if err == nil {
+	if err == nil || errors.Is(err, driver.ErrDamaged) { // which shows a name
 		return false
 	}
 	text := err.Error()

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -175,11 +174,12 @@ func (c *conn) wrap(err error) error {
 		if c.Cluster() && redirected(e) { // more often than the client follows
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
-		if strings.Contains(e.Error(), "READONLY") {
+		err = redislock.ServerError(e.Error(), err, c.moves())
+		if r := (*redislock.Refusal)(nil); errors.As(err, &r) && r.Code == "READONLY" {
 			c.doubt.Raise()
 			c.redial()
 		}
-		return redislock.ServerError(e.Error(), err, c.moves())
+		return err
 	}
 	c.doubt.Raise()
 	var op *net.OpError
