@@ -164,7 +164,7 @@ func (c *conn) redial() {
 			}
 		}
 		for range closed {
-			if !c.waits.Load() || c.fresh(ctx) {
+			if !c.waits.Load() || ctx.Err() != nil || c.fresh(ctx) { // Dedicate obeys no context
 				break
 			}
 		}
