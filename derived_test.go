@@ -14,7 +14,7 @@ func TestDerivedContextsEndFirst(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			c := client(t, memlock.New(), nil)
 			late, most := 0, 0
-			const rounds, each = 50, 5000
+			const rounds, each = 20, 3000
 			for range rounds {
 				l := lock(t, c, "x")
 				ctx := l.Context(context.Background())

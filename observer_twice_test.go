@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +100,7 @@ func TestObserverThatPanicsAmongSeveral(t *testing.T) {
 				if held != nil {
 					release(t, held)
 				}
+				synctest.Wait()
 				acquired, released = "", ""
 				time.Sleep(2 * ttl)
 				for _, name := range []string{"a", "b", "x"} {
@@ -118,31 +121,32 @@ func TestObserverThatPanicsAmongSeveral(t *testing.T) {
 func TestObserverOfPartsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
+		var mu sync.Mutex
 		var stacks []string
 		c := client(t, store, &holdfast.Config{Observer: &holdfast.Observer{
 			Released: func(name string, _ uint64, _ time.Duration, _ error) {
+				mu.Lock()
+				defer mu.Unlock()
 				buf := make([]byte, 1<<16)
 				stacks = append(stacks, string(buf[:runtime.Stack(buf, false)]))
 			},
 		}})
 		other := client(t, store, nil)
-		held := lock(t, other, "x")
-		got := make(chan struct{})
+		lock(t, other, "x")
 		go func() {
-			defer close(got)
 			if m, err := holdfast.LockAll(t.Context(), c.Mutex("a"), c.Mutex("x")); err == nil {
 				_ = m.Release()
 			}
 		}()
 		time.Sleep(2 * time.Second) // "a" has been given back
+		mu.Lock()
+		defer mu.Unlock()
 		if len(stacks) != 1 {
 			t.Fatalf("%d parts given back", len(stacks))
 		}
 		if s := stacks[0]; !contains(s, "LockAll") && !contains(s, "teller") {
 			t.Errorf("Released was called by a goroutine that nobody can recover in:\n%s", s)
 		}
-		release(t, held)
-		<-got
 	})
 }
 
@@ -159,15 +163,15 @@ func contains(s, part string) bool {
 func TestToldByAGoroutineThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		lines, losses := 0, 0
+		var lines, losses atomic.Int64
 		c := client(t, store, &holdfast.Config{
 			Logger: slog.New(handler(func() {
-				if lines++; lines == 1 {
+				if lines.Add(1) == 1 {
 					runtime.Goexit()
 				}
 			})),
 			Observer: &holdfast.Observer{Lost: func(string, uint64, holdfast.Reason) {
-				if losses++; losses == 1 {
+				if losses.Add(1) == 1 {
 					runtime.Goexit()
 				}
 			}},
@@ -178,8 +182,8 @@ func TestToldByAGoroutineThatEnds(t *testing.T) {
 			_ = l.Release()
 			time.Sleep(time.Second)
 		}
-		if lines != 3 || losses != 3 {
-			t.Errorf("of 3 losses the log was told %d, the Observer %d", lines, losses)
+		if n, m := lines.Load(), losses.Load(); n != 3 || m != 3 {
+			t.Errorf("of 3 losses the log was told %d, the Observer %d", n, m)
 		}
 		began := time.Now()
 		_ = c.Close(t.Context())
