@@ -175,7 +175,7 @@ func (c *conn) wrap(err error) error {
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
 		err = redislock.ServerError(e.Error(), err, c.moves())
-		if r := (*redislock.Refusal)(nil); errors.As(err, &r) && r.Code == "READONLY" {
+		if r := (*redislock.Refusal)(nil); errors.As(err, &r) && (r.Code == "READONLY" || r.Code == "MASTERDOWN") {
 			c.doubt.Raise()
 			c.redial()
 		}
