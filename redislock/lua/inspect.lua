@@ -8,7 +8,7 @@ needed = true
 local looking -- nothing may be written
 
 local function describe()
-  local holders, places = {}, {}
+  local holders, places, alive = {}, {}, 0
   if st == 'X' and looking and exp <= now and keep <= now then
     st = 'S'
   elseif st == 'X' then
@@ -17,8 +17,8 @@ local function describe()
     holders[1] = {id, 'x', 1, last, now - since, retry(), exp <= now and 1 or 0, sub(tail, q)}
   elseif count > 0 and st ~= 'L' then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
-      local t, e, k, s, n, o = getHold(sub(h, 2), true)
-      if not looking or e > now or k > now then
+      local t, e, k, s, n, o = getHold(sub(h, 2), not looking) -- a script may have failed in its middle; see mend
+      if t and (not looking or e > now or k > now) then
         local _, q = field(o, 1)
         holders[#holders + 1] = {sub(h, 2), st, n, t, now - s, (e > now and e or k) - now, e <= now and 1 or 0, sub(o, q)}
       end
@@ -27,17 +27,18 @@ local function describe()
   if line then
     -- The places that have run out stand anywhere in the line.
     for _, w in ipairs(call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, looking and -1 or ARGV[1])) do
-      if #places == num(ARGV[1]) then break end
       local d, s, _, m, n, o = getPlace(sub(w, 2))
       if d and not (looking and d <= now) then
-        local _, q = field(o, 1)
-        places[#places + 1] = {sub(w, 2), m, n, 0, now - s, d - now, 0, sub(o, q)}
+        alive = alive + 1
+        if alive <= num(ARGV[1]) then
+          local _, q = field(o, 1)
+          places[alive] = {sub(w, 2), m, n, 0, now - s, d - now, 0, sub(o, q)}
+        end
       end
     end
   end
   if looking and st ~= 'L' and #holders + #places == 0 then st = 'F' end
-  local alive = looking and line and call('ZCOUNT', KZ, fmt('(%.0f', now), '(inf')
-  return {st, limit, count, last, alive or waiters(), holders, places}
+  return {st, limit, count, last, looking and alive or waiters(), holders, places}
 end
 
 local function look()
