@@ -21,6 +21,8 @@ func TestRowsLockedForLong(t *testing.T) {
 	}
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
+	t.Run("kept", rows.KeptBesideALockedRow)
+	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})

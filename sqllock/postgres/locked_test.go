@@ -22,6 +22,8 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	}
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
+	t.Run("kept", rows.KeptBesideALockedRow)
+	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})

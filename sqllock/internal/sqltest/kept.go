@@ -1,0 +1,113 @@
+package sqltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// KeptBesideALockedRow renews beside a row that somebody has locked, in a pool that the application has used up and waits for.
+// The connection for renewals must not be given up for that row: somebody else would get it, and all leases would end.
+func (x *Locked) KeptBesideALockedRow(t *testing.T) {
+	for _, exchange := range []time.Duration{500 * time.Millisecond, time.Second, 5 * time.Second} { // TTLs of 1.5 s, 3 s and 15 s
+		t.Run(exchange.String(), func(t *testing.T) {
+			t.Parallel()
+			db := x.Open()
+			db.SetMaxOpenConns(4)
+			b := sqllock.New(db, x.Dialect(), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			s := open(t, b, "s")
+			holds := Take(t, s, fmt.Sprintf("kept-%d", exchange.Milliseconds()), 4, driver.Exclusive)
+			for db.Stats().InUse < 4 {
+				conn, err := db.Conn(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer stop()
+			var got atomic.Int64
+			for range 4 {
+				all.Go(func() {
+					if conn, err := db.Conn(ctx); err == nil {
+						got.Add(1)
+						<-ctx.Done()
+						_ = conn.Close()
+					}
+				})
+			}
+			for db.Stats().WaitCount < 4 {
+				time.Sleep(time.Millisecond)
+			}
+			defer x.Block(holds[1].Name)()
+			var unknown []int
+			var err error
+			for n := range 5 {
+				short, cancel := context.WithTimeout(t.Context(), exchange)
+				began := time.Now()
+				var changes []driver.Change
+				changes, err = s.Renew(short, holds)
+				cancel()
+				unknown = unknown[:0]
+				for _, ch := range changes {
+					unknown = append(unknown, ch.Index)
+				}
+				t.Logf("Renew %d: not proven: %v, %v, after %v", n, unknown, err, time.Since(began))
+				time.Sleep(50 * time.Millisecond)
+			}
+			if err != nil || !slices.Equal(unknown, []int{1}) {
+				t.Errorf("the last renewal: not proven: %v, %v; want only the one whose row is locked", unknown, err)
+			}
+			if n := got.Load(); n > 0 {
+				t.Errorf("%d connections were given up, and the application has them", n)
+			}
+		})
+	}
+}
+
+// ShortLeasesBesideALockedRow keeps leases of a short TTL while the row of one of them is locked.
+func (x *Locked) ShortLeasesBesideALockedRow(t *testing.T) {
+	for _, ttl := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			t.Parallel()
+			b := sqllock.New(x.Open(), x.Dialect(), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close(context.Background()) })
+			var leases []*holdfast.Lease
+			for i := range 20 {
+				l, err := c.Mutex(fmt.Sprintf("%s/%02d", t.Name(), i)).Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				leases = append(leases, l)
+			}
+			end := x.Block(leases[10].Name())
+			time.Sleep(2 * ttl)
+			lost := 0
+			for i, l := range leases {
+				if i != 10 && l.Err() != nil {
+					lost++
+				}
+			}
+			end()
+			if lost > 0 {
+				t.Errorf("%d of 19 leases are lost, whose rows nobody has locked", lost)
+			}
+		})
+	}
+}
