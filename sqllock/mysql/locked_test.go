@@ -23,6 +23,7 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
 	t.Run("kept", rows.KeptBesideALockedRow)
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})

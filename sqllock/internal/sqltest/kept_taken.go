@@ -1,0 +1,60 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/sqllock"
+)
+
+// ReleasedWhenTaken releases what another has got meanwhile, by a statement whose answer is lost at first. It must not be told
+// that the release has ended the grant.
+func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
+	for _, taken := range []bool{true, false} {
+		t.Run(fmt.Sprintf("taken=%v", taken), func(t *testing.T) {
+			db := OpenBreaking(t, admin, dsn)
+			db.SetMaxOpenConns(3)
+			b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
+			t.Cleanup(func() { _ = b.Close() })
+			s := open(t, b, "s")
+			other := sqllock.New(admin, dialect(), nil)
+			t.Cleanup(func() { _ = other.Close() })
+			o := open(t, other, "o")
+			rep, err := s.Acquire(t.Context(), &driver.Request{ID: "id", Name: t.Name(), Mode: driver.Exclusive, N: 1})
+			if err != nil || rep.Token == 0 {
+				t.Fatalf("Acquire = %+v, %v", rep, err)
+			}
+			if err := other.Break(t.Context(), t.Name(), rep.Token); err != nil {
+				t.Fatal(err)
+			}
+			if taken {
+				if rep, err := o.Acquire(t.Context(), &driver.Request{ID: "other", Name: t.Name(), Mode: driver.Exclusive, N: 1}); err != nil || rep.Token == 0 {
+					t.Fatalf("Acquire = %+v, %v", rep, err)
+				}
+			}
+			for db.Stats().InUse < 3 {
+				app, err := db.Conn(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = app.Close() }()
+			}
+			time.Sleep(50 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			db.ArmAt("UPDATE hf_lock", Unheard)
+			err = s.Release(ctx, driver.Hold{Name: t.Name(), ID: "id", Token: rep.Token}, 0)
+			if db.Disarm() == "" {
+				t.Fatal("every statement was heard of")
+			}
+			if want := map[bool]error{true: driver.ErrTaken, false: driver.ErrGone}[taken]; !errors.Is(err, want) && !errors.Is(err, driver.ErrUncertain) {
+				t.Errorf("Release of what had ended before: %v; want %v", err, want)
+			}
+		})
+	}
+}
