@@ -24,6 +24,7 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("kept", rows.KeptBesideALockedRow)
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
+	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})

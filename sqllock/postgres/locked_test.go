@@ -25,6 +25,7 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	t.Run("kept", rows.KeptBesideALockedRow)
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
+	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})
