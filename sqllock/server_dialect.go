@@ -103,6 +103,9 @@ type Kept struct {
 	// Renewing has later statements wait for a row for RowWait at most, and Working for much less, where the server can be
 	// told so.
 	Renewing, Working string
+
+	// Hurrying has them wait for limit at most, or not at all, where the server can be told so.
+	Hurrying func(limit time.Duration) string
 }
 
 // Fault is what an error of the server means for what was asked.

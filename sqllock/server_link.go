@@ -69,6 +69,7 @@ type purpose int
 
 const (
 	renewing purpose = iota
+	hurrying         // a renewal that has no time to wait for a row
 	waking           // which waits for no row
 	reading          // the same, for callers who may give up
 	working          // which must not wait for a row for long, since renewals wait for it
@@ -82,7 +83,8 @@ func newKeptConn(db *sql.DB, d Dialect) *keptConn {
 }
 
 // use runs f on the connection, one at a time. A connection that has broken meanwhile, or is silent for a third of the
-// time that is left, is replaced, and f runs once more: so f may be repeated, also if its first run was not heard.
+// time that is left, and for longer than f may wait for a row, is replaced, and f runs once more: so f may be repeated,
+// also if its first run was not heard.
 func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
 	if why != renewing {
 		if err := take(ctx, k.after); err != nil {
@@ -98,7 +100,19 @@ func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Cont
 		return fmt.Errorf("backend: %w", driver.ErrClosed)
 	}
 	limit := firstTry(ctx)
-	if why == reading || why == working {
+	switch why {
+	case renewing:
+		// A statement that waits for a row must be answered before it is given up: the connection would be lost with it.
+		const heard, least = RowWait * 6 / 5, 100 * time.Millisecond
+		switch end, limited := ctx.Deadline(); {
+		case !limited || time.Until(end) >= heard:
+			limit = max(limit, heard)
+		case time.Until(end) < least:
+			return errAgain
+		default:
+			why = hurrying
+		}
+	case reading, working:
 		// The connection must not be lost because a caller has no more time: there may be no other.
 		late, cancel := afterwards(ctx, 250*time.Millisecond)
 		defer cancel()
@@ -106,6 +120,9 @@ func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Cont
 	}
 	err, again := k.try(ctx, limit, why, f)
 	if again && ctx.Err() == nil {
+		if why == renewing {
+			why = hurrying
+		}
 		err, _ = k.try(ctx, 0, why, f)
 	}
 	return err
@@ -177,6 +194,9 @@ func (k *keptConn) connect(ctx context.Context, why purpose) error {
 	switch {
 	case why == working:
 		limit = texts.Working
+	case why == hurrying && texts.Hurrying != nil:
+		end, _ := ctx.Deadline()
+		limit = texts.Hurrying(time.Until(end) / 16) // there may be several to wait for
 	case why == renewing || k.conn == nil:
 		limit = texts.Renewing
 	}

@@ -28,39 +28,49 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 		return nil, nil
 	}
 	proven := 0
-	run := func(batch []int, f func(ctx context.Context) error) {
-		limited, cancel := half(ctx)
-		defer cancel()
-		failed := f(limited)
-		s.tried(holds, batch, failed == nil)
-		if failed == nil {
-			proven += len(batch)
-			return
+	late := map[int]int{} // how often one was put off that is alone
+	run := func(queue [][]int, f func(ctx context.Context, batch []int) error) {
+		for len(queue) > 0 {
+			batch := queue[0]
+			queue = queue[1:]
+			limited, cancel := half(ctx)
+			began := time.Now()
+			failed := f(limited, batch)
+			cancel()
+			if errors.Is(failed, errAgain) && ctx.Err() == nil { // who is in the way must not be so for all
+				if parts := byName(holds, batch, func(int) int { return (len(batch) + 7) / 8 }); len(parts) > 1 {
+					queue = append(queue, parts...)
+					continue
+				}
+				if late[batch[0]]++; late[batch[0]] < attempts/hopeful && time.Since(began) < RowWait/2 {
+					queue = append(queue, batch)
+					continue
+				}
+			}
+			s.tried(holds, batch, failed == nil)
+			if failed == nil {
+				proven += len(batch)
+				continue
+			}
+			err = cmp.Or(err, failed)
+			for _, i := range batch {
+				news = append(news, driver.Change{Index: i, State: driver.Unknown})
+			}
 		}
-		err = cmp.Or(err, failed)
-		for _, i := range batch {
-			news = append(news, driver.Change{Index: i, State: driver.Unknown})
-		}
+	}
+	renewRest := func(ctx context.Context, batch []int) error {
+		changes, err := s.renewRest(ctx, holds, batch)
+		news = append(news, changes...)
+		return err
 	}
 	alone, rest := s.batches(holds)
-	for _, batch := range alone {
-		run(batch, func(ctx context.Context) error {
-			all, err := s.renewAlone(ctx, holds, batch)
-			if err != nil || all {
-				return err
-			}
-			changes, err := s.renewRest(ctx, holds, batch)
-			news = append(news, changes...)
+	run(alone, func(ctx context.Context, batch []int) error {
+		if all, err := s.renewAlone(ctx, holds, batch); err != nil || all {
 			return err
-		})
-	}
-	for _, batch := range rest {
-		run(batch, func(ctx context.Context) error {
-			changes, err := s.renewRest(ctx, holds, batch)
-			news = append(news, changes...)
-			return err
-		})
-	}
+		}
+		return renewRest(ctx, batch)
+	})
+	run(rest, renewRest)
 	if proven == 0 && err != nil {
 		return nil, err
 	}
@@ -164,7 +174,7 @@ func (s *serverSession) renewAlone(ctx context.Context, holds []driver.Hold, bat
 		names[k], ids[k], tokens[k] = h.Name, h.ID, int64(h.Token)
 	}
 	renewed := 0
-	err = s.b.single(ctx, s.b.kept.renew, func(ctx context.Context, q Querier) (err error) {
+	err = s.b.singleUpTo(ctx, hopeful, s.b.kept.renew, func(ctx context.Context, q Querier) (err error) {
 		renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
 		return err
 	})

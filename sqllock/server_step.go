@@ -275,10 +275,14 @@ func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *ne
 
 // single runs one statement by itself, again if another transaction was in its way.
 func (b *Server) single(ctx context.Context, run runner, f func(ctx context.Context, q Querier) error) error {
+	return b.singleUpTo(ctx, attempts, run, f)
+}
+
+func (b *Server) singleUpTo(ctx context.Context, most int, run runner, f func(ctx context.Context, q Querier) error) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := run(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
-		if err == nil || try == attempts || !errors.Is(err, errAgain) {
+		if err == nil || try == most || !errors.Is(err, errAgain) {
 			return err
 		}
 		if err := pauseAfter(ctx, try, began); err != nil {

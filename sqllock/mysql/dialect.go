@@ -165,6 +165,7 @@ func (d *dialect) Kept() sqllock.Kept {
 	if d.bounds.Load() {
 		k.Working = limit + "0"
 	}
+	k.Hurrying = func(time.Duration) string { return k.Working }
 	return k
 }
 

@@ -124,6 +124,9 @@ func (d *dialect) Kept() sqllock.Kept {
 		Begin:    "SET enable_seqscan = off; SET plan_cache_mode = force_custom_plan",
 		Renewing: fmt.Sprintf("SET lock_timeout = %d", sqllock.RowWait.Milliseconds()),
 		Working:  "SET lock_timeout = 20",
+		Hurrying: func(limit time.Duration) string {
+			return fmt.Sprintf("SET lock_timeout = %d", max(20, limit.Milliseconds()/10*10)) // often the same
+		},
 	}
 }
 

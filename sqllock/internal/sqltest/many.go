@@ -14,7 +14,7 @@ import (
 )
 
 // BatchesReportForThemselves renews many leases while a stranger has locked the row of one: only those that are renewed
-// in the same batch are Unknown, and soon that one alone. block locks the row of a name until end is called.
+// in the same batch may be Unknown, and soon that one alone is. block locks the row of a name until end is called.
 func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.DB, block func(name string) (end func())) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
@@ -43,8 +43,8 @@ func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.D
 	}
 	end := block(holds[150].Name) // of the second batch
 	unknown := states(4 * time.Second)
-	if len(unknown) < 2 || len(unknown) > 128 || !unknown[150] {
-		t.Errorf("%d of 300 are not proven; want one batch", len(unknown))
+	if len(unknown) > 128 || !unknown[150] {
+		t.Errorf("%d of 300 are not proven; want one batch at most", len(unknown))
 	}
 	for range 3 {
 		unknown = states(4 * time.Second)
