@@ -29,6 +29,7 @@ func (r *record) describe() driver.Record {
 func (b *Server) Break(ctx context.Context, name string, token uint64) error {
 	var d doubt
 	return d.ended(b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
+		d.see(r, token)
 		r.grants, err = r.entry.Break(ofMicros(r.now), token)
 		return err
 	}))

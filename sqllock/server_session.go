@@ -241,6 +241,7 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 		}
 		err := s.b.change(ctx, run, one(h.Name, func(r *record) (err error) {
 			r.recall(h)
+			d.see(r, h.Token)
 			r.grants, err = r.entry.Release(ofMicros(r.now), h.ID, h.Token, keep)
 			return err
 		}))

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
 // attempts bounds how often something is tried again that another transaction was in the way of, and hopeful how
@@ -308,12 +310,19 @@ func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Contex
 
 // doubt is about what was asked and not heard of: when it is asked once more, on another connection, the answer may be
 // that there is nothing left to do.
-type doubt struct{ unheard bool }
+type doubt struct {
+	began   time.Time // when it was first asked
+	unheard bool
+	before  bool // what is answered was so before that
+}
 
 // of is run, of which d remembers whether an attempt was not heard.
 func (d *doubt) of(run runner) runner {
 	return func(ctx context.Context, f func(ctx context.Context, l link) error) error {
 		return run(ctx, func(ctx context.Context, l link) error {
+			if d.began.IsZero() {
+				d.began = time.Now()
+			}
 			err := f(ctx, l)
 			if errors.Is(err, driver.ErrUncertain) {
 				d.unheard = true
@@ -323,9 +332,19 @@ func (d *doubt) of(run runner) runner {
 	}
 }
 
-// ended is the error of who has ended a grant. That it is not there any more is what the attempt that was not heard has done.
+// see notes what the row says about a grant that is to end: if nobody has written it since that was first asked, or a later
+// grant is older, no attempt has done anything.
+func (d *doubt) see(r *record, token uint64) {
+	asked := r.now - micros(time.Since(d.began))
+	d.before = !r.exists || r.at < asked || slices.ContainsFunc(r.was.Holds, func(h rule.Hold) bool {
+		return h.Token > token && h.Since < ofMicros(asked)
+	})
+}
+
+// ended is the error of who has ended a grant. That it is not there any more is what the attempt that was not heard has done,
+// unless it was so before.
 func (d *doubt) ended(err error) error {
-	if d.unheard && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+	if d.unheard && !d.before && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
 		return nil
 	}
 	return err
