@@ -181,9 +181,9 @@ func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *s
 	switch err := row(ctx, ask, text, &token, &id, &since, &expires, &info, &waiting, &us, &place); {
 	case err != nil:
 		return got, err
-	case id == t.ID:
+	case id == t.ID && since == us: // else it is what became of an earlier one, of which more has to be known
 		got.Token = token
-	case place > 0:
+	case id != t.ID && place > 0:
 		got.Queued, got.Ahead, got.Retry = true, waiting-1, max(time.Duration(expires-us), 1)*time.Microsecond
 		return held(got, &driver.Holder{ID: id, Token: uint64(token)}, since, expires, us, info), nil
 	}
