@@ -175,7 +175,7 @@ func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string)
 // waits for a row has one of these locked, so the order in which they are locked does not matter.
 //
 // [1] ttl, [2] names, [3] ids, [4] tokens
-const renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + durable + `;
+var renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + bounded + `, ` + durable + `;
 	UPDATE hf_lock SET expires = greatest(expires, {now} + %[1]d), busy = greatest(busy, {now} + %[1]d), ver = ver + 1, at = greatest(at, {now})
 	WHERE name = ANY (ARRAY[%[2]s]) AND hid = ANY ('{%[3]s}'::text[]) AND token = ANY ('{%[4]s}'::bigint[])
 	AND kept = 0 AND expires > {now} AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`
