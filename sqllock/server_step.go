@@ -70,6 +70,8 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 			}
 			return err
 		})
+		// Rows that are written together wait together for one that is locked.
+		lock = lock || errors.Is(err, errAgain) && len(left) > 1 && time.Since(began) > RowWait/2
 		switch {
 		case err != nil && !errors.Is(err, errAgain):
 			return err
@@ -206,12 +208,15 @@ func stands(err error) bool {
 	return false
 }
 
-// pessimistic takes a step with each row locked in turn, and returns the names that are left.
+// pessimistic takes a step with each row locked in turn, and returns the names that are left, the one in the way last.
 func (b *Server) pessimistic(ctx context.Context, l link, st step, names []int) (left []int, err error) {
 	for len(names) > 0 && err == nil {
 		if err = b.locked(ctx, l, st, names[0]); err == nil {
 			names = names[1:]
 		}
+	}
+	if errors.Is(err, errAgain) {
+		names = append(slices.Clone(names[1:]), names[0])
 	}
 	return names, err
 }
