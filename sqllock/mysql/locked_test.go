@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
@@ -22,7 +23,9 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
 	t.Run("kept", rows.KeptBesideALockedRow)
-	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+	if testenv.Deep() { // a lease of 1.5 s does not outlast a machine that stands still
+		t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+	}
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {

@@ -30,7 +30,7 @@ func WaitersLearnWhoHolds(t *testing.T, open func() *sql.DB, dialect func() sqll
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.Mutex("who", holdfast.WaitAtMost(300*time.Millisecond)).Lock(t.Context())
+	_, err = b.Mutex("who", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context())
 	var e *holdfast.Error
 	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || e.Holder.Token != l.Token() || e.Holder.Note != "the first of all" {
 		t.Errorf("%v; want ErrHeld, and who holds", err)
