@@ -16,7 +16,7 @@ func TestLookingAtALongLine(t *testing.T) {
 	server := testenv.Redis(t)
 	b := redislock.New(dialRueidis(t, server.Addr), nil)
 	s := openSession(t, b, time.Minute)
-	brief := openSession(t, b, 3*time.Second)
+	brief := openSession(t, b, 10*time.Second)
 	long, hidden := newID(), newID()
 	const living = 5
 	join := func(of driver.Session, name string, n int) {
@@ -33,7 +33,11 @@ func TestLookingAtALongLine(t *testing.T) {
 	join(s, hidden, living)
 	server.Do("CONFIG SET min-replicas-to-write 5")
 	defer server.Do("CONFIG SET min-replicas-to-write 0")
-	time.Sleep(4 * time.Second)
+	until(t, "the brief session's leases and places have run out", func() bool {
+		first, err := b.Inspect(within(t, soon), long)
+		second, err2 := b.Inspect(within(t, soon), hidden)
+		return err == nil && err2 == nil && len(first.Holders)+len(second.Holders) == 0 && second.Waiting == living
+	})
 	for name, want := range map[string]int{long: driver.MaxWaiters + living, hidden: living} {
 		r, err := b.Inspect(within(t, soon), name)
 		if err != nil || r.Kind != driver.Lock || len(r.Holders) != 0 || len(r.Waiters) != min(want, driver.MaxWaiters) || r.Waiting != want {

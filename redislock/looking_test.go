@@ -28,7 +28,7 @@ func TestLookingWritesNothing(t *testing.T) {
 func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) {
 	t.Cleanup(func() { _ = b.Close() })
 	s := openSession(t, b, time.Minute)
-	brief := openSession(t, b, driver.MinTTL)
+	brief := openSession(t, b, 3*time.Second)
 	mutex, readers, latch := newID(), newID(), newID()
 	h := granted(t, s, exclusive(mutex))
 	if r := acquire(t, s, exclusive(mutex)); r.Token != 0 {

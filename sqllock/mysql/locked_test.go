@@ -3,29 +3,39 @@ package mysql_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// Rows that somebody has locked, and a connection that dies when its statement is done.
-func TestRowsLockedForLong(t *testing.T) {
-	t.Parallel()
+// lockable is a server on which rows are locked by hand.
+func lockable(t *testing.T) (*sqltest.Locked, *sql.DB, *testenv.MariaDBServer) {
 	server := maria(t)
 	admin := pool(t, server.DSN("root", ""))
-	rows := &sqltest.Locked{
+	return &sqltest.Locked{
 		Dialect: mysql.Dialect,
 		Open:    func() *sql.DB { return pool(t, server.DSN("root", "")) },
 		Block:   func(name string) func() { return locked(t, admin, name) },
 		Waiting: func() int { return status(t, admin, "Innodb_row_lock_current_waits") },
-	}
+	}, admin, server
+}
+
+// Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
+func TestTimedLockedRow(t *testing.T) {
+	rows, _, _ := lockable(t)
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second) })
+	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+}
+
+// Rows that somebody has locked, and a connection that dies when its statement is done.
+func TestRowsLockedForLong(t *testing.T) {
+	t.Parallel()
+	rows, admin, server := lockable(t)
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
-	t.Run("kept", rows.KeptBesideALockedRow)
-	if testenv.Deep() { // a lease of 1.5 s does not outlast a machine that stands still
-		t.Run("short leases", rows.ShortLeasesBesideALockedRow)
-	}
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {

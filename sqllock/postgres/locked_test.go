@@ -3,29 +3,39 @@ package postgres_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// Rows that somebody has locked, and a connection that dies when its statement is done.
-func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
+// lockable is a server on which rows are locked by hand.
+func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *sql.DB) {
 	admin := pool(t, named(t, server))
-	rows := &sqltest.Locked{
+	return &sqltest.Locked{
 		Dialect: postgres.Dialect,
 		Open:    func() *sql.DB { return pool(t, named(t, server)) },
 		Block:   func(name string) func() { return blocked(t, admin, name) },
 		Waiting: func() int {
 			return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name())
 		},
-	}
+	}, admin
+}
+
+// Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
+func TestTimedLockedRow(t *testing.T) {
+	rows, _ := lockable(t, database(t, lazy...))
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second) })
+	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+}
+
+// Rows that somebody has locked, and a connection that dies when its statement is done.
+func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
+	rows, admin := lockable(t, server)
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
-	t.Run("kept", rows.KeptBesideALockedRow)
-	if testenv.Deep() { // a lease of 1.5 s does not outlast a machine that stands still
-		t.Run("short leases", rows.ShortLeasesBesideALockedRow)
-	}
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {

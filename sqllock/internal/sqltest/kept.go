@@ -15,9 +15,10 @@ import (
 )
 
 // KeptBesideALockedRow renews beside a row that somebody has locked, in a pool that the application has used up and waits for.
-// The connection for renewals must not be given up for that row: somebody else would get it, and all leases would end.
-func (x *Locked) KeptBesideALockedRow(t *testing.T) {
-	for _, exchange := range []time.Duration{500 * time.Millisecond, time.Second, 5 * time.Second} { // TTLs of 1.5 s, 3 s and 15 s
+// The connection for renewals must not be given up for that row: somebody else would get it, and all leases would end. The
+// exchanges have the time that clients allow theirs: a third of the TTL, at most 5 s.
+func (x *Locked) KeptBesideALockedRow(t *testing.T, exchanges ...time.Duration) {
+	for _, exchange := range exchanges {
 		t.Run(exchange.String(), func(t *testing.T) {
 			t.Parallel()
 			db := x.Open()
