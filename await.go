@@ -317,12 +317,15 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 	w.proof = sent - reply.Stale
 	c.waits[w] = struct{}{}
 	c.mu.Unlock()
-	retry, doubt := time.NewTimer(forever), time.NewTimer(c.TTL())
-	defer retry.Stop()
-	defer doubt.Stop()
+	// The store says when to ask again. It is asked as well when renewals have not proven the
+	// place for a TTL: is it still there?
+	again := time.Duration(forever)
 	if reply.Retry > 0 {
-		retry.Reset(reply.Retry + c.spread(reply.Ahead))
+		again = c.soonest() + reply.Retry + c.spread(reply.Ahead)
 	}
+	left := func() time.Duration { return min(again, a.proved()+c.TTL()) - c.soonest() }
+	timer := time.NewTimer(left())
+	defer timer.Stop()
 	for {
 		select {
 		case token := <-reply.Wake:
@@ -335,18 +338,15 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 				return 0, 0, nil
 			}
 			if n.Retry > 0 {
-				retry.Reset(n.Retry + c.spread(n.Ahead))
+				again = c.soonest() + n.Retry + c.spread(n.Ahead)
+				timer.Reset(left())
 			}
 			a.l.waiting(n.Ahead, nil)
-		case <-retry.C:
-			return 0, 0, nil
-		case <-doubt.C:
-			// Renewals have not proven the place for a TTL: is the store still there?
-			left := a.proved() + c.TTL() - c.soonest()
-			if left <= 0 {
+		case <-timer.C:
+			if left() <= 0 {
 				return 0, 0, nil
 			}
-			doubt.Reset(left)
+			timer.Reset(left())
 		case <-a.l.session.lost:
 			return 0, 0, a.rest(10 * time.Millisecond) // the keeper opens another
 		case <-a.limited.Done():
