@@ -28,7 +28,6 @@ type entry struct {
 	// Guarded by the gate.
 	checked bool      // the name is in use as this kind
 	limit   int       // of the semaphore, as it was last seen
-	opened  bool      // it made the folder of the permits, which servers do not delete before it was used
 	marked  time.Time // when the minimum hold was marked at the servers
 	marks   line
 	alone   time.Time    // when it was seen to be granted with nobody behind it

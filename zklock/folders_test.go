@@ -7,6 +7,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // The servers delete a folder after use, and its numbers start again; tokens grow.
@@ -28,6 +30,20 @@ func TestTokensOutliveFolders(t *testing.T) {
 		p.release(h)
 		until(t, "the folder is gone", func() bool { return len(z.children(cfg.Root)) == 0 })
 	}
+}
+
+// No folder is left for good by a request that came to nothing in it.
+func TestUnusedFoldersGo(t *testing.T) {
+	t.Parallel()
+	server, cfg := common(t)
+	z := newTree(t, server.Addr)
+	p := newParty(t, cfg)
+	wants(t, "a step that fails", zklock.FailIn(within(t), p.Session, cfg.Root+"/deep/er/lock", 0), zk.ErrBadVersion)
+	if left := z.nodes(cfg.Root); len(left) > 0 {
+		t.Errorf("it left %q", left)
+	}
+	must(t, "limit", zklock.FailIn(within(t), p.Session, cfg.Root+"/sem", 3))
+	z.empty(cfg.Root)
 }
 
 // Folders are used while the servers delete them, and while their parents are: nobody notices.

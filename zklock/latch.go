@@ -80,13 +80,16 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, error) {
 	path := dir + "/" + latchNode
 	for range manyTries {
-		_, stat, all, err := s.l.CreateAndList(ctx, path, latchData(latchClosed, n), zk.Persistent, s.b.acl)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			if err := s.l.ensure(ctx, dir); err != nil {
-				return false, err
+		data := latchData(latchClosed, n)
+		_, stat, all, err := s.l.CreateAndList(ctx, path, data, zk.Persistent, s.b.acl)
+		if errors.Is(err, zk.ErrNoNode) {
+			var made []zk.Result
+			if made, err = s.l.multiIn(ctx, dir, zk.CreateOp(path, data, zk.Persistent, s.b.acl)); err == nil {
+				stat, all = made[0].Stat, s.l.ListAll(ctx, dir)
+				err = failed(all)
 			}
-			continue
+		}
+		switch {
 		case errors.Is(err, zk.ErrNodeExists):
 			latch, err := s.l.latch(ctx, dir)
 			if err != nil || latch.live {

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,39 +26,73 @@ type link struct {
 // create makes a node that lives with the session, and the folders above it when they are
 // missing, and lists its folder and others.
 func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (string, zk.Stat, []zk.Listing, error) {
-	for tries := 1; ; tries++ {
-		name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealed, also...)
+	name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealed, also...)
+	if name == "" && errors.Is(err, zk.ErrNoNode) {
+		var made []zk.Result
+		made, err = l.multiIn(ctx, parent(prefix), zk.CreateOp(prefix, data, zk.EphemeralSequential, l.sealed))
 		if err == nil {
-			l.saw(stat.Ctime)
-		}
-		if !errors.Is(err, zk.ErrNoNode) || name != "" || tries == manyTries {
-			return name, stat, lists, err
-		}
-		if err := l.ensure(ctx, parent(prefix)); err != nil {
-			return "", zk.Stat{}, nil, err
+			name, stat = made[0].Path, made[0].Stat
+			lists = l.ListAll(ctx, append([]string{parent(prefix)}, also...)...)
+			err = lists[0].Err
 		}
 	}
+	if err == nil {
+		l.saw(stat.Ctime)
+	}
+	return name, stat, lists, err
 }
 
 // manyTries is how often something is repeated that fails only if somebody undoes what
 // was done before, just then.
 const manyTries = 8
 
-// ensure makes a folder, and those above it. Folders are containers, which the servers
-// delete some time after they have become empty.
-func (l *link) ensure(ctx context.Context, dir string) error {
+// multiIn is Multi for ops that need the folder dir, of which something may be missing. Folders
+// are containers, which the servers delete some time after they have become empty; but one that
+// never had a child they keep. So missing folders are made in one step with what goes into them:
+// a request that ends before that leaves none.
+func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Result, error) {
 	for tries := 1; ; tries++ {
-		_, _, err := l.Create(ctx, dir, nil, zk.Container, l.b.acl)
-		switch {
-		case err == nil || errors.Is(err, zk.ErrNodeExists):
-			return nil
-		case !errors.Is(err, zk.ErrNoNode) || tries == manyTries:
-			return err
+		missing, err := l.missing(ctx, dir)
+		if err != nil {
+			return nil, err
 		}
-		if err := l.ensure(ctx, parent(dir)); err != nil {
-			return err
+		made, err := l.Multi(ctx, append(missing, ops...)...)
+		if err == nil {
+			return made[len(missing):], nil
+		}
+		others := slices.ContainsFunc(made[:min(len(missing), len(made))], func(r zk.Result) bool {
+			return errors.Is(r.Err, zk.ErrNodeExists) // somebody made a folder meanwhile
+		})
+		if !others && !errors.Is(err, zk.ErrNoNode) || tries == manyTries {
+			return nil, err
 		}
 	}
+}
+
+// missing are the ops that make dir and the folders above it, as far as they are not there.
+func (l *link) missing(ctx context.Context, dir string) ([]zk.Op, error) {
+	var way []string
+	for at := dir; len(at) > 1; at = parent(at) {
+		way = append([]string{at}, way...)
+	}
+	nodes, _ := l.GetAll(ctx, nil, way...)
+	var ops []zk.Op
+	for i, n := range nodes {
+		switch {
+		case errors.Is(n.Err, zk.ErrNoNode):
+			ops = append(ops, zk.CreateOp(way[i], nil, zk.Container, l.b.acl))
+		case n.Err != nil && !errors.Is(n.Err, zk.ErrNoAuth):
+			return nil, n.Err
+		}
+	}
+	return ops, nil
+}
+
+// used are ops that let the servers delete the new folder dir when it is empty, as if somebody
+// had used it.
+func (l *link) used(dir string) []zk.Op {
+	child := dir + "/used"
+	return []zk.Op{zk.CreateOp(child, nil, zk.Ephemeral, l.b.acl), zk.DeleteOp(child, zk.AnyVersion)}
 }
 
 func parent(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 1)] }

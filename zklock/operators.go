@@ -128,13 +128,14 @@ func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error 
 	case r.Kind != driver.Semaphore:
 		return fmt.Errorf("%w: it is a %s", driver.ErrKind, kindName[r.Kind])
 	}
-	data := record{limit: limit}
+	leases, data := dir+"/"+leasesDir, record{limit: limit}
 	for range manyTries {
-		_, err = l.Set(ctx, dir+"/"+leasesDir, data.bytes(), zk.AnyVersion)
+		_, err = l.Set(ctx, leases, data.bytes(), zk.AnyVersion)
 		if !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
-		if err = l.ensure(ctx, dir+"/"+leasesDir); err != nil {
+		err = l.sayLimit(ctx, leases, limit)
+		if !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}

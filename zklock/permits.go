@@ -146,13 +146,13 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		if err != nil {
 			return reply, false, e.orLeave(ctx, err)
 		}
-		if known == 0 && e.limit != 0 && ahead == 0 {
-			return reply, true, e.restate(ctx)
-		}
 		e.checked = true // who stands in line follows when the limit is changed
-		e.limit, version = known, v
+		version = v
 		if known != 0 {
-			limit = known
+			e.limit = known
+		}
+		if e.limit != 0 {
+			limit = e.limit
 		}
 	}
 	if ahead > 0 {
@@ -173,6 +173,9 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 	if sem.leases.permits()+e.req.N <= limit {
 		return e.takePermits(ctx, len(sem.leases) == 0 && !e.checked, version)
 	}
+	if version == zk.AnyVersion {
+		return reply, true, e.restate(ctx)
+	}
 	if !wait {
 		return e.turnAway(ctx, sem, left)
 	}
@@ -182,13 +185,14 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 // restate says the limit anew after the folder that said it was deleted because it was
 // empty: with a limit below what the first in line wants, nobody uses a permit.
 func (e *entry) restate(ctx context.Context) error {
-	leases := e.dir + "/" + leasesDir
-	if err := e.s.l.ensure(ctx, leases); err != nil {
-		return err
-	}
-	r := record{limit: e.limit}
-	_, err := e.s.l.Set(ctx, leases, r.bytes(), 0) // unless somebody has said another since
-	return ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode)
+	return ignore(e.s.l.sayLimit(ctx, e.dir+"/"+leasesDir, e.limit), zk.ErrNodeExists)
+}
+
+// sayLimit makes the folder of the permits, which says the limit.
+func (l *link) sayLimit(ctx context.Context, leases string, limit int) error {
+	r := record{limit: limit}
+	_, err := l.multiIn(ctx, parent(leases), append([]zk.Op{zk.CreateOp(leases, r.bytes(), zk.Container, l.b.acl)}, l.used(leases)...)...)
+	return err
 }
 
 // turnAway gives up the contender of a request that does not wait.
@@ -203,19 +207,24 @@ func (e *entry) turnAway(ctx context.Context, sem semaphore, left time.Duration)
 // takePermits adds e's permits to the leases and takes e out of the line, in one step. Who uses
 // the semaphore first says its limit.
 func (e *entry) takePermits(ctx context.Context, first bool, version int32) (driver.Reply, bool, error) {
-	leases := e.dir + "/" + leasesDir
-	var ops []zk.Op
+	leases, limit, known := e.dir+"/"+leasesDir, e.req.Limit, e.limit
 	if first {
-		known, v, err := e.s.l.limit(ctx, leases)
-		if err != nil {
+		var err error
+		if known, version, err = e.s.l.limit(ctx, leases); err != nil {
 			return driver.Reply{}, false, err
 		}
-		if known != e.req.Limit {
-			r := record{limit: e.req.Limit}
-			ops = append(ops, zk.SetOp(leases, r.bytes(), v))
-		}
-	} else if version != zk.AnyVersion { // the limit may be changed just now
+	} else if known != 0 {
+		limit = known
+	}
+	data := record{limit: limit}
+	var ops []zk.Op
+	switch {
+	case version == zk.AnyVersion: // there is no folder
+		ops = append(ops, zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
+	case !first: // the limit may be changed just now
 		ops = append(ops, zk.CheckOp(leases, version))
+	case known != limit:
+		ops = append(ops, zk.SetOp(leases, data.bytes(), version))
 	}
 	settings := len(ops)
 	r := e.record()
@@ -226,13 +235,9 @@ func (e *entry) takePermits(ctx context.Context, first bool, version int32) (dri
 	ops = append(ops, zk.DeleteOp(e.path(e.nodes[0]), zk.AnyVersion))
 	made, err := e.s.l.Multi(ctx, ops...)
 	switch {
-	case errors.Is(err, zk.ErrNoNode): // the folder is missing, or the contender
-		e.opened = true
-		if err := e.s.l.ensure(ctx, leases); err != nil {
-			return driver.Reply{}, false, err
-		}
+	case errors.Is(err, zk.ErrNoNode): // the folder was deleted meanwhile, or the contender
 		return driver.Reply{}, true, e.look(ctx)
-	case errors.Is(err, zk.ErrBadVersion):
+	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
 		return driver.Reply{}, true, nil
 	case err != nil:
 		e.doubt(err)

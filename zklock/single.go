@@ -154,23 +154,19 @@ func (c *claim) ask(ctx context.Context, wait bool) (driver.Reply, error) {
 func (c *claim) take(ctx context.Context) error {
 	l := c.s.l
 	r := record{id: c.req.ID, ttl: l.Timeout(), info: c.req.Info}
-	for tries := 1; ; tries++ {
-		made, err := l.Multi(ctx, zk.CreateOp(c.path, r.bytes(), zk.Ephemeral, l.b.acl), zk.CreateOp(c.guard(), nil, zk.Ephemeral, l.b.acl))
-		switch {
-		case err == nil:
-			c.unwatch()
-			c.token = uint64(made[0].Stat.Czxid)
-			return nil
-		case errors.Is(err, zk.ErrConnectionLoss):
-			c.unsure = true
-			return err
-		case !errors.Is(err, zk.ErrNoNode) || tries == manyTries:
-			return err
-		}
-		if err := l.ensure(ctx, parent(c.path)); err != nil {
-			return err
-		}
+	ops := []zk.Op{zk.CreateOp(c.path, r.bytes(), zk.Ephemeral, l.b.acl), zk.CreateOp(c.guard(), nil, zk.Ephemeral, l.b.acl)}
+	made, err := l.Multi(ctx, ops...)
+	if errors.Is(err, zk.ErrNoNode) {
+		made, err = l.multiIn(ctx, parent(c.path), ops...)
 	}
+	switch {
+	case err == nil:
+		c.unwatch()
+		c.token = uint64(made[0].Stat.Czxid)
+	case errors.Is(err, zk.ErrConnectionLoss):
+		c.unsure = true
+	}
+	return err
 }
 
 // behind reads the node that is in the way, and watches it if the request waits.

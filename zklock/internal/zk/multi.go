@@ -32,6 +32,17 @@ func CreateOp(path string, data []byte, mode Mode, acl []ACL) Op {
 	return Op{op: createOp(mode), path: path, data: data, mode: mode, acl: acl}
 }
 
+// before35 is op for servers that know neither containers nor create2.
+func (op Op) before35() Op {
+	switch op.op {
+	case opCreate2:
+		op.op = opCreate
+	case opCreateContainer:
+		op.op, op.mode = opCreate, Persistent
+	}
+	return op
+}
+
 // Result is what an Op did.
 type Result struct {
 	Path string // of CreateOp
@@ -44,7 +55,7 @@ type Result struct {
 func (s *Session) Multi(ctx context.Context, ops ...Op) ([]Result, error) {
 	old := s.isOld()
 	results, err := s.multi(ctx, ops, old)
-	creates := func(op Op) bool { return op.op == opCreate2 }
+	creates := func(op Op) bool { return op.op == opCreate2 || op.op == opCreateContainer }
 	if old || !errors.Is(err, ErrMarshalling) && !errors.Is(err, ErrUnimplemented) || !slices.ContainsFunc(ops, creates) {
 		return results, err
 	}
@@ -75,8 +86,8 @@ func (s *Session) multi(ctx context.Context, ops []Op, old bool) ([]Result, erro
 		if err := checkPath(op.path); err != nil {
 			return nil, &opError{"multi", op.path, notSent(err)}
 		}
-		if old && op.op == opCreate2 {
-			op.op = opCreate
+		if old {
+			op = op.before35()
 		}
 		encodeMultiHeader(&c.e, op.op, false)
 		c.e.string(op.path)
