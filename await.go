@@ -49,7 +49,8 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 
 // enter makes l a new request of session s. A request never outlives its session.
 func (l *Lease) enter(s *session) {
-	l.session, l.req.ID, l.crossed = s, l.c.nextID(s), false
+	l.session, l.crossed = s, false
+	l.number, l.req.ID = l.c.requests.next()
 }
 
 // ask is one exchange about l's request.

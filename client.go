@@ -10,7 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,7 +67,7 @@ type Client struct {
 	bounds   bounds
 
 	session  atomic.Pointer[session]
-	requests atomic.Uint64
+	requests *requestIDs
 
 	look   chan struct{}   // wakes the watcher before its time
 	due    chan struct{}   // wakes the renewer before its time
@@ -154,7 +153,7 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		backend: backend, want: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
 		look: make(chan struct{}, 1), due: make(chan struct{}, 1), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
-		work: gate{idle: make(chan struct{})},
+		work: gate{idle: make(chan struct{})}, requests: newRequestIDs(),
 	}
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
@@ -266,14 +265,6 @@ func (c *Client) now() time.Duration {
 // noticed yet, which takes at most a second: what is reckoned from it ends early.
 func (c *Client) soonest() time.Duration {
 	return time.Since(c.start) + time.Duration(c.slept.Load())
-}
-
-// nextID names a request: unguessable by the session, unique by the count.
-func (c *Client) nextID(s *session) string {
-	var buf [48]byte
-	b := append(buf[:0], s.id...)
-	b = append(b, '-')
-	return string(strconv.AppendUint(b, c.requests.Add(1), 36))
 }
 
 // self is what this client tells others of itself.

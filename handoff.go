@@ -24,14 +24,15 @@ type offer struct {
 }
 
 // ticketPrefix says what a ticket is, and in which form.
-const ticketPrefix = "holdfast1."
+const ticketPrefix = "holdfast2."
 
-// ticket names a grant to whoever is to adopt it. What the grant is for the store says.
+// ticket names a grant to whoever is to adopt it. What the grant is for the store says. The
+// store knows the request by an ID, which is a hash of the secret: it shows no ticket.
 type ticket struct {
-	Store string `json:"store"`
-	Name  string `json:"name"`
-	ID    string `json:"id"`
-	Token uint64 `json:"token,string"`
+	Store  string `json:"store"`
+	Name   string `json:"name"`
+	Secret []byte `json:"secret"`
+	Token  uint64 `json:"token,string"`
 }
 
 func (t *ticket) String() string {
@@ -59,8 +60,7 @@ func parseTicket(s string) (*ticket, error) {
 	if err := json.Unmarshal(b, &t); err != nil {
 		return bad("it is damaged")
 	}
-	r := driver.Request{ID: t.ID, Name: t.Name, Mode: driver.Exclusive, N: 1}
-	if err := r.Check(); err != nil || t.Token == 0 {
+	if driver.CheckName(t.Name) != nil || len(t.Secret) != len(requestSecret{}) || t.Token == 0 {
 		return bad("it names no grant")
 	}
 	return &t, nil
@@ -113,7 +113,8 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	rest := c.finish(l, why, nil)
 	c.mu.Unlock()
 	cancelAll(rest, why)
-	t := &ticket{c.backend.Name(), l.req.Name, l.req.ID, l.token}
+	secret := c.requests.secret(l.number)
+	t := &ticket{c.backend.Name(), l.req.Name, secret[:], l.token}
 	return t.String(), o.adopted, nil
 }
 
@@ -179,7 +180,8 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 		return fail(ErrClosed)
 	}
 	defer c.work.leave()
-	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, given: driver.Hold{Name: t.Name, ID: t.ID, Token: t.Token}}
+	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.Token}
+	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, given: given}
 	a.l.enter(c.session.Load())
 	if err := a.run(); err != nil {
 		return fail(err)

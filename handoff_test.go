@@ -160,15 +160,15 @@ func TestTickets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []string{"", "x", ticket[:len(ticket)-5], ticket[1:], "holdfast1.", "holdfast1." + base64.RawURLEncoding.EncodeToString([]byte("{}"))} {
+		for _, s := range []string{"", "x", ticket[:len(ticket)-5], ticket[1:], "holdfast2.", "holdfast2." + base64.RawURLEncoding.EncodeToString([]byte("{}"))} {
 			refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), s))
 		}
-		b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast1."))
+		b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast2."))
 		if err != nil {
 			t.Fatal(err)
 		}
 		elsewhere := strings.Replace(string(b), `"memory"`, `"redis"`, 1)
-		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), "holdfast1."+base64.RawURLEncoding.EncodeToString([]byte(elsewhere))))
+		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), "holdfast2."+base64.RawURLEncoding.EncodeToString([]byte(elsewhere))))
 		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(-1)))
 		refused(t, holdfast.ErrGone)(client(t, memlock.New(), nil).Adopt(t.Context(), ticket))
 		l := take(t)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(time.Minute)))
@@ -206,7 +206,7 @@ func TestAdoptFromASlowStore(t *testing.T) {
 // edited returns a ticket in which a field has another value.
 func edited(t *testing.T, ticket, field string, value any) string {
 	t.Helper()
-	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast1."))
+	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast2."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func edited(t *testing.T, ticket, field string, value any) string {
 	if b, err = json.Marshal(fields); err != nil {
 		t.Fatal(err)
 	}
-	return "holdfast1." + base64.RawURLEncoding.EncodeToString(b)
+	return "holdfast2." + base64.RawURLEncoding.EncodeToString(b)
 }
 
 // What is adopted is what the store has, whatever a ticket says that somebody has edited.
@@ -310,7 +310,7 @@ func FuzzAdopt(f *testing.F) {
 	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"1","mode":3,"n":2,"limit":2}`)
 	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"-1","mode":9}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, s := range []string{text, "holdfast1." + text, "holdfast1." + base64.RawURLEncoding.EncodeToString([]byte(text))} {
+		for _, s := range []string{text, "holdfast2." + text, "holdfast2." + base64.RawURLEncoding.EncodeToString([]byte(text))} {
 			_, err := c.Adopt(context.Background(), s)
 			if !errors.Is(err, holdfast.ErrInvalid) && !errors.Is(err, holdfast.ErrGone) {
 				t.Errorf("Adopt(%q): %v", s, err)

@@ -57,7 +57,7 @@ func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error
 	}
 	switch {
 	case id == "":
-		id = l.c.nextID(l.c.session.Load())
+		_, id = l.c.requests.next()
 	case len(id) > driver.MaxName || !utf8.ValidString(id):
 		l = &Latch{l.c, l.name, fmt.Errorf("%w id %.20q: allowed is UTF-8 text of up to %d bytes", ErrInvalid, id, driver.MaxName)}
 	}
@@ -81,8 +81,8 @@ func (l *Latch) Wait(ctx context.Context) error {
 	}
 	defer c.work.leave()
 	for {
-		s, id := c.session.Load(), c.nextID(c.session.Load())
-		open, err := l.await(ctx, s, id)
+		_, id := c.requests.next()
+		open, err := l.await(ctx, c.session.Load(), id)
 		if open || err != nil {
 			return err
 		}

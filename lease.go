@@ -16,6 +16,7 @@ type Lease struct {
 	c       *Client
 	session *session
 	req     driver.Request
+	number  uint64 // of the request, among those of the client
 	token   uint64
 	since   time.Time
 	outer   *Lease        // what it is borrowed from, if it is
