@@ -134,29 +134,22 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 	}
 }
 
-// UntilTick is how long from now the current tick lasts, if ticks of that length are counted
-// from midnight UTC, as far as they divide the day; 0 if every is not positive. A tick
-// begins and ends a tenth of its length early: clocks differ, timers fire early, and what was
-// kept to the very end would be in the way of the next.
-func UntilTick(now time.Time, every time.Duration) time.Duration {
-	if every <= 0 {
-		return 0
-	}
-	now = now.Add(every / 10)
-	return now.Truncate(every).Add(every).Sub(now)
-}
+// TickHold is how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of a
+// tick. Clocks differ, and schedules fire early; what was kept for all of it would be in the way of the
+// next start.
+func TickHold(every time.Duration) time.Duration { return every - every/10 }
 
 // OnlyOne runs f if nobody has run it in this tick: the job that a schedule starts on many
 // machines at once, and that one of them is to do. It takes the mutex of that name without
-// waiting and keeps it until the tick is over (see UntilTick and MinHold), also past the
-// end of f and of the process. ran tells whether f was run; if another has done it or is
-// at it, that is no error. f gets the context of the lease, as in Mutex.Do. Clocks of the
-// machines may differ by up to a tenth of a tick.
+// waiting and keeps it for nine tenths of a tick (see [MinHold]), also past the end of f and of the
+// process. A tick begins with its first run, so two runs are never closer than that. ran tells
+// whether f was run; if another has done it or is at it, that is no error. f gets the context of
+// the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a tenth of a tick.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error, opts ...Option) (ran bool, err error) {
 	if every <= 0 {
 		return false, &Error{Op: "run once per tick", Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
 	}
-	opts = append(opts, MinHold(UntilTick(time.Now(), every)))
+	opts = append(opts, MinHold(TickHold(every)))
 	l, err := c.Mutex(name, opts...).TryLock(ctx)
 	if errors.Is(err, ErrHeld) {
 		return false, nil

@@ -152,21 +152,29 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-func TestUntilTick(t *testing.T) {
-	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	for _, c := range []struct{ at, every, want time.Duration }{
-		{0, time.Minute, 54 * time.Second},
-		{time.Second, time.Minute, 53 * time.Second},
-		{54*time.Second - 1, time.Minute, 1},
-		{54 * time.Second, time.Minute, time.Minute},
-		{-time.Millisecond, time.Minute, 54*time.Second + time.Millisecond},
-		{0, 24 * time.Hour, 12*time.Hour - 144*time.Minute},
-		{0, 0, 0},
-		{0, -time.Second, 0},
-	} {
-		if got := holdfast.UntilTick(noon.Add(c.at), c.every); got != c.want {
-			t.Errorf("UntilTick(noon %+v, %v) = %v; want %v", c.at, c.every, got, c.want)
-		}
+// Two runs are never closer than nine tenths of a tick, whenever the first was.
+func TestOnlyOneAcrossBorders(t *testing.T) {
+	const every = time.Minute
+	for at := time.Duration(0); at < every; at += every / 20 {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			c := client(t, store, nil)
+			time.Sleep(time.Until(time.Now().Truncate(every).Add(every + at)))
+			var last time.Time
+			for range 4 * 60 {
+				ran, err := c.OnlyOne(t.Context(), "job", every, func(context.Context) error { return nil })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ran {
+					if since := time.Since(last); !last.IsZero() && since < every*9/10 {
+						t.Errorf("first run %v after the minute: the next but %v later", at, since)
+					}
+					last = time.Now()
+				}
+				time.Sleep(time.Second)
+			}
+		})
 	}
 }
 

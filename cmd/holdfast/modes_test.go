@@ -211,7 +211,7 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 
 func TestEvery(t *testing.T) {
 	onStores(t, func(b *bench) {
-		const tick = "8000h" // the tests run within one, but for one run in many millions
+		const tick = "8000h"
 		if out, _ := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran"); out != "ran\n" {
 			b.Error(out)
 		}

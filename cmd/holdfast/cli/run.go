@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 )
@@ -32,7 +31,7 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
 	var m *holdfast.MultiLease
 	var err error
-	parts := o.parts(s.Client, name, time.Now())
+	parts := o.parts(s.Client, name)
 	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
 		m, err = holdfast.TryLockAll(ctx, parts...)
 	} else if err = o.waitsForItself(ctx, s, name); err == nil {
@@ -72,8 +71,8 @@ func (s *session) lookAtHolder(err error) {
 }
 
 // parts are NAME, in the mode that was asked for, and the other locks.
-func (o *runOptions) parts(c *holdfast.Client, name string, now time.Time) []holdfast.Part {
-	opts := o.lockOptions(now)
+func (o *runOptions) parts(c *holdfast.Client, name string) []holdfast.Part {
+	opts := o.lockOptions()
 	lock := func(name string) holdfast.Part {
 		switch {
 		case o.shared:
@@ -94,12 +93,12 @@ func (o *runOptions) parts(c *holdfast.Client, name string, now time.Time) []hol
 	return parts
 }
 
-func (o *runOptions) lockOptions(now time.Time) []holdfast.Option {
+func (o *runOptions) lockOptions() []holdfast.Option {
 	var opts []holdfast.Option
 	if o.wait.set && o.wait.d > 0 {
 		opts = append(opts, holdfast.WaitAtMost(o.wait.d))
 	}
-	if d := max(o.minHold, holdfast.UntilTick(now, o.every)); d > 0 {
+	if d := max(o.minHold, holdfast.TickHold(o.every)); d > 0 {
 		opts = append(opts, holdfast.MinHold(d))
 	}
 	if o.note != "" {

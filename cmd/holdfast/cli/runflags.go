@@ -52,9 +52,8 @@ wait behind it. With --limit M it is a semaphore of M permits, of which COMMAND 
 locks whatever the order; COMMAND is made to end when any of them is lost.
 
 --every is for schedules that start a job on many machines: COMMAND runs once per tick. The
-first to come takes the lock, without waiting, and it stays taken until the tick is over,
-also past the end of COMMAND. Ticks are counted from midnight UTC; a tick begins and ends a
-tenth of its length early, so clocks may differ by that much.
+first to come takes the lock, without waiting, and it stays taken for nine tenths of the tick,
+also past the end of COMMAND. A tick begins with its first run. Clocks may differ by a tenth of it.
 
 The environment of COMMAND has HOLDFAST_LOCK (the name), HOLDFAST_TOKEN (the fencing token:
 larger for every later holder, so what COMMAND writes to can refuse the writes of an earlier
