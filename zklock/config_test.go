@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 		{"a session too short", "timeout", zklock.Config{Servers: good, Session: 1}},
 		{"an unknown protocol", "protocol", zklock.Config{Servers: good, Protocol: 7}},
 		{"a password without a user", "User", zklock.Config{Servers: good, Password: "x"}},
-		{"private to nobody", "User", zklock.Config{Servers: good, Private: true}},
+		{"private to nobody", "User", zklock.Config{Servers: good, Access: zklock.Private}},
 		{"a colon in the user", "user", zklock.Config{Servers: good, User: "a:b"}},
 	} {
 		if _, err := zklock.New(c.cfg); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
@@ -127,7 +127,11 @@ func TestPrivate(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
 	private := func(user, password string) zklock.Config {
-		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password, Private: user != ""}
+		access := zklock.Private
+		if user == "" {
+			access = zklock.Everybody
+		}
+		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password, Access: access}
 	}
 	a, same := newParty(t, private("ann", "secret")), newParty(t, private("ann", "secret"))
 	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
@@ -174,7 +178,7 @@ func TestPrivateHolderInPublicFolder(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	z.make(cfg.Root+"/x/abc", zk.Persistent)
-	a := newParty(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Private: true})
+	a := newParty(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Access: zklock.Private})
 	b := newParty(t, cfg)
 	h := a.get(a.req("x"))
 	for range 3 {
@@ -193,7 +197,7 @@ func TestTLS(t *testing.T) {
 	server := testenv.ZooKeeperTLS(t, long)
 	cfg := on(server.Addr)
 	cfg.TLS = server.TLS.Client(t)
-	cfg.User, cfg.Password, cfg.Private = "ann", "secret", true
+	cfg.User, cfg.Password, cfg.Access = "ann", "secret", zklock.Private
 	c := client(t, cfg, calm)
 	l := lock(t, c, "x")
 	wants(t, "Release", l.Release(), nil)

@@ -39,13 +39,28 @@ type Config struct {
 	// User and Password are presented as digest credentials.
 	User, Password string
 
-	// Private makes nodes that only those with the same credentials may read or change.
-	// Otherwise everybody may, as with Curator's defaults.
-	Private bool
+	// Access is who may read and change the nodes that are made; Everybody if zero. The others
+	// need a User.
+	Access Access
 
 	// Dialer makes connections, if set.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
+
+// Access is who may do what with nodes.
+type Access uint8
+
+// The accesses.
+const (
+	// Everybody may read and change all nodes, as with Curator's defaults.
+	Everybody Access = iota
+
+	// Readable lets everybody look, and those with the same credentials take locks.
+	Readable
+
+	// Private lets only those with the same credentials look and take locks.
+	Private
+)
 
 // Protocol is how a lock is kept.
 type Protocol uint8
@@ -92,15 +107,20 @@ func New(cfg Config) (*Backend, error) {
 		return nil, invalid("session timeout %v: allowed are 0 (for the client's TTL) to %v", cfg.Session, driver.MaxTTL)
 	case cfg.Protocol > Single:
 		return nil, invalid("protocol %d: allowed are Ordered and Single", cfg.Protocol)
-	case cfg.User == "" && (cfg.Password != "" || cfg.Private):
-		return nil, invalid("Config: Password and Private need a User")
+	case cfg.Access > Private:
+		return nil, invalid("access %d: allowed are Everybody, Readable and Private", cfg.Access)
+	case cfg.User == "" && (cfg.Password != "" || cfg.Access != Everybody):
+		return nil, invalid("Config: Password, and an Access other than Everybody, need a User")
 	case strings.Contains(cfg.User, ":"):
 		return nil, invalid("user: it must not contain a colon")
 	}
 	if cfg.User != "" {
 		b.cfg.Auth = []zk.Auth{zk.DigestAuth(cfg.User, cfg.Password)}
 	}
-	if cfg.Private {
+	switch cfg.Access {
+	case Readable:
+		b.acl = append(zk.DigestACL(zk.PermAll, cfg.User, cfg.Password), b.readers...)
+	case Private:
 		b.acl = zk.DigestACL(zk.PermAll, cfg.User, cfg.Password)
 		b.readers = zk.DigestACL(zk.PermRead, cfg.User, cfg.Password)
 	}

@@ -30,7 +30,7 @@ const defaultRoot = "/holdfast"
 
 // zooKeeperAllowed has no @ after a ://, where passwords are masked.
 const zooKeeperAllowed = "allowed are zookeeper://HOST[:PORT][,HOST...][/ROOT], USER:PASSWORD@ before the hosts, and the " +
-	"parameters session=DURATION, protocol=ordered or single, acl=private; with zookeepers:// also ca, cert, key, servername"
+	"parameters session=DURATION, protocol=ordered or single, acl=readable or private; with zookeepers:// also ca, cert, key, servername"
 
 // invalidZooKeeper is an error that quotes nothing of the URL but what it is told to.
 func invalidZooKeeper(format string, args ...any) error {
@@ -106,13 +106,17 @@ func settings(cfg *zklock.Config, query url.Values) error {
 	default:
 		return invalidZooKeeper("protocol=%s: it must be ordered or single", p)
 	}
-	switch a := query.Get("acl"); {
-	case a != "" && a != "private":
-		return invalidZooKeeper("acl=%s: it must be private, or left out, which lets everybody in", a)
-	case a == "private" && cfg.User == "":
-		return invalidZooKeeper("acl=private needs USER:PASSWORD@")
-	case a == "private":
-		cfg.Private = true
+	switch a := query.Get("acl"); a {
+	case "":
+	case "readable":
+		cfg.Access = zklock.Readable
+	case "private":
+		cfg.Access = zklock.Private
+	default:
+		return invalidZooKeeper("acl=%s: it must be readable or private, or left out, which lets everybody in", a)
+	}
+	if cfg.Access != zklock.Everybody && cfg.User == "" {
+		return invalidZooKeeper("acl=%s needs USER:PASSWORD@", query.Get("acl"))
 	}
 	return nil
 }

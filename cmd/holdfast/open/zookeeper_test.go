@@ -30,7 +30,7 @@ func TestZooKeeperConfig(t *testing.T) {
 			Servers: []string{"[::1]:2181", "[fe80::1%eth0]:7", "10.0.0.1:8", "a-b.c_d:2181"}, Root: "/holdfast",
 		},
 		"zookeeper://u:p@h/a%20b%40c?acl=private&protocol=single": {
-			Servers: one, Root: "/a b@c", User: "u", Password: "p", Private: true, Protocol: zklock.Single,
+			Servers: one, Root: "/a b@c", User: "u", Password: "p", Access: zklock.Private, Protocol: zklock.Single,
 		},
 		"zookeeper://u%40x:p%2F%3A:@:,%25@h1,h2?protocol=ordered": {
 			Servers: []string{"h1:2181", "h2:2181"}, Root: "/holdfast", User: "u@x", Password: "p/::@:,%",

@@ -1,0 +1,59 @@
+package zklock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// Readable nodes: a stranger sees all, is refused, and changes nothing.
+func TestReadable(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	owner := zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/readable", User: "ann", Password: "secret", Access: zklock.Readable}
+	open := zklock.Config{Servers: cfg.Servers, Root: owner.Root}
+	bob := zklock.Config{Servers: cfg.Servers, Root: owner.Root, User: "bob", Password: "secret", Access: zklock.Readable}
+	a, same := newParty(t, owner), newParty(t, owner)
+	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
+	behind := same.req("x")
+	reply, err := same.Acquire(within(t), behind)
+	must(t, "Acquire behind", err)
+	_, err = a.SetCount(within(t), "l", 1)
+	must(t, "SetCount", err)
+	kept := a.req("kept")
+	kept.MinHold = 10 * time.Millisecond // it runs out, and whoever looks sweeps it away if it may
+	a.release(a.get(kept))
+	for what, cfg := range map[string]zklock.Config{"nobody": open, "another user": bob} {
+		p := newParty(t, cfg)
+		all, err := p.List(within(t), "", "", 10)
+		if err != nil || len(all) < 3 {
+			t.Errorf("%s: List: %+v, %v", what, all, err)
+		}
+		rec, err := p.Inspect(within(t), "x")
+		if err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != h.Token || rec.Waiting != 1 {
+			t.Errorf("%s: Inspect: %+v, %v", what, rec, err)
+		}
+		_, err = p.Inspect(within(t), "kept")
+		must(t, what+": Inspect of what is kept", err)
+		for call, f := range map[string]func() error{
+			"Lock":          func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
+			"RLock":         func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
+			"Acquire":       func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
+			"a new name":    func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
+			"SetCount":      func() error { _, err := p.SetCount(within(t), "z", 1); return err },
+			"CountDown":     func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
+			"Adopt":         func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
+			"Break":         func() error { return p.Break(within(t), "x", h.Token) },
+			"Break a latch": func() error { return p.Break(within(t), "l", 1) },
+			"SetLimit":      func() error { return p.SetLimit(within(t), "s", 5) },
+		} {
+			wants(t, what+": "+call, f(), driver.ErrRefused)
+		}
+	}
+	a.release(h)
+	same.release(same.woken(behind, reply))
+	a.release(s)
+	must(t, "remove", same.Break(within(t), "l", 1))
+}
