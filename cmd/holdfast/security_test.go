@@ -1,0 +1,93 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"testing"
+)
+
+// recipe returns a code block of docs/security.md, word for word but for what stands for the
+// server's address.
+func recipe(t *testing.T, language string, replace ...string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, begins := strings.Cut(string(text), "\n```"+language+"\n")
+	block, _, ends := strings.Cut(block, "\n```\n")
+	if !begins || !ends {
+		t.Fatalf("docs/security.md has no block %q", language)
+	}
+	return strings.NewReplacer(replace...).Replace(block)
+}
+
+// urls are the URLs of a recipe, a line for each role: "dashboard: zookeeper://HOST/team".
+func urls(recipe string) map[string]string {
+	all := map[string]string{}
+	for lines := bufio.NewScanner(strings.NewReader(recipe)); lines.Scan(); {
+		if role, url, ok := strings.Cut(lines.Text(), ": "); ok {
+			all[role] = strings.TrimSpace(url)
+		}
+	}
+	return all
+}
+
+// roles checks that each role can do its work, and nothing else. urls has the URL of each.
+func (b *bench) roles(urls map[string]string) {
+	b.Helper()
+	user, operator, dashboard := b.at(urls["lock-user"]), b.at(urls["operator"]), b.at(urls["dashboard"])
+	b.locks(urls["lock-user"])
+	b.queue(urls["lock-user"])
+
+	holder := user.stay("kept", "--note", "release 12", "a")
+	user.file("kept")
+	permit := user.stay("permit", "--limit", "2", "s")
+	user.file("permit")
+	waiter := user.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/waited")
+	user.waiting("a", 1)
+	user.want(0, "latch", "set", "l", "1")
+	token := strings.TrimSpace(user.file("kept"))
+
+	for _, b := range []*bench{operator, dashboard} {
+		out, _ := b.want(0, "ls", "-o", "name")
+		for _, name := range []string{"a", "s", "l"} {
+			if !strings.Contains("\n"+out, "\n"+name+"\n") {
+				b.Errorf("ls lacks %s: %q", name, out)
+			}
+		}
+		if out, _ = b.want(0, "info", "a"); !strings.Contains(out, "release 12") || !strings.Contains(out, token) {
+			b.Error(out)
+		}
+	}
+	for _, args := range [][]string{
+		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"}, {"run", "-n", "--limit", "2", "s", "--", "true"}, {"run", "a", "--", "true"},
+		{"elect", "boss", "--", "true"}, {"break", "a", "--token", token}, {"sem", "limit", "s", "5"},
+		{"latch", "set", "other", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
+	} {
+		dashboard.want(77, args...)
+	}
+	if out, _ := user.want(0, "ls", "-o", "name"); strings.Contains(out, "free") || strings.Contains(out, "boss") || strings.Contains(out, "other") {
+		b.Errorf("the dashboard has left something: %q", out)
+	}
+
+	operator.want(0, "sem", "limit", "s", "5")
+	operator.want(0, "latch", "rm", "l")
+	operator.want(0, "break", "a", "--token", token)
+	if code := waiter.code(); code != 0 {
+		b.Errorf("the waiter's exit code is %d: %s", code, waiter.err.String())
+	}
+	if code := holder.code(); code != 76 {
+		b.Errorf("the exit code of the broken holder is %d: %s", code, holder.err.String())
+	}
+	permit.end()
+}
+
+func TestRolesOnZooKeeper(t *testing.T) {
+	b := newBench(t)
+	addr := strings.TrimPrefix(zooKeeper(t).URL(), "zookeeper://")
+	b.roles(urls(recipe(t, "zookeeper", "ZOOKEEPER", addr)))
+}
