@@ -197,6 +197,7 @@ type env struct {
 	h      Harness
 	ttl    time.Duration // of the sessions and clients of those that live on
 	beat   time.Duration // how often a waiter renews its place
+	lapses bool          // leases run out in the check
 	ctx    context.Context
 	prefix string // of every name, so that checks do not meet
 	ids    int

@@ -13,7 +13,7 @@ func (e *env) expires() {
 		t.Parallel()
 		e.begin()
 	}
-	e.beat = e.h.TTL / 3
+	e.beat, e.lapses = e.h.TTL/3, true
 }
 
 // lag is how much later than it is due something may come.
