@@ -3,6 +3,7 @@ package sqllock
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -160,7 +161,7 @@ func checkShared(t *testing.T, p *proc, b *SQLite) {
 func TestSQLiteNamespaces(t *testing.T) {
 	path := storePath(t)
 	target := t.TempDir()
-	p := startHelperBy(t, filepath.Join(target, "locks.db"), unshared("mount --bind '"+filepath.Dir(path)+"' '"+target+"'"))
+	p := startHelperBy(t, filepath.Join(target, "locks.db"), unshared(t, "mount --bind '"+filepath.Dir(path)+"' '"+target+"'"))
 	p.say("acquire x")
 	p.granted()
 	if _, err := os.Stat(filepath.Join(target, "locks.db")); !errors.Is(err, os.ErrNotExist) {
@@ -170,8 +171,16 @@ func TestSQLiteNamespaces(t *testing.T) {
 }
 
 // unshared is a command that runs setup in a mount namespace of its own, and then the helper.
-func unshared(setup string) []string {
-	return []string{"unshare", "-m", "sh", "-c", setup + ` && exec "$0"`}
+func unshared(t *testing.T, setup string) []string {
+	t.Helper()
+	namespaces := "-m"
+	if os.Geteuid() != 0 {
+		namespaces = "-rm" // and root in a user namespace, who may mount there
+	}
+	if out, err := exec.Command("unshare", namespaces, "true").CombinedOutput(); err != nil {
+		t.Skipf("no mount namespace can be made here: %v: %s", err, out)
+	}
+	return []string{"unshare", namespaces, "sh", "-c", setup + ` && exec "$0"`}
 }
 
 // TestSQLiteOverlay has the file come from the lower layer of an overlay, as from the image of
