@@ -128,11 +128,12 @@ func (r *record) tryDecode() error {
 // recall puts back the hand-over to h, if a crash of the server has made it forget that, which the
 // dialects allow: it knows the place in line yet, with the time for which h's holder may
 // believe to hold the lock. Nothing has been granted since, or the last token were larger; and
-// who stood before that place had gone when it was its turn.
+// who stood before that place had gone when it was its turn. Hand-overs that may be forgotten have
+// tokens of the clock; a larger one was made up.
 func (r *record) recall(h driver.Hold) {
 	e := &r.entry
 	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
-	if h.Token <= e.Last || i < 0 || e.Line[i].Mode != driver.Exclusive || e.Line[i].Deadline <= ofMicros(r.now) {
+	if h.Token <= e.Last || h.Token > uint64(max(r.now, 0)) || i < 0 || e.Line[i].Mode != driver.Exclusive || e.Line[i].Deadline <= ofMicros(r.now) {
 		return
 	}
 	p := e.Line[i]

@@ -4,9 +4,12 @@ package main_test
 
 import (
 	"bufio"
+	"database/sql"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
 // recipe returns a code block of docs/security.md, word for word but for what stands for the
@@ -89,5 +92,32 @@ func (b *bench) roles(urls map[string]string) {
 func TestRolesOnZooKeeper(t *testing.T) {
 	b := newBench(t)
 	addr := strings.TrimPrefix(zooKeeper(t).URL(), "zookeeper://")
-	b.roles(urls(recipe(t, "zookeeper", "ZOOKEEPER", addr)))
+	b.roles(urls(recipe(t, "urls-zookeeper", "ZOOKEEPER", addr)))
+}
+
+func TestRolesOnRedis(t *testing.T) {
+	b := newBench(t)
+	s := testenv.Redis(t)
+	for line := range strings.Lines(recipe(t, "redis")) {
+		if answer := s.Do(strings.TrimSpace(line)); answer != "+OK" {
+			t.Fatalf("%s: %s", line, answer)
+		}
+	}
+	b.roles(urls(recipe(t, "urls-redis", "REDIS", s.Addr)))
+}
+
+func TestRolesOnPostgres(t *testing.T) {
+	b := newBench(t)
+	s := postgres(t)
+	name := database(t, s)
+	b.at(postgresURL(s.Addr, "postgres", name)).want(0, "init")
+	admin, err := sql.Open("pgx", postgresURL(s.Addr, "postgres", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.Exec(recipe(t, "sql-postgres")); err != nil {
+		t.Fatal(err)
+	}
+	b.roles(urls(recipe(t, "urls-postgres", "POSTGRES", s.Addr, "DATABASE", name)))
 }

@@ -63,11 +63,14 @@ func (d *dialect) Migrations() [][]string {
 	info text NOT NULL, waiting integer NOT NULL, due bigint NOT NULL, line text NOT NULL, more text NOT NULL
 ) WITH (fillfactor = 50)`,
 		`CREATE TABLE IF NOT EXISTS hf_done (name bytea NOT NULL, id text NOT NULL, PRIMARY KEY (name, id))`,
+	}, {
+		`CREATE TABLE IF NOT EXISTS hf_secret (one smallint PRIMARY KEY, secret bytea NOT NULL)`,
+		fmt.Sprintf(`INSERT INTO hf_secret (one, secret) VALUES (1, '\x%x') ON CONFLICT (one) DO NOTHING`, newSecret()),
 	}}
 }
 
 // Tables implements [sqllock.Dialect].
-func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done"} }
+func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_secret"} }
 
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string {
@@ -183,7 +186,7 @@ func (d *dialect) Advise(err error) string {
 	case code == "25006":
 		return "the server is a standby, or default_transaction_read_only is on: lead to the primary, with several hosts by target_session_attrs=read-write"
 	case code == "42501":
-		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done"
+		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done, and SELECT on hf_secret"
 	case code == "53100":
 		return "make room on the server's disk"
 	case code == "53300":

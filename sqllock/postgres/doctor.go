@@ -33,8 +33,8 @@ const examined = `SELECT name, coalesce(setting, '') FROM pg_settings WHERE name
 // counted are numbers that everybody may know: of rows whose content may be hidden.
 const counted = `SELECT 'recovery', pg_is_in_recovery()::int UNION ALL SELECT 'standbys', count(*) FROM pg_stat_replication
 	UNION ALL SELECT 'clients', count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' OR backend_type IS NULL
-	UNION ALL SELECT 'unlogged', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done')) AND relpersistence <> 'p'
-	UNION ALL SELECT 'tables', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done'))`
+	UNION ALL SELECT 'unlogged', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done'), to_regclass('hf_secret')) AND relpersistence <> 'p'
+	UNION ALL SELECT 'tables', count(*) FROM pg_class WHERE oid IN (to_regclass('hf_meta'), to_regclass('hf_lock'), to_regclass('hf_done'), to_regclass('hf_secret'))`
 
 // Examine implements [sqllock.Examiner].
 func (d *dialect) Examine(ctx context.Context, db *sql.DB, ttl time.Duration, add func(driver.Finding)) error {
@@ -165,7 +165,7 @@ func (x *exam) tables() {
 	case x.count["unlogged"] > 0:
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("of the tables, %d are unlogged", x.count["unlogged"]),
 			Why: "after a crash of the server they are empty: it has forgotten who holds what, and gives it out again, without a memory of the last tokens",
-			Do:  "ALTER TABLE … SET LOGGED for hf_meta, hf_lock and hf_done"})
+			Do:  "ALTER TABLE … SET LOGGED for hf_meta, hf_lock, hf_done and hf_secret"})
 	case x.count["tables"] > 0:
 		x.Fine(code, "the tables outlive a crash of the server")
 	}

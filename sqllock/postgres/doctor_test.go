@@ -47,7 +47,7 @@ func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := database(t, "fsync=on")
-	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain")
+	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain", "GRANT SELECT ON hf_secret TO plain")
 	for _, role := range []string{"postgres", "plain"} {
 		by, unlike := diagnose(t, pool(t, server.DSN(role)), postgres.Dialect(), nil)
 		if unlike != "" || len(by) != 16 {

@@ -1,8 +1,9 @@
 package postgres
 
 import (
-	"fmt"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
 // FuzzParse: a notification is understood or not heard, and what Announce sends is understood.
@@ -10,8 +11,12 @@ func FuzzParse(f *testing.F) {
 	f.Add("a-1 77 6e", "a-1", uint64(77), "n")
 	f.Add("a 1", "b", uint64(0), "")
 	f.Add(" 18446744073709551615 zz", "", uint64(1)<<62, "\x00é")
+	s := newSecret()
 	f.Fuzz(func(t *testing.T, payload, id string, token uint64, name string) {
-		if r, ok := parse(payload); ok && r.ID == "" {
+		if r, ok := s.parse(payload); ok {
+			t.Errorf("%q, without a seal, is heard as %+v", payload, r)
+		}
+		if r, ok := s.parse(payload + " " + s.seal(payload)); ok && r.ID == "" {
 			t.Errorf("%q is of nobody", payload)
 		}
 		for _, c := range id {
@@ -22,7 +27,11 @@ func FuzzParse(f *testing.F) {
 		if id == "" || token >= 1<<63 {
 			return
 		}
-		r, ok := parse(fmt.Sprintf("%s %d %x", id, token, name))
+		said := told(sqllock.Ring{ID: id, Token: token, Name: name})
+		if r, ok := newSecret().parse(said + " " + s.seal(said)); ok {
+			t.Errorf("%q, with another's seal, is heard as %+v", said, r)
+		}
+		r, ok := s.parse(said + " " + s.seal(said))
 		if !ok || r.ID != id || r.Token != token || r.Name != name {
 			t.Errorf("%q %d %q: heard as %+v, %v", id, token, name, r, ok)
 		}

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,9 +44,13 @@ const (
 // OpenBell implements [sqllock.Dialect].
 func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
 	l := &listener{cfg: cfg, idle: d.idle, wait: make(chan struct{}, 1), began: time.Now()}
-	c, pid, err := l.connect(ctx)
+	c, pid, secret, err := l.connect(ctx)
 	if errors.Is(err, errOtherDriver) {
 		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
+	}
+	var said sqlState
+	if errors.As(err, &said) && said.SQLState() == "42501" {
+		return nil, "the role may not read hf_secret, as those need who take locks", nil
 	}
 	if err != nil {
 		return nil, "", err
@@ -63,29 +65,31 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 		return nil, "notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct way", nil
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
-	l.wg.Go(func() { l.listen(c) })
+	l.wg.Go(func() { l.listen(c, secret) })
 	return l, "", nil
 }
 
 var errOtherDriver = errors.New("not a connection of pgx")
 
 // connect takes a connection and listens. pid is the server's process behind it.
-func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, err error) {
+func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secret, err error) {
 	if c, err = l.cfg.DB.Conn(ctx); err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	err = raw(c, func(p *pgx.Conn) error {
-		answer, err := simple(ctx, p, "SELECT pg_backend_pid(); LISTEN "+channel(l.cfg.Server))
-		if err == nil {
-			pid = answer[0]
+		answer, err := simple(ctx, p, "SELECT pg_backend_pid(), encode(secret, 'hex') FROM hf_secret WHERE one = 1; LISTEN "+channel(l.cfg.Server))
+		if err != nil {
+			return err
 		}
+		pid = answer[0]
+		s, err = hex.DecodeString(answer[1])
 		return err
 	})
 	if err != nil {
 		discard(c)
-		return nil, "", err
+		return nil, "", nil, err
 	}
-	return c, pid, nil
+	return c, pid, s, nil
 }
 
 // simple runs statements in one transaction, unprepared, and returns the row of the first.
@@ -186,18 +190,18 @@ const (
 const alert = time.Minute
 
 // listen hears what others tell, and connects again when the connection breaks.
-func (l *listener) listen(c *sql.Conn) {
+func (l *listener) listen(c *sql.Conn, s secret) {
 	failed := 0
 	for l.ctx.Err() == nil {
 		if c == nil {
-			if c = l.again(); c == nil {
+			if c, s = l.again(); c == nil {
 				failed++
 				l.pause(failed)
 				continue
 			}
 		}
 		began := time.Now()
-		_ = raw(c, l.hear)
+		_ = raw(c, func(p *pgx.Conn) error { return l.hear(p, s) })
 		discard(c)
 		c = nil
 		if failed++; time.Since(began) > time.Second {
@@ -212,23 +216,23 @@ func (l *listener) listen(c *sql.Conn) {
 }
 
 // again connects again, and looks up what was told meanwhile.
-func (l *listener) again() *sql.Conn {
+func (l *listener) again() (*sql.Conn, secret) {
 	ctx, cancel := context.WithTimeout(l.ctx, patience)
 	defer cancel()
-	c, _, err := l.connect(ctx)
+	c, _, s, err := l.connect(ctx)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	if err := l.cfg.Look(ctx); err != nil {
 		discard(c)
-		return nil
+		return nil, nil
 	}
 	l.asked.Store(int64(time.Since(l.began) + alert))
-	return c
+	return c, s
 }
 
 // hear reports what arrives, until the connection breaks.
-func (l *listener) hear(p *pgx.Conn) error {
+func (l *listener) hear(p *pgx.Conn, s secret) error {
 	for alive := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
@@ -238,7 +242,7 @@ func (l *listener) hear(p *pgx.Conn) error {
 		case l.ctx.Err() != nil:
 			return l.ctx.Err()
 		case err == nil:
-			if r, ok := parse(n.Payload); ok {
+			if r, ok := s.parse(n.Payload); ok {
 				l.cfg.Heard(r)
 			}
 			alive = time.Now()
@@ -305,17 +309,6 @@ func (l *listener) rest(p *pgx.Conn) error {
 	return l.cfg.Look(ctx)
 }
 
-// parse reads "id token name", the name in hexadecimal digits. What makes no sense is not heard.
-func parse(payload string) (r sqllock.Ring, ok bool) {
-	f := strings.Split(payload, " ")
-	if len(f) != 3 || f[0] == "" {
-		return r, false
-	}
-	token, err := strconv.ParseUint(f[1], 10, 63)
-	name, wrong := hex.DecodeString(f[2])
-	return sqllock.Ring{ID: f[0], Token: token, Name: string(name)}, err == nil && wrong == nil
-}
-
 // pause keeps a server that cannot serve from being asked all the time.
 func (l *listener) pause(failed int) {
 	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), time.Second))
@@ -353,7 +346,7 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	for i, r := range rings {
 		channels[i], payloads[i] = channel(r.Server), told(r)
 	}
-	_, err := q.Exec(ctx, "SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
+	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
 
@@ -365,8 +358,6 @@ const muteFor = 10 * time.Second
 func (d *dialect) tells() bool { return time.Since(d.began) >= time.Duration(d.muted.Load()) }
 
 func (d *dialect) mute() { d.muted.Store(int64(time.Since(d.began) + muteFor)) }
-
-func told(r sqllock.Ring) string { return fmt.Sprintf("%s %d %x", r.ID, r.Token, r.Name) }
 
 // Wake implements [sqllock.Dialect]: they have been told.
 func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }

@@ -90,7 +90,7 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 // A database that takes no writes refuses, in words, and serves again when it does.
 func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
-	run(t, admin, "CREATE ROLE reader LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO reader")
+	run(t, admin, "CREATE ROLE reader LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO reader", "GRANT SELECT ON hf_secret TO reader")
 	p := join(t, server.DSN("reader"), time.Minute)
 	held := p.take(p.mutex("readonly/held"))
 	run(t, admin, "ALTER ROLE reader SET default_transaction_read_only = on")
@@ -211,7 +211,7 @@ func TestConnectionsUsedUp(t *testing.T) {
 	t.Parallel()
 	server := database(t, "max_connections=12", "superuser_reserved_connections=2", "max_wal_senders=0")
 	admin := pool(t, server.DSN("postgres"))
-	run(t, admin, "CREATE ROLE app LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO app")
+	run(t, admin, "CREATE ROLE app LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO app", "GRANT SELECT ON hf_secret TO app")
 	p := join(t, server.DSN("app"), time.Minute)
 	held := p.take(p.mutex("x"))
 	others := pool(t, server.DSN("app"))

@@ -53,6 +53,8 @@ func TestServer(t *testing.T) {
 		"batches report for themselves":      testBatchesReportForThemselves,
 		"evicted is missing":                 testEvictedIsMissing,
 		"rows locked for long":               testRowsLockedForLong,
+		"news of a stranger":                 testNewsOfAStranger,
+		"token of a stranger":                testTokenOfAStranger,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,115 @@
+package postgres_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// NOTIFY needs no right. A role that may read the locks sends waiters what it likes, hears what they are
+// told, and repeats it: nobody believes any of it, and no other name is held up.
+func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
+	admin := pool(t, server.DSN("postgres"))
+	run(t, admin, "CREATE ROLE stranger LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO stranger")
+	stranger, err := pgx.Connect(limited(t), server.DSN("stranger"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Close(limited(t)) }()
+	do := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := stranger.Exec(limited(t), statement, args...); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	if _, err := stranger.Exec(limited(t), "SELECT secret FROM hf_secret"); err == nil {
+		t.Fatal("the stranger may read the secret")
+	}
+
+	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	first, r := holder.take(holder.mutex("stranger/x")), waiter.mutex("stranger/x")
+	wake := waiter.queue(r)
+	var line, session string
+	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = 'stranger/x'").Scan(&line); err != nil {
+		t.Fatal(err)
+	}
+	place := strings.Fields(line)
+	if id := place[0]; id != r.ID {
+		t.Fatalf("the line has %q", line)
+	}
+	session, _, _ = strings.Cut(place[1], ".")
+	do("LISTEN hf_" + session)
+	tell := func(news string) {
+		t.Helper()
+		do("SELECT pg_notify($1, $2)", "hf_"+session, news)
+	}
+	said := fmt.Sprintf("%s %d %x", r.ID, first.Token+1, r.Name)
+	for _, news := range []string{
+		said, said + " ", said + " " + strings.Repeat("0", 32), fmt.Sprintf("%s 0 %x", r.ID, r.Name), fmt.Sprintf("%s 9223372036854775807 %x", r.ID, r.Name),
+		"", " ", strings.Repeat("x", 7999), strings.Repeat("a ", 3999),
+	} {
+		tell(news)
+	}
+	for i := range 20000 / 100 { // a flood, each for a request that nobody knows
+		do("SELECT pg_notify($1, 'r' || $2::text || g::text || ' 77 00') FROM generate_series(1, 100) AS g", "hf_"+session, fmt.Sprint(i))
+	}
+	waiter.free(waiter.take(waiter.mutex("stranger/other")))
+	select {
+	case token := <-wake:
+		t.Errorf("the waiter was told %d", token)
+	case <-time.After(200 * time.Millisecond):
+	}
+
+	// Its own waiter, who is told nothing false, is handed the lock; what it was told is repeated for another.
+	holder.free(first)
+	second := waiter.woken(r, wake)
+	genuine := regexp.MustCompile("^" + r.ID + fmt.Sprintf(" %d [0-9a-f]+ [0-9a-f]{32}$", second.Token))
+	var heard string
+	for !genuine.MatchString(heard) {
+		n, err := stranger.WaitForNotification(limited(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = n.Payload
+	}
+	next := waiter.mutex("stranger/x")
+	wake = waiter.queue(next)
+	for _, news := range []string{heard, strings.Replace(heard, r.ID, next.ID, 1), heard + "00"} {
+		tell(news)
+	}
+	select {
+	case token := <-wake:
+		t.Errorf("the next waiter was told %d", token)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if c, err := waiter.renew(second); err != nil || c != (driver.Change{}) {
+		t.Errorf("the holder's renewal: %+v, %v", c, err)
+	}
+	waiter.free(second)
+	waiter.free(waiter.woken(next, wake))
+}
+
+// A token that the server's clock cannot have made is no hand-over that a crash has made it forget.
+func testTokenOfAStranger(t *testing.T, server *testenv.PostgresServer) {
+	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	first, r := holder.take(holder.mutex("stranger/token")), waiter.mutex("stranger/token")
+	waiter.queue(r)
+	for _, token := range []uint64{1<<63 - 1, 1 << 62, first.Token + uint64(time.Hour.Microseconds())} {
+		made := driver.Hold{Name: r.Name, ID: r.ID, Token: token}
+		if c, err := waiter.renew(made); err != nil || c.State != driver.Gone {
+			t.Errorf("the renewal of token %d: %+v, %v", token, c, err)
+		}
+		want(t, waiter.Release(limited(t), made, 0), driver.ErrGone)
+	}
+	if c, err := holder.renew(first); err != nil || c != (driver.Change{}) {
+		t.Errorf("the holder's renewal: %+v, %v", c, err)
+	}
+	holder.free(first)
+}
