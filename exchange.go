@@ -79,6 +79,39 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
+// read asks the store. If the answer is lost soon it asks again: the connection had ended while
+// nobody used it, as servers and networks end idle ones, and the store may be well. A store that is
+// silent is not asked again, since the caller has waited long enough.
+func (c *Client) read(ctx context.Context, ask func() error) error {
+	_, err := c.repeat(ctx, ask)
+	return err
+}
+
+// change is read for what changes something. Only success settles what has become of a change
+// whose first exchange was not answered: any other answer may follow from that one.
+func (c *Client) change(ctx context.Context, ask func() error) error {
+	first, err := c.repeat(ctx, ask)
+	if first != nil && err != nil {
+		return fmt.Errorf("%w; asked again: %v", first, err)
+	}
+	return err
+}
+
+// repeat returns the last answer, and the first error if it has asked more than once.
+func (c *Client) repeat(ctx context.Context, ask func() error) (first, last error) {
+	sent, pause := c.soonest(), backoff{most: 100 * time.Millisecond}
+	last = ask()
+	for leftOpen(last) && ctx.Err() == nil && c.soonest()-sent < c.usual() {
+		if first == nil {
+			first = last
+		} else if !sleep(ctx, pause.next()) {
+			break
+		}
+		last = ask()
+	}
+	return first, last
+}
+
 // pause sleeps for d, or says why not to go on.
 func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

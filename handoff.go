@@ -129,7 +129,8 @@ func (l *Lease) takeBack(ctx context.Context) error {
 	}
 	bctx, cancel := c.bound(ctx)
 	defer cancel()
-	switch err := l.session.Release(bctx, l.hold(), 0); {
+	err := c.change(bctx, func() error { return l.session.Release(bctx, l.hold(), 0) })
+	switch {
 	case err == nil:
 		return nil
 	case over(err):

@@ -94,12 +94,21 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	err := c.named(name)
 	var r driver.Record
 	if err == nil {
-		r, err = c.backend.Inspect(ctx, name)
+		r, err = c.inspect(ctx, name)
 	}
 	if err != nil {
 		return Record{}, &Error{Op: "inspect", Name: name, Err: explain(ctx, err)}
 	}
 	return record(r), nil
+}
+
+// inspect asks the store for the record of a name.
+func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err error) {
+	err = c.read(ctx, func() (err error) {
+		r, err = c.backend.Inspect(ctx, name)
+		return err
+	})
+	return r, err
 }
 
 // Locks yields the names in use that begin with prefix, in byte order, with their state.
@@ -112,7 +121,10 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 			var list []driver.Record
 			err := c.made()
 			if err == nil {
-				list, err = c.backend.List(ctx, prefix, after, page)
+				err = c.read(ctx, func() (err error) {
+					list, err = c.backend.List(ctx, prefix, after, page)
+					return err
+				})
 			}
 			if err != nil {
 				yield(Record{}, &Error{Op: "list", Name: prefix, Err: explain(ctx, err)})
@@ -133,16 +145,23 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 
 // Break ends somebody's grant: the one with this token, which Inspect shows. The holder
 // learns of it at its next renewal; what it still writes is fenced off, because every
-// later token is larger. Errors: ErrGone if no grant has this token (any more).
+// later token is larger. Errors: ErrGone if no grant has this token (any more); ErrUncertain if
+// the answer was lost, also when the grant has ended meanwhile; ErrUnavailable, ErrRefused,
+// ErrDamaged.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	err := c.named(name)
 	if err == nil {
-		err = c.backend.Break(ctx, name, token)
+		err = c.breakGrant(ctx, name, token)
 	}
 	if err != nil {
 		return &Error{Op: "break", Name: name, Err: explain(ctx, err)}
 	}
 	return nil
+}
+
+// breakGrant tells the store to end the grant with this token.
+func (c *Client) breakGrant(ctx context.Context, name string, token uint64) error {
+	return c.change(ctx, func() error { return c.backend.Break(ctx, name, token) })
 }
 
 // named checks what an operator's method is called with.

@@ -143,12 +143,12 @@ func (l *Latch) Remove(ctx context.Context) error {
 	if err := l.made(op); err != nil {
 		return err
 	}
-	r, err := l.c.backend.Inspect(ctx, l.name) // a lock may have a grant with token 1, too
+	r, err := l.c.inspect(ctx, l.name) // a lock may have a grant with token 1, too
 	if err == nil && r.Kind != driver.Latch {
 		err = ErrGone
 	}
 	if err == nil {
-		err = l.c.backend.Break(ctx, l.name, 1)
+		err = l.c.breakGrant(ctx, l.name, 1)
 	}
 	if err != nil {
 		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}

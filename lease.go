@@ -186,7 +186,8 @@ func (l *Lease) Context(parent context.Context) context.Context {
 // Errors: ErrLost if the lease had been lost before, or the store says so now; ErrReleased
 // if it has been released already; ErrUncertain or ErrUnavailable if the store did not
 // answer: it is then told again in the background until the lease has run out there;
-// ErrInvalid of a nil Lease.
+// ErrInvalid of a nil Lease. ErrUncertain also if the first answer was lost and the grant is not
+// there any more: it was released then, or had been lost before.
 func (l *Lease) Release() error {
 	if err := l.made("release"); err != nil {
 		return err
@@ -230,7 +231,7 @@ func (l *Lease) release() (told bool, err error) {
 func (l *Lease) giveBack(ctx context.Context) error {
 	c := l.c
 	bctx, cancel := c.bound(ctx)
-	err := l.session.Release(bctx, l.hold(), 0)
+	err := c.change(bctx, func() error { return l.session.Release(bctx, l.hold(), 0) })
 	cancel()
 	switch {
 	case err == nil:

@@ -181,7 +181,7 @@ func (l *Lease) Downgrade() error {
 	}
 	h := l.hold()
 	ctx, cancel := c.bound(context.Background())
-	err := l.session.Downgrade(ctx, h)
+	err := c.change(ctx, func() error { return l.session.Downgrade(ctx, h) })
 	cancel()
 	switch {
 	case err == nil:

@@ -191,6 +191,7 @@ func (c *conn) wrap(err error) error {
 	if !errors.As(err, &reply) {
 		c.suspect()
 		c.doubt.Raise()
+		c.ended(err)
 	} else if redis.IsReadOnlyError(err) {
 		c.doubt.Raise()
 	}

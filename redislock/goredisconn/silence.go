@@ -2,6 +2,9 @@ package goredisconn
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -11,7 +14,8 @@ import (
 // A network that forgets one connection has mostly forgotten all that are as old, and tells nobody. The pool hands
 // them out one after the other, and each costs the client's ReadTimeout: together, more than a lease lasts. So
 // when an exchange is not answered for a while, every idle connection is tried at once, and those that are
-// silent leave the pool.
+// silent leave the pool. The same is done when a connection has ended: a server that ends idle connections
+// ends many, and the client does not notice that with TLS before it uses them.
 const (
 	quiet    = 500 * time.Millisecond // an exchange without an answer, before the others are tried
 	answers  = 300 * time.Millisecond // how long an idle connection has to answer
@@ -65,9 +69,20 @@ func (c *conn) begin(ctx context.Context) (over func()) {
 
 // silent tries the idle connections, unless that is being done.
 func (c *conn) silent() {
-	if !c.sweeper.begin() {
-		return
+	if c.sweeper.begin() {
+		c.sweepAll()
 	}
+}
+
+// ended does so in the background if err says that a connection has ended.
+func (c *conn) ended(err error) {
+	var op *net.OpError
+	if gone := errors.Is(err, io.EOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout(); gone && c.sweeper.begin() {
+		go c.sweepAll()
+	}
+}
+
+func (c *conn) sweepAll() {
 	defer c.sweeper.end()
 	switch client := c.client.(type) {
 	case *redis.Client:
