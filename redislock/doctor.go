@@ -31,7 +31,7 @@ type node struct {
 // settings are what CONFIG GET is asked for. Nothing that is secret.
 var settings = []string{
 	"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxclients",
-	"client-output-buffer-limit", "lua-time-limit",
+	"client-output-buffer-limit", "lua-time-limit", "min-replicas-to-write",
 }
 
 // Diagnose implements [driver.Diagnoser]. It asks for INFO, CONFIG GET, TIME, PING and CLUSTER NODES, as far as the user may.

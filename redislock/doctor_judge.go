@@ -22,6 +22,7 @@ func (n *node) judge(f *doctor.Findings) error {
 	n.persistence(f)
 	n.disk(f)
 	n.replicas(f)
+	n.quota(f)
 	n.cluster(f)
 	n.connections(f)
 	n.outputBuffer(f)
@@ -226,6 +227,27 @@ func (n *node) replicas(f *doctor.Findings) {
 		return
 	}
 	f.Fine(cut, "a primary that hears of too few replicas stops taking writes (min-replicas-to-write)")
+}
+
+// quota is about a primary that has fewer replicas than min-replicas-to-write asks for.
+func (n *node) quota(f *doctor.Findings) {
+	const code = "redis.min-replicas"
+	if n.info["min_slaves_good_slaves"] == "" || n.info["role"] == "slave" { // it is told if there is such a setting
+		return
+	}
+	asked, found := int64(1), "more than that"
+	if v, err := strconv.ParseInt(n.config["min-replicas-to-write"], 10, 64); err == nil {
+		asked, found = v, fmt.Sprint(v)
+	}
+	good := n.number("min_slaves_good_slaves")
+	if good >= asked {
+		f.Fine(code, "the server hears of %d replicas, which is enough for min-replicas-to-write", good)
+		return
+	}
+	f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+		Found: fmt.Sprintf("the server hears of %d replicas, and min-replicas-to-write asks for %s", good, found),
+		Why:   "it refuses requests (NOREPLICAS): locks can be neither taken nor renewed",
+		Do:    "start the replicas, or see why the server has not heard of them for min-replicas-max-lag seconds"})
 }
 
 func (n *node) cluster(f *doctor.Findings) {

@@ -96,6 +96,7 @@ func TestDoctorSettings(t *testing.T) {
 		"rewrite":  {append([]string{"--no-appendfsync-on-rewrite", "yes"}, good...), "persistence endangers", "no-appendfsync-on-rewrite no"},
 		"clients":  {append([]string{"--maxclients", "8"}, good...), "connections slows", "raise maxclients"},
 		"buffer":   {append([]string{"--client-output-buffer-limit", "pubsub 100kb 50kb 1"}, good...), "output-buffer slows", "pubsub 102400 51200 1"},
+		"replicas": {append([]string{"--min-replicas-to-write", "2"}, good...), "min-replicas slows", "hears of 0 replicas, and min-replicas-to-write asks for 2"},
 		"scripts":  {append([]string{"--lua-time-limit", "5"}, good...), "script-limit slows", "BUSY"},
 		"renamed":  {append([]string{"--rename-command", "CONFIG", ""}, good...), "output-buffer unknown, persistence unknown, script-limit unknown", "unknown command"},
 	} {
