@@ -27,7 +27,7 @@ var refusals = []struct {
 	{"MASTERDOWN", driver.ErrRefused, driver.ErrUnavailable, "the server is a replica and has lost its primary"},
 	{"MISCONF", driver.ErrRefused, nil, "the server cannot save its data to disk, and takes no writes until it can"},
 	{"OOM", driver.ErrRefused, nil, "the server's memory is full (maxmemory)"},
-	{"NOREPLICAS", driver.ErrUnavailable, nil, "the server has fewer replicas than min-replicas-to-write asks for"},
+	{"NOREPLICAS", driver.ErrRefused, driver.ErrUnavailable, "the server has fewer replicas than min-replicas-to-write asks for"},
 	{"LOADING", driver.ErrUnavailable, nil, "the server is loading its data"},
 	{"BUSY", driver.ErrUnavailable, nil, "the server runs another script"},
 	{"CLUSTERDOWN", driver.ErrUnavailable, nil, "the Cluster does not serve all its slots"},

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestServerError(t *testing.T) {
 		{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", driver.ErrRefused, driver.ErrUnavailable, "lost its primary"},
 		{"MISCONF Redis is configured to save RDB snapshots" + seven, driver.ErrRefused, driver.ErrRefused, "disk"},
 		{"OOM command not allowed when used memory > 'maxmemory'." + seven, driver.ErrRefused, driver.ErrRefused, "memory"},
-		{"NOREPLICAS Not enough good replicas to write." + seven, driver.ErrUnavailable, driver.ErrUnavailable, "replicas"},
+		{"NOREPLICAS Not enough good replicas to write." + seven, driver.ErrRefused, driver.ErrUnavailable, "replicas"},
 		{"LOADING Redis is loading the dataset in memory", driver.ErrUnavailable, driver.ErrUnavailable, "loading"},
 		{"BUSY Redis is busy running a script.", driver.ErrUnavailable, driver.ErrUnavailable, "script"},
 		{"CLUSTERDOWN The cluster is down", driver.ErrUnavailable, driver.ErrUnavailable, "Cluster"},
@@ -53,6 +54,33 @@ func TestServerError(t *testing.T) {
 				t.Errorf("%q reads %q; want %q in it, and nothing of the script", c.text, err, c.says)
 			}
 		}
+	}
+}
+
+// TestTooFewReplicasTold: a client of a server that lacks replicas opens without asking again and again whether it
+// listens, and is told what is refused.
+func TestTooFewReplicasTold(t *testing.T) {
+	t.Parallel()
+	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t, "--min-replicas-to-write", "1")
+			b := redislock.New(dial(t, server.Addr), nil)
+			t.Cleanup(func() { _ = b.Close() })
+			c, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close(within(t, soon)) })
+			_, err = c.Mutex("x").Lock(within(t, soon))
+			if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "min-replicas-to-write") {
+				t.Errorf("Lock: %v; want ErrRefused, and the setting's name", err)
+			}
+			var refused int
+			if _, err := fmt.Sscanf(server.Info("errorstats")["errorstat_NOREPLICAS"], "count=%d", &refused); err != nil || refused > 8 {
+				t.Errorf("the server refused %d scripts (%v); want a few", refused, err)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 const (
@@ -107,8 +108,12 @@ func (w *Watch) Look(ctx context.Context) {
 	}
 }
 
-// unclear reports whether err may be none the next time.
+// unclear reports whether err may be none the next time. Only a primary says NOREPLICAS, and it says so until a
+// replica is back.
 func unclear(err error) bool {
+	if r := (*redislock.Refusal)(nil); errors.As(err, &r) && r.Code == "NOREPLICAS" {
+		return false
+	}
 	return errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain)
 }
 

@@ -2,11 +2,14 @@ package listening
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,4 +56,27 @@ func TestLook(t *testing.T) {
 			t.Errorf("told %d times that it is at the wrong server; want 1", lost)
 		}
 	})
+}
+
+// TestLookWhileRefused: a server that may be no primary is asked for two seconds, one that lacks replicas once.
+func TestLookWhileRefused(t *testing.T) {
+	for reply, most := range map[string]int{"READONLY a replica": 1000, "NOREPLICAS Not enough good replicas to write.": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			confirmed := make(chan struct{}, 1)
+			looks, settled := 0, make(chan struct{}, 1)
+			w := Watch{
+				Doubt: new(Doubt), Confirmed: confirmed, Settled: func() { settled <- struct{}{} }, Lost: func() { t.Error("lost") },
+				Count: func(context.Context, string, string) (int64, error) {
+					looks++
+					return 0, redislock.ServerError(reply, errors.New(reply), true)
+				},
+			}
+			go w.Look(t.Context())
+			confirmed <- struct{}{}
+			<-settled
+			if looks > most || most > 1 && looks < 10 {
+				t.Errorf("%s: asked %d times; want at most %d", reply, looks, most)
+			}
+		})
+	}
 }
