@@ -190,9 +190,9 @@ func (c *Client) openSession(ctx context.Context) error {
 }
 
 // Close ends every wait with ErrClosed, releases every lease, and ends the session. ctx
-// bounds it; what the store did not hear by then runs out by itself within a TTL. Give ctx a
-// deadline: at a store that does not answer Close may otherwise take longer than a TTL. A Logger
-// or Observer that blocks is not waited for longer than a second.
+// bounds it; what the store did not hear by then runs out by itself within a TTL. At a store that
+// does not answer Close takes a TTL if ctx has no deadline: nothing is left to release by then. A
+// Logger or Observer that blocks is not waited for longer than a second.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.made(); err != nil {
 		return fmt.Errorf("holdfast: close: %w", err)
@@ -206,6 +206,9 @@ func (c *Client) Close(ctx context.Context) error {
 	leases, offers := c.leases.own(), slices.Collect(maps.Keys(c.offers))
 	c.mu.Unlock()
 	c.shut()
+	caller, ttl := ctx, c.TTL()
+	ctx, cancel := context.WithTimeout(ctx, ttl) // from now on nothing is renewed
+	defer cancel()
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
 
@@ -235,12 +238,15 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.kill()
 	err := c.session.Load().Close(ctx)
-	c.logs.flush(ctx)
-	c.events.flush(ctx)
-	if err != nil {
-		return fmt.Errorf("holdfast: close: %w", explain(ctx, err))
+	c.logs.flush(caller)
+	c.events.flush(caller)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && caller.Err() == nil:
+		return fmt.Errorf("holdfast: close: %w: the store has not answered for %v, in which all that was held has run out", ErrUncertain, round(ttl))
 	}
-	return nil
+	return fmt.Errorf("holdfast: close: %w", explain(caller, err))
 }
 
 // TTL is how long the store keeps the locks of this client after its last sign of life, at

@@ -346,3 +346,19 @@ func TestCloseWithoutStore(t *testing.T) {
 		release(t, other)
 	})
 }
+
+// Without a deadline Close ends when nothing that the client had can be left at the store.
+func TestCloseWithoutStoreOrDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := drivertest.Faulty(memlock.New())
+		c := client(t, conn, nil)
+		lock(t, c, "x")
+		conn.Cut()
+		within(t, "Close", ttl, ttl+10*time.Millisecond, func() {
+			err := c.Close(context.Background())
+			if !errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Close without the store: %v; want ErrUncertain, and no context's", err)
+			}
+		})
+	})
+}

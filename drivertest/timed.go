@@ -81,6 +81,21 @@ var timed = []check{
 	{"R1", "silent store in time", "with the network cut, every call ends with its context", func(e *env) {
 		e.silentStore(e.back)
 	}},
+	{"R1", "close in time", "with the network cut, a client that holds a lock closes within its TTL, whatever its caller's context", func(e *env) {
+		conn := e.conn()
+		c := e.clientOn(conn, &holdfast.Config{TTL: max(e.h.TTL, 3*time.Second)})
+		e.lock(c, "x")
+		heal := conn.Cut()
+		defer heal()
+		start := time.Now()
+		err := c.Close(context.Background())
+		if d := time.Since(start); d > c.TTL()+overdue {
+			e.Errorf("Close returned after %v (%v); the TTL is %v", d, err, c.TTL())
+		}
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			e.Errorf("Close: %v; want no context's error", err)
+		}
+	}},
 	{"R1", "contexts in time", "with the network cut, every call of a client is back as soon as its context has ended, with the context's error", func(e *env) {
 		e.cutOff(false, e.ttl, func(what string, call func(context.Context) error) {
 			ctx, cancel := context.WithTimeout(e.ctx, callPatience)
