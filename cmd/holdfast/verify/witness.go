@@ -203,10 +203,14 @@ func (a *attempt) lapsed() int64 {
 	return a.proof + int64(a.ttl-a.ttl/10)
 }
 
-// stood is when the attempt was told of its place in line, or 0.
+// stood is when the attempt was told of the place in line that it had until now, or 0. If nothing has proved the place
+// for a TTL, it may have run out before now, and the line owes nothing to it.
 func (a *attempt) stood() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if history.Now()-a.proof >= int64(a.ttl) {
+		return 0
+	}
 	return a.queued
 }
 

@@ -210,6 +210,9 @@ func TestPlaceMayHaveRunOut(t *testing.T) {
 			g.a.mu.Lock()
 			g.a.proof, g.a.queued = old, old
 			g.a.mu.Unlock()
+			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at != 0 {
+				t.Errorf("had its place since %d, when it ended then; it had it since %d", at, old)
+			}
 			before, _ := g.acquire("s-1", driver.Reply{}, nil)
 			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at < before {
 				t.Errorf("told of its place at %d; asked again at %d, the old one was of %d", at, before, old)
