@@ -26,6 +26,7 @@ type goal struct {
 	due    int
 	once   int // due in a brief run, of the first store; 0: there is none
 
+	lossless    bool // no lease may be lost
 	unconfirmed bool // no replica confirms what is granted: it is granted twice, which is seen, and refused by what it guards
 }
 
@@ -50,6 +51,10 @@ var goals = []goal{
 	},
 	{
 		name: "read-only", stores: []string{"redis", "mariadb", "postgres"}, due: 60, count: done("read-only"), own: []string{"read-only"},
+	},
+	{
+		name: "damaged records", stores: []string{"redis", "quorum", "sqlite", "mariadb", "postgres"}, due: 50, lossless: true,
+		count: done("record-damaged"), own: []string{"record-damaged"}, shape: steady,
 	},
 	{
 		name: "dead and late connections", stores: []string{"redis", "quorum", "zookeeper", "mariadb", "postgres"},
@@ -100,6 +105,13 @@ var goals = []goal{
 // brisk has short leases, so that what lasts a multiple of them passes sooner.
 func brisk(o verify.Options) verify.Options {
 	o.TTL = min(o.TTL, tortureTTL/2)
+	return o
+}
+
+// steady has leases so long that a busy machine renews them in time, and a mutex for each client beside those that are
+// judged.
+func steady(o verify.Options) verify.Options {
+	o.TTL, o.Own = max(o.TTL, 3*tortureTTL), true
 	return o
 }
 
@@ -188,6 +200,9 @@ func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration,
 		}
 		if r.Outcome != history.Clean {
 			t.Fatalf("%s\n%s", r.Outcome, r.Text())
+		}
+		if g.lossless && r.Figures.Lost > 0 {
+			t.Errorf("%d leases were lost\n%s", r.Figures.Lost, r.Text())
 		}
 		reached += g.count(r)
 		twice += r.Report.Verdict(history.S1).Count

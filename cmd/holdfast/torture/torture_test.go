@@ -86,7 +86,7 @@ func TestTorture(t *testing.T) {
 			defer func() { <-gate }()
 			o := verify.Options{
 				Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: size.duration, Ops: size.ops,
-				Seed: seed, Slack: 3 * time.Second, Say: func(text string) { t.Log(text) },
+				Seed: seed, Slack: 3 * time.Second, Own: true, Say: func(text string) { t.Log(text) },
 			}
 			if size.stores != nil {
 				o = brief(o)
@@ -145,7 +145,7 @@ func (y *tally) String() string {
 
 // harm makes a Fault. begin returns what ends it, or nil. One of a group waits for the other: a store that stands one
 // fault need not stand two.
-func harm(one *sync.Mutex, kind string, begin func() (end func())) verify.Fault {
+func harm(one sync.Locker, kind string, begin func() (end func())) verify.Fault {
 	return verify.Fault{Kind: kind, Inject: func(ctx context.Context) (func(context.Context) error, error) {
 		one.Lock()
 		begun := false

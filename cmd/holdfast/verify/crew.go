@@ -65,7 +65,7 @@ func (r *run) launch(ctx context.Context) error {
 func (r *run) start(i, life int) error {
 	job := Job{
 		URL: r.URL, Resource: r.resourceAt, Process: fmt.Sprintf("p%d.%d", i+1, life), Dir: r.dir, Prefix: r.prefix,
-		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(life)<<48, Mix: r.Mix, Pause: r.Pause,
+		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(life)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
 	}
 	if r.remote {
 		job.Relay, job.Key = r.relay.addr, r.relay.key

@@ -21,6 +21,8 @@ type Figures struct {
 	// Recovery is from the death of a process that held an exclusive lock until the next grant of that lock.
 	Recovery Spread
 
+	Lost int // leases that had ended before they were released
+
 	LongestWait time.Duration // of a call, until it was told anything
 
 	// LockOuts is how often calls waited, and nobody was granted any lock, for longer than a TTL.
@@ -134,6 +136,7 @@ func (c *counter) step(e *history.Event) {
 	case history.Released:
 		delete(c.open, e.ID)
 	case history.Lost:
+		c.f.Lost++
 		if a != nil {
 			delete(c.released, a.name)
 		}

@@ -27,11 +27,11 @@ func TestFigures(t *testing.T) {
 		{T: 1 + 20*ms, Kind: history.Died, Client: "p2.1"},
 		at(25, history.Cancelled, "p3.1/1", "4"),
 		at(220, history.Granted, "p3.1/0", "3"), at(221, history.Release, "p3.1/0", "3"), at(222, history.Released, "p3.1/0", "3"),
-		at(1000, history.Acquire, "p3.1/0", "5"), at(1002, history.Granted, "p3.1/0", "5"),
+		at(1000, history.Acquire, "p3.1/0", "5"), at(1002, history.Granted, "p3.1/0", "5"), at(1200, history.Lost, "p3.1/0", "5"),
 	}
 	f := figuresOf(events, 100*time.Millisecond)
 	want := Figures{
-		Grants: 5, Rate: f.Rate, LongestWait: 216 * time.Millisecond, LockOuts: 1, LongestLockOut: 209 * time.Millisecond,
+		Grants: 5, Lost: 1, Rate: f.Rate, LongestWait: 216 * time.Millisecond, LockOuts: 1, LongestLockOut: 209 * time.Millisecond,
 		HandOver: Spread{1, time.Millisecond, time.Millisecond, time.Millisecond},
 		Recovery: Spread{1, 200 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
 	}

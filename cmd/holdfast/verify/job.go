@@ -29,6 +29,7 @@ type Job struct {
 	Seed     uint64
 	Mix      string        // MixAll or MixMutex
 	Pause    time.Duration // how long each loop rests between two locks, on average
+	Own      bool          // each client also holds a mutex that only it asks for: Prefix, OwnNames, and the client's name
 }
 
 // The values of Job.Mix.
@@ -36,6 +37,9 @@ const (
 	MixAll   = "all"   // mutexes, read/write locks, semaphores: those of them that the store has
 	MixMutex = "mutex" // mutexes only
 )
+
+// OwnNames is what follows the prefix in the names of Job.Own.
+const OwnNames = "own/"
 
 // What a Job may ask for at most: more than any machine can use, and little enough that a slip of the
 // keyboard does no harm.

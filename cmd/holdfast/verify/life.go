@@ -136,11 +136,34 @@ func (w *worker) loop(life context.Context, members []*member) error {
 	for _, l := range loops {
 		all.Go(func() { l.run(life) })
 	}
+	if w.job.Own {
+		for _, m := range members {
+			all.Go(func() { w.keepOwn(life, m) })
+		}
+	}
 	<-life.Done()
 	if within(endLoops, all.Wait) {
 		return nil
 	}
 	return fmt.Errorf("calls have not ended %v after they were called off", endLoops)
+}
+
+// keepOwn holds a mutex that only m asks for, until life ends. No history tells of it: whatever is done to its record
+// must leave the locks that are judged as they are.
+func (w *worker) keepOwn(life context.Context, m *member) {
+	own := m.client.Mutex(w.job.Prefix + OwnNames + m.name)
+	for life.Err() == nil {
+		l, err := own.Lock(life)
+		if err != nil {
+			rest(life, w.job.TTL/10)
+			continue
+		}
+		select {
+		case <-l.Done():
+		case <-life.Done():
+		}
+		_ = l.Release() // of a lease that was lost, or of a store that is broken
+	}
 }
 
 // within reports whether f has ended after d.

@@ -41,6 +41,7 @@ type Options struct {
 	Kinds    []string      // of faults to do: all that the store allows. KindNone alone: none
 	Faults   []Fault       // further ones
 	Mix      string        // see Job.Mix: MixAll
+	Own      bool          // see Job.Own
 	Pause    time.Duration // how long each loop rests between two locks, on average: not at all
 	Slack    time.Duration // see history.Options: 1 s. What the store's sessions last longer is added
 	MaxNotes int           // how many remarks are kept: 20

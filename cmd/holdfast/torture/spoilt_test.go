@@ -1,0 +1,144 @@
+//go:build linux
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// spoiler damages the record of a name, and removes what is left of it.
+type spoiler struct {
+	damage, repair func(name string)
+}
+
+// spoiltRedis spoils a record at all of some servers.
+func spoiltRedis(servers ...*testenv.RedisServer) spoiler {
+	each := func(command, rest string) func(string) {
+		return func(name string) {
+			for _, s := range servers {
+				// A server without such a key, as a quorum may have, answers with an error.
+				s.Do("EVAL return(redis.call([[" + command + "]],redis.call([[KEYS]],ARGV[1])[1]" + rest + ")) 0 *:l:" + name)
+			}
+		}
+	}
+	return spoiler{each("SET", ",[[nonsense]]"), each("DEL", "")}
+}
+
+// spoiltTable spoils a row of a database server.
+func spoiltTable(exec func(...string), bytes string) spoiler {
+	where := func(name string) string { return " WHERE name = " + fmt.Sprintf(bytes, name) }
+	return spoiler{
+		func(name string) { exec("UPDATE hf_lock SET ver = ver + 1, kind = 9" + where(name)) },
+		func(name string) { exec("DELETE FROM hf_lock" + where(name)) },
+	}
+}
+
+// spoiltFile spoils a row of SQLite.
+func spoiltFile(t *testing.T, path string) spoiler {
+	do := func(statement, name string) {
+		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+		if err == nil {
+			_, err = db.Exec(statement, []byte(name))
+			err = errors.Join(err, db.Close())
+		}
+		if err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+	return spoiler{
+		func(name string) { do("UPDATE lock SET kind = 9 WHERE name = ?", name) },
+		func(name string) { do("DELETE FROM lock WHERE name = ?", name) },
+	}
+}
+
+// spoilt damages the record of a mutex that one client holds beside others. Whoever asks for it is told.
+// Run with Options.Own.
+func spoilt(t *testing.T, one sync.Locker, url string, how spoiler) verify.Fault {
+	return harm(one, "record-damaged", func() func() {
+		s, err := open.Open(t.Context(), url)
+		if err != nil {
+			t.Errorf("to damage a record: %v", err)
+			return nil
+		}
+		name := ""
+		until(t, "a record is damaged", func() bool {
+			_, err := s.Inspect(t.Context(), name)
+			if errors.Is(err, driver.ErrDamaged) {
+				return true
+			}
+			if name = ownName(t.Context(), s); name != "" {
+				how.damage(name)
+			}
+			return false
+		})
+		asked(t, s, name)
+		return func() {
+			asked(t, s, name)
+			how.repair(name)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// ownName is the name of a mutex that a client holds by itself, or "".
+func ownName(ctx context.Context, s *open.Store) string {
+	list, err := s.List(ctx, "verify/", "", 1000)
+	if err != nil {
+		return ""
+	}
+	for _, r := range list {
+		if strings.Contains(r.Name, "/"+verify.OwnNames) && len(r.Holders) == 1 {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// asked asks for a lock whose record is damaged.
+func asked(t *testing.T, s *open.Store, name string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := holdfast.New(ctx, s, &holdfast.Config{TTL: tortureTTL})
+	if err != nil {
+		t.Errorf("to ask for %s: %v", name, err)
+		return
+	}
+	for what, try := range map[string]func(context.Context) (*holdfast.Lease, error){"Lock": c.Mutex(name).Lock, "TryLock": c.Mutex(name).TryLock} {
+		if _, err := try(ctx); !errors.Is(err, holdfast.ErrDamaged) {
+			t.Errorf("%s of %s, whose record is damaged: %v; want ErrDamaged", what, name, err)
+		}
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// every is a lock of all of some.
+type every []sync.Mutex
+
+func (e every) Lock() {
+	for i := range e {
+		e[i].Lock()
+	}
+}
+
+func (e every) Unlock() {
+	for i := range e {
+		e[i].Unlock()
+	}
+}
