@@ -7,54 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/sqllock/mysql"
-	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestClosesLeaveNothing: a Close that crosses calls of Lock, on free names and on one that is
-// held, leaves no grant and no place in line, on any store. The TTL is an hour: what is left
-// would be found.
-func TestClosesLeaveNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this test starts servers")
-	}
-	for name, start := range map[string]func(*testing.T) string{
-		"redis":     func(t *testing.T) string { return testenv.Redis(t).URL() },
-		"sqlite":    func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "locks.db") },
-		"zookeeper": func(t *testing.T) string { return testenv.ZooKeeper(t, "maxSessionTimeout=3600000").URL() },
-		"mysql": func(t *testing.T) string {
-			url := "mysql:" + testenv.MariaDB(t).DSN("root", "")
-			initialise(t, url, mysql.Dialect())
-			return url
-		},
-		"postgres": func(t *testing.T) string {
-			url := testenv.Postgres(t).DSN("postgres")
-			initialise(t, url, postgres.Dialect())
-			return url
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			closes(t, start(t), testenv.Rounds(50, 10_000))
-		})
-	}
-}
-
-// closes closes so many clients while they lock.
-func closes(t *testing.T, url string, rounds int) {
-	b, err := open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = b.Close() }()
-	cfg := &holdfast.Config{TTL: time.Hour}
+// closes closes so many clients while they lock, on free names and on one that is held. None leaves
+// a grant or a place in line. The TTL is an hour: what is left would be found.
+func closes(t *testing.T, b driver.Backend, rounds int) {
+	cfg := &holdfast.Config{TTL: longest}
 	other, err := holdfast.New(t.Context(), b, cfg)
 	if err != nil {
 		t.Fatal(err)

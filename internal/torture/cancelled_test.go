@@ -1,0 +1,76 @@
+//go:build linux
+
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// cancels gives up so many Locks at every moment of their way to the store, and while they wait. None
+// leaves a grant or a place in line. Leases last an hour: what is left would be found.
+func cancels(t *testing.T, b driver.Backend, locks int) {
+	const workers, names, part = 8, 6, 10_000
+	var clients [2]*holdfast.Client
+	for i := range clients {
+		c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: longest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := c.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		clients[i] = c
+	}
+	pair := usual(t, clients[0])
+	var granted atomic.Int64
+	for done := 0; done < locks; done += part {
+		var all sync.WaitGroup
+		for w := range workers {
+			all.Go(func() {
+				for i := range min(locks-done, part) / workers {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(4*pair))
+					l, err := clients[w%2].Mutex(fmt.Sprintf("cancelled/%d", (w+i)%names)).Lock(ctx)
+					cancel()
+					if err == nil {
+						granted.Add(1)
+						_ = l.Release() // in the background, if it fails
+					}
+				}
+			})
+		}
+		all.Wait()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			list, err := b.List(t.Context(), "cancelled/", "", names)
+			if err == nil && len(list) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("left after %d locks: %+v, %v", done+part, list, err)
+			}
+		}
+	}
+	t.Logf("%d of %d locks were granted before they were given up; none left anything", granted.Load(), locks)
+}
+
+// usual is how long it takes to lock and unlock here, at least a quarter of a millisecond.
+func usual(t *testing.T, c *holdfast.Client) time.Duration {
+	const tries = 20
+	begun := time.Now()
+	for range tries {
+		if err := c.Mutex("usual").Do(t.Context(), func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return max(time.Since(begun)/tries, time.Millisecond/4)
+}
