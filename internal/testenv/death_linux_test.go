@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,4 +94,37 @@ func descendants(t *testing.T, pid int) []int {
 		all = append(all, children(t, all[i])...)
 	}
 	return all
+}
+
+// TestPostgresMemory: a server that is killed at the end of its test leaves no shared memory.
+func TestPostgresMemory(t *testing.T) {
+	segment, before := "", segments(t)
+	t.Run("server", func(t *testing.T) {
+		p := Postgres(t)
+		pid, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(strings.Split(string(pid), "\n")[6])
+		if segment = words[len(words)-1]; !segments(t)[segment] || before[segment] {
+			t.Fatalf("the server's segment is %s; there are %v", segment, segments(t))
+		}
+	})
+	if segments(t)[segment] {
+		t.Errorf("segment %s of shared memory is left", segment)
+	}
+}
+
+// segments are the numbers of the system's segments of shared memory.
+func segments(t *testing.T) map[string]bool {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sysvipc/shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		ids[strings.Fields(line)[1]] = true
+	}
+	return ids
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -58,7 +59,8 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	host, port, _ := net.SplitHostPort(p.Addr)
 	// A commit is written at once, so that Kill loses nothing.
 	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
-		"fsync=off", "shared_buffers=32MB", "max_connections=200"}
+		"fsync=off", "shared_buffers=32MB", "max_connections=200",
+		"dynamic_shared_memory_type=mmap"} // in the data folder, which goes when the test ends
 	if secure {
 		p.TLS = NewCerts(t)
 		c := a.certs(t, p.TLS)
@@ -70,9 +72,24 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	for _, s := range append(all, settings...) {
 		p.argv = append(p.argv, "-c", s)
 	}
-	t.Cleanup(p.Kill)
+	t.Cleanup(func() { p.Kill(); p.unshare() })
 	p.Start()
 	return p
+}
+
+// unshare removes the shared memory that a killed server has left. A system has room for some
+// thousand such segments; without it no PostgreSQL starts any more.
+func (p *PostgresServer) unshare() {
+	b, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
+	if err != nil { // it has ended in order
+		return
+	}
+	const line = 6 // a key, and the number of the segment
+	if lines := strings.Split(string(b), "\n"); len(lines) > line {
+		if key := strings.Fields(lines[line]); len(key) == 2 {
+			_ = exec.Command("ipcrm", "--shmem-id", key[1]).Run() // it may be gone, or the system have no such program
+		}
+	}
 }
 
 func (p *PostgresServer) socket() string {
