@@ -25,6 +25,9 @@ var AllMended = []Mended{
 	{Mutant{ID: "redis-told-first", Bug: "a release tells the first in line before it writes, which Redis may refuse", Edits: []Edit{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
 	}}, "redislock", "TestRefusingWrites"},
+	{Mutant{ID: "redis-cluster-told-first", Bug: "the same in a Cluster", Edits: []Edit{
+		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
+	}}, "redislock", "TestAborted/cluster"},
 	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script tells waiters in its middle, and may fail before it has written who was granted", Edits: []Edit{
 		{"redislock/lua/common.lua", `queue[#queue + 1] = {how, to, message}`, `call(how, to, message)`},
 	}}, "redislock", "TestAborted"},
@@ -93,6 +96,13 @@ var AllMended = []Mended{
 	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused for a moment is not sent again", Edits: []Edit{
 		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
 	}}, "memlock", "TestConformance/R13"},
+	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client", Edits: []Edit{
+		{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
+		{"redislock/renew.go", `		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable`, `		if damaged := false; (unstable`},
+	}}, "redislock", "TestDamaged"},
+	{Mutant{ID: "table-one-bad-record", Bug: "a row that cannot be read fails the renewal of all leases of its client", Edits: []Edit{
+		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // which`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // which`},
+	}}, "sqllock/mysql", "TestDamage"},
 	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client", Edits: []Edit{
 		{"sqllock/sqlite_session.go", `	_, err = spare(func(damaged map[string]bool) (at string, err error) {
 		changes, at, err = s.renewBut(ctx, holds, damaged)
