@@ -76,6 +76,19 @@ func plan(all []suite, total time.Duration) (steps []step) {
 	return steps
 }
 
+// part is what the first of steps gets of the time that is left, if it is one that is repeated: those
+// before it may have taken longer than was planned, or less.
+func part(steps []step, left time.Duration) time.Duration {
+	if steps[0].share == 0 {
+		return steps[0].time
+	}
+	shares := 0
+	for _, s := range steps {
+		shares += s.share
+	}
+	return max(0, left) * time.Duration(steps[0].share) / time.Duration(shares)
+}
+
 // row is what came of a step.
 type row struct {
 	step
@@ -96,8 +109,10 @@ func (w row) String() string {
 func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	rows := []string{}
 	code := 0
-	steps := plan(all, time.Duration(minutes*float64(time.Minute)))
-	for _, s := range steps {
+	total, begun := time.Duration(minutes*float64(time.Minute)), time.Now()
+	steps := plan(all, total)
+	for i, s := range steps {
+		s.time = part(steps[i:], total-time.Since(begun))
 		fmt.Fprintf(out, "== %s, %v\n", s.name, s.time.Round(time.Second))
 		w := row{step: s}
 		began := time.Now()
@@ -120,16 +135,22 @@ func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	}
 	table := strings.Join(rows, "\n") + "\n"
 	fmt.Fprint(out, "\n", table)
-	if err := record(file, minutes, table); err != nil {
+	asked := fmt.Sprintf("%g minutes asked for, %v taken", minutes, time.Since(begun).Round(time.Second))
+	if err := record(file, asked, table); err != nil {
 		fmt.Fprintln(out, err)
 		return 1
 	}
 	return code
 }
 
-// run runs the suite once, or for as long as it has time.
+// run runs the suite once, or as often as there is time for.
 func (w *row) run(out io.Writer) {
-	for began := time.Now(); w.runs == 0 || w.takes == 0 && time.Since(began) < w.time; {
+	began := time.Now()
+	another := func() bool { // as long as the others were
+		sofar := time.Since(began)
+		return w.takes == 0 && sofar+sofar/time.Duration(w.runs) <= w.time
+	}
+	for w.runs == 0 || another() {
 		// A suite that needs three times what it should hangs.
 		limit := 3 * max(w.time, 10*time.Minute)
 		args := slices.Concat([]string{"-json", "-count=1", "-vet=off", "-timeout", limit.String()}, w.args)
@@ -148,8 +169,9 @@ func (w *row) run(out io.Writer) {
 // target is a fuzz target, as the text of a test declares it.
 var target = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 
-// runFuzz gives each fuzz target of the modules the same time.
+// runFuzz gives each fuzz target of the modules the same part of the time, that for building included.
 func (w *row) runFuzz(out io.Writer) {
+	began := time.Now()
 	type fuzzTarget struct{ module, dir, name string }
 	var all []fuzzTarget
 	for _, module := range w.fuzz {
@@ -172,9 +194,9 @@ func (w *row) runFuzz(out io.Writer) {
 			}
 		}
 	}
-	each := max(w.time/time.Duration(max(len(all), 1)), time.Second)
-	for _, f := range all {
+	for i, f := range all {
 		w.runs++
+		each := max((w.time-time.Since(began))/time.Duration(len(all)-i), time.Second)
 		// A finding is kept by go test in testdata, for a test of its own.
 		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(), f.dir)
 		cmd.Dir = f.module
@@ -188,7 +210,7 @@ func (w *row) runFuzz(out io.Writer) {
 const heading = "## Long runs\n"
 
 // record adds a table to the section of the file that has the long runs, the newest first.
-func record(file string, minutes float64, table string) error {
+func record(file, asked, table string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -205,7 +227,7 @@ func record(file string, minutes float64, table string) error {
 	if runs != "" {
 		runs = "\n### " + runs
 	}
-	entry := fmt.Sprintf("\n### %s, commit %s, %g minutes\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
-		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), minutes, table)
+	entry := fmt.Sprintf("\n### %s, commit %s, %s\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), asked, table)
 	return os.WriteFile(file, []byte(before+heading+strings.TrimRight(intro, "\n")+"\n"+entry+runs), 0o644)
 }

@@ -32,6 +32,19 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPart: a suite that is repeated has its share of what those before it have left.
+func TestPart(t *testing.T) {
+	steps := []step{{suite{takes: time.Hour}, time.Hour}, {suite{share: 3}, time.Minute}, {suite{share: 1}, time.Minute}}
+	for i, want := range []time.Duration{time.Hour, 3 * time.Second, 4 * time.Second} {
+		if got := part(steps[i:], 4*time.Second); got != want {
+			t.Errorf("step %d has %v; want %v", i, got, want)
+		}
+	}
+	if got := part(steps[1:], -time.Minute); got != 0 {
+		t.Errorf("a step has %v of no time", got)
+	}
+}
+
 // TestSuites: what the suites name is there.
 func TestSuites(t *testing.T) {
 	for _, s := range suites {
@@ -71,7 +84,7 @@ func TestDeep(t *testing.T) {
 		t.Errorf("exit code %d, %v; want 1", code, err)
 	}
 	for _, want := range []string{
-		"What was run.\n\n### 20", ", 0.1 minutes\n", "| good | this | 1 | ", "FAILED: TestParts |\n", "| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
+		"What was run.\n\n### 20", ", 0.1 minutes asked for, ", "| good | this | 1 | ", "FAILED: TestParts |\n", "| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
 		"\n### 2020-01-01, an old one\n\nrows\n",
 	} {
 		if !strings.Contains(string(text), want) {
