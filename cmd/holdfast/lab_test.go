@@ -126,13 +126,7 @@ func TestLabUsage(t *testing.T) {
 		says string
 		args []string
 	}{
-		{64, "lab list", []string{"lab"}},
-		{64, "lab list", []string{"lab", "run"}},
-		{64, `there is no algorithm nonsense`, []string{"lab", "run", "nonsense"}},
 		{64, `there is no algorithm "\x1b"`, []string{"lab", "run", "all", "\x1b"}},
-		{64, "contradict", []string{"lab", "run", "all", "--json", "-o", "text"}},
-		{64, "there are text, summary, json", []string{"lab", "run", "all", "-o", "xml"}},
-		{64, "unknown command", []string{"lab", "list", "x"}},
 		{78, "one Redis server", []string{"--store", "redis+cluster://127.0.0.1:1", "lab", "run", "setpx-del"}},
 		{78, "one Redis server", []string{"--store", "sqlite:" + b.dir + "/x", "lab", "run", "setpx-del"}},
 		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1", "lab", "run", "setpx-del"}},

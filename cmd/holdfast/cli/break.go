@@ -25,10 +25,10 @@ func (a *app) breakCommand() *cobra.Command {
 		Use:   "break NAME --token T",
 		Short: "Take a lock away from its holder",
 		Long:  aboutBreak,
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the lock"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if token == 0 {
-				return usagef("--token: which grant is to end? See holdfast info %s", show(args[0]))
+				return usagef("--token is missing: which grant is to end? See holdfast info %s", show(args[0]))
 			}
 			return a.breakLock(args[0], token)
 		}),

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // How long a start, and an exit, wait for a store that does not answer, whatever the TTL.
@@ -97,16 +98,25 @@ func (a *app) root() *cobra.Command {
 		Long:          about,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Version:       versionText(),
+		Args:          commandsOnly,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return usagef("say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help")
 		},
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("store") && a.store == "" { // a variable that is not set, most likely
+				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of the user's", envURL)
+			}
+			if a.ttl < driver.MinTTL || a.ttl > driver.MaxTTL {
+				return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(a.ttl), span(driver.MinTTL), span(driver.MaxTTL))}
+			}
+			return nil
+		},
 	}
+	c.SetVersionTemplate("holdfast {{.Version}}\n")
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v; see %s --help", err, c.CommandPath())
-	})
+	c.SetFlagErrorFunc(flagError)
 	c.PersistentFlags().StringVar(&a.store, "store", "", "where the locks are kept (`URL`; default $HOLDFAST_URL, else a file of the user's)")
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
@@ -114,6 +124,16 @@ func (a *app) root() *cobra.Command {
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.versionCommand(),
 	)
+	c.SetHelpCommand(helpCommand())
+	c.InitDefaultCompletionCmd()
+	for _, sub := range c.Commands() {
+		if sub.Name() == "completion" { // else it shows its help for whatever is wrong
+			sub.Args, sub.RunE = commandsOnly, onlyOthers
+			for _, shell := range sub.Commands() {
+				shell.Args = noArguments
+			}
+		}
+	}
 	return c
 }
 
@@ -144,9 +164,6 @@ type session struct {
 
 // connect opens the store and a client. If cfg has no TTL, it gets the one asked for.
 func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error) {
-	if a.ttl <= 0 { // which Config takes for the default
-		return nil, fmt.Errorf("%w TTL %v: it must be positive", holdfast.ErrInvalid, a.ttl)
-	}
 	cfg.TTL = a.ttl
 	limited, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()

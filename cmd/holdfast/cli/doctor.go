@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -57,7 +55,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long:  aboutDoctor,
 		Example: `  holdfast doctor --store redis://cache:6379
   holdfast doctor --json --accept redis.replicas`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: ours(func(c *cobra.Command, _ []string) error {
 			if flags.json {
 				if c.Flags().Changed("output") && flags.out != "json" {
@@ -86,14 +84,12 @@ type diagnosis struct {
 }
 
 func (a *app) doctor(flags doctorFlags) error {
-	if a.ttl < driver.MinTTL || a.ttl > driver.MaxTTL {
-		return fmt.Errorf("%w TTL %v: allowed are %v to %v", holdfast.ErrInvalid, a.ttl, driver.MinTTL, driver.MaxTTL)
-	}
 	d := &diagnosis{ttl: a.ttl, accepted: map[string]bool{}}
 	for _, code := range flags.accept {
-		if d.accepted[code] = true; !strings.Contains(code, ".") {
-			return usagef("--accept %s: expected the code of a finding, such as redis.replicas", show(code))
+		if err := checkCode(code); err != nil {
+			return err
 		}
+		d.accepted[code] = true
 	}
 	ctx, leave := leaveOnSignal(catchSignals())
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)

@@ -16,7 +16,7 @@ func (a *app) infoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info NAME",
 		Short: "Show one lock: holders, tokens, and who waits",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the lock"),
 		RunE:  ours(func(c *cobra.Command, args []string) error { return a.info(args[0], out) }),
 	}
 	out.register(c, recordFormats...)

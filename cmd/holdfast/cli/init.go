@@ -36,7 +36,7 @@ func (a *app) initCommand() *cobra.Command {
 		Example: `  holdfast init --store mysql://admin@db/locks
   holdfast init --store postgres://admin@db/locks --print >locks.sql
   holdfast init --store redis+quorum://r1,r2,r3,r4,r5`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: ours(func(*cobra.Command, []string) error {
 			if printed {
 				return a.printTables()

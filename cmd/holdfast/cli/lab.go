@@ -34,7 +34,7 @@ func (a *app) labCommand() *cobra.Command {
 		Use:   "lab",
 		Short: "See widely used lock algorithms break on a real Redis, and holdfast survive",
 		Long:  aboutLab,
-		Args:  cobra.NoArgs,
+		Args:  commandsOnly,
 		RunE: ours(func(c *cobra.Command, _ []string) error {
 			return usagef("say what to do: holdfast lab list, or holdfast lab run ID")
 		}),
@@ -48,7 +48,7 @@ func (a *app) labListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the algorithms of the lab",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE:  ours(func(*cobra.Command, []string) error { return a.labList(out) }),
 	}
 	out.register(c, "table", "json", "name")

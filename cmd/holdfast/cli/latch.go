@@ -30,11 +30,11 @@ func (a *app) latchSet() *cobra.Command {
 	return &cobra.Command{
 		Use:   "set NAME N",
 		Short: "Make a latch that counts from N; one that exists keeps its count",
-		Args:  cobra.ExactArgs(2),
+		Args:  exactly("the name of the latch", "the number to count from"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 0 {
-				return usagef("count %s: expected a number that is not negative", show(args[1]))
+				return usagef("%s is no number to count from: expected a whole number that is not negative, for example 3", show(args[1]))
 			}
 			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				created, err := l.Set(ctx, n)
@@ -57,7 +57,7 @@ func (a *app) latchDown() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down NAME",
 		Short: "Count a latch down by one and print what is left",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("id") && id == "" {
 				return usagef("--id is empty: what counts only once?")
@@ -81,7 +81,7 @@ func (a *app) latchWait() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait NAME",
 		Short: "Wait until a latch is at zero",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			return a.latch(args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
 				return waitLatch(ctx, s, l, args[0], wait)
@@ -96,7 +96,7 @@ func (a *app) latchRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Remove a latch; who waits for it is told that it is gone",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				if err := l.Remove(ctx); err != nil {

@@ -24,7 +24,7 @@ func (a *app) leaderCommand() *cobra.Command {
 		Use:   "leader NAME",
 		Short: "Show who leads an election",
 		Long:  aboutLeader,
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("the name of the election"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if err := checkNames(args[0]); err != nil {
 				return err

@@ -16,7 +16,7 @@ func (a *app) lsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List the locks in use, with who holds them",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  atMostOne,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {

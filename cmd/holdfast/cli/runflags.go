@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // runOptions are the flags of run.
@@ -100,34 +101,29 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken at least so long, even past the end of COMMAND")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and give the lock back, after so long")
 	f.BoolVar(&o.fair, "fair", false, "strict arrival order among all who wait")
-	c.MarkFlagsMutuallyExclusive("nonblock", "wait")
-	c.MarkFlagsMutuallyExclusive("every", "wait")
-	c.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
 	return c
 }
 
 // check is what the flag library cannot see.
 func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	given := c.Flags().Changed
+	err = firstOf(
+		together(c, "nonblock", "wait"), together(c, "every", "wait"), together(c, "exclusive", "shared", "limit"),
+		atMost(c, "every", o.every, driver.MaxHold), atMost(c, "min-hold", o.minHold, driver.MaxHold),
+		positive(c, "max-hold", "permits"),
+	)
 	switch {
+	case err != nil:
 	case given("exclusive") && !o.exclusive:
 		err = usagef("--exclusive=false: say --shared or --limit")
 	case given("permits") && !given("limit"):
 		err = usagef("--permits %d: of how many? Say --limit", o.permits)
-	case given("limit") && o.limit < 1:
-		err = usagef("--limit %d: it must be positive", o.limit)
-	case o.permits < 1:
-		err = usagef("--permits %d: it must be positive", o.permits)
+	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):
+		err = usagef("--limit %d: allowed are 1 to %d", o.limit, driver.MaxLimit)
 	case given("limit") && o.permits > o.limit:
-		err = usagef("--permits %d: the --limit is %d", o.permits, o.limit)
+		err = usagef("--permits %d: allowed are 1 to %d, the --limit", o.permits, o.limit)
 	case o.busyCode < 0 || o.busyCode > 255:
-		err = usagef("-E %d: exit codes are 0 to 255", o.busyCode)
-	case given("every") && o.every <= 0:
-		err = usagef("--every %v: it must be positive", o.every)
-	case given("min-hold") && o.minHold <= 0:
-		err = usagef("--min-hold %v: it must be positive", o.minHold)
-	case given("max-hold") && o.maxHold <= 0:
-		err = usagef("--max-hold %v: it must be positive", o.maxHold)
+		err = usagef("-E %d: allowed are the exit codes 0 to 255", o.busyCode)
 	default:
 		return o.taskOptions.check(c, args)
 	}

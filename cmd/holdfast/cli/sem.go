@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 func (a *app) semCommand() *cobra.Command {
@@ -19,11 +20,11 @@ func (a *app) semCommand() *cobra.Command {
 		Long: `Change how many permits the semaphore NAME has. Lowering it takes nothing from holders;
 nothing is granted until they fit again. Who waits goes on under the new limit; who comes
 with another one is refused.`,
-		Args: cobra.ExactArgs(2),
+		Args: exactly("the name of the semaphore", "the number of permits"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 1 {
-				return usagef("limit %s: expected a positive number", show(args[1]))
+			if err != nil || n < 1 || n > driver.MaxLimit {
+				return usagef("%s is no number of permits: allowed are 1 to %d", show(args[1]), driver.MaxLimit)
 			}
 			return a.setLimit(args[0], n)
 		}),
@@ -34,12 +35,12 @@ with another one is refused.`,
 // group is a command that only has others under it.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: short, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return usagef("say what to do; see %s --help", c.CommandPath())
-		},
+		Use: name, Short: short, Args: commandsOnly,
+		RunE: onlyOthers,
 	}
 }
+
+func onlyOthers(c *cobra.Command, _ []string) error { return usagef("say what to do%s", helpHint(c)) }
 
 func (a *app) setLimit(name string, n int) error {
 	ctx := context.Background()

@@ -55,7 +55,7 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 	case o.shell && len(args) != 2:
 		return "", nil, usagef("-c takes one argument after --, not %d; quote the command line", len(args)-1)
 	case o.killAfter < 0:
-		return "", nil, usagef("--kill-after %v: it must not be negative", o.killAfter)
+		return "", nil, usagef("--kill-after %s: it must not be negative", span(o.killAfter))
 	}
 	return args[0], args[1:], nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -26,17 +27,18 @@ func (s *seconds) Type() string { return "SECONDS" }
 
 func (s *seconds) Set(text string) error {
 	d, err := time.ParseDuration(text)
-	if n, nerr := strconv.ParseFloat(text, 64); nerr == nil {
+	const most = 1e9 // seconds, which no duration overflows
+	n, nerr := strconv.ParseFloat(text, 64)
+	if nerr == nil && n >= 0 && n < most {
 		d, err = time.Duration(n*float64(time.Second)), nil
-		if !(n >= 0 && n < 1e9) {
-			err = errors.New("out of range")
-		}
 	}
 	switch {
+	case nerr == nil && n < 0, err == nil && d < 0:
+		return errors.New("it must not be negative; 0 does not wait at all")
+	case nerr == nil && n >= most:
+		return fmt.Errorf("it must be less than %.0f seconds; leave it out to wait without a limit", most)
 	case err != nil:
-		return errors.New("expected seconds, such as 10 or 0.5, or a duration, such as 1m30s")
-	case d < 0:
-		return errors.New("it must not be negative")
+		return errors.New("expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s")
 	}
 	s.d, s.set = d, true
 	return nil
@@ -58,7 +60,7 @@ func (l *labels) Type() string { return "KEY=VALUE" }
 func (l *labels) Set(text string) error {
 	k, v, ok := strings.Cut(text, "=")
 	if !ok || k == "" {
-		return errors.New("expected KEY=VALUE")
+		return errors.New("expected KEY=VALUE, for example ticket=OPS-12")
 	}
 	if *l == nil {
 		*l = labels{}

@@ -70,13 +70,17 @@ func (a *app) verifyCommand() *cobra.Command {
   holdfast verify --store postgres://app@db/locks --duration 5m --json
   holdfast verify --store redis+sentinel://s1,s2,s3/main --hook failover='./failover.sh'
   holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep /tmp/run7`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: ours(func(c *cobra.Command, _ []string) error {
 			if f.json {
 				if c.Flags().Changed("output") && f.out != "json" {
 					return usagef("--json and -o %s contradict each other", f.out)
 				}
 				f.out = "json"
+			}
+			// Options take what is not positive for the default.
+			if err := positive(c, "duration", "ops", "processes", "clients", "loops", "names", "slack"); err != nil {
+				return err
 			}
 			f.o.TTL = verifyTTL
 			if c.Flags().Changed("ttl") {
@@ -115,7 +119,7 @@ func (a *app) verifyWorkerCommand() *cobra.Command {
 		Use:    verifyWorker,
 		Short:  "A worker process of holdfast verify",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArguments,
 		RunE: ours(func(*cobra.Command, []string) error {
 			return verify.Work(context.Background(), os.Stdin, os.Stdout)
 		}),
@@ -137,17 +141,6 @@ func (f *verifyFlags) options() (o verify.Options, err error) {
 			return o, usagef("--except %s: there are S1 to S5 and L1 to L4", show(class))
 		}
 		f.o.Except = append(f.o.Except, c)
-	}
-	for _, n := range []struct {
-		flag string
-		bad  bool
-	}{
-		{"duration", f.o.Duration <= 0}, {"ops", f.o.Ops <= 0}, {"processes", f.o.Processes <= 0}, {"clients", f.o.Clients <= 0},
-		{"loops", f.o.Loops <= 0}, {"names", f.o.Names <= 0}, {"slack", f.o.Slack <= 0}, {"ttl", f.o.TTL <= 0},
-	} {
-		if n.bad { // which Options take for the default
-			return o, usagef("--%s: it must be positive", n.flag)
-		}
 	}
 	return f.o, nil
 }

@@ -15,17 +15,21 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: ours(func(*cobra.Command, []string) error {
-			v := version
-			if b, ok := debug.ReadBuildInfo(); ok && v == "" {
-				v = b.Main.Version
-			}
-			if v == "" {
-				v = "(devel)"
-			}
-			_, err := fmt.Fprintf(a.stdout, "holdfast %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(a.stdout, "holdfast", versionText())
 			return err
 		}),
 	}
+}
+
+func versionText() string {
+	v := version
+	if b, ok := debug.ReadBuildInfo(); ok && v == "" {
+		v = b.Main.Version
+	}
+	if v == "" {
+		v = "(devel)"
+	}
+	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// helpHint ends what is said about a command line that is wrong.
+func helpHint(c *cobra.Command) string { return "; see " + c.CommandPath() + " --help" }
+
+// noArguments refuses all arguments.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usagef("%s is one argument too many: %s takes none%s", show(args[0]), c.CommandPath(), helpHint(c))
+}
+
+// exactly wants one argument for each of the names, such as "the name of the lock".
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is missing: %s%s", names[len(args)], c.UseLine(), helpHint(c))
+		case len(args) > len(names):
+			return usagef("%s is one argument too many: %s%s", show(args[len(names)]), c.UseLine(), helpHint(c))
+		}
+		return nil
+	}
+}
+
+// atMostOne refuses a second argument.
+func atMostOne(c *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return exactly("")(c, args)
+	}
+	return nil
+}
+
+// helpCommand is help, which takes the words of a command.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Say more about a command",
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			about, rest, err := c.Root().Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0:
+				return commandsOnly(about, rest)
+			}
+			about.InitDefaultHelpFlag() // to list it
+			return about.Help()
+		}),
+	}
+}
+
+// commandsOnly refuses arguments of a command that only has others under it.
+func commandsOnly(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			known = append(known, sub.Name())
+		}
+	}
+	return usagef("there is no command %s %s%s%s", c.CommandPath(), show(args[0]), meant(args[0], known), helpHint(c))
+}
+
+// together refuses flags of which only one may be given.
+func together(c *cobra.Command, flags ...string) error {
+	var given []string
+	for _, name := range flags {
+		if c.Flags().Changed(name) {
+			given = append(given, flagName(c.Flags().Lookup(name)))
+		}
+	}
+	if len(given) < 2 {
+		return nil
+	}
+	return usagef("%s contradict each other: only one of them is allowed%s", strings.Join(given, " and "), helpHint(c))
+}
+
+// flagName is a flag as the help lists it.
+func flagName(f *pflag.Flag) string {
+	if f.Shorthand != "" {
+		return "-" + f.Shorthand + ", --" + f.Name
+	}
+	return "--" + f.Name
+}
+
+// flagError says in words what is wrong with a flag.
+func flagError(c *cobra.Command, err error) error {
+	var (
+		unknown *pflag.NotExistError
+		missing *pflag.ValueRequiredError
+		value   *pflag.InvalidValueError
+		syntax  *pflag.InvalidSyntaxError
+	)
+	text := err.Error()
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		text = "there is no flag -" + show(unknown.GetSpecifiedName())
+	case errors.As(err, &unknown):
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+		name := "--" + unknown.GetSpecifiedName()
+		text = "there is no flag " + show(name) + meant(name, known)
+	case errors.As(err, &missing):
+		text = flagName(missing.GetFlag()) + ": the value is missing" + example(missing.GetFlag())
+	case errors.As(err, &value):
+		text = flagName(value.GetFlag()) + " " + show(value.GetValue()) + ": " + allowed(value.GetFlag(), value.GetValue(), value.Unwrap())
+	case errors.As(err, &syntax):
+		text = show(syntax.GetSpecifiedFlag()) + " is no flag"
+	}
+	return usagef("%s%s", text, helpHint(c))
+}
+
+// examples are values of flags whose type does not say what they look like.
+var examples = map[string]string{
+	"duration": "10s", "SECONDS": "10", "int": "4", "int64": "4", "uint64": "7", "KEY=VALUE": "ticket=OPS-12", "stringArray": "", "stringSlice": "", "string": "",
+}
+
+func example(f *pflag.Flag) string {
+	v := examples[f.Value.Type()]
+	switch f.Name {
+	case "store":
+		v = "redis://localhost:6379"
+	case "output":
+		v = f.DefValue
+	}
+	if v == "" {
+		return ""
+	}
+	return fmt.Sprintf(", for example --%s %s", f.Name, v)
+}
+
+// allowed says what the value of a flag has to be, in place of text, which could not be read.
+func allowed(f *pflag.Flag, text string, err error) string {
+	_, number := strconv.ParseFloat(text, 64)
+	digits := text != "" && strings.Trim(text, "0123456789") == ""
+	switch kind := f.Value.Type(); {
+	case kind == "duration" && number == nil && strings.Trim(text, "+-.0123456789") == "":
+		return fmt.Sprintf("a time needs a unit, for example --%s %ss", f.Name, text)
+	case kind == "duration":
+		return "expected a time with its unit, for example 10s or 1m30s"
+	case f.Name == "token":
+		return `expected the number that "holdfast info" shows as the token`
+	case (kind == "int" || kind == "int64" || kind == "uint64") && digits:
+		return "the number is too large"
+	case kind == "uint64":
+		return "expected a whole number that is not negative" + example(f)
+	case kind == "int" || kind == "int64":
+		return "expected a whole number" + example(f)
+	case kind == "bool":
+		return fmt.Sprintf("expected --%s=true, --%s=false, or --%s alone", f.Name, f.Name, f.Name)
+	}
+	return err.Error()
+}
+
+// meant is a question after the one of known that is most like word, if there is one.
+func meant(word string, known []string) string {
+	best, least := "", 1+max(2, len(word)/3)
+	for _, k := range known {
+		if d := distance(word, k); d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// distance is how many letters have to be put in, left out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0] // of the row above, in the column to the left
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost = 1 + min(before, row[j], row[j+1])
+			}
+			before, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// span is d without units that are zero: 24h, not 24h0m0s.
+func span(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// atMost refuses a time that was given and is not positive, or longer than allowed.
+func atMost(c *cobra.Command, flag string, d, most time.Duration) error {
+	if !c.Flags().Changed(flag) || d > 0 && d <= most {
+		return nil
+	}
+	return usagef("--%s %s: it must be positive and at most %s%s", flag, span(d), span(most), helpHint(c))
+}
+
+// positive refuses flags that were given and are zero or less.
+func positive(c *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		v := c.Flags().Lookup(name).Value.String()
+		if c.Flags().Changed(name) && (v == "0" || v == "0s" || strings.HasPrefix(v, "-")) {
+			return usagef("--%s %s: it must be positive%s", name, v, helpHint(c))
+		}
+	}
+	return nil
+}
+
+// firstOf is the first of the errors that is one.
+func firstOf(errs ...error) error {
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
