@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -17,6 +19,7 @@ type server struct{ addr, host string }
 
 // connect tries servers until one has the session. Its error is why the session is over.
 func (s *Session) connect(attempts *lastError) (*conn, error) {
+	var absent time.Time // since when no server has been there; zero: one was
 	for round, silent := 0, 0; ; round++ {
 		if s.ctx.Err() != nil {
 			return nil, s.Err()
@@ -30,6 +33,14 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 			return nil, err
 		}
 		attempts.set(err)
+		switch {
+		case !nobodyThere(err):
+			absent = time.Time{}
+		case absent.IsZero():
+			absent = began
+		case s.ID() == 0 && time.Since(absent) >= absence:
+			return nil, err
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 			silent++
 		}
@@ -43,6 +54,19 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 			}
 		}
 	}
+}
+
+// absence is for how long nobody may be there before a session that has not begun is given up: a server
+// that is just starting refuses connections for a moment. A session that has begun goes on until it runs out.
+const absence = time.Second
+
+// nobodyThere reports whether err says of every server that nothing listens there, or that there is no such host.
+func nobodyThere(err error) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(e error) bool { return !nobodyThere(e) })
+	}
+	var lookup *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &lookup) && lookup.IsNotFound
 }
 
 // patience is how long one server may take to answer: short at first, so that one that hangs
@@ -120,7 +144,7 @@ func (s *Session) connectOnce(silent int) (*conn, error) {
 			return nil, ctx.Err()
 		}
 	}
-	return nil, errors.Join(errs...)
+	return nil, joined(errs...)
 }
 
 // resolve returns the servers' addresses in random order. For a name that cannot be resolved
@@ -150,7 +174,7 @@ func (s *Session) resolve(ctx context.Context) ([]server, error) {
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all, errors.Join(errs...)
+	return all, joined(errs...)
 }
 
 // open makes a connection.

@@ -3,7 +3,9 @@ package zk
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Code is a server's error code (KeeperException.Code). The errors of calls wrap it, so that
@@ -92,6 +94,28 @@ type opError struct {
 
 func (e *opError) Error() string { return "zk: " + e.what + " " + e.path + ": " + e.err.Error() }
 func (e *opError) Unwrap() error { return e.err }
+
+// several are errors of several servers, in one line.
+type several []error
+
+// joined is the errors that are not nil in one, nil if there are none.
+func joined(errs ...error) error {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	if len(errs) == 0 {
+		return nil
+	}
+	return several(errs)
+}
+
+func (e several) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e several) Unwrap() []error { return e }
 
 // notSent is the error of a request that was not sent because of why.
 func notSent(why error) error { return fmt.Errorf("%w: %w", ErrNotSent, why) }

@@ -45,7 +45,8 @@ type Session struct {
 }
 
 // Dial starts a session, and returns when a server has it and has accepted Config.Auth. It
-// tries until ctx ends; then its error tells what happened last. ErrAuthFailed ends it at once.
+// tries until ctx ends; then its error tells what happened last. ErrAuthFailed ends it at once, and
+// that no server has been there for a second: each refused the connection, or its name is unknown.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	cfg, err := cfg.normalize()
 	if err != nil {
@@ -71,7 +72,7 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 		return nil, &opError{"connect to", cfg.Servers[0], s.Err()}
 	case <-ctx.Done():
 		s.end(ErrClosed) // a server that has it already lets it run out
-		return nil, &opError{"connect to", cfg.Servers[0], errors.Join(context.Cause(ctx), attempts.get())}
+		return nil, &opError{"connect to", cfg.Servers[0], joined(context.Cause(ctx), attempts.get())}
 	}
 }
 
