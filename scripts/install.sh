@@ -20,6 +20,7 @@ need javac default-jdk-headless
 need mvn maven
 needjar zookeeper libzookeeper-java
 needjar slf4j-nop libslf4j-java
+needjar slf4j-simple libslf4j-java
 for part in buffer codec common handler resolver transport transport-native-epoll transport-native-unix-common; do
 	needjar "netty-$part" libnetty-java
 done

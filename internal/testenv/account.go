@@ -97,7 +97,7 @@ func plainEnv() []string {
 // program does, or runs for half a minute.
 func finish(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
-	p := start(t, cmd)
+	p := start(t, cmd, new(output))
 	limit := time.NewTimer(30 * time.Second)
 	defer limit.Stop()
 	select {

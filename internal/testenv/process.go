@@ -1,14 +1,12 @@
 package testenv
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -79,31 +77,15 @@ func reserve(t testing.TB, n int) (addrs []string, release func()) {
 // process is a server process.
 type process struct {
 	cmd  *exec.Cmd
-	out  output
+	out  *output
 	done chan struct{} // it has ended
 }
 
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func start(t testing.TB, cmd *exec.Cmd) *process {
+// start runs a program, which prints to out.
+func start(t testing.TB, cmd *exec.Cmd, out *output) *process {
 	t.Helper()
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.out, &p.out
+	p := &process{cmd: cmd, out: out, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = out, out
 	started := make(chan error, 1)
 	bound(cmd, func() {
 		err := cmd.Start()

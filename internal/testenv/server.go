@@ -30,7 +30,8 @@ type server struct {
 
 	mu   sync.Mutex
 	proc *process
-	thaw func() // ends the watch over a family that is frozen
+	log  *output // of all its processes, one after the other; nil before the first
+	thaw func()  // ends the watch over a family that is frozen
 }
 
 // Start starts the server after Stop or Kill, and returns when it serves.
@@ -51,7 +52,14 @@ func (s *server) launch() {
 		cmd.Env = append(cmd.Environ(), s.env...)
 	}
 	s.mu.Unlock()
-	p := start(s.t, cmd)
+	s.mu.Lock()
+	if s.log == nil {
+		s.log = &output{most: mostLog}
+		showWhenFailed(s.t, s)
+	}
+	log := s.log
+	s.mu.Unlock()
+	p := start(s.t, cmd, log)
 	s.mu.Lock()
 	s.proc = p
 	s.mu.Unlock()

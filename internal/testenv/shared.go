@@ -30,6 +30,7 @@ func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
 			w.mu.Unlock()
 			whole = w
 		}
+		whole.showWhenFailed(t)
 		return server
 	}
 }
@@ -60,7 +61,9 @@ type wholePackage struct {
 	testing.TB // for what is not here
 
 	mu      sync.Mutex
-	starter testing.TB // the test that starts the server; nil afterwards
+	starter testing.TB          // the test that starts the server; nil afterwards
+	servers []*server           // those that print
+	users   map[testing.TB]bool // the tests that use them now
 }
 
 func (w *wholePackage) Helper() {}

@@ -67,7 +67,8 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	}
 	java := []string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
-		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false", "-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
+		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false", "-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
 	}
 	for _, s := range settings {
 		if strings.HasPrefix(s, "-D") {
@@ -94,7 +95,7 @@ func zooKeeperJars(t testing.TB) string {
 		return other
 	}
 	const folder = "/usr/share/java"
-	names := []string{"zookeeper", "slf4j-nop"}
+	names := []string{"zookeeper", "slf4j-simple"}
 	for _, part := range []string{"buffer", "codec", "common", "handler", "resolver", "transport",
 		"transport-native-epoll", "transport-native-unix-common"} {
 		names = append(names, "netty-"+part)
@@ -175,7 +176,7 @@ func (z *ZooKeeperServer) Tree(path string) []string {
 // shell runs a command of ZooKeeper's own shell and returns the lines of its output.
 func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 	z.t.Helper()
-	cmd := exec.Command("java", append([]string{"-cp", zooKeeperJars(z.t), "org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
+	cmd := exec.Command("java", append([]string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", zooKeeperJars(z.t), "org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		z.t.Fatalf("%v: %v\n%s", command, err, out)

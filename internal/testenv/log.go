@@ -1,0 +1,97 @@
+package testenv
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A test that fails shows the last lines that its servers have printed.
+const (
+	shownLines = 40
+	mostLog    = 64 << 10 // bytes that are kept of a server's log, in memory
+)
+
+// output keeps what a program prints.
+type output struct {
+	most int // bytes that are kept at least, from the end; 0 all
+
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.most > 0 && o.buf.Len() > 2*o.most {
+		o.buf.Next(o.buf.Len() - o.most)
+	}
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// lastLines is the end of text, of n lines at most.
+func lastLines(text string, n int) string {
+	text = strings.TrimRight(text, "\n")
+	for i := len(text); i >= 0; i = strings.LastIndexByte(text[:i], '\n') {
+		if n--; n < 0 {
+			return text[i+1:]
+		}
+	}
+	return text
+}
+
+// showWhenFailed shows the log of a server when t has failed. It is called before the cleanup that ends the server
+// would have to run, and so shows what the server did meanwhile, not how it was ended.
+func showWhenFailed(t testing.TB, s *server) {
+	if w, ok := t.(*wholePackage); ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.servers = append(w.servers, s)
+		return
+	}
+	t.Cleanup(func() { s.show(t) })
+}
+
+// showWhenFailed does so for one of the tests of the package.
+func (w *wholePackage) showWhenFailed(t testing.TB) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.users[t] { // it has asked before
+		return
+	}
+	if w.users == nil {
+		w.users = map[testing.TB]bool{}
+	}
+	w.users[t] = true
+	t.Cleanup(func() {
+		w.mu.Lock()
+		servers := w.servers
+		delete(w.users, t)
+		w.mu.Unlock()
+		for _, s := range servers {
+			s.show(t)
+		}
+	})
+}
+
+// show logs the end of what the server has printed, if t has failed.
+func (s *server) show(t testing.TB) {
+	if !t.Failed() {
+		return
+	}
+	s.mu.Lock()
+	log := s.log
+	s.mu.Unlock()
+	text := lastLines(log.String(), shownLines)
+	if text == "" {
+		text = "nothing"
+	}
+	t.Logf("what %s at %s has printed last:\n%s", s.what, s.Addr, text)
+}
