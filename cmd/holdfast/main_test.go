@@ -35,10 +35,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// A test run that nohup started ignores SIGHUP, and so would the programs that it starts. What is caught here is
-	// not ignored there.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+	// A test run that nohup started ignores SIGHUP, one that a shell put into the background SIGINT and SIGQUIT, and
+	// so would the programs that it starts. What is caught here is not ignored there.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	binary = filepath.Join(dir, "holdfast")
 	if out, err := build().CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,31 +12,72 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A store that does not answer is given up soon, whatever the TTL.
+// A store that does not answer is given up soon, whatever the TTL, and that is what is said: the user has set no deadline.
 func TestSilentStoreIsGivenUp(t *testing.T) {
-	b := newBench(t)
-	r := testenv.Redis(t)
-	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
-	r.Pause()
-	p := b.start("--ttl", "1h", "run", "a", "--", "true")
-	if code := p.code(); code != 69 || !strings.HasSuffix(p.err.String(), "; \"holdfast doctor\" may say more about the store\n") {
-		t.Errorf("exit code %d: %q", code, p.err.String())
+	addr := silentServer(t)
+	for _, c := range []struct{ url, command string }{
+		{"redis://" + addr, "run a -- true"}, {"redis://" + addr, "doctor"}, {"redis+cluster://" + addr, "ls"},
+		{"postgres://u@" + addr + "/d", "info a"}, {"mysql://u@" + addr + "/d", "init"},
+	} {
+		t.Run(c.url+" "+c.command, func(t *testing.T) {
+			b := newBench(t)
+			_, stderr := b.want(69, append([]string{"--ttl", "1h", "--store", c.url}, strings.Fields(c.command)...)...)
+			last := stderr[strings.LastIndex(strings.TrimSuffix(stderr, "\n"), "\n")+1:]
+			if !regexp.MustCompile(`^holdfast: store unavailable: the store at \S+ has not answered within \d+s(; "holdfast doctor" may say more about the store)?\n$`).MatchString(last) {
+				t.Errorf("%q", stderr)
+			}
+		})
 	}
+}
+
+// Where no server runs, the address that refused is named, and the variable that the URL is from.
+func TestNobodyListens(t *testing.T) {
+	b := newBench(t)
+	for url, want := range map[string]string{
+		"zookeeper://127.0.0.1:1,127.0.0.1:2": "zk: connect to 127.0.0.1:1: dial tcp 127.0.0.1:",
+		"redis://u:s3cret@127.0.0.1:1":        "redis 127.0.0.1:1: store unavailable: dial tcp 127.0.0.1:1: ",
+	} {
+		b.env = append(b.env, "HOLDFAST_URL="+url)
+		_, stderr := b.want(69, "ls")
+		if !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: ") || !strings.Contains(stderr, want) || strings.Contains(stderr, "s3cret") ||
+			!strings.HasSuffix(stderr, "connect: connection refused\n") || strings.Count(stderr, "refused") != strings.Count(url, "127.0.0.1") {
+			t.Errorf("%q", stderr)
+		}
+		if _, stderr := b.want(69, "ls", "--store", url); strings.Contains(stderr, "HOLDFAST_URL") {
+			t.Errorf("%q: it was --store", stderr)
+		}
+	}
+	b.env = append(b.env, "HOLDFAST_URL=here")
+	for _, command := range []string{"ls", "doctor", "init"} {
+		if _, stderr := b.want(78, command); !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: invalid store URL: it has no scheme; there are ") {
+			t.Errorf("%s: %q", command, stderr)
+		}
+	}
+}
+
+// silentServer is an address at which connections are taken, and nothing is ever said.
+func silentServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
 }
 
 // Those that ask it are told that it is silent.
 func TestSilentStoreIsMentioned(t *testing.T) {
+	addr := silentServer(t)
 	b := newBench(t)
-	z := testenv.ZooKeeper(t, longSessions)
-	b.env = append(b.env, "HOLDFAST_URL=zookeeper://who:s3cret@"+z.Addr)
-	z.Pause()
+	b.env = append(b.env, "HOLDFAST_URL=zookeeper://who:s3cret@"+addr)
 	begin := time.Now()
 	p := b.start("--ttl", "30s", "run", "a", "--", "true")
 	b.until("a word", func() bool { return p.err.String() != "" })
-	if quiet := time.Since(begin); quiet < 2*time.Second {
+	if quiet := time.Since(begin); quiet < 3*time.Second {
 		t.Errorf("silent for %v only", quiet)
 	}
-	if !strings.HasPrefix(p.err.String(), "holdfast: the store at zookeeper://***@"+z.Addr+" has not answered for 2s; giving up after 15s\n") {
+	if !strings.HasPrefix(p.err.String(), "holdfast: the store at zookeeper://***@"+addr+" has not answered for 3s; giving up after 15s at the latest\n") {
 		t.Errorf("%q", p.err.String())
 	}
 	p.end()

@@ -24,8 +24,9 @@ import (
 
 // How long a start, and an exit, wait for a store that does not answer, whatever the TTL.
 const (
-	openLimit  = 15 * time.Second
-	closeLimit = 3 * time.Second
+	openLimit   = 15 * time.Second
+	openSilence = 3 * time.Second // before it is said that it does not answer
+	closeLimit  = 3 * time.Second
 )
 
 // app is what the commands share.
@@ -75,6 +76,8 @@ processes):
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
       with ?replicas=N a lock counts only once N replicas of the server have it, within
       &replica-timeout=500ms (at most a third of --ttl); else nobody gets it
+  redis+sentinel://HOST[:PORT][,HOST...]/MASTER[/DB], rediss+sentinel://...
+  redis+cluster://HOST[:PORT][,HOST...], rediss+cluster://...
   redis+quorum://HOST,HOST,HOST[,...][?quarantine=1m], rediss+quorum://...
   zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT], zookeepers://...
   mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE (MySQL and MariaDB), after "holdfast init"
@@ -167,16 +170,18 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	cfg.TTL = a.ttl
 	limited, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	word := time.AfterFunc(waitSilence, func() {
-		a.say("%s has not answered for %v; giving up after %v", a.where(), waitSilence, openLimit)
+	word := time.AfterFunc(openSilence, func() {
+		a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, openLimit)
 	})
 	defer word.Stop()
+	began := time.Now()
 	c, st, err := a.dial(limited, &cfg)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %s has not answered for %v", holdfast.ErrUnavailable, a.where(), openLimit)
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil, errors.Is(err, holdfast.ErrInvalid) && st != nil: // not the store's
 		return nil, err
+	default:
+		return nil, a.unopened(err, time.Since(began))
 	}
 	return &session{Client: c, place: st.Place, store: st, diagnose: func(ctx context.Context) error {
 		_, err := st.Diagnose(ctx, a.url(), a.ttl)
@@ -188,7 +193,7 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	})}, nil
 }
 
-// dial opens the store and a client.
+// dial opens the store and a client. Without a client the store is closed; it is returned if it was opened.
 func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client, *open.Store, error) {
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
@@ -196,7 +201,10 @@ func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client,
 	}
 	c, err := holdfast.New(ctx, st, cfg)
 	if err != nil {
-		return nil, nil, errors.Join(err, st.Close())
+		if cerr := st.Close(); cerr != nil {
+			err = fmt.Errorf("%w; closing the store: %w", err, cerr)
+		}
+		return nil, st, err
 	}
 	return c, st, nil
 }
@@ -236,7 +244,7 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 	}
 	silent := errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
 	if cerr := s.close(); cerr != nil && !silent { // else it has been said
-		a.say("closing the store: %v", cerr)
+		a.say("closing the store: %s", oneLine(cerr.Error()))
 	}
 	return err
 }

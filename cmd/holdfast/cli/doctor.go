@@ -137,9 +137,10 @@ func (d *diagnosis) dangers() (n int) {
 
 // examine fills in d as far as it comes.
 func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
+	began := time.Now()
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
-		return err
+		return a.unopened(err, time.Since(began))
 	}
 	defer func() {
 		closed := make(chan error, 1)
@@ -147,13 +148,16 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 		select {
 		case cerr := <-closed:
 			if cerr != nil && err == nil {
-				a.say("closing the store: %v", cerr)
+				a.say("closing the store: %s", oneLine(cerr.Error()))
 			}
 		case <-time.After(2 * closeLimit):
 		}
 	}()
 	d.store, d.place = st.Name(), st.Place
 	d.list, err = st.Diagnose(ctx, a.url(), a.ttl)
+	if len(d.list) == 0 { // nothing was answered
+		err = a.unopened(err, time.Since(began))
+	}
 	if err == nil && try {
 		var f driver.Finding
 		if f, err = a.tryLock(ctx, st); err == nil {

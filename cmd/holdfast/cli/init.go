@@ -51,9 +51,10 @@ func (a *app) initCommand() *cobra.Command {
 func (a *app) makeTables() error {
 	ctx, cancel := context.WithTimeout(context.Background(), initLimit)
 	defer cancel()
+	began := time.Now()
 	place, err := open.Init(ctx, a.url())
 	if err != nil {
-		return err
+		return a.unopened(err, time.Since(began))
 	}
 	if strings.HasPrefix(place, "redis-quorum:") {
 		_, err = fmt.Fprintf(a.stdout, "the servers take part: %s\n", show(place))
@@ -72,6 +73,7 @@ func (a *app) printTables() error {
 	if err == nil && len(statements) == 0 {
 		a.say(noTables) // not among what another program is to read
 	}
+	err = a.unopened(err, 0)
 	for _, s := range statements {
 		if err == nil {
 			_, err = fmt.Fprintf(a.stdout, "%s;\n", s)

@@ -62,7 +62,7 @@ func (a *app) watchLeader(name string, out format) error {
 	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
 		for l, err := range s.Election(name).Observe(ctx) {
 			if err != nil {
-				a.say("%v", err)
+				a.say("%s", oneLine(err.Error()))
 			} else if err := a.showLeader(name, l, out, false); err != nil {
 				return err
 			}

@@ -60,8 +60,9 @@ func show(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// oneLine is text that others wrote in one line that is safe for a terminal.
+// oneLine is text that others wrote in one line that is safe for a terminal, and in words that users know.
 func oneLine(text string) string {
+	text = strings.NewReplacer(noAnswer, "no answer in time", "\n", "; ").Replace(strings.TrimSpace(text))
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
 }
 

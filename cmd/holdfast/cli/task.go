@@ -195,7 +195,7 @@ func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, er
 	case errors.Is(released, holdfast.ErrLost):
 		return result, &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w", result.ExitCode(), released)}
 	case released != nil:
-		t.a.say("the command has ended, but the lock could not be given back; it runs out by itself: %v", released)
+		t.a.say("the command has ended, but the lock could not be given back; it runs out by itself: %s", oneLine(released.Error()))
 	}
 	if result.Interrupted {
 		t.a.die = result.Signal
