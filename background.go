@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
@@ -54,6 +55,7 @@ func (g *gate) close() {
 // comes when every exchange has been given up that was sent before the chore. Requests that
 // arrive later still hold a name for a TTL, and nobody relies on them.
 type chore struct {
+	name  string // that it is about
 	do    func(context.Context) error
 	again []time.Duration // pauses before the repeats of a chore that was answered
 	end   time.Time
@@ -65,11 +67,23 @@ type chore struct {
 
 // chores runs chores, not too many at a time: a store that is silent for long must not
 // collect a goroutine for each lock that was given up.
+//
+// A store may be silent about one name only: in a database somebody can lock its row. So the
+// names take turns, and a name has several workers only while half of all are free.
 type chores struct {
 	mu      sync.Mutex
-	queue   []*chore // due, and nobody is free
+	names   map[string]*errands // those with a chore that is due or under way
+	ready   list.List           // of *errands: those with a chore that is due
 	workers int
 	n       int // of all, those included that wait for their time
+}
+
+// errands are the chores of one name.
+type errands struct {
+	name    string
+	due     []*chore
+	running int
+	place   *list.Element // in ready
 }
 
 const (
@@ -77,9 +91,9 @@ const (
 	maxChores  = 1 << 16
 )
 
-// insist starts a chore. crossed says that an exchange which it takes back was not answered.
-func (c *Client) insist(crossed bool, do func(context.Context) error) *chore {
-	e := &chore{do: do, end: time.Now().Add(c.TTL()), pause: backoff{most: time.Second}, heard: make(chan struct{})}
+// insist starts a chore about name. crossed says that an exchange which it takes back was not answered.
+func (c *Client) insist(name string, crossed bool, do func(context.Context) error) *chore {
+	e := &chore{name: name, do: do, end: time.Now().Add(c.TTL()), pause: backoff{most: time.Second}, heard: make(chan struct{})}
 	if crossed {
 		e.again = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
 	}
@@ -101,7 +115,7 @@ func (c *Client) insist(crossed bool, do func(context.Context) error) *chore {
 
 // cancel takes a request back, and the grant it may have got.
 func (c *Client) cancel(s *session, name, id string, crossed bool) *chore {
-	return c.insist(crossed, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+	return c.insist(name, crossed, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
 }
 
 // queue runs e as soon as a worker is free.
@@ -109,31 +123,65 @@ func (c *Client) queue(e *chore) {
 	q := &c.chores
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.add(e)
 	if q.workers >= maxWorkers {
-		q.queue = append(q.queue, e)
 		return
 	}
 	q.workers++
-	go func() {
-		for e != nil {
-			c.attend(e)
-			e = q.next()
-		}
-	}()
+	if e := q.next(); e != nil {
+		go func() {
+			for e != nil {
+				c.attend(e)
+				e = q.after(e)
+			}
+		}()
+	}
 }
 
-// next returns a chore that is due, or nil: the worker is not needed any more.
-func (q *chores) next() *chore {
+func (q *chores) add(e *chore) {
+	n := q.names[e.name]
+	if n == nil {
+		if q.names == nil {
+			q.names = map[string]*errands{}
+		}
+		n = &errands{name: e.name}
+		q.names[e.name] = n
+	}
+	if n.due = append(n.due, e); n.place == nil {
+		n.place = q.ready.PushBack(n)
+	}
+}
+
+// after is next for a worker that has attended to e.
+func (q *chores) after(e *chore) *chore {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) == 0 {
-		q.queue = nil
-		q.workers--
-		return nil
+	n := q.names[e.name]
+	if n.running--; n.running == 0 && len(n.due) == 0 {
+		delete(q.names, e.name)
 	}
-	e := q.queue[0]
-	q.queue[0], q.queue = nil, q.queue[1:]
-	return e
+	return q.next()
+}
+
+// next returns a chore for a worker, or nil: the worker is not needed any more. No more names
+// than there are workers have a chore under way, so the search is short.
+func (q *chores) next() *chore {
+	for place := q.ready.Front(); place != nil; place = place.Next() {
+		n := place.Value.(*errands)
+		if n.running > 0 && q.workers > maxWorkers/2 {
+			continue
+		}
+		e := n.due[0]
+		n.due[0], n.due = nil, n.due[1:]
+		n.running++
+		if q.ready.MoveToBack(place); len(n.due) == 0 {
+			q.ready.Remove(place)
+			n.due, n.place = nil, nil
+		}
+		return e
+	}
+	q.workers--
+	return nil
 }
 
 // attend sends e once and decides whether, and when, it is sent again.

@@ -271,7 +271,7 @@ func (a *adoption) once() error {
 func (a *adoption) stop(err error) error {
 	l, given := a.l, a.given
 	if a.asked {
-		l.c.insist(l.crossed, func(ctx context.Context) error {
+		l.c.insist(given.Name, l.crossed, func(ctx context.Context) error {
 			return l.session.Release(ctx, driver.Hold{Name: given.Name, ID: l.req.ID, Token: given.Token}, 0)
 		})
 	}

@@ -27,7 +27,7 @@ type hooks struct {
 	renew   func(ctx context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error)
 	acquire func(ctx context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error)
 	release func(ctx context.Context, h driver.Hold, next func() error) error
-	cancel  func(next func() error) error
+	cancel  func(name string, next func() error) error
 	adopt   func(next func() error) error
 	down    func(next func() error) error
 
@@ -97,7 +97,7 @@ func (s *hooked) Cancel(ctx context.Context, name, id string) error {
 	}
 	next := func() error { return s.Session.Cancel(ctx, name, id) }
 	if s.h.cancel != nil {
-		return s.h.cancel(next)
+		return s.h.cancel(name, next)
 	}
 	return next()
 }

@@ -258,7 +258,7 @@ func (l *Lease) giveBack(ctx context.Context) error {
 // insistRelease releases at the store in the background, until the store has heard it or
 // the lease has run out there by itself.
 func (l *Lease) insistRelease() {
-	l.c.insist(false, func(ctx context.Context) error { return l.session.Release(ctx, l.hold(), 0) })
+	l.c.insist(l.req.Name, false, func(ctx context.Context) error { return l.session.Release(ctx, l.hold(), 0) })
 }
 
 // lapse is the error of a lease whose time is over. Called with c.mu held.

@@ -187,7 +187,7 @@ func (l *Lease) Downgrade() error {
 	case err == nil:
 		return nil
 	case !final(err) || errors.Is(err, ErrRefused): // a store that refuses now may not do so later
-		c.insist(false, func(ctx context.Context) error {
+		c.insist(h.Name, false, func(ctx context.Context) error {
 			if l.Err() != nil {
 				return nil
 			}

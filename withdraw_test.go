@@ -106,7 +106,7 @@ func TestLatchWaitThatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cancels atomic.Int32
 		h := &hooks{Backend: memlock.New(), late: once("await", 100*time.Millisecond)}
-		h.cancel = func(next func() error) error { cancels.Add(1); return next() }
+		h.cancel = func(_ string, next func() error) error { cancels.Add(1); return next() }
 		c := client(t, h, nil)
 		if _, err := c.Latch("x").Set(t.Context(), 1); err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestOneCancelOfAnAnsweredWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		var cancels atomic.Int32
-		h := &hooks{Backend: store, cancel: func(next func() error) error { cancels.Add(1); return next() }}
+		h := &hooks{Backend: store, cancel: func(_ string, next func() error) error { cancels.Add(1); return next() }}
 		c := client(t, h, nil)
 		defer release(t, lock(t, client(t, store, nil), "x"))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -202,7 +202,7 @@ func TestGivenUpLocksDoNotPileUp(t *testing.T) {
 		}
 		asked := 0
 		var mu sync.Mutex
-		h.cancel = func(next func() error) error {
+		h.cancel = func(_ string, next func() error) error {
 			mu.Lock()
 			asked++
 			mu.Unlock()
