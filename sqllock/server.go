@@ -184,11 +184,12 @@ const silence = 5 * time.Second
 // with runs f, which is about name, or about several if that is "", when there is room for it.
 func (b *Server) with(ctx context.Context, name string, f func(ctx context.Context) error) error {
 	return bounded(ctx, func(ctx context.Context) error {
-		if err := b.others.enter(ctx, name); err != nil {
+		p, err := b.others.enter(ctx, name)
+		if err != nil {
 			return err
 		}
-		defer b.others.leave(name)
-		return f(ctx)
+		defer p.leave()
+		return f(context.WithValue(ctx, passKey{}, p))
 	})
 }
 

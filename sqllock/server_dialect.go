@@ -42,9 +42,9 @@ type Dialect interface {
 	// looked.
 	Kept() Kept
 
-	// Bounded is a statement, in the form in which it is sent, that waits for a row for RowWait at most. It is known when
-	// Check has looked; text where the server cannot be told so in the statement, or Text has done it.
-	Bounded(text string) string
+	// Bounded is a statement, in the form in which it is sent, that waits for a row for RowWait at most, or hardly at all if
+	// that is to be brief. It is known when Check has looked; text where the server cannot be told so in the statement.
+	Bounded(text string, brief bool) string
 
 	// InsertNew is "INSERT" and what follows the values, to leave a row alone that is there.
 	InsertNew() (begin, end string)

@@ -18,6 +18,7 @@ type flight struct {
 	context.Context
 	caller context.Context
 	req    driver.Request // its own: the caller's is the caller's again when Acquire returns
+	pass   *pass
 
 	landed chan struct{} // closed when it is over, with this outcome
 	rep    driver.Reply
@@ -29,8 +30,11 @@ type callerKey struct{}
 
 // Value implements [context.Context].
 func (f *flight) Value(key any) any {
-	if key == (callerKey{}) {
+	switch key {
+	case callerKey{}:
 		return f.caller
+	case passKey{}:
+		return f.pass
 	}
 	if v := f.Context.Value(key); v != nil {
 		return v
@@ -49,11 +53,12 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 	if err := s.settled(ctx, req.ID); err != nil {
 		return driver.Reply{}, err
 	}
-	if err := s.b.requests.enter(ctx, req.Name); err != nil {
+	p, err := s.b.requests.enter(ctx, req.Name)
+	if err != nil {
 		return driver.Reply{}, err
 	}
 	going, cancel := context.WithCancel(s.b.ctx)
-	f := &flight{Context: going, caller: ctx, req: *req, landed: make(chan struct{})}
+	f := &flight{Context: going, caller: ctx, req: *req, pass: p, landed: make(chan struct{})}
 	if !s.depart(f) || !s.b.background(func() { defer cancel(); s.fly(f) }) {
 		cancel()
 		f.err = fmt.Errorf("session: %w", driver.ErrClosed)
@@ -105,7 +110,7 @@ func (s *serverSession) land(f *flight) {
 		delete(s.flights, f.req.ID)
 	}
 	s.mu.Unlock()
-	s.b.requests.leave(f.req.Name)
+	f.pass.leave()
 	close(f.landed)
 }
 

@@ -20,10 +20,10 @@ type direct struct {
 }
 
 // form is a statement as it is sent, with no arguments that the driver would send by themselves.
-func (q direct) form(text string, args []any) (string, []any) {
+func (q direct) form(ctx context.Context, text string, args []any) (string, []any) {
 	text, args = q.d.Inline(text, args)
 	if q.p != nil {
-		text = q.d.Bounded(text)
+		text = q.d.Bounded(text, brief(ctx))
 	}
 	return text, args
 }
@@ -38,13 +38,13 @@ func (q direct) Often() Querier {
 
 // Exec implements [Querier].
 func (q direct) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	text, args = q.form(text, args)
+	text, args = q.form(ctx, text, args)
 	return q.l.exec(ctx, text, args)
 }
 
 // Query implements [Querier].
 func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	text, args = q.form(text, args)
+	text, args = q.form(ctx, text, args)
 	return q.l.query(ctx, text, args)
 }
 

@@ -25,7 +25,7 @@ func (nowhere) Transactions() Transactions                     { return Transact
 func (nowhere) Advise(error) string                            { return "" }
 func (nowhere) Fault(error) Fault                              { return NotDone }
 func (nowhere) Prepare(string, []any) string                   { return "" }
-func (nowhere) Bounded(text string) string                     { return text }
+func (nowhere) Bounded(text string, _ bool) string             { return text }
 func (nowhere) Driver() sqldriver.Driver                       { return nil }
 func (n nowhere) Connect(context.Context) (sqldriver.Conn, error) {
 	n.asked.Add(1)

@@ -26,7 +26,7 @@ func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.
 	p.mu.Lock()
 	stmt, off := p.by[text], p.off
 	p.mu.Unlock()
-	if off {
+	if off || brief(ctx) { // it was prepared with the usual limit
 		return nil
 	}
 	if stmt != nil {
@@ -36,7 +36,7 @@ func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.
 	if form == "" {
 		return nil
 	}
-	stmt, err := p.db.PrepareContext(ctx, p.d.Bounded(form))
+	stmt, err := p.db.PrepareContext(ctx, p.d.Bounded(form, false))
 	if err != nil {
 		p.failed(err)
 		return nil

@@ -56,10 +56,11 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 		return verdicts[i]
 	}
 	lock := st.counts != ""
+	p, first := passOf(ctx), time.Now()
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := run(ctx, func(ctx context.Context, l link) error {
-			if lock || try > hopeful {
+			if lock || try > hopeful && !brief(ctx) {
 				var err error
 				left, err = b.pessimistic(ctx, l, st, left)
 				return err
@@ -70,25 +71,42 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 			}
 			return err
 		})
+		waited := waitedInVain(began, err, len(left) > 0)
+		p.note(waited, err == nil && len(left) == 0)
 		// Rows that are written together wait together for one that is locked.
-		lock = lock || errors.Is(err, errAgain) && len(left) > 1 && time.Since(began) > RowWait/2
+		lock = lock || waited && errors.Is(err, errAgain) && len(left) > 1
 		switch {
 		case err != nil && !errors.Is(err, errAgain):
 			return err
 		case len(left) == 0:
 			return cmp.Or(verdicts...)
-		case try == attempts:
+		case try >= attempts && enough(ctx, first):
 			return errAgain
 		case try > 1 || err != nil:
 			if err := pauseAfter(ctx, try, began); err != nil {
 				return err
 			}
 		}
+		if err := p.again(ctx); err != nil {
+			return err
+		}
 	}
 }
 
 // errAgain: nothing was done, somebody was in the way.
 var errAgain = fmt.Errorf("%w: other transactions were in the way too often", driver.ErrUnavailable)
+
+// waitedInVain reports whether an attempt that began then has waited for a row that somebody has locked for long: the
+// server said so, or nothing. missed says that some of what it was to write was not written.
+func waitedInVain(began time.Time, err error, missed bool) bool {
+	again := errors.Is(err, errAgain) || err == nil && missed
+	return time.Since(began) > RowWait/2 && (again || err != nil && !answered(err))
+}
+
+// enough reports whether an operation that began then has tried for long enough. Attempts that are brief take no time.
+func enough(ctx context.Context, began time.Time) bool {
+	return !brief(ctx) || time.Since(began) > RowWait
+}
 
 // pauseAfter is pause after an attempt that began then. It says that nothing was done if the next would not be answered
 // while somebody waits for that, since the row is locked for long.
@@ -286,13 +304,18 @@ func (b *Server) single(ctx context.Context, run runner, f func(ctx context.Cont
 }
 
 func (b *Server) singleUpTo(ctx context.Context, most int, run runner, f func(ctx context.Context, q Querier) error) error {
+	p, first := passOf(ctx), time.Now()
 	for try := 1; ; try++ {
 		began := time.Now()
 		err := run(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
-		if err == nil || try == most || !errors.Is(err, errAgain) {
+		p.note(waitedInVain(began, err, false), err == nil)
+		if err == nil || !errors.Is(err, errAgain) || try >= most && enough(ctx, first) {
 			return err
 		}
 		if err := pauseAfter(ctx, try, began); err != nil {
+			return err
+		}
+		if err := p.again(ctx); err != nil {
 			return err
 		}
 	}

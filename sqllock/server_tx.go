@@ -155,22 +155,22 @@ type inTx struct {
 // Often implements [Querier].
 func (q inTx) Often() Querier { return q }
 
-func (q inTx) form(text string, args []any) (string, []any) {
+func (q inTx) form(ctx context.Context, text string, args []any) (string, []any) {
 	text, args = q.d.Inline(text, args)
 	if q.t.ours {
-		text = q.d.Bounded(text)
+		text = q.d.Bounded(text, brief(ctx))
 	}
 	return text, args
 }
 
 // Exec implements [Querier].
 func (q inTx) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
-	text, args = q.form(text, args)
+	text, args = q.form(ctx, text, args)
 	return q.t.conn.ExecContext(ctx, text, args...)
 }
 
 // Query implements [Querier].
 func (q inTx) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	text, args = q.form(text, args)
+	text, args = q.form(ctx, text, args)
 	return q.t.conn.QueryContext(ctx, text, args...)
 }

@@ -173,10 +173,14 @@ func (d *dialect) Kept() sqllock.Kept {
 var rowWait = strconv.FormatInt(int64(sqllock.RowWait/time.Second), 10)
 
 // Bounded implements [sqllock.Dialect].
-func (d *dialect) Bounded(text string) string {
+func (d *dialect) Bounded(text string, brief bool) string {
+	limit := rowWait
+	if brief {
+		limit = "0"
+	}
 	if d.bounds.Load() && (strings.HasPrefix(text, "UPDATE") || strings.HasPrefix(text, "INSERT") || strings.HasPrefix(text, "DELETE") ||
 		strings.HasSuffix(text, "FOR UPDATE")) {
-		return "SET STATEMENT innodb_lock_wait_timeout = " + rowWait + " FOR " + text
+		return "SET STATEMENT innodb_lock_wait_timeout = " + limit + " FOR " + text
 	}
 	return text
 }

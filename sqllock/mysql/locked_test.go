@@ -38,6 +38,8 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
+	t.Run("others", rows.OthersBesideLockedRows)
+	t.Run("given up", rows.GivenUpBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})

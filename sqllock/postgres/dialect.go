@@ -115,7 +115,11 @@ var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf
 	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.Silence.Milliseconds(), bounded)}}
 
 // bounded has a statement wait for a row for a while at most, unless a limit is set already.
-var bounded = fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END", sqllock.RowWait.Milliseconds())
+var bounded, boundedBriefly = boundedBy(sqllock.RowWait), boundedBy(50 * time.Millisecond)
+
+func boundedBy(limit time.Duration) string {
+	return fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END", limit.Milliseconds())
+}
 
 // Kept implements [sqllock.Dialect]. A plan that was made when the table was small, or for statistics of then, would read
 // all of it again and again. Behind a pooler others would get what is set here.
@@ -133,8 +137,13 @@ func (d *dialect) Kept() sqllock.Kept {
 	}
 }
 
-// Bounded implements [sqllock.Dialect]: Text has done it.
-func (d *dialect) Bounded(text string) string { return text }
+// Bounded implements [sqllock.Dialect]: Text has done it, for a wait that is not brief.
+func (d *dialect) Bounded(text string, brief bool) string {
+	if brief {
+		return strings.ReplaceAll(text, bounded, boundedBriefly)
+	}
+	return text
+}
 
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }

@@ -38,6 +38,8 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
+	t.Run("others", rows.OthersBesideLockedRows)
+	t.Run("given up", rows.GivenUpBesideALockedRow)
 	t.Run("ended unheard", func(t *testing.T) {
 		sqltest.EndedUnheard(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})

@@ -1,0 +1,119 @@
+package sqltest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// OthersBesideLockedRows takes and gives back a name while several callers each ask for a dozen others, whose rows are locked.
+func (x *Locked) OthersBesideLockedRows(t *testing.T) {
+	const names, callers, enough = 12, 5, 8 * time.Second // enough for ten pairs, which take some milliseconds each
+	c := x.user(t)
+	name := func(i int) string { return fmt.Sprintf("%s/%d", t.Name(), i) }
+	for i := range names {
+		l, err := c.Mutex(name(i)).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range names {
+		defer x.Block(name(i))()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for i := range names {
+		for range callers {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					short, cancel := context.WithTimeout(ctx, 3*time.Second)
+					_, _ = c.Mutex(name(i)).Lock(short)
+					cancel()
+				}
+			})
+		}
+	}
+	for began := time.Now(); x.Waiting() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("nobody waits for a row")
+		}
+	}
+	began := time.Now()
+	for range 10 {
+		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		l, err := c.Mutex(t.Name() + "/free").Lock(short)
+		cancel()
+		if err != nil {
+			t.Fatalf("Lock of a name whose row nobody has locked: %v", err)
+		}
+		if err := l.Release(); err != nil {
+			t.Errorf("Release of a name whose row nobody has locked: %v", err)
+		}
+	}
+	if d := time.Since(began); d > enough {
+		t.Errorf("a name whose row nobody has locked was taken and given back ten times in %v; want %v at most", d, enough)
+	}
+}
+
+// GivenUpBesideALockedRow has a crowd give up a name whose row is locked, and then one waiter another name. The store
+// hears of that at once: Cancels of the first name wait for its row, and hold up none of the others.
+func (x *Locked) GivenUpBesideALockedRow(t *testing.T) {
+	const crowd, enough = 200, 4 * time.Second // one Cancel beside a locked row may take 5 s
+	c, d := x.user(t), x.user(t)
+	locked, other := t.Name()+"/locked", t.Name()+"/other"
+	lock := func(c *holdfast.Client, ctx context.Context, name string) (*holdfast.Lease, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		return c.Mutex(name).Lock(ctx)
+	}
+	for _, name := range []string{locked, other} {
+		if _, err := lock(d, t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func(name string) int {
+		t.Helper()
+		r, err := d.Inspect(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Waiting
+	}
+	until := func(what string, done func() bool) {
+		t.Helper()
+		for began := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > 30*time.Second {
+				t.Fatal("after 30 s: not yet: " + what)
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	for range crowd {
+		all.Go(func() { _, _ = lock(c, ctx, locked) })
+	}
+	one, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	all.Go(func() { _, _ = lock(c, one, other) })
+	until("all wait", func() bool { return waiting(locked) == crowd && waiting(other) == 1 })
+	defer x.Block(locked)()
+	stop()
+	until("somebody waits for the row", func() bool { return x.Waiting() > 0 })
+	giveUp()
+	all.Wait()
+	began := time.Now()
+	until("the other place is given up", func() bool { return waiting(other) == 0 })
+	if d := time.Since(began); d > enough {
+		t.Errorf("a place in a line whose row nobody has locked was given up %v after its owner had; want %v at most", d, enough)
+	}
+}

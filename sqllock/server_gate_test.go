@@ -1,0 +1,147 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// A crowd for each of a few names, and for hundreds of names whose rows are known to be locked, keep nobody else out.
+func TestGateHasPlaceForOthers(t *testing.T) {
+	g := newGate(requestsAtOnce)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	crowd := func(name string) {
+		for range 6 {
+			all.Go(func() {
+				if p, err := g.enter(ctx, name); err == nil {
+					<-ctx.Done()
+					p.leave()
+				}
+			})
+		}
+	}
+	for i := range 300 { // somebody has waited for each of these rows in vain
+		name := fmt.Sprint("locked-", i)
+		p, err := g.enter(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.note(true, false)
+		if i%2 == 0 {
+			crowd(name)
+		}
+		p.leave()
+		if i%2 != 0 { // and nobody asks for it at the moment
+			crowd(name)
+		}
+	}
+	for i := range 8 {
+		crowd(fmt.Sprint("busy-", i))
+	}
+	for range 100 {
+		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		p, err := g.enter(short, "free")
+		cancel()
+		if err != nil {
+			t.Fatalf("a name that nobody else asks for: %v", err)
+		}
+		p.leave()
+	}
+	g.mu.Lock()
+	if g.busy > g.room || g.stuck != g.stuckRoom {
+		t.Errorf("%d of %d places are taken, and %d of %d for stuck names", g.busy, g.room, g.stuck, g.stuckRoom)
+	}
+	g.mu.Unlock()
+	stop()
+	all.Wait()
+	empty(t, g)
+}
+
+// A name is not stuck any more when somebody has found its row.
+func TestGateNameRecovers(t *testing.T) {
+	g := newGate(8)
+	enter := func() *pass {
+		t.Helper()
+		p, err := g.enter(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := enter()
+	p.note(true, false)
+	if err := p.again(t.Context()); err != nil || !p.stuck {
+		t.Fatalf("again = %v, in the room for stuck names: %v", err, p.stuck)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := g.enter(over, "n"); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a second one of a name that is stuck: %v; want that it waits", err)
+	}
+	p.note(false, true)
+	p.leave()
+	if p, q := enter(), enter(); p.stuck || q.stuck {
+		t.Error("the name is stuck yet")
+	} else {
+		p.leave()
+		q.leave()
+	}
+	empty(t, g)
+}
+
+// Whatever is done in whatever order, a gate lets in no more than it has place for, and forgets nobody.
+func TestGateAtRandom(t *testing.T) {
+	g := newGate(8)
+	var all sync.WaitGroup
+	for k := range 40 {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(k)))
+			for range 300 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if r.IntN(3) == 0 {
+					time.AfterFunc(time.Duration(r.IntN(100))*time.Microsecond, cancel)
+				}
+				name := ""
+				if n := r.IntN(8); n > 0 {
+					name = fmt.Sprint(n)
+				}
+				p, err := g.enter(ctx, name)
+				for err == nil && r.IntN(3) > 0 {
+					p.note(r.IntN(4) == 0, r.IntN(2) == 0)
+					err = p.again(ctx)
+				}
+				g.mu.Lock()
+				if g.busy > g.room || g.stuck > g.stuckRoom || g.busy < 0 || g.stuck < 0 {
+					t.Errorf("%d of %d and %d of %d are inside", g.busy, g.room, g.stuck, g.stuckRoom)
+				}
+				g.mu.Unlock()
+				p.leave()
+				p.leave() // does nothing
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	empty(t, g)
+}
+
+func empty(t *testing.T, g *gate) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, l := range g.lanes {
+		if l.inside > 0 || l.waiting.Len() > 0 || !l.stuck {
+			t.Errorf("the lane of %q is there yet: %d inside, %d wait, stuck %v", name, l.inside, l.waiting.Len(), l.stuck)
+		}
+	}
+	if g.busy != 0 || g.stuck != 0 || g.first.Len()+g.more.Len()+g.again.Len() != 0 {
+		t.Errorf("%d and %d are inside; %d, %d and %d lanes wait", g.busy, g.stuck, g.first.Len(), g.more.Len(), g.again.Len())
+	}
+}
