@@ -80,6 +80,10 @@ func (d *dialect) Text(statement string) string {
 			statement = strings.Replace(statement, " WHERE ", from+"(SELECT "+bounded+") AS bound WHERE ", 1)
 		}
 	}
+	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert { // it may wait for a row that another has not committed
+		values, end, _ := strings.Cut(values, ")")
+		statement = begin + " SELECT " + values + " FROM (SELECT " + bounded + ") AS bound" + end
+	}
 	if !strings.HasPrefix(statement, "SELECT") {
 		statement += " RETURNING " + durable
 	}

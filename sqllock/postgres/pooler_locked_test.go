@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -9,29 +10,51 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Behind a pooler, too, a renewal waits for a row for a second at most.
-func TestRenewalOfALockedRowBehindAPooler(t *testing.T) {
+// Behind a pooler, too, no statement waits for a row for more than a second: a renewal, whose row is locked, and
+// a request for a name of which another transaction has made the row and not committed that.
+func TestLockedRowBehindAPooler(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	admin := pool(t, server.DSN("postgres"))
 	p := join(t, testenv.PgBouncer(t, server, "transaction", "default_pool_size=6").DSN("postgres"), time.Hour)
 	h := p.take(p.mutex("x"))
 	defer blocked(t, admin, "x")()
+	tx, err := admin.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	const same = "kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more"
+	if _, err := tx.Exec("INSERT INTO hf_lock (name, " + same + ") SELECT 'made', " + same + " FROM hf_lock WHERE name = 'x'"); err != nil {
+		t.Fatal(err)
+	}
+	for what, do := range map[string]func(ctx context.Context){
+		"Renew":          func(ctx context.Context) { _, _ = p.Renew(ctx, []driver.Hold{h}) },
+		"Acquire":        func(ctx context.Context) { _, _ = p.Acquire(ctx, p.mutex("made")) },
+		"Acquire, share": func(ctx context.Context) { _, _ = p.Acquire(ctx, p.shared("made")) },
+	} {
+		if d := longestWait(admin, t, do); d > 1.5 {
+			t.Errorf("%s: a statement waited for the row for %v s", what, d)
+		} else if d == 0 {
+			t.Errorf("%s: no statement waited for the row", what)
+		}
+	}
+}
+
+// longestWait is for how long a statement of do's has waited for a lock of the server, in seconds.
+func longestWait(admin *sql.DB, t *testing.T, do func(ctx context.Context)) (longest float64) {
+	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
 		defer cancel()
-		_, _ = p.Renew(ctx, []driver.Hold{h})
+		do(ctx)
 	}()
-	longest := 0.0
 	for {
 		select {
 		case <-done:
-			if longest > 1.5 {
-				t.Errorf("a statement waited for the row for %v s", longest)
-			}
-			return
+			return longest
 		case <-time.After(50 * time.Millisecond):
 			longest = max(longest, value[float64](t, admin, "SELECT coalesce(max(extract(epoch FROM now() - query_start)), 0)::float8 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 		}
