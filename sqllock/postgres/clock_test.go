@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
@@ -117,4 +119,12 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 	if ch, err := p.renew(h); err != nil || ch.State != driver.Gone {
 		t.Errorf("a lease that ran out: %+v, %v", ch, err)
 	}
+}
+
+func TestClockSteps(t *testing.T) {
+	if !testenv.Deep() {
+		t.Skip("a server with a clock of its own is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
+	}
+	server := database(t)
+	sqltest.ClockSteps(t, server.OwnClock(), func() *sql.DB { return pool(t, server.DSN("postgres")) }, postgres.Dialect)
 }
