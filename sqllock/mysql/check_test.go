@@ -58,6 +58,7 @@ func TestFault(t *testing.T) {
 		{said(3032), sqllock.NotDone}, // offline mode
 		{said(4031), sqllock.NotDone}, // disconnected for inactivity
 		{said(1053), sqllock.Unknown}, // shutting down
+		{said(1180), sqllock.Unknown}, // a node lost its cluster while it committed
 		{said(1836), sqllock.Refused}, // read-only
 		{said(1045), sqllock.Refused}, // access denied
 		{said(1146), sqllock.NoSchema},

@@ -199,7 +199,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			return sqllock.NoSchema
 		case 1690, 1264: // a number is out of range
 			return sqllock.OutOfRange
-		case 1317, 1053, 1927, 3024, 1969: // interrupted, shutdown, connection killed, took too long
+		case 1317, 1053, 1927, 3024, 1969, // interrupted, shutdown, connection killed, took too long
+			1180: // an error at COMMIT: a node of Galera may have lost the others while they heard of it
 			return sqllock.Unknown
 		case 1461, 1243, 1295, 1615: // too many, not here, cannot be, prepared too long ago
 			return sqllock.Unprepared

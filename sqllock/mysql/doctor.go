@@ -135,7 +135,14 @@ func (x *exam) durability() {
 func (x *exam) replicas(ctx context.Context) error {
 	const code = "mysql.replicas"
 	if x.global["wsrep_on"] == "on" {
-		x.Fine(code, "the server is a node of a Galera cluster (wsrep_cluster_size is %s), which replicates each commit before it is answered", x.status["wsrep_cluster_size"])
+		if x.status["wsrep_cluster_size"] == "1" {
+			x.Fine(code, "the server is the only node of its Galera cluster")
+			return nil
+		}
+		x.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: fmt.Sprintf("the server is a node of a Galera cluster (wsrep_cluster_size is %s); whether clients use another of its nodes cannot be seen from here", x.status["wsrep_cluster_size"]),
+			Why:   "a commit that is answered is at all nodes, but each judges leases by a clock of its own: one whose clock is ahead ends them early",
+			Do:    "send all who use these locks to one node, and to another only when that is gone; keep the nodes' clocks together (NTP)"})
 		return nil
 	}
 	if x.global["log_bin"] != "on" {
