@@ -35,6 +35,7 @@ var layers = []struct {
 	{"memlock", []string{module + "/driver", module + "/internal/rule"}, "a store knows the contract, never the root"},
 	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter joins one client to the store"},
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter joins one client to the store"},
+	{"redislock/internal/listening", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
 	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/doctor"}, "a quorum is made of Redis servers, whatever client leads to them"},
 	{"redislock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
 	{"sqllock/mysql", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/go-sql-driver/mysql"}, "a dialect joins one driver to the store"},
