@@ -28,7 +28,9 @@ type exam struct {
 // examined are the settings that matter; times are in milliseconds when they are read from pg_settings.
 const examined = `SELECT name, coalesce(setting, '') FROM pg_settings WHERE name IN ('server_version', 'server_version_num', 'fsync', 'synchronous_commit',
 	'full_page_writes', 'synchronous_standby_names', 'max_connections', 'superuser_reserved_connections', 'statement_timeout', 'idle_session_timeout',
-	'default_transaction_read_only', 'autovacuum')`
+	'default_transaction_read_only', 'autovacuum')
+	UNION ALL SELECT 'readers of the secret', coalesce(string_agg(rolname, ', ' ORDER BY rolname), '') FROM pg_roles WHERE rolcanlogin AND NOT rolsuper
+	AND has_table_privilege(oid, to_regclass('hf_secret'), 'SELECT') AND NOT has_table_privilege(oid, to_regclass('hf_lock'), 'UPDATE')`
 
 // counted are numbers that everybody may know: of rows whose content may be hidden.
 const counted = `SELECT 'recovery', pg_is_in_recovery()::int UNION ALL SELECT 'standbys', count(*) FROM pg_stat_replication
@@ -61,6 +63,7 @@ func (d *dialect) Examine(ctx context.Context, db *sql.DB, ttl time.Duration, ad
 	x.durability()
 	x.replicas()
 	x.tables()
+	x.secret()
 	x.timeouts(ttl)
 	limit, reserved := x.number("max_connections"), x.number("superuser_reserved_connections")
 	x.Headroom("postgres.connections", "max_connections, without those for superusers", x.count["clients"], limit-reserved)
@@ -176,6 +179,18 @@ func (x *exam) tables() {
 		return
 	}
 	x.Fine(vacuum, "old versions of rows are cleared away (autovacuum is on)")
+}
+
+// secret is about roles that can forge wake-ups, though they may not take locks.
+func (x *exam) secret() {
+	const code = "postgres.secret"
+	if who := x.is["readers of the secret"]; who != "" {
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "roles that may not write hf_lock may read hf_secret: " + who,
+			Why: "whoever knows the secret can make a waiter believe that it holds the lock",
+			Do:  "REVOKE SELECT ON hf_secret, and pg_read_all_data, FROM those roles. If one of them has read it: stop the programs, DROP TABLE hf_secret, holdfast init, and GRANT SELECT ON hf_secret again to the roles that take locks"})
+	} else if x.count["tables"] > 0 {
+		x.Fine(code, "only roles that take locks may read what wake-ups are sealed with (hf_secret), and superusers")
+	}
 }
 
 func (x *exam) timeouts(ttl time.Duration) {

@@ -50,7 +50,7 @@ func TestDoctor(t *testing.T) {
 	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain", "GRANT SELECT ON hf_secret TO plain")
 	for _, role := range []string{"postgres", "plain"} {
 		by, unlike := diagnose(t, pool(t, server.DSN(role)), postgres.Dialect(), nil)
-		if unlike != "" || len(by) != 16 {
+		if unlike != "" || len(by) != 17 {
 			t.Errorf("as %s, not fine: %q, of %d: %v", role, unlike, len(by), by)
 		}
 	}
@@ -60,6 +60,7 @@ func TestDoctor(t *testing.T) {
 		{"&idle_session_timeout=12000", "", "", "timeouts slows", "idle_session_timeout is 12s, where leases last 15s"},
 		{"&idle_in_transaction_session_timeout=500", "", "", "", "not closed early"}, // transactions have their own
 		{"", "ALTER TABLE hf_lock SET UNLOGGED", "ALTER TABLE hf_lock SET LOGGED", "tables endangers", "of the tables, 1 are unlogged"},
+		{"", "CREATE ROLE looks LOGIN IN ROLE pg_read_all_data", "DROP ROLE looks", "secret endangers", "may read hf_secret: looks"},
 	} {
 		if c.do != "" {
 			server.Exec(c.do)
