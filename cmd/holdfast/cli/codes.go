@@ -14,11 +14,11 @@ var codes = strings.Fields(`
 	mysql.timeouts mysql.version mysql.wakeups
 	postgres.autovacuum postgres.clock postgres.connections postgres.durability
 	postgres.full-page-writes postgres.latency postgres.one-server postgres.pool postgres.read-only
-	postgres.records postgres.replicas postgres.schema postgres.tables postgres.timeouts
+	postgres.records postgres.replicas postgres.schema postgres.secret postgres.tables postgres.timeouts
 	postgres.version postgres.wakeups
 	quorum.clocks quorum.quarantine quorum.reach quorum.servers quorum.size
 	redis.clock redis.cluster redis.connections redis.cutoff redis.disk redis.eviction
-	redis.latency redis.output-buffer redis.persistence redis.reach redis.records redis.replicas
+	redis.latency redis.min-replicas redis.output-buffer redis.persistence redis.reach redis.records redis.replicas
 	redis.role redis.script-limit redis.scripts redis.settings redis.slots redis.version
 	redis.wakeups
 	sqlite.boot sqlite.clock sqlite.file-system sqlite.integrity sqlite.journal sqlite.latency
