@@ -108,7 +108,7 @@ func TestRolesOnRedis(t *testing.T) {
 
 func TestRolesOnPostgres(t *testing.T) {
 	b := newBench(t)
-	s := postgres(t)
+	s := testenv.Postgres(t) // roles are the server's, so it is one of the test's own
 	name := database(t, s)
 	b.at(postgresURL(s.Addr, "postgres", name)).want(0, "init")
 	admin, err := sql.Open("pgx", postgresURL(s.Addr, "postgres", name))
@@ -120,4 +120,15 @@ func TestRolesOnPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.roles(urls(recipe(t, "urls-postgres", "POSTGRES", s.Addr, "DATABASE", name)))
+}
+
+func TestRolesOnMySQL(t *testing.T) {
+	b := newBench(t)
+	s := testenv.MariaDB(t) // users are the server's, so it is one of the test's own
+	name := database(t, s)
+	b.at(mySQLURL(s.Addr, "root", name)).want(0, "init")
+	for statement := range strings.SplitSeq(recipe(t, "sql-mysql", "DATABASE", name), ";\n") {
+		s.Exec(strings.TrimSuffix(statement, ";"))
+	}
+	b.roles(urls(recipe(t, "urls-mysql", "MYSQL", s.Addr, "DATABASE", name)))
 }

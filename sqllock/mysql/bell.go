@@ -44,6 +44,9 @@ const patience = 3 * time.Second
 func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
 	b := &bell{d: d, cfg: cfg, wait: make(chan struct{}, 1)}
 	c, err := b.connect(ctx)
+	if answer(err) == 1142 {
+		return nil, "the user may not write hf_bell, as those need who take locks", nil
+	}
 	if err != nil {
 		return nil, "", err
 	}
