@@ -167,6 +167,17 @@ func (s *session) message(payload string) {
 	case !ok:
 		s.unwanted(id, token)
 	case token != 0 && token <= a.early:
+	case a.doubts(token):
+		select {
+		case <-a.wake:
+		default:
+		}
+		a.token, a.nudge = 0, !a.waits
+		if a.waits {
+			a.push(0)
+		}
+		s.asks[id] = a
+		s.pushed(id)
 	case a.waits:
 		s.handOver(id, &a, token)
 		if token != 0 {
@@ -184,6 +195,15 @@ func (s *session) message(payload string) {
 func (s *session) counts(clock string) bool {
 	n, err := strconv.ParseInt(clock, 10, 64)
 	return err == nil && (s.hooks.counts == nil || s.hooks.counts(micros(n)))
+}
+
+// doubts reports whether the waiter has to ask what a push of token is about. Anybody may have sent it who may
+// publish on the session's channel and has heard of the request. No server's clock has made a token that is a day
+// ahead of what is known of it, and one wait ends with one grant.
+func (a *ask) doubts(token uint64) bool {
+	day := uint64((24 * time.Hour).Microseconds())
+	known := max(a.early, a.token, uint64(max(time.Now().UnixMicro(), 0)))
+	return token > known+day || a.waits && token != 0 && a.token != 0 && token != a.token
 }
 
 // push leaves v in the channel, unless a token lies there already.

@@ -1,0 +1,60 @@
+package redislock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// What somebody else publishes, who has heard of a request, makes its waiter ask, and believe nothing.
+func TestNewsOfAStranger(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	holder, _ := session(t, server.URL(), time.Minute)
+	waiter, b := session(t, server.URL(), time.Minute)
+	r := exclusive("stranger")
+	h := granted(t, holder, exclusive(r.Name))
+	reply := acquire(t, waiter, r)
+	var channel string
+	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") { // the holder's is there, too, and does not know the request
+		channel = c
+		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, time.Now().Add(48*time.Hour).UnixMicro()))
+	}
+	if channel == "" {
+		t.Fatal("nobody listens")
+	}
+	asks := func() driver.Reply {
+		t.Helper()
+		select {
+		case token := <-reply.Wake:
+			if token != 0 {
+				t.Errorf("the waiter believes in token %d", token)
+			}
+		case <-within(t, time.Minute).Done():
+			t.Fatal("the waiter does not ask")
+		}
+		return acquire(t, waiter, r)
+	}
+	if reply = asks(); reply.Token != 0 {
+		t.Fatalf("granted beside the holder: %+v", reply)
+	}
+	if err := holder.Release(within(t, time.Minute), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the waiter has been told", func() bool { return len(reply.Wake) == 1 })
+	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
+		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, h.Token+uint64(time.Minute.Microseconds())))
+	}
+	server.Do("PING")
+	time.Sleep(50 * time.Millisecond) // for what was published to arrive
+	rec, err := b.Inspect(within(t, time.Minute), r.Name)
+	if err != nil || len(rec.Holders) != 1 {
+		t.Fatalf("Inspect: %+v, %v", rec, err)
+	}
+	if reply = asks(); reply.Token != rec.Holders[0].Token {
+		t.Errorf("granted is %d, on record %d", reply.Token, rec.Holders[0].Token)
+	}
+}
