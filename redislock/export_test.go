@@ -65,3 +65,19 @@ func (b *Backend) Answered(s *Script, v Value) bool {
 
 // ShardOf is the shard of a name.
 func ShardOf(name string) int { return shardOf(name) }
+
+// Hear lets a session with one waiter, of request id, hear messages, and returns what the waiter is told.
+func Hear(id string, last uint64, messages ...string) (told uint64, heard bool) {
+	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, asks: map[string]ask{}}
+	_, _ = s.enter(id, ask{name: "n"})
+	wake, _ := s.waits(id, last)
+	for _, m := range messages {
+		s.message(m)
+	}
+	select {
+	case told = <-wake:
+		return told, true
+	default:
+		return 0, false
+	}
+}

@@ -2,7 +2,10 @@ package redislock_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -54,4 +57,24 @@ func value(raw any) redislock.Value {
 		return v
 	}
 	return redislock.Value{}
+}
+
+// FuzzMessage: whatever arrives on a session's channel, the waiter is told of one grant that is later than what it
+// knows, or asks.
+func FuzzMessage(f *testing.F) {
+	for _, seed := range []string{"id 8", "id 7", "id 0", "id 9999999999999999", "id 8 123", "id c 1 by", "id  8", "other 8", "", " ", "id", "id -1", "id 18446744073709551616"} {
+		f.Add(seed, "id 9")
+		f.Add("id 8", seed)
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		const last = 7
+		told, heard := redislock.Hear("id", last, first, second)
+		switch {
+		case told == 0:
+		case !heard || told <= last || told > uint64(time.Now().Add(25*time.Hour).UnixMicro()):
+			t.Errorf("%q, %q: told %d", first, second, told)
+		case first != fmt.Sprintf("id %d", told) && second != fmt.Sprintf("id %d", told) && !strings.Contains(first+second, fmt.Sprint(told)):
+			t.Errorf("%q, %q: told %d, which nobody said", first, second, told)
+		}
+	})
 }

@@ -132,3 +132,22 @@ func TestRolesOnMySQL(t *testing.T) {
 	}
 	b.roles(urls(recipe(t, "urls-mysql", "MYSQL", s.Addr, "DATABASE", name)))
 }
+
+// A password that is in HOLDFAST_URL is in no argument of any process, and in nothing that the command gets or prints.
+func TestSecretStaysInTheEnvironment(t *testing.T) {
+	b := newBench(t)
+	const canary = "c4nary-of-this-test"
+	s := testenv.RedisACL(t, []string{"user locker on >" + canary + " ~* &* +@all"})
+	b = b.at("redis://locker:" + canary + "@" + s.Addr)
+	look := `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
+	for _, args := range [][]string{
+		{"run", "a", "--", "sh", "-c", look}, {"run", "--also", "b", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look},
+		{"ls", "-o", "json"}, {"info", "-o", "json", "a"}, {"leader", "boss"}, {"latch", "set", "l", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
+		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"doctor"}, {"doctor", "--json"}, {"init"}, {"version"}, {"help", "run"}, {"completion", "bash"},
+	} {
+		_, stdout, stderr := b.run(args...)
+		if strings.Contains(stdout+stderr, canary) {
+			t.Errorf("%q: %s%s", args, stdout, stderr)
+		}
+	}
+}
