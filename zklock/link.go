@@ -51,14 +51,28 @@ const manyTries = 8
 // never had a child they keep. So missing folders are made in one step with what goes into them:
 // a request that ends before that leaves none.
 func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Result, error) {
+	const deep = 64 // so many folders fit into one packet
 	for tries := 1; ; tries++ {
 		missing, err := l.missing(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
-		made, err := l.Multi(ctx, append(missing, ops...)...)
-		if err == nil {
+		rest, whole := ops, len(missing) <= deep
+		if !whole {
+			missing = missing[:deep]
+			rest = l.used(missing[deep-1])
+		}
+		var all []zk.Op
+		for _, folder := range missing {
+			all = append(all, zk.CreateOp(folder, nil, zk.Container, l.b.acl))
+		}
+		made, err := l.Multi(ctx, append(all, rest...)...)
+		if err == nil && whole {
 			return made[len(missing):], nil
+		}
+		if err == nil {
+			tries = 0
+			continue
 		}
 		others := slices.ContainsFunc(made[:min(len(missing), len(made))], func(r zk.Result) bool {
 			return errors.Is(r.Err, zk.ErrNodeExists) // somebody made a folder meanwhile
@@ -69,23 +83,23 @@ func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Resu
 	}
 }
 
-// missing are the ops that make dir and the folders above it, as far as they are not there.
-func (l *link) missing(ctx context.Context, dir string) ([]zk.Op, error) {
-	var way []string
+// missing are dir and the folders above it, from the top, as far as they are not there.
+func (l *link) missing(ctx context.Context, dir string) ([]string, error) {
+	var way, missing []string
 	for at := dir; len(at) > 1; at = parent(at) {
-		way = append([]string{at}, way...)
+		way = append(way, at)
 	}
+	slices.Reverse(way)
 	nodes, _ := l.GetAll(ctx, nil, way...)
-	var ops []zk.Op
 	for i, n := range nodes {
 		switch {
 		case errors.Is(n.Err, zk.ErrNoNode):
-			ops = append(ops, zk.CreateOp(way[i], nil, zk.Container, l.b.acl))
+			missing = append(missing, way[i])
 		case n.Err != nil && !errors.Is(n.Err, zk.ErrNoAuth):
 			return nil, n.Err
 		}
 	}
-	return ops, nil
+	return missing, nil
 }
 
 // used are ops that let the servers delete the new folder dir when it is empty, as if somebody
