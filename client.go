@@ -175,10 +175,15 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 // openSession starts a session with a fresh identity.
 func (c *Client) openSession(ctx context.Context) error {
 	id := strings.ToLower(rand.Text())
-	bctx, cancel := context.WithTimeout(ctx, max(exchangeLimit, c.want))
+	limit := max(exchangeLimit, c.want)
+	bctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s, err := c.backend.Open(bctx, driver.SessionConfig{ID: id, TTL: c.want, Info: c.info})
-	if err != nil {
+	switch {
+	case err == nil:
+	case bctx.Err() != nil && ctx.Err() == nil && !final(err):
+		return fmt.Errorf("no answer within %v: %w", round(limit), outage(driver.NotCallers(err)))
+	default:
 		return explain(ctx, err)
 	}
 	ttl, margin := s.TTL(), c.margin

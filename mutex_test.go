@@ -362,3 +362,22 @@ func TestCloseWithoutStoreOrDeadline(t *testing.T) {
 		})
 	})
 }
+
+// A store that does not answer when a client opens: New says for how long it has asked, and
+// speaks of no deadline, which nobody has set.
+func TestNewWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hooks{Backend: memlock.New()}
+		h.opening = func(ctx context.Context) error { <-ctx.Done(); return unanswered(ctx) }
+		_, err := holdfast.New(t.Context(), h, nil)
+		if !errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "no answer within 15s") || strings.Contains(err.Error(), "deadline") {
+			t.Errorf("%v; want ErrUncertain with the time", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := holdfast.New(ctx, h, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a deadline of the caller's: %v; want its error", err)
+		}
+	})
+}

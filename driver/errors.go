@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"strings"
 )
 
 // The errors that a store tells apart. A store wraps its own cause beside them
@@ -53,13 +54,16 @@ func (e spent) Is(target error) bool { return target == ErrSpent }
 func (e spent) Unwrap() error        { return e.error }
 
 // NotCallers returns an error that reads as err does, and is no context error: errors.Is says
-// neither context.Canceled nor context.DeadlineExceeded. Stores and clients of stores have limits
-// of their own, which end in such errors; a caller would take them for the end of its own context.
+// neither context.Canceled nor context.DeadlineExceeded, and its text speaks of no deadline. Stores
+// and clients of stores have limits of their own, which end in such errors; a caller would take
+// them for the end of its own context.
 func NotCallers(err error) error { return notCallers{err} }
 
 type notCallers struct{ err error }
 
-func (e notCallers) Error() string { return e.err.Error() }
+func (e notCallers) Error() string {
+	return strings.ReplaceAll(e.err.Error(), context.DeadlineExceeded.Error(), "no answer in time")
+}
 
 // Is and As stand for Unwrap.
 func (e notCallers) Is(target error) bool {

@@ -1,6 +1,7 @@
 package rueidisconn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -67,7 +68,11 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 		l.through(&opt)
 	}
 	where := "redis " + strings.Join(opt.InitAddress, ",")
+	start := time.Now()
 	client, err := rueidis.NewClient(opt)
+	if errors.Is(err, context.DeadlineExceeded) { // of the client's own limit
+		return nil, fmt.Errorf("%s: %w after %v: %w", where, driver.ErrUnavailable, time.Since(start).Round(100*time.Millisecond), driver.NotCallers(err))
+	}
 	if err != nil {
 		c := &conn{}
 		if opt.Sentinel.MasterSet != "" {
