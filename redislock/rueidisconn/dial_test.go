@@ -76,6 +76,27 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// An error shows the URL that it is about, with all that may be a password masked.
+func TestRefusalsShowTheURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://db.example:port":                "redis://db.example:***",
+		"redis://me:s3cr3t@db.example:port/2":    "redis://me:***@db.example:port/2",
+		"redis://me:s3/c#r3?t@h@db.example:0/2":  "redis://me:***@db.example:0/2",
+		"redis://s3cr3t@db.example:x":            "redis://***@db.example:x",
+		"redis://me:s3cr3t":                      "redis://me:***",
+		"redis://me:s3/cr3t":                     "redis://me:***",
+		"redis+sentinel://:s3cr3t@s1,s2:7":       "redis+sentinel://:***@s1,s2:7",
+		"rediss://db.example?cert=c.pem&pw=s3":   "rediss://db.example?cert=c.pem&pw=***",
+		"redis+sentinel://h?sentinelpassword=s3": "redis+sentinel://h?sentinelpassword=***",
+		"redis://h/1?replicas=none&x=s3":         "redis://h/1?replicas=none&x=***",
+	} {
+		_, err := Open(url)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), `"`+want+`"`) || strings.Contains(err.Error(), "s3") {
+			t.Errorf("%q: %v; want %q in it", url, err, want)
+		}
+	}
+}
+
 // FuzzParse: any URL is parsed into something to connect to, or refused without showing
 // its password.
 func FuzzParse(f *testing.F) {

@@ -23,7 +23,7 @@ func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, ni
 func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, cfg, err := config(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, about(rawURL, err)
 	}
 	conn, err := DialVia(rest, dial)
 	if err != nil {

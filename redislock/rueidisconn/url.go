@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,9 +25,79 @@ const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///p
 	"in Open and on the command line replicas=N and replica-timeout=500ms as well"
 
 // invalid is an error that quotes nothing of the URL but what it is told to.
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w redis URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), allowed)
+func invalid(format string, args ...any) error { return badURL{why: fmt.Sprintf(format, args...)} }
+
+// badURL is the error of a URL that makes no sense.
+type badURL struct {
+	shown string // the URL without what may be a password
+	why   string
 }
+
+func (e badURL) Error() string {
+	return fmt.Sprintf("%v redis URL%s: %s; %s", driver.ErrInvalid, e.shown, e.why, allowed)
+}
+
+func (e badURL) Unwrap() error { return driver.ErrInvalid }
+
+// about adds to err which URL it is about.
+func about(raw string, err error) error {
+	var bad badURL
+	if !errors.As(err, &bad) || bad.shown != "" {
+		return err
+	}
+	if s := shown(raw); s != "" {
+		bad.shown = fmt.Sprintf(" %q", s)
+	}
+	return bad
+}
+
+const mask = "***"
+
+// shown is a URL as an error may show it. What could be a password is masked: all between the
+// user and the last @, whatever else stands there; a port that is no number, since the @ may be missing; and
+// parameters that are not known to be harmless. It returns "" if not even the hosts can be told.
+func shown(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return ""
+	}
+	user := ""
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user = mask + "@" // a password without its colon, perhaps
+		if name, _, given := strings.Cut(rest[:at], ":"); given {
+			user = name + ":" + mask + "@"
+		}
+		rest = rest[at+1:]
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, query, asked := strings.Cut(rest, "?")
+	hosts, path := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		hosts, path = rest[:i], rest[i:]
+	}
+	list := strings.Split(hosts, ",")
+	for i, h := range list {
+		if c := strings.LastIndexByte(h, ':'); c >= 0 && strings.Trim(h[c+1:], "0123456789]") != "" && user == "" {
+			list[i] = h[:c+1] + mask
+			path, asked = "", false // which may belong to the password, too
+		}
+	}
+	s := scheme + "://" + user + strings.Join(list, ",") + path
+	if !asked {
+		return s
+	}
+	params := strings.Split(query, "&")
+	for i, p := range params {
+		key, _, _ := strings.Cut(p, "=")
+		if !slices.Contains(harmless, key) {
+			params[i] = key + "=" + mask
+		}
+	}
+	return s + "?" + strings.Join(params, "&")
+}
+
+// harmless are the parameters that have no secret in them.
+var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas", "replica-timeout"}
 
 // parts are a URL taken apart. Package url does not know lists of hosts.
 type parts struct {
@@ -40,6 +111,11 @@ type parts struct {
 
 // parse reads a URL. The errors of package url quote it, so they are not passed on.
 func parse(raw string) (rueidis.ClientOption, error) {
+	opt, err := read(raw)
+	return opt, about(raw, err)
+}
+
+func read(raw string) (rueidis.ClientOption, error) {
 	opt := options()
 	p, err := takeApart(raw)
 	if err != nil {
