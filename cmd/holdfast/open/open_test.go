@@ -114,6 +114,10 @@ func TestScrub(t *testing.T) {
 	if got := Scrub("dial redis://h:1/0: refused by a@b", "redis://h:1/0"); got != "dial redis://h:1/0: refused by a@b" {
 		t.Errorf("%q: too much", got)
 	}
+	const template = "allowed are redis://[user:password@]host[:port][/db], unix:///path?db=N, rediss+sentinel://[user:password@]host"
+	if got := Scrub(template, url); got != template {
+		t.Errorf("%q: a template has no password", got)
+	}
 	err := Redact(errors.Join(driver.ErrRefused, errors.New("s@crt")), url)
 	if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), "s@crt") {
 		t.Error(err)

@@ -30,8 +30,8 @@ func (e *redacted) Unwrap() error { return e.err }
 
 const mask = "***"
 
-// inURL finds what stands between the // and the last @ of a URL.
-var inURL = regexp.MustCompile(`(://)[^\s"']*@`)
+// inURL finds what stands between the // and the last @ of a URL. A template, as errors show it, has a bracket there.
+var inURL = regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`)
 
 // Scrub masks passwords in text: those of rawURL, and whatever looks like one in a URL.
 func Scrub(text, rawURL string) string {
