@@ -4,12 +4,12 @@ package listening
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 const (
@@ -111,10 +111,7 @@ func (w *Watch) Look(ctx context.Context) {
 // unclear reports whether err may be none the next time. Only a primary says NOREPLICAS, and it says so until a
 // replica is back.
 func unclear(err error) bool {
-	if r := (*redislock.Refusal)(nil); errors.As(err, &r) && r.Code == "NOREPLICAS" {
-		return false
-	}
-	return errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain)
+	return !strings.Contains(err.Error(), "NOREPLICAS") && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain))
 }
 
 // ask reports whether anybody listens at the server.

@@ -2,14 +2,14 @@ package listening
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +68,7 @@ func TestLookWhileRefused(t *testing.T) {
 				Doubt: new(Doubt), Confirmed: confirmed, Settled: func() { settled <- struct{}{} }, Lost: func() { t.Error("lost") },
 				Count: func(context.Context, string, string) (int64, error) {
 					looks++
-					return 0, redislock.ServerError(reply, errors.New(reply), true)
+					return 0, fmt.Errorf("%w: %s", driver.ErrUnavailable, reply)
 				},
 			}
 			go w.Look(t.Context())
