@@ -232,7 +232,7 @@ func doctorEnsemble(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	}
 }
 
-// A signal ends it, also while a server does not answer.
+// A signal ends it, also while a server does not answer, and so it ends verify.
 func TestDoctorSignal(t *testing.T) {
 	b := newBench(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -240,14 +240,16 @@ func TestDoctorSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	p := b.start("doctor", "--store", "redis://"+silent.Addr().String())
-	c, err := silent.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	p.signal(syscall.SIGINT)
-	if code := p.code(); code != 128+2 || p.out.String()+p.err.String() != "" {
-		t.Errorf("exit code %d: %s", code, p.err.String())
+	for _, args := range [][]string{{"doctor", "--store", "redis://" + silent.Addr().String()}, {"verify", "--store", "postgres://u@" + silent.Addr().String() + "/d"}} {
+		p := b.start(args...)
+		c, err := silent.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.signal(syscall.SIGINT)
+		if code := p.code(); code != 128+2 || p.out.String()+p.err.String() != "" {
+			t.Errorf("%v: exit code %d: %s", args, code, p.err.String())
+		}
+		_ = c.Close()
 	}
 }

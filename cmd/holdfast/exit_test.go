@@ -81,6 +81,24 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// Results that cannot be written are no success, and no bug either.
+func TestOutputCannotBeWritten(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = full.Close() }()
+	b := newBench(t)
+	for _, args := range [][]string{{"version"}, {"help"}, {"--version"}, {"completion", "bash"}, {"info", "a"}} {
+		p := b.prepare(args...)
+		p.Stdout = full
+		p.begin()
+		if code := p.code(); code != 74 || p.err.String() != "holdfast: the output cannot be written: write /dev/stdout: no space left on device\n" {
+			t.Errorf("%v: exit code %d, %q", args, code, p.err.String())
+		}
+	}
+}
+
 // A command that cannot be run does not wait for the lock first.
 func TestNotFoundDoesNotWait(t *testing.T) {
 	b := newBench(t)

@@ -40,7 +40,8 @@ type app struct {
 
 // Main runs the command that args asks for and returns the exit code.
 func Main(args []string) (code int) {
-	a := &app{stdout: os.Stdout, stderr: os.Stderr}
+	out := &output{to: os.Stdout}
+	a := &app{stdout: out, stderr: os.Stderr}
 	defer func() {
 		if p := recover(); p != nil {
 			a.say("this is a bug: %v\n%s", p, debug.Stack())
@@ -49,7 +50,9 @@ func Main(args []string) (code int) {
 	}()
 	root := a.root()
 	root.SetArgs(args)
-	code = a.exit(root.Execute())
+	if code = a.exit(root.Execute()); code == 0 {
+		code = a.exit(out.err) // help says nothing of it
+	}
 	if a.die != 0 {
 		child.Die(a.die)
 	}
@@ -90,6 +93,7 @@ Exit codes: those of the command, 128+N if signal N ended it, and
   69  the store cannot be reached         64  wrong usage, or it would wait for itself
   77  the store refuses                   70  a bug in holdfast
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
+  74  the output cannot be written
   126 the command cannot be run           127 it was not found
   1   "holdfast doctor" found what endangers locks, "holdfast lab" what is not as documented,
       "holdfast verify" a promise that was broken; 2 if its run does not suffice to say`

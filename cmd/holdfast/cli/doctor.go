@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -181,8 +180,8 @@ func (a *app) report(d *diagnosis, out format) error {
 
 // columnsOf is how wide w is; 0: lines may be of any length.
 func columnsOf(w any) int {
-	if f, ok := w.(*os.File); ok {
-		return width(f)
+	if o, ok := w.(*output); ok {
+		return width(o.to)
 	}
 	return 0
 }

@@ -18,11 +18,29 @@ const (
 	exitUsage       = 64
 	exitUnavailable = 69
 	exitBug         = 70
+	exitOutput      = 74
 	exitBusy        = 75
 	exitLost        = 76
 	exitRefused     = 77
 	exitConfig      = 78
 )
+
+var errOutput = errors.New("the output cannot be written")
+
+// output is where results go. It remembers that it could not be written to.
+type output struct {
+	to  *os.File
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	if o.err == nil && err != nil {
+		o.err = fmt.Errorf("%w: %w", errOutput, err)
+		return n, o.err
+	}
+	return n, err
+}
 
 // failure is an error whose exit code is known. Without an error there is nothing to say.
 type failure struct {
@@ -90,6 +108,8 @@ func codeOf(err error) (code int, silent bool) {
 		is    = func(target error) bool { return errors.Is(err, target) }
 	)
 	switch {
+	case is(errOutput):
+		return exitOutput, false
 	case errors.As(err, &f):
 		return f.code, f.err == nil
 	case errors.As(err, &sig):

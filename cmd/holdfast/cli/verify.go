@@ -166,7 +166,10 @@ func (a *app) verify(f *verifyFlags) error {
 	defer stop()
 	r, err := verify.Run(ctx, o)
 	var worker *verify.WorkerError
+	var came signaled
 	switch {
+	case err != nil && errors.As(context.Cause(ctx), &came):
+		return came
 	case errors.As(err, &worker) && slices.Contains([]int{exitUnavailable, exitRefused, exitConfig}, worker.Code):
 		return &failure{worker.Code, err}
 	case err != nil:
