@@ -45,7 +45,7 @@ func (b *bench) term(name string, n int) (term uint64, child int) {
 // A leadership that was broken passes on, and its owner stands for election again; so does
 // that of a leader which was killed.
 func TestElect(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "postgres", func(b *bench) {
 		watch := b.start("--ttl", "300ms", "leader", "--watch", "boss")
 		seen := ""
 		sees := func(line string) {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLatch(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "mysql", func(b *bench) {
 		says := func(want string, args ...string) {
 			b.Helper()
 			if out, _ := b.want(0, append([]string{"latch"}, args...)...); out != want+"\n" {
@@ -64,7 +64,7 @@ func TestLatch(t *testing.T) {
 
 // Who waits for a latch that is removed is told so, and the name is free for another.
 func TestLatchRemove(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "zookeeper", func(b *bench) {
 		b.want(0, "latch", "set", "built", "1")
 		waiter := b.start("--ttl", "1s", "latch", "wait", "built")
 		b.until("a word", func() bool { return waiter.err.String() == "waiting for built: 1 left\n" })

@@ -86,29 +86,35 @@ func placeFor(t *testing.T) *bench {
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
 
-// onStores runs f on the embedded store and on a server of each kind.
-func onStores(t *testing.T, f func(*bench)) {
+// onStores runs f on the embedded store, on Redis and on a server of one more kind; at full size on all.
+func onStores(t *testing.T, more string, f func(*bench)) {
 	t.Run("sqlite", func(t *testing.T) { f(newBench(t)) })
 	t.Run("redis", func(t *testing.T) {
 		b := newBench(t)
 		b.env = append(b.env, "HOLDFAST_URL="+testenv.Redis(t).URL())
 		f(b)
 	})
-	t.Run("zookeeper", func(t *testing.T) {
-		b := newBench(t)
-		b.env = append(b.env, "HOLDFAST_URL="+zooKeeperURL(t))
-		f(b)
-	})
-	t.Run("mysql", func(t *testing.T) {
-		b := newBench(t)
-		b.initialise(mySQLURL(mariaDB(t).Addr, "root", database(t, mariaDB(t))))
-		f(b)
-	})
-	t.Run("postgres", func(t *testing.T) {
-		b := newBench(t)
-		b.initialise(postgresURL(postgres(t).Addr, "postgres", database(t, postgres(t))))
-		f(b)
-	})
+	if testenv.Deep() || more == "zookeeper" {
+		t.Run("zookeeper", func(t *testing.T) {
+			b := newBench(t)
+			b.env = append(b.env, "HOLDFAST_URL="+zooKeeperURL(t))
+			f(b)
+		})
+	}
+	if testenv.Deep() || more == "mysql" {
+		t.Run("mysql", func(t *testing.T) {
+			b := newBench(t)
+			b.initialise(mySQLURL(mariaDB(t).Addr, "root", database(t, mariaDB(t))))
+			f(b)
+		})
+	}
+	if testenv.Deep() || more == "postgres" {
+		t.Run("postgres", func(t *testing.T) {
+			b := newBench(t)
+			b.initialise(postgresURL(postgres(t).Addr, "postgres", database(t, postgres(t))))
+			f(b)
+		})
+	}
 }
 
 // The servers that tests share which leave them as they are.

@@ -41,7 +41,7 @@ func (p *process) end() {
 
 // Readers share, a writer waits for them, and later readers wait behind the writer.
 func TestShared(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "zookeeper", func(b *bench) {
 		one := b.stay("one", "-s", "a")
 		b.file("one")
 		two := b.stay("two", "-s", "a")
@@ -83,7 +83,7 @@ func TestShared(t *testing.T) {
 }
 
 func TestPermits(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "postgres", func(b *bench) {
 		holder := b.stay("holder", "--limit", "3", "--permits", "2", "a")
 		b.file("holder")
 		b.want(0, "run", "-n", "--limit", "3", "a", "--", "true")
@@ -129,7 +129,7 @@ func TestPermits(t *testing.T) {
 }
 
 func TestAlso(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "mysql", func(b *bench) {
 		out, _ := b.want(0, "run", "m", "--also", "b", "--also", "z", "--", "sh", "-c",
 			`echo $HOLDFAST_LOCK $HOLDFAST_TOKEN; echo $HOLDFAST_HELD; for n in b m z; do $H run -n $n -- true; echo $n $?; $H run $n -- true; echo $n $?; $H info $n | grep ^token; done`)
 		lines := strings.Split(out, "\n")
@@ -171,7 +171,7 @@ func TestAlso(t *testing.T) {
 
 // Whichever of the locks is lost, the command ends and the others come free.
 func TestAlsoLost(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "zookeeper", func(b *bench) {
 		p := b.start("--ttl", brokenSoon.String(), "run", "a", "--also", "b", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
 		child := b.pid("ready")
 		b.want(0, "break", "b", "--token", b.token("b"))
@@ -210,7 +210,7 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 }
 
 func TestEvery(t *testing.T) {
-	onStores(t, func(b *bench) {
+	onStores(t, "postgres", func(b *bench) {
 		const tick = "8000h"
 		if out, _ := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran"); out != "ran\n" {
 			b.Error(out)

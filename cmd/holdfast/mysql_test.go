@@ -157,7 +157,7 @@ func TestMySQLTLS(t *testing.T) {
 
 // A store that is gone, or does not answer any more, takes the lock with it, in time.
 func TestMySQLGoesAway(t *testing.T) {
-	for name, harm := range harms {
+	for name, harm := range harms() {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			m := mariaDB

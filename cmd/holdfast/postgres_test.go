@@ -202,7 +202,7 @@ func TestPostgresTLS(t *testing.T) {
 
 // A store that is gone, or does not answer any more, takes the lock with it, in time.
 func TestPostgresGoesAway(t *testing.T) {
-	for name, harm := range harms {
+	for name, harm := range harms() {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			s := postgres

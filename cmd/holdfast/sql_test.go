@@ -163,10 +163,16 @@ func (b *bench) outage(url string, harm func()) {
 	}
 }
 
-// harms are what may happen to a server, or to the way to it.
-var harms = map[string]func(interface{ Kill() }, *testenv.TCPProxy){
-	"killed": func(s interface{ Kill() }, _ *testenv.TCPProxy) { s.Kill() },
-	"cut":    func(_ interface{ Kill() }, p *testenv.TCPProxy) { p.Hole() },
+// harms are what may happen to the way to a server: as if it were killed, and cut off. At full size it is killed.
+func harms() map[string]func(interface{ Kill() }, *testenv.TCPProxy) {
+	all := map[string]func(interface{ Kill() }, *testenv.TCPProxy){
+		"refused": func(_ interface{ Kill() }, p *testenv.TCPProxy) { p.Refuse() },
+		"cut":     func(_ interface{ Kill() }, p *testenv.TCPProxy) { p.Hole() },
+	}
+	if testenv.Deep() {
+		all["killed"] = func(s interface{ Kill() }, _ *testenv.TCPProxy) { s.Kill() }
+	}
+	return all
 }
 
 // holders are one that is killed, and one that is stopped for longer than its lease: the lock passes on

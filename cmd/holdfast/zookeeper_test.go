@@ -15,20 +15,30 @@ import (
 )
 
 // TestZooKeeperEnsemble has one ensemble for all that needs one: the death of its leader comes last.
+// TestZooKeeperURLs: short, the list of servers is one server under two names.
+func TestZooKeeperURLs(t *testing.T) {
+	b := newBench(t)
+	addr := zooKeeper(t).Addr
+	zooKeeperURLs(b, []string{addr, strings.Replace(addr, "127.0.0.1", "localhost", 1)})
+}
+
 func TestZooKeeperEnsemble(t *testing.T) {
+	if !testenv.Deep() {
+		t.Skip("three servers: at full size only; package zklock has an ensemble every time")
+	}
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3, longSessions, "-Dzookeeper.forceSync=yes")
 	for _, c := range []struct {
 		name string
 		f    func(*bench, *testenv.ZooKeeperEnsembleServers)
-	}{{"urls", zooKeeperURLs}, {"doctor", doctorEnsemble}, {"the leader dies", zooKeeperLeaderDies}} {
+	}{{"urls", func(b *bench, e *testenv.ZooKeeperEnsembleServers) { zooKeeperURLs(b, e.Addrs()) }}, {"doctor", doctorEnsemble}, {"the leader dies", zooKeeperLeaderDies}} {
 		t.Run(c.name, func(t *testing.T) { c.f(placeFor(t), e) })
 	}
 }
 
-func zooKeeperURLs(b *bench, e *testenv.ZooKeeperEnsembleServers) {
+func zooKeeperURLs(b *bench, addrs []string) {
 	t := b.T
-	hosts := strings.Join(e.Addrs(), ",")
+	hosts := strings.Join(addrs, ",")
 	// The private folder comes last: while it is there nobody else may list what is in the root.
 	for _, url := range []string{
 		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=4s", "zk://" + hosts + "//", "zk://locker:c4nary@" + hosts + "/private?acl=private",
@@ -36,7 +46,7 @@ func zooKeeperURLs(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
 		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
 		// The rest runs inside, while the lock is held; with the servers in another order it is the same store.
-		turned := strings.Replace(url, hosts, e.Addrs()[2]+","+e.Addrs()[0]+","+e.Addrs()[1], 1)
+		turned := strings.Replace(url, hosts, strings.Join(append(addrs[1:len(addrs):len(addrs)], addrs[0]), ","), 1)
 		out, stderr := b.want(0, "run", "--note", "outer", "a", "--", "env", "HOLDFAST_URL="+turned, "sh", "-c",
 			`$H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a`)
 		for _, want := range []string{"busy 75\n", "nested 64\n", "\na\n", "outer"} {
@@ -65,7 +75,7 @@ func zooKeeperURLs(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 		t.Errorf("%q, want %q", out, want)
 	}
 	b.env[len(b.env)-1] = "HOLDFAST_URL=zk://locker:c4nary@" + hosts + "/private?acl=all"
-	if _, stderr := b.want(78, "run", "a", "--", "true"); strings.Contains(stderr, "c4nary") || !strings.Contains(stderr, "acl=all: it must be private") {
+	if _, stderr := b.want(78, "run", "a", "--", "true"); strings.Contains(stderr, "c4nary") || !strings.Contains(stderr, "acl=all: it must be readable or private") {
 		t.Error(stderr)
 	}
 }
@@ -157,17 +167,18 @@ func TestZooKeeperWaiting(t *testing.T) {
 // A store that is gone, or does not answer any more, takes the lock with it, in time.
 func TestZooKeeperGoesAway(t *testing.T) {
 	harms := map[string]func(*testenv.ZooKeeperServer, *testenv.TCPProxy){
-		"killed": func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Kill() },
-		"cut":    func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Hole() },
+		"refused": func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Refuse() },
+		"cut":     func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Hole() },
 	}
-	if testenv.Deep() { // to clients it is as one that is cut off
+	if testenv.Deep() { // to clients it is as one that refuses or is cut off
+		harms["killed"] = func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Kill() }
 		harms["frozen"] = func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Pause() }
 	}
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			z := zooKeeper
-			if name != "cut" {
+			if name == "killed" || name == "frozen" {
 				z = func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t) }
 			}
 			server := z(t)
@@ -265,15 +276,15 @@ func (b *bench) touch(file string) {
 // A leader that cannot reach the servers for long campaigns on.
 func TestZooKeeperElectRidesOutAnOutage(t *testing.T) {
 	b := newBench(t)
-	z := testenv.ZooKeeper(t)
-	b.env = append(b.env, "HOLDFAST_URL="+z.URL()+"?session=2s")
+	away := testenv.Proxy(t, zooKeeper(t).Addr)
+	b.env = append(b.env, "HOLDFAST_URL=zookeeper://"+away.Addr+fmt.Sprint("/own", serial.Add(1), "?session=2s"))
 	p := b.candidate(2*time.Second, "one")
 	first, child := b.term("one", 1)
-	z.Kill()
+	away.Refuse()
 	b.until("the command ends", func() bool { return !running(child) })
 	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; campaigning on\n") })
 	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
-	z.Start()
+	away.Heal()
 	if second, _ := b.term("one", 2); second <= first {
 		t.Errorf("term %d after %d", second, first)
 	}

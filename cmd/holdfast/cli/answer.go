@@ -32,7 +32,7 @@ func (a *app) unopened(err error, took time.Duration) error {
 	case err == nil:
 		return nil
 	case !late(err):
-	case errors.Is(err, syscall.ECONNREFUSED): // of some servers; it says of which
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET): // of some servers; it says of which
 		err = &worded{strings.ReplaceAll(err.Error(), noAnswer, "no answer "+within), err}
 	default:
 		err = fmt.Errorf("%w: %s has not answered %s", holdfast.ErrUnavailable, a.where(), within)
