@@ -195,7 +195,7 @@ func TestLabServersDie(t *testing.T) {
 	}{"interrupted": {syscall.SIGINT, 130}, "killed": {syscall.SIGKILL, -int(syscall.SIGKILL)}} {
 		t.Run(name, func(t *testing.T) {
 			b := labBench(t)
-			p := b.start("lab", "run", "setpx-lua", "redlock-clock", "--html", filepath.Join(b.dir, "lab.html"))
+			p := b.start("lab", "run", "all", "--html", filepath.Join(b.dir, "lab.html"))
 			var family []int
 			b.until("the servers run", func() bool {
 				family = b.servers(p.Process.Pid)
