@@ -41,7 +41,7 @@ func zooKeeperURLs(b *bench, addrs []string) {
 	hosts := strings.Join(addrs, ",")
 	// The private folder comes last: while it is there nobody else may list what is in the root.
 	for _, url := range []string{
-		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=4s", "zk://" + hosts + "//", "zk://locker:c4nary@" + hosts + "/private?acl=private",
+		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=30s", "zk://" + hosts + "//", "zk://locker:c4nary@" + hosts + "/private?acl=private",
 	} {
 		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
 		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
