@@ -31,8 +31,8 @@ func postgresGrants(t *testing.T, database, role string) []string {
 			list = append(list, strings.TrimSuffix(strings.ReplaceAll(line, "TO holdfast", "TO "+role), ";"))
 		}
 	}
-	if len(list) != 3 {
-		t.Fatalf("the grants on database, schema and tables; found %q", list)
+	if len(list) != 4 {
+		t.Fatalf("the grants on database, schema, tables and the secret; found %q", list)
 	}
 	return list
 }
