@@ -62,9 +62,12 @@ type Run struct {
 	Pause  time.Duration // 0: none
 }
 
+// shortest is how long most runs are.
+const shortest = 8 * time.Second
+
 // Flags are those of holdfast verify.
 func (r Run) Flags() []string {
-	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration", cmp.Or(r.For, 8*time.Second).String(),
+	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration", cmp.Or(r.For, shortest).String(),
 		"--faults", cmp.Or(r.Faults, "stop"), "--mix", cmp.Or(r.Mix, "all"), "--names", strconv.Itoa(cmp.Or(r.Names, 2)), "--loops", strconv.Itoa(cmp.Or(r.Loops, 6))}
 	if r.Pause != 0 {
 		flags = append(flags, "--pause", r.Pause.String())
