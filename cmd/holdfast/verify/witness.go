@@ -137,9 +137,8 @@ func (a *attempt) answered(proof int64, ttl time.Duration, wait bool, token uint
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ttl = ttl
-	// If nothing had proved the place for a TTL it may have run out, and this answer be about a new one.
-	if now := history.Now(); err == nil && a.queued != 0 && now-a.proof >= int64(ttl) {
-		a.queued = now
+	if err == nil {
+		a.doubt()
 	}
 	switch {
 	case err != nil:
@@ -153,10 +152,20 @@ func (a *attempt) answered(proof int64, ttl time.Duration, wait bool, token uint
 	}
 }
 
-// proved takes in the answer to a renewal sent at sent. token is of a grant that it told of, or 0.
+// doubt forgets the place in line if nothing had proved it for a TTL: it may have run out, and the answer that comes now
+// be about a new one. Called with a.mu held.
+func (a *attempt) doubt() {
+	if now := history.Now(); a.queued != 0 && now-a.proof >= int64(a.ttl) {
+		a.queued = now
+	}
+}
+
+// proved takes in the answer to a renewal sent at sent. token is of a grant that it told of, or 0. The place may be one
+// that an Acquire made which was not answered.
 func (a *attempt) proved(sent int64, token uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.doubt()
 	a.proof = max(a.proof, sent)
 	if token != 0 {
 		a.token, a.from = token, sent

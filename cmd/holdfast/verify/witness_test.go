@@ -213,9 +213,17 @@ func TestPlaceMayHaveRunOut(t *testing.T) {
 			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at != 0 {
 				t.Errorf("had its place since %d, when it ended then; it had it since %d", at, old)
 			}
-			before, _ := g.acquire("s-1", driver.Reply{}, nil)
-			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at < before {
-				t.Errorf("told of its place at %d; asked again at %d, the old one was of %d", at, before, old)
+			for how, again := range map[string]func() (before, arrived int64){
+				"asked again": func() (int64, int64) { return g.acquire("s-1", driver.Reply{}, nil) },
+				"renewed":     func() (int64, int64) { return g.renew(driver.Hold{Name: "x", ID: "s-1"}, nil) },
+			} {
+				g.a.mu.Lock()
+				g.a.proof, g.a.queued = old, old
+				g.a.mu.Unlock()
+				before, _ := again()
+				if at := g.a.stood(); c.kept != (at == old) || !c.kept && at < before {
+					t.Errorf("told of its place at %d; %s at %d, the old one was of %d", at, how, before, old)
+				}
 			}
 		})
 	}
