@@ -223,11 +223,15 @@ func record(file, asked, table string) error {
 	if err != nil {
 		return fmt.Errorf("git describe: %w", err)
 	}
-	intro, runs, _ := strings.Cut(after, "\n### ")
+	section, rest := after, ""
+	if i := strings.Index(after, "\n## "); i >= 0 {
+		section, rest = after[:i], after[i:]
+	}
+	intro, runs, _ := strings.Cut(section, "\n### ")
 	if runs != "" {
 		runs = "\n### " + runs
 	}
 	entry := fmt.Sprintf("\n### %s, commit %s, %s\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), asked, table)
-	return os.WriteFile(file, []byte(before+heading+strings.TrimRight(intro, "\n")+"\n"+entry+runs), 0o644)
+	return os.WriteFile(file, []byte(before+heading+strings.TrimRight(intro, "\n")+"\n"+entry+runs+rest), 0o644)
 }

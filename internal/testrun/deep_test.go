@@ -91,6 +91,15 @@ func TestDeep(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
+	// The table is in its section, also if it is the first.
+	first := filepath.Join(dir, "first.md")
+	write(t, first, "## Long runs\n\nWhat was run.\n\n## Another section\n\n### A part\n")
+	if err := record(first, "a minute", "| row |\n"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(first); err != nil || !strings.HasSuffix(string(text), "| row |\n\n## Another section\n\n### A part\n") {
+		t.Errorf("%v: the table is not in its section:\n%s", err, text)
+	}
 	if !strings.Contains(out.String(), "what it saw") {
 		t.Error("the output of a test that failed is missing")
 	}
