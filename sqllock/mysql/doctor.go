@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -26,7 +27,8 @@ func (d *dialect) Whoami() string { return "SELECT " + host }
 var (
 	examined = []string{"version", "version_comment", "innodb_flush_log_at_trx_commit", "innodb_doublewrite", "log_bin", "sync_binlog", "binlog_format",
 		"read_only", "super_read_only", "wsrep_on", "group_replication_single_primary_mode", "max_connections", "wait_timeout", "sql_mode",
-		"rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled", "max_statement_time", "max_execution_time"}
+		"rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled",
+		"rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout", "max_statement_time", "max_execution_time"}
 	countable = []string{"Threads_connected", "Slaves_connected", "wsrep_cluster_size"}
 )
 
@@ -167,9 +169,7 @@ func (x *exam) replicas(ctx context.Context) error {
 	case connected == "0":
 		x.Fine(code, "the server has no replicas, so none can take over that lacks the last grants")
 	case x.global["rpl_semi_sync_master_enabled"] == "on" || x.global["rpl_semi_sync_source_enabled"] == "on":
-		x.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: fmt.Sprintf("the server has replicas: %s, with semi-synchronous replication", connected),
-			Why: "while it is in force one of the replicas has each grant; when none confirms in time the server goes on without, and says so in its log only",
-			Do:  "let only a replica take over that has confirmed the last commits; watch Rpl_semi_sync_master_no_tx (MySQL: Rpl_semi_sync_source_no_tx)"})
+		x.semiSynchronous(code, connected)
 	default:
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("the server has replicas: %s, and semi-synchronous replication is off", connected),
 			Why: "one that takes over may not know the last grants, and gives them out again",
@@ -177,6 +177,22 @@ func (x *exam) replicas(ctx context.Context) error {
 				"longer than the longest TTL after the primary has stopped, this is no danger"})
 	}
 	return nil
+}
+
+// semiSynchronous is about replicas that confirm what is committed, until the server has waited for that in vain for a while.
+func (x *exam) semiSynchronous(code, connected string) {
+	const enough = time.Hour
+	ms, _ := strconv.ParseInt(cmp.Or(x.global["rpl_semi_sync_master_timeout"], x.global["rpl_semi_sync_source_timeout"]), 10, 64)
+	timeout := time.Duration(ms) * time.Millisecond
+	f := driver.Finding{Code: code, Severity: driver.Unclear,
+		Found: fmt.Sprintf("the server has replicas: %s, with semi-synchronous replication, and goes on without when none confirms for %v", connected, timeout),
+		Why:   "while it is in force one of the replicas has each grant; whether the one that takes over does is decided there",
+		Do:    "let only a replica take over that has confirmed and applied the last commits"}
+	if timeout < enough {
+		f.Why = "a server that was replaced, and that clients still reach, grants and renews again after that time, beside the new one"
+		f.Do = "rpl_semi_sync_master_timeout (MySQL: rpl_semi_sync_source_timeout) of an hour or more, so that a server without replicas grants nothing; " + f.Do
+	}
+	x.Add(f)
 }
 
 // dumps counts replicas in the way of MySQL, which tells those who may replicate.

@@ -139,6 +139,12 @@ func TestDoctorReplicas(t *testing.T) {
 	by, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
 	if f := by["mysql.replicas"]; unlike != "replicas unknown" || f.Danger() {
 		t.Errorf("with one that confirms, not fine: %q", unlike)
+	} else if !strings.Contains(f.Why, "replaced") {
+		t.Errorf("with one that confirms, or is not waited for after 10 s: %+v", f)
+	}
+	primary.Exec("SET GLOBAL rpl_semi_sync_master_timeout = 3600000")
+	if by, _ := diagnose(t, db, mysql.Dialect(), 15*time.Second); strings.Contains(by["mysql.replicas"].Why, "replaced") {
+		t.Errorf("with one that is waited for: %+v", by["mysql.replicas"])
 	}
 	primary.Exec("SET GLOBAL rpl_semi_sync_master_enabled = OFF", "SET GLOBAL sync_binlog = 0")
 	if _, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second); unlike != "durability endangers, replicas endangers" {

@@ -152,7 +152,7 @@ func (x *exam) replicas() {
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
 			Found: fmt.Sprintf("standbys, or others that receive the log, are connected: %d, and synchronous_standby_names is empty", x.count["standbys"]),
 			Why:   "replication is asynchronous: a standby that takes over may not know the last grants, and gives them out again",
-			Do:    "synchronous_standby_names = 'ANY 1 (…)', and let only a standby take over that is named there. Or " + fence})
+			Do:    "synchronous_standby_names = 'ANY 1 (…)', and let only the one of these standbys take over that has received the most. Or " + fence})
 	case commit == "local":
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("synchronous_standby_names is %q, but synchronous_commit is local", names),
 			Why: "commits do not wait for a standby: one that takes over may not know the last grants, and gives them out again",
