@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -81,5 +82,23 @@ func TestInline(t *testing.T) {
 	const want = "SELECT x'3f2700' FROM x WHERE a = x'' AND b = -9223372036854775808 AND c = 7"
 	if text != want || len(rest) != 0 {
 		t.Errorf("%q, %v; want %q", text, rest, want)
+	}
+}
+
+// MySQL has no limit for a single statement that waits for a row, as MariaDB has.
+func TestDoctorRowWait(t *testing.T) {
+	for _, c := range []struct {
+		version, wait string
+		want          driver.Severity
+	}{
+		{"8.0.36", "50", driver.Slows},
+		{"8.0.36", "2", driver.Fine},
+		{"10.11.6-mariadb", "50", driver.Fine},
+	} {
+		x := &exam{vars: map[string]string{"version": c.version, "innodb_lock_wait_timeout": c.wait, "wait_timeout": "28800"}}
+		x.timeouts(15 * time.Second)
+		if len(x.List) != 1 || x.List[0].Severity != c.want {
+			t.Errorf("%s, %s s: %+v; want %v", c.version, c.wait, x.List, c.want)
+		}
 	}
 }

@@ -28,7 +28,7 @@ var (
 	examined = []string{"version", "version_comment", "innodb_flush_log_at_trx_commit", "innodb_doublewrite", "log_bin", "sync_binlog", "binlog_format",
 		"read_only", "super_read_only", "wsrep_on", "group_replication_single_primary_mode", "max_connections", "wait_timeout", "sql_mode",
 		"rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled",
-		"rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout", "max_statement_time", "max_execution_time"}
+		"rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout", "max_statement_time", "max_execution_time", "innodb_lock_wait_timeout"}
 	countable = []string{"Threads_connected", "Slaves_connected", "wsrep_cluster_size"}
 )
 
@@ -92,12 +92,15 @@ func (x *exam) table(ctx context.Context, text string) (m map[string]string, err
 	return m, rows.Err()
 }
 
+func (x *exam) maria() bool {
+	return strings.Contains(x.vars["version"]+x.vars["version_comment"], "mariadb")
+}
+
 func (x *exam) version() {
 	const code = "mysql.version"
-	version := x.vars["version"]
+	version, maria := x.vars["version"], x.maria()
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	maria := strings.Contains(version+x.vars["version_comment"], "mariadb")
 	switch {
 	case err == nil && maria && (major > 10 || major == 10 && minor >= 6), err == nil && !maria && major >= 8:
 		x.Fine(code, "the server is %s (%s)", version, x.vars["version_comment"])
@@ -222,6 +225,7 @@ func (x *exam) timeouts(ttl time.Duration) {
 	const code = "mysql.timeouts"
 	seconds, _ := strconv.ParseFloat(x.vars["wait_timeout"], 64)
 	idle := time.Duration(seconds * float64(time.Second))
+	rows, _ := strconv.Atoi(x.vars["innodb_lock_wait_timeout"])
 	limit, _ := strconv.ParseFloat(x.vars["max_statement_time"], 64) // seconds, of MariaDB
 	if ms, err := strconv.ParseFloat(x.vars["max_execution_time"], 64); err == nil {
 		limit = ms / 1000 // of MySQL
@@ -235,6 +239,10 @@ func (x *exam) timeouts(ttl time.Duration) {
 		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("statements are ended after %g s (max_statement_time, max_execution_time)", limit),
 			Why: "who waits is asleep in a statement for a second at a time, and requests may wait for another's commit: they fail, and are asked again",
 			Do:  "a limit of 5 s or more for this user, or none"})
+	case rows > 5 && !x.maria():
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("a statement waits for a row for up to %d s (innodb_lock_wait_timeout)", rows),
+			Why: "MySQL takes no limit with a statement: one that its caller has given up, since somebody has locked the row, waits on and keeps its connection",
+			Do:  "innodb_lock_wait_timeout=2 as a parameter of the pool's address, or on the server for all"})
 	default:
 		x.Fine(code, "idle connections stay for %v (wait_timeout), and statements are not cut short", idle)
 	}
