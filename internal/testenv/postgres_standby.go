@@ -1,0 +1,33 @@
+package testenv
+
+import (
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// PostgresStandby starts a server that follows primary, with more settings, which win over ours. To the primary it is
+// the application "standby". It takes over by SELECT pg_promote().
+func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) *PostgresServer {
+	t.Helper()
+	programs := filepath.Dir(primary.argv[0])
+	a := newAccount(t, "postgres", "postgres")
+	addrs, release := reserve(t, 1)
+	release()
+	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL standby", data: a.path("data"), account: &a,
+		quit: syscall.SIGINT, family: true}}
+	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
+	_, port, _ := net.SplitHostPort(primary.Addr)
+	finish(t, a.command(t, []string{filepath.Join(programs, "pg_basebackup"), "--pgdata=" + a.path("data"), "--write-recovery-conf",
+		"--checkpoint=fast", "--no-sync", "--dbname=host=" + primary.account.dir + " port=" + port + " user=postgres application_name=standby"}))
+	host, port, _ := net.SplitHostPort(p.Addr)
+	p.argv = []string{primary.argv[0], "-D", a.path("data")}
+	for _, s := range append([]string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
+		"fsync=off", "shared_buffers=32MB", "max_connections=200"}, settings...) {
+		p.argv = append(p.argv, "-c", s)
+	}
+	t.Cleanup(p.Kill)
+	p.Start()
+	return p
+}
