@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// A synchronous standby takes over, and clients still speak to the old primary. What it commits waits for a standby, but for
+// releases: it hands the lock to the next in line, of which the new primary knows the place and not the grant. The new
+// primary grants it to nobody for as long as that one relies on it.
+func TestPromotedStandby(t *testing.T) {
+	if !testenv.Deep() {
+		t.Skip("two servers are started in the deep run only (HOLDFAST_TEST_DEEP=1)")
+	}
+	const ttl = 9 * time.Second
+	primary := database(t)
+	standby := testenv.PostgresStandby(t, primary)
+	primary.Exec("ALTER SYSTEM SET synchronous_standby_names = 'standby'", "SELECT pg_reload_conf()")
+	admin := pool(t, primary.DSN("postgres"))
+	until(t, "the standby confirms", func() bool {
+		return value[int](t, admin, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+	})
+	client := func(server *testenv.PostgresServer) *holdfast.Client {
+		b, _ := backend(t, server.DSN("postgres"), nil)
+		return clientOn(t, b, ttl)
+	}
+	holder, waiter := client(primary), client(primary)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	held, err := holder.Mutex("x").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *holdfast.Lease, 1)
+	go func() {
+		defer close(got)
+		if l, err := waiter.Mutex("x").Lock(ctx); err == nil {
+			got <- l
+		}
+	}()
+	until(t, "one waits", func() bool {
+		r, err := holder.Inspect(ctx, "x")
+		return err == nil && r.Waiting == 1
+	})
+	standby.Exec("SELECT pg_promote()")
+	if err := held.Release(); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	handed := <-got
+	if handed == nil {
+		t.Fatal("the old primary has not handed the lock over")
+	}
+	next, err := client(standby).Mutex("x").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-handed.Done():
+	default:
+		t.Errorf("the new primary has granted %d beside %d", next.Token(), handed.Token())
+	}
+	if next.Token() <= handed.Token() {
+		t.Errorf("the new primary has granted %d after %d", next.Token(), handed.Token())
+	}
+}
