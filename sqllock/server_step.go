@@ -241,7 +241,7 @@ func (b *Server) pessimistic(ctx context.Context, l link, st step, names []int) 
 
 // locked takes a step of one name in a transaction.
 func (b *Server) locked(ctx context.Context, l link, st step, i int) error {
-	tx, err := l.begin(ctx, b.d.Transactions())
+	tx, err := b.begin(ctx, l)
 	if err != nil {
 		return notCommitted(b.fault(err))
 	}
@@ -325,7 +325,7 @@ func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Contex
 	if !b.circumstances().Serial {
 		return b.fault(f(ctx, b.on(l)))
 	}
-	tx, err := l.begin(ctx, b.d.Transactions())
+	tx, err := b.begin(ctx, l)
 	if err != nil {
 		return notCommitted(b.fault(err))
 	}

@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -50,6 +51,18 @@ func (w way) exec(ctx context.Context, text string, args []any) (sql.Result, err
 
 func (w way) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
 	return w.o.QueryContext(ctx, text, args...)
+}
+
+// begin begins a transaction, in which statements wait for a row no longer than ctx says.
+func (b *Server) begin(ctx context.Context, l link) (*transaction, error) {
+	t := b.d.Transactions()
+	if brief(ctx) {
+		t.Begin = slices.Clone(t.Begin)
+		for i, text := range t.Begin {
+			t.Begin[i] = b.d.Bounded(text, true)
+		}
+	}
+	return l.begin(ctx, t)
 }
 
 func (w way) begin(ctx context.Context, how Transactions) (*transaction, error) {
