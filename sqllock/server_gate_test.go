@@ -145,3 +145,39 @@ func empty(t *testing.T, g *gate) {
 		t.Errorf("%d and %d are inside; %d, %d and %d lanes wait", g.busy, g.stuck, g.first.Len(), g.more.Len(), g.again.Len())
 	}
 }
+
+// wary is a dialect that says of each statement whether it is to be brief.
+type wary struct{ nowhere }
+
+func (wary) Transactions() Transactions { return Transactions{Begin: []string{"BEGIN"}} }
+
+func (wary) Bounded(text string, brief bool) string { return fmt.Sprint(text, " brief=", brief) }
+
+// heard is a link that keeps how a transaction is begun.
+type heard struct {
+	link
+	texts []string
+}
+
+func (h *heard) begin(_ context.Context, t Transactions) (*transaction, error) {
+	h.texts = t.Begin
+	return &transaction{}, nil
+}
+
+// Beside many names whose rows are locked, a transaction says itself that its statements are not to wait for long.
+func TestTransactionsOfStuckNamesAreBrief(t *testing.T) {
+	b := &Server{d: wary{}}
+	for _, brief := range []bool{false, true} {
+		h := &heard{}
+		if _, err := b.begin(context.WithValue(t.Context(), passKey{}, &pass{brief: brief}), h); err != nil {
+			t.Fatal(err)
+		}
+		want := "BEGIN"
+		if brief {
+			want = "BEGIN brief=true"
+		}
+		if len(h.texts) != 1 || h.texts[0] != want {
+			t.Errorf("brief %v: begun by %q; want %q", brief, h.texts, want)
+		}
+	}
+}
