@@ -100,7 +100,8 @@ func TestCombinedCancel(t *testing.T) {
 	names := calm(t, s, goroutines)
 	for range 5 {
 		server.Pause()
-		var group sync.WaitGroup
+		var asked, group sync.WaitGroup
+		asked.Add(len(names))
 		for _, name := range names {
 			group.Go(func() {
 				r := exclusive(name)
@@ -109,11 +110,12 @@ func TestCombinedCancel(t *testing.T) {
 				if reply, err := s.Acquire(ctx, r); err == nil {
 					t.Errorf("Acquire while the server is stopped: %+v", reply)
 				}
+				asked.Done()
 				for s.Cancel(within(t, 200*time.Millisecond), name, r.ID) != nil {
 				}
 			})
 		}
-		time.Sleep(100 * time.Millisecond) // nothing can be asked while the server is stopped
+		asked.Wait()
 		server.Continue()
 		group.Wait()
 		for _, name := range names {

@@ -104,7 +104,7 @@ func start(t testing.TB, cmd *exec.Cmd, out *output) *process {
 // waitFor waits until ready returns nil.
 func (p *process) waitFor(t testing.TB, what string, ready func() error) {
 	t.Helper()
-	const limit = 30 * time.Second
+	const limit = time.Minute // a JVM takes its time on a busy machine
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(limit); ; {
