@@ -38,6 +38,7 @@ type Server struct {
 	kept *keptConn
 
 	requests, others *gate
+	cancels          cancels
 	working          atomic.Int64 // what runs on the pool
 
 	prepared *prepared

@@ -126,7 +126,8 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 		return driver.Reply{}, err
 	}
 	if s.b.bells.isCancelled(w) { // and perhaps before the server had heard of it
-		return driver.Reply{}, errors.Join(errCancelled, s.withdraw(ctx, req.Name, req.ID))
+		s.leave(req.ID)
+		return driver.Reply{}, errors.Join(errCancelled, s.b.withdraw(ctx, req.Name, req.ID))
 	}
 	switch {
 	case rep.Token != 0:
@@ -199,24 +200,28 @@ func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
 	if err := s.settled(ctx, id); err != nil {
 		return err
 	}
-	return s.b.with(ctx, name, func(ctx context.Context) error { return s.withdraw(ctx, name, id) })
+	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
+	return s.b.cancels.together(ctx, name, id, func(ids []string) error {
+		return s.b.with(ctx, name, func(ctx context.Context) error { return s.b.withdraw(ctx, name, ids...) })
+	})
 }
 
 // withdraw is Cancel, of a session that is closed as well, by who has entered a gate.
-func (s *serverSession) withdraw(ctx context.Context, name, id string) error {
-	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
-	left := false
-	err := s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {
-		left, err = s.b.d.Leave(ctx, q, name, id)
-		return err
-	})
-	if !left && err == nil {
-		err = s.b.change(ctx, s.b.run, one(name, func(r *record) error {
-			r.grants = r.entry.Cancel(ofMicros(r.now), id)
-			return nil
-		}))
+func (b *Server) withdraw(ctx context.Context, name string, ids ...string) error {
+	if len(ids) == 1 {
+		left := false
+		err := b.single(ctx, b.run, func(ctx context.Context, q Querier) (err error) {
+			left, err = b.d.Leave(ctx, q, name, ids[0])
+			return err
+		})
+		if left || err != nil {
+			return err
+		}
 	}
-	return err
+	return b.change(ctx, b.run, one(name, func(r *record) error {
+		r.grants = r.entry.Cancel(ofMicros(r.now), ids...)
+		return nil
+	}))
 }
 
 // Release implements [driver.Session].

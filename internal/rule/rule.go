@@ -184,11 +184,15 @@ func (e *Entry) First(now time.Duration) *driver.Holder {
 }
 
 // Cancel is driver.Session.Cancel. The place goes first, so that nothing is granted to it.
-func (e *Entry) Cancel(now time.Duration, id string) []Grant {
-	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.ID == id })
-	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return i.ID == id })
+func (e *Entry) Cancel(now time.Duration, ids ...string) []Grant {
+	given := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		given[id] = true
+	}
+	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return given[p.ID] })
+	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return given[i.ID] })
 	grants := e.Advance(now)
-	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return h.ID == id && !h.Kept })
+	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool { return given[h.ID] && !h.Kept })
 	return append(grants, e.Advance(now)...)
 }
 

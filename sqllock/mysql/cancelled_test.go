@@ -12,6 +12,7 @@ func TestCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	sqltest.CancelledLeavesNothing(t, func() *sql.DB { return pool(t, server.DSN("root", "")) }, mysql.Dialect)
+	sqltest.CrowdThatLeaves(t, pool(t, server.DSN("root", "")), mysql.Dialect())
 }
 
 func TestCrowdOfLocks(t *testing.T) {

@@ -12,6 +12,7 @@ func TestCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	sqltest.CancelledLeavesNothing(t, func() *sql.DB { return pool(t, server.DSN("postgres")) }, postgres.Dialect)
+	sqltest.CrowdThatLeaves(t, pool(t, server.DSN("postgres")), postgres.Dialect())
 }
 
 func TestCrowdOfLocks(t *testing.T) {

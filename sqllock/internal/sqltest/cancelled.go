@@ -107,3 +107,61 @@ func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections
 	}
 	_ = c.Close(context.Background())
 }
+
+// CrowdThatLeaves has a crowd give up a name at once: they go together, in few changes of its row.
+func CrowdThatLeaves(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
+	const crowd = 200
+	db.SetMaxIdleConns(8)
+	b := sqllock.New(db, dialect, nil)
+	defer func() { _ = b.Close() }()
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	held, err := c.Mutex("crowd/x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			r, err := b.Inspect(t.Context(), "crowd/x")
+			if err == nil && r.Waiting == n {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d wait, %v; want %d", r.Waiting, err, n)
+			}
+		}
+	}
+	writes := func() (ver int64) {
+		t.Helper()
+		if err := db.QueryRow("SELECT max(ver) FROM hf_lock WHERE hid <> ''").Scan(&ver); err != nil {
+			t.Fatal(err)
+		}
+		return ver
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range crowd {
+		all.Go(func() {
+			if l, err := c.Mutex("crowd/x").Lock(ctx); err == nil {
+				t.Errorf("granted beside the holder, with token %d", l.Token())
+			}
+		})
+	}
+	waiting(crowd)
+	before := writes()
+	giveUp()
+	all.Wait()
+	waiting(0)
+	if n := writes() - before; n > crowd/2 {
+		t.Errorf("%d changes of the row, for %d who gave up at once", n, crowd)
+	} else {
+		t.Logf("%d changes of the row, for %d who gave up at once", n, crowd)
+	}
+	if err := held.Release(); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
