@@ -82,10 +82,10 @@ func TestDiskFull(t *testing.T) {
 			return mariaDBSite(t, "--log-bin=log").on(1, 24*mega)
 		}, reaction{refuses: true, hangs: true}, true},
 		"PostgreSQL, tables": {func(t *testing.T) *volume {
-			return postgresSite(t).on(1, 4*mega)
+			return postgresSite(t, apart).on(1, 4*mega)
 		}, reaction{refuses: true, holds: true}, false},
 		"PostgreSQL, log": {func(t *testing.T) *volume {
-			v := postgresSite(t).on(1, 4*mega)
+			v := postgresSite(t, apart).on(1, 4*mega)
 			db, fill := pool(t, "pgx", v.dsn), v.fill
 			v.fill = func() {
 				fill()
@@ -109,6 +109,9 @@ func TestDiskFull(t *testing.T) {
 		})
 	}
 }
+
+// apart keeps PostgreSQL's shared memory off the disk that is to be full.
+const apart = "dynamic_shared_memory_type=posix"
 
 // on moves so many of the servers to disks of their own, with room for so many bytes more.
 func (s *site) on(n, room int) *volume {

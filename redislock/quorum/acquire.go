@@ -159,8 +159,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			continue
 		case at.failed > len(s.posts)-r.need:
 			err := s.b.verdict(r.errs(stamp))
+			lined := r.lined()
 			r.mu.Unlock()
-			if !errors.Is(err, driver.ErrUncertain) { // nobody will ask for what a minority has granted
+			if !lined && !errors.Is(err, driver.ErrUncertain) { // nobody will ask for what a minority has granted
 				s.forsake(ctx, r, true)
 				err = driver.Spent(err)
 			}

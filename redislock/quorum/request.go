@@ -284,6 +284,21 @@ func (r *request) standing(stamp int64) (s standing) {
 	return s
 }
 
+// lined reports whether a majority has the request in line, and no server has granted it. It keeps its place
+// then when it is asked again and refused.
+func (r *request) lined() bool {
+	n := 0
+	for i := range r.seats {
+		switch r.seats[i].state {
+		case waiting:
+			n++
+		case granted:
+			return false
+		}
+	}
+	return n >= r.need
+}
+
 // notYet is the answer for a request that a majority has not granted.
 func (r *request) notYet() driver.Reply {
 	var reply driver.Reply

@@ -17,8 +17,8 @@ import (
 // told, and repeats it: nobody believes any of it, and no other name is held up.
 func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
-	run(t, admin, "CREATE ROLE stranger LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO stranger")
-	stranger, err := pgx.Connect(limited(t), server.DSN("stranger"))
+	run(t, admin, "CREATE ROLE onlooker LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO onlooker")
+	stranger, err := pgx.Connect(limited(t), server.DSN("onlooker"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func TestTokensSurvive(t *testing.T) {
 	exec1("DELETE FROM hf_lock")
 	exec1("TRUNCATE hf_lock, hf_done")
 	exec1("TRUNCATE hf_lock, hf_done, hf_meta") // the Server is open already
-	exec1("INSERT INTO hf_meta (one, version, floor, swept) VALUES (1, 1, 0, 0)")
+	exec1("INSERT INTO hf_meta (one, version, floor, swept) VALUES (1, 2, 0, 0)")
 	server.Restart(true)
 	grow("a restart", p)
 	server.Restart(false)
