@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -151,8 +152,16 @@ func TestListensAtPrimary(t *testing.T) {
 			seen := map[string]bool{}
 			wait := func(from, to, asker int) {
 				for i := from; i < to; i++ {
-					granted(t, holder, exclusive(name(i)))
-					acquire(t, s, exclusive(name(i)))
+					for _, s := range []driver.Session{holder, s} {
+						r := exclusive(name(i))
+						until(t, "the Cluster serves after its failover", func() bool {
+							_, err := s.Acquire(within(t, soon), r)
+							if err != nil && !errors.Is(err, driver.ErrUnavailable) {
+								t.Fatalf("Acquire(%q): %v", r.Name, err)
+							}
+							return err == nil
+						})
+					}
 					tag := tagOf(name(i))
 					primary := c.Servers[c.Owner(tag, asker)]
 					listens := func() bool {

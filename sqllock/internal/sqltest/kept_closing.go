@@ -18,7 +18,7 @@ func (x *Locked) CloseBesideALockedRow(t *testing.T) {
 	holds := Take(t, s, "closing", 20, driver.Exclusive)
 	end := x.Block(holds[5].Name)
 	defer end()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // it has to be enough on a busy machine
 	defer cancel()
 	began := time.Now()
 	err := s.Close(ctx)
