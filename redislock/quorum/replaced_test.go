@@ -267,6 +267,15 @@ func TestNothingForgotten(t *testing.T) {
 			s := newScene(t, "--enable-debug-command", "yes")
 			a := open(t, s.backend(s.addrs()), "a", time.Minute)
 			h := get(t, a, try("x", "a-1"))
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had, when it was answered
+				r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x")
+				if err == nil && len(r.Holders) == 1 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("that server has %+v, %v; want the holder", r, err)
+				}
+			}
 			f(s)
 			if r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); err != nil || len(r.Holders) != 1 {
 				t.Errorf("it has %+v, %v; want the holder", r, err)
