@@ -58,7 +58,7 @@ func (s *session) keepAt(r *request, p *post, keep time.Duration, propose uint64
 		}
 		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
 	}, func(err error) {
-		if err != nil && !ended(err) && !final(err) {
+		if unheard(err) {
 			p.owe(req.Name, req.ID, s.ttl)
 		}
 	})
@@ -106,7 +106,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		}
 		asked++
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, m, own) }, func(err error) {
-			if err != nil && !ended(err) && !final(err) && r != nil && r.isOver() {
+			if unheard(err) && r != nil && r.isOver() {
 				p.owe(h.Name, h.ID, s.ttl)
 			}
 			s.passed(r, p)
@@ -211,7 +211,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 // cancelOne cancels a request at one server. If that does not hear it now, it will be told later.
 func (s *session) cancelOne(p *post, name, id string, done func(error)) {
 	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, name, id) }, func(err error) {
-		if err != nil && !final(err) {
+		if unheard(err) {
 			p.owe(name, id, s.ttl)
 		}
 		done(err)

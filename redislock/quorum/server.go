@@ -259,6 +259,12 @@ func lone(err error) bool {
 	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
 }
 
+// unheard reports whether a server has yet to be told what it answered with err: it did not hear it, or refuses
+// now, and may not do so later.
+func unheard(err error) bool {
+	return err != nil && !ended(err) && (!final(err) || errors.Is(err, driver.ErrRefused))
+}
+
 func ended(err error) bool {
 	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
 }
