@@ -4,181 +4,91 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// errIdle is the error of a connection that the server had ended while it was idle.
-var errIdle = fmt.Errorf("%w: EOF", driver.ErrUncertain)
-
-// ending is a store whose connections end. The first n exchanges of each call after a lease was
-// granted return errIdle; they arrive if arrives is set. All exchanges are counted.
-type ending struct {
-	*hooks
-	n       int32
-	arrives bool
-	failed  atomic.Int32
+// lostOnce is a store whose first answer to an operator's change is lost after it was done; then others do something.
+type lostOnce struct {
+	driver.Backend
+	then func()
 }
 
-func ends(n int32, arrives bool) *ending {
-	e := &ending{hooks: &hooks{Backend: memlock.New()}, n: n, arrives: arrives}
-	e.release = func(_ context.Context, _ driver.Hold, next func() error) error { return e.ask(next) }
-	e.down = e.ask
-	return e
-}
-
-func (e *ending) ask(next func() error) error {
-	if e.failed.Add(1) > e.n {
-		return next()
+func (b *lostOnce) lose(err error) error {
+	if then := b.then; then != nil && err == nil {
+		b.then = nil
+		then()
+		return fmt.Errorf("%w: the connection has ended", driver.ErrUncertain)
 	}
-	if e.arrives {
-		_ = next()
-	}
-	return errIdle
+	return err
 }
 
-func (e *ending) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
-	err = e.ask(func() (err error) { r, err = e.Backend.Inspect(ctx, name); return err })
-	return r, err
+func (b *lostOnce) Break(ctx context.Context, name string, token uint64) error {
+	return b.lose(b.Backend.Break(ctx, name, token))
 }
 
-func (e *ending) List(ctx context.Context, prefix, after string, limit int) (r []driver.Record, err error) {
-	err = e.ask(func() (err error) { r, err = e.Backend.List(ctx, prefix, after, limit); return err })
-	return r, err
+func (b *lostOnce) SetLimit(ctx context.Context, name string, limit int) error {
+	return b.lose(b.Backend.SetLimit(ctx, name, limit))
 }
 
-func (e *ending) Break(ctx context.Context, name string, token uint64) error {
-	return e.ask(func() error { return e.Backend.Break(ctx, name, token) })
-}
-
-func (e *ending) SetLimit(ctx context.Context, name string, limit int) error {
-	return e.ask(func() error { return e.Backend.SetLimit(ctx, name, limit) })
-}
-
-// calls are those that ask the store once and report what it answered. ends says that a call ends
-// the grant, so that the store cannot tell a repeated exchange from one for a grant that was lost.
-var calls = map[string]struct {
-	ends bool
-	do   func(ctx context.Context, c *holdfast.Client) error
-}{
-	"Release": {true, func(ctx context.Context, c *holdfast.Client) error {
-		l, err := c.Mutex("x").Lock(ctx)
+func pair(t *testing.T) (b *lostOnce, operator, other *holdfast.Client) {
+	t.Helper()
+	store := memlock.New()
+	b = &lostOnce{Backend: store}
+	client := func(b driver.Backend) *holdfast.Client {
+		c, err := holdfast.New(t.Context(), b, nil)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		return l.Release()
-	}},
-	"Release of a hand-off": {true, func(ctx context.Context, c *holdfast.Client) error {
-		l, err := c.Mutex("x").Lock(ctx)
-		if err != nil {
-			return err
-		}
-		if _, _, err = l.HandOff(); err != nil {
-			return err
-		}
-		return l.Release()
-	}},
-	"Downgrade": {false, func(ctx context.Context, c *holdfast.Client) error {
-		l, err := c.RWMutex("x").Lock(ctx)
-		if err != nil {
-			return err
-		}
-		return l.Downgrade()
-	}},
-	"Break": {true, func(ctx context.Context, c *holdfast.Client) error {
-		l, err := c.Mutex("x").Lock(ctx)
-		if err != nil {
-			return err
-		}
-		return c.Break(ctx, "x", l.Token())
-	}},
-	"SetLimit": {false, func(ctx context.Context, c *holdfast.Client) error {
-		if _, err := c.Semaphore("x", 3).Acquire(ctx, 1); err != nil {
-			return err
-		}
-		return c.SetLimit(ctx, "x", 5)
-	}},
-	"Inspect": {false, func(ctx context.Context, c *holdfast.Client) error {
-		_, err := c.Inspect(ctx, "x")
-		return err
-	}},
-	"Locks": {false, func(ctx context.Context, c *holdfast.Client) error {
-		for _, err := range c.Locks(ctx, "") {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}},
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		return c
+	}
+	return b, client(b), client(store)
 }
 
-// Connections that ended while they were idle fail no call, however many there are in a row.
-func TestIdleConnectionsThatEnded(t *testing.T) {
-	for name, call := range calls {
-		for n := range int32(4) {
-			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					if err := call.do(t.Context(), client(t, ends(n, false), nil)); err != nil {
-						t.Error(err)
-					}
-				})
-			})
+// TestRemovedOnce: one Remove ends one latch, not the next of that name as well, which another sets when it has seen that
+// the first is gone.
+func TestRemovedOnce(t *testing.T) {
+	t.Parallel()
+	b, operator, other := pair(t)
+	ctx := t.Context()
+	if _, err := other.Latch("x").Set(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	b.then = func() {
+		if created, err := other.Latch("x").Set(ctx, 5); !created || err != nil {
+			t.Errorf("Set anew: %v, %v", created, err)
 		}
+	}
+	err := operator.Latch("x").Remove(ctx)
+	t.Logf("Remove: %v", err)
+	if _, err := other.Latch("x").CountDown(ctx, "a"); errors.Is(err, holdfast.ErrGone) {
+		t.Errorf("CountDown of the latch that was set anew: %v", err)
 	}
 }
 
-// An exchange that arrived although its answer was lost: a repeat that finds the grant ended does
-// not say that the lease was lost, nor that nobody had it.
-func TestAnswersThatAreLost(t *testing.T) {
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				err := call.do(t.Context(), client(t, ends(1, true), nil))
-				switch {
-				case !call.ends && err != nil:
-					t.Error(err)
-				case call.ends && (!errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrGone) ||
-					errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrReleased)):
-					t.Errorf("%v; want only ErrUncertain", err)
-				}
-			})
-		})
+// TestLimitedOnce: the limit that another operator has set meanwhile stays.
+func TestLimitedOnce(t *testing.T) {
+	t.Parallel()
+	b, operator, other := pair(t)
+	ctx := t.Context()
+	l, err := other.Semaphore("x", 3).Acquire(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// A store that ends every connection is asked for half a second, and no longer than the context.
-func TestRepeatsAreBounded(t *testing.T) {
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := ends(1<<30, false)
-				c := client(t, e, nil)
-				within(t, "a call", 400*time.Millisecond, 700*time.Millisecond, func() {
-					if err := call.do(t.Context(), c); !errors.Is(err, holdfast.ErrUncertain) {
-						t.Errorf("%v; want ErrUncertain", err)
-					}
-				})
-				if n := e.failed.Load(); n > 20 {
-					t.Errorf("%d exchanges in half a second", n)
-				}
-				e.n = 0
-			})
-		})
+	defer l.Release()
+	b.then = func() {
+		if err := other.SetLimit(ctx, "x", 9); err != nil {
+			t.Error(err)
+		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		c := client(t, ends(1<<30, false), nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		within(t, "Inspect", 50*time.Millisecond, 60*time.Millisecond, func() {
-			if _, err := c.Inspect(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v; want the context's", err)
-			}
-		})
-	})
+	if err := operator.SetLimit(ctx, "x", 1); err != nil {
+		t.Logf("SetLimit: %v", err)
+	}
+	if r, err := other.Inspect(ctx, "x"); err != nil || r.Limit != 9 {
+		t.Errorf("the limit is %d (%v); the last who set it, and was told so, said 9", r.Limit, err)
+	}
 }
