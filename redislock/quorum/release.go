@@ -38,7 +38,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			s.keepAt(r, p, keep, propose)
 		}
 	}
-	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, m member, own driver.Hold) error {
+	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *post, m member, own driver.Hold) error {
 		return m.Pass(ctx, own, keep, propose)
 	})
 }
@@ -80,7 +80,7 @@ func (s *session) holding(h driver.Hold) *request {
 
 // everywhere does something to the grant h at all servers, under the token that it has at each. It
 // takes away what r has at those that have not granted it. proven says that the lease has not run out.
-func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool, f func(context.Context, member, driver.Hold) error) error {
+func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool, f func(context.Context, *post, member, driver.Hold) error) error {
 	answers := make(chan error, len(s.posts))
 	asked := 0
 	for i, p := range s.posts {
@@ -105,7 +105,7 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 			continue
 		}
 		asked++
-		s.at(p, func(ctx context.Context, m member) error { return f(ctx, m, own) }, func(err error) {
+		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
 			if unheard(err) && r != nil && r.isOver() {
 				p.owe(h.Name, h.ID, s.ttl)
 			}
@@ -240,10 +240,13 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	if r != nil {
 		r.mu.Lock()
 		r.driver.Mode = driver.Shared // what is asked of the other servers from now on
+		for i := range r.seats {
+			r.seats[i].writer = r.seats[i].state == granted
+		}
 		r.mu.Unlock()
 	}
-	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, m member, own driver.Hold) error {
-		return m.Downgrade(ctx, own)
+	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, p *post, m member, own driver.Hold) error {
+		return r.downgraded(p.index, m.Downgrade(ctx, own))
 	})
 	if r != nil {
 		r.mu.Lock()
@@ -252,6 +255,16 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 				r.gone(i, s.stamp.Add(1))
 			}
 		}
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// downgraded notes what server i has said to a downgrade, which it is told of again if it did not hear it.
+func (r *request) downgraded(i int, err error) error {
+	if r != nil && !unheard(err) {
+		r.mu.Lock()
+		r.seats[i].writer = false
 		r.mu.Unlock()
 	}
 	return err

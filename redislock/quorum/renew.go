@@ -335,9 +335,16 @@ func (s *session) completeSoon(r *request) {
 }
 
 // complete asks the servers that know nothing of r again: they have restarted, or did not answer. Of
-// a grant it asks those that have it in line only, too, to be preferred there. Called with r.mu held.
+// a grant it asks those that have it in line only, too, to be preferred there, and those that have not heard that it was
+// downgraded. Called with r.mu held.
 func (s *session) complete(r *request) {
 	for i, p := range s.posts {
+		if seat := &r.seats[i]; seat.state == granted && seat.writer && p.slow.Load() == 0 && p.at() != nil {
+			own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: seat.token}
+			s.background(func() {
+				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})
+			})
+		}
 		if seat := &r.seats[i]; seat.state == nothing && p.slow.Load() == 0 && p.at() != nil {
 			stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
 			s.background(func() { s.askOne(r, p, stamp, propose) })
