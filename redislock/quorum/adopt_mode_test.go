@@ -1,0 +1,69 @@
+package quorum_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+// TestAdoptedReader: a lock that was downgraded, which one server has not heard, is a reader's for who adopts it.
+// As a writer's it would stand beside the readers who have come in.
+func TestAdoptedReader(t *testing.T) {
+	t.Parallel()
+	const ttl = 15 * time.Second
+	g := start(t, 3, ttl+time.Second)
+	client := func(addrs []string) *holdfast.Client {
+		c, err := holdfast.New(within(t), g.backend(addrs), &holdfast.Config{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(within(t)) })
+		return c
+	}
+	ways := g.proxies()
+	giver, reader, taker := client(ways.addrs()), client(g.addrs()), client(g.addrs())
+	wrong := 0
+	const rounds = 12
+	for i := range rounds {
+		name := fmt.Sprint("x", i)
+		l, err := giver.RWMutex(name).Lock(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.everywhere(t, name, 1)
+		ways[2].Refuse()
+		if err := l.Downgrade(); err != nil {
+			t.Fatalf("Downgrade: %v", err)
+		}
+		ways[2].Heal()
+		r, err := reader.RWMutex(name).RLock(within(t))
+		if err != nil {
+			t.Fatalf("RLock: %v", err)
+		}
+		ticket, _, err := l.HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, err := taker.Adopt(within(t), ticket)
+		if err != nil {
+			t.Fatalf("Adopt: %v", err)
+		}
+		w, err := taker.RWMutex(name, holdfast.Reentrant()).TryLock(taken.Context(t.Context()))
+		if err == nil {
+			wrong++
+			if r.Err() != nil || taken.Err() != nil {
+				t.Logf("%v, %v", r.Err(), taken.Err())
+			}
+			_ = w.Release()
+		} else {
+			t.Logf("round %d: %v", i, err)
+		}
+		_ = taken.Release()
+		_ = r.Release()
+	}
+	if wrong > 0 {
+		t.Errorf("in %d of %d rounds the taker had a write lease beside a reader", wrong, rounds)
+	}
+}
