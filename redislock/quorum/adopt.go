@@ -39,8 +39,11 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			r.mu.Lock()
 			switch {
 			case err == nil:
-				r.driver.Mode = own.Mode
 				r.granted(p.index, stamp, own.Token)
+				r.seats[p.index].writer = own.Mode == driver.Exclusive
+				if own.Mode == driver.Shared { // the others have not heard of it
+					r.driver.Mode = driver.Shared
+				}
 			case ended(err):
 				r.gone(p.index, stamp)
 			}

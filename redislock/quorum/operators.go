@@ -162,13 +162,16 @@ func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.
 }
 
 // one makes one holder of what several servers say of it: the token that most have given, and the time that a
-// majority still gives it.
+// majority still gives it. Where one says that it reads, it reads: the others have not heard of its downgrade.
 func (b *Backend) one(same []driver.Holder) driver.Holder {
 	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Left, a.Left) })
 	h := same[0]
 	h.Left = same[b.need()-1].Left
 	most := 0
 	for _, x := range same {
+		if x.Mode == driver.Shared {
+			h.Mode = driver.Shared
+		}
 		n := 0
 		for _, y := range same {
 			if x.Token == y.Token {

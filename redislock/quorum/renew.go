@@ -339,7 +339,7 @@ func (s *session) completeSoon(r *request) {
 // downgraded. Called with r.mu held.
 func (s *session) complete(r *request) {
 	for i, p := range s.posts {
-		if seat := &r.seats[i]; seat.state == granted && seat.writer && p.slow.Load() == 0 && p.at() != nil {
+		if seat := &r.seats[i]; seat.state == granted && seat.writer && r.driver.Mode == driver.Shared && p.slow.Load() == 0 && p.at() != nil {
 			own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: seat.token}
 			s.background(func() {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})

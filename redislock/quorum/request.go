@@ -64,7 +64,7 @@ type seat struct {
 	ended   int64 // the exchange in which the server said that the grant is over, since a majority proved it
 	passing bool  // the release has been sent there
 	stray   bool  // and meanwhile it said that it had granted the request
-	writer  bool  // it has granted a write lease, as far as is known, and the request is a reader's by now
+	writer  bool  // it has granted a write lease, as far as is known, also if the request is a reader's by now
 	shut    bool  // the server may hear at any time that the request was cancelled: nothing from it counts
 }
 
