@@ -212,7 +212,9 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	c.shut()
 	caller, ttl := ctx, c.TTL()
-	ctx, cancel := context.WithTimeout(ctx, ttl) // from now on nothing is renewed
+	last, cancel := context.WithTimeout(caller, ttl) // from now on nothing is renewed
+	defer cancel()
+	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // the end of the session may free at once what is left then
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
@@ -242,14 +244,14 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	c.kill()
-	err := c.session.Load().Close(ctx)
+	err := c.session.Load().Close(last)
 	c.logs.flush(caller)
 	c.events.flush(caller)
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil && caller.Err() == nil:
-		return fmt.Errorf("holdfast: close: %w: the store has not answered for %v, in which all that was held has run out", ErrUncertain, round(ttl))
+	case last.Err() != nil && caller.Err() == nil:
+		return fmt.Errorf("holdfast: close: %w: the store has not answered within %v; what it still keeps for this client runs out by itself", ErrUncertain, round(ttl))
 	}
 	return fmt.Errorf("holdfast: close: %w", explain(caller, err))
 }
