@@ -148,7 +148,8 @@ func (l *Latch) Remove(ctx context.Context) error {
 		err = ErrGone
 	}
 	if err == nil {
-		err = l.c.breakGrant(ctx, l.name, 1)
+		// Once: asked again it could remove the next latch of that name. That the connection is alive was just seen.
+		err = l.c.backend.Break(ctx, l.name, 1)
 	}
 	if err != nil {
 		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}
