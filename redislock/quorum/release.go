@@ -106,7 +106,8 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		}
 		asked++
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
-			if unheard(err) && r != nil && r.isOver() {
+			// What is kept for a minimum is not taken back there: the grant runs out, and the minimum stands.
+			if unheard(err) && r != nil && r.isOver() && !r.isKept() {
 				p.owe(h.Name, h.ID, s.ttl)
 			}
 			s.passed(r, p)
@@ -132,6 +133,12 @@ func (s *session) passed(r *request, p *post) {
 
 // unsure reports whether what was asked may have been done, in spite of err.
 func unsure(err error) bool { return errors.Is(err, driver.ErrUncertain) }
+
+func (r *request) isKept() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keeps
+}
 
 func (r *request) isOver() bool {
 	r.mu.Lock()
