@@ -57,6 +57,42 @@ var faults = []check{
 			e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
 		}
 	}},
+	{"R5", "answer to downgrade lost", "a lease is renewed as ever after a downgrade that was not answered, whose repetition harms nobody", func(e *env) {
+		a, b, c := e.party(), e.party(), e.party()
+		known := a.get(a.req("known")) // so that nothing has to be learnt on the way
+		if err := a.Downgrade(e.ctx, known); err != nil {
+			e.Fatal(err)
+		}
+		a.release(known)
+		h := a.get(a.req("x"))
+		heal := a.DropReplies()
+		e.fails(func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+		r := b.shared("x")
+		r.Wait = false
+		reply := b.ask(r) // a store that needs several exchanges has not done it
+		heal()
+		e.eventually(func(ctx context.Context) bool {
+			changes, err := a.Renew(ctx, []driver.Hold{h})
+			if err == nil && len(changes) > 0 && changes[0].State != driver.Unknown {
+				e.Fatalf("Renew after a downgrade whose answer was lost = %+v; want that nothing has changed", changes)
+			}
+			return err == nil && len(changes) == 0
+		})
+		e.eventually(func(ctx context.Context) bool {
+			err := a.Downgrade(ctx, h)
+			if over(err) {
+				e.Fatalf("Downgrade, repeated: %v", err)
+			}
+			return err == nil
+		})
+		c.refused(once(c.req("x")))
+		if reply.Token != 0 {
+			b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token})
+		}
+		c.refused(once(c.req("x")))
+		a.release(h)
+		c.release(c.get(once(c.req("x"))))
+	}},
 	{"R5", "answer to cancel lost", "a cancel that was not answered has cancelled", func(e *env) {
 		a, b := e.party(), e.party()
 		h := a.get(a.req("x"))
