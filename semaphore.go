@@ -76,7 +76,7 @@ func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 		err = r.Check()
 	}
 	if err == nil {
-		err = explain(ctx, c.change(ctx, func() error { return c.backend.SetLimit(ctx, name, limit) }))
+		err = explain(ctx, c.backend.SetLimit(ctx, name, limit)) // once: another may set it in between
 	}
 	if err != nil {
 		return &Error{Op: "set limit", Name: name, Err: err}

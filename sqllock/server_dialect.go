@@ -22,6 +22,9 @@ type Dialect interface {
 	// Tables are the names of what Migrations make.
 	Tables() []string
 
+	// Rows are statements that put in rows which Migrations have put in and somebody has deleted.
+	Rows() []string
+
 	// Text turns a statement into the server's form: ? stands for an argument, {now} for the
 	// server's clock in microseconds at the statement's begin.
 	Text(statement string) string

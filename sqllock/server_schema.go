@@ -46,8 +46,11 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 	if have > len(all) {
 		return tooNew(have, len(all))
 	}
-	if have == len(all) && b.complete(ctx, q) {
-		return nil // nothing to do, which takes no rights
+	if have == len(all) && b.complete(ctx, q) { // nothing to do, which takes no rights
+		for _, statement := range d.Rows() {
+			_, _ = q.Exec(ctx, statement) // by those who may
+		}
+		return nil
 	}
 	for v := range all { // also what should be there already: a table may have been dropped
 		for _, statement := range append(all[v], setVersion(d, v+1)...) {

@@ -80,6 +80,9 @@ func (d *dialect) Migrations() [][]string {
 	}}
 }
 
+// Rows implements [sqllock.Dialect].
+func (d *dialect) Rows() []string { return nil }
+
 // Tables implements [sqllock.Dialect].
 func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_bell"} }
 

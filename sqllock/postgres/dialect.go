@@ -65,8 +65,13 @@ func (d *dialect) Migrations() [][]string {
 		`CREATE TABLE IF NOT EXISTS hf_done (name bytea NOT NULL, id text NOT NULL, PRIMARY KEY (name, id))`,
 	}, {
 		`CREATE TABLE IF NOT EXISTS hf_secret (one smallint PRIMARY KEY, secret bytea NOT NULL)`,
-		fmt.Sprintf(`INSERT INTO hf_secret (one, secret) VALUES (1, '\x%x') ON CONFLICT (one) DO NOTHING`, newSecret()),
+		d.Rows()[0],
 	}}
+}
+
+// Rows implements [sqllock.Dialect].
+func (d *dialect) Rows() []string {
+	return []string{fmt.Sprintf(`INSERT INTO hf_secret AS s (one, secret) VALUES (1, '\x%x') ON CONFLICT (one) DO UPDATE SET secret = excluded.secret WHERE s.secret = ''`, newSecret())}
 }
 
 // Tables implements [sqllock.Dialect].

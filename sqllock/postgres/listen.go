@@ -49,8 +49,11 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
 	}
 	var said sqlState
-	if errors.As(err, &said) && said.SQLState() == "42501" {
+	switch {
+	case errors.As(err, &said) && said.SQLState() == "42501":
 		return nil, "the role may not read hf_secret, as those need who take locks", nil
+	case errors.Is(err, errNoSecret):
+		return nil, err.Error(), nil
 	}
 	if err != nil {
 		return nil, "", err
@@ -69,6 +72,8 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	return l, "", nil
 }
 
+var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" makes it")
+
 var errOtherDriver = errors.New("not a connection of pgx")
 
 // connect takes a connection and listens. pid is the server's process behind it.
@@ -77,12 +82,14 @@ func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secr
 		return nil, "", nil, err
 	}
 	err = raw(c, func(p *pgx.Conn) error {
-		answer, err := simple(ctx, p, "SELECT pg_backend_pid(), encode(secret, 'hex') FROM hf_secret WHERE one = 1; LISTEN "+channel(l.cfg.Server))
+		answer, err := simple(ctx, p, "SELECT pg_backend_pid(), (SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1); LISTEN "+channel(l.cfg.Server))
 		if err != nil {
 			return err
 		}
 		pid = answer[0]
-		s, err = hex.DecodeString(answer[1])
+		if s, err = hex.DecodeString(answer[1]); err == nil && len(s) == 0 {
+			err = errNoSecret
+		}
 		return err
 	})
 	if err != nil {
@@ -185,6 +192,9 @@ const (
 	restEvery  = 30 * time.Second
 )
 
+// secretFor is how long the secret counts at least that was read, whatever a stranger sends.
+const secretFor = 5 * time.Second
+
 // alert is how long who waits for nothing listens after a connection broke. The server may have crashed and
 // forgotten that somebody has released, or left the line; when it grants to him again, he gives that back.
 const alert = time.Minute
@@ -233,7 +243,11 @@ func (l *listener) again() (*sql.Conn, secret) {
 
 // hear reports what arrives, until the connection breaks.
 func (l *listener) hear(p *pgx.Conn, s secret) error {
-	for alive := time.Now(); ; {
+	doubt := false // somebody has used another secret: a stranger, or all others, after it was made anew
+	for began, alive := time.Now(), time.Now(); ; {
+		if doubt && time.Since(began) >= secretFor {
+			return errNoSecret // it is read again, with a new connection
+		}
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
 		silent := err != nil && ctx.Err() != nil
@@ -242,9 +256,11 @@ func (l *listener) hear(p *pgx.Conn, s secret) error {
 		case l.ctx.Err() != nil:
 			return l.ctx.Err()
 		case err == nil:
-			if r, ok := s.parse(n.Payload); ok {
+			r, ok := s.parse(n.Payload)
+			if ok {
 				l.cfg.Heard(r)
 			}
+			doubt = doubt || !ok && n.Payload != ""
 			alive = time.Now()
 			continue
 		case !silent:
