@@ -120,8 +120,8 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 		asks: map[string]ask{}, quiet: map[string]int8{}, hooks: hooks,
 	}
 	if b.cluster {
-		// Whoever may not do this, or reaches nobody, is told now.
-		if err := b.forget(ctx, []string{cfg.ID}); err != nil {
+		// Whoever may not even look, or reaches nobody, is told now.
+		if _, err := b.Inspect(ctx, cfg.ID); err != nil {
 			return nil, err
 		}
 		s.ears.of(s)
