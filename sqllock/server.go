@@ -55,13 +55,14 @@ type Server struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu     sync.Mutex
-	opened bool
-	closed bool
-	at     Circumstances
-	bell   Bell   // nil: waiters poll
-	reason string // why
-	open   map[*serverSession]bool
+	mu        sync.Mutex
+	opened    bool
+	closed    bool
+	at        Circumstances
+	bell      Bell   // nil: waiters poll
+	reason    string // why
+	open      map[*serverSession]bool
+	returning map[string]bool // requests given up that are being given back; true: there was news of one meanwhile
 }
 
 var _ driver.Backend = (*Server)(nil)
@@ -78,7 +79,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	}
 	b := &Server{
 		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
-		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, began: time.Now(),
+		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, returning: map[string]bool{}, began: time.Now(),
 		requests: newGate(requestsAtOnce), others: newGate(othersAtOnce),
 	}
 	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)

@@ -119,20 +119,41 @@ func (b *Server) heard(r Ring) {
 		return
 	}
 	if r.Token != 0 && !b.wanted(r.ID) && r.Name != "" {
-		// Handed to a request that was given up: who comes next must not wait for its lease to end.
-		b.background(func() {
+		b.giveBack(r)
+		return
+	}
+	b.bells.ring(r.ID, r.Token)
+}
+
+// giveBack ends what was handed to a request that was given up: who comes next must not wait for its lease to end. Whoever
+// hears news may repeat them, so one at a time does it for a request.
+func (b *Server) giveBack(r Ring) {
+	b.mu.Lock()
+	_, busy := b.returning[r.ID]
+	b.returning[r.ID] = busy
+	b.mu.Unlock()
+	if busy {
+		return
+	}
+	b.background(func() {
+		for again := true; again; {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
-			defer cancel()
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
 				if !b.wanted(r.ID) {
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
 			})
-		})
-		return
-	}
-	b.bells.ring(r.ID, r.Token)
+			cancel()
+			b.mu.Lock()
+			if again = b.returning[r.ID] && b.ctx.Err() == nil; again {
+				b.returning[r.ID] = false
+			} else {
+				delete(b.returning, r.ID)
+			}
+			b.mu.Unlock()
+		}
+	})
 }
 
 // wanted reports whether a request waits here, or is about to, or holds what it was granted, which
