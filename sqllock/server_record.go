@@ -146,6 +146,13 @@ func (r *record) recall(h driver.Hold) {
 	e.Holds = []rule.Hold{held}
 }
 
+// isOf reports whether request id is one of a session of that Server.
+func (r *record) isOf(id, server string) bool {
+	of := func(session string) bool { return strings.HasPrefix(session, server+".") }
+	return slices.ContainsFunc(r.entry.Holds, func(h rule.Hold) bool { return h.ID == id && of(h.Session) }) ||
+		slices.ContainsFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == id && of(p.Session) })
+}
+
 // mint makes the next token: larger than the last, than those of rows that are gone, and than
 // any that was given out before this moment by the clock, should their rows be lost.
 func (r *record) mint(last uint64) uint64 {

@@ -139,7 +139,7 @@ func (b *Server) giveBack(r Ring) {
 		for again := true; again; {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
-				if !b.wanted(r.ID) {
+				if !b.wanted(r.ID) && rec.isOf(r.ID, b.id) { // else somebody has repeated what another Server was told
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
