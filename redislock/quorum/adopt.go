@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 // Adopt is driver.Session.Adopt: at every server that has granted it. What its token is there, only
@@ -15,6 +16,9 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	}
 	if h.Token == 0 {
 		return driver.ErrGone
+	}
+	if err := s.checkToken(ctx, h, id); err != nil {
+		return err
 	}
 	r, err := s.enter(&driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info}, h)
 	if err != nil {
@@ -62,6 +66,29 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		s.giveUp(r)
 	}
 	return err
+}
+
+// checkToken refuses a grant whose token is another, as that of a ticket which somebody has edited. A majority has agreed on the
+// token, so a server of any other majority knows it. The grant may have been adopted as id.
+func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) error {
+	records, _, err := ask(ctx, s.b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, h.Name) })
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, r := range records {
+		for _, x := range r.Holders {
+			if same := (x.ID == h.ID || x.ID == id) && !x.Kept; same && x.Token == h.Token {
+				return nil
+			} else if same {
+				found = true
+			}
+		}
+	}
+	if found {
+		return driver.ErrGone
+	}
+	return nil // what has become of it is found out below
 }
 
 // adoptAt adopts h at one server. It returns what it holds there.
