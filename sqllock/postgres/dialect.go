@@ -65,14 +65,12 @@ func (d *dialect) Migrations() [][]string {
 		`CREATE TABLE IF NOT EXISTS hf_done (name bytea NOT NULL, id text NOT NULL, PRIMARY KEY (name, id))`,
 	}, {
 		`CREATE TABLE IF NOT EXISTS hf_secret (one smallint PRIMARY KEY, secret bytea NOT NULL)`,
-		d.Rows()[0],
+		secretRow,
 	}}
 }
 
 // Rows implements [sqllock.Dialect].
-func (d *dialect) Rows() []string {
-	return []string{fmt.Sprintf(`INSERT INTO hf_secret AS s (one, secret) VALUES (1, '\x%x') ON CONFLICT (one) DO UPDATE SET secret = excluded.secret WHERE s.secret = ''`, newSecret())}
-}
+func (d *dialect) Rows() []string { return []string{secretRow} }
 
 // Tables implements [sqllock.Dialect].
 func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_done", "hf_secret"} }

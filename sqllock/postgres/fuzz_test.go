@@ -11,12 +11,12 @@ func FuzzParse(f *testing.F) {
 	f.Add("a-1 77 6e", "a-1", uint64(77), "n")
 	f.Add("a 1", "b", uint64(0), "")
 	f.Add(" 18446744073709551615 zz", "", uint64(1)<<62, "\x00é")
-	s := newSecret()
+	s, others := secret("0123456789abcdef"), secret("0123456789abcdeg")
 	f.Fuzz(func(t *testing.T, payload, id string, token uint64, name string) {
-		if r, ok := s.parse(payload); ok {
+		if r, ok := s.parse("hf_a", payload); ok {
 			t.Errorf("%q, without a seal, is heard as %+v", payload, r)
 		}
-		if r, ok := s.parse(payload + " " + s.seal(payload)); ok && r.ID == "" {
+		if r, ok := s.parse("hf_a", payload+" "+s.seal("hf_a", payload)); ok && r.ID == "" {
 			t.Errorf("%q is of nobody", payload)
 		}
 		for _, c := range id {
@@ -28,10 +28,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		said := told(sqllock.Ring{ID: id, Token: token, Name: name})
-		if r, ok := newSecret().parse(said + " " + s.seal(said)); ok {
+		if r, ok := others.parse("hf_a", said+" "+s.seal("hf_a", said)); ok {
 			t.Errorf("%q, with another's seal, is heard as %+v", said, r)
 		}
-		r, ok := s.parse(said + " " + s.seal(said))
+		if r, ok := s.parse("hf_b", said+" "+s.seal("hf_a", said)); ok {
+			t.Errorf("%q, told elsewhere, is heard as %+v", said, r)
+		}
+		r, ok := s.parse("hf_a", said+" "+s.seal("hf_a", said))
 		if !ok || r.ID != id || r.Token != token || r.Name != name {
 			t.Errorf("%q %d %q: heard as %+v, %v", id, token, name, r, ok)
 		}

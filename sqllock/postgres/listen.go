@@ -256,7 +256,7 @@ func (l *listener) hear(p *pgx.Conn, s secret) error {
 		case l.ctx.Err() != nil:
 			return l.ctx.Err()
 		case err == nil:
-			r, ok := s.parse(n.Payload)
+			r, ok := s.parse(n.Channel, n.Payload)
 			if ok {
 				l.cfg.Heard(r)
 			}
@@ -362,7 +362,7 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	for i, r := range rings {
 		channels[i], payloads[i] = channel(r.Server), told(r)
 	}
-	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
+	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
 

@@ -118,7 +118,7 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to tell others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
-	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}", sealed("said"),
+	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}", sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
 ).Replace(`WITH ended AS (
 	UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, c.us), since = CASE WHEN l.waiting = 0 THEN 0 ELSE c.us END, kept = 0,
@@ -233,7 +233,7 @@ func saveText() string {
 	mine AS (SELECT l.name FROM hf_lock AS l JOIN w ON l.name = w.name AND l.ver = w.was ORDER BY l.name FOR UPDATE OF l SKIP LOCKED),
 	done AS (UPDATE hf_lock AS l SET ` + strings.Join(set, ", ") + ` FROM w, mine WHERE l.name = w.name AND l.ver = w.was AND mine.name = l.name
 		RETURNING l.name, ` + durable + `),
-	told AS (SELECT count(pg_notify(t.channel, ` + sealed("t.news") + `)) FROM done JOIN unnest($3::bytea[], $4::text[], $5::text[]) AS t (name, channel, news) ON t.name = done.name)
+	told AS (SELECT count(pg_notify(t.channel, ` + sealed("t.channel", "t.news") + `)) FROM done JOIN unnest($3::bytea[], $4::text[], $5::text[]) AS t (name, channel, news) ON t.name = done.name)
 	SELECT name, (SELECT * FROM told) FROM done`
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -236,14 +235,12 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 	}
 }
 
-// What Schema prints is what Init does, but for the secret, which is another each time.
+// What Schema prints is what Init does.
 func TestSchema(t *testing.T) {
-	secret := regexp.MustCompile(`'\\x[0-9a-f]{64}'`)
-	text := func(list []string) string { return secret.ReplaceAllString(strings.Join(list, ";"), "secret") }
 	for _, raw := range []string{"mysql://u@h/d", "mariadb://u@h/d", "postgres://h", "postgresql://h"} {
 		list, err := Schema(raw)
 		p, perr := tables(raw)
-		if err != nil || perr != nil || text(list) != text(sqllock.Schema(p.dialect)) || len(list) < 5 {
+		if err != nil || perr != nil || strings.Join(list, ";") != strings.Join(sqllock.Schema(p.dialect), ";") || len(list) < 5 {
 			t.Errorf("%s: %q, %v, %v", raw, list, err, perr)
 		}
 		_ = p.close()

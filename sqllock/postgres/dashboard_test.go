@@ -1,0 +1,171 @@
+package postgres_test
+
+import (
+	"fmt"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+)
+
+// news is what a server is told of a genuine grant, which a role that may read the locks hears.
+func news(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) (channel, heard string) {
+	t.Helper()
+	first, r := holder.take(holder.mutex(name)), waiter.mutex(name)
+	wake := waiter.queue(r)
+	var line string
+	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = $1", []byte(name)).Scan(&line); err != nil {
+		t.Fatal(err)
+	}
+	server, _, _ := strings.Cut(strings.Fields(line)[1], ".")
+	channel = "hf_" + server
+	if _, err := stranger.Exec(limited(t), "LISTEN "+channel); err != nil {
+		t.Fatal(err)
+	}
+	holder.free(first)
+	genuine := regexp.MustCompile("^" + r.ID + " [0-9]+ [0-9a-f]+ [0-9a-f]{32}$")
+	for !genuine.MatchString(heard) {
+		n, err := stranger.WaitForNotification(limited(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = n.Payload
+	}
+	waiter.free(waiter.woken(r, wake))
+	return channel, heard
+}
+
+func looks(t *testing.T, server *testenv.PostgresServer) *pgx.Conn {
+	t.Helper()
+	server.Exec("CREATE ROLE looks LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO looks")
+	c, err := pgx.Connect(limited(t), server.DSN("looks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(limited(t)) })
+	return c
+}
+
+// A role that may read the locks hears what a waiter is told, and repeats it when that is long over, again and again: nothing is
+// held up, and nothing grows.
+func TestGenuineNewsRepeated(t *testing.T) {
+	server := database(t)
+	stranger := looks(t, server)
+	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	channel, heard := news(t, stranger, holder, waiter, "x")
+	if _, err := stranger.Exec(limited(t), "UNLISTEN *"); err != nil {
+		t.Fatal(err)
+	}
+	cycle := func(name string) time.Duration {
+		began := time.Now()
+		waiter.free(waiter.take(waiter.mutex(name)))
+		return time.Since(began)
+	}
+	calm := cycle("x")
+	before := runtime.NumGoroutine()
+	done := make(chan error, 1)
+	go func() {
+		_, err := stranger.Exec(limited(t), fmt.Sprintf("DO $$ BEGIN FOR i IN 1..30000 LOOP PERFORM pg_notify('%s', '%s'); COMMIT; END LOOP; END $$", channel, heard))
+		done <- err
+	}()
+	most, same, other := 0, calm, time.Duration(0)
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+		same, other = max(same, cycle("x")), max(other, cycle("y"))
+		most = max(most, runtime.NumGoroutine())
+	}
+	t.Logf("calm %v; in the flood: the same name %v, another %v; goroutines %d, before %d", calm, same, other, most, before)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if same > 500*time.Millisecond || most > before+200 {
+		t.Errorf("a name was held up for %v, and there were %d goroutines more", same, most-before)
+	}
+}
+
+// The secret of notifications is in nothing that the server writes for its administrators.
+func TestSecretIsNotLogged(t *testing.T) {
+	server := testenv.Postgres(t, "log_statement=all", "log_destination=stderr", "logging_collector=on", "log_directory=log", "log_filename=all.log")
+	initialise(t, server.DSN("postgres"))
+	c, err := pgx.Connect(limited(t), server.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(limited(t)) }()
+	var secret, log string
+	if err := c.QueryRow(limited(t), "SELECT encode(secret, 'hex') FROM hf_secret").Scan(&secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.QueryRow(limited(t), "SELECT pg_read_file('log/all.log')").Scan(&log); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log, secret) {
+		t.Error("the log has the secret")
+	}
+}
+
+// A role that may only read locks no row and no table against those who write.
+func TestDashboardLocksNothing(t *testing.T) {
+	server := database(t)
+	c := looks(t, server)
+	for _, s := range []string{
+		"SELECT * FROM hf_lock FOR UPDATE", "SELECT * FROM hf_lock FOR KEY SHARE", "LOCK TABLE hf_lock IN ROW SHARE MODE", "LOCK TABLE hf_lock IN SHARE MODE",
+		"LOCK TABLE hf_lock IN EXCLUSIVE MODE", "LOCK TABLE hf_lock IN ACCESS EXCLUSIVE MODE", "VACUUM hf_lock", "CREATE INDEX ON hf_lock (token)",
+		"CREATE RULE x AS ON UPDATE TO hf_lock DO INSTEAD NOTHING", "SELECT secret FROM hf_secret", "ANALYZE hf_lock", "REINDEX TABLE hf_lock",
+	} {
+		if _, err := c.Exec(limited(t), "BEGIN"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Exec(limited(t), s)
+		t.Logf("%s: %v", s, err)
+		_, _ = c.Exec(limited(t), "ROLLBACK")
+	}
+}
+
+// Genuine news of a grant, repeated to another server than the holder's, end no grant.
+func TestGenuineNewsElsewhere(t *testing.T) {
+	server := database(t)
+	stranger := looks(t, server)
+	holder, waiter, other := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	first, r := holder.take(holder.mutex("x")), waiter.mutex("x")
+	wake := waiter.queue(r)
+	behind := other.mutex("x")
+	told := other.queue(behind)
+	servers := map[string]string{} // by request, as hf_lock shows them
+	var line string
+	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = 'x'").Scan(&line); err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(line) {
+		f := strings.Fields(l)
+		servers[f[0]], _, _ = strings.Cut(f[1], ".")
+	}
+	if _, err := stranger.Exec(limited(t), "LISTEN hf_"+servers[r.ID]); err != nil {
+		t.Fatal(err)
+	}
+	holder.free(first)
+	h := waiter.woken(r, wake)
+	var heard string
+	for !strings.HasPrefix(heard, r.ID+" ") {
+		n, err := stranger.WaitForNotification(limited(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = n.Payload
+	}
+	if _, err := stranger.Exec(limited(t), "SELECT pg_notify($1, $2)", "hf_"+servers[behind.ID], heard); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case token := <-told:
+		t.Errorf("granted token %d beside the holder of %d", token, h.Token)
+	case <-time.After(time.Second):
+	}
+	if c, err := waiter.renew(h); err != nil || c.State != 0 {
+		t.Errorf("the holder's renewal: %+v, %v", c, err)
+	}
+}
