@@ -57,7 +57,11 @@ func defaultPath() (string, error) {
 	}
 	dir = filepath.Join(dir, "holdfast")
 	// Made here, so that nobody else may look into it even if folders above are open.
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = ownFolder(dir)
+	}
+	if err != nil {
 		return "", fmt.Errorf("%w: the folder of the embedded store: %w; XDG_STATE_HOME names another folder, --store or HOLDFAST_URL another store", driver.ErrRefused, err)
 	}
 	return filepath.Join(dir, "locks.db"), nil
