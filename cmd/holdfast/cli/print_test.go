@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"go.uber.org/goleak"
 
@@ -120,5 +122,24 @@ func TestAnotherProgram(t *testing.T) {
 	h = &holdfast.Holder{Host: "web-1", PID: 7, Left: 9 * time.Second}
 	if got := aftermath(h); !strings.Contains(got, "within 9s") {
 		t.Errorf("after a break: %s", got)
+	}
+}
+
+// JSON has the text as it is, and nothing in it that a terminal heeds.
+func TestJSONIsHarmless(t *testing.T) {
+	for _, text := range []string{"plain é 日本 \"quoted\" <&>", "\x1b[31m\u009b31m", "\u202egnp.exe", "a\u200bb\ufeff", "\U000e0041", "line\nbreak\ttab"} {
+		var b strings.Builder
+		if err := writeJSON(&b, map[string]string{"note": text}, true); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range b.String() {
+			if r != '\n' && !unicode.IsGraphic(r) {
+				t.Errorf("%q: %q has %U", text, b.String(), r)
+			}
+		}
+		var back map[string]string
+		if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back["note"] != text {
+			t.Errorf("%q: read back as %q, %v", text, back["note"], err)
+		}
 	}
 }
