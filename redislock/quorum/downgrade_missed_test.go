@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestDowngradeMissedByOne: a server that did not hear of a downgrade, or refused it for a moment, learns of it with a renewal.
+// TestTimedDowngradeMissedByOne: a server that did not hear of a downgrade, or refused it for a moment, learns of it with a renewal.
 // Else, when another server fails, no reader comes in for as long as the one that was a writer reads.
-func TestDowngradeMissedByOne(t *testing.T) {
+func TestTimedDowngradeMissedByOne(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
 	for _, how := range []string{"refused", "unreachable"} {
@@ -72,7 +72,7 @@ func TestDowngradeMissedByOne(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 			}
 			t.Logf("a reader came in after %v", time.Since(start))
-			if d := time.Since(start); d > 3*time.Second {
+			if d := time.Since(start); d > 5*time.Second {
 				t.Errorf("a reader came in after %v", d)
 			}
 		})

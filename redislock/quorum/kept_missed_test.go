@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestKeptMissedByOne: a name that is kept for a minimum stays so when one server did not hear of the release, or refused it
+// TestTimedKeptMissedByOne: a name that is kept for a minimum stays so when one server did not hear of the release, or refused it
 // for a moment, and later another loses its data.
-func TestKeptMissedByOne(t *testing.T) {
+func TestTimedKeptMissedByOne(t *testing.T) {
 	t.Parallel()
 	const ttl, minimum = 5 * time.Second, 10 * time.Minute
 	for _, how := range []string{"refused", "unreachable"} {

@@ -23,9 +23,9 @@ func (g *group) everywhere(t testing.TB, name string, n int) {
 	}
 }
 
-// TestReleaseRefusedByOne: a server that refuses a release for a moment is told of it later, like one that
+// TestTimedReleaseRefusedByOne: a server that refuses a release for a moment is told of it later, like one that
 // was not reached. Else its grant would be in the way for a TTL if another server failed meanwhile.
-func TestReleaseRefusedByOne(t *testing.T) {
+func TestTimedReleaseRefusedByOne(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
 	for _, how := range []struct{ name, refuse, heal string }{
@@ -74,7 +74,7 @@ func TestReleaseRefusedByOne(t *testing.T) {
 					}
 					time.Sleep(50 * time.Millisecond)
 				}
-				if d := time.Since(start); d > 3*time.Second {
+				if d := time.Since(start); d > 5*time.Second {
 					t.Errorf("with one server of three down the name stood still for %v", d)
 				}
 			})

@@ -25,7 +25,7 @@ func lockable(t *testing.T) (*sqltest.Locked, *sql.DB, *testenv.MariaDBServer) {
 // Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _, _ := lockable(t)
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second) })
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 }
 
@@ -35,7 +35,6 @@ func TestRowsLockedForLong(t *testing.T) {
 	rows, admin, server := lockable(t)
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("others", rows.OthersBesideLockedRows)

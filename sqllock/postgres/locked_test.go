@@ -26,7 +26,7 @@ func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *s
 // Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _ := lockable(t, database(t, lazy...))
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second) })
+	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 }
 
@@ -35,7 +35,6 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	rows, admin := lockable(t, server)
 	t.Run("crowd", rows.CrowdBehindALockedRow)
 	t.Run("renewals", rows.RenewalsBesideALockedRow)
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 5*time.Second) })
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
 	t.Run("closing", rows.CloseBesideALockedRow)
 	t.Run("others", rows.OthersBesideLockedRows)
