@@ -48,7 +48,10 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 	}
 	if have == len(all) && b.complete(ctx, q) { // nothing to do, which takes no rights
 		for _, statement := range d.Rows() {
-			_, _ = q.Exec(ctx, statement) // by those who may
+			_, err := q.Exec(ctx, statement)
+			if err = b.fault(err); err != nil && !errors.Is(err, driver.ErrRefused) { // it is for those who may
+				return fmt.Errorf("rows that have to be there: %w", err)
+			}
 		}
 		return nil
 	}

@@ -95,15 +95,56 @@ func TestRolesOnZooKeeper(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-zookeeper", "ZOOKEEPER", addr)))
 }
 
+// users are the users of a recipe of Redis, as a server's file of users has them.
+func users(recipe string) (all []string) {
+	for line := range strings.Lines(recipe) {
+		all = append(all, "user "+strings.TrimPrefix(strings.TrimSpace(line), "ACL SETUSER "))
+	}
+	return all
+}
+
 func TestRolesOnRedis(t *testing.T) {
 	b := newBench(t)
-	s := testenv.Redis(t)
-	for line := range strings.Lines(recipe(t, "redis")) {
-		if answer := s.Do(strings.TrimSpace(line)); answer != "+OK" {
-			t.Fatalf("%s: %s", line, answer)
+	s := testenv.RedisACL(t, users(recipe(t, "redis")))
+	b.roles(urls(recipe(t, "urls-redis", "REDIS", s.Addr)))
+}
+
+func TestRolesOnRedisCluster(t *testing.T) {
+	b := newBench(t)
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: users(recipe(t, "redis-cluster"))})
+	b.roles(urls(recipe(t, "urls-redis-cluster", "REDIS", c.Servers[0].Addr)))
+}
+
+// A quorum has mutexes and read/write locks only.
+func TestRolesOnRedisQuorum(t *testing.T) {
+	b := newBench(t)
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, testenv.RedisACL(t, users(recipe(t, "redis-quorum"))).Addr)
+	}
+	at := urls(recipe(t, "urls-redis-quorum", "REDIS", strings.Join(addrs, ",")))
+	operator, dashboard := b.at(at["operator"]), b.at(at["dashboard"])
+	operator.want(0, "init")
+	b.queue(at["lock-user"])
+	holder := b.at(at["lock-user"]).stay("kept", "--note", "release 12", "a")
+	token := strings.TrimSpace(b.file("kept"))
+	for _, b := range []*bench{operator, dashboard} {
+		if out, _ := b.want(0, "ls", "-o", "name"); out != "a\n" {
+			b.Error(out)
+		}
+		if out, _ := b.want(0, "info", "a"); !strings.Contains(out, "release 12") || !strings.Contains(out, token) {
+			b.Error(out)
 		}
 	}
-	b.roles(urls(recipe(t, "urls-redis", "REDIS", s.Addr)))
+	for _, args := range [][]string{
+		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"}, {"elect", "boss", "--", "true"}, {"break", "a", "--token", token},
+	} {
+		dashboard.want(77, args...)
+	}
+	operator.want(0, "break", "a", "--token", token)
+	if code := holder.code(); code != 76 {
+		b.Errorf("the exit code of the broken holder is %d: %s", code, holder.err.String())
+	}
 }
 
 func TestRolesOnPostgres(t *testing.T) {
