@@ -1,8 +1,11 @@
 package redislock
 
 import (
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // NewEdited is New with the text of every script changed by edit.
@@ -79,5 +82,12 @@ func Hear(id string, last uint64, messages ...string) (told uint64, heard bool) 
 		return told, true
 	default:
 		return 0, false
+	}
+}
+
+// CancelMany has a session remember as many cancelled requests as it can.
+func CancelMany(s driver.Session) {
+	for i := range 2 * mostCancelled {
+		s.(*session).remembers(strconv.Itoa(i), "")
 	}
 }
