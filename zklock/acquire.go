@@ -95,7 +95,7 @@ func (e *entry) ask(ctx context.Context, wait bool) (driver.Reply, error) {
 
 // join makes e's contender and lists its folders, in one exchange.
 func (e *entry) join(ctx context.Context) ([]zk.Listing, error) {
-	e.checked, e.limit = false, 0 // what was seen before does not count
+	e.checked, e.limit, e.seen = false, 0, 0 // what was seen before does not count
 	dirs := e.folders()
 	data := e.record()
 	path, stat, all, err := e.s.l.create(ctx, dirs[0]+"/"+nodeName(e.uuid, e.suffix()), data.bytes(), dirs[1:]...)

@@ -28,6 +28,7 @@ type entry struct {
 	// Guarded by the gate.
 	checked bool      // the name is in use as this kind
 	limit   int       // of the semaphore, as it was last seen
+	seen    int64     // the transaction that had set it
 	marked  time.Time // when the minimum hold was marked at the servers
 	marks   line
 	alone   time.Time    // when it was seen to be granted with nobody behind it

@@ -100,7 +100,8 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 	return err
 }
 
-// SetLimit writes the limit where a semaphore's permits are; who is first in line watches it.
+// SetLimit writes the limit where a semaphore's permits are, which who is first in line watches, and
+// where its line is.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := b.check(name); err != nil {
 		return err
@@ -128,18 +129,23 @@ func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error 
 	case r.Kind != driver.Semaphore:
 		return fmt.Errorf("%w: it is a %s", driver.ErrKind, kindName[r.Kind])
 	}
-	leases, data := dir+"/"+leasesDir, record{limit: limit}
+	leases, locks, data := dir+"/"+leasesDir, dir+"/"+locksDir, record{limit: limit}
 	for range manyTries {
-		_, err = l.Set(ctx, leases, data.bytes(), zk.AnyVersion)
-		if !errors.Is(err, zk.ErrNoNode) {
-			return err
+		nodes, _ := l.GetAll(ctx, nil, leases, locks)
+		line := []zk.Op{zk.SetOp(locks, data.bytes(), zk.AnyVersion)}
+		if errors.Is(nodes[1].Err, zk.ErrNoNode) { // nobody waits; unless somebody comes just now
+			line = []zk.Op{zk.CreateOp(locks, nil, zk.Container, l.b.acl), zk.DeleteOp(locks, zk.AnyVersion)}
 		}
-		err = l.sayLimit(ctx, leases, limit)
-		if !errors.Is(err, zk.ErrNodeExists) {
+		if errors.Is(nodes[0].Err, zk.ErrNoNode) {
+			err = l.sayLimit(ctx, leases, limit, line...)
+		} else {
+			_, err = l.Multi(ctx, append(line, zk.SetOp(leases, data.bytes(), zk.AnyVersion))...)
+		}
+		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}
-	return err
+	return errTurmoil
 }
 
 // List walks the tree below the root, in order of the names.

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,41 @@ func (l *link) limit(ctx context.Context, leases string) (int, int32, error) {
 	}
 	r := parseRecord(data)
 	return r.limit, stat.Version, err
+}
+
+// limits is what the folders of a semaphore say of its limit.
+type limits struct {
+	known  int   // in use; 0: none is known
+	leases int32 // the version of the folder that says so; AnyVersion: there is none
+	locks  int32 // the version of the folder of the line
+	set    int   // the limit that was set since e joined and had last looked; 0: none was
+}
+
+// limits looks at both folders. A limit that is set is in that of the line, too, which stays as long as somebody
+// stands in it: that of the permits is deleted when it has been empty for a while.
+func (e *entry) limits(ctx context.Context) (l limits, err error) {
+	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
+	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
+	since := max(e.seen, int64(e.token))
+	for i, n := range nodes {
+		if errors.Is(n.Err, zk.ErrNoNode) {
+			continue
+		}
+		if n.Err != nil {
+			return l, n.Err
+		}
+		e.seen = max(e.seen, n.Stat.Mzxid)
+		limit := parseRecord(n.Data).limit
+		switch {
+		case i == 0:
+			l.known, l.leases = limit, n.Stat.Version
+		case n.Stat.Mzxid > since:
+			l.set, l.locks = limit, n.Stat.Version
+		default:
+			l.locks = n.Stat.Version
+		}
+	}
+	return l, nil
 }
 
 // sameLimit returns ErrKind if the semaphore is in use with another limit than e asked for.
@@ -137,19 +173,18 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		return reply, swept, err
 	}
 	ahead := len(sem.line.before(me.seq))
-	limit, version := e.req.Limit, zk.AnyVersion
+	limit, at := e.req.Limit, limits{leases: zk.AnyVersion, locks: zk.AnyVersion}
 	if len(sem.leases) > 0 || e.checked {
-		known, v, err := e.s.l.limit(ctx, e.dir+"/"+leasesDir)
+		at, err = e.limits(ctx)
 		if err == nil {
-			err = e.sameLimit(known)
+			err = e.sameLimit(at.known)
 		}
 		if err != nil {
 			return reply, false, e.orLeave(ctx, err)
 		}
 		e.checked = true // who stands in line follows when the limit is changed
-		version = v
-		if known != 0 {
-			e.limit = known
+		if now := cmp.Or(at.known, at.set); now != 0 {
+			e.limit = now
 		}
 		if e.limit != 0 {
 			limit = e.limit
@@ -171,10 +206,10 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		return reply, false, err
 	}
 	if sem.leases.permits()+e.req.N <= limit {
-		return e.takePermits(ctx, len(sem.leases) == 0 && !e.checked, version)
+		return e.takePermits(ctx, len(sem.leases) == 0 && !e.checked, at)
 	}
-	if version == zk.AnyVersion {
-		return reply, true, e.restate(ctx)
+	if at.leases == zk.AnyVersion {
+		return reply, true, e.restate(ctx, at)
 	}
 	if !wait {
 		return e.turnAway(ctx, sem, left)
@@ -184,14 +219,16 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 
 // restate says the limit anew after the folder that said it was deleted because it was
 // empty: with a limit below what the first in line wants, nobody uses a permit.
-func (e *entry) restate(ctx context.Context) error {
-	return ignore(e.s.l.sayLimit(ctx, e.dir+"/"+leasesDir, e.limit), zk.ErrNodeExists)
+func (e *entry) restate(ctx context.Context, at limits) error {
+	err := e.s.l.sayLimit(ctx, e.dir+"/"+leasesDir, e.limit, zk.CheckOp(e.dir+"/"+locksDir, at.locks))
+	return ignore(ignore(err, zk.ErrNodeExists), zk.ErrBadVersion) // then a limit has been set
 }
 
-// sayLimit makes the folder of the permits, which says the limit.
-func (l *link) sayLimit(ctx context.Context, leases string, limit int) error {
+// sayLimit makes the folder of the permits, which says the limit, and carries out other ops with it.
+func (l *link) sayLimit(ctx context.Context, leases string, limit int, also ...zk.Op) error {
 	r := record{limit: limit}
-	_, err := l.multiIn(ctx, parent(leases), append([]zk.Op{zk.CreateOp(leases, r.bytes(), zk.Container, l.b.acl)}, l.used(leases)...)...)
+	ops := append([]zk.Op{zk.CreateOp(leases, r.bytes(), zk.Container, l.b.acl)}, l.used(leases)...)
+	_, err := l.multiIn(ctx, parent(leases), append(ops, also...)...)
 	return err
 }
 
@@ -206,25 +243,29 @@ func (e *entry) turnAway(ctx context.Context, sem semaphore, left time.Duration)
 
 // takePermits adds e's permits to the leases and takes e out of the line, in one step. Who uses
 // the semaphore first says its limit.
-func (e *entry) takePermits(ctx context.Context, first bool, version int32) (driver.Reply, bool, error) {
-	leases, limit, known := e.dir+"/"+leasesDir, e.req.Limit, e.limit
+func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.Reply, bool, error) {
+	leases, limit := e.dir+"/"+leasesDir, e.req.Limit
 	if first {
 		var err error
-		if known, version, err = e.s.l.limit(ctx, leases); err != nil {
+		if at, err = e.limits(ctx); err != nil {
 			return driver.Reply{}, false, err
 		}
-	} else if known != 0 {
-		limit = known
+		if at.set != 0 { // while e stood in line, so it was in use
+			e.limit, e.checked = at.set, true
+			return driver.Reply{}, true, nil
+		}
+	} else if e.limit != 0 {
+		limit = e.limit
 	}
 	data := record{limit: limit}
 	var ops []zk.Op
 	switch {
-	case version == zk.AnyVersion: // there is no folder
-		ops = append(ops, zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
-	case !first: // the limit may be changed just now
-		ops = append(ops, zk.CheckOp(leases, version))
-	case known != limit:
-		ops = append(ops, zk.SetOp(leases, data.bytes(), version))
+	case at.leases == zk.AnyVersion: // there is no folder, and a limit may be set just now
+		ops = append(ops, zk.CheckOp(e.dir+"/"+locksDir, at.locks), zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
+	case !first: // the same
+		ops = append(ops, zk.CheckOp(leases, at.leases))
+	case at.known != limit:
+		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
 	}
 	settings := len(ops)
 	r := e.record()

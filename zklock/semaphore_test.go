@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // 200 permits of several sessions, taken and given back in groups while the limit goes up and
@@ -239,5 +240,59 @@ func TestSemaphoreClients(t *testing.T) {
 	var he *holdfast.Error
 	if _, err := c.Mutex("s").TryLock(within(t)); !errors.Is(err, holdfast.ErrKind) || !errors.As(err, &he) {
 		t.Errorf("a mutex of a semaphore: %v", err)
+	}
+}
+
+// A limit is set while somebody stands in line who has seen the one before, or none yet, and who
+// looks again only when it is his turn. He takes no permits by the old one, whether the servers have deleted the
+// folder that says the limit meanwhile, because it was empty, or not.
+func TestLimitSetBeforeATurn(t *testing.T) {
+	t.Parallel()
+	server, cfg := common(t)
+	z := newTree(t, server.Addr)
+	reap := func(name string) {
+		if err := z.Delete(within(t), cfg.Root+"/"+name+"/leases", zk.AnyVersion); !errors.Is(err, zk.ErrNoNode) {
+			must(t, "delete the empty folder", err)
+		}
+	}
+	turn := func(t *testing.T, b *party, r *driver.Request) {
+		reply := b.refused(r)
+		if rec := b.inspect(r.Name); rec.Limit != r.N-1 {
+			t.Errorf("limit %d; want %d", rec.Limit, r.N-1)
+		}
+		must(t, "SetLimit", b.SetLimit(within(t), r.Name, r.N))
+		b.release(b.woken(r, reply))
+	}
+	for _, name := range []string{"there", "deleted"} {
+		t.Run("seen, the folder is "+name, func(t *testing.T) {
+			a, b := newParty(t, cfg), newParty(t, cfg)
+			h := a.get(a.permits(name, 3, 3))
+			r := b.permits(name, 3, 3)
+			b.refused(r)
+			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			a.release(h)
+			if name == "deleted" {
+				reap(name)
+			}
+			turn(t, b, r)
+		})
+		t.Run("not seen, the folder is "+name, func(t *testing.T) {
+			name := "new-" + name
+			a, b := newParty(t, cfg), newParty(t, cfg)
+			h := a.get(a.permits(name, 3, 3))
+			first := a.permits(name, 3, 3)
+			a.refused(first)
+			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			a.release(h)
+			a.refused(first) // nobody uses a permit now, so whoever comes sees no limit
+			r := b.permits(name, 2, 2)
+			b.refused(r)
+			must(t, "SetLimit", a.SetLimit(within(t), name, 1))
+			must(t, "Cancel", a.Cancel(within(t), name, first.ID))
+			if name == "new-deleted" {
+				reap(name)
+			}
+			turn(t, b, r)
+		})
 	}
 }
