@@ -94,6 +94,17 @@ func ServerError(text string, cause error, moves bool) error {
 	return &Refusal{Code: code, is: is, cause: cause, text: said}
 }
 
+// momentary is err for a request that may have a place in line, or a grant. Of such a one ErrRefused would say that
+// it has nothing. Replicas that are away for a moment are no reason to give up the place.
+func momentary(err error) error {
+	if r := (*Refusal)(nil); errors.As(err, &r) && r.Code == "NOREPLICAS" {
+		e := *r
+		e.is = driver.ErrUnavailable
+		return &e
+	}
+	return err
+}
+
 // spoken is the server's reply without what Redis adds about the script that met it.
 func spoken(text string) string {
 	if i := strings.Index(text, " script: "); i > 0 { // Redis 7

@@ -141,6 +141,9 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 // refused passes on an error; a final one ends a request that is not asked again. One that is may have a place. A request
 // that was cancelled meanwhile, by Close perhaps, is cancelled again if the server may hear of it only now.
 func (s *session) refused(r requester, again bool, err error) error {
+	if again && s.b.member == nil {
+		err = momentary(err)
+	}
 	if final(err) {
 		if !again {
 			s.leave(r.id)
