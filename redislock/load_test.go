@@ -19,7 +19,7 @@ type promise int
 const (
 	tokensDiffer promise = iota // the store may be away, and forget grants
 	oneAtATime                  // the store may be away, and forgets no grant
-	alwaysThere                 // and is never away
+	alwaysThere                 // and is never away, but for a slot that takes its time to move
 )
 
 // load are clients that take a lock in turns.
@@ -28,10 +28,32 @@ type load struct {
 	holder atomic.Pointer[holdfast.Lease]
 	rounds []atomic.Int64 // of each client
 	last   atomic.Uint64
-	tokens sync.Map // those that were granted
+	tokens sync.Map     // those that were granted
+	moves  atomic.Int64 // of the slot, one more when each begins and when it ends
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 	failed chan error
+}
+
+// loadTTL is that of the clients. An exchange that the store puts off is given up after a third of it, or later.
+const loadTTL = 5 * time.Second
+
+// errMoved: a call was given up in the end because the slot was on its way. What that takes is the machine's.
+var errMoved = errors.New("the slot was on its way")
+
+// patiently returns the error of call, or errMoved.
+func (l *load) patiently(call func() error) error {
+	moves, began := l.moves.Load(), time.Now()
+	err := call()
+	onItsWay := moves%2 == 1 || l.moves.Load() != moves
+	if away(err) && onItsWay && time.Since(began) >= loadTTL/3 {
+		return errMoved
+	}
+	return err
+}
+
+func away(err error) bool {
+	return errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable)
 }
 
 // contend makes a client of each backend, with two goroutines each that contend for name.
@@ -42,7 +64,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 	l.cancel = cancel
 	const pause = 5 * time.Millisecond // between two rounds of a goroutine, so that the processor is free for the servers
 	for i, b := range backends {
-		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: 5 * time.Second})
+		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: loadTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,8 +73,7 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 			l.all.Go(func() {
 				for ctx.Err() == nil {
 					err := l.round(ctx, client.Mutex(name), &l.rounds[i])
-					away := errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable)
-					if err != nil && ctx.Err() == nil && (l.promise == alwaysThere || !away) {
+					if err != nil && ctx.Err() == nil && err != errMoved && (l.promise == alwaysThere || !away(err)) {
 						l.failed <- err
 						return
 					}
@@ -65,7 +86,11 @@ func contend(t testing.TB, backends []*redislock.Backend, name string, p promise
 }
 
 func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int64) error {
-	lease, err := m.Lock(ctx)
+	var lease *holdfast.Lease
+	err := l.patiently(func() (err error) {
+		lease, err = m.Lock(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -89,7 +114,7 @@ func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int6
 		}
 	}
 	l.holder.CompareAndSwap(lease, nil)
-	if err := lease.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) {
+	if err := l.patiently(lease.Release); err != nil && !errors.Is(err, holdfast.ErrLost) {
 		return err
 	}
 	return nil

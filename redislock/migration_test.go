@@ -272,10 +272,12 @@ func TestMigrationUnderLoad(t *testing.T) {
 			load := contend(t, backends, lock, alwaysThere)
 			for range 6 {
 				// In between nobody may get on: what is on neither side, as a line that is empty, cannot be made.
+				load.moves.Add(1)
 				m := c.Migrate(tag, (c.Owner(tag, 0)+1)%3)
 				for m.Move(1) > 0 {
 				}
 				m.End()
+				load.moves.Add(1)
 				load.goesOn(t, 15)
 			}
 			load.stop(t)
