@@ -70,6 +70,7 @@ type purpose int
 const (
 	renewing purpose = iota
 	hurrying         // a renewal that has no time to wait for a row
+	passing          // a renewal that has waited for a row, and does not for another
 	waking           // which waits for no row
 	reading          // the same, for callers who may give up
 	working          // which must not wait for a row for long, since renewals wait for it
@@ -86,7 +87,7 @@ func newKeptConn(db *sql.DB, d Dialect) *keptConn {
 // time that is left, and for longer than f may wait for a row, is replaced, and f runs once more: so f may be repeated,
 // also if its first run was not heard.
 func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
-	if why != renewing {
+	if why != renewing && why != passing {
 		if err := take(ctx, k.after); err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Cont
 	}
 	limit := firstTry(ctx)
 	switch why {
-	case renewing:
+	case renewing, passing:
 		// A statement that waits for a row must be answered before it is given up: the connection would be lost with it.
 		const heard, least = RowWait * 6 / 5, 100 * time.Millisecond
 		switch end, limited := ctx.Deadline(); {
@@ -126,11 +127,6 @@ func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Cont
 		err, _ = k.try(ctx, 0, why, f)
 	}
 	return err
-}
-
-// renew is the runner of renewals.
-func (k *keptConn) renew(ctx context.Context, f func(ctx context.Context, l link) error) error {
-	return k.use(ctx, renewing, f)
 }
 
 func take(ctx context.Context, turn chan struct{}) error {
@@ -192,7 +188,7 @@ func (k *keptConn) connect(ctx context.Context, why purpose) error {
 	texts := k.d.Kept()
 	limit := k.limit
 	switch {
-	case why == working:
+	case why == working, why == passing:
 		limit = texts.Working
 	case why == hurrying && texts.Hurrying != nil:
 		end, _ := ctx.Deadline()

@@ -18,7 +18,7 @@ const rowsAtOnce = 128
 //
 // The leases of exclusive grants are set in one statement for many; if fewer rows than expected were there, and for
 // everything else, the rows are read and changed. Each batch reports for itself and has half of the time that is left.
-// What was tried longest ago comes first, so a repeated renewal goes on where the one before it ended; and the
+// Once a row was waited for, no other is: see renewal. What was tried longest ago comes first, so a repeated renewal goes on where the one before it ended; and the
 // batches of what failed become smaller, until the one row that is in the way is alone.
 func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []driver.Change, err error) {
 	if err := s.usable(); err != nil {
@@ -58,14 +58,15 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 			}
 		}
 	}
+	with := &renewal{kept: s.b.kept}
 	renewRest := func(ctx context.Context, batch []int) error {
-		changes, err := s.renewRest(ctx, holds, batch)
+		changes, err := s.renewRest(ctx, with, holds, batch)
 		news = append(news, changes...)
 		return err
 	}
 	alone, rest := s.batches(holds)
 	run(alone, func(ctx context.Context, batch []int) error {
-		if all, err := s.renewAlone(ctx, holds, batch); err != nil || all {
+		if all, err := s.renewAlone(ctx, with, holds, batch); err != nil || all {
 			return err
 		}
 		return renewRest(ctx, batch)
@@ -80,6 +81,31 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 		}
 	}
 	return news, nil
+}
+
+// renewal runs the exchanges of one Renew. Where many rows are locked, waiting for each would take longer than the
+// leases of the others last. So when one was waited for in vain, others are passed over until the next Renew.
+type renewal struct {
+	kept   *keptConn
+	waited bool
+}
+
+func (w *renewal) run(ctx context.Context, f func(ctx context.Context, l link) error) error {
+	why, began := renewing, time.Now()
+	if w.waited {
+		why = passing
+	}
+	err := w.kept.use(ctx, why, f)
+	w.waited = w.waited || errors.Is(err, errAgain) && time.Since(began) > RowWait/2
+	return err
+}
+
+// tries is how often something is tried in which another transaction is in the way, before that is cut in parts.
+func (w *renewal) tries() int {
+	if w.waited {
+		return 1
+	}
+	return hopeful
 }
 
 // half is ctx for one of several: a row that is locked must not take the time of all others.
@@ -166,7 +192,7 @@ func byName(holds []driver.Hold, all []int, atOnce func(i int) int) (batches [][
 	return batches
 }
 
-func (s *serverSession) renewAlone(ctx context.Context, holds []driver.Hold, batch []int) (all bool, err error) {
+func (s *serverSession) renewAlone(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (all bool, err error) {
 	n := padded(len(batch))
 	names, ids, tokens := make([]string, n), make([]string, n), make([]int64, n)
 	for k := range n {
@@ -174,14 +200,14 @@ func (s *serverSession) renewAlone(ctx context.Context, holds []driver.Hold, bat
 		names[k], ids[k], tokens[k] = h.Name, h.ID, int64(h.Token)
 	}
 	renewed := 0
-	err = s.b.singleUpTo(ctx, hopeful, s.b.kept.renew, func(ctx context.Context, q Querier) (err error) {
+	err = s.b.singleUpTo(ctx, with.tries(), with.run, func(ctx context.Context, q Querier) (err error) {
 		renewed, err = s.b.d.Renew(ctx, q, names, ids, tokens, micros(s.ttl))
 		return err
 	})
 	return renewed == len(batch) && err == nil, err
 }
 
-func (s *serverSession) renewRest(ctx context.Context, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
+func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
 	var names []string
 	of := map[string][]int{} // the holds of a name
 	for _, i := range batch {
@@ -207,7 +233,7 @@ func (s *serverSession) renewRest(ctx context.Context, holds []driver.Hold, batc
 			changed[i] = driver.Change{State: driver.Gone}
 		}
 	}}
-	err = s.b.change(ctx, s.b.kept.renew, st)
+	err = s.b.change(ctx, with.run, st)
 	if errors.Is(err, driver.ErrDamaged) { // which concerns no others
 		err = nil
 	}

@@ -28,6 +28,7 @@ func TestTimedLockedRow(t *testing.T) {
 	rows, _ := lockable(t, database(t, lazy...))
 	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+	t.Run("many", rows.RenewalsBesideManyLockedRows)
 }
 
 // Rows that somebody has locked, and a connection that dies when its statement is done.

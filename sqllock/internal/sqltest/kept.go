@@ -77,6 +77,38 @@ func (x *Locked) KeptBesideALockedRow(t *testing.T, exchanges ...time.Duration) 
 	}
 }
 
+// RenewalsBesideManyLockedRows renews leases of which somebody has locked the rows of many, in the time that clients with a
+// TTL of 15 s allow it. All others are proven, or they would be lost before a third attempt has come far.
+func (x *Locked) RenewalsBesideManyLockedRows(t *testing.T) {
+	const all, each, exchange = 128, 6, 5 * time.Second
+	b := sqllock.New(x.Open(), x.Dialect(), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	s := open(t, b, "s")
+	holds := Take(t, s, "many", all, driver.Exclusive)
+	locked := map[int]bool{}
+	for i := 0; i < all; i += each {
+		locked[i] = true
+		defer x.Block(holds[i].Name)()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), exchange)
+	defer cancel()
+	began := time.Now()
+	changes, err := s.Renew(ctx, holds)
+	t.Logf("Renew took %v", time.Since(began))
+	if err != nil {
+		t.Error(err)
+	}
+	missed := 0
+	for _, ch := range changes {
+		if !locked[ch.Index] {
+			missed++
+		}
+	}
+	if missed > 0 {
+		t.Errorf("%d of %d leases were not proven whose rows nobody has locked", missed, all-len(locked))
+	}
+}
+
 // ShortLeasesBesideALockedRow keeps leases of a short TTL while the row of one of them is locked.
 func (x *Locked) ShortLeasesBesideALockedRow(t *testing.T) {
 	for _, ttl := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
