@@ -197,8 +197,7 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 		stop()
 		return // dead
 	}
-	stop()
-	if l.Err() != nil {
+	if !stop() { // the lease has ended: what it tells comes first
 		<-ended
 	}
 	tell(history.Release, nil)
