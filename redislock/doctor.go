@@ -34,7 +34,7 @@ var settings = []string{
 	"client-output-buffer-limit", "lua-time-limit", "min-replicas-to-write",
 }
 
-// Diagnose implements [driver.Diagnoser]. It asks for INFO, CONFIG GET, TIME, PING and CLUSTER NODES, as far as the user may.
+// Diagnose implements [driver.Diagnoser]. It asks for INFO, CONFIG GET, ACL, TIME, PING and CLUSTER NODES, as far as the user may.
 func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -64,6 +64,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	}
 	f.Server = ""
 	b.lookForMoves(ctx, asker, &f)
+	b.lookAtUsers(ctx, asker, &f)
 	if err := b.tryScripts(ctx, &f); err != nil {
 		return f.List, err
 	}

@@ -79,8 +79,8 @@ func (n *node) role(f *doctor.Findings) error {
 func (n *node) version(f *doctor.Findings) {
 	const code = "redis.version"
 	version := n.info["redis_version"]
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+	var major, minor, patch int
+	if told, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); told < 2 {
 		n.unclear(f, code, "", "the server's version", "the scripts are made for Redis 6.2 and later, and what is compatible with it", false)
 		return
 	}
@@ -93,6 +93,12 @@ func (n *node) version(f *doctor.Findings) {
 	if major < 6 || major == 6 && minor < 2 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Found: "the server is " + name,
 			Why: "the scripts are made for 6.2 and later; earlier servers were never tried", Do: "upgrade to 6.2 or later"})
+		return
+	}
+	if major == 6 && (minor == 2 && patch < 7 || minor == 9) { // 6.9 are the candidates of 7.0.0
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "the server is " + name + ", which has CVE-2022-24735",
+			Why: "whoever may run scripts there, those who may only look included, can change what the scripts of all others call, and so end or forge every lock",
+			Do:  "upgrade to 6.2.7, 7.0.0 or later"})
 		return
 	}
 	f.Fine(code, "%s", name)

@@ -4,21 +4,24 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-var _ redislock.Asker = (*conn)(nil)
+var _ redislock.SentinelAsker = (*conn)(nil)
 
 // Ask is redislock.Asker's.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	if err := c.ready(ctx); err != nil {
 		return []redislock.Answer{{Err: err}}
 	}
-	nodes := c.client.Nodes()
-	var all []redislock.Answer
+	return c.askAll(ctx, c.client.Nodes(), words)
+}
+
+func (c *conn) askAll(ctx context.Context, nodes map[string]rueidis.Client, words []string) (all []redislock.Answer) {
 	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
 		node := nodes[addr]
 		a := redislock.Answer{Server: addr}
@@ -56,4 +59,68 @@ func plain(m *rueidis.RedisMessage) (redislock.Value, error) {
 		s = s[4:]
 	}
 	return redislock.Value{Kind: redislock.Text, Text: s}, err
+}
+
+// Sentinels is redislock.SentinelAsker's. Only a Conn that Dial has made knows them.
+func (c *conn) Sentinels() (redislock.Asker, func()) {
+	if len(c.watchers) == 0 {
+		return nil, nil
+	}
+	s := &sentinels{conn: c}
+	return s, s.close
+}
+
+// watchersOf are the options of clients of each sentinel that opt names.
+func watchersOf(opt rueidis.ClientOption) (all []rueidis.ClientOption) {
+	if opt.Sentinel.MasterSet == "" {
+		return nil
+	}
+	for _, addr := range opt.InitAddress {
+		one := opt
+		one.InitAddress, one.SelectDB, one.Sentinel = []string{addr}, 0, rueidis.SentinelOption{}
+		one.Username, one.Password = opt.Sentinel.Username, opt.Sentinel.Password
+		one.Dialer, one.TLSConfig = opt.Sentinel.Dialer, opt.Sentinel.TLSConfig
+		all = append(all, one)
+	}
+	return all
+}
+
+// sentinels asks the sentinels of a Conn, with connections of its own.
+type sentinels struct {
+	conn   *conn
+	mu     sync.Mutex
+	nodes  map[string]rueidis.Client // nil: nobody has asked
+	silent []redislock.Answer        // of those that could not be reached
+	closed bool
+}
+
+// Ask is redislock.Asker's.
+func (s *sentinels) Ask(ctx context.Context, words ...string) []redislock.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	if s.nodes == nil {
+		s.nodes = map[string]rueidis.Client{}
+		for _, opt := range s.conn.watchers {
+			addr := opt.InitAddress[0]
+			client, err := rueidis.NewClient(opt)
+			if err != nil {
+				s.silent = append(s.silent, redislock.Answer{Server: addr, Err: s.conn.wrap(err)})
+				continue
+			}
+			s.nodes[addr] = client
+		}
+	}
+	return append(s.conn.askAll(ctx, s.nodes, words), s.silent...)
+}
+
+func (s *sentinels) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, client := range s.nodes {
+		client.Close()
+	}
 }

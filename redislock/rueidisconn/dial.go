@@ -84,7 +84,7 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 		return nil, fmt.Errorf("%s: %w", where, c.wrap(err))
 	}
 	c := newConn(client, true)
-	c.lines = l
+	c.lines, c.watchers = l, watchersOf(opt)
 	if !opt.ForceSingleClient && !c.Cluster() {
 		return nil, errors.Join(fmt.Errorf("%w: %s does not belong to a Cluster", driver.ErrRefused, where), c.Close())
 	}

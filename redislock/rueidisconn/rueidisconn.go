@@ -44,6 +44,8 @@ type conn struct {
 	doubt  listening.Doubt
 	lines  *lines      // of a single server, opened by Dial
 	waits  atomic.Bool // RunWait was called
+
+	watchers []rueidis.ClientOption // of clients of the sentinels, if Dial was told of them
 }
 
 func (c *conn) Close() error {

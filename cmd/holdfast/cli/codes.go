@@ -19,8 +19,8 @@ var codes = strings.Fields(`
 	quorum.clocks quorum.quarantine quorum.reach quorum.servers quorum.size
 	redis.clock redis.cluster redis.connections redis.cutoff redis.disk redis.eviction
 	redis.latency redis.min-replicas redis.output-buffer redis.persistence redis.reach redis.records redis.replicas
-	redis.role redis.script-limit redis.scripts redis.settings redis.slots redis.version
-	redis.wakeups
+	redis.role redis.script-limit redis.scripts redis.sentinels redis.settings redis.slots redis.users
+	redis.version redis.wakeups
 	sqlite.boot sqlite.clock sqlite.file-system sqlite.integrity sqlite.journal sqlite.latency
 	sqlite.leftovers sqlite.permissions sqlite.space
 	zookeeper.acl zookeeper.connections zookeeper.ensemble zookeeper.fsync zookeeper.latency

@@ -1,0 +1,95 @@
+package redislock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/redislock"
+	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
+)
+
+// Who may publish to sessions and know what, but may take no locks, is found, and only who can.
+func TestDoctorUsers(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get " + askUsers}, good...)
+	dial := map[string]redislock.Conn{
+		"asker":   must(rueidisconn.Dial("redis://asker:secret@" + server.Addr))(t),
+		"default": dialGoRedis(t, server.Addr),
+	}
+	change := everywhere(t, server)
+	look := func(as string, want driver.Severity, says string) {
+		t.Helper()
+		if f := diagnose(t, dial[as], 15*time.Second)["redis.users"]; f.Severity != want || f.Danger() != (want == driver.Endangers) || !strings.Contains(f.Found, says) {
+			t.Errorf("as %s: %+v, want %v with %q", as, f, want, says)
+		}
+	}
+	look("default", driver.Unclear, "needs no password")
+	look("asker", driver.Endangers, "needs no password")
+	change("ACL SETUSER default resetpass >secret")
+	look("asker", driver.Fine, "(asker, default)")
+
+	for rule, does := range map[string]bool{
+		"~theirs:* &* +@all -@admin -@dangerous":    true, // as Redis 6.2 makes users
+		"%R~hf:* &hf:s:* +publish +hgetall":         true,
+		"resetkeys &* +publish +monitor":            true,
+		"~theirs:* &theirs:* +@all":                 false,
+		"resetkeys resetchannels &* +publish":       false, // knows no request
+		"%R~hf:* resetchannels &hf:s:* +@read":      false, // cannot publish
+		"~hf:* resetchannels &hf:s:* +@all -@admin": false, // takes locks
+	} {
+		change("ACL SETUSER stranger reset on >p " + rule)
+		if want, says := driver.Fine, "nobody may publish"; !does {
+			look("asker", want, says)
+			continue
+		}
+		look("asker", driver.Endangers, "know what: stranger")
+		change("ACL SETUSER stranger off")
+		look("asker", driver.Fine, "nobody may publish")
+		change("ACL SETUSER stranger on resetchannels &theirs:*")
+		look("asker", driver.Fine, "nobody may publish")
+	}
+	change("ACL SETUSER asker -acl|dryrun")
+	look("asker", driver.Unclear, "NOPERM")
+}
+
+// ofVersion says that the servers are of another version than they are.
+type ofVersion struct {
+	redislock.Conn
+	version string
+}
+
+func (o ofVersion) Ask(ctx context.Context, words ...string) []redislock.Answer {
+	all := o.Conn.(redislock.Asker).Ask(ctx, words...)
+	for i, a := range all {
+		if words[0] == "INFO" {
+			_, after, _ := strings.Cut(a.Value.Text, "redis_version:")
+			is, _, _ := strings.Cut(after, "\r\n")
+			all[i].Value.Text = strings.Replace(a.Value.Text, "redis_version:"+is, "redis_version:"+o.version, 1)
+		}
+	}
+	return all
+}
+
+func TestDoctorVersion(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t, good...)
+	for version, want := range map[string]driver.Severity{
+		"6.0.16": driver.Unclear, "6.2.6": driver.Endangers, "6.2.7": driver.Fine, "6.9.242": driver.Endangers, "7.0.0": driver.Fine, "7.2": driver.Fine, "?": driver.Unclear,
+	} {
+		b := redislock.New(ofVersion{dialRueidis(t, server.Addr), version}, nil)
+		list, err := b.Diagnose(within(t, soon), 15*time.Second)
+		_ = b.Close()
+		for _, f := range list {
+			if f.Code == "redis.version" && (f.Severity != want || strings.Contains(f.Found, "CVE-2022-24735") != (want == driver.Endangers)) {
+				t.Errorf("%s: %+v, want %v", version, f, want)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
