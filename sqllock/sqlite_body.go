@@ -51,12 +51,12 @@ type body struct {
 }
 
 func (st *store) newBody() (*body, error) {
-	if err := host.PrivateDir(st.run); err != nil {
+	dir, err := st.folder()
+	if err != nil {
 		return nil, err
 	}
 	key := strings.ToLower(rand.Text()[:nameLen-2])
-	b := &body{filePath: filepath.Join(st.run, "s-"+key), bellPath: filepath.Join(st.run, "b-"+key)}
-	var err error
+	b := &body{filePath: filepath.Join(dir, "s-"+key), bellPath: filepath.Join(dir, "b-"+key)}
 	// The file comes first: when a process dies its descriptors are closed in order, so
 	// whoever finds the bell dead finds the file unlocked.
 	if b.presence, err = host.Announce(b.filePath); err != nil {

@@ -2,14 +2,11 @@ package sqllock
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,7 +47,6 @@ type store struct {
 	paths  [len(suffixes)]string
 	files  [len(suffixes)]host.ID
 	over   atomic.Bool // one of files is not at its path any more
-	run    string      // folder of bells and session files
 	driver string
 	db     *sql.DB
 	w, r   *conn // for write transactions, for reads
@@ -62,6 +58,7 @@ type store struct {
 	refs int // under opened.mu
 
 	mu       sync.Mutex
+	run      string              // folder of bells and session files, once it was needed
 	sessions map[string]*session // of this process
 
 	upkeep upkeep
@@ -123,6 +120,7 @@ func (st *store) release() error {
 	opened.stores = slices.DeleteFunc(opened.stores, func(o *store) bool { return o == st })
 	st.stop()
 	st.wg.Wait()
+	st.dropFolder()
 	return errors.Join(st.closeDB(), st.ringer.Close())
 }
 
@@ -151,25 +149,6 @@ func (st *store) shared() (*store, error) {
 	return nil, nil
 }
 
-// runDir is the folder of bells and session files: beside the file, or if that is another
-// user's or the paths of sockets would be too long for the system, one of this user alone.
-// Each session's addresses are in the table, so processes need not agree on one.
-func runDir(path string) (string, error) {
-	dir := path + ".run"
-	fits := len(dir)+1+nameLen <= host.MaxPath
-	if fits {
-		if err := host.PrivateDir(dir); !errors.Is(err, host.ErrForeign) {
-			return dir, err
-		}
-	}
-	sum := sha256.Sum256([]byte(path))
-	dir = filepath.Join(host.OwnDir(), fmt.Sprintf("holdfast-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:8])))
-	if len(dir)+1+nameLen > host.MaxPath {
-		return "", fmt.Errorf("%w path: no folder whose path is short enough for sockets: neither %s.run nor %s", driver.ErrInvalid, path, dir)
-	}
-	return dir, host.PrivateDir(dir)
-}
-
 func (st *store) dsn(query string) string {
 	p := filepath.ToSlash(st.path)
 	if !strings.HasPrefix(p, "/") {
@@ -180,7 +159,7 @@ func (st *store) dsn(query string) string {
 
 func (st *store) openDB() error {
 	var err error
-	if st.run, err = runDir(st.path); err != nil {
+	if _, err = st.folder(); err != nil {
 		return err
 	}
 	if st.db, err = sql.Open(st.driver, st.dsn("")); err != nil {

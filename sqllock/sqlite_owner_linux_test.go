@@ -27,14 +27,75 @@ func TestSQLiteForeignFolder(t *testing.T) {
 		t.Errorf("sockets in %s, a folder of another user", b.st.run)
 	}
 	t.Cleanup(func() { os.RemoveAll(b.st.run) })
+}
 
-	long := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "locks.db")
-	dir, err := runDir(long)
-	must(t, err)
-	must(t, os.Chown(dir, 65534, 65534))
-	refused(t, long, nil, driver.ErrRefused, "belongs to user 65534")
-	if _, err := runDir(long); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("%v; want os.ErrPermission", err)
+// TestSQLiteFolderTaken finds the folder of sockets, whose name can be foretold, taken by somebody else: before the file
+// is opened, and while it is in use. Two processes hand over all the same.
+func TestSQLiteFolderTaken(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for name, take := range map[string]func(dir string) error{
+		"a file":            func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+		"a link to nothing": func(dir string) error { return os.Symlink("/does/not/exist", dir) },
+		"a link":            func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+		"open to all":       func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
+		"another user's": func(dir string) error {
+			if os.Geteuid() != 0 {
+				return os.Symlink(t.TempDir(), dir) // only root gives folders away
+			}
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 65534, 65534))
+		},
+	} {
+		for _, late := range []bool{false, true} {
+			path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "locks.db")
+			dir := elsewhere(path)
+			taken := func() {
+				t.Helper()
+				must(t, os.RemoveAll(dir))
+				must(t, take(dir))
+			}
+			if !late {
+				taken()
+			}
+			b := openTest(t, path, nil)
+			first := openTestSession(t, b, helperTTL)
+			h := granted(t, first, exclusive("a"))
+			if late {
+				taken()
+				must(t, first.repair(t.Context()))
+			}
+			if filepath.Dir(first.body.bellPath) == dir {
+				t.Fatalf("%s, late %v: sockets in %s, which is taken", name, late, dir)
+			}
+			p := startHelper(t, path)
+			p.say("acquire a")
+			p.hear("waiting")
+			must(t, first.Release(t.Context(), h, 0))
+			p.granted()
+			wake := queued(t, first, exclusive("a"))
+			p.say("release")
+			p.hear("released")
+			woken(t, wake)
+			must(t, p.in.Close())
+			for range p.out { // until it has ended
+			}
+			must(t, b.Close())
+			left, err := filepath.Glob(dir + "-*")
+			must(t, err)
+			if len(left) > 0 {
+				t.Errorf("%s, late %v: left behind: %q", name, late, left)
+			}
+		}
 	}
-	must(t, os.Remove(dir))
+}
+
+// TestSQLiteNoFolder: where no folder for sockets can be made, the error says which, whose, and what to do.
+func TestSQLiteNoFolder(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "locks.db")
+	dir := elsewhere(path)
+	if !strings.HasPrefix(dir, os.TempDir()) {
+		t.Skip("this user has a folder of its own")
+	}
+	must(t, os.WriteFile(os.TempDir(), nil, 0o600))
+	refused(t, path, nil, driver.ErrRefused, "set TMPDIR to a folder of your own")
 }

@@ -149,7 +149,10 @@ func (st *store) sweepSessions(ctx context.Context, after string) string {
 
 // sweepFiles removes files whose session was never recorded or is gone.
 func (st *store) sweepFiles(ctx context.Context) {
-	dir, err := os.Open(st.run)
+	st.mu.Lock()
+	run := st.run
+	st.mu.Unlock()
+	dir, err := os.Open(run)
 	if err != nil {
 		return
 	}
@@ -181,10 +184,10 @@ func (st *store) sweepFiles(ctx context.Context) {
 		if !ok || known[name] {
 			continue
 		}
-		path := filepath.Join(st.run, name)
+		path := filepath.Join(run, name)
 		// A live session's file is locked from the moment it is there, or is made anew.
 		if life, grave := host.Probe(path, 0); life == host.Dead {
-			os.Remove(filepath.Join(st.run, "b-"+key))
+			os.Remove(filepath.Join(run, "b-"+key))
 			grave.Close(true)
 		}
 	}

@@ -49,8 +49,11 @@ func (b *Bell) Intact() bool {
 	return err == nil && fi.Mode()&os.ModeSocket != 0
 }
 
-// Close ends Read and removes the socket.
+// Close ends Read and removes the socket, unless somebody has put another thing in the place of its folder.
 func (b *Bell) Close() error {
+	if !b.Intact() {
+		return b.conn.Close()
+	}
 	return errors.Join(b.conn.Close(), ignoreMissing(os.Remove(b.path)))
 }
 
