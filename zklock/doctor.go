@@ -62,6 +62,9 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	if err := enforcement(ctx, &f, l); err != nil {
 		return f.List, explain(err)
 	}
+	if err := lookAtACLs(ctx, &f, l); err != nil {
+		return f.List, explain(err)
+	}
 	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error { return l.Sync(ctx, "/") })
 	if err != nil {
 		return f.List, explain(err)

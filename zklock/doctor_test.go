@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // diagnose returns the findings, and in one text those that are not fine: codes, how often, severities.
@@ -68,7 +70,7 @@ func TestDoctorEnsemble(t *testing.T) {
 	for _, f := range list {
 		codes[strings.TrimPrefix(f.Code, "zookeeper.")]++
 	}
-	want := map[string]int{"one-ensemble": 1, "ensemble": 1, "servers": 1, "ticks": 1, "session": 1, "version": 3, "fsync": 3, "connections": 3, "acl": 1, "latency": 1}
+	want := map[string]int{"one-ensemble": 1, "ensemble": 1, "servers": 1, "ticks": 1, "session": 1, "version": 3, "fsync": 3, "connections": 3, "acl": 1, "permissions": 1, "latency": 1}
 	if fmt.Sprint(codes) != fmt.Sprint(want) {
 		t.Errorf("looked at %v, want %v", codes, want)
 	}
@@ -119,6 +121,61 @@ func TestDoctorServers(t *testing.T) {
 		_, unlike := diagnose(t, zklock.Config{Servers: append(two.Addrs(), other.Addr)}, time.Second)
 		return strings.Contains(unlike, "one-ensemble endangers")
 	})
+}
+
+// Who made the root or a folder first may have left it open, or closed.
+func TestDoctorPermissions(t *testing.T) {
+	t.Parallel()
+	z := testenv.ZooKeeper(t, synced)
+	s, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: calm})
+	must(t, "Dial", err)
+	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
+	private := zklock.Config{Servers: []string{z.Addr}, Root: "/team", User: "ann", Password: "secret", Access: zklock.Private}
+	readable, open := private, private
+	readable.Access, open.Access, open.User, open.Password = zklock.Readable, zklock.Everybody, "", ""
+	owner := zk.DigestACL(zk.PermAll, "ann", "secret")
+	const sound, unsound = "ensemble slows", "ensemble slows, permissions endangers"
+	for _, c := range []struct {
+		root, folder []zk.ACL // nil: not there
+		cfg          zklock.Config
+		want         string
+	}{
+		{nil, nil, private, sound},
+		{owner, owner, private, sound},
+		{owner, nil, readable, sound}, // everybody may read less than they might
+		{append(zk.WorldACL(zk.PermRead), owner...), append(zk.WorldACL(zk.PermRead), owner...), readable, sound},
+		{zk.WorldACL(zk.PermAll), nil, private, unsound},
+		{zk.WorldACL(zk.PermAll), nil, readable, unsound},
+		{append(zk.WorldACL(zk.PermRead|zk.PermDelete), owner...), nil, readable, unsound},
+		{append(zk.WorldACL(zk.PermAdmin), owner...), nil, private, unsound},
+		{owner, append(zk.WorldACL(zk.PermWrite), owner...), private, unsound},
+		{append(zk.WorldACL(zk.PermRead), owner...), nil, private, "ensemble slows, permissions slows"},
+		{append(zk.DigestACL(zk.PermAll, "bob", "secret"), owner...), nil, private, "ensemble slows, permissions unknown"},
+		{zk.DigestACL(zk.PermAll, "bob", "secret"), nil, private, "ensemble slows, permissions unknown"},
+		{zk.WorldACL(zk.PermAll), zk.WorldACL(zk.PermAll), open, sound},
+		{append(zk.WorldACL(zk.PermRead), owner...), nil, open, "ensemble slows, permissions slows"},
+	} {
+		at := fmt.Sprintf("root %v, folder %v, access %d", c.root, c.folder, c.cfg.Access)
+		// One that may do all makes them, and takes them away; the rights are those of the folder above.
+		c.cfg.Root = "/team-" + strings.ToLower(rand.Text())
+		if c.root != nil {
+			_, _, err := s.Create(within(t), c.cfg.Root, nil, zk.Persistent, c.root)
+			must(t, at, err)
+		}
+		if c.folder != nil {
+			owned, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: calm, Auth: []zk.Auth{zk.DigestAuth("ann", "secret")}})
+			must(t, at, err)
+			_, _, err = owned.Create(within(t), c.cfg.Root+"/x", nil, zk.Persistent, c.folder)
+			must(t, at, err)
+			must(t, at, owned.Close(within(t)))
+		}
+		list := finds(t, at, c.cfg, time.Second, c.want)
+		for _, f := range list {
+			if strings.Contains(fmt.Sprint(f), owner[0].ID) || f.Code == "zookeeper.permissions" && f.Danger() != (c.want == unsound || len(c.root) == 1 && c.root[0].ID[:3] == "bob") {
+				t.Errorf("%s: %+v", at, f)
+			}
+		}
+	}
 }
 
 func TestDoctorTLS(t *testing.T) {

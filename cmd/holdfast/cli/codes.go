@@ -24,7 +24,7 @@ var codes = strings.Fields(`
 	sqlite.boot sqlite.clock sqlite.file-system sqlite.integrity sqlite.journal sqlite.latency
 	sqlite.leftovers sqlite.permissions sqlite.space
 	zookeeper.acl zookeeper.connections zookeeper.ensemble zookeeper.fsync zookeeper.latency
-	zookeeper.one-ensemble zookeeper.reach zookeeper.servers zookeeper.session zookeeper.ticks
+	zookeeper.one-ensemble zookeeper.permissions zookeeper.reach zookeeper.servers zookeeper.session zookeeper.ticks
 	zookeeper.version
 `)
 

@@ -126,6 +126,17 @@ func (d *decoder) strings() []string {
 	return all
 }
 
+func (d *decoder) acls() (all []ACL) {
+	n := int(d.int32())
+	if n > len(d.b)/12 { // each takes twelve bytes at least
+		d.err = errMalformed
+	}
+	for i := 0; i < n && d.err == nil; i++ {
+		all = append(all, ACL{Perms: d.int32(), Scheme: d.string(), ID: d.string()})
+	}
+	return all
+}
+
 func (d *decoder) stat() Stat {
 	return Stat{
 		Czxid: d.int64(), Mzxid: d.int64(), Ctime: d.int64(), Mtime: d.int64(),

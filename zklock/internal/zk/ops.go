@@ -223,6 +223,20 @@ func (s *Session) childrenCall(path string, f func(Event)) *call {
 	return s.readCall(opGetChildren2, path, watchChild, f)
 }
 
+// ACL returns a node's ACL as the connected server knows it. Servers show no hash of a password to who may not
+// change the ACL. Errors: ErrNoNode, ErrNoAuth.
+func (s *Session) ACL(ctx context.Context, path string) ([]ACL, error) {
+	d, err := s.do(ctx, "get the ACL of", path, pathCall(opGetACL, path, 0))
+	if err != nil {
+		return nil, err
+	}
+	acl := d.acls()
+	if d.err != nil {
+		return nil, &opError{"get the ACL of", path, d.err}
+	}
+	return acl, nil
+}
+
 // Sync returns when the connected server knows all that the leader knew when it was asked:
 // reads that are made afterwards, or were made after it was called, see that.
 func (s *Session) Sync(ctx context.Context, path string) error {

@@ -9,6 +9,7 @@ const (
 	opExists          opcode = 3
 	opGetData         opcode = 4
 	opSetData         opcode = 5
+	opGetACL          opcode = 6
 	opSync            opcode = 9
 	opGetChildren2    opcode = 12
 	opCheck           opcode = 13
