@@ -23,6 +23,7 @@ type exam struct {
 	doctor.Findings
 	is    map[string]string // settings, of a connection of the pool
 	count map[string]int64
+	old   []transaction // the oldest first
 }
 
 // examined are the settings that matter; times are in milliseconds when they are read from pg_settings.
@@ -54,6 +55,18 @@ func (d *dialect) Examine(ctx context.Context, db *sql.DB, ttl time.Duration, ad
 			err := r.Scan(&k, &n)
 			x.count[k] = n
 			return err
+		}),
+		d.rows(ctx, db, creating, func(r *sql.Rows) error {
+			var k, v string
+			err := r.Scan(&k, &v)
+			x.is[k] = v
+			return err
+		}),
+		d.rows(ctx, db, keeping, func(r *sql.Rows) error {
+			var o transaction
+			err := r.Scan(&o.what, &o.ms)
+			x.old = append(x.old, o)
+			return err
 		}))
 	if err != nil {
 		return err
@@ -64,6 +77,8 @@ func (d *dialect) Examine(ctx context.Context, db *sql.DB, ttl time.Duration, ad
 	x.replicas()
 	x.tables()
 	x.secret()
+	x.creators()
+	x.oldRows(ttl)
 	x.timeouts(ttl)
 	limit, reserved := x.number("max_connections"), x.number("superuser_reserved_connections")
 	x.Headroom("postgres.connections", "max_connections, without those for superusers", x.count["clients"], limit-reserved)

@@ -48,9 +48,9 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := database(t, "fsync=on")
 	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain", "GRANT SELECT ON hf_secret TO plain")
-	for _, role := range []string{"postgres", "plain"} {
+	for role, want := range map[string]string{"postgres": "", "plain": "old-rows unknown"} {
 		by, unlike := diagnose(t, pool(t, server.DSN(role)), postgres.Dialect(), nil)
-		if unlike != "" || len(by) != 17 {
+		if unlike != want || len(by) != 19 {
 			t.Errorf("as %s, not fine: %q, of %d: %v", role, unlike, len(by), by)
 		}
 	}
@@ -61,6 +61,13 @@ func TestDoctor(t *testing.T) {
 		{"&idle_in_transaction_session_timeout=500", "", "", "", "not closed early"}, // transactions have their own
 		{"", "ALTER TABLE hf_lock SET UNLOGGED", "ALTER TABLE hf_lock SET LOGGED", "tables endangers", "of the tables, 1 are unlogged"},
 		{"", "CREATE ROLE looks LOGIN IN ROLE pg_read_all_data", "DROP ROLE looks", "secret endangers", "may read hf_secret: looks"},
+		{"", "CREATE ROLE looks LOGIN", "", "", "owners and superusers"},
+		{"", "GRANT CREATE ON SCHEMA public TO looks", "REVOKE CREATE ON SCHEMA public FROM looks", "creators endangers", "(schemas public): looks"},
+		{"", "GRANT CREATE ON SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "creators endangers", "(schemas public): PUBLIC, looks"},
+		{"", "GRANT CREATE ON SCHEMA public TO plain", "REVOKE CREATE ON SCHEMA public FROM plain", "", "owners and superusers"}, // it takes locks
+		{"", "GRANT CREATE ON DATABASE postgres TO looks", "REVOKE CREATE ON DATABASE postgres FROM looks", "creators endangers", "(schemas public): looks"},
+		{"", "CREATE SCHEMA postgres; GRANT CREATE ON SCHEMA postgres TO looks", "DROP SCHEMA postgres", "creators endangers", "(schemas postgres, public): looks"},
+		{"", "CREATE SCHEMA other; GRANT CREATE ON SCHEMA other TO looks", "", "", "owners and superusers"}, // which nothing of ours looks into
 	} {
 		if c.do != "" {
 			server.Exec(c.do)
@@ -94,6 +101,56 @@ func TestDoctor(t *testing.T) {
 	if _, unlike := diagnose(t, behind, postgres.Dialect(), &sqllock.Config{Listen: pool(t, server.DSN("postgres"))}); unlike != "" {
 		t.Errorf("behind a pooler, with a direct way, not fine: %q", unlike)
 	}
+}
+
+// Transactions that stay open keep old versions of rows, those that prove nothing to wait for do not.
+func TestDoctorOldRows(t *testing.T) {
+	t.Parallel()
+	server := database(t, "fsync=on", "max_prepared_transactions=2")
+	server.Exec("CREATE ROLE looks LOGIN", "GRANT SELECT ON hf_lock TO looks")
+	db := pool(t, server.DSN("postgres"))
+	look := func(db *sql.DB, want driver.Severity, says string) {
+		t.Helper()
+		b := sqllock.New(db, postgres.Dialect(), nil)
+		defer func() { _ = b.Close() }()
+		list, err := b.Diagnose(limited(t), 100*time.Millisecond)
+		for _, f := range list {
+			if f.Code == "postgres.old-rows" && (f.Severity != want || !strings.Contains(f.Found, says)) {
+				t.Errorf("%+v, want %v with %q", f, want, says)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	look(db, driver.Fine, "")
+	for isolation, want := range map[string]driver.Severity{"READ COMMITTED": driver.Fine, "REPEATABLE READ": driver.Slows} {
+		c, err := pgconn.Connect(t.Context(), server.DSN("looks"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"BEGIN ISOLATION LEVEL " + isolation, "SELECT name FROM hf_lock", "SELECT pg_sleep(0.2)"} {
+			if _, err := c.Exec(t.Context(), text).ReadAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		says := ""
+		if want == driver.Slows {
+			says = "of looks (idle in transaction)"
+		}
+		look(db, want, says)
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the server has ended the transaction", func() bool {
+			return value[int64](t, db, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'looks'") == 0
+		})
+		look(db, driver.Fine, "")
+	}
+	run(t, db, "BEGIN; CREATE TABLE other (x int); PREPARE TRANSACTION 'left \x1b[31mopen'", "SELECT pg_sleep(0.2)")
+	look(db, driver.Slows, `the prepared transaction left \x1b[31mopen of postgres`)
+	run(t, db, "ROLLBACK PREPARED 'left \x1b[31mopen'")
+	look(db, driver.Fine, "")
 }
 
 func TestDoctorDangers(t *testing.T) {
