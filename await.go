@@ -270,6 +270,7 @@ func (a *attempt) ended(stop error) error {
 // answer that is younger.
 func (a *attempt) granted(token uint64, proof time.Duration) (held bool, stop error) {
 	c := a.l.c
+	a.l.pushed = false
 	switch {
 	case c.admit(a.l, a.o, token, proof):
 		return true, nil
@@ -330,10 +331,12 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 	for {
 		select {
 		case token := <-reply.Wake:
+			a.l.pushed = true
 			return token, a.proved(), nil
 		case n := <-w.news:
 			switch n.State {
 			case driver.Granted:
+				a.l.pushed = false
 				return n.Token, n.sent, nil
 			case driver.Gone:
 				return 0, 0, nil

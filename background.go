@@ -243,6 +243,11 @@ func (e *chore) soon() {
 // has heard that, or soon, while the attempt goes on beside it.
 func (l *Lease) withdraw() { l.c.cancel(l.session, l.req.Name, l.req.ID, l.crossed).soon() }
 
+// disown gives up l's request, of which only a push has said that it was granted, when the store
+// says that there is no such grant. A stranger may have sent the push, and the place is then in
+// line yet: the store would hand the lock over to it, and nobody would have it for a TTL.
+func (l *Lease) disown() { l.c.cancel(l.session, l.req.Name, l.req.ID, false) }
+
 // leftOpen reports whether err leaves open what the store has done: it may even do it later.
 func leftOpen(err error) bool {
 	return err != nil && !final(err) && !errors.Is(err, ErrUnavailable)

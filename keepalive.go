@@ -145,6 +145,7 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 		case ch.State == driver.Unknown:
 			unknown++
 		default:
+			l.pushed = false
 			l.extend(sent + s.trust())
 		}
 	}
@@ -179,6 +180,11 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 	}
 	err := c.missed
 	c.mu.Unlock()
+	for _, e := range gone {
+		if e.l.pushed {
+			e.l.disown()
+		}
+	}
 	c.mourn(gone)
 	return err
 }

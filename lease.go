@@ -22,6 +22,7 @@ type Lease struct {
 	outer   *Lease        // what it is borrowed from, if it is
 	latest  time.Duration // when MaxHold ends it, on c.now; forever without
 	crossed bool          // an exchange about its request was not answered, and may yet arrive
+	pushed  bool          // nobody but a push has told of the grant yet; not written once the lease has ended
 
 	// Guarded by c.mu.
 	trusted time.Duration // valid before this reading of c.now
@@ -233,6 +234,9 @@ func (l *Lease) giveBack(ctx context.Context) error {
 	bctx, cancel := c.bound(ctx)
 	err := c.change(bctx, func() error { return l.session.Release(bctx, l.hold(), 0) })
 	cancel()
+	if l.pushed && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+		l.disown()
+	}
 	switch {
 	case err == nil:
 		if l.crossed {
