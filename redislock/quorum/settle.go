@@ -152,6 +152,10 @@ func (s *session) raiseOne(r *request, p *post, stamp int64, h driver.Hold, to u
 			seat.token = token
 		case ended(err):
 			r.gone(p.index, stamp)
+			// Nobody knows whether it is in line there: the grant was over, or a stranger's push has told of it.
+			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
+				s.wake(r, 0)
+			}
 		case err != nil:
 			r.fails(p.index, stamp, err)
 		}
