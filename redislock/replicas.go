@@ -225,7 +225,9 @@ func (s *session) handOver(id string, a *ask, token uint64) {
 		a.push(token)
 	case token == 1: // of a latch: Await makes sure
 		a.push(0)
+	case a.confirms: // anybody may repeat a push
 	default:
+		a.confirms = true
 		name := a.name
 		go s.confirmed(name, id, token)
 	}
@@ -241,6 +243,10 @@ func (s *session) confirmed(name, id string, token uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.asks[id]
+	if ok {
+		a.confirms = false
+		s.asks[id] = a
+	}
 	switch {
 	case !ok || !a.waits || a.token != token: // it has been cancelled, or asked for
 	case err != nil:

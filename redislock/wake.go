@@ -20,6 +20,8 @@ type ask struct {
 	group bool          // shared or permits: renewed by another script
 	waits bool          // wake is in the caller's hands
 	nudge bool          // asking again was advised before the answer to the request
+
+	confirms bool // replicas are being asked about its token
 }
 
 // enter notes a request that is about to be sent. flights.Done has to be called when it has been answered.
