@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
@@ -87,9 +88,18 @@ func (s *session) listen(b *body) {
 			if err != nil {
 				return
 			}
-			parseDatagram(buf[:n], s.bells.ring)
+			parseDatagram(buf[:n], s.heard)
 		}
 	}()
+}
+
+// heard takes what a datagram says of a request. A token that is a day ahead of the clock was made by no process whose
+// clock is right: the waiter asks what there is to it.
+func (s *session) heard(id string, token uint64) {
+	if token > uint64(max(s.st.env.wall(), 0)+(24*time.Hour).Microseconds()) {
+		token = 0
+	}
+	s.bells.ring(id, token)
 }
 
 // repair makes a new body if somebody removed the files of the old one, as cleaners of
