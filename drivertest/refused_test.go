@@ -20,7 +20,7 @@ func TestIncompleteHarness(t *testing.T) {
 				spoil(&c)
 				return c
 			}}
-			if !fails(t, h, exclusive[0]) {
+			if !fails(t, func() Harness { return h }, exclusive[0]) {
 				t.Errorf("a harness without %s is accepted", name)
 			}
 		})

@@ -95,7 +95,7 @@ func TestLocksOnly(t *testing.T) { Run(t, locksOnlyHarness("")) }
 func TestLocksOnlyBroken(t *testing.T) {
 	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces"} {
 		t.Run(mistake, func(t *testing.T) {
-			if !fails(t, locksOnlyHarness(mistake), without[0]) {
+			if !fails(t, func() Harness { return locksOnlyHarness(mistake) }, without[0]) {
 				t.Error("not caught")
 			}
 		})
