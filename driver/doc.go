@@ -40,6 +40,10 @@
 //     connection or old subscription tells a waiter of a grant that is on record for another.
 //   - R15: A damaged record harms its own name only. Other names are granted, renewed and
 //     listed as if it were not there, and calls for its own name return ErrDamaged.
+//   - R16: A push is a hint from a stranger. Whoever may send messages to sessions, and may not
+//     take locks, ends no grant and no place in line and delays no other name. A waiter
+//     believes a push only if it has what the sender must have been told by the store. If the
+//     store has no such grant, the first renewal or release of the lease says so.
 //
 // To write a store, read memlock first: it is the meaning of all this in one short file.
 package driver

@@ -22,11 +22,12 @@ type broken struct {
 	backend    func(b driver.Backend) driver.Backend
 	session    func(s driver.Session) driver.Session
 	conn       func(c Conn) Conn
+	believes   bool // every push
 }
 
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
-	for _, b := range slices.Concat(brokenStores, brokenRecords, brokenConns) {
+	for _, b := range slices.Concat(brokenStores, brokenRecords, brokenConns, brokenPushes) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {
@@ -63,11 +64,13 @@ func TestWholeStore(t *testing.T) {
 
 // harness is one of a store with a mistake.
 func (b broken) harness() Harness {
+	room := &mailroom{believes: b.believes, boxes: map[string]*mailbox{}}
 	spoils := &spoilt{Backend: memlock.New(), bad: map[string]bool{}}
 	gated, refuse := Refusing(spoils)
 	return Harness{
 		TTL: time.Second, Bubble: true, Names: 100, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
 			c := Faulty(&sabotaged{gated, b})
+			c.Backend = &addressed{c.Backend, room}
 			if b.conn != nil {
 				c = b.conn(c)
 			}
@@ -75,6 +78,7 @@ func (b broken) harness() Harness {
 		},
 		Refuse: map[string]func(testing.TB) func(){"ErrRefused": func(testing.TB) func() { return refuse() }},
 		Damage: map[string]func(testing.TB, string){"spoilt": func(_ testing.TB, name string) { spoils.spoil(name) }},
+		Forger: &Forger{Send: room.send, Message: message},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,12 @@ type Harness struct {
 
 	// CannotDamage says why nobody can do that to the store.
 	CannotDamage string
+
+	// Forger sends what a stranger may send. Nil is allowed only with CannotForge.
+	Forger *Forger
+
+	// CannotForge says why no stranger can push anything to a session.
+	CannotForge string
 
 	// Names is how many names the check of many names takes. Zero: 1,000. Each store should stand
 	// 10,000 once.
@@ -100,6 +107,25 @@ type Conn struct {
 	Forget func()
 }
 
+// Forger sends messages to where sessions hear of their grants, as somebody can who may not take locks.
+type Forger struct {
+	// Send sends messages about name to a session, and returns when they have been sent. The session has a place or a
+	// grant on record. A message that the store's server does not carry is left out.
+	Send func(t testing.TB, session, name string, messages ...string)
+
+	// Message is what the store would send to hand the token of name over to request id, without what only the store and
+	// those who may take locks can add.
+	Message func(id string, token uint64, name string) string
+
+	// Hear begins to listen to what a session is told, and returns what was heard so far. It is for stores that add
+	// something to a Message; others leave it nil.
+	Hear func(t testing.TB, session, name string) (heard func() []string)
+
+	// Believed says what docs/security.md says of the store: whoever knows the ID of a request can have its waiter
+	// believe in a token that the store's clock can have made, until the store is next asked about the lease.
+	Believed bool
+}
+
 const (
 	// longTTL is that of leases which do not run out in a check, however slow the machine is.
 	longTTL = time.Minute
@@ -122,7 +148,7 @@ type check struct {
 }
 
 var suite = [][]check{exclusive, line, faults, refusals, passed, damages, tokens, modes, adoption, names, latches,
-	operators, clients, crossings, silences, primitives}
+	operators, clients, crossings, silences, primitives, pushes}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {
@@ -131,6 +157,9 @@ func Run(t *testing.T, h Harness) {
 	}
 	if len(h.Refuse) == 0 && h.CannotRefuse == "" || len(h.Damage) == 0 && h.CannotDamage == "" {
 		t.Fatal("drivertest: the harness must be able to Refuse writes and to Damage records, or say why nobody can")
+	}
+	if h.Forger == nil && h.CannotForge == "" {
+		t.Fatal("drivertest: the harness must have a Forger, or say why nobody can forge a push")
 	}
 	topics := suite
 	if h.LocksOnly {
@@ -188,7 +217,7 @@ func (h Harness) check(t testing.TB, c check) {
 	e := &env{TB: t, h: h, ttl: longTTL, beat: longTTL / 3, prefix: strings.ToLower(rand.Text()[:8]) + "/"}
 	e.begin()
 	e.sees = sync.OnceValue(func() driver.Backend { return e.conn() })
-	c.run(e)
+	pprof.Do(context.Background(), pprof.Labels("check", e.prefix), func(context.Context) { c.run(e) })
 }
 
 // env is what one check works with.

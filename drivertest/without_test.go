@@ -80,7 +80,7 @@ func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.R
 // locksOnlyHarness gives each check a store of its own, and each connection of one check the same.
 func locksOnlyHarness(mistake string) Harness {
 	stores := map[testing.TB]*locksOnly{}
-	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, CannotRefuse: memory, CannotDamage: memory, Open: func(t testing.TB) Conn {
+	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, CannotRefuse: memory, CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
 		if stores[t] == nil {
 			stores[t] = &locksOnly{memlock.New(), mistake}
 		}

@@ -25,6 +25,7 @@ func TestConformance(t *testing.T) {
 		Refuse: map[string]func(testing.TB) func(){
 			"ErrRefused": func(t testing.TB) func() { return stores.of(t).refuse() },
 		},
+		CannotForge:  "a push is a call within the process",
 		CannotDamage: "no other program writes to the memory of this one",
 	})
 }

@@ -58,7 +58,8 @@ func connected(more ...string) []string {
 		"passed over while deaf", "passed over on a forgotten flow", "cancelled while handed over",
 		"a damaged lock", "answer to adopt lost", "hostile names", "list prefix", "latch", "latch wake-up lost",
 		"client excludes", "client cancelled", "acquire after its cancel", "attempt after its cancel", "cancel again",
-		"place after its cancel", "close beside locks",
+		"place after its cancel", "close beside locks", "pushes for nobody", "pushes for requests",
+		"a push that is believed",
 	)
 }
 
@@ -101,6 +102,7 @@ func harness(server *testenv.RedisServer, only []string, dial func(testing.TB, s
 		Names:  testenv.Rounds(1000, 10_000),
 		Refuse: refusals(func() *testenv.RedisServer { return server }),
 		Damage: damages(func(string) *testenv.RedisServer { return server }),
+		Forger: forger(func(string) *testenv.RedisServer { return server }, false, true),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

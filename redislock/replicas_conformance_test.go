@@ -26,6 +26,7 @@ func TestConformanceReplicas(t *testing.T) {
 		Only:   connected(),
 		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
 		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }),
+		Forger: forger(func(string) *testenv.RedisServer { return set.Primary }, false, false),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, set.Primary.Addr)

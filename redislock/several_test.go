@@ -62,7 +62,7 @@ func TestConformanceCluster(t *testing.T) {
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			conformSeveral(t, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) },
-				restart, primary, refusalsOf(c.Servers, "oom"))
+				restart, primary, true, refusalsOf(c.Servers, "oom"))
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestConformanceSentinel(t *testing.T) {
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) },
-				restart, primary, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
+				restart, primary, false, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
 		})
 	}
 }
@@ -96,7 +96,7 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 }
 
 func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(testing.TB),
-	primary func(name string) *testenv.RedisServer, refuse map[string]func(testing.TB) func(),
+	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
 ) {
 	var names []string // one of each server that has names
 	for i, seen := 0, map[string]bool{}; i < 100; i++ {
@@ -110,6 +110,7 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 		Only:   connected(),
 		Refuse: refuse,
 		Damage: damages(primary),
+		Forger: forger(primary, cluster, true),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			p := testenv.Proxies(t, addrs)

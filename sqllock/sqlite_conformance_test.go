@@ -48,6 +48,7 @@ func harness() drivertest.Harness {
 				return func() { set("OFF") }
 			},
 		},
+		Forger: forger(path),
 		Damage: map[string]func(t testing.TB, name string){
 			"kind":  damage(path, `UPDATE lock SET kind = 9 WHERE name = ?`),
 			"time":  damage(path, `UPDATE lock SET expires = 'soon' WHERE name = ?`),

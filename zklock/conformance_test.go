@@ -52,6 +52,7 @@ func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
 		},
 		CannotRefuse: "a server that takes no writes (no quorum, a full disk, read-only mode) serves none of our sessions: see TestReadOnlyMode",
 		CannotDamage: "what is on record is the names of nodes, which nobody can change, and their data only the session that made them; for latches see TestDamagedLatch",
+		CannotForge:  "pushes are watches: the servers send them, for changes that only the session may make whose node it is; see TestSealedNodes",
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)

@@ -52,6 +52,7 @@ func harness(g *group) drivertest.Harness {
 			"NOREPLICAS": refuse("min-replicas-to-write"),
 			"OOM":        refuse("maxmemory"),
 		},
+		Forger: g.forger(),
 		// At all servers: a minority of them is in nobody's way, see TestOneDamaged.
 		Damage: map[string]func(testing.TB, string){
 			"type": func(t testing.TB, name string) {

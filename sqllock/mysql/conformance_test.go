@@ -87,6 +87,7 @@ func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) d
 			server.Restart(true)
 		},
 		Refuse: refusals(server, user),
+		Forger: forger(pool(t, server.DSN("root", ""))),
 		Damage: damages(pool(t, server.DSN("root", ""))),
 	}
 }

@@ -92,6 +92,7 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string) driverte
 				time.Sleep(moment)
 			}
 		}},
+		Forger: forger(t, server),
 		Damage: damages(pool(t, server.DSN("postgres")+"&search_path=locks,public")),
 	}
 }

@@ -1,0 +1,34 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"regexp"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/drivertest"
+)
+
+// forger interrupts the statements in which waiters sleep, as a user may who may interrupt others' connections. That is all that
+// anybody can tell them.
+func forger(db *sql.DB) *drivertest.Forger {
+	return &drivertest.Forger{
+		Message: func(string, uint64, string) string { return "" },
+		Send: func(t testing.TB, session, _ string, messages ...string) {
+			t.Helper()
+			var places string // of some of its requests
+			err := db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', hsession, line, more) FROM hf_lock WHERE CONCAT_WS(' ', hsession, line, more) LIKE ? LIMIT 1",
+				"%."+session+"%").Scan(&places)
+			if err != nil {
+				t.Fatalf("the session is not on record: %v", err)
+			}
+			at := regexp.MustCompile(`([0-9a-z]+)\.` + session).FindStringSubmatch(places)
+			var conn int64
+			if err := db.QueryRowContext(t.Context(), "SELECT conn FROM hf_bell WHERE server = ?", at[1]).Scan(&conn); err != nil {
+				t.Fatal(err)
+			}
+			for range min(len(messages), 200) { // they say nothing, so more say no more
+				_, _ = db.ExecContext(t.Context(), "KILL QUERY ?", conn) // it may have connected anew
+			}
+		},
+	}
+}
