@@ -148,7 +148,7 @@ type check struct {
 }
 
 var suite = [][]check{exclusive, line, faults, refusals, passed, damages, tokens, modes, adoption, names, latches,
-	operators, clients, crossings, silences, primitives, pushes}
+	operators, clients, crossings, silences, primitives, pushes, texts}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

@@ -59,7 +59,7 @@ func connected(more ...string) []string {
 		"a damaged lock", "answer to adopt lost", "hostile names", "list prefix", "latch", "latch wake-up lost",
 		"client excludes", "client cancelled", "acquire after its cancel", "attempt after its cancel", "cancel again",
 		"place after its cancel", "close beside locks", "pushes for nobody", "pushes for requests",
-		"a push that is believed",
+		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile ids of latches", "notes and labels",
 	)
 }
 
