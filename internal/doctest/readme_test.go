@@ -76,7 +76,7 @@ func TestShell(t *testing.T) {
 	}
 	cmd := exec.Command("sh", "-eu", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME=", "HOLDFAST_URL=", "GOFLAGS=-buildvcs=false",
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME=", "HOLDFAST_URL=", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false",
 		"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+goEnv(t, "GOPATH"))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

@@ -49,7 +49,7 @@ func TestMendedCaught(t *testing.T) {
 			}
 			cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", m.Test, pkg)
 			cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
-			cmd.Env = append(os.Environ(), "GOFLAGS=-vet=off -overlay="+overlay, "CGO_ENABLED=0") // for programs that the test builds, too
+			cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -vet=off -overlay="+overlay, "CGO_ENABLED=0") // for programs that the test builds, too
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Errorf("%s: %s of %s passes with it:\n%s", m.Bug, m.Test, m.Package, out)
