@@ -8,7 +8,7 @@
 // packages run side by side, the longest first. Packages that match -alone run one after
 // the other when the others have ended: they use all processors there are.
 //
-// Last come the tests whose names begin with TestTimed, two packages at a time. They ask
+// Last come the tests whose names begin with TestTimed, three packages at a time. They ask
 // whether something is done in time (a lease renewed, a call back), which a machine that stands
 // still for a second can break although the code is right. Only these may be repeated, twice,
 // and the summary says so. Nothing else is ever run again.
@@ -69,6 +69,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		defer w.Close()
 		r.record = w
 	}
+	programs, err := os.MkdirTemp("", "testrun")
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(programs)
+	r.programs = programs
 	packages, err := find(f.Args())
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -88,16 +95,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	r.phase("side by side", beside, *jobs, (*runner).once)
 	r.phase("one after the other", last, 1, (*runner).once)
-	r.phase("timed", timed, min(*jobs, 2), (*runner).timed)
+	r.phase("timed", timed, min(*jobs, 3), (*runner).timed)
 	return r.summary()
 }
 
 // runner runs packages and keeps what came of them.
 type runner struct {
-	out    io.Writer
-	flags  []string
-	record io.Writer // of the events
-	began  time.Time
+	out      io.Writer
+	flags    []string
+	record   io.Writer // of the events
+	programs string    // the folder of the tests that are run again
+	began    time.Time
 
 	mu      sync.Mutex
 	results []result
@@ -132,10 +140,10 @@ func (r *runner) once(p pkg) {
 
 // timed runs the timed tests of a package, and those that failed again.
 func (r *runner) timed(p pkg) {
-	res := r.test(p, "-run=^TestTimed")
+	res := r.testAgain(p, "^TestTimed")
 	for n := 1; n < attempts && res.repeatable(); n++ {
 		fmt.Fprintf(r.out, "again: %s: %s\n", p.path, strings.Join(res.failed(), " "))
-		next := r.test(p, "-run=^("+strings.Join(res.failed(), "|")+")$")
+		next := r.testAgain(p, "^("+strings.Join(res.failed(), "|")+")$")
 		next.again = append(res.again, res.failed()...)
 		res = next
 	}

@@ -148,7 +148,7 @@ func TestOnlyTimedIsRepeated(t *testing.T) {
 	dir := module(t, map[string]string{"a": timed})
 	record := filepath.Join(t.TempDir(), "events")
 	var out strings.Builder
-	if code := run([]string{"-flags", "-vet=off", "-json", record, dir}, &out, &out); code != 0 {
+	if code := run([]string{"-flags", "-vet=off -timeout 20m -parallel=4", "-json", record, dir}, &out, &out); code != 0 {
 		t.Fatal(out.String())
 	}
 	runs, err := os.ReadFile(filepath.Join(dir, "a", "runs"))
@@ -158,5 +158,12 @@ func TestOnlyTimedIsRepeated(t *testing.T) {
 	events, err := os.ReadFile(record)
 	if n := strings.Count(string(events), `"Action":"fail","Package":"example/a","Test":"TestTimedOnce"`); err != nil || n != 1 {
 		t.Errorf("%d failures on record, %v; want 1", n, err)
+	}
+}
+
+func TestOfProgram(t *testing.T) {
+	got := strings.Join(ofProgram([]string{"-race", "-tags", "x", "-vet=off", "-timeout", "20m", "-parallel=4", "-ldflags=-w"}), " ")
+	if want := "-test.timeout 20m -test.parallel=4"; got != want {
+		t.Errorf("%q; want %q", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,13 +43,51 @@ type test struct {
 	output  []string
 }
 
-// test runs the tests of p.
+// test builds and runs the tests of p. It keeps the program of a package that has timed tests, for
+// testAgain.
 func (r *runner) test(p pkg, more ...string) result {
 	flags := r.flags
 	if p.plain {
 		flags = slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
 	}
+	if p.timed {
+		more = append(more, "-o", r.program(p))
+	}
 	return goTest(p.module, nil, slices.Concat([]string{"-json"}, flags, more, []string{p.path}), r)
+}
+
+// program is the path of the tests of p as a program.
+func (r *runner) program(p pkg) string {
+	return filepath.Join(r.programs, strings.ReplaceAll(p.path, "/", "-")+".test")
+}
+
+// testAgain runs tests of a package that was built before: go test would link it again, beside other
+// timed tests.
+func (r *runner) testAgain(p pkg, only string) result {
+	if _, err := os.Stat(r.program(p)); err != nil { // it does not build, and go test says why
+		return r.test(p, "-run="+only)
+	}
+	args := slices.Concat([]string{"tool", "test2json", "-t", "-p", p.path, r.program(p), "-test.v=test2json", "-test.run=" + only},
+		ofProgram(r.flags))
+	cmd := exec.Command("go", args...)
+	cmd.Dir = p.dir
+	return collect(cmd, r)
+}
+
+// ofProgram are those of the flags of go test that a test's program takes, under its names for them.
+func ofProgram(flags []string) (out []string) {
+	taken := false
+	for _, f := range flags {
+		if name, isFlag := strings.CutPrefix(f, "-"); isFlag {
+			word, _, _ := strings.Cut(name, "=")
+			taken = slices.Contains([]string{"count", "parallel", "short", "timeout"}, word)
+			f = "-test." + name
+		}
+		if taken {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // goTest runs go test in a module and reads what came of it. The events are copied to record.
@@ -56,6 +95,11 @@ func goTest(module string, env, args []string, record io.Writer) result {
 	cmd := exec.Command("go", append([]string{"test"}, args...)...)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), env...)
+	return collect(cmd, record)
+}
+
+// collect runs a program that prints events, and reads them.
+func collect(cmd *exec.Cmd, record io.Writer) result {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	began := time.Now()
