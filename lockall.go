@@ -176,7 +176,7 @@ func merge(parts []Part) ([]*lock, error) {
 			o.req.Mode = driver.Exclusive
 		}
 		o.opt.join(&k.opt)
-		o.req.Fair, o.req.MinHold, o.req.Info = o.opt.fair, o.opt.minHold, o.c.describe(&o.opt)
+		o.req.MinHold, o.req.Info = o.opt.minHold, o.c.describe(&o.opt)
 		if err := o.req.Check(); err != nil {
 			return nil, &Error{Op: op, Name: k.req.Name, Err: err}
 		}

@@ -13,7 +13,6 @@ import (
 type Option func(*options)
 
 type options struct {
-	fair      bool
 	reentrant bool
 	maxHold   time.Duration
 	minHold   time.Duration
@@ -30,10 +29,6 @@ func (o *options) refuse(format string, args ...any) {
 		o.err = fmt.Errorf("%w "+format, append([]any{ErrInvalid}, args...)...)
 	}
 }
-
-// Fair keeps strict arrival order among all contenders, also among the goroutines of one
-// process. Without it a store may serve contenders of one process together.
-func Fair() Option { return func(o *options) { o.fair = true } }
 
 // Reentrant lets a context that already holds the lock take it again: the second lease is
 // borrowed from the first, with the same token and without asking the store, and ends
@@ -105,7 +100,7 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 		opt(&o)
 	}
 	r := driver.Request{
-		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, Fair: o.fair, MinHold: o.minHold, Info: c.describe(&o),
+		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, MinHold: o.minHold, Info: c.describe(&o),
 	}
 	if err := r.Check(); o.err == nil {
 		o.err = err
@@ -136,7 +131,6 @@ func with(labels, more map[string]string) map[string]string {
 
 // join adds the options of another part of LockAll that is the same lock.
 func (o *options) join(p *options) {
-	o.fair = o.fair || p.fair
 	o.reentrant = o.reentrant || p.reentrant
 	o.maxHold = earlier(o.maxHold, p.maxHold)
 	o.minHold = max(o.minHold, p.minHold)

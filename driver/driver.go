@@ -161,7 +161,6 @@ type Request struct {
 	Mode  Mode   //
 	N     int    // Permits: how many at once, 1 ≤ N ≤ Limit; else 1
 	Limit int    // Permits: how many there are; the same for everyone; else 0
-	Fair  bool   // the caller asked for strict arrival order among all processes
 
 	// ReadWrite says that the caller's lock is a read/write lock. It changes nothing in who may have
 	// what; stores that share their locks with other software may have to tell the two apart.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Class L3: where the line is promised to be served in order of arrival (Acquire with Fair and Wait), who
+// Class L3: where the line is promised to be served in order of arrival (Acquire with Wait), who
 // had been told of its place before another asked is granted before that one: has the smaller token.
 //
 // The same holds for who gave up or died without a grant, up to a TTL before that: from then on it may
@@ -31,7 +31,7 @@ func (c *checker) arrival() {
 		var served, idle []waiting // who was granted, and who never was
 		for _, a := range attempts {
 			h := &c.attempts[a]
-			if !h.fair || !h.wait || h.queued == never || h.granted() && h.token == 0 || h.outcome == Refused {
+			if !h.wait || h.queued == never || h.granted() && h.token == 0 || h.outcome == Refused {
 				continue
 			}
 			queued++
@@ -50,7 +50,7 @@ func (c *checker) arrival() {
 		}
 		c.inversions(int32(name), served, idle)
 	}
-	v.fact("waited in a line that is fair", queued)
+	v.fact("waited in line", queued)
 	v.fact("of these not judged because of a fault", excused)
 }
 
@@ -73,7 +73,7 @@ func (c *checker) inversions(name int32, served, idle []waiting) {
 				longest = idle[0]
 			}
 		}
-		if !h.fair || !h.granted() || h.token == 0 {
+		if !h.granted() || h.token == 0 {
 			continue
 		}
 		if last >= 0 && c.attempts[last].token > h.token {

@@ -199,7 +199,7 @@ var damages = []struct {
 		g.Kind, g.T, g.Token = Cancelled, g.T+3*int64(madeTTL), 0
 		d.drop(func(e Event) bool { return e.ID == a && (e.Kind == Release || e.Kind == Released || e.Kind == Renewed) })
 	}},
-	{"a waiter forgotten by a fair line", L3, func(d *damaged) {
+	{"a waiter forgotten by the line", L3, func(d *damaged) {
 		a, _ := d.pick(driver.Exclusive, func(a, _ string) bool {
 			return d.at(a, Queued) != nil && d.at(a, Queued).T > 400*millis && d.lives(a, 5*madeTTL)
 		})

@@ -43,8 +43,7 @@ type Event struct {
 	Limit  int32       // Acquire, State: how many permits there are
 	Mode   driver.Mode // Acquire; 0 is Exclusive
 	Result Result      // of an answer
-	Wait   bool        // Acquire: it stands in line if need be
-	Fair   bool        // Acquire: the line is promised to be served in order of arrival
+	Wait   bool        // Acquire: it stands in line if need be, which is served in order of arrival
 }
 
 // Kind is what happened.
@@ -52,7 +51,7 @@ type Kind uint8
 
 // The kinds. Unless it says otherwise an event has Client, ID and Name.
 const (
-	// Acquire: a lock is asked for: Mode, N, Limit, TTL, Wait, Fair.
+	// Acquire: a lock is asked for: Mode, N, Limit, TTL, Wait.
 	Acquire Kind = 1 + iota
 	// Queued: the store has told that the attempt stands in line.
 	Queued

@@ -33,7 +33,6 @@ type wire struct {
 	Mode   string        `json:"mode"`
 	Result string        `json:"result"`
 	Wait   bool          `json:"wait"`
-	Fair   bool          `json:"fair"`
 }
 
 // MarshalJSON writes e as it stands in a file, without the newline.
@@ -55,9 +54,6 @@ func (e *Event) append(b []byte) []byte {
 	b = number(b, "ttl", int64(e.TTL))
 	if e.Wait {
 		b = append(b, `,"wait":true`...)
-	}
-	if e.Fair {
-		b = append(b, `,"fair":true`...)
 	}
 	if e.Token != 0 {
 		b = append(b, `,"token":`...)
@@ -107,7 +103,7 @@ func (e *Event) UnmarshalJSON(line []byte) error {
 	}
 	out := Event{
 		T: w.T, Client: w.Client, ID: w.ID, Name: w.Name, Target: w.Target, Text: w.Text, TTL: w.TTL,
-		Token: w.Token, From: w.From, Value: w.Value, N: w.N, Limit: w.Limit, Wait: w.Wait, Fair: w.Fair,
+		Token: w.Token, From: w.From, Value: w.Value, N: w.N, Limit: w.Limit, Wait: w.Wait,
 	}
 	var ok bool
 	if out.Kind, ok = kindOf[w.Kind]; !ok {

@@ -89,7 +89,7 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 			proof = g - some(0, int64(madeTTL)/3) // the place was renewed
 		}
 		add(c.call, Acquire, func(e *Event) {
-			e.Wait, e.Fair, e.Mode, e.N, e.TTL = true, true, mode, n, madeTTL
+			e.Wait, e.Mode, e.N, e.TTL = true, mode, n, madeTTL
 			if mode == driver.Permits {
 				e.Limit = limit
 			}

@@ -136,19 +136,19 @@ func (s *proven) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 
 // use takes one lock, does something under it, and gives it back.
 func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *proofs, conn drivertest.Conn) {
-	e := history.Event{Client: p.client, ID: r.newID(), Name: "mutex", TTL: ttl, Wait: true, Fair: true}
-	lock := c.Mutex("mutex", holdfast.Fair()).Lock
+	e := history.Event{Client: p.client, ID: r.newID(), Name: "mutex", TTL: ttl, Wait: true}
+	lock := c.Mutex("mutex").Lock
 	switch n := 1 + rng.IntN(2); rng.IntN(6) {
 	case 0:
 		e.Name, e.Mode = "rw", driver.Exclusive
-		lock = c.RWMutex("rw", holdfast.Fair()).Lock
+		lock = c.RWMutex("rw").Lock
 	case 1:
 		e.Name, e.Mode = "rw", driver.Shared
-		lock = c.RWMutex("rw", holdfast.Fair()).RLock
+		lock = c.RWMutex("rw").RLock
 	case 2:
 		e.Name, e.Mode, e.N, e.Limit = "sema", driver.Permits, int32(n), 3
 		lock = func(ctx context.Context) (*holdfast.Lease, error) {
-			return c.Semaphore("sema", 3, holdfast.Fair()).Acquire(ctx, n)
+			return c.Semaphore("sema", 3).Acquire(ctx, n)
 		}
 	case 3:
 		lock, e.Wait = c.Mutex("mutex").TryLock, false

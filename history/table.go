@@ -53,7 +53,7 @@ type attempt struct {
 	outcome            Kind   // Refused, Cancelled, Unanswered
 	free               bool   // Refused because the lock was not free
 	result             Result // of released
-	wait, fair         bool
+	wait               bool
 }
 
 // rare is what few attempts have.
@@ -263,7 +263,7 @@ func (b *builder) begin(e *Event, r ref) {
 		return
 	}
 	h := attempt{
-		client: b.clientOf(e.Client), mode: e.Mode, wait: e.Wait, fair: e.Fair, n: max(e.N, 1), limit: e.Limit,
+		client: b.clientOf(e.Client), mode: e.Mode, wait: e.Wait, n: max(e.N, 1), limit: e.Limit,
 		ttl: e.TTL, proof: noProof, said: noProof, acquire: r,
 		call: e.T, queued: never, told: never, out: never, release: never, released: never,
 	}

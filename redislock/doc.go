@@ -1,5 +1,5 @@
 // Package redislock keeps locks in Redis (6.2 or later, or a compatible server): exclusive,
-// shared, semaphores and latches, with a fair line, direct hand-over and fencing tokens. It may be one
+// shared, semaphores and latches, with a line in order of arrival, direct hand-over and fencing tokens. It may be one
 // server, a primary that sentinels watch over, or a Cluster.
 //
 //	conn, err := rueidisconn.Dial("redis://localhost:6379")

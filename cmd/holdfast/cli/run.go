@@ -104,9 +104,6 @@ func (o *runOptions) lockOptions() []holdfast.Option {
 	if o.note != "" {
 		opts = append(opts, holdfast.Note(o.note))
 	}
-	if o.fair {
-		opts = append(opts, holdfast.Fair())
-	}
 	return opts
 }
 

@@ -23,7 +23,6 @@ type runOptions struct {
 	also      []string
 	busyCode  int
 	skipOK    bool
-	fair      bool
 	every     time.Duration
 	minHold   time.Duration
 	maxHold   time.Duration
@@ -100,7 +99,6 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&o.every, "every", 0, "run once per tick of this length: do not wait, keep the lock until the tick is over")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken at least so long, even past the end of COMMAND")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and give the lock back, after so long")
-	f.BoolVar(&o.fair, "fair", false, "strict arrival order among all who wait")
 	return c
 }
 

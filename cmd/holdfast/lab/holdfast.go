@@ -213,7 +213,7 @@ type queued struct {
 // waits begins a Lock and returns when it stands in line, or has ended.
 func (u *user) waits() *queued {
 	q := &queued{done: make(chan struct{})}
-	id := u.asks(history.Event{Wait: true, Fair: true})
+	id := u.asks(history.Event{Wait: true})
 	go func() {
 		defer close(q.done)
 		defer func() { q.failure = recover() }()

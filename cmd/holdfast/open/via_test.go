@@ -141,13 +141,13 @@ func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.Mutex("a", holdfast.Fair()).Lock(ctx)
+	l, err := c.Mutex("a").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan error, 1)
 	go func() {
-		l, err := c.Mutex("a", holdfast.Fair()).Lock(ctx)
+		l, err := c.Mutex("a").Lock(ctx)
 		if err == nil {
 			err = l.Release()
 		}

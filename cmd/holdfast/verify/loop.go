@@ -36,7 +36,6 @@ type wish struct {
 	name    string
 	mode    driver.Mode
 	n       int
-	fair    bool
 	wait    bool
 	patient bool // it waits as long as it takes
 	reader  bool // the lock becomes one for reading after a while
@@ -66,10 +65,10 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// wish draws the next lock. Names with an even number are asked for in order of arrival.
+// wish draws the next lock.
 func (l *loop) wish() wish {
 	number := l.rng.IntN(l.w.job.Names)
-	w := wish{mode: driver.Exclusive, n: 1, fair: number%2 == 0, wait: true, patient: true}
+	w := wish{mode: driver.Exclusive, n: 1, wait: true, patient: true}
 	word := "mutex/"
 	switch d := l.rng.IntN(12); {
 	case l.w.job.Mix == MixMutex || d < 6:
@@ -86,7 +85,6 @@ func (l *loop) wish() wish {
 	w.name = l.w.job.Prefix + word + strconv.Itoa(number)
 	if l.slow() {
 		w.name = l.w.job.Prefix + word + "slow"
-		w.fair = true
 	}
 	switch l.rng.IntN(20) {
 	case 0, 1:
@@ -99,28 +97,24 @@ func (l *loop) wish() wish {
 
 // take asks for the lock.
 func (l *loop) take(ctx context.Context, w wish) (*holdfast.Lease, error) {
-	var options []holdfast.Option
-	if w.fair {
-		options = append(options, holdfast.Fair())
-	}
 	c := l.m.client
 	switch {
 	case w.kind == semaphores && w.wait:
-		return c.Semaphore(w.name, permits, options...).Acquire(ctx, w.n)
+		return c.Semaphore(w.name, permits).Acquire(ctx, w.n)
 	case w.kind == semaphores:
-		return c.Semaphore(w.name, permits, options...).TryAcquire(ctx, w.n)
+		return c.Semaphore(w.name, permits).TryAcquire(ctx, w.n)
 	case w.mode == driver.Shared && w.wait:
-		return c.RWMutex(w.name, options...).RLock(ctx)
+		return c.RWMutex(w.name).RLock(ctx)
 	case w.mode == driver.Shared:
-		return c.RWMutex(w.name, options...).TryRLock(ctx)
+		return c.RWMutex(w.name).TryRLock(ctx)
 	case w.kind == readWrites && w.wait:
-		return c.RWMutex(w.name, options...).Lock(ctx)
+		return c.RWMutex(w.name).Lock(ctx)
 	case w.kind == readWrites:
-		return c.RWMutex(w.name, options...).TryLock(ctx)
+		return c.RWMutex(w.name).TryLock(ctx)
 	case w.wait:
-		return c.Mutex(w.name, options...).Lock(ctx)
+		return c.Mutex(w.name).Lock(ctx)
 	}
-	return c.Mutex(w.name, options...).TryLock(ctx)
+	return c.Mutex(w.name).TryLock(ctx)
 }
 
 // once is one attempt, from its call to the release of what it got.

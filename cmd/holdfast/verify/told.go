@@ -29,7 +29,7 @@ func (t *told) tell(e history.Event) int64 {
 // asks records the call. It is read from the clock here, before the call.
 func (t *told) asks() {
 	w := &t.wish
-	e := history.Event{Kind: history.Acquire, Mode: w.mode, Wait: w.wait, Fair: w.fair, TTL: t.l.m.client.TTL()}
+	e := history.Event{Kind: history.Acquire, Mode: w.mode, Wait: w.wait, TTL: t.l.m.client.TTL()}
 	if w.kind == semaphores {
 		e.N, e.Limit = int32(w.n), permits
 	}
