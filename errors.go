@@ -106,20 +106,10 @@ func lost(op string, r *driver.Request, reason Reason) *Error {
 }
 
 // final reports whether a store's error is an answer, not a failure to get one.
-func final(err error) bool {
-	for _, e := range []error{ErrKind, ErrInvalid, ErrRefused, ErrDamaged, ErrClosed, ErrGone, driver.ErrTaken} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
+func final(err error) bool { return driver.IsFinal(err) || driver.IsOver(err) }
 
 // decided is final of an open client, for which another session follows one that is over.
 func decided(err error) bool { return final(err) && !errors.Is(err, ErrClosed) }
-
-// over reports whether a store's error says that the grant has ended.
-func over(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, driver.ErrTaken) }
 
 // outage makes sure that a store's failure says what is known of the outcome. ErrClosed is
 // kept for clients: a session that is over is an outage until another is open.

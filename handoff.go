@@ -133,7 +133,7 @@ func (l *Lease) takeBack(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case over(err):
+	case driver.IsOver(err):
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	default:
 		l.insistRelease()
@@ -213,7 +213,7 @@ func (a *adoption) run() error {
 		case err == nil && c.admit(l, a.o, a.given.Token, sent):
 			return nil
 		case err == nil: // it took so long that it has to be confirmed
-		case over(err):
+		case driver.IsOver(err):
 			return a.stop(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
 		case decided(err):
 			return a.stop(err)

@@ -197,7 +197,7 @@ func (l *Lease) Downgrade() error {
 			err = outage(err)
 		}
 		return &Error{Op: op, Name: l.req.Name, Err: err}
-	case over(err):
+	case driver.IsOver(err):
 		c.lose(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
 		return l.cannot(op, l.Err().(*Error))
 	case errors.Is(err, ErrClosed) && c.live(): // the watcher has not heard yet

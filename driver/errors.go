@@ -45,6 +45,17 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
+// IsFinal reports whether err is an answer: what was asked has not been done, and the same
+// question has the same answer until somebody changes the store, its settings or the request. False for
+// [IsOver], which speaks of a grant and not of the question, and for all that leaves the outcome open.
+func IsFinal(err error) bool {
+	return errors.Is(err, ErrKind) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrRefused) ||
+		errors.Is(err, ErrDamaged) || errors.Is(err, ErrClosed)
+}
+
+// IsOver reports whether err says that the grant that was named has ended.
+func IsOver(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, ErrTaken) }
+
 // Spent returns err, as it reads, that is ErrSpent, too.
 func Spent(err error) error { return spent{err} }
 

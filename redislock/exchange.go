@@ -113,7 +113,7 @@ func callers(ctx context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	if ended != nil {
-		if final(err) || errors.Is(err, ended) {
+		if driver.IsFinal(err) || errors.Is(err, ended) {
 			return err
 		}
 		return fmt.Errorf("%w: %w", err, ended)

@@ -42,7 +42,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	}
 	switch {
 	case err != nil:
-		if ended(err) {
+		if driver.IsOver(err) {
 			s.leave(id)
 		}
 		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)

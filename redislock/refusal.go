@@ -131,12 +131,6 @@ func whatIsWrong(err error) string {
 	return strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")
 }
 
-// final reports whether err says that nothing was taken and never will be.
-func final(err error) bool {
-	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrDamaged) ||
-		errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrClosed)
-}
-
 // A guide knows where the primary of a replica is.
 type guide struct {
 	mu      sync.Mutex

@@ -144,7 +144,7 @@ func (s *session) refused(r requester, again bool, err error) error {
 	if again && s.b.member == nil {
 		err = momentary(err)
 	}
-	if final(err) {
+	if driver.IsFinal(err) {
 		if !again {
 			s.leave(r.id)
 		}
@@ -223,7 +223,7 @@ func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, w
 		s.contended(h.Name)
 	}
 	err := s.b.release(ctx, h, keep, want)
-	if err == nil || ended(err) {
+	if err == nil || driver.IsOver(err) {
 		s.leave(h.ID)
 	}
 	return err
@@ -281,7 +281,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		err = verdict(v, err)
 	}
 	if err != nil {
-		if fresh && (final(err) || ended(err)) {
+		if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
 			s.leave(id)
 		}
 		return err // if the outcome is open, Close gives it back

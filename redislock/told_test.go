@@ -211,10 +211,10 @@ func TestRefusingWrites(t *testing.T) {
 				heal()
 				until(t, "it is released", func() bool { // the client may have to connect again
 					err := a.Release(within(t, soon), h, 0)
-					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUncertain) && !ended(err) {
+					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUncertain) && !driver.IsOver(err) {
 						t.Fatalf("Release: %v", err)
 					}
-					return err == nil || ended(err)
+					return err == nil || driver.IsOver(err)
 				})
 				rec, err := back.Inspect(within(t, soon), "x")
 				if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != r.ID {
@@ -227,8 +227,6 @@ func TestRefusingWrites(t *testing.T) {
 		}
 	}
 }
-
-func ended(err error) bool { return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken) }
 
 // TestLineDeleted: one or both of the keys of a line vanish while a mutex is held. Nobody is told of what is not
 // on record; those whose places are gone are told so and queue again.

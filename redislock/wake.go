@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -243,8 +242,4 @@ func (s *session) pushed(id string) {
 	if s.hooks.Pushed != nil {
 		s.hooks.Pushed(id)
 	}
-}
-
-func ended(err error) bool {
-	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
 }

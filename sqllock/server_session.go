@@ -120,7 +120,7 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 	}
 	if err != nil {
 		s.b.bells.end(req.ID, w)
-		if final(err) {
+		if driver.IsFinal(err) {
 			s.leave(req.ID)
 		}
 		return driver.Reply{}, err
@@ -139,16 +139,6 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 		s.b.expect()
 	}
 	return rep, nil
-}
-
-// final reports whether an error says that nothing was taken and nothing will be.
-func final(err error) bool {
-	for _, s := range []error{driver.ErrKind, driver.ErrInvalid, driver.ErrRefused, driver.ErrDamaged, driver.ErrClosed} {
-		if errors.Is(err, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // take asks in one statement for a name that nobody shares.

@@ -372,7 +372,7 @@ func (d *doubt) see(r *record, token uint64) {
 // ended is the error of who has ended a grant. That it is not there any more is what the attempt that was not heard has done,
 // unless it was so before.
 func (d *doubt) ended(err error) error {
-	if d.unheard && !d.before && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+	if d.unheard && !d.before && driver.IsOver(err) {
 		return nil
 	}
 	return err

@@ -117,5 +117,5 @@ func known(err error) bool {
 
 // isVerdict reports whether err is an answer about the state, not a failure to get one.
 func isVerdict(err error) bool {
-	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken) || errors.Is(err, driver.ErrKind)
+	return driver.IsOver(err) || errors.Is(err, driver.ErrKind)
 }

@@ -213,7 +213,7 @@ func (r *request) errs(stamp int64) (errs []error) {
 // finalError is an error of one server that says that the request can never be granted by any.
 func (r *request) finalError(stamp int64) error {
 	for _, err := range r.errs(stamp) {
-		if final(err) && !lone(err) {
+		if driver.IsFinal(err) && !lone(err) {
 			return err
 		}
 	}

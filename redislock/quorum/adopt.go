@@ -48,7 +48,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 				if own.Mode == driver.Shared { // the others have not heard of it
 					r.driver.Mode = driver.Shared
 				}
-			case ended(err):
+			case driver.IsOver(err):
 				r.gone(p.index, stamp)
 			}
 			r.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		r.token, r.since, r.proved = h.Token, stamp, began
 	}
 	r.mu.Unlock()
-	if err != nil && !mine && (ended(err) || final(err)) {
+	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {
 		s.giveUp(r)
 	}
 	return err

@@ -33,7 +33,7 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 			if err == nil {
 				v, err = f(ctx, m)
 			}
-			if err != nil && !ended(err) {
+			if err != nil && !driver.IsOver(err) {
 				err = fmt.Errorf("%s: %w", s.Name, err)
 			}
 			answers <- answer{i, v, err}
@@ -261,7 +261,7 @@ func (b *Backend) breakAt(ctx context.Context, name, id string) error {
 		}
 		for _, h := range r.Holders {
 			if h.ID == id {
-				if err := m.Break(ctx, name, h.Token); err != nil && !ended(err) {
+				if err := m.Break(ctx, name, h.Token); err != nil && !driver.IsOver(err) {
 					return struct{}{}, err
 				}
 			}

@@ -169,7 +169,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 				taken++
 			case errors.Is(err, driver.ErrGone):
 				gone++
-			case final(err) && !lone(err):
+			case driver.IsFinal(err) && !lone(err):
 				return err
 			default:
 				errs = append(errs, err)

@@ -204,7 +204,7 @@ func (p *post) do(now int64, f func(member) error) error {
 	var young *redislock.Newborn
 	var set *moved
 	switch {
-	case err == nil || final(err) || ended(err) || errors.As(err, &set):
+	case err == nil || driver.IsFinal(err) || driver.IsOver(err) || errors.As(err, &set):
 		p.slow.Store(0)
 	case errors.As(err, &young):
 		p.slow.Store(0)
@@ -213,7 +213,7 @@ func (p *post) do(now int64, f func(member) error) error {
 	case errors.Is(err, driver.ErrUncertain), errors.Is(err, driver.ErrUnavailable):
 		p.slows(now)
 	}
-	if err != nil && !ended(err) {
+	if err != nil && !driver.IsOver(err) {
 		err = fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return err
@@ -249,11 +249,6 @@ func (p *post) owed() map[string]parted {
 	return some
 }
 
-// final reports whether err says that nothing was taken and never will be.
-func final(err error) bool {
-	return errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) || lone(err)
-}
-
 // lone reports whether err is final at one server, and says nothing of the others.
 func lone(err error) bool {
 	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
@@ -262,9 +257,5 @@ func lone(err error) bool {
 // unheard reports whether a server has yet to be told what it answered with err: it did not hear it, or refuses
 // now, and may not do so later.
 func unheard(err error) bool {
-	return err != nil && !ended(err) && (!final(err) || errors.Is(err, driver.ErrRefused))
-}
-
-func ended(err error) bool {
-	return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
+	return err != nil && !driver.IsOver(err) && (!driver.IsFinal(err) || errors.Is(err, driver.ErrRefused))
 }

@@ -150,7 +150,7 @@ func (s *session) raiseOne(r *request, p *post, stamp int64, h driver.Hold, to u
 			r.granted(p.index, stamp, token)
 		case err == nil && seat.state == granted && seat.token == h.Token:
 			seat.token = token
-		case ended(err):
+		case driver.IsOver(err):
 			r.gone(p.index, stamp)
 			// Nobody knows whether it is in line there: the grant was over, or a stranger's push has told of it.
 			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
@@ -295,7 +295,7 @@ func (s *session) claimed(p *post, id string, rank int, by string) {
 				r.waits(p.index, max(stamp, r.seats[p.index].heard), place, driver.Reply{Wake: wake})
 				r.pushed(p.index)
 				s.settle(r)
-			case ended(err):
+			case driver.IsOver(err):
 				r.gone(p.index, max(stamp, r.seats[p.index].heard))
 			default: // it may have done it or not, or be about to
 				r.seats[p.index].state = nothing

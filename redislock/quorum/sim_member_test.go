@@ -188,7 +188,7 @@ func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, pr
 		v.advance(propose)
 		return nil
 	})
-	if err == nil || ended(err) {
+	if err == nil || driver.IsOver(err) {
 		m.leave(h.ID)
 	}
 	return err
