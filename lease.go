@@ -234,7 +234,7 @@ func (l *Lease) giveBack(ctx context.Context) error {
 	bctx, cancel := c.bound(ctx)
 	err := c.change(bctx, func() error { return l.session.Release(bctx, l.hold(), 0) })
 	cancel()
-	if l.pushed && (errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)) {
+	if l.pushed && driver.IsOver(err) {
 		l.disown()
 	}
 	switch {
