@@ -61,13 +61,6 @@ func TestRowLocked(t *testing.T) {
 			}
 			return err
 		}},
-		{"Renew", "x", func() error {
-			changes, err := a.Renew(t.Context(), []driver.Hold{h})
-			if err == nil && len(changes) > 0 {
-				err = fmt.Errorf("%+v", changes)
-			}
-			return err
-		}},
 		{"Release", "rw", func() error { return a.Release(t.Context(), shared, 0) }},
 	} {
 		end := locked(t, admin, c.name)
@@ -81,6 +74,15 @@ func TestRowLocked(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}
+	}
+	// A renewal waits for the row once, and another follows.
+	end := locked(t, admin, h.Name)
+	if _, err := a.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Renew beside a locked row: %v; want ErrUnavailable", err)
+	}
+	end()
+	if ch := a.renew(h); ch.State != 0 {
+		t.Errorf("Renew of a row that is free again: %+v", ch)
 	}
 	if rec := a.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 1 {
 		t.Errorf("x: %+v; want one holder and one place", rec)

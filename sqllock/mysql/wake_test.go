@@ -114,10 +114,10 @@ func grant(server *testenv.MariaDBServer, user string, tables ...string) {
 	server.Exec(statements...)
 }
 
-// bellOf is the number of the connection that wakes a client's waiters.
+// bellOf is the number of the connection that wakes a client's waiters; 0 while there is none.
 func bellOf(t *testing.T, c *client) int64 {
 	t.Helper()
-	return value[int64](t, c.db, "SELECT MAX(p.id) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
+	return value[int64](t, c.db, "SELECT COALESCE(MAX(p.id), 0) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
 		"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
 }
 
@@ -131,7 +131,8 @@ func TestBellKilled(t *testing.T) {
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		rep := b.refused(r)
-		before := bellOf(t, b)
+		var before int64
+		eventually(t, "its bell has a connection", func() bool { before = bellOf(t, b); return before != 0 })
 		if _, err := admin.Exec("KILL CONNECTION ?", before); err != nil {
 			t.Fatal(err)
 		}
