@@ -36,6 +36,9 @@ type doctorFinding struct {
 func (b *bench) doctor(code int, args ...string) (r doctorReport) {
 	b.Helper()
 	out, stderr := b.want(code, append([]string{"doctor", "--json"}, args...)...)
+	if strings.Contains(out+stderr, "c4nary") {
+		b.Errorf("doctor shows the password: %s%s", out, stderr)
+	}
 	d := json.NewDecoder(strings.NewReader(out))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {

@@ -4,7 +4,11 @@ package main_test
 
 import (
 	"bufio"
+	"crypto/sha1"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
 	"os"
 	"strings"
 	"testing"
@@ -174,21 +178,56 @@ func TestRolesOnMySQL(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-mysql", "MYSQL", s.Addr, "DATABASE", name)))
 }
 
-// A password that is in HOLDFAST_URL is in no argument of any process, and in nothing that the command gets or prints.
+// A password that is in HOLDFAST_URL is in no argument of any process, and in nothing that the command gets or prints;
+// nor is what servers keep in its place.
 func TestSecretStaysInTheEnvironment(t *testing.T) {
-	b := newBench(t)
 	const canary = "c4nary-of-this-test"
-	s := testenv.RedisACL(t, []string{"user locker on >" + canary + " ~* &* +@all"})
-	b = b.at("redis://locker:" + canary + "@" + s.Addr)
-	look := `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
-	for _, args := range [][]string{
-		{"run", "a", "--", "sh", "-c", look}, {"run", "--also", "b", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look},
-		{"ls", "-o", "json"}, {"info", "-o", "json", "a"}, {"leader", "boss"}, {"latch", "set", "l", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
-		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"doctor"}, {"doctor", "--json"}, {"init"}, {"version"}, {"help", "run"}, {"completion", "bash"},
+	const look = `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
+	sum, digest := sha256.Sum256([]byte(canary)), sha1.Sum([]byte("locker:"+canary))
+	secrets := []string{canary, hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(digest[:])}
+	some := [][]string{
+		{"run", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look}, {"ls", "-o", "json"}, {"doctor"}, {"doctor", "--json"}, {"init"},
+	}
+	all := append(some[:len(some):len(some)], [][]string{
+		{"run", "--also", "b", "a", "--", "sh", "-c", look}, {"info", "-o", "json", "a"}, {"leader", "boss"}, {"latch", "set", "l", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
+		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"version"}, {"help", "run"}, {"completion", "bash"},
+	}...)
+	for name, c := range map[string]struct {
+		url      func(t *testing.T, b *bench) string
+		commands [][]string
+	}{
+		"redis": {func(t *testing.T, _ *bench) string {
+			return "redis://locker:" + canary + "@" + testenv.RedisACL(t, []string{"user locker on >" + canary + " ~* &* +@all"}).Addr
+		}, all},
+		"postgres": {func(t *testing.T, b *bench) string {
+			s := postgres(t) // which takes any password
+			return postgresURL(s.Addr, "postgres:"+canary, database(t, s))
+		}, some},
+		"mysql": {func(t *testing.T, _ *bench) string {
+			s := mariaDB(t)
+			own := database(t, s)
+			s.Exec("CREATE USER "+own+"@'%' IDENTIFIED BY '"+canary+"'", "GRANT ALL ON "+own+".* TO "+own+"@'%'")
+			return mySQLURL(s.Addr, own+":"+canary, own)
+		}, some},
+		"zookeeper": {func(t *testing.T, _ *bench) string {
+			return strings.Replace(zooKeeperURL(t), "://", "://locker:"+canary+"@", 1) + "?acl=private"
+		}, some},
 	} {
-		_, stdout, stderr := b.run(args...)
-		if strings.Contains(stdout+stderr, canary) {
-			t.Errorf("%q: %s%s", args, stdout, stderr)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b = b.at(c.url(t, b))
+			b.run("init")
+			for _, args := range c.commands {
+				code, stdout, stderr := b.run(args...)
+				for _, secret := range secrets {
+					if strings.Contains(stdout+stderr, secret) {
+						t.Errorf("%q shows %s: %s%s", args, secret, stdout, stderr)
+					}
+				}
+				if args[0] == "run" && (code != 0 || !strings.Contains(stdout, "HOLDFAST_URL=")) {
+					t.Errorf("%q: exit code %d: %s", args, code, stderr)
+				}
+			}
+		})
 	}
 }

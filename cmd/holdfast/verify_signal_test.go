@@ -53,6 +53,11 @@ func TestVerifySignals(t *testing.T) {
 					t.Errorf("%v: %q", err, text)
 				}
 			}
+			for _, pid := range workers { // which get the URL by a pipe
+				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || strings.Contains(string(text), "c4nary") {
+					t.Errorf("%v: %q", err, text)
+				}
+			}
 			if c.signal == syscall.SIGKILL { // also those that do not run
 				b.until("one is stopped", func() bool {
 					text, _ := os.ReadFile(filepath.Join(b.dir, "kept", "coordinator.jsonl"))

@@ -15,7 +15,7 @@ import (
 
 // The environment variables that holdfast reads and sets.
 const (
-	envURL   = "HOLDFAST_URL"   // the store; read, and passed on without its password
+	envURL   = open.Variable    // the store; read, and passed on without its password
 	envLock  = "HOLDFAST_LOCK"  // the name of the lock
 	envToken = "HOLDFAST_TOKEN" // its fencing token, decimal
 	envOwner = "HOLDFAST_OWNER" // who holds it, as others see: user@host:pid
@@ -82,15 +82,9 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 // that of its lock.
 func (s *session) environ(owner string, leases []*holdfast.Lease) []string {
 	var env []string
-	for _, kv := range os.Environ() {
-		switch key, value, _ := strings.Cut(kv, "="); key {
+	for _, kv := range open.Environ() {
+		switch key, _, _ := strings.Cut(kv, "="); key {
 		case envLock, envToken, envOwner, envHeld:
-		case envURL:
-			// A command that uses holdfast itself must not quietly lock in another
-			// place; without the password it is refused, and says so.
-			if clean, ok := open.WithoutPassword(value); ok {
-				env = append(env, envURL+"="+clean)
-			}
 		default:
 			env = append(env, kv)
 		}

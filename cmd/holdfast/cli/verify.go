@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
 	"github.com/holdfast-lock/holdfast/history"
 )
@@ -160,7 +161,11 @@ func (a *app) verify(f *verifyFlags) error {
 	}
 	defer page.discard()
 	o.URL = a.url()
-	o.Worker = func() *exec.Cmd { return exec.Command(exe, verifyWorker) }
+	o.Worker = func() *exec.Cmd {
+		cmd := exec.Command(exe, verifyWorker)
+		cmd.Env = open.Environ()
+		return cmd
+	}
 	o.Say = func(text string) { a.say("%s", text) }
 	ctx, stop := endOnSignal()
 	defer stop()

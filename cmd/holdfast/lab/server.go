@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
@@ -84,7 +85,7 @@ func (s *Server) start(ctx context.Context) error {
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
 	}, s.args...)
 	cmd := exec.Command("redis-server", "-")
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Env = s.dir, open.Environ()
 	cmd.Stdin = strings.NewReader(strings.Join(conf, "\n") + "\n")
 	out, done := &tail{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = out, out

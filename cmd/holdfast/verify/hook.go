@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
 // hookLimit bounds each of a hook's two runs.
@@ -19,6 +21,7 @@ func Hook(name, command string) Fault {
 		defer cancel()
 		cmd := shell(command, word)
 		apart(cmd)
+		cmd.Env = open.Environ()
 		var words tail
 		cmd.Stdout, cmd.Stderr = &words, &words
 		cmd.WaitDelay = time.Second // for what it left behind

@@ -34,6 +34,15 @@ func TestHook(t *testing.T) {
 	}
 }
 
+// A hook gets the URL without its password, as a command under a lock does.
+func TestHookGetsNoPassword(t *testing.T) {
+	t.Setenv("HOLDFAST_URL", "redis://user:c4nary@h:1/2")
+	_, err := Hook("x", `echo $HOLDFAST_URL; env | grep c4nary; false #`).Inject(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "redis://user@h:1/2") || strings.Contains(err.Error(), "c4nary") {
+		t.Errorf("%v", err)
+	}
+}
+
 func atoi(t *testing.T, s string) (n int) {
 	t.Helper()
 	for _, c := range s {
