@@ -151,6 +151,30 @@ func TestRolesOnRedisQuorum(t *testing.T) {
 	}
 }
 
+// Everybody has the rights that the page gives and no others: those who lock, the sentinels, and the replicas, over a failover.
+func TestRolesOnRedisSentinel(t *testing.T) {
+	b := newBench(t)
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
+		Users: users(recipe(t, "redis-sentinel")), SentinelUsers: users(recipe(t, "redis-sentinels")), Identity: "sentinels:sentinel-password",
+		Args: []string{"--masteruser", "replicas", "--masterauth", "replica-password"},
+	})
+	var sentinels []string
+	for _, r := range s.Sentinels {
+		sentinels = append(sentinels, r.Addr)
+	}
+	at := urls(recipe(t, "urls-redis-sentinel", "SENTINELS", strings.Join(sentinels, ","), "MASTER", s.Master))
+	b.roles(at)
+	s.Servers[0].Kill() // for which the sentinels vote
+	s.Promoted(0)
+	s.InSync()
+	b.at(at["lock-user"]).want(0, "run", "a", "--", "true")
+	for _, refused := range s.Refused() {
+		if !strings.HasPrefix(refused, "looks ") {
+			t.Errorf("refused: %s", refused)
+		}
+	}
+}
+
 func TestRolesOnPostgres(t *testing.T) {
 	b := newBench(t)
 	s := testenv.Postgres(t) // roles are the server's, so it is one of the test's own

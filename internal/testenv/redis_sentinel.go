@@ -16,6 +16,7 @@ import (
 type SentinelSetup struct {
 	Users         []string      // rules of users at the servers, as for RedisACL
 	SentinelUsers []string      // rules of users at the sentinels
+	Identity      string        // "user:password" of the sentinels, at servers and sentinels; "": the user default
 	TLS           bool          // only TLS is spoken, by all
 	Args          []string      // of the servers
 	Down          time.Duration // when a server that is silent is down; 0: 600 ms
@@ -93,6 +94,10 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 			"sentinel failover-timeout " + s.Master + " 3000",
 			"sentinel parallel-syncs " + s.Master + " 2",
 		}, tlsLines(tls)...)
+		if user, password, ok := strings.Cut(setup.Identity, ":"); ok {
+			lines = append(lines, "sentinel auth-user "+s.Master+" "+user, "sentinel auth-pass "+s.Master+" "+password,
+				"sentinel sentinel-user "+user, "sentinel sentinel-pass "+password)
+		}
 		for _, a := range known[1 : 1+replicas] {
 			lines = append(lines, "sentinel known-replica "+s.Master+" "+spaced(a))
 		}
@@ -227,6 +232,31 @@ func (s *RedisSentinelServers) Failover(old int) (now int) {
 		return s.leads(&now) && now != old
 	})
 	return now
+}
+
+// Refused are the commands that users were refused, at any server or sentinel that runs, each with its user: "sentinels slaveof".
+func (s *RedisSentinelServers) Refused() (all []string) {
+	s.t.Helper()
+	for _, r := range slices.Concat(s.Servers, s.Sentinels) {
+		if r.current().ended() {
+			continue
+		}
+		words, err := r.ask("ACL LOG")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		object := ""
+		for i, w := range words[:max(0, len(words)-1)] {
+			switch w {
+			case "object":
+				object = words[i+1]
+			case "username":
+				all = append(all, words[i+1]+" "+object)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // InSync waits until every replica that runs is in sync with the primary that it knows.
