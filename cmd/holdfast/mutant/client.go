@@ -47,8 +47,10 @@ var client = []Mutant{
 		Bug: "a waiter who was handed the lock is told by nothing, neither the push nor the renewal",
 		Edits: []Edit{
 			{"await.go", `		case token := <-reply.Wake:
+			a.l.pushed = true
 			return token, a.proved(), nil`, `		case <-reply.Wake:`},
 			{"await.go", `			case driver.Granted:
+				a.l.pushed = false
 				return n.Token, n.sent, nil
 `, `			case driver.Granted:
 				continue
