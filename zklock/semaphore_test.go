@@ -112,9 +112,12 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if kids := z.children(cfg.Root + "/s"); len(kids) != 2 {
-		t.Errorf("the folder has %q", kids)
-	}
+	until(t, "the folder that says the limit is there again", func() bool {
+		if again := b.refused(r); again.Wake != nil {
+			reply = again
+		}
+		return len(z.children(cfg.Root+"/s")) == 2
+	})
 	must(t, "SetLimit", a.SetLimit(within(t), "s", 4))
 	g := b.woken(r, reply)
 	a.release(a.get(once(a.permits("s", 1, 4))))

@@ -218,7 +218,8 @@ func TestWorkerFinishesInAnOutage(t *testing.T) {
 		}
 	}
 	events := s.events(t)
-	if r := history.Check(events, history.Options{MinGrants: 1, Slack: busySlack}); r.Outcome != history.Clean {
+	// What each outage met is left to chance: this run is short, and the worker is told to finish at once.
+	if r := history.Check(events, history.Options{MinGrants: 1, Slack: busySlack}); r.Outcome == history.Violated {
 		t.Errorf("%s", r)
 	}
 	closed := 0
