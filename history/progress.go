@@ -18,7 +18,8 @@ import (
 //     unanswered release;
 //   - an attempt that was cancelled or not answered, or whose client died, from a TTL before that until a
 //     TTL after it: it may have been granted unseen, though no longer, since a client asks at least
-//     every TTL; one whose client was stopped while it waited, from then until a TTL after it went on;
+//     every TTL; one whose client was stopped before it was answered, from then until a TTL
+//     after it went on;
 //   - while something that all share is broken, and a TTL after it was healed; and a TTL after each
 //     change of leader, since leases may start anew.
 //
@@ -132,7 +133,7 @@ func (c *checker) takenBy(list []taken, a int32) []taken {
 		}
 		list = append(list, t)
 	}
-	if own := c.own[h.client]; h.wait && len(own) > 0 {
+	if own := c.own[h.client]; len(own) > 0 {
 		until := c.waitedUntil(h)
 		for _, f := range own {
 			if f.begin <= until && f.end >= h.call {
