@@ -205,13 +205,14 @@ func (r *run) connect(ctx context.Context) (err error) {
 	}
 	r.ttl = c.TTL()
 	r.prefix = "verify/" + random(4) + "/"
-	err = probe(ctx, c.Mutex(r.prefix+"probe"))
-	for range probes - 1 {
+	// A probe that was not answered may have got its lock: the next takes another.
+	err = probe(ctx, c.Mutex(r.prefix+"probe/1"))
+	for i := range probes - 1 {
 		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
 			break
 		}
 		pause(ctx, r.ttl/4)
-		err = probe(ctx, c.Mutex(r.prefix+"probe"))
+		err = probe(ctx, c.Mutex(fmt.Sprintf("%sprobe/%d", r.prefix, i+2)))
 	}
 	if err = errors.Join(err, c.Close(ctx)); err != nil {
 		return err
