@@ -285,6 +285,40 @@ func TestHandOffBesideDowngrade(t *testing.T) {
 	}
 }
 
+// The lease is handed off before its Downgrade is answered, and the store has recorded both: the taker gets
+// a lease for reading.
+func TestHandOffOfADowngradedGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		recorded, answer := make(chan struct{}), make(chan struct{})
+		h := &hooks{Backend: store, down: func(next func() error) error {
+			err := next()
+			close(recorded)
+			<-answer
+			return err
+		}}
+		giver, taker := client(t, h, nil), client(t, store, nil)
+		l := take(t)(giver.RWMutex("x").Lock(t.Context()))
+		down := make(chan error)
+		go func() { down <- l.Downgrade() }()
+		<-recorded
+		ticket, _, err := l.HandOff()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := take(t)(taker.Adopt(t.Context(), ticket))
+		if w, err := taker.RWMutex("x", holdfast.Reentrant()).Lock(got.Context(t.Context())); err == nil {
+			t.Errorf("a lease for reading lends one for writing: %v", w)
+		}
+		release(t, take(t)(taker.RWMutex("x").RLock(t.Context())))
+		close(answer)
+		if err := <-down; err != nil && !errors.Is(err, holdfast.ErrReleased) {
+			t.Errorf("Downgrade: %v", err)
+		}
+		release(t, got)
+	})
+}
+
 // A grant that the store does not show is not adopted.
 func TestAdoptOfWhatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ var AllMended = []Mended{
 	}}, "cmd/holdfast", "TestTimedSilentStore/run"},
 	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is one for writing whatever the store has", Edits: []Edit{
 		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
-	}}, ".", "TestHandOffBesideDowngrade"},
+	}}, ".", "TestHandOffOfADowngradedGrant"},
 	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of a session that is over becomes a lease", Edits: []Edit{
 		{"await.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
 		{"await.go", `		if err == nil && a.l.session.over() {`, `		if false {`},

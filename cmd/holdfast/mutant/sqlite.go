@@ -39,7 +39,7 @@ var sqlite = []Mutant{
 		Edits: []Edit{{"sqllock/sqlite_table.go", `return rule.Fits(mode, n, r.limit, holders, used, exclusive)`, `return rule.Fits(mode, 1, r.limit, holders, holders, exclusive)`}},
 	},
 	{
-		ID: "sqlite-writer-beside-readers", Store: SQLite, Class: in(history.S5),
+		ID: "sqlite-writer-beside-readers", Store: SQLite, Class: in(history.S1, history.S5),
 		Bug:   "the readers of a lock are not counted when a writer asks",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `holders, used, exclusive := r.holders, r.used, r.x.id != ""`, `holders, used, exclusive := 0, r.used, r.x.id != ""`}},
 	},
