@@ -48,7 +48,7 @@ var zookeeper = []Mutant{
 		ID: "zookeeper-permits-uncounted", Store: ZooKeeper, Class: in(history.S5),
 		Bug:   "a permit is given if any is left, however many are asked for",
 		Edits: []Edit{{"zklock/permits.go", `	if sem.leases.permits()+e.req.N <= limit {`, `	if sem.leases.permits() < limit {`}},
-		Run:   Run{For: 16 * time.Second, Faults: "delay"},
+		Run:   Run{For: 16 * time.Second, Faults: "delay", Names: 1, Loops: 12},
 	},
 	{
 		ID: "zookeeper-token-is-time", Store: ZooKeeper, Class: in(history.S4),
