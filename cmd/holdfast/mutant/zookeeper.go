@@ -51,10 +51,13 @@ var zookeeper = []Mutant{
 		Run:   Run{For: 16 * time.Second, Faults: "delay", Names: 1, Loops: 12},
 	},
 	{
-		ID: "zookeeper-token-is-time", Store: ZooKeeper, Class: in(history.S4),
-		Bug:   "the token is the time at which the contender came, in milliseconds",
-		Edits: []Edit{{"zklock/acquire.go", `	e.become(waiting, uint64(stat.Czxid), me)`, `	e.become(waiting, uint64(stat.Ctime), me)`}},
-		Run:   Run{Faults: "kill"},
+		ID: "zookeeper-token-is-rounded", Store: ZooKeeper, Class: in(history.S4),
+		Bug: "the token is the number of the contender's transaction without its last digit, so that several share it",
+		Edits: []Edit{
+			{"zklock/acquire.go", `	e.become(waiting, uint64(stat.Czxid), me)`, `	e.become(waiting, uint64(stat.Czxid)/10*10, me)`},
+			{"zklock/entry.go", `	token := uint64(stat.Czxid)`, `	token := uint64(stat.Czxid)/10*10`},
+		},
+		Run: Run{Faults: "kill"},
 	},
 	{
 		ID: "zookeeper-deaf", Store: ZooKeeper, Class: in(history.L1, history.L2),
