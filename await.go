@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// acquire is every Lock of every primitive: one exchange if the lock is free, else an attempt.
+// acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
 func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
 	outer, err := c.carried(ctx, req, o)
 	if err != nil {
@@ -22,61 +22,62 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 	if ctx.Err() != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}
 	}
-	if !c.work.enter() {
+	if !c.work.tryAdd() {
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
-	defer c.work.leave()
+	defer c.work.done()
 	l := &Lease{c: c, req: *req, index: -1}
 	l.req.Wait = wait && o.every == 0
-	l.enter(c.session.Load())
+	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well
 	if wait && o.atMost > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, o.atMost)
 		defer cancel()
 	}
-	sent := c.soonest()
-	reply, err := l.ask(limited)
-	if err != nil || reply.Token == 0 || !c.admit(l, o, reply.Token, sent-reply.Stale) {
-		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, join: wait, silent: -1}
+	sent := c.coarseNow()
+	reply, err := l.sendRequest(limited)
+	if err != nil || reply.Token == 0 || !c.startLease(l, o, reply.Token, sent-reply.Stale) {
+		a := &attempt{l: l, o: o, ctx: ctx, limited: limited, mayWait: wait, silentSince: -1}
 		if err := a.run(sent, reply, err); err != nil {
 			return nil, &Error{Op: op, Name: req.Name, Holder: holder(a.holder), Err: err}
 		}
 	}
-	l.announce(l.since.Add(-sent).Sub(c.start))
+	l.reportAcquired(l.since.Add(-sent).Sub(c.start))
 	return l, nil
 }
 
-// enter makes l a new request of session s. A request never outlives its session.
-func (l *Lease) enter(s *session) {
-	l.session, l.crossed = s, false
+// newRequest gives l a new request of session s. A request never outlives its session.
+func (l *Lease) newRequest(s *session) {
+	l.session, l.unanswered = s, false
 	l.number, l.req.ID = l.c.requests.next()
 }
 
-// ask is one exchange about l's request.
-func (l *Lease) ask(ctx context.Context) (driver.Reply, error) {
+// sendRequest is one exchange about l's request.
+func (l *Lease) sendRequest(ctx context.Context) (driver.Reply, error) {
 	ctx, cancel := l.c.bound(ctx)
 	defer cancel()
 	return l.session.Acquire(ctx, &l.req)
 }
 
-// giveUp ends a lease under which nothing was done. Unlike Release it does not keep the
-// name for a minimum hold.
-func (l *Lease) giveUp() {
+// discard ends a lease that no caller has used. Unlike Release it does not keep the name for a
+// minimum hold.
+func (l *Lease) discard() {
 	if l.c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) == nil && l.outer == nil {
-		l.withdraw()
+		l.cancelRequest()
 		if o := l.c.observer; o != nil && o.Released != nil {
-			l.c.events.tell(func() { o.released(l, nil) })
+			l.c.observerCalls.add(func() { o.reportReleased(l, nil) })
 		}
 	}
 }
 
-// admit makes l a lease that stands for a TTL from proof, unless so much of that has
-// passed that it might end before its first renewal. The grant has to be confirmed then:
-// one handed over to a waiter that has been silent for long would be born expired. A grant
-// of a session that is over never becomes a lease.
-func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) bool {
-	now := c.soonest()
+// startLease makes l a lease that is trusted for a TTL from proof, and reports whether it did. It
+// does not if more than a third of the TTL has passed since proof, because the lease might then end
+// before its first renewal. The caller has to confirm such a grant with another exchange. A
+// hand-over to a waiter that had been silent for long is an example. A grant of a session that is
+// over never becomes a lease.
+func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Duration) bool {
+	now := c.coarseNow()
 	if now-proof > l.session.ttl/3 {
 		return false
 	}
@@ -91,39 +92,39 @@ func (c *Client) admit(l *Lease, o *options, token uint64, proof time.Duration) 
 		l.latest = now + o.maxHold
 	}
 	l.extend(proof + l.session.trust())
-	c.enlist(l)
+	c.watchLease(l)
 	return true
 }
 
-// wait is a place in line as the keeper sees it.
+// wait is a place in the queue, for the keeper.
 type wait struct {
-	l     *Lease
-	proof time.Duration // when the last exchange about it was sent that was answered; -1: none; c.mu
-	news  chan news     // from renewals; the latest only
+	l       *Lease
+	proof   time.Duration      // when the last exchange about it was sent that was answered; -1: none; guarded by c.mu
+	results chan renewalResult // from renewals; the latest only
 }
 
-func newWait(l *Lease) *wait { return &wait{l: l, proof: -1, news: make(chan news, 1)} }
+func newWait(l *Lease) *wait { return &wait{l: l, proof: -1, results: make(chan renewalResult, 1)} }
 
-// news is what a renewal has told of a place in line. It may lie unread while the grant that
-// it tells of runs out, so it proves that grant from when it was sent itself, and no later
-// exchange does.
-type news struct {
+// renewalResult is the answer of a renewal about a place in the queue. The grant that it reports
+// may expire before the result is read. So the proof of that grant counts from sent, and not from a
+// later exchange.
+type renewalResult struct {
 	driver.Change
 	sent time.Duration
 }
 
-// attempt brings a request to its end that was not granted at once: to a lease, or given up.
-// This is the one place where holdfast waits for somebody else.
+// attempt drives a request that was not granted at once, until it has become a lease or has been
+// given up. Nothing else in holdfast waits for another holder.
 //
-// It goes round in two phases: it asks the store, and it pauses, until there is reason to ask
-// again: in line, until a push or a renewal tells of it; between two tries of Poll; or
-// because the store does not answer.
+// It alternates between two phases: it asks the store, and it pauses until there is reason to ask
+// again. In the queue it pauses until a push or a renewal reports a change. With Poll, or when the
+// store does not answer, it pauses for a time.
 type attempt struct {
 	l       *Lease
 	o       *options
 	ctx     context.Context // the caller's
-	limited context.Context // ends with it, or when WaitAtMost has passed
-	join    bool            // it is to wait
+	limited context.Context // ends with ctx, or when WaitAtMost has passed
+	mayWait bool            // false for TryLock
 	wait    *wait
 
 	asked  bool           // the store may know of the request
@@ -131,150 +132,150 @@ type attempt struct {
 	slow   int            // grants in a row that came too late to be relied on
 	tries  int            // of Poll
 
-	refused bool          // the last answer was that the lock is not free
-	silent  time.Duration // when the first exchange was sent that has failed since the last answer; -1: none
-	failure error         // of the last of these
-	pause   backoff       // before the next
+	refused     bool          // the last answer was that the lock is not free
+	silentSince time.Duration // when the first exchange was sent that has failed since the last answer; -1: none
+	failure     error         // of the last of these exchanges
+	pause       backoff       // before the next exchange
 }
 
-// run returns nil when the request has become a lease, or why it was given up. reply and err
-// are the answer to the exchange sent at sent.
+// run returns nil when the request has become a lease, or why it was given up. reply and err are
+// the answer to the exchange sent at sent.
 func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	c := a.l.c
 	a.pause.most = 500 * time.Millisecond
 	a.wait = newWait(a.l)
 	ended := false
 	defer func() {
-		c.forget(a.wait)
+		c.stopRenewing(a.wait)
 		if !ended { // the Observer has panicked, or ended the goroutine
-			a.l.withdraw()
+			a.l.cancelRequest()
 		}
 	}()
 	for {
-		if err == nil && a.l.session.over() { // an answer that proves nothing
+		if err == nil && a.l.session.over() { // the answer proves nothing
 			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
-		a.note(sent, reply, err)
+		a.record(sent, reply, err)
 		held, stop := a.next(sent, reply, err)
 		if ended = held || stop != nil; ended {
 			if stop != nil && a.asked {
-				a.l.withdraw()
+				a.l.cancelRequest()
 			}
 			return stop
 		}
 		if s := c.session.Load(); s != a.l.session {
 			a.restart(s)
 		}
-		sent = c.soonest()
-		reply, err = a.l.ask(a.limited)
+		sent = c.coarseNow()
+		reply, err = a.l.sendRequest(a.limited)
 	}
 }
 
-// note keeps what the answer to an exchange says of the request and of the store.
-func (a *attempt) note(sent time.Duration, reply driver.Reply, err error) {
+// record notes what the answer to an exchange says about the request and about the store.
+func (a *attempt) record(sent time.Duration, reply driver.Reply, err error) {
 	switch {
 	case err == nil:
 		a.asked = a.asked || reply.Token != 0 || a.l.req.Wait
 		a.refused = reply.Token == 0
-		a.silent, a.failure, a.pause.last = -1, nil, 0
+		a.silentSince, a.failure, a.pause.last = -1, nil, 0
 		if reply.Holder != nil {
 			a.holder = reply.Holder
 		}
 		return
 	case errors.Is(err, driver.ErrSpent):
 		if errors.Is(err, ErrUncertain) {
-			a.l.c.cancel(a.l.session, a.l.req.Name, a.l.req.ID, true)
+			a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, true)
 		}
 		a.restart(a.l.session)
 	case leftOpen(err):
-		a.asked, a.l.crossed = true, true
+		a.asked, a.l.unanswered = true, true
 	}
-	if a.silent < 0 {
-		a.silent = sent
+	if a.silentSince < 0 {
+		a.silentSince = sent
 	}
-	if a.limited.Err() == nil { // else it says no more than that
+	if a.limited.Err() == nil { // otherwise the error only reports that limited has ended
 		a.failure = err
 	}
 }
 
-// next decides what follows an exchange, and pauses before another one: held says that the
-// request is a lease, stop why to give it up.
+// next decides what follows an exchange, and pauses before another one. held: the request is a
+// lease. stop: why to give the request up.
 func (a *attempt) next(sent time.Duration, reply driver.Reply, err error) (held bool, stop error) {
 	c := a.l.c
 	switch {
-	case !c.live():
+	case !c.isOpen():
 		return false, ErrClosed
 	case a.ctx.Err() != nil:
-		return false, a.ended(cause(a.ctx))
+		return false, a.withFailure(cause(a.ctx))
 	case err != nil:
 		return false, a.failed(sent, explain(a.ctx, err))
 	case reply.Token != 0:
 		return a.granted(reply.Token, sent-reply.Stale)
-	case !a.join:
+	case !a.mayWait:
 		return false, ErrHeld
 	case a.o.every > 0:
 		return false, a.poll()
 	}
-	a.l.waiting(reply.Ahead, a.holder)
-	token, proof, stop := a.stand(sent, reply)
+	a.l.reportWaiting(reply.Ahead, a.holder)
+	token, proof, stop := a.waitInQueue(sent, reply)
 	if stop != nil {
-		return false, a.ended(stop)
+		return false, a.withFailure(stop)
 	}
-	return token != 0 && c.admit(a.l, a.o, token, proof), nil
+	return token != 0 && c.startLease(a.l, a.o, token, proof), nil
 }
 
-// failed pauses after an exchange that failed, or says why not to try again.
+// failed pauses after an exchange that failed, or returns why not to try again.
 func (a *attempt) failed(sent time.Duration, err error) error {
 	c := a.l.c
-	patience := c.usual()
-	if a.join {
+	patience := c.silentAfter()
+	if a.mayWait {
 		patience = c.TTL()
 	}
 	switch {
 	case decided(err):
 		return err
 	case a.limited.Err() != nil:
-		// WaitAtMost has passed. Where the store has said that the lock is not free, and all
-		// that it left unanswered is the exchange that this has cut short, it still is not.
-		if a.refused && a.silent == sent && c.soonest()-sent <= c.usual() {
-			return a.lateInLine()
+		// WaitAtMost has passed. If the store reported before that the lock is not free, and only
+		// the exchange that WaitAtMost cut short went unanswered, the lock is still not free.
+		if a.refused && a.silentSince == sent && c.coarseNow()-sent <= c.silentAfter() {
+			return a.timedOutInQueue()
 		}
-		return outage(a.because(err))
-	case c.soonest()-max(a.silent, a.proved()) > patience:
-		return outage(err)
+		return asOutage(a.firstFailure(err))
+	case c.coarseNow()-max(a.silentSince, a.lastProof()) > patience:
+		return asOutage(err)
 	}
 	pause := a.pause.next()
-	if stop := a.rest(pause/2 + rand.N(pause/2)); stop != ErrHeld {
-		return a.ended(stop)
+	if stop := a.sleepFor(pause/2 + rand.N(pause/2)); stop != ErrHeld {
+		return a.withFailure(stop)
 	}
-	return outage(err) // WaitAtMost has passed; for all that is known, nobody holds it
+	return asOutage(err) // WaitAtMost has passed; the store never reported a holder
 }
 
-// because is the failure that came before err, which WaitAtMost has caused.
-func (a *attempt) because(err error) error {
+// firstFailure returns the failure that came before err, which WaitAtMost has caused.
+func (a *attempt) firstFailure(err error) error {
 	if a.failure != nil {
 		return explain(a.ctx, a.failure)
 	}
 	return err
 }
 
-// ended adds to the error of a wait that has ended what was wrong with the store, in words.
-func (a *attempt) ended(stop error) error {
+// withFailure adds the text of the store's last failure to the error of a wait that has ended.
+func (a *attempt) withFailure(stop error) error {
 	if stop == nil || a.failure == nil {
 		return stop
 	}
 	return fmt.Errorf("%w; the store had failed: %v", stop, a.failure)
 }
 
-// granted makes a lease of an answer's grant. One that comes too late is confirmed by an
-// answer that is younger.
+// granted turns a grant into a lease. A grant that comes too late has to be confirmed by another
+// exchange.
 func (a *attempt) granted(token uint64, proof time.Duration) (held bool, stop error) {
 	c := a.l.c
 	a.l.pushed = false
 	switch {
-	case c.admit(a.l, a.o, token, proof):
+	case c.startLease(a.l, a.o, token, proof):
 		return true, nil
-	case !c.live():
+	case !c.isOpen():
 		return false, ErrClosed
 	}
 	if a.slow++; a.slow > 3 {
@@ -287,75 +288,74 @@ func (c *Client) tooSlow() error {
 	return fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL())
 }
 
-// poll pauses between two tries outside the line.
+// poll pauses between two tries outside the queue.
 func (a *attempt) poll() error {
 	if a.tries++; a.tries >= a.o.tries {
 		return ErrHeld
 	}
-	if stop := a.rest(a.o.every); stop != nil {
+	if stop := a.sleepFor(a.o.every); stop != nil {
 		return stop
 	}
 	if a.asked { // by a try that was not answered
-		a.l.c.cancel(a.l.session, a.l.req.Name, a.l.req.ID, a.l.crossed)
+		a.l.c.cancelInBackground(a.l.session, a.l.req.Name, a.l.req.ID, a.l.unanswered)
 	}
 	a.restart(a.l.session)
 	return nil
 }
 
-// restart gives the request a fresh ID. What renewals tell of the old one, or have told and
-// nobody has read, is not about this one.
+// restart gives the request a fresh ID. Renewal results for the old ID no longer apply.
 func (a *attempt) restart(s *session) {
-	a.l.c.forget(a.wait)
-	a.l.enter(s)
+	a.l.c.stopRenewing(a.wait)
+	a.l.newRequest(s)
 	a.wait = newWait(a.l)
 	a.asked = false
 }
 
-// stand waits in line until the lock was handed over (a token, and when the exchange was
-// sent that the grant counts from), or there is reason to ask again (0), or to stop.
-func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, proof time.Duration, stop error) {
+// waitInQueue returns when the lock was handed over (a token, and when the exchange was sent that
+// the grant counts from), when there is reason to ask again (token 0), or to stop.
+func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uint64, proof time.Duration, stop error) {
 	c, w := a.l.c, a.wait
 	c.mu.Lock()
 	w.proof = sent - reply.Stale
 	c.waits[w] = struct{}{}
 	c.mu.Unlock()
-	// The store says when to ask again. It is asked as well when renewals have not proven the
-	// place for a TTL: is it still there?
-	again := time.Duration(forever)
+	// The store says when to ask again. Ask as well when no renewal has proved the place for a TTL:
+	// it may be gone.
+	askAt := time.Duration(forever)
 	if reply.Retry > 0 {
-		again = c.soonest() + reply.Retry + c.spread(reply.Ahead)
+		askAt = c.coarseNow() + reply.Retry + c.spread(reply.Ahead)
 	}
-	left := func() time.Duration { return min(again, a.proved()+c.TTL()) - c.soonest() }
-	timer := time.NewTimer(left())
+	untilAsk := func() time.Duration { return min(askAt, a.lastProof()+c.TTL()) - c.coarseNow() }
+	timer := time.NewTimer(untilAsk())
 	defer timer.Stop()
 	for {
 		select {
 		case token := <-reply.Wake:
 			a.l.pushed = true
-			return token, a.proved(), nil
-		case n := <-w.news:
-			switch n.State {
+			return token, a.lastProof(), nil
+		case result := <-w.results:
+			switch result.State {
 			case driver.Granted:
 				a.l.pushed = false
-				return n.Token, n.sent, nil
+				return result.Token, result.sent, nil
 			case driver.Gone:
 				return 0, 0, nil
 			}
-			if n.Retry > 0 {
-				again = c.soonest() + n.Retry + c.spread(n.Ahead)
-				timer.Reset(left())
+			if result.Retry > 0 {
+				askAt = c.coarseNow() + result.Retry + c.spread(result.Ahead)
+				timer.Reset(untilAsk())
 			}
-			a.l.waiting(n.Ahead, nil)
+			a.l.reportWaiting(result.Ahead, nil)
 		case <-timer.C:
-			if left() <= 0 {
+			if untilAsk() <= 0 {
 				return 0, 0, nil
 			}
-			timer.Reset(left())
+			timer.Reset(untilAsk())
 		case <-a.l.session.lost:
-			return 0, 0, a.rest(10 * time.Millisecond) // the keeper opens another
+			return 0, 0, a.sleepFor(10 * time.Millisecond) // the keeper opens another session
 		case <-a.limited.Done():
-			return 0, 0, a.lateInLine()
-		case <-c.alive.Done():
+			return 0, 0, a.timedOutInQueue()
+		case <-c.openCtx.Done():
 			return 0, 0, ErrClosed
 		}
 	}
@@ -364,21 +364,21 @@ func (a *attempt) stand(sent time.Duration, reply driver.Reply) (token uint64, p
 // forever is a time that never comes.
 const forever = 1 << 62 * time.Nanosecond
 
-// spread keeps a line from asking all at once when the lease in its way has run out: whoever
-// asks first sets the line in motion, and it should be one of the first in it.
+// spread keeps waiters from asking all at once when the lease in their way has expired. The first
+// to ask makes the store grant the lock, and should be one of the first in the queue.
 func (c *Client) spread(ahead int) time.Duration {
 	return min(time.Duration(ahead)*time.Millisecond/2, c.TTL()/20) + time.Millisecond
 }
 
-// proved is when the last exchange was sent that has proven the place in line.
-func (a *attempt) proved() time.Duration {
+// lastProof returns when the last exchange was sent that has proved the place in the queue.
+func (a *attempt) lastProof() time.Duration {
 	a.l.c.mu.Lock()
 	defer a.l.c.mu.Unlock()
 	return a.wait.proof
 }
 
-// forget takes w out of the renewals.
-func (c *Client) forget(w *wait) {
+// stopRenewing takes w out of the renewals.
+func (c *Client) stopRenewing(w *wait) {
 	c.mu.Lock()
 	delete(c.waits, w)
 	c.mu.Unlock()

@@ -11,250 +11,253 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// gate counts the work under way that Close waits for. It costs a call two atomic additions.
-type gate struct {
-	n    atomic.Int64  // of calls inside; and gateClosed, once it is closed
-	idle chan struct{} // closed when the gate is closed and nobody is inside
+// workCount counts the calls and goroutines that Close waits for. It costs a call two atomic
+// additions.
+type workCount struct {
+	n    atomic.Int64  // calls under way, plus workClosed once it is closed
+	idle chan struct{} // closed when the count is closed and no call is under way
 	once sync.Once
 }
 
-const gateClosed = 1 << 62
+const workClosed = 1 << 62
 
-// enter counts a call in, unless the gate is closed.
-func (g *gate) enter() bool {
-	if g.n.Add(1) > gateClosed {
-		g.leave()
+// tryAdd counts a call, unless the count is closed.
+func (w *workCount) tryAdd() bool {
+	if w.n.Add(1) > workClosed {
+		w.done()
 		return false
 	}
 	return true
 }
 
-// add counts work in whatever the gate's state: for those who are inside, and for work that
-// does no harm after Close.
-func (g *gate) add() { g.n.Add(1) }
+// add counts a call whatever the state: for work inside a counted call, and for work that does no
+// harm after Close.
+func (w *workCount) add() { w.n.Add(1) }
 
-func (g *gate) leave() {
-	if g.n.Add(-1) == gateClosed {
-		g.once.Do(func() { close(g.idle) })
+func (w *workCount) done() {
+	if w.n.Add(-1) == workClosed {
+		w.once.Do(func() { close(w.idle) })
 	}
 }
 
-func (g *gate) close() {
-	if g.n.Add(gateClosed) == gateClosed {
-		g.once.Do(func() { close(g.idle) })
+func (w *workCount) close() {
+	if w.n.Add(workClosed) == workClosed {
+		w.once.Do(func() { close(w.idle) })
 	}
 }
 
-// A chore is an exchange that has to reach the store although nobody waits for its answer:
-// the end of a request or of a grant. It is repeated until the store has answered, or has
-// forgotten by itself what it is about: a TTL after the last sign of life.
+// A task is an exchange that has to reach the store although no caller waits for its answer: the
+// end of a request or of a grant. It is repeated until the store has answered, or until the request
+// or grant has expired there, a TTL after its last renewal.
 //
-// An answered chore is repeated if an exchange that it takes back was not answered. Such an
-// exchange may still be under way on another connection, and the store then sees it after
-// the chore. Nothing bounds its arrival but the connection's own limits. The last repeat
-// comes when every exchange has been given up that was sent before the chore. Requests that
-// arrive later still hold a name for a TTL, and nobody relies on them.
-type chore struct {
-	name  string // that it is about
-	do    func(context.Context) error
-	again []time.Duration // pauses before the repeats of a chore that was answered
-	end   time.Time
-	pause backoff
-	heard chan struct{} // closed at the first answer, or when it is given up
-	once  sync.Once
-	loose bool // Close does not wait for it
+// A task that was answered is repeated if an exchange about the same request was not answered. Such
+// an exchange may still be under way on another connection, and may reach the store after the task.
+// Only the connection's own limits bound its arrival. The last repeat comes when every exchange
+// that was sent before the task has reached its time limit. A request that arrives later still
+// occupies the name for a TTL, but nobody relies on its grant.
+type task struct {
+	name     string // of the lock
+	do       func(context.Context) error
+	repeats  []time.Duration // pauses before the repeats of a task that was answered
+	deadline time.Time
+	pause    backoff
+	answered chan struct{} // closed at the first answer, or when the task ends without one
+	once     sync.Once
+	detached bool // Close does not wait for it
 }
 
-// chores runs chores, not too many at a time: a store that is silent for long must not
-// collect a goroutine for each lock that was given up.
+// taskQueue runs tasks with a limited number of workers: while a store is silent, the client must
+// not collect a goroutine for each lock that was given up.
 //
-// A store may be silent about one name only: in a database somebody can lock its row. So the
-// names take turns, and a name has several workers only while half of all are free.
-type chores struct {
+// A store may be silent about one name only, for example while somebody locks its row in a
+// database. So the names take turns, and a name has several workers only while half of all are
+// free.
+type taskQueue struct {
 	mu      sync.Mutex
-	names   map[string]*errands // those with a chore that is due or under way
-	ready   list.List           // of *errands: those with a chore that is due
+	names   map[string]*nameTasks // those with a task that is due or under way
+	ready   list.List             // of *nameTasks: those with a task that is due
 	workers int
-	n       int // of all, those included that wait for their time
+	n       int // all tasks, including those that wait for their time
 }
 
-// errands are the chores of one name.
-type errands struct {
+// nameTasks are the tasks of one name.
+type nameTasks struct {
 	name    string
-	due     []*chore
+	due     []*task
 	running int
-	place   *list.Element // in ready
+	element *list.Element // in ready
 }
 
 const (
 	maxWorkers = 64
-	maxChores  = 1 << 16
+	maxTasks   = 1 << 16
 )
 
-// insist starts a chore about name. crossed says that an exchange which it takes back was not answered.
-func (c *Client) insist(name string, crossed bool, do func(context.Context) error) *chore {
-	e := &chore{name: name, do: do, end: time.Now().Add(c.TTL()), pause: backoff{most: time.Second}, heard: make(chan struct{})}
-	if crossed {
-		e.again = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
+// startTask runs do in the background. unanswered says that an earlier exchange about the same
+// request was not answered, and may still reach the store.
+func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
+	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()), pause: backoff{most: time.Second}, answered: make(chan struct{})}
+	if unanswered {
+		t.repeats = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
 	}
-	c.chores.mu.Lock()
-	full := c.chores.n >= maxChores
+	c.tasks.mu.Lock()
+	full := c.tasks.n >= maxTasks
 	if !full {
-		c.chores.n++
+		c.tasks.n++
 	}
-	c.chores.mu.Unlock()
+	c.tasks.mu.Unlock()
 	if full {
-		c.logs.lose()
-		e.settle()
-		return e
+		c.logCalls.countDropped()
+		t.signalAnswered()
+		return t
 	}
 	c.work.add()
-	c.queue(e)
-	return e
+	c.queueTask(t)
+	return t
 }
 
-// cancel takes a request back, and the grant it may have got.
-func (c *Client) cancel(s *session, name, id string, crossed bool) *chore {
-	return c.insist(name, crossed, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
+// cancelInBackground cancels a request, and ends the grant that it may have got.
+func (c *Client) cancelInBackground(s *session, name, id string, unanswered bool) *task {
+	return c.startTask(name, unanswered, func(ctx context.Context) error { return s.Cancel(ctx, name, id) })
 }
 
-// queue runs e as soon as a worker is free.
-func (c *Client) queue(e *chore) {
-	q := &c.chores
+// queueTask runs t as soon as a worker is free.
+func (c *Client) queueTask(t *task) {
+	q := &c.tasks
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.add(e)
+	q.add(t)
 	if q.workers >= maxWorkers {
 		return
 	}
 	q.workers++
-	if e := q.next(); e != nil {
+	if t := q.next(); t != nil {
 		go func() {
-			for e != nil {
-				c.attend(e)
-				e = q.after(e)
+			for t != nil {
+				c.runTask(t)
+				t = q.after(t)
 			}
 		}()
 	}
 }
 
-func (q *chores) add(e *chore) {
-	n := q.names[e.name]
+func (q *taskQueue) add(t *task) {
+	n := q.names[t.name]
 	if n == nil {
 		if q.names == nil {
-			q.names = map[string]*errands{}
+			q.names = map[string]*nameTasks{}
 		}
-		n = &errands{name: e.name}
-		q.names[e.name] = n
+		n = &nameTasks{name: t.name}
+		q.names[t.name] = n
 	}
-	if n.due = append(n.due, e); n.place == nil {
-		n.place = q.ready.PushBack(n)
+	if n.due = append(n.due, t); n.element == nil {
+		n.element = q.ready.PushBack(n)
 	}
 }
 
-// after is next for a worker that has attended to e.
-func (q *chores) after(e *chore) *chore {
+// after returns the next task for a worker that has run t.
+func (q *taskQueue) after(t *task) *task {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.names[e.name]
+	n := q.names[t.name]
 	if n.running--; n.running == 0 && len(n.due) == 0 {
-		delete(q.names, e.name)
+		delete(q.names, t.name)
 	}
 	return q.next()
 }
 
-// next returns a chore for a worker, or nil: the worker is not needed any more. No more names
-// than there are workers have a chore under way, so the search is short.
-func (q *chores) next() *chore {
-	for place := q.ready.Front(); place != nil; place = place.Next() {
-		n := place.Value.(*errands)
+// next returns a task for a worker, or nil if the worker is no longer needed. At most as many names
+// as there are workers have a task under way, so the search is short.
+func (q *taskQueue) next() *task {
+	for element := q.ready.Front(); element != nil; element = element.Next() {
+		n := element.Value.(*nameTasks)
 		if n.running > 0 && q.workers > maxWorkers/2 {
 			continue
 		}
-		e := n.due[0]
+		t := n.due[0]
 		n.due[0], n.due = nil, n.due[1:]
 		n.running++
-		if q.ready.MoveToBack(place); len(n.due) == 0 {
-			q.ready.Remove(place)
-			n.due, n.place = nil, nil
+		if q.ready.MoveToBack(element); len(n.due) == 0 {
+			q.ready.Remove(element)
+			n.due, n.element = nil, nil
 		}
-		return e
+		return t
 	}
 	q.workers--
 	return nil
 }
 
-// attend sends e once and decides whether, and when, it is sent again.
-func (c *Client) attend(e *chore) {
-	if c.life.Err() != nil {
-		c.done(e)
+// runTask sends t once and decides whether, and when, to send it again.
+func (c *Client) runTask(t *task) {
+	if c.workCtx.Err() != nil {
+		c.finishTask(t)
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.life, c.limit())
-	err := e.do(ctx)
+	ctx, cancel := context.WithTimeout(c.workCtx, c.limit())
+	err := t.do(ctx)
 	cancel()
 	pause := time.Duration(0)
 	switch {
-	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may not do so later
-		e.settle()
-		if len(e.again) == 0 {
-			c.done(e)
+	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may accept later
+		t.signalAnswered()
+		if len(t.repeats) == 0 {
+			c.finishTask(t)
 			return
 		}
-		pause, e.again = e.again[0], e.again[1:]
-		if len(e.again) == 0 && !e.loose { // Close ends the session before such a late one
-			e.loose = true
-			c.work.leave()
+		pause, t.repeats = t.repeats[0], t.repeats[1:]
+		if len(t.repeats) == 0 && !t.detached { // Close ends the session before such a late repeat
+			t.detached = true
+			c.work.done()
 		}
-	case c.life.Err() != nil || time.Now().After(e.end):
-		c.done(e)
+	case c.workCtx.Err() != nil || time.Now().After(t.deadline):
+		c.finishTask(t)
 		return
 	default:
-		pause = e.pause.next()
+		pause = t.pause.next()
 	}
-	time.AfterFunc(pause, func() { c.queue(e) })
+	time.AfterFunc(pause, func() { c.queueTask(t) })
 }
 
-// settle tells who waits for the first answer.
-func (e *chore) settle() { e.once.Do(func() { close(e.heard) }) }
+func (t *task) signalAnswered() { t.once.Do(func() { close(t.answered) }) }
 
-// done ends e.
-func (c *Client) done(e *chore) {
-	e.settle()
-	c.chores.mu.Lock()
-	c.chores.n--
-	c.chores.mu.Unlock()
-	if !e.loose {
-		c.work.leave()
+func (c *Client) finishTask(t *task) {
+	t.signalAnswered()
+	c.tasks.mu.Lock()
+	c.tasks.n--
+	c.tasks.mu.Unlock()
+	if !t.detached {
+		c.work.done()
 	}
 }
 
-// soon waits until the store has heard of e, for a moment at most.
-func (e *chore) soon() {
-	t := time.NewTimer(20 * time.Millisecond)
-	defer t.Stop()
+// awaitBriefly waits for the first answer, at most 20 ms.
+func (t *task) awaitBriefly() {
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
 	select {
-	case <-e.heard:
-	case <-t.C:
+	case <-t.answered:
+	case <-timer.C:
 	}
 }
 
-// withdraw gives up l's request, and the grant it may have got. It returns when the store
-// has heard that, or soon, while the attempt goes on beside it.
-func (l *Lease) withdraw() { l.c.cancel(l.session, l.req.Name, l.req.ID, l.crossed).soon() }
+// cancelRequest cancels l's request, and ends the grant that it may have got. It waits at most 20
+// ms for an answer; the task goes on in the background.
+func (l *Lease) cancelRequest() {
+	l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, l.unanswered).awaitBriefly()
+}
 
-// disown gives up l's request, of which only a push has said that it was granted, when the store
-// says that there is no such grant. A stranger may have sent the push, and the place is then in
-// line yet: the store would hand the lock over to it, and nobody would have it for a TTL.
-func (l *Lease) disown() { l.c.cancel(l.session, l.req.Name, l.req.ID, false) }
+// cancelPushed cancels l's request after the store reported that a grant, known only from a push,
+// does not exist. The push may have been forged. The request is then still in the queue: the store
+// would hand the lock to it, and nobody would use that grant for a TTL.
+func (l *Lease) cancelPushed() { l.c.cancelInBackground(l.session, l.req.Name, l.req.ID, false) }
 
-// leftOpen reports whether err leaves open what the store has done: it may even do it later.
+// leftOpen reports whether the store may have done, or may still do, what failed with err.
 func leftOpen(err error) bool {
 	return err != nil && !final(err) && !errors.Is(err, ErrUnavailable)
 }
 
-// hold names l's grant to the store.
-func (l *Lease) hold() driver.Hold {
+// holdID names l's grant to the store.
+func (l *Lease) holdID() driver.Hold {
 	return driver.Hold{Name: l.req.Name, ID: l.req.ID, Token: l.token}
 }
 

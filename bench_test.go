@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// BenchmarkPair is what holdfast itself costs for a free lock: the store is in memory.
+// BenchmarkPair measures what holdfast itself costs for a free lock: the store is in memory.
 func BenchmarkPair(b *testing.B) {
 	m := client(b, memlock.New(), nil).Mutex("x")
 	b.ReportAllocs()

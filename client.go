@@ -19,90 +19,89 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/asleep"
 )
 
-// DefaultTTL is how long a silent client's locks last unless Config says otherwise.
+// DefaultTTL is the lease duration that a client asks for unless Config says otherwise.
 const DefaultTTL = 15 * time.Second
 
 // Config adjusts a client. The zero value, or nil, is ready to use.
 type Config struct {
-	// TTL: after this long without a sign of life from the client, the store may give its
-	// locks to others. Renewals go out every third of it. From 100 ms to 24 h; default 15 s.
-	// A long TTL rides out long pauses and outages; a short one frees a dead holder's locks
-	// soon.
+	// TTL is the lease duration: the store may give the locks of a client to others when it has
+	// received no renewal for this long. The client renews every third of it. From 100 ms to 24 h;
+	// default 15 s. A long TTL survives long pauses and outages; a short one frees a dead holder's
+	// locks soon.
 	TTL time.Duration
 
-	// Margin: the client stops trusting a lease this long before the store may give it
-	// away, to allow for clocks that run at different speeds. At most TTL/2; default TTL/10.
+	// Margin is how much earlier than the store's deadline the client stops trusting a lease. It
+	// allows for clocks that run at different speeds. At most TTL/2; default TTL/10.
 	Margin time.Duration
 
 	// Program names this program to operators and waiters; default: the executable's name.
 	Program string
 
-	// Labels are shown to operators and waiters with everything that this client holds.
+	// Labels are shown to operators and waiters with every lease of this client.
 	Labels map[string]string
 
-	// Logger gets a warning for each lost lease, and for an outage of the store: one when the
-	// first renewal fails, then one a minute (a TTL, if that is longer), and one when it is
-	// over. It is called from a goroutine of its own. What it is too slow for is dropped, and
-	// counted in the next line. Default: none.
+	// Logger gets a warning for each lost lease. For an outage of the store it gets a warning when
+	// the first renewal fails, then one a minute (a TTL, if that is longer), and one when the
+	// outage is over. A separate goroutine calls it. If it is too slow, warnings are dropped, and
+	// the next one has their number. Default: none.
 	Logger *slog.Logger
 
-	// Observer is told what happens; see there.
+	// Observer receives events; see there.
 	Observer *Observer
 }
 
-// Client holds and waits for locks at one store, under one session that renews itself
-// until Close. It is safe for concurrent use; a program needs one for each store.
+// Client holds leases and waits for locks at one store, under one session that it renews until
+// Close. It is safe for concurrent use; a program needs one for each store.
 type Client struct {
-	backend  driver.Backend
-	want     time.Duration // the TTL to ask for
-	margin   time.Duration // 0: a tenth of the TTL
-	self     driver.Info
-	info     string // self, encoded
-	log      *slog.Logger
-	observer *Observer
-	start    time.Time
-	asleep   func() time.Duration // how long the machine has slept: asleep.Total, but for tests
-	asleep0  time.Duration
-	slept    atomic.Int64 // asleep - asleep0, as last read
-	bounds   bounds
+	backend   driver.Backend
+	wantedTTL time.Duration // the TTL to ask for
+	margin    time.Duration // 0: a tenth of the TTL
+	self      driver.Info
+	info      string // self, encoded
+	log       *slog.Logger
+	observer  *Observer
+	start     time.Time
+	asleep    func() time.Duration // how long the machine has slept: asleep.Total, except in tests
+	asleep0   time.Duration
+	slept     atomic.Int64 // asleep - asleep0, as last read
+	bounds    bounds
 
 	session  atomic.Pointer[session]
 	requests *requestIDs
 
-	look   chan struct{}   // wakes the watcher before its time
-	due    chan struct{}   // wakes the renewer before its time
-	work   gate            // what Close waits for
-	alive  context.Context // ends when Close begins
-	shut   context.CancelFunc
-	life   context.Context // ends when Close has waited for all work, or gives up waiting
-	kill   context.CancelFunc
-	chores chores  // exchanges that are repeated in the background
-	logs   teller  // calls the Logger
-	events teller  // calls the Observer for what no caller waits for
-	outage trouble // what the log has been told of an outage
+	wakeWatcher   chan struct{}   // buffer of 1
+	wakeKeeper    chan struct{}   // buffer of 1
+	work          workCount       // the calls and goroutines that Close waits for
+	openCtx       context.Context // ends when Close begins
+	beginClose    context.CancelFunc
+	workCtx       context.Context // ends when Close has waited for all work, or stops waiting
+	cancelWork    context.CancelFunc
+	tasks         taskQueue   // exchanges that are repeated in the background
+	logCalls      callQueue   // calls the Logger
+	observerCalls callQueue   // calls the Observer for events without a caller
+	outage        outageState // what the log has about an outage
 
-	mu      sync.Mutex // never held across anything that may block
-	closed  bool
-	leases  leaseHeap
-	waits   map[*wait]struct{}
-	offers  map[*Lease]*offer
-	wakeAt  time.Duration // when the watcher looks next
-	looking bool          // it looks at least once a second, because a lease is held
-	renewAt time.Duration // when the next renewal is due
-	asking  time.Duration // when the renewal under way was sent; 0: there is none
-	missed  error         // why the last renewal failed; nil: it did not
+	mu          sync.Mutex // never held across anything that may block
+	closed      bool
+	leases      leaseHeap
+	waits       map[*wait]struct{}
+	offers      map[*Lease]*offer
+	wakeAt      time.Duration // when the watcher looks next
+	looking     bool          // the watcher looks at least once a second, because there is a lease
+	renewAt     time.Duration // when the next renewal is due
+	renewalSent time.Duration // when the renewal under way was sent; 0: none is
+	renewalErr  error         // of the last renewal; nil: it succeeded
 }
 
-// made returns an error for a client that New has not made.
-func (c *Client) made() error {
+// usable returns an error for a client that New has not made.
+func (c *Client) usable() error {
 	if c == nil || c.backend == nil {
 		return fmt.Errorf("%w client: New has not made it", ErrInvalid)
 	}
 	return nil
 }
 
-// session is a driver's session, its name, and what the store granted; a client has one at a
-// time.
+// session is a driver's session, its ID, and what the store granted. A client has one at a time.
 type session struct {
 	driver.Session
 	id          string
@@ -110,12 +109,12 @@ type session struct {
 	lost        <-chan struct{} // closed by the driver when the session is over
 }
 
-// trust is for how long what an exchange has proven can be relied on.
+// trust returns for how long the proof of an exchange can be relied on.
 func (s *session) trust() time.Duration { return s.ttl - s.margin }
 
-// over reports whether the store has ended the session. A session stays the client's until
-// another is open, so whatever makes a lease has to look here, with c.mu held: either it sees
-// that the session is over, or endSession sees the lease.
+// over reports whether the store has ended the session. The client keeps a session until another is
+// open. So the code that makes a lease has to look here, with c.mu held: either it sees that the
+// session is over, or endSession sees the lease.
 func (s *session) over() bool {
 	select {
 	case <-s.lost:
@@ -125,16 +124,15 @@ func (s *session) over() bool {
 	}
 }
 
-// New opens a session at the store and keeps it alive. ctx bounds only the opening. The
-// backend stays the caller's: close it after the client. Errors: ErrInvalid,
-// ErrUnavailable, ErrRefused.
+// New opens a session at the store and renews it until Close. ctx bounds only the opening. The
+// caller closes the backend, after the client. Errors: ErrInvalid, ErrUnavailable, ErrRefused.
 func New(ctx context.Context, backend driver.Backend, cfg *Config) (*Client, error) {
 	return newClient(ctx, backend, cfg, asleep.Total)
 }
 
 func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept func() time.Duration) (*Client, error) {
 	if backend == nil {
-		return nil, fmt.Errorf("holdfast: %w: the backend is nil; a store's package makes one", ErrInvalid)
+		return nil, fmt.Errorf("holdfast: %w: the backend is nil; the package of a store makes one", ErrInvalid)
 	}
 	if cfg == nil {
 		cfg = &Config{}
@@ -150,10 +148,10 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v", ErrInvalid, margin, ttl/2)
 	}
 	c := &Client{
-		backend: backend, want: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
+		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
-		look: make(chan struct{}, 1), due: make(chan struct{}, 1), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
-		work: gate{idle: make(chan struct{})}, requests: newRequestIDs(),
+		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
+		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 	}
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
@@ -162,27 +160,27 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 	if err := c.openSession(ctx); err != nil {
 		return nil, fmt.Errorf("holdfast: open %s: %w", backend.Name(), err)
 	}
-	c.life, c.kill = context.WithCancel(context.Background())
-	c.alive, c.shut = context.WithCancel(c.life)
+	c.workCtx, c.cancelWork = context.WithCancel(context.Background())
+	c.openCtx, c.beginClose = context.WithCancel(c.workCtx)
 	c.renewAt = c.now() + c.TTL()/3
 	c.work.add()
-	go func() { defer c.work.leave(); c.watch() }()
+	go func() { defer c.work.done(); c.watch() }()
 	c.work.add()
-	go func() { defer c.work.leave(); c.keep() }()
+	go func() { defer c.work.done(); c.keep() }()
 	return c, nil
 }
 
-// openSession starts a session with a fresh identity.
+// openSession opens a session with a fresh ID.
 func (c *Client) openSession(ctx context.Context) error {
 	id := strings.ToLower(rand.Text())
-	limit := max(exchangeLimit, c.want)
+	limit := max(exchangeLimit, c.wantedTTL)
 	bctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	s, err := c.backend.Open(bctx, driver.SessionConfig{ID: id, TTL: c.want, Info: c.info})
+	s, err := c.backend.Open(bctx, driver.SessionConfig{ID: id, TTL: c.wantedTTL, Info: c.info})
 	switch {
 	case err == nil:
 	case bctx.Err() != nil && ctx.Err() == nil && !final(err):
-		return fmt.Errorf("no answer within %v: %w", round(limit), outage(driver.NotCallers(err)))
+		return fmt.Errorf("no answer within %v: %w", round(limit), asOutage(driver.NotCallers(err)))
 	default:
 		return explain(ctx, err)
 	}
@@ -194,12 +192,12 @@ func (c *Client) openSession(ctx context.Context) error {
 	return nil
 }
 
-// Close ends every wait with ErrClosed, releases every lease, and ends the session. ctx
-// bounds it; what the store did not hear by then runs out by itself within a TTL. At a store that
-// does not answer Close takes a TTL if ctx has no deadline: nothing is left to release by then. A
-// Logger or Observer that blocks is not waited for longer than a second.
+// Close ends every wait with ErrClosed, releases every lease, and ends the session. ctx bounds it;
+// leases whose release the store has not received by then expire within a TTL. At a store that does
+// not answer, Close takes a TTL if ctx has no deadline: every lease has expired by then. Close
+// waits at most a second for a Logger or Observer that blocks.
 func (c *Client) Close(ctx context.Context) error {
-	if err := c.made(); err != nil {
+	if err := c.usable(); err != nil {
 		return fmt.Errorf("holdfast: close: %w", err)
 	}
 	c.mu.Lock()
@@ -210,16 +208,16 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closed = true
 	leases, offers := c.leases.own(), slices.Collect(maps.Keys(c.offers))
 	c.mu.Unlock()
-	c.shut()
+	c.beginClose()
 	caller, ttl := ctx, c.TTL()
-	last, cancel := context.WithTimeout(caller, ttl) // from now on nothing is renewed
+	last, cancel := context.WithTimeout(caller, ttl) // nothing is renewed from now on
 	defer cancel()
-	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // the end of the session may free at once what is left then
+	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // keeps time for the end of the session, which may free the rest at once
 	defer cancel()
-	stop := context.AfterFunc(ctx, c.kill)
+	stop := context.AfterFunc(ctx, c.cancelWork)
 	defer stop()
 
-	// All end here before the store is asked about any: from now on nobody renews them.
+	// End all leases before the first exchange with the store: from now on nobody renews them.
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return c.end(l, &Error{Op: "use", Name: l.req.Name, Err: ErrReleased}) != nil
 	})
@@ -233,54 +231,54 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	each(leases, func(l *Lease) {
-		err := l.giveBack(ctx)
-		c.events.tell(func() { c.observer.released(l, err) })
+		err := l.releaseAtStore(ctx)
+		c.observerCalls.add(func() { c.observer.reportReleased(l, err) })
 	})
-	each(offers, func(l *Lease) { _ = l.takeBack(ctx) }) // else it runs out
+	each(offers, func(l *Lease) { _ = l.releaseOffer(ctx) }) // an offer that was not released expires
 	released.Wait()
 	c.work.close()
 	select {
 	case <-c.work.idle:
 	case <-ctx.Done():
 	}
-	c.kill()
+	c.cancelWork()
 	err := c.session.Load().Close(last)
-	c.logs.flush(caller)
-	c.events.flush(caller)
+	c.logCalls.flush(caller)
+	c.observerCalls.flush(caller)
 	switch {
 	case err == nil:
 		return nil
 	case last.Err() != nil && caller.Err() == nil:
-		return fmt.Errorf("holdfast: close: %w: the store has not answered within %v; what it still keeps for this client runs out by itself", ErrUncertain, round(ttl))
+		return fmt.Errorf("holdfast: close: %w: the store has not answered within %v; what it still keeps for this client expires", ErrUncertain, round(ttl))
 	}
 	return fmt.Errorf("holdfast: close: %w", explain(caller, err))
 }
 
-// TTL is how long the store keeps the locks of this client after its last sign of life, at
-// least, as the store granted it to the session of now: it may differ from what was asked.
+// TTL returns the lease duration that the store granted to the current session. It may differ from
+// Config.TTL.
 func (c *Client) TTL() time.Duration {
-	if err := c.made(); err != nil {
+	if err := c.usable(); err != nil {
 		panic("holdfast: TTL: " + err.Error())
 	}
 	return c.session.Load().ttl
 }
 
-// now is the time since the client was opened, including what the machine has slept. All
-// trust is reckoned on this clock.
+// now returns the time since the client was opened, including the time that the machine slept. All
+// deadlines of leases are on this clock.
 func (c *Client) now() time.Duration {
 	slept := c.asleep() - c.asleep0
 	c.slept.Store(int64(slept))
 	return time.Since(c.start) + slept
 }
 
-// soonest is now without asking the system how long the machine has slept, which would be
-// the dearest part of an uncontended lock. It is behind by a sleep that nobody has
-// noticed yet, which takes at most a second: what is reckoned from it ends early.
-func (c *Client) soonest() time.Duration {
+// coarseNow is now without the system call for the time that the machine slept, which would be the
+// largest cost of an uncontended lock. It does not include a sleep that the watcher has not noticed
+// yet, for at most a second. Deadlines that are computed from it are early.
+func (c *Client) coarseNow() time.Duration {
 	return time.Since(c.start) + time.Duration(c.slept.Load())
 }
 
-// self is what this client tells others of itself.
+// self returns what this client tells the store about itself.
 func self(cfg *Config) driver.Info {
 	i := driver.Info{PID: os.Getpid(), Program: cfg.Program, Labels: cfg.Labels}
 	i.Host, _ = os.Hostname()

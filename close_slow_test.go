@@ -40,7 +40,7 @@ func (s *slowSession) Release(ctx context.Context, h driver.Hold, keep time.Dura
 	return s.Session.Release(ctx, h, keep)
 }
 
-// TestCloseOfMany: a store that answers everything, each after 100 ms, is not said to have been silent.
+// A store that answers each release after 100 ms is not reported as silent.
 func TestCloseOfMany(t *testing.T) {
 	t.Parallel()
 	b := &slowReleases{Backend: memlock.New(), delay: 100 * time.Millisecond}

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// What was derived from a lease's context has ended when the lock is given away on purpose: by Release before the next in line
-// has it, by HandOff before the ticket exists.
+// Children of a lease's context have ended before Release hands the lock to the next waiter, and
+// before HandOff returns the ticket.
 func TestDerivedContextsEndFirst(t *testing.T) {
 	for _, what := range []string{"Release", "HandOff"} {
 		t.Run(what, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package holdfast gives programs on many machines locks that hold: over Redis, MySQL, MariaDB,
-// PostgreSQL, ZooKeeper, SQLite or the memory of one process, with one API.
+// Package holdfast gives programs on many machines locks over Redis, MySQL, MariaDB, PostgreSQL,
+// ZooKeeper, SQLite or the memory of one process, with one API.
 //
 //	c, err := holdfast.New(ctx, backend, nil)
 //	defer c.Close(ctx)
@@ -8,30 +8,28 @@
 //		return charge(ctx, holdfast.Token(ctx))                     // the token guards the write
 //	})
 //
-// A distributed lock is a promise about time made by machines that share no clock, so it
-// can be kept only in three layers, and holdfast has all three:
+// Machines share no clock, so no single layer can guarantee a lock. Holdfast has three:
 //
-//   - The store never grants a name twice while it guarantees a lease.
-//   - The client stops trusting a lease before the store could give it away: it counts
-//     from when the proving request was sent, on its own monotonic clock, sleep of the
-//     machine included. When that time is over, or the store says that the grant is gone,
-//     the lease ends, its context is cancelled with the cause [ErrLost], and Release
-//     and Do report it.
-//   - The resource that the lock guards can refuse a holder that was overtaken while it was
-//     paused: every grant has a fencing token, larger than every earlier one of the name.
-//     A resource must remember the highest token it has seen, reads included, and refuse
-//     lower ones. No lock alone can do this for it.
+//   - The store never grants a name to a second client while it guarantees a lease.
+//   - The client stops trusting a lease before the store could give it away. It counts from when it
+//     sent the request that proved the lease, on its own monotonic clock, and includes the time
+//     that the machine slept. The lease ends when that time is over, or when the store reports that
+//     the grant has ended. Its context is then cancelled with the cause [ErrLost], and Release and
+//     Do report the loss.
+//   - The resource that the lock guards can refuse a stale holder, for example one that was paused.
+//     Every grant has a fencing token, larger than every earlier one of the name. A resource must
+//     remember the highest token it has seen, reads included, and refuse lower ones. No lock can do
+//     this for the resource.
 //
-// What is held is a [Lease]. It renews itself in the background until it is released or
-// lost; all leases of a [Client] are renewed in one exchange. Who has to wait stands in
-// a line at the store and is handed the lock by a push, in order of arrival; dead
-// waiters are skipped, dead holders run out. The contexts of waits bound the waiting,
-// never the holding.
+// A holder has a [Lease]. The lease renews itself in the background until it is released or lost;
+// one exchange renews all leases of a [Client]. Waiters queue at the store in order of arrival. A
+// release hands the lock to the next one; waiters that died are skipped, and a dead holder's lease
+// expires. The context of a wait bounds the wait only, never the lease.
 //
-// Besides [Mutex] there are [RWMutex], [Semaphore], [Latch], [Election], and [LockAll] for
-// several at once. All of them are values without state: what is held is a lease.
+// [Mutex], [RWMutex], [Semaphore], [Latch], [Election] and [LockAll] (several locks at once) are
+// values without state: the state is in the lease and at the store.
 //
-// Stores are packages of their own (memlock, redislock, sqllock, zklock) and know nothing of this
-// one; package driver is what they have in common. To read the code, go on with lease.go,
+// Stores are packages of their own (memlock, redislock, sqllock, zklock) and do not import this
+// one; package driver is the contract between them. To read the code, go on with lease.go,
 // mutex.go, await.go, watch.go, keepalive.go, then driver/driver.go and memlock.
 package holdfast

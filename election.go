@@ -10,25 +10,25 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Election chooses one leader among any number of candidates, who succeed each other in
-// order of arrival. The leader's term is the fencing token: larger for every later leader.
-// It is a value without state and safe for concurrent use.
+// Election chooses one leader among any number of candidates, who succeed each other in order of
+// arrival. The leader's term is the fencing token: larger for every later leader. It is a value
+// without state and safe for concurrent use.
 type Election struct{ lock }
 
-// Election returns the election of that name; nothing is asked of the store. Names and
-// options are as for Mutex; see Candidate.
+// Election returns the election of that name, without an exchange with the store. Names and options
+// are as for Mutex; see Candidate.
 func (c *Client) Election(name string, opts ...Option) *Election {
 	return &Election{c.lock(name, driver.Exclusive, 1, 0, opts)}
 }
 
-// The labels in which Candidate is kept.
+// The labels that Candidate sets.
 const (
 	labelCandidate = "candidate"
 	labelAddress   = "address"
 )
 
-// Candidate says who is campaigning, and where the leader can be reached; Leader shows both.
-// Either may be empty.
+// Candidate names the candidate, and the address at which it can be reached as leader; Leader shows
+// both. Either may be empty.
 func Candidate(name, address string) Option {
 	return func(o *options) {
 		if name != "" {
@@ -40,16 +40,15 @@ func Candidate(name, address string) Option {
 	}
 }
 
-// Campaign waits until it leads. The lease is the leadership: its Context ends with it,
-// its Token is the term, Release resigns. It is as Mutex.Lock otherwise.
+// Campaign waits until it leads. The lease is the leadership: its Context ends with it, its Token
+// is the term, Release resigns. Otherwise it is as Mutex.Lock.
 func (e *Election) Campaign(ctx context.Context) (*Lease, error) {
 	return e.part().take(ctx, "campaign", true)
 }
 
-// Lead campaigns, and runs f as leader; the context that f gets ends when the leadership is
-// lost. When f has returned, and not before, Lead resigns: a leader that returns from f has
-// stopped before anyone else starts. It is as Mutex.Do otherwise; call it again to
-// campaign again.
+// Lead campaigns, and runs f as leader; the context of f ends when the leadership is lost. Lead
+// resigns only after f has returned, so a leader has stopped before the next one starts. Otherwise
+// it is as Mutex.Do; call it again to campaign again.
 func (e *Election) Lead(ctx context.Context, f func(context.Context) error) error {
 	return e.part().do(ctx, "campaign", f)
 }
@@ -61,18 +60,18 @@ func (e *Election) part() *lock {
 	return &e.lock
 }
 
-// Leader is who leads.
+// Leader describes the current leader.
 type Leader struct {
-	Name    string // as Candidate said; else program, user, host and pid
-	Address string // as Candidate said
+	Name    string // from Candidate; else program, user, host and pid
+	Address string // from Candidate
 	Term    uint64 // the fencing token of the leadership
-	Holder         // all that is known
+	Holder         // all that the store knows
 }
 
-// Leader returns who leads now, or nil if nobody does: one exchange with the store.
-// Errors: ErrKind, and those of Client.Inspect.
+// Leader returns the current leader, or nil if there is none: one exchange with the store. Errors:
+// ErrKind, and those of Client.Inspect.
 func (e *Election) Leader(ctx context.Context) (*Leader, error) {
-	if err := e.part().made("leader"); err != nil {
+	if err := e.part().usable("leader"); err != nil {
 		return nil, err
 	}
 	r, err := e.c.Inspect(ctx, e.req.Name)
@@ -93,13 +92,12 @@ func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 	return l, nil
 }
 
-// Observe yields who leads, now and whenever that has changed, until ctx ends; nil for
-// nobody. It asks the store every third of the TTL, so a change is seen that late, and one
-// that lasts less may not be seen; Terms tell. An error of the store is yielded, once for
-// each outage, and does not end it.
+// Observe yields the leader, now and after each change, until ctx ends; nil for none. It asks the
+// store every third of the TTL. So it reports a change that late, and may miss a leader in between;
+// the terms show that. It yields an error of the store once for each outage, and goes on.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
-		if err := e.part().made("observe"); err != nil {
+		if err := e.part().usable("observe"); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -134,17 +132,18 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 	}
 }
 
-// TickHold is how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of a
-// tick. Clocks differ, and schedules fire early; what was kept for all of it would be in the way of the
-// next start.
+// TickHold returns how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of
+// a tick. Clocks differ, and schedules fire early, so a hold of a whole tick would prevent the next
+// run.
 func TickHold(every time.Duration) time.Duration { return every - every/10 }
 
-// OnlyOne runs f if nobody has run it in this tick: the job that a schedule starts on many
-// machines at once, and that one of them is to do. It takes the mutex of that name without
-// waiting and keeps it for nine tenths of a tick (see [MinHold]), also past the end of f and of the
-// process. A tick begins with its first run, so two runs are never closer than that. ran tells
-// whether f was run; if another has done it or is at it, that is no error. f gets the context of
-// the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a tenth of a tick.
+// OnlyOne runs f if nobody has run it in this tick. It is for a job that a schedule starts on many
+// machines at once and that one of them is to do. It takes the mutex of that name without waiting.
+// It keeps the name for nine tenths of a tick (see [MinHold]), even after f has returned or the
+// process has died. A tick begins with its first run, so two runs are at least nine tenths of a
+// tick apart. ran reports whether f was run; if another has run it or is running it, err is nil. f
+// gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
+// tenth of a tick.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error, opts ...Option) (ran bool, err error) {
 	if every <= 0 {
 		return false, &Error{Op: "run once per tick", Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}

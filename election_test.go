@@ -69,7 +69,7 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// A leader that is cut off is told before another leads.
+// A leader that is cut off learns of it before another leads.
 func TestLeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -85,8 +85,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		next := enters(t, client(t, store, nil).Election("boss").Campaign)
-		waits(t, "a second leader", next)
+		next := lockAsync(t, client(t, store, nil).Election("boss").Campaign)
+		stillWaiting(t, "a second leader", next)
 		conn.Cut()
 		l := <-next
 		if leading.Load() != 0 {
@@ -152,7 +152,7 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// Two runs are never closer than nine tenths of a tick, whenever the first was.
+// Two runs are at least nine tenths of a tick apart, whenever the first was.
 func TestOnlyOneAcrossBorders(t *testing.T) {
 	const every = time.Minute
 	for at := time.Duration(0); at < every; at += every / 20 {
@@ -178,8 +178,8 @@ func TestOnlyOneAcrossBorders(t *testing.T) {
 	}
 }
 
-// On machines whose clocks differ by less than a tenth of a tick, a job runs once per tick,
-// on whichever; also on one machine alone, whose every try comes exactly a tick later.
+// On machines whose clocks differ by less than a tenth of a tick, a job runs once per tick, on any
+// of them; also on a single machine that tries exactly once a tick.
 func TestOnlyOne(t *testing.T) {
 	const every, ticks = time.Minute, 20
 	for _, skews := range [][]time.Duration{{0}, {-5 * time.Second}, {5 * time.Second}, {-5 * time.Second, 0, 0, 4 * time.Second}} {

@@ -8,53 +8,53 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// The errors to test for with errors.Is. They arrive wrapped in an [*Error] that names the
-// lock and the operation, with the store's own cause beside them. When the context of a
-// wait ends, the error is the context's: errors.Is(err, context.DeadlineExceeded). No error
-// is a context's unless that context has ended: a store that does not answer is ErrUncertain.
+// The errors to test for with errors.Is. They arrive wrapped in an [*Error] that names the lock and
+// the operation; the store's own cause is wrapped as well. When the context of a wait ends, the
+// error is the context's: errors.Is(err, context.DeadlineExceeded). No error is a context's unless
+// that context has ended: a store that does not answer is ErrUncertain.
 var (
-	// ErrHeld: the lock was not free, and the call was not to wait (any longer).
+	// ErrHeld: the lock was not free, and the call was not to wait, or not for longer.
 	ErrHeld = errors.New("held by another")
 
-	// ErrLost: the lease ended without Release. Stop, and do not write: somebody else may
-	// have the lock. [Error.Reason] says why. A lease that was not renewed in time carries the
-	// error of the last renewal, too: ErrUnavailable or ErrUncertain, with the store's cause.
+	// ErrLost: the lease ended without Release. Stop, and do not write: somebody else may have the
+	// lock. [Error.Reason] says why. A lease that was not renewed in time also wraps the error of
+	// the last renewal: ErrUnavailable or ErrUncertain, with the store's cause.
 	ErrLost = errors.New("lease lost")
 
-	// ErrReleased: the lease has already been released by its holder.
+	// ErrReleased: the holder has already released the lease.
 	ErrReleased = errors.New("already released")
 
-	// ErrDeadlock: the context already holds this lock, so waiting for it would never
-	// end. Make the lock Reentrant if that is meant.
+	// ErrDeadlock: the context already holds this lock, so waiting for it would never end. Use
+	// Reentrant to take it again on purpose.
 	ErrDeadlock = errors.New("this context already holds it")
 
 	// ErrUpgrade is an ErrDeadlock: the context holds the lock for reading and wants it for
-	// writing. Two that did so would wait for each other for ever. Release first, or take it for
-	// writing from the start and Downgrade.
-	ErrUpgrade = fmt.Errorf("%w for reading, and cannot have it for writing besides", ErrDeadlock)
+	// writing. Two callers that did so would wait for each other for ever. Release first, or take
+	// the lock for writing from the start and Downgrade.
+	ErrUpgrade = fmt.Errorf("%w for reading, and cannot also have it for writing", ErrDeadlock)
 
 	// ErrKind: the name is in use as another kind of lock, or with another limit.
 	ErrKind = driver.ErrKind
 
-	// ErrGone: no grant has the token that was named, or no latch the name.
+	// ErrGone: no grant has this token, or no latch has this name.
 	ErrGone = driver.ErrGone
 
-	// ErrUncertain: the store was asked and did not answer. What it may have done is
-	// being taken back, or runs out by itself within a TTL.
+	// ErrUncertain: the store did not answer. The client undoes what the store may have done, or
+	// that expires within a TTL.
 	ErrUncertain = driver.ErrUncertain
 
-	// ErrUnavailable: the store cannot be reached, or says that it cannot serve now.
+	// ErrUnavailable: the store cannot be reached, or reports that it cannot serve now.
 	ErrUnavailable = driver.ErrUnavailable
 
-	// ErrRefused: the store will not: credentials, permissions, read-only, another
-	// version of its schema.
+	// ErrRefused: the store refuses: credentials, permissions, read-only, another version of its
+	// schema.
 	ErrRefused = driver.ErrRefused
 
-	// ErrDamaged: what the store has on record for the name cannot be read. Nothing was done.
-	// An operator has to remove it; other names are not concerned.
+	// ErrDamaged: the store's record of the name cannot be read. Nothing was done. An operator has
+	// to remove the record; other names are not affected.
 	ErrDamaged = driver.ErrDamaged
 
-	// ErrInvalid: a name, option or duration makes no sense. The text says what is allowed.
+	// ErrInvalid: a name, option or duration is not allowed. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid
 
 	// ErrClosed: the client has been closed.
@@ -68,19 +68,19 @@ type Reason string
 const (
 	ReasonExpired   Reason = "expired"   // not renewed in time, or the machine slept
 	ReasonTaken     Reason = "taken"     // not renewed in time, and another holds the lock now
-	ReasonRevoked   Reason = "revoked"   // the store says it has ended: an operator broke it, or it ran out there
-	ReasonForgotten Reason = "forgotten" // the store has no record of it any more: evicted, deleted, or lost with its data
+	ReasonRevoked   Reason = "revoked"   // the store reports that it has ended: an operator broke it, or it expired there
+	ReasonForgotten Reason = "forgotten" // the store no longer has a record of it: evicted, deleted, or lost with its data
 	ReasonSession   Reason = "session"   // the store ended the client's session
 	ReasonMaxHold   Reason = "max hold"  // the MaxHold of the lock has passed
 
-	ReasonHandedOff Reason = "handed off" // with ErrReleased: by HandOff
+	ReasonHandedOff Reason = "handed off" // with ErrReleased, after HandOff
 )
 
 // Error is what every operation on a lock returns when it fails.
 type Error struct {
 	Op     string  // "lock", "release", …
 	Name   string  // of the lock
-	Holder *Holder // who has the lock, where the store told; may be nil
+	Holder *Holder // who has the lock; nil if the store did not say
 	Reason Reason  // why the lease has ended, if it has
 	Err    error   // one of the errors above or a context's, with its cause
 }
@@ -105,15 +105,15 @@ func lost(op string, r *driver.Request, reason Reason) *Error {
 	return &Error{Op: op, Name: r.Name, Reason: reason, Err: ErrLost}
 }
 
-// final reports whether a store's error is an answer, not a failure to get one.
+// final reports whether err is the store's answer, and not a failure to get one.
 func final(err error) bool { return driver.IsFinal(err) || driver.IsOver(err) }
 
-// decided is final of an open client, for which another session follows one that is over.
+// decided is final for an open client, which opens another session when one is over.
 func decided(err error) bool { return final(err) && !errors.Is(err, ErrClosed) }
 
-// outage makes sure that a store's failure says what is known of the outcome. ErrClosed is
-// kept for clients: a session that is over is an outage until another is open.
-func outage(err error) error {
+// asOutage makes sure that a store's failure is ErrUnavailable or ErrUncertain. ErrClosed is only
+// for clients: a session that is over is an outage until another is open.
+func asOutage(err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: the store has ended the session, and no other could be opened yet", ErrUnavailable)
 	}

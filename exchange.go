@@ -10,21 +10,20 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// exchangeLimit bounds one exchange with a store that does not answer; a short TTL
-// bounds it more. What then happens to the request is up to the caller: all of them
-// may be repeated.
+// exchangeLimit bounds one exchange with a store that does not answer; a short TTL bounds it more.
+// Every exchange may be repeated, so the caller decides what follows.
 const exchangeLimit = 5 * time.Second
 
 func (c *Client) limit() time.Duration {
 	return min(max(c.TTL()/3, 500*time.Millisecond), exchangeLimit)
 }
 
-// usual is how long an answer may take before the store counts as silent.
-func (c *Client) usual() time.Duration { return min(c.limit(), 500*time.Millisecond) }
+// silentAfter returns how long an answer may take before the store counts as silent.
+func (c *Client) silentAfter() time.Duration { return min(c.limit(), 500*time.Millisecond) }
 
-// bounds hands out contexts that end after about a given time. Exchanges that start
-// at about the same time share one: a context with a timer of its own for each would be
-// most of what an uncontended lock costs here.
+// bounds makes contexts that end after about a given time. Exchanges that start at about the same
+// time share one: a context and a timer for each would be the largest cost of an uncontended lock
+// here.
 type bounds struct {
 	mu    sync.Mutex
 	ctx   context.Context
@@ -38,13 +37,13 @@ func (b *bounds) shared(d time.Duration) context.Context {
 	if now := time.Now(); b.ctx == nil || !now.Before(b.until) {
 		b.until = now.Add(d / 8)
 		ctx, cancel := context.WithDeadline(context.Background(), b.until.Add(d))
-		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
+		_ = cancel // its timer ends it: exchanges may still run under it when the next is made
 		b.ctx = driver.OwnBound(ctx)
 	}
 	return b.ctx
 }
 
-// bound limits one exchange made on behalf of ctx.
+// bound limits one exchange on behalf of ctx.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := c.limit()
 	if ctx.Done() == nil {
@@ -56,9 +55,9 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, limit)
 }
 
-// explain returns what the caller whose context is ctx is told of a store's error. Bounds of
-// our own, and of the store's, end in context errors, too. The caller did not set them: only
-// the end of ctx itself makes an error that is context.DeadlineExceeded or Canceled.
+// explain returns a store's error for the caller whose context is ctx. Our own time limits and the
+// store's also end in context errors, which the caller did not set. Only the end of ctx itself
+// makes an error that is context.DeadlineExceeded or Canceled.
 func explain(ctx context.Context, err error) error {
 	ended := ctx.Err()
 	if deadline, ok := ctx.Deadline(); ended == nil && ok && !time.Now().Before(deadline) {
@@ -79,40 +78,40 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// read asks the store. If the answer is lost soon it asks again: the connection had ended while
-// nobody used it, as servers and networks end idle ones, and the store may be well. A store that is
-// silent is not asked again, since the caller has waited long enough.
-func (c *Client) read(ctx context.Context, ask func() error) error {
-	_, err := c.repeat(ctx, ask)
+// repeatRead runs exchange, which changes nothing. If the answer is lost soon, it asks again: the
+// connection may have ended while idle, and the store may be healthy. It does not ask a silent
+// store again, since the caller has waited long enough.
+func (c *Client) repeatRead(ctx context.Context, exchange func() error) error {
+	_, err := c.repeat(ctx, exchange)
 	return err
 }
 
-// change is read for what changes something. Only success settles what has become of a change
-// whose first exchange was not answered: any other answer may follow from that one.
-func (c *Client) change(ctx context.Context, ask func() error) error {
-	first, err := c.repeat(ctx, ask)
+// repeatChange is repeatRead for an exchange that changes something. If the first exchange was not
+// answered, only success is certain: any other answer may follow from that exchange.
+func (c *Client) repeatChange(ctx context.Context, exchange func() error) error {
+	first, err := c.repeat(ctx, exchange)
 	if first != nil && err != nil {
 		return fmt.Errorf("%w; asked again: %v", first, err)
 	}
 	return err
 }
 
-// repeat returns the last answer, and the first error if it has asked more than once.
-func (c *Client) repeat(ctx context.Context, ask func() error) (first, last error) {
-	sent, pause := c.soonest(), backoff{most: 100 * time.Millisecond}
-	last = ask()
-	for leftOpen(last) && ctx.Err() == nil && c.soonest()-sent < c.usual() {
+// repeat returns the last error, and the first one if it has asked more than once.
+func (c *Client) repeat(ctx context.Context, exchange func() error) (first, last error) {
+	sent, pause := c.coarseNow(), backoff{most: 100 * time.Millisecond}
+	last = exchange()
+	for leftOpen(last) && ctx.Err() == nil && c.coarseNow()-sent < c.silentAfter() {
 		if first == nil {
 			first = last
 		} else if !sleep(ctx, pause.next()) {
 			break
 		}
-		last = ask()
+		last = exchange()
 	}
 	return first, last
 }
 
-// pause sleeps for d, or says why not to go on.
+// pause sleeps for d, or returns why to stop.
 func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -121,7 +120,7 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return cause(ctx)
-	case <-c.alive.Done():
+	case <-c.openCtx.Done():
 		return ErrClosed
 	}
 }
@@ -138,14 +137,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// live reports whether the client is open.
-func (c *Client) live() bool {
+// isOpen reports whether Close has not begun.
+func (c *Client) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.closed
 }
 
-// cause is the error of a context that has ended, with what its owner said of it.
+// cause returns the error of a context that has ended, with its Cause.
 func cause(ctx context.Context) error {
 	if c := context.Cause(ctx); c != ctx.Err() {
 		return fmt.Errorf("%w: %w", ctx.Err(), c)

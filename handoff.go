@@ -11,11 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A hand-off gives a lease to another process without a moment in which nobody holds the
-// lock, and without one in which both may rely on it: the giver's lease ends here first,
-// while its client keeps the grant alive at the store; whoever has the ticket then adopts
-// the grant there, in one step, under an id of its own, so that nothing that the giver
-// still does can end it.
+// A hand-off gives a lease to another process. At every moment the grant exists at the store, and
+// at most one process relies on it. The giver's lease ends first, while its client keeps renewing
+// the grant. The client with the ticket then adopts the grant at the store, in one step, under a
+// request ID of its own. From then on nothing that the giver still sends can end the grant.
 
 // offer is a grant whose lease has been handed off and that nobody has adopted yet.
 type offer struct {
@@ -23,11 +22,12 @@ type offer struct {
 	adopted chan struct{}
 }
 
-// ticketPrefix says what a ticket is, and in which form.
+// ticketPrefix marks a ticket and the version of its format.
 const ticketPrefix = "holdfast2."
 
-// ticket names a grant to whoever is to adopt it. What the grant is for the store says. The
-// store knows the request by an ID, which is a hash of the secret: it shows no ticket.
+// ticket names a grant to the client that is to adopt it. The store has the mode and the permits.
+// The request's ID is a hash of the secret, so a store that shows the ID does not give away the
+// ticket.
 type ticket struct {
 	Store  string `json:"store"`
 	Name   string `json:"name"`
@@ -46,7 +46,7 @@ func (t *ticket) String() string {
 // parseTicket is the reverse of String.
 func parseTicket(s string) (*ticket, error) {
 	bad := func(what string) (*ticket, error) {
-		return nil, fmt.Errorf("%w ticket: %s; wanted is what HandOff returned", ErrInvalid, what)
+		return nil, fmt.Errorf("%w ticket: %s; allowed is the text that HandOff returned", ErrInvalid, what)
 	}
 	rest, ok := strings.CutPrefix(s, ticketPrefix)
 	if !ok {
@@ -66,25 +66,25 @@ func parseTicket(s string) (*ticket, error) {
 	return &t, nil
 }
 
-// HandOff ends the lease in this process, as Release does for those who look at it (its
-// contexts end, Err is ErrReleased), but keeps the lock: the client goes on renewing the
-// grant until another client has adopted it with the ticket. Whoever has the ticket can
-// take the lock, so treat it as a secret. It asks the store nothing.
+// HandOff ends the lease in this process as Release does (its contexts end, Err is ErrReleased),
+// but keeps the lock: the client goes on renewing the grant until another client has adopted it
+// with the ticket. Anyone with the ticket can take the lock, so treat the ticket as a secret.
+// HandOff sends nothing to the store.
 //
-// adopted is closed when another client has it, or the grant is over in another way; that
-// is noticed within a third of the TTL. Until then keep the client open: Close gives the
-// lock back. Release takes an offer back that nobody has adopted; it returns ErrReleased
-// if somebody has. A borrowed lease cannot be handed off (ErrInvalid).
+// adopted is closed when another client has adopted the grant, or the grant has ended in another
+// way; the client notices that within a third of the TTL. Until then keep the client open: Close
+// releases the lock. Release ends an offer that nobody has adopted, and with it the grant; it
+// returns ErrReleased if somebody has. A borrowed lease cannot be handed off (ErrInvalid).
 func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error) {
 	const op = "hand off"
-	if err := l.made(op); err != nil {
+	if err := l.usable(op); err != nil {
 		return "", nil, err
 	}
 	c := l.c
 	fail := func(reason Reason, err error) (string, <-chan struct{}, error) {
 		return "", nil, &Error{Op: op, Name: l.req.Name, Reason: reason, Err: err}
 	}
-	if err := l.Err(); err != nil { // of a lapse that nobody has noticed yet, too
+	if err := l.Err(); err != nil { // also notices an expiry
 		e := err.(*Error)
 		return fail(e.Reason, e.Err)
 	}
@@ -93,8 +93,8 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	}
 	o := &offer{l: l, adopted: make(chan struct{})}
 	why := &Error{Op: "use", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
-	// One step: the lease ends for Downgrade and for whoever borrows, and is an offer for
-	// renewals and for the end of the session.
+	// One step: the lease ends for Downgrade and for borrowers, and becomes an offer for renewals
+	// and for the end of the session.
 	c.mu.Lock()
 	switch {
 	case l.ended != nil:
@@ -106,44 +106,44 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	case l.session.over():
 		c.mu.Unlock()
 		why := lost("use", &l.req, ReasonSession)
-		c.lose(l, why)
+		c.endLost(l, why)
 		return fail(why.Reason, why.Err)
 	}
 	c.offers[l] = o
-	rest := c.finish(l, why, nil)
+	toCancel := c.endTree(l, why, nil)
 	c.mu.Unlock()
-	cancelAll(rest, why)
+	cancelAll(toCancel, why)
 	secret := c.requests.secret(l.number)
 	t := &ticket{c.backend.Name(), l.req.Name, secret[:], l.token}
 	return t.String(), o.adopted, nil
 }
 
-// takeBack is Release of a lease that was handed off.
-func (l *Lease) takeBack(ctx context.Context) error {
+// releaseOffer is Release of a lease that was handed off. It waits for one answer. If the answer
+// leaves the release open, it goes on in the background.
+func (l *Lease) releaseOffer(ctx context.Context) error {
 	c := l.c
 	c.mu.Lock()
-	stood := c.offerOver(l)
+	offered := c.endOffer(l)
 	c.mu.Unlock()
-	if !stood {
+	if !offered {
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	}
 	bctx, cancel := c.bound(ctx)
 	defer cancel()
-	err := c.change(bctx, func() error { return l.session.Release(bctx, l.hold(), 0) })
+	err := c.repeatChange(bctx, func() error { return l.session.Release(bctx, l.holdID(), 0) })
 	switch {
 	case err == nil:
 		return nil
 	case driver.IsOver(err):
 		return &Error{Op: "release", Name: l.req.Name, Reason: ReasonHandedOff, Err: ErrReleased}
 	default:
-		l.insistRelease()
-		return &Error{Op: "release", Name: l.req.Name, Err: outage(explain(ctx, err))}
+		l.releaseInBackground()
+		return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
 	}
 }
 
-// offerOver ends the offer of l, if it still stands: the store does not know the grant any
-// more, or it is taken back. Called with c.mu held.
-func (c *Client) offerOver(l *Lease) bool {
+// endOffer ends the offer of l, and reports whether there was one. Called with c.mu held.
+func (c *Client) endOffer(l *Lease) bool {
 	o := c.offers[l]
 	delete(c.offers, l)
 	if o != nil {
@@ -152,17 +152,17 @@ func (c *Client) offerOver(l *Lease) bool {
 	return o != nil
 }
 
-// Adopt takes over the lock that a HandOff has offered, with the same token: nobody else
-// can have had it in between. The store says what is held: for writing or reading, or how
-// many permits. Of the options MaxHold has its meaning; note and labels replace the
-// giver's. The ticket is good for one adoption.
+// Adopt takes over the lock that a HandOff has offered, with the same token: nobody else can have
+// had it in between. The store knows its mode: for writing or reading, or how many permits. Of the
+// options, MaxHold applies as usual; note and labels replace the giver's. The ticket is good for
+// one adoption.
 //
-// A store that does not answer is tried for up to a TTL. Errors: ErrGone if the grant is
-// over, or somebody has adopted it before; ErrInvalid if this is no ticket, or one of another
-// kind of store; ErrUnavailable, ErrUncertain, ErrRefused, ErrClosed, ctx's.
+// Adopt tries a store that does not answer for up to a TTL. Errors: ErrGone if the grant has ended,
+// or somebody has adopted it before; ErrInvalid if this is no ticket, or one of another kind of
+// store; ErrUnavailable, ErrUncertain, ErrRefused, ErrClosed, ctx's.
 func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (*Lease, error) {
 	const op = "adopt"
-	if err := c.made(); err != nil {
+	if err := c.usable(); err != nil {
 		return nil, &Error{Op: op, Err: err}
 	}
 	t, err := parseTicket(ticketText)
@@ -177,75 +177,75 @@ func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (
 	if o.err != nil {
 		return fail(o.err)
 	}
-	if !c.work.enter() {
+	if !c.work.tryAdd() {
 		return fail(ErrClosed)
 	}
-	defer c.work.leave()
+	defer c.work.done()
 	given := driver.Hold{Name: t.Name, ID: requestSecret(t.Secret).id(), Token: t.Token}
-	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, given: given}
-	a.l.enter(c.session.Load())
+	a := &adoption{l: &Lease{c: c, req: r, index: -1}, o: &o, ctx: ctx, grant: given}
+	a.l.newRequest(c.session.Load())
 	if err := a.run(); err != nil {
 		return fail(err)
 	}
-	a.l.announce(0)
+	a.l.reportAcquired(0)
 	return a.l, nil
 }
 
-// adoption brings an Adopt to its end.
+// adoption is one call of Adopt.
 type adoption struct {
-	l     *Lease
-	o     *options
-	ctx   context.Context
-	given driver.Hold
-	asked bool // the store may have given it to us
-	blank int  // how often the store has agreed and then shown no such grant
+	l       *Lease
+	o       *options
+	ctx     context.Context
+	grant   driver.Hold
+	asked   bool // the store may have given us the grant
+	missing int  // how often the store has agreed and then shown no such grant
 }
 
 // run returns nil when the grant has become a lease.
 func (a *adoption) run() error {
 	c, l := a.l.c, a.l
-	end := c.soonest() + c.TTL()
+	end := c.coarseNow() + c.TTL()
 	pause := backoff{most: time.Second}
 	for {
-		sent := c.soonest()
+		sent := c.coarseNow()
 		err := explain(a.ctx, a.once())
 		switch {
-		case err == nil && c.admit(l, a.o, a.given.Token, sent):
+		case err == nil && c.startLease(l, a.o, a.grant.Token, sent):
 			return nil
-		case err == nil: // it took so long that it has to be confirmed
+		case err == nil: // the answer came so late that it has to be confirmed
 		case driver.IsOver(err):
-			return a.stop(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
+			return a.abort(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
 		case decided(err):
-			return a.stop(err)
+			return a.abort(err)
 		}
 		switch {
 		case a.ctx.Err() != nil:
-			return a.stop(cause(a.ctx))
-		case c.soonest() > end && err == nil && !l.session.over():
-			return a.stop(c.tooSlow())
-		case c.soonest() > end && err == nil:
-			return a.stop(outage(ErrClosed))
-		case c.soonest() > end:
-			return a.stop(outage(err))
+			return a.abort(cause(a.ctx))
+		case c.coarseNow() > end && err == nil && !l.session.over():
+			return a.abort(c.tooSlow())
+		case c.coarseNow() > end && err == nil:
+			return a.abort(asOutage(ErrClosed))
+		case c.coarseNow() > end:
+			return a.abort(asOutage(err))
 		}
 		if stop := c.pause(a.ctx, pause.next()); stop != nil {
-			return a.stop(stop)
+			return a.abort(stop)
 		}
-		if s := c.session.Load(); s != l.session { // with which ended what it had adopted
-			l.enter(s)
+		if s := c.session.Load(); s != l.session { // the adopted grant ended with its session
+			l.newRequest(s)
 			a.asked = false
 		}
 	}
 }
 
-// once asks the store for the grant, and then what it is.
+// once asks the store for the grant, and then for its mode.
 func (a *adoption) once() error {
 	c, l := a.l.c, a.l
 	ctx, cancel := c.bound(a.ctx)
-	err := l.session.Adopt(ctx, a.given, l.req.ID, l.req.Info)
+	err := l.session.Adopt(ctx, a.grant, l.req.ID, l.req.Info)
 	cancel()
 	a.asked = a.asked || err == nil || leftOpen(err)
-	l.crossed = l.crossed || leftOpen(err)
+	l.unanswered = l.unanswered || leftOpen(err)
 	if err != nil {
 		return err
 	}
@@ -261,17 +261,17 @@ func (a *adoption) once() error {
 			return nil
 		}
 	}
-	if a.blank++; a.blank > 3 { // a server that is behind shows it later
+	if a.missing++; a.missing > 3 { // a server that lags behind shows it later
 		return fmt.Errorf("%w: the store does not show the grant", ErrGone)
 	}
 	return fmt.Errorf("%w: the store does not show the grant yet", ErrUnavailable)
 }
 
-// stop gives back what the store may have given.
-func (a *adoption) stop(err error) error {
-	l, given := a.l, a.given
+// abort releases in the background what the store may have given us, and returns err.
+func (a *adoption) abort(err error) error {
+	l, given := a.l, a.grant
 	if a.asked {
-		l.c.insist(given.Name, l.crossed, func(ctx context.Context) error {
+		l.c.startTask(given.Name, l.unanswered, func(ctx context.Context) error {
 			return l.session.Release(ctx, driver.Hold{Name: given.Name, ID: l.req.ID, Token: given.Token}, 0)
 		})
 	}

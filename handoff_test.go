@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// From the hand-off to long after the adoption nobody else gets in, the giver does not
-// hold it, and nothing that the giver does ends it.
+// From the hand-off until long after the adoption nobody else gets the lock, the giver does not
+// hold it, and nothing that the giver does ends the grant.
 func TestHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -67,7 +67,7 @@ func TestHandOff(t *testing.T) {
 			if err != nil || len(r.Holders) != 1 || r.Holders[0].Program != "taker" || r.Holders[0].Token != got.Token() {
 				t.Errorf("the record after the adoption: %+v, %v", r, err)
 			}
-			within(t, "news of the adoption", 0, ttl/3, func() { <-adopted })
+			within(t, "the notice of the adoption", 0, ttl/3, func() { <-adopted })
 			refused(t, holdfast.ErrGone)(other.Adopt(t.Context(), ticket))
 			if err := l.Release(); !errors.Is(err, holdfast.ErrReleased) {
 				t.Errorf("the giver's Release: %v", err)
@@ -86,8 +86,8 @@ func TestHandOff(t *testing.T) {
 	})
 }
 
-// Who hands off can take it back, and Close gives it back, before it is adopted.
-func TestHandOffTakenBack(t *testing.T) {
+// Before the adoption, Release and Close of the giver end the offer.
+func TestReleaseOfAnOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		giver, other := client(t, store, nil), client(t, store, nil)
@@ -122,7 +122,7 @@ func TestHandOffTakenBack(t *testing.T) {
 	})
 }
 
-// An answer that is lost on the way neither loses the lock nor doubles it.
+// A lost answer neither loses the lock nor grants it twice.
 func TestAdoptInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -133,7 +133,7 @@ func TestAdoptInAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		heal := conn.DropReplies()
-		got := enters(t, func(ctx context.Context) (*holdfast.Lease, error) { return taker.Adopt(ctx, ticket) })
+		got := lockAsync(t, func(ctx context.Context) (*holdfast.Lease, error) { return taker.Adopt(ctx, ticket) })
 		time.Sleep(ttl / 5)
 		heal()
 		release(t, <-got)
@@ -177,7 +177,7 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-// A store that is slow for its TTL is told, and what it did is taken back.
+// Adopt reports a store that is too slow for its TTL, and releases what the store may have done.
 func TestAdoptFromASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -221,7 +221,7 @@ func edited(t *testing.T, ticket, field string, value any) string {
 	return "holdfast2." + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// What is adopted is what the store has, whatever a ticket says that somebody has edited.
+// Adopt gets what the store has on record, whatever an edited ticket contains.
 func TestEditedTickets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -248,9 +248,9 @@ func TestEditedTickets(t *testing.T) {
 	})
 }
 
-// HandOff beside Downgrade: whoever adopts has what the store has, and Downgrade of a lease
+// HandOff during Downgrade: the adopter has the mode that the store has, and Downgrade of a lease
 // that was handed off changes nothing.
-func TestHandOffBesideDowngrade(t *testing.T) {
+func TestHandOffDuringDowngrade(t *testing.T) {
 	store := memlock.New()
 	giver, taker := client(t, store, nil), client(t, store, nil)
 	for range 1000 {
@@ -272,7 +272,7 @@ func TestHandOffBesideDowngrade(t *testing.T) {
 		}
 		w, err := taker.RWMutex("x", holdfast.Reentrant()).Lock(got.Context(t.Context()))
 		if err == nil == r.Holders[0].Shared {
-			t.Fatalf("the store says shared: %t; a write lease: %v, %v", r.Holders[0].Shared, w, err)
+			t.Fatalf("the store has shared: %t; a write lease: %v, %v", r.Holders[0].Shared, w, err)
 		}
 		release(t, got)
 	}
@@ -320,7 +320,7 @@ func TestHandOffOfADowngradedGrant(t *testing.T) {
 }
 
 // A grant that the store does not show is not adopted.
-func TestAdoptOfWhatIsNotThere(t *testing.T) {
+func TestAdoptOfAMissingGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		giver := client(t, store, nil)

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ttl = 10 * time.Second
 
-// hooks puts functions of a test between a client and a store. A nil function passes
-// through; one that is set decides whether the store is asked.
+// hooks puts functions of a test between a client and a store. A nil function passes the call on;
+// any other decides whether to ask the store.
 type hooks struct {
 	driver.Backend
 	open    func() (lost <-chan struct{})
@@ -32,10 +32,10 @@ type hooks struct {
 	down    func(next func() error) error
 
 	opening func(ctx context.Context) error // before a session is opened
-	forgets bool                            // the end of a session gives nothing back
+	forgets bool                            // Close of a session leaves its grants at the store
 
-	// late says how long after its caller has given up an exchange ("acquire", "adopt",
-	// "await") arrives at the store; 0: it is answered.
+	// late returns how long after its caller has given up an exchange ("acquire", "adopt", "await")
+	// reaches the store; 0: it is answered.
 	late func(what string) time.Duration
 }
 
@@ -70,7 +70,7 @@ func (s *hooked) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 	return next()
 }
 
-// delayed reports whether the exchange arrives late. It is then not answered.
+// delayed reports whether the exchange reaches the store late. It is then not answered.
 func (s *hooked) delayed(ctx context.Context, what string, f func(context.Context)) bool {
 	if s.h.late == nil {
 		return false
@@ -159,7 +159,7 @@ func (s *hooked) Adopt(ctx context.Context, h driver.Hold, id, info string) erro
 	return next()
 }
 
-// client opens a client that is closed with the test.
+// client opens a client that the test's cleanup closes.
 func client(t testing.TB, b driver.Backend, cfg *holdfast.Config) *holdfast.Client {
 	t.Helper()
 	if cfg == nil {
@@ -175,7 +175,7 @@ func client(t testing.TB, b driver.Backend, cfg *holdfast.Config) *holdfast.Clie
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = c.Close(ctx) // a test may have broken its store
+		_ = c.Close(ctx) // the test may have broken its store
 	})
 	return c
 }
@@ -208,7 +208,8 @@ func within(t testing.TB, what string, least, most time.Duration, f func()) {
 
 var _ driver.Backend = (*memlock.Store)(nil)
 
-// taking takes the lock x of b in the background, with a client of its own, and returns when it is asked for.
+// taking takes the lock x of b in the background, with a client of its own. It returns when that
+// client waits.
 func taking(t *testing.T, b driver.Backend) <-chan *holdfast.Lease {
 	got := make(chan *holdfast.Lease, 1)
 	c := client(t, b, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Holder is who holds a lock or waits for it, as the client that does said itself.
+// Holder describes a holder or a waiter, as its client described itself.
 type Holder struct {
 	Host    string
 	PID     int
@@ -19,16 +19,16 @@ type Holder struct {
 	Note    string
 	Labels  map[string]string
 
-	ID      string        // of the grant, or of the place in line
-	Shared  bool          // holds or wants a share only
+	ID      string        // of the grant, or of the place in the queue
+	Shared  bool          // holds or wants the lock for reading
 	Permits int           // of a semaphore; 1 otherwise
 	Token   uint64        // fencing token; 0 for a waiter
-	Since   time.Time     // when it was granted, or joined the line
-	Left    time.Duration // until it runs out unless renewed; 0 if another program's is not known
-	Kept    bool          // nobody's any more; the name is kept for a minimum hold
+	Since   time.Time     // when it was granted, or joined the queue
+	Left    time.Duration // until it expires unless renewed; 0 if another program's is not known
+	Kept    bool          // released, but the name is kept for a minimum hold
 }
 
-// String is one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
+// String returns one line for people: deploy.sh (ci@runner-7:4211) "release 12" for 12s.
 func (h *Holder) String() string {
 	var b strings.Builder
 	if h.Kept {
@@ -42,8 +42,8 @@ func (h *Holder) String() string {
 	return b.String()
 }
 
-// who is the program and where it runs: deploy.sh (ci@runner-7:4211). Of programs that share the
-// store and are not holdfast's it is not known.
+// who returns the program and where it runs: deploy.sh (ci@runner-7:4211). It is not known for
+// programs that share the store and do not use holdfast.
 func (h *Holder) who() string {
 	if h.Host == "" && h.PID == 0 {
 		return "another program"
@@ -79,11 +79,11 @@ type Record struct {
 	Count   int64    // of a latch: what is left
 	Token   uint64   // the highest token given out that the store still knows
 	Holders []Holder // in order of their tokens
-	Waiters []Holder // the head of the line, in order
-	Waiting int      // how long the line is
+	Waiters []Holder // the head of the queue, in order
+	Waiting int      // length of the queue
 
-	// Damaged says what is wrong with what the store has on record for the name, if that cannot
-	// be read; all else but Name is zero then. Inspect returns ErrDamaged instead.
+	// Damaged says what is wrong with the store's record of the name, if it cannot be read; all
+	// other fields but Name are zero then. Inspect returns ErrDamaged instead.
 	Damaged string
 }
 
@@ -91,7 +91,7 @@ type Record struct {
 // use has a Record with an empty Kind. Errors: ErrInvalid, ErrUnavailable, ErrUncertain,
 // ErrRefused, ErrDamaged.
 func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
-	err := c.named(name)
+	err := c.checkName(name)
 	var r driver.Record
 	if err == nil {
 		r, err = c.inspect(ctx, name)
@@ -102,26 +102,25 @@ func (c *Client) Inspect(ctx context.Context, name string) (Record, error) {
 	return record(r), nil
 }
 
-// inspect asks the store for the record of a name.
 func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err error) {
-	err = c.read(ctx, func() (err error) {
+	err = c.repeatRead(ctx, func() (err error) {
 		r, err = c.backend.Inspect(ctx, name)
 		return err
 	})
 	return r, err
 }
 
-// Locks yields the names in use that begin with prefix, in byte order, with their state.
-// It asks the store page by page; names taken or freed meanwhile may be seen or not. An
-// error ends it.
+// Locks yields the names in use that begin with prefix, in byte order, with their state. It asks
+// the store page by page; names that are taken or freed meanwhile may or may not be seen. An error
+// ends the sequence.
 func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		const page = 100
 		for after := ""; ; {
 			var list []driver.Record
-			err := c.made()
+			err := c.usable()
 			if err == nil {
-				err = c.read(ctx, func() (err error) {
+				err = c.repeatRead(ctx, func() (err error) {
 					list, err = c.backend.List(ctx, prefix, after, page)
 					return err
 				})
@@ -143,13 +142,12 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 	}
 }
 
-// Break ends somebody's grant: the one with this token, which Inspect shows. The holder
-// learns of it at its next renewal; what it still writes is fenced off, because every
-// later token is larger. Errors: ErrGone if no grant has this token (any more); ErrUncertain if
-// the answer was lost, also when the grant has ended meanwhile; ErrUnavailable, ErrRefused,
-// ErrDamaged.
+// Break ends the grant with this token, which Inspect shows, against its holder's will. The holder
+// learns of it at its next renewal. A fenced resource refuses its later writes, because every later
+// token is larger. Errors: ErrGone if no grant has this token; ErrUncertain if the answer was lost,
+// also when the grant has ended meanwhile; ErrUnavailable, ErrRefused, ErrDamaged.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
-	err := c.named(name)
+	err := c.checkName(name)
 	if err == nil {
 		err = c.breakGrant(ctx, name, token)
 	}
@@ -159,14 +157,13 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	return nil
 }
 
-// breakGrant tells the store to end the grant with this token.
 func (c *Client) breakGrant(ctx context.Context, name string, token uint64) error {
-	return c.change(ctx, func() error { return c.backend.Break(ctx, name, token) })
+	return c.repeatChange(ctx, func() error { return c.backend.Break(ctx, name, token) })
 }
 
-// named checks what an operator's method is called with.
-func (c *Client) named(name string) error {
-	if err := c.made(); err != nil {
+// checkName checks the client and the name of an operator's method.
+func (c *Client) checkName(name string) error {
+	if err := c.usable(); err != nil {
 		return err
 	}
 	return driver.CheckName(name)

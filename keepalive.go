@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// The keeper is the one goroutine that renews all leases and places in line of a client, and
-// that opens another session when the store has ended one. Deadlines are the watcher's
-// (watch.go): a lease that the keeper does not renew ends in time, whatever keeps it.
+// The keeper is the goroutine that renews all leases and places in the queue of a client, and that
+// opens another session when the store has ended one. The watcher (watch.go) ends leases: a lease
+// that the keeper does not renew ends in time, whatever delays the keeper.
 
 // keep runs until the client is closed.
 func (c *Client) keep() {
-	for c.alive.Err() == nil {
+	for c.openCtx.Err() == nil {
 		s := c.session.Load()
 		c.keepSession(s)
 		if s.over() {
@@ -26,10 +26,10 @@ func (c *Client) keep() {
 	}
 }
 
-// keepSession renews until the session is over or the client is closed. A renewal that is
-// under way then is given up: apply does not believe what it tells.
+// keepSession renews until the session is over or the client is closed. It then cancels the renewal
+// under way, and apply ignores its answer.
 func (c *Client) keepSession(s *session) {
-	ctx, stop := context.WithCancel(c.alive)
+	ctx, stop := context.WithCancel(c.openCtx)
 	defer stop()
 	interval := s.ttl / 3
 	next := c.now() + interval // when to renew
@@ -43,36 +43,36 @@ func (c *Client) keepSession(s *session) {
 			at = forever
 		}
 		c.mu.Lock()
-		c.renewAt = at // the watcher wakes the keeper then, too: it notices sleep of the machine
+		c.renewAt = at // the watcher wakes the keeper then, too: it notices that the machine slept
 		c.mu.Unlock()
 		timer.Reset(at - c.now())
 		select {
 		case <-timer.C:
-		case <-c.due:
+		case <-c.wakeKeeper:
 		case err := <-renewed:
-			if running = false; err != nil { // try again long before the leases run out
+			if running = false; err != nil { // try again long before the leases expire
 				next = min(next, c.now()+min(max(s.ttl/20, 20*time.Millisecond), time.Second))
-				c.ails("holdfast: renewal failed; trying again", err)
+				c.noteOutage("holdfast: renewal failed; trying again", err)
 			} else {
 				c.recovered()
 			}
 		case <-s.lost:
 			return
-		case <-c.alive.Done():
+		case <-c.openCtx.Done():
 			return
 		}
 		if now := c.now(); now >= next && !running {
 			running, next = true, now+interval
 			c.work.add()
 			go func() {
-				defer c.work.leave()
+				defer c.work.done()
 				renewed <- c.renew(ctx, s)
 			}()
 		}
 	}
 }
 
-// renew proves to the store that everything held or waited for is alive, in one exchange.
+// renew renews all leases, waits and offers of the session in one exchange.
 func (c *Client) renew(ctx context.Context, s *session) error {
 	c.mu.Lock()
 	holds := make([]driver.Hold, 0, len(c.leases)+len(c.waits))
@@ -80,7 +80,7 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	waits := make([]*wait, 0, len(c.waits))
 	for _, l := range c.leases {
 		if l.outer == nil && l.session == s {
-			leases, holds = append(leases, l), append(holds, l.hold())
+			leases, holds = append(leases, l), append(holds, l.holdID())
 		}
 	}
 	for w := range c.waits {
@@ -93,11 +93,11 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	for l := range c.offers {
 		if l.session == s {
 			offers = append(offers, l)
-			holds = append(holds, l.hold())
+			holds = append(holds, l.holdID())
 		}
 	}
-	sent := c.soonest()
-	c.asking = sent
+	sent := c.coarseNow()
+	c.renewalSent = sent
 	c.mu.Unlock()
 
 	bctx, cancel := context.WithTimeout(ctx, c.limit())
@@ -106,13 +106,13 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	err = explain(ctx, err)
 	over := s.over() || ctx.Err() != nil
 	c.mu.Lock()
-	if c.asking = 0; !over {
-		c.missed = err
+	if c.renewalSent = 0; !over {
+		c.renewalErr = err
 	}
 	c.mu.Unlock()
 	if o := c.observer; o != nil && o.Renewed != nil && len(holds) > 0 && !over {
-		took := c.soonest() - sent
-		c.events.tell(func() { o.Renewed(len(holds), took, err) })
+		took := c.coarseNow() - sent
+		c.observerCalls.add(func() { o.Renewed(len(holds), took, err) })
 	}
 	if err != nil || over {
 		return err
@@ -120,16 +120,16 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	return c.apply(s, sent, leases, waits, offers, changes)
 }
 
-// apply draws the conclusions from what the store answered to a renewal sent at sent.
+// apply processes the store's answer to a renewal that was sent at sent.
 func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch
 	}
-	var gone []ending
+	var gone []endedLease
 	unknown := 0
 	c.mu.Lock()
-	if s.over() { // it proves nothing any more
+	if s.over() { // the answer proves nothing
 		c.mu.Unlock()
 		return nil
 	}
@@ -141,7 +141,7 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 			if ch.Missing {
 				why.Reason = ReasonForgotten
 			}
-			gone = append(gone, ending{l, why, c.finish(l, why, nil)})
+			gone = append(gone, endedLease{l, why, c.endTree(l, why, nil)})
 		case ch.State == driver.Unknown:
 			unknown++
 		default:
@@ -160,39 +160,39 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 			w.proof = max(w.proof, sent)
 		}
 		if ch.State != 0 {
-			select { // only the latest counts, and only one renewal at a time sends
-			case <-w.news:
+			select { // keep only the latest; only one renewal at a time sends
+			case <-w.results:
 			default:
 			}
-			w.news <- news{ch, sent}
+			w.results <- renewalResult{ch, sent}
 		}
 	}
 	for i, l := range offers {
 		switch states[len(leases)+len(waits)+i].State {
 		case driver.Gone:
-			c.offerOver(l)
+			c.endOffer(l)
 		case driver.Unknown:
 			unknown++
 		}
 	}
 	if unknown > 0 {
-		c.missed = fmt.Errorf("%w: %w (%d of %d)", ErrUncertain, errPartial, unknown, len(leases)+len(waits)+len(offers))
+		c.renewalErr = fmt.Errorf("%w: %w (%d of %d)", ErrUncertain, errPartial, unknown, len(leases)+len(waits)+len(offers))
 	}
-	err := c.missed
+	err := c.renewalErr
 	c.mu.Unlock()
 	for _, e := range gone {
 		if e.l.pushed {
-			e.l.disown()
+			e.l.cancelPushed()
 		}
 	}
-	c.mourn(gone)
+	c.cancelAndReport(gone)
 	return err
 }
 
 var errPartial = errors.New("not everything could be renewed")
 
-// extend moves the end of trust on, never back. Called with c.mu held; the heap is put in
-// order afterwards.
+// extend moves the end of trust forward, never back. Called with c.mu held; the caller puts the
+// heap in order afterwards.
 func (l *Lease) extend(trusted time.Duration) {
 	l.trusted = max(l.trusted, trusted)
 	l.until = min(l.trusted, l.latest)
@@ -203,33 +203,33 @@ func (l *Lease) extend(trusted time.Duration) {
 func (c *Client) replaceSession(s *session) {
 	pause := backoff{most: time.Second}
 	for {
-		err := c.openSession(c.alive)
+		err := c.openSession(c.openCtx)
 		if err == nil {
 			break
 		}
-		if c.alive.Err() != nil {
+		if c.openCtx.Err() != nil {
 			return
 		}
 		c.mu.Lock()
-		c.missed = err
+		c.renewalErr = err
 		c.mu.Unlock()
-		c.ails("holdfast: the session is over and cannot be opened again yet", err)
-		if !sleep(c.alive, pause.next()) {
+		c.noteOutage("holdfast: the session is over and cannot be opened again yet", err)
+		if !sleep(c.openCtx, pause.next()) {
 			return
 		}
 	}
 	c.mu.Lock()
-	c.missed = nil
+	c.renewalErr = nil
 	c.mu.Unlock()
 	c.recovered()
-	nudge(c.look)
+	notify(c.wakeWatcher)
 	c.work.add()
 	go func() {
-		defer c.work.leave()
-		ctx, cancel := context.WithTimeout(c.life, c.limit())
+		defer c.work.done()
+		ctx, cancel := context.WithTimeout(c.workCtx, c.limit())
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
-			c.warn("holdfast: close of a session that is over", "err", explain(c.life, err))
+			c.warn("holdfast: close of a session that is over", "err", explain(c.workCtx, err))
 		}
 	}()
 }

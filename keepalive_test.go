@@ -25,9 +25,9 @@ func isLost(t testing.TB, err error, reason holdfast.Reason) {
 	}
 }
 
-// A holder that is cut off is told TTL - margin after its last proof was sent, and the
-// waiter enters when the store's TTL is over, after that.
-func TestLossIsToldBeforeExpiry(t *testing.T) {
+// A holder that is cut off learns of its loss TTL - margin after it sent its last proof. The waiter
+// gets the lock later, when the store's TTL has passed.
+func TestLossIsReportedBeforeExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		conn := drivertest.Faulty(store)
@@ -45,17 +45,17 @@ func TestLossIsToldBeforeExpiry(t *testing.T) {
 		}()
 		<-l.Context(t.Context()).Done()
 		if d := time.Since(start); d != 9*time.Second {
-			t.Errorf("told after %v; want 9s, TTL less a tenth", d)
+			t.Errorf("lost after %v; want 9s, TTL less a tenth", d)
 		}
 		isLost(t, l.Err(), holdfast.ReasonExpired)
 		if d := <-got; d < ttl || d > ttl+100*time.Millisecond {
-			t.Errorf("the next holder entered after %v; want about 10s", d)
+			t.Errorf("the next holder got the lock after %v; want about 10s", d)
 		}
 	})
 }
 
-// The trust of a lease counts from when a renewal was sent. One that is answered late
-// proves less, and one that is never answered nothing.
+// Trust in a lease counts from when a renewal was sent. A late answer proves less, and a missing
+// answer nothing.
 func TestSlowRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -66,7 +66,7 @@ func TestSlowRenewal(t *testing.T) {
 				ch, err := next()
 				time.Sleep(3 * time.Second)
 				return ch, err
-			default: // no answer ever
+			default: // never answered
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -75,14 +75,14 @@ func TestSlowRenewal(t *testing.T) {
 		start := time.Now()
 		l := lock(t, c, "x")
 		<-l.Done()
-		want := ttl/3 + 9*time.Second // from when the one good renewal was sent
+		want := ttl/3 + 9*time.Second // from when the one answered renewal was sent
 		if d := time.Since(start); d != want {
 			t.Errorf("lost after %v; want %v", d, want)
 		}
 	})
 }
 
-// One failed renewal, or a few, do not stop the renewing.
+// The client goes on renewing after failed renewals.
 func TestFailedRenewalsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -136,8 +136,8 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 	})
 }
 
-// A release that the store did not hear is repeated until it is heard.
-func TestReleaseIsNotForgotten(t *testing.T) {
+// A release is repeated until the store has answered.
+func TestReleaseIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		var cut atomic.Bool
@@ -163,21 +163,21 @@ func TestReleaseIsNotForgotten(t *testing.T) {
 	})
 }
 
-// A lease that was lost frees the name at the store when its holder says it is done.
+// Release of a lost lease still frees the name at the store.
 func TestReleaseOfALostLeaseFreesTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := &hooks{Backend: store}
-		var deaf atomic.Bool
+		var cutOff atomic.Bool
 		h.renew = func(_ context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
-			if deaf.Load() {
+			if cutOff.Load() {
 				return nil, errStore
 			}
 			return next()
 		}
 		a, b := client(t, h, nil), client(t, store, nil)
 		l := lock(t, a, "x")
-		deaf.Store(true)
+		cutOff.Store(true)
 		<-l.Done()
 		isLost(t, l.Release(), holdfast.ReasonExpired)
 		within(t, "the next Lock", 0, 100*time.Millisecond, func() { lock(t, b, "x") })
@@ -185,8 +185,8 @@ func TestReleaseOfALostLeaseFreesTheName(t *testing.T) {
 	})
 }
 
-// Fifty locks handed over after long waits: none is born expired, whatever the time of the
-// hand-over within the renewal interval.
+// Fifty locks are handed over after long waits, at any time within the renewal interval: no lease
+// is expired at once.
 func TestHandOversAfterLongWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -215,7 +215,7 @@ func TestHandOversAfterLongWaits(t *testing.T) {
 	})
 }
 
-// The client's session is over: every lease is lost, and the client goes on with another.
+// When the session is over, every lease is lost, and the client opens another session.
 func TestSessionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -260,8 +260,8 @@ func (b *stingy) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Ses
 	return b.Backend.Open(ctx, cfg)
 }
 
-// Each session is asked for what the client was made with, however little the one before was
-// granted; and leases stand for what the session has.
+// The client asks each session for the configured TTL, even if the last one was granted less.
+// Leases last for what the current session was granted.
 func TestSessionLostAsksForTheSameTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &stingy{Backend: memlock.New()}
@@ -287,7 +287,7 @@ func TestSessionLostAsksForTheSameTTL(t *testing.T) {
 	})
 }
 
-// A week of one lease.
+// One lease lasts a week.
 func TestLongLease(t *testing.T) {
 	days := 7
 	if testing.Short() {
@@ -304,8 +304,8 @@ func TestLongLease(t *testing.T) {
 	})
 }
 
-// A store that takes a quarter of the TTL to answer is still of use. One that takes so long
-// that no grant can be relied on is not, and Lock says so.
+// A store that takes a quarter of the TTL to answer is usable. With one that is so slow that no
+// grant can be relied on, Lock returns an error.
 func TestSlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 200 * time.Millisecond
@@ -342,7 +342,7 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
-// The patience with a silent store begins with its silence, not with the wait.
+// The time limit for a silent store begins with its silence, not with the wait.
 func TestOutageAfterALongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -362,7 +362,7 @@ func TestOutageAfterALongWait(t *testing.T) {
 		go func() { _, err := b.Mutex("x").Lock(t.Context()); got <- err }()
 		time.Sleep(5 * time.Minute)
 		out.Store(true)
-		release(t, l) // the name is kept, and who waits is told to ask until when
+		release(t, l) // the name is kept, and the waiter learns when to ask again
 		time.Sleep(2 * time.Second)
 		out.Store(false)
 		if err := <-got; err != nil {

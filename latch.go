@@ -10,49 +10,49 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Latch lets those who wait for it through when it has been counted down to zero, and then
-// for good. It is no lease: nobody holds it, it does not run out with its maker, and it
-// survives restarts of the store where the store is durable. Redis forgets it a day after
-// it was last touched. It is a value without state and safe for concurrent use.
+// Latch is a counter that goes down to zero once; callers can wait for zero. It is no lease: it has
+// no holder, outlives the client that made it, and survives restarts of the store if the store is
+// durable. Redis deletes it a day after its last use. It is a value without state and safe for
+// concurrent use.
 type Latch struct {
 	c    *Client
 	name string
 	err  error
 }
 
-// Latch returns the latch of that name; nothing is asked of the store.
+// Latch returns the latch of that name, without an exchange with the store.
 func (c *Client) Latch(name string) *Latch {
 	return &Latch{c, name, driver.CheckName(name)}
 }
 
-// Set makes the latch with count n and reports whether it did. A latch that exists keeps
-// its count, so every participant may call Set. (If an answer of the store was lost on the
-// way, false may speak of a latch that this call has made.)
+// Set makes the latch with count n and reports whether it did. A latch that exists keeps its count,
+// so every participant may call Set. If an answer of the store was lost, created may be false
+// although this call has made the latch.
 //
-// Errors: ErrKind if the name is in use as a lock, ErrInvalid, ErrUnavailable,
-// ErrUncertain, ErrRefused, ErrDamaged, ErrClosed, ctx's. A store that does not answer is
-// tried for up to a TTL, as in all methods of Latch.
+// Errors: ErrKind if the name is in use as a lock, ErrInvalid, ErrUnavailable, ErrUncertain,
+// ErrRefused, ErrDamaged, ErrClosed, ctx's. Like all methods of Latch, Set tries a store that does
+// not answer for up to a TTL.
 func (l *Latch) Set(ctx context.Context, n int64) (created bool, err error) {
-	if err := l.made("set latch"); err != nil {
+	if err := l.usable("set latch"); err != nil {
 		return false, err
 	}
 	if n < 0 {
 		l = &Latch{l.c, l.name, fmt.Errorf("%w count %d: it must not be negative", ErrInvalid, n)}
 	}
-	err = l.ask(ctx, "set latch", func(ctx context.Context, s *session) (err error) {
+	err = l.exchange(ctx, "set latch", func(ctx context.Context, s *session) (err error) {
 		created, err = s.SetCount(ctx, l.name, n)
 		return err
 	})
 	return created, err
 }
 
-// CountDown takes one from the latch and returns what is left; at zero it stays. An id, any
-// text of up to 512 bytes, counts once however often and from wherever it is used: the
-// name of a job that may run again, for example. With an empty id each call counts once.
+// CountDown takes one from the latch and returns what is left; it does not go below zero. An id is
+// any text of up to 512 bytes, for example the name of a job that may run again. Each id counts
+// once, however often and wherever it is used. With an empty id each call counts once.
 //
 // Errors: ErrGone if there is no such latch, and those of Set.
 func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error) {
-	if err := l.made("count down"); err != nil {
+	if err := l.usable("count down"); err != nil {
 		return 0, err
 	}
 	switch {
@@ -61,25 +61,25 @@ func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error
 	case len(id) > driver.MaxName || !utf8.ValidString(id):
 		l = &Latch{l.c, l.name, fmt.Errorf("%w id %.20q: allowed is UTF-8 text of up to %d bytes", ErrInvalid, id, driver.MaxName)}
 	}
-	err = l.ask(ctx, "count down", func(ctx context.Context, s *session) (err error) {
+	err = l.exchange(ctx, "count down", func(ctx context.Context, s *session) (err error) {
 		left, err = s.CountDown(ctx, l.name, id)
 		return err
 	})
 	return left, err
 }
 
-// Wait returns when the latch has reached zero. Errors: ErrGone if there is no such latch
-// (any more), and those of Set.
+// Wait returns when the latch has reached zero. Errors: ErrGone if there is no such latch or it was
+// removed, and those of Set.
 func (l *Latch) Wait(ctx context.Context) error {
 	const op = "wait"
-	if err := l.made(op); err != nil {
+	if err := l.usable(op); err != nil {
 		return err
 	}
 	c := l.c
-	if !c.work.enter() {
+	if !c.work.tryAdd() {
 		return &Error{Op: op, Name: l.name, Err: ErrClosed}
 	}
-	defer c.work.leave()
+	defer c.work.done()
 	for {
 		_, id := c.requests.next()
 		open, err := l.await(ctx, c.session.Load(), id)
@@ -89,19 +89,19 @@ func (l *Latch) Wait(ctx context.Context) error {
 	}
 }
 
-// await waits in one session, under one id. It returns false when the session is over.
+// await waits in one session, under one ID. It returns false when the session is over.
 func (l *Latch) await(ctx context.Context, s *session, id string) (open bool, err error) {
 	const op = "wait"
 	c := l.c
-	asked, crossed := false, false
+	asked, unanswered := false, false
 	for {
 		var reply driver.Reply
-		err := l.ask(ctx, op, func(ctx context.Context, now *session) (err error) {
+		err := l.exchange(ctx, op, func(ctx context.Context, now *session) (err error) {
 			if now != s {
 				return nil
 			}
 			reply, err = s.Await(ctx, l.name, id)
-			asked, crossed = asked || err == nil || leftOpen(err), crossed || leftOpen(err)
+			asked, unanswered = asked || err == nil || leftOpen(err), unanswered || leftOpen(err)
 			return err
 		})
 		if err == nil && reply.Token != 0 {
@@ -111,16 +111,16 @@ func (l *Latch) await(ctx context.Context, s *session, id string) (open bool, er
 			return false, nil
 		}
 		if err == nil {
-			// The push may be lost, and the store need not remember for ever who waits.
+			// Ask again: the push may be lost, and the store may forget who waits.
 			t := time.NewTimer(c.TTL() / 3)
 			select {
 			case <-reply.Wake:
 			case <-t.C:
-			case <-s.lost: // the keeper opens another, or Await says ErrClosed until it has
+			case <-s.lost: // the keeper opens another; until then Await returns ErrClosed
 				err = c.pause(ctx, 10*time.Millisecond)
 			case <-ctx.Done():
 				err = cause(ctx)
-			case <-c.alive.Done():
+			case <-c.openCtx.Done():
 				err = ErrClosed
 			}
 			t.Stop()
@@ -130,17 +130,17 @@ func (l *Latch) await(ctx context.Context, s *session, id string) (open bool, er
 			err = &Error{Op: op, Name: l.name, Err: err}
 		}
 		if asked && !errors.Is(err, ErrGone) && !errors.Is(err, ErrKind) {
-			c.cancel(s, l.name, id, crossed)
+			c.cancelInBackground(s, l.name, id, unanswered)
 		}
 		return false, err
 	}
 }
 
-// Remove ends the latch: the name is free for another, and those who wait get ErrGone.
-// Errors: ErrGone if there is no such latch, ErrUnavailable, ErrUncertain, ErrRefused.
+// Remove deletes the latch: the name is free for another use, and Wait returns ErrGone to its
+// waiters. Errors: ErrGone if there is no such latch, ErrUnavailable, ErrUncertain, ErrRefused.
 func (l *Latch) Remove(ctx context.Context) error {
 	const op = "remove latch"
-	if err := l.made(op); err != nil {
+	if err := l.usable(op); err != nil {
 		return err
 	}
 	r, err := l.c.inspect(ctx, l.name) // a lock may have a grant with token 1, too
@@ -148,7 +148,8 @@ func (l *Latch) Remove(ctx context.Context) error {
 		err = ErrGone
 	}
 	if err == nil {
-		// Once: asked again it could remove the next latch of that name. That the connection is alive was just seen.
+		// Only once: a second Break could remove the next latch of that name. Inspect has just
+		// shown that the connection works.
 		err = l.c.backend.Break(ctx, l.name, 1)
 	}
 	if err != nil {
@@ -157,8 +158,8 @@ func (l *Latch) Remove(ctx context.Context) error {
 	return nil
 }
 
-// made returns the error of a latch that cannot be used.
-func (l *Latch) made(op string) error {
+// usable returns the error of a latch that cannot be used.
+func (l *Latch) usable(op string) error {
 	var err error
 	switch {
 	case l == nil:
@@ -166,7 +167,7 @@ func (l *Latch) made(op string) error {
 	case l.err != nil:
 		err = l.err
 	default:
-		err = l.c.made()
+		err = l.c.usable()
 	}
 	if err != nil {
 		return &Error{Op: op, Name: l.name, Err: err}
@@ -174,20 +175,20 @@ func (l *Latch) made(op string) error {
 	return nil
 }
 
-// ask repeats an exchange until the store answers, ctx ends, or a TTL has passed.
-func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *session) error) error {
-	if err := l.made(op); err != nil {
+// exchange repeats f until the store answers, ctx ends, or a TTL has passed.
+func (l *Latch) exchange(ctx context.Context, op string, f func(context.Context, *session) error) error {
+	if err := l.usable(op); err != nil {
 		return err
 	}
 	c := l.c
 	fail := func(err error) error { return &Error{Op: op, Name: l.name, Err: err} }
-	if !c.work.enter() {
+	if !c.work.tryAdd() {
 		return fail(ErrClosed)
 	}
-	defer c.work.leave()
+	defer c.work.done()
 	pause := backoff{most: time.Second}
 	var last error // of the store
-	for end := c.soonest() + c.TTL(); ; {
+	for end := c.coarseNow() + c.TTL(); ; {
 		if err := ctx.Err(); err != nil {
 			err = cause(ctx)
 			if last != nil {
@@ -195,7 +196,7 @@ func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *ses
 			}
 			return fail(err)
 		}
-		if !c.live() {
+		if !c.isOpen() {
 			return fail(ErrClosed)
 		}
 		s := c.session.Load()
@@ -207,15 +208,15 @@ func (l *Latch) ask(ctx context.Context, op string, f func(context.Context, *ses
 			return nil
 		case ctx.Err() != nil && !decided(err):
 			continue
-		case errors.Is(err, ErrClosed) && c.session.Load() != s: // it is over, and there is another
+		case errors.Is(err, ErrClosed) && c.session.Load() != s: // there is another session
 			continue
 		case decided(err):
 			return fail(explain(ctx, err))
 		}
 		last = explain(ctx, err)
-		if c.soonest() > end {
-			return fail(outage(last))
+		if c.coarseNow() > end {
+			return fail(asOutage(last))
 		}
-		_ = c.pause(ctx, pause.next()) // what has ended is seen above
+		_ = c.pause(ctx, pause.next()) // the loop sees what has ended
 	}
 }

@@ -61,7 +61,7 @@ func TestLatch(t *testing.T) {
 	})
 }
 
-// Wait ends with its context and its client, and learns what it was not told.
+// Wait ends with its context and its client. It notices a change although the push was lost.
 func TestLatchWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

@@ -32,8 +32,8 @@ func left(t *testing.T, what string, l interface {
 	}
 }
 
-// Left is the time until trust ends, sleep of the machine and MaxHold included; 0 when the
-// lease has ended, in whatever way.
+// Left is the time until the client stops trusting the lease. It includes sleep of the machine and
+// MaxHold; 0 when the lease has ended in any way.
 func TestLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, slept := sleeper(t)
@@ -43,7 +43,7 @@ func TestLeft(t *testing.T) {
 		time.Sleep(time.Second)
 		left(t, "after a second", l, trust-time.Second)
 		slept.Add(int64(time.Second))
-		left(t, "after a nap of a second", l, trust-2*time.Second)
+		left(t, "after a sleep of a second", l, trust-2*time.Second)
 		inner := mutex(t, c, l.Context(t.Context()), Reentrant())
 		short := mutex(t, c, l.Context(t.Context()), Reentrant(), MaxHold(3*time.Second))
 		within := mutex(t, c, short.Context(t.Context()), Reentrant())
@@ -56,11 +56,11 @@ func TestLeft(t *testing.T) {
 		}
 		left(t, "several leases", m, 2*time.Second)
 		slept.Add(int64(8 * time.Second))
-		left(t, "after a nap that was too long", l, 0)
+		left(t, "after a sleep that was too long", l, 0)
 		left(t, "what is borrowed, then", inner, 0)
 		left(t, "several leases, then", m, 0)
 		if l.Err() == nil || !errors.Is(l.Err(), ErrLost) {
-			t.Errorf("after a nap that was too long: %v", l.Err())
+			t.Errorf("after a sleep that was too long: %v", l.Err())
 		}
 		if err := l.Release(); !errors.Is(err, ErrLost) {
 			t.Error(err)

@@ -13,30 +13,31 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Part is one lock of LockAll: a *Mutex, an *RWMutex (for writing), what its Reader
-// returns, a *Semaphore (one permit), or what its Permits returns.
+// Part is one lock of LockAll: a *Mutex, an *RWMutex (for writing), the result of its Reader, a
+// *Semaphore (one permit), or the result of its Permits.
 type Part interface{ part() *lock }
 
-// MultiLease is several locks that are held together: all that Lease says of one, for all
-// of them. It ends when any part does. It is safe for concurrent use.
+// MultiLease is several locks that are held together. Its methods are those of Lease, for all of
+// them. It ends when any part does. It is safe for concurrent use.
 type MultiLease struct {
 	leases []*Lease
 	all    context.Context // carries all of them, and ends with the first
 }
 
-// LockAll waits until it holds all parts, of one client or of several, and so of several
-// stores. It never dead-locks with others that do the same, whatever their order: parts
-// are taken in the order of their names, and one that turns out to be held is waited for
-// in line while the parts before it are kept only for a moment (at most a second, and a
-// tenth of the TTL) and then given back, to be taken again. So nobody waits for long for
-// a lock that is not being used; a call for many contended locks may take several rounds.
+// LockAll waits until it holds all parts. They may belong to several clients, and so to several
+// stores. It cannot deadlock with other calls of LockAll, whatever their order. It takes parts in
+// the order of their names. While it waits in the queue for a part, it keeps the parts before it
+// for a moment only: at most a second, and a tenth of the TTL. Then it releases them, and takes
+// them again later. So nobody waits long for a lock that is not being used, and a call for many
+// contended locks may take several rounds.
 //
-// Parts of one name at one store are one part: for writing if any is, and with the sum of
-// the permits. Two clients count as one store if they were made with the same Backend. The
-// options of each part hold for it. A part that is named several times has the options of
-// all: the shortest MaxHold, the longest MinHold, Reentrant if any has it, the notes joined,
-// of a label the first. The shortest WaitAtMost bounds the whole call, as ctx does. On failure nothing is held. Errors: those of Mutex.Lock, for the part that the
-// *Error names; ErrInvalid without parts; ErrKind if one name is wanted as two kinds.
+// Parts of one name at one store are one part: for writing if any is, and with the sum of the
+// permits. Two clients count as one store if they were made with the same Backend. The options of
+// each part apply to it. A part that is named several times combines their options: the shortest
+// MaxHold, the longest MinHold, Reentrant if any has it, all notes, and the first value of each
+// label. The shortest WaitAtMost bounds the whole call, as ctx does. A call that fails holds
+// nothing. Errors: those of Mutex.Lock, for the part that the *Error names; ErrInvalid without
+// parts; ErrKind if one name is wanted as two kinds.
 func LockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
 	return lockAll(ctx, true, parts)
 }
@@ -58,7 +59,7 @@ func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) (e
 }
 
 func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err error) {
-	locks, err := merge(parts)
+	locks, err := mergeParts(parts)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +70,10 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		}
 	}
 	held := make([]*Lease, len(locks))
-	back := func() {
+	releaseAll := func() {
 		for i, l := range held {
 			if l != nil {
-				l.giveUp()
+				l.discard()
 			}
 			held[i] = nil
 		}
@@ -80,14 +81,14 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 	done := false
 	defer func() {
 		if !done { // an Observer has panicked, or ended the goroutine
-			back()
+			releaseAll()
 		}
 	}()
 	for {
 		next := -1
 		for i, l := range held {
-			if l != nil && l.Err() != nil { // lost while another part was waited for
-				l.giveUp()
+			if l != nil && l.Err() != nil { // lost while the call waited for another part
+				l.discard()
 				held[i] = nil
 			}
 			if held[i] == nil && next < 0 {
@@ -108,7 +109,7 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 		case !slices.ContainsFunc(held, func(l *Lease) bool { return l != nil }):
 			l, err = k.take(ctx, "lock", true)
 		default:
-			l, err = k.beside(ctx, back)
+			l, err = k.takeWhileHolding(ctx, releaseAll)
 		}
 		if err != nil {
 			return nil, err
@@ -121,24 +122,24 @@ func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err e
 	return m, nil
 }
 
-// beside takes k while other parts are held. If that takes long, it calls back, which gives
-// them up, and goes on: k's place in line is kept.
-func (k *lock) beside(ctx context.Context, back func()) (*Lease, error) {
-	// Two that get in each other's way should not do so again and again in step.
+// takeWhileHolding takes k while other parts are held. If that takes long, it calls giveBackAll,
+// which releases them, and goes on waiting: k keeps its place in the queue.
+func (k *lock) takeWhileHolding(ctx context.Context, giveBackAll func()) (*Lease, error) {
+	// Random, so that two calls in each other's way do not retry in step.
 	patience := min(k.c.TTL()/10, time.Second)
 	patience = patience/2 + rand.N(patience/2)
-	gave := make(chan struct{})
-	t := time.AfterFunc(patience, func() { defer close(gave); back() })
+	gaveBack := make(chan struct{})
+	t := time.AfterFunc(patience, func() { defer close(gaveBack); giveBackAll() })
 	defer func() { // also if an Observer panics
 		if !t.Stop() {
-			<-gave
+			<-gaveBack
 		}
 	}()
 	return k.take(ctx, "lock", true)
 }
 
-// merge sorts the parts and makes those of one name at one store one.
-func merge(parts []Part) ([]*lock, error) {
+// mergeParts sorts the parts and makes one of those of one name at one store.
+func mergeParts(parts []Part) ([]*lock, error) {
 	const op = "lock all"
 	var locks []*lock
 	for i, p := range parts {
@@ -146,7 +147,7 @@ func merge(parts []Part) ([]*lock, error) {
 			return nil, &Error{Op: op, Err: fmt.Errorf("%w part %d: it is nil", ErrInvalid, i)}
 		}
 		k := p.part()
-		if err := k.made(op); err != nil {
+		if err := k.usable(op); err != nil {
 			return nil, err
 		}
 		part := *k
@@ -175,7 +176,7 @@ func merge(parts []Part) ([]*lock, error) {
 		case k.req.Mode == driver.Exclusive:
 			o.req.Mode = driver.Exclusive
 		}
-		o.opt.join(&k.opt)
+		o.opt.merge(&k.opt)
 		o.req.MinHold, o.req.Info = o.opt.minHold, o.c.describe(&o.opt)
 		if err := o.req.Check(); err != nil {
 			return nil, &Error{Op: op, Name: k.req.Name, Err: err}
@@ -186,24 +187,24 @@ func merge(parts []Part) ([]*lock, error) {
 
 // Leases returns the parts in the order of their names.
 func (m *MultiLease) Leases() []*Lease {
-	if m.made("use") != nil {
+	if m.usable("use") != nil {
 		return nil
 	}
 	return slices.Clone(m.leases)
 }
 
-// made returns an error for a MultiLease that LockAll has not made.
-func (m *MultiLease) made(op string) error {
+// usable returns an error for a MultiLease that LockAll has not made.
+func (m *MultiLease) usable(op string) error {
 	if m == nil || len(m.leases) == 0 {
 		return &Error{Op: op, Err: fmt.Errorf("%w lease: LockAll has not made it", ErrInvalid)}
 	}
 	return nil
 }
 
-// Err returns nil while all parts may be relied on, and afterwards why the first ended; see
+// Err returns nil while all parts may be relied on, and afterwards why the first one ended; see
 // Lease.Err.
 func (m *MultiLease) Err() error {
-	if err := m.made("use"); err != nil {
+	if err := m.usable("use"); err != nil {
 		return err
 	}
 	for _, l := range m.leases {
@@ -216,7 +217,7 @@ func (m *MultiLease) Err() error {
 
 // Left returns for how long all parts can be relied on from now; see Lease.Left.
 func (m *MultiLease) Left() time.Duration {
-	if m.made("use") != nil {
+	if m.usable("use") != nil {
 		return 0
 	}
 	left := m.leases[0].Left()
@@ -232,18 +233,18 @@ func (m *MultiLease) Valid(d time.Duration) bool {
 	return left > 0 && left >= d
 }
 
-// Done is closed when any part ends.
+// Done returns a channel that is closed when any part ends.
 func (m *MultiLease) Done() <-chan struct{} {
-	if m.made("use") != nil {
+	if m.usable("use") != nil {
 		return closed
 	}
 	return m.all.Done()
 }
 
-// Context returns a child of parent that ends with the first part that ends, and carries
-// all of them; see Lease.Context and TokenOf.
+// Context returns a child of parent that ends with the first part that ends. It carries all of
+// them; see Lease.Context and TokenOf.
 func (m *MultiLease) Context(parent context.Context) context.Context {
-	if err := m.made("use"); err != nil {
+	if err := m.usable("use"); err != nil {
 		ctx, cancel := context.WithCancelCause(parent)
 		cancel(err)
 		return ctx
@@ -256,7 +257,7 @@ func (m *MultiLease) Context(parent context.Context) context.Context {
 
 // Release ends all parts; see Lease.Release. It returns the errors of all, joined.
 func (m *MultiLease) Release() (err error) {
-	if err := m.made("release"); err != nil {
+	if err := m.usable("release"); err != nil {
 		return err
 	}
 	var errs []error

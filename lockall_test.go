@@ -100,7 +100,7 @@ func TestLockAllJoinsOptions(t *testing.T) {
 	})
 }
 
-// It ends when any part does, and says so.
+// A MultiLease ends when any part does, and reports that.
 func TestLockAllLosesAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -124,7 +124,7 @@ func TestLockAllLosesAPart(t *testing.T) {
 	})
 }
 
-// On failure nothing is held, not even for a minimum hold.
+// A LockAll that fails holds nothing, not even for a minimum hold.
 func TestLockAllFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -181,9 +181,9 @@ func TestLockAllFails(t *testing.T) {
 	})
 }
 
-// Who waits for one part does not keep the others from those who could use them, and has
-// its place in line meanwhile.
-func TestLockAllGivesBack(t *testing.T) {
+// While it waits for one part, LockAll does not keep the others from contenders that could use
+// them, and keeps its place in the queue.
+func TestLockAllReleasesWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		c, other := client(t, store, nil), client(t, store, nil)
@@ -204,13 +204,13 @@ func TestLockAllGivesBack(t *testing.T) {
 			time.Sleep(time.Minute)
 			release(t, a)
 		}
-		late := enters(t, client(t, store, nil).Mutex("z").Lock)
-		waits(t, "who came later", late)
+		late := lockAsync(t, client(t, store, nil).Mutex("z").Lock)
+		stillWaiting(t, "who came later", late)
 		a := lock(t, other, "a")
 		release(t, held)
-		synctest.Wait() // it has z, and finds a taken
+		synctest.Wait() // the call has z, and finds a taken
 		time.Sleep(time.Second)
-		release(t, entered(t, "who came later, when z was given back for want of a", late))
+		release(t, acquired(t, "a later waiter, after LockAll released z", late))
 		release(t, a)
 		if err := (<-got).Release(); err != nil {
 			t.Error(err)
@@ -218,8 +218,7 @@ func TestLockAllGivesBack(t *testing.T) {
 	})
 }
 
-// However many take however many of them, two stores included, nobody waits for ever, and
-// nobody meets another inside.
+// Many callers take many locks of two stores: none waits for ever, and no two hold the same lock.
 func TestLockAllDoesNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, rounds, names = 6, 30, 5

@@ -5,39 +5,38 @@ import (
 	"sync"
 )
 
-// Locker returns m as a sync.Locker, for code that takes one. Its Lock waits until it
-// holds m; ctx bounds that.
+// Locker returns m as a sync.Locker, for code that takes one. Its Lock waits until it holds m; ctx
+// bounds that.
 //
-// A sync.Locker has no way to say what a distributed lock must say: that it could not be
-// had, that it was lost while it was held, which token guards the writes. report is
-// called with each such error: from Lock when it gives up, and Lock then panics with the
-// error, because returning would mean that m is held; from Unlock when the lock had been
-// lost, or the store did not hear the release. Use Lock or Do where the code can be
-// changed. The Locker holds one lease at a time and is safe for concurrent use.
+// A sync.Locker cannot report that the lock could not be had, that it was lost, or which token
+// guards the writes. So the Locker calls report with each such error. Lock calls it when it gives
+// up and then panics with the error, because returning would mean that m is held. Unlock calls it
+// when the lock had been lost, or the store did not confirm the release. Use Lock or Do where the
+// code can be changed. The Locker holds one lease at a time and is safe for concurrent use.
 func (m *Mutex) Locker(ctx context.Context, report func(error)) sync.Locker {
 	if report == nil {
 		report = func(error) {}
 	}
-	return &locker{m: m, ctx: ctx, report: report, turn: make(chan struct{}, 1)}
+	return &locker{m: m, ctx: ctx, report: report, locked: make(chan struct{}, 1)}
 }
 
 type locker struct {
 	m      *Mutex
 	ctx    context.Context
 	report func(error)
-	turn   chan struct{} // full while locked
-	lease  *Lease        // set by who filled turn
+	locked chan struct{} // full while locked
+	lease  *Lease        // set by the goroutine that filled locked
 }
 
 func (l *locker) Lock() {
 	err := error(nil)
 	select {
-	case l.turn <- struct{}{}:
-		if err = l.fill(); err == nil {
+	case l.locked <- struct{}{}:
+		if err = l.lockOnce(); err == nil {
 			return
 		}
 	case <-l.ctx.Done():
-		if err = l.m.part().made("lock"); err == nil {
+		if err = l.m.part().usable("lock"); err == nil {
 			err = &Error{Op: "lock", Name: l.m.req.Name, Err: cause(l.ctx)}
 		}
 	}
@@ -45,12 +44,13 @@ func (l *locker) Lock() {
 	panic(err)
 }
 
-// fill takes the lease of who has the turn. The turn ends with the attempt, also if an Observer panics.
-func (l *locker) fill() (err error) {
+// lockOnce takes the lease for the goroutine that filled locked. It empties locked if it fails,
+// also if an Observer panics.
+func (l *locker) lockOnce() (err error) {
 	var lease *Lease
 	defer func() {
 		if lease == nil {
-			<-l.turn
+			<-l.locked
 		}
 	}()
 	lease, err = l.m.Lock(l.ctx)
@@ -64,7 +64,7 @@ func (l *locker) Unlock() {
 		panic("holdfast: Unlock of a Locker that is not locked")
 	}
 	l.lease = nil
-	defer func() { <-l.turn }() // also if report panics
+	defer func() { <-l.locked }() // also if report panics
 	if err := lease.Release(); err != nil {
 		l.report(err)
 	}

@@ -111,7 +111,7 @@ func TestInvalid(t *testing.T) {
 	} {
 		for _, f := range []func(context.Context) (*holdfast.Lease, error){m.Lock, m.TryLock} {
 			if _, err := f(t.Context()); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v; want ErrInvalid that says %q", err, want)
+				t.Errorf("got %v; want ErrInvalid with %q", err, want)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func TestInvalid(t *testing.T) {
 		"labels":                            {Labels: map[string]string{"k": strings.Repeat("v", 4000)}},
 	} {
 		if _, err := holdfast.New(t.Context(), memlock.New(), cfg); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("New: %v; want ErrInvalid that says %q", err, want)
+			t.Errorf("New: %v; want ErrInvalid with %q", err, want)
 		}
 	}
 	if err := c.Break(t.Context(), "", 1); !errors.Is(err, holdfast.ErrInvalid) {
@@ -183,12 +183,12 @@ func TestNoLeakInTheParent(t *testing.T) {
 	}
 	const n = 20_000
 	before := run(100)
-	if after := run(n); after > before+n/2 { // a leak is an object or more for each Do
+	if after := run(n); after > before+n/2 { // a leak is at least one object for each Do
 		t.Errorf("%d more objects on the heap after %d times Do under one context", after-before, n)
 	}
 }
 
-// What Do costs is a budget; the store in memory is part of it.
+// The allocations of Do are limited; the store in memory is part of them.
 func TestAllocations(t *testing.T) {
 	c := client(t, memlock.New(), nil)
 	parent, cancel := context.WithCancel(t.Context())

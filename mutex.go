@@ -8,12 +8,12 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Mutex is a lock that one holder has at a time, among all clients of the store. It is a
-// value without state: what is held is the Lease. Any number of Mutex values of one
-// name, in any process, are the same lock. It is safe for concurrent use.
+// Mutex is a lock that one holder has at a time, among all clients of the store. It is a value
+// without state: the holder has a Lease. Any number of Mutex values of one name, in any process,
+// are the same lock. It is safe for concurrent use.
 type Mutex struct{ lock }
 
-// lock is what the primitives have in common: what is asked for, and how it is waited for.
+// lock is the common part of the primitives: the request and its options.
 type lock struct {
 	c   *Client
 	req driver.Request
@@ -22,7 +22,7 @@ type lock struct {
 
 func (c *Client) lock(name string, mode driver.Mode, n, limit int, opts []Option) lock {
 	k := lock{c: c}
-	if k.opt.err = c.made(); k.opt.err == nil {
+	if k.opt.err = c.usable(); k.opt.err == nil {
 		k.req, k.opt = c.request(name, mode, n, limit, opts)
 	}
 	return k
@@ -30,7 +30,7 @@ func (c *Client) lock(name string, mode driver.Mode, n, limit int, opts []Option
 
 // take acquires k and waits if wait is set. op names the operation in errors.
 func (k *lock) take(ctx context.Context, op string, wait bool) (*Lease, error) {
-	if err := k.made(op); err != nil {
+	if err := k.usable(op); err != nil {
 		return nil, err
 	}
 	return k.c.acquire(ctx, op, &k.req, &k.opt, wait)
@@ -38,14 +38,14 @@ func (k *lock) take(ctx context.Context, op string, wait bool) (*Lease, error) {
 
 func (k *lock) part() *lock { return k }
 
-// made returns an error for a lock that no method of a Client has made.
-func (k *lock) made(op string) error {
+// usable returns an error for a lock that no method of a Client has made.
+func (k *lock) usable(op string) error {
 	if k == nil {
 		return &Error{Op: op, Err: fmt.Errorf("%w lock: it is nil", ErrInvalid)}
 	}
 	err := k.opt.err
 	if err == nil {
-		err = k.c.made()
+		err = k.c.usable()
 	}
 	if err != nil {
 		return &Error{Op: op, Name: k.req.Name, Err: err}
@@ -61,16 +61,16 @@ func (k *lock) do(ctx context.Context, op string, f func(context.Context) error)
 	return l.do(ctx, f)
 }
 
-// Mutex returns the mutex of that name; nothing is asked of the store. The name is any
-// UTF-8 text of 1 to 512 bytes. A name or option that makes no sense is reported by
-// the first use, as ErrInvalid.
+// Mutex returns the mutex of that name, without an exchange with the store. The name is any UTF-8
+// text of 1 to 512 bytes. The first use reports a name or option that is not allowed, as
+// ErrInvalid.
 func (c *Client) Mutex(name string, opts ...Option) *Mutex {
 	return &Mutex{c.lock(name, driver.Exclusive, 1, 0, opts)}
 }
 
-// Do runs f while it holds m. The context that f gets is a child of ctx, carries the
-// fencing token (see Token), and ends when the lock is lost; Do then returns ErrLost even
-// if f returned nil. A panic in f releases the lock as well.
+// Do runs f while it holds m. The context of f is a child of ctx, carries the fencing token (see
+// Token), and ends when the lease is lost; Do then returns ErrLost even if f returned nil. A panic
+// in f releases the lock as well.
 //
 // Errors: those of Lock, f's own, those of Lease.Release.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
@@ -82,7 +82,7 @@ func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err erro
 	return f(l.Context(ctx))
 }
 
-// both is what Do returns: the error of the work, that of the release, or both.
+// both returns the error of the work, that of the release, or both.
 func both(err, released error) error {
 	switch {
 	case err == nil:
@@ -93,22 +93,21 @@ func both(err, released error) error {
 	return errors.Join(err, released)
 }
 
-// Lock waits until it holds m and returns the lease. ctx bounds the waiting only, never the
-// holding; when it ends, the place in line is given up at once. On return the store
-// has recorded a grant that excludes every other, with a token greater than any before
-// it. Lock may be called from many goroutines; each call is a contender of its own.
-// A free lock costs one exchange with the store.
+// Lock waits until it holds m and returns the lease. ctx bounds the wait only, never the lease;
+// when ctx ends, Lock gives up its place in the queue at once. When Lock returns a lease, the store
+// has recorded a grant that excludes every other, with a larger token than any before it. Lock may
+// be called from many goroutines; each call is a contender of its own. A free lock costs one
+// exchange with the store.
 //
-// A store that does not answer is tried for up to a TTL. Errors: ctx's, ErrDeadlock,
-// ErrHeld (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain,
-// ErrRefused, ErrDamaged, ErrClosed.
+// Lock tries a store that does not answer for up to a TTL. Errors: ctx's, ErrDeadlock, ErrHeld
+// (WaitAtMost, Poll), ErrKind, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused, ErrDamaged,
+// ErrClosed.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.part().take(ctx, "lock", true)
 }
 
-// TryLock takes m if it is free now and nobody waits for it, in one exchange with the
-// store, and writes nothing otherwise. Errors: ErrHeld, with the holder in the *Error, and
-// those of Lock.
+// TryLock takes m if it is free now and nobody waits for it, in one exchange with the store.
+// Otherwise it writes nothing. Errors: ErrHeld, with the holder in the *Error, and those of Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.part().take(ctx, "try lock", false)
 }

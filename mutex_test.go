@@ -121,7 +121,7 @@ func TestPoll(t *testing.T) {
 		h := &hooks{Backend: store}
 		h.acquire = func(_ context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
 			if tries.Add(1); r.Wait {
-				t.Error("a polling request joined the line")
+				t.Error("a polling request joined the queue")
 			}
 			return next()
 		}
@@ -206,7 +206,7 @@ func TestReentrancy(t *testing.T) {
 		if err := l.Release(); !errors.Is(err, holdfast.ErrReleased) {
 			t.Errorf("second Release: %v", err)
 		}
-		// Through a lock of another name, twice.
+		// Through leases of another name, twice.
 		l2, err := c.Mutex("y").Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestReentrancy(t *testing.T) {
 			t.Errorf("a borrowed lease after the outer one ended: %v", err)
 		}
 		release(t, l2)
-		// The context of a lease that is over does not hold anything.
+		// The context of a lease that has ended holds nothing.
 		l, err = c.Mutex("x").Lock(ctx)
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("Lock with the context of a lease that is over: %v, %v", l, err)
@@ -269,7 +269,7 @@ func TestStoreSilent(t *testing.T) {
 	})
 }
 
-// A grant whose answer was lost is given back when the caller gives up.
+// A grant whose answer was lost is released when the caller gives up.
 func TestNoOrphanAfterCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -347,7 +347,7 @@ func TestCloseWithoutStore(t *testing.T) {
 	})
 }
 
-// Without a deadline Close ends when nothing that the client had can be left at the store.
+// Without a deadline, Close ends when everything that the client had at the store has expired.
 func TestCloseWithoutStoreOrDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := drivertest.Faulty(memlock.New())
@@ -363,8 +363,8 @@ func TestCloseWithoutStoreOrDeadline(t *testing.T) {
 	})
 }
 
-// A store that does not answer when a client opens: New says for how long it has asked, and
-// speaks of no deadline, which nobody has set.
+// A store does not answer when a client opens. New reports how long it has waited, and names no
+// deadline, which nobody has set.
 func TestNewWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{Backend: memlock.New()}

@@ -6,73 +6,72 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Observer is told what happens to a client's locks, for metrics and progress displays.
-// Any field may be nil.
+// Observer receives the events of a client's locks, for metrics and progress displays. Any field
+// may be nil.
 //
-// Waiting, Acquired and Released are called by the goroutine that called Lock or Release,
-// which goes on when they return. Renewed and Lost, and Released for what Close releases
-// and what a call gives up that has not returned it (LockAll, while it waits), are called by
-// a goroutine of the client's, one after the other and after the fact. They
-// hold up nothing; what they are too slow for is dropped, and counted in the next line of
-// the log.
+// The goroutine that called Lock or Release calls Waiting, Acquired and Released, and goes on when
+// they return. A goroutine of the client calls Renewed and Lost, one after the other and after the
+// event. It also calls Released for leases that no caller has: those that Close releases, and those
+// that LockAll releases while it waits. These calls delay nothing. If they are too slow, calls are
+// dropped, and the next line of the log has their number.
 type Observer struct {
-	// Waiting: a Lock has joined the line, or has news of its place there.
+	// Waiting: a Lock has joined the queue, or its place there has changed.
 	Waiting func(Waiting)
 
 	// Acquired: a Lock was granted after waiting for waited.
 	Acquired func(name string, token uint64, waited time.Duration)
 
-	// Renewed: an exchange has renewed n leases and places in line, or failed to.
+	// Renewed: an exchange has renewed n leases and places in the queue, or failed to.
 	Renewed func(n int, took time.Duration, err error)
 
-	// Lost: a lease has ended without being released. Its contexts are already cancelled.
+	// Lost: a lease has ended without Release. Its contexts have been cancelled.
 	Lost func(name string, token uint64, reason Reason)
 
 	// Released: a lease has been released after held. err is what Release returned.
 	Released func(name string, token uint64, held time.Duration, err error)
 }
 
-// Waiting is the news of a place in line.
+// Waiting describes a place in the queue.
 type Waiting struct {
 	Name   string
 	ID     string  // of the request, as Record.Waiters shows it
-	Ahead  int     // how many stand before it
-	Holder *Holder // one of those in the way; nil if the store did not tell
+	Ahead  int     // how many requests are before it in the queue
+	Holder *Holder // one of those in the way; nil if the store did not name any
 }
 
-// waiting tells the Observer of l's place in line. Close does not wait for the Observer, so the
-// caller, who is counted in at the gate, is not meanwhile.
-func (l *Lease) waiting(ahead int, h *driver.Holder) {
+// reportWaiting calls the Observer about l's place in the queue. Close does not wait for the
+// Observer, so the caller is not counted in c.work meanwhile.
+func (l *Lease) reportWaiting(ahead int, h *driver.Holder) {
 	o := l.c.observer
 	if o == nil || o.Waiting == nil {
 		return
 	}
-	l.c.work.leave()
+	l.c.work.done()
 	defer l.c.work.add()
 	o.Waiting(Waiting{l.req.Name, l.req.ID, ahead, holder(h)})
 }
 
-// announce tells the Observer of a new lease. If that does not return, because it panics or
-// ends the goroutine, nobody gets the lease: it is given up, or it would be renewed for as
-// long as the client lives. The caller is counted in at the gate.
-func (l *Lease) announce(waited time.Duration) {
+// reportAcquired calls the Observer about a new lease. If that call panics or ends the goroutine,
+// nobody gets the lease. reportAcquired then discards it, because the client would otherwise renew
+// it until Close. The caller is counted in c.work.
+func (l *Lease) reportAcquired(waited time.Duration) {
 	o := l.c.observer
 	if o == nil || o.Acquired == nil {
 		return
 	}
 	returned := false
-	l.c.work.leave() // Close does not wait for the Observer
+	l.c.work.done() // Close does not wait for the Observer
 	defer func() {
-		l.c.work.add() // first: Close waits for what follows
+		l.c.work.add() // first, so that Close waits for what follows
 		if !returned {
-			l.giveUp()
+			l.discard()
 		}
 	}()
 	o.Acquired(l.req.Name, l.token, waited)
 	returned = true
 }
 
-func (o *Observer) released(l *Lease, err error) {
+func (o *Observer) reportReleased(l *Lease, err error) {
 	if o != nil && o.Released != nil {
 		o.Released(l.req.Name, l.token, time.Since(l.since), err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// Close says that it does not wait for an Observer for longer than a second.
-func TestCloseBesideAnObserverThatBlocks(t *testing.T) {
+// Close waits at most a second for an Observer.
+func TestCloseWithABlockedObserver(t *testing.T) {
 	for _, what := range []string{"Waiting", "Acquired", "Released"} {
 		t.Run(what, func(t *testing.T) {
 			store := memlock.New()

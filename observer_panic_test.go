@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// panics runs f and reports whether it panicked, as a server does with what a handler does.
+// panics runs f and reports whether it panicked. It recovers, as a server does around a handler.
 func panics(f func()) (did bool) {
 	defer func() { did = recover() != nil }()
 	f()
 	return false
 }
 
-// An Observer that panics, under a caller that recovers from it, leaves no lock that the client renews
-// for ever and nobody can release.
+// An Observer panics, and its caller recovers: the client does not go on renewing a lease that
+// nobody has.
 func TestObserverThatPanicsLeavesNoLease(t *testing.T) {
 	for _, what := range []string{"Lock", "TryLock", "LockAll", "LockAll, waiting", "Lock of a Locker", "Adopt"} {
 		t.Run(what, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestObserverThatPanicsLeavesNoLease(t *testing.T) {
 	}
 }
 
-// A waiter whose Observer panics leaves the line at once: nobody waits for its place to run out.
-func TestObserverThatPanicsLeavesTheLine(t *testing.T) {
+// A waiter whose Observer panics leaves the queue at once; nobody waits for its place to expire.
+func TestObserverThatPanicsLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		c := client(t, store, &holdfast.Config{Observer: &holdfast.Observer{

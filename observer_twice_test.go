@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// An Observer that panics in Acquired is told next that the lease was given up, and may panic in Released as well. Close still
-// knows who is inside: it neither hangs nor returns too early.
+// An Observer that panics in Acquired is next called because the lease was released, and may panic
+// in Released as well. Close still counts its callers correctly: it neither hangs nor returns too
+// early.
 func TestCloseAfterAnObserverThatPanicsTwice(t *testing.T) {
 	o := &holdfast.Observer{
 		Acquired: func(string, uint64, time.Duration) { panic("of an observer") },
@@ -46,7 +47,8 @@ func TestCloseAfterAnObserverThatPanicsTwice(t *testing.T) {
 	}
 }
 
-// An Observer that panics, under a caller that recovers, leaves none of several locks behind that the client renews for ever.
+// An Observer panics, and its caller recovers: the client does not go on renewing any of several
+// locks.
 func TestObserverThatPanicsAmongSeveral(t *testing.T) {
 	for _, what := range []string{"TryLockAll", "LockAll that fails", "DoAll", "MultiLease.Release"} {
 		t.Run(what, func(t *testing.T) {
@@ -116,8 +118,8 @@ func TestObserverThatPanicsAmongSeveral(t *testing.T) {
 	}
 }
 
-// Released is called where a panic does not end the process, also when LockAll gives a part back: by the goroutine that called
-// it, or by the client's own.
+// Released is called where a panic does not end the process, also when LockAll releases a part: by
+// the goroutine that called LockAll, or by the client's own.
 func TestObserverOfPartsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -138,14 +140,14 @@ func TestObserverOfPartsGivenBack(t *testing.T) {
 				_ = m.Release()
 			}
 		}()
-		time.Sleep(2 * time.Second) // "a" has been given back
+		time.Sleep(2 * time.Second) // "a" has been released
 		mu.Lock()
 		defer mu.Unlock()
 		if len(stacks) != 1 {
-			t.Fatalf("%d parts given back", len(stacks))
+			t.Fatalf("%d parts released", len(stacks))
 		}
-		if s := stacks[0]; !contains(s, "LockAll") && !contains(s, "teller") {
-			t.Errorf("Released was called by a goroutine that nobody can recover in:\n%s", s)
+		if s := stacks[0]; !contains(s, "LockAll") && !contains(s, "callQueue") {
+			t.Errorf("Released was called by a goroutine in which nobody can recover:\n%s", s)
 		}
 	})
 }
@@ -159,8 +161,8 @@ func contains(s, part string) bool {
 	return false
 }
 
-// A Logger or an Observer that ends the goroutine, as t.Fatal does, costs what it was told and no more.
-func TestToldByAGoroutineThatEnds(t *testing.T) {
+// A Logger or an Observer that ends its goroutine, as t.Fatal does, loses that call and no other.
+func TestObserverThatEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		var lines, losses atomic.Int64
@@ -183,7 +185,7 @@ func TestToldByAGoroutineThatEnds(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n, m := lines.Load(), losses.Load(); n != 3 || m != 3 {
-			t.Errorf("of 3 losses the log was told %d, the Observer %d", n, m)
+			t.Errorf("of 3 losses the log has %d, the Observer %d", n, m)
 		}
 		began := time.Now()
 		_ = c.Close(t.Context())

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Option adjusts one lock. Few are needed; a lock without options waits its turn,
-// renews itself for as long as it is held, and does not re-enter.
+// Option adjusts one lock. Few are needed: a lock without options waits its turn, renews its lease
+// until the release, and is not reentrant.
 type Option func(*options)
 
 type options struct {
@@ -30,13 +30,13 @@ func (o *options) refuse(format string, args ...any) {
 	}
 }
 
-// Reentrant lets a context that already holds the lock take it again: the second lease is
-// borrowed from the first, with the same token and without asking the store, and ends
-// no later. Without it such a Lock fails at once with ErrDeadlock.
+// Reentrant lets a context that already holds the lock take it again. The second lease is borrowed
+// from the first: it has the same token, needs no exchange with the store, and ends no later.
+// Without this option such a Lock fails at once with ErrDeadlock.
 func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 
-// MaxHold ends the lease after d, whatever happens: it is then lost for ReasonMaxHold, and
-// the name comes free within a TTL. For work that may hang.
+// MaxHold ends the lease after d: it is then lost for ReasonMaxHold, and the name becomes free
+// within a TTL. For work that may hang.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.maxHold = d; d <= 0 {
@@ -45,8 +45,8 @@ func MaxHold(d time.Duration) Option {
 	}
 }
 
-// MinHold keeps the name taken for at least d from the grant, also past Release and past
-// the death of the process. For jobs that may run once per tick on any one machine.
+// MinHold keeps the name taken for at least d from the grant, even after Release or the death of
+// the process. For jobs that may run once per tick on any one machine.
 func MinHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.minHold = d; d <= 0 || d > driver.MaxHold {
@@ -55,8 +55,8 @@ func MinHold(d time.Duration) Option {
 	}
 }
 
-// WaitAtMost makes Lock give up with ErrHeld (which names the holder) after d. The context
-// bounds the wait as well; whichever ends first decides the error.
+// WaitAtMost makes Lock fail after d with ErrHeld, which names the holder. The context bounds the
+// wait as well; the one that ends first decides the error.
 func WaitAtMost(d time.Duration) Option {
 	return func(o *options) {
 		if o.atMost = d; d <= 0 {
@@ -65,9 +65,9 @@ func WaitAtMost(d time.Duration) Option {
 	}
 }
 
-// Poll makes Lock try every d, at most tries times, outside the line, and then give up with
-// ErrHeld. Whoever stands in line goes first, so a polling contender may starve; it is for
-// callers who must not leave anything at the store while they wait.
+// Poll makes Lock try every d, at most tries times, outside the queue, and then fail with ErrHeld.
+// Waiters in the queue go first, so a polling contender may starve. Poll is for callers who must
+// not leave anything at the store while they wait.
 func Poll(every time.Duration, tries int) Option {
 	return func(o *options) {
 		if o.every, o.tries = every, tries; every <= 0 || tries < 1 {
@@ -76,10 +76,10 @@ func Poll(every time.Duration, tries int) Option {
 	}
 }
 
-// Note is shown to operators and to those who wait: what the lock is held for.
+// Note tells operators and waiters what the lock is held for.
 func Note(text string) Option { return func(o *options) { o.note = text } }
 
-// Label is shown to operators and to those who wait.
+// Label adds a label that operators and waiters see.
 func Label(key, value string) Option {
 	return func(o *options) {
 		if key == "" {
@@ -93,7 +93,7 @@ func Label(key, value string) Option {
 	}
 }
 
-// request is the part of a lock that is the same for each attempt.
+// request makes the part of a lock that is the same for each attempt.
 func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Option) (driver.Request, options) {
 	var o options
 	for _, opt := range opts {
@@ -108,19 +108,19 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 	return r, o
 }
 
-// describe is what operators and waiters see of a lock with these options.
+// describe returns the Info of a lock with these options.
 func (c *Client) describe(o *options) string {
 	if o.note == "" && o.labels == nil {
 		return c.info
 	}
 	i := c.self
 	i.Note = o.note
-	i.Labels = with(o.labels, i.Labels)
+	i.Labels = mergeLabels(o.labels, i.Labels)
 	return i.String()
 }
 
-// with returns labels and, of those that it lacks, more.
-func with(labels, more map[string]string) map[string]string {
+// mergeLabels returns labels, and those of more that labels lacks.
+func mergeLabels(labels, more map[string]string) map[string]string {
 	all := maps.Clone(more)
 	if all == nil {
 		return labels
@@ -129,8 +129,8 @@ func with(labels, more map[string]string) map[string]string {
 	return all
 }
 
-// join adds the options of another part of LockAll that is the same lock.
-func (o *options) join(p *options) {
+// merge adds the options of another part of LockAll that is the same lock.
+func (o *options) merge(p *options) {
 	o.reentrant = o.reentrant || p.reentrant
 	o.maxHold = earlier(o.maxHold, p.maxHold)
 	o.minHold = max(o.minHold, p.minHold)
@@ -144,13 +144,13 @@ func (o *options) join(p *options) {
 	case p.note != "" && p.note != o.note:
 		o.note += "; " + p.note
 	}
-	o.labels = with(o.labels, p.labels)
+	o.labels = mergeLabels(o.labels, p.labels)
 	if o.err == nil {
 		o.err = p.err
 	}
 }
 
-// earlier is the shorter of two durations, of which 0 stands for none.
+// earlier returns the shorter of two durations, where 0 means none.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -11,12 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Contexts carry leases: down to Token, and to locks that are taken under them. There are
-// no goroutine ids in Go, and none are needed: what a context holds is what the code that
-// got the context runs under.
+// Contexts carry leases, for Token and for locks that are taken under them. Go has no goroutine
+// IDs, and this needs none: code holds the leases that its context carries.
 
-// leaseContext carries a lease. A context of its own, and not context.WithValue, saves
-// allocations on the way.
+// leaseContext carries a lease. Compared with context.WithValue it saves allocations.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -31,7 +29,7 @@ func (ctx *leaseContext) Value(key any) any {
 	return ctx.Context.Value(key)
 }
 
-// leases yields what ctx carries, innermost first.
+// leases yields the leases that ctx carries, innermost first.
 func leases(ctx context.Context) iter.Seq[*Lease] {
 	return func(yield func(*Lease) bool) {
 		for {
@@ -44,8 +42,8 @@ func leases(ctx context.Context) iter.Seq[*Lease] {
 	}
 }
 
-// Token returns the fencing token of the innermost lease that ctx was made from, by Do or
-// by Lease.Context; 0 if there is none.
+// Token returns the fencing token of the innermost lease that ctx was made from, by Do or by
+// Lease.Context; 0 if there is none.
 func Token(ctx context.Context) uint64 {
 	for l := range leases(ctx) {
 		return l.token
@@ -53,8 +51,8 @@ func Token(ctx context.Context) uint64 {
 	return 0
 }
 
-// TokenOf returns the fencing token of the innermost lease of that name that ctx was made
-// from; 0 if there is none. It is for contexts that carry several, as LockAll's do.
+// TokenOf returns the fencing token of the innermost lease of that name that ctx was made from; 0
+// if there is none. It is for contexts that carry several leases, as LockAll's do.
 func TokenOf(ctx context.Context, name string) uint64 {
 	for l := range leases(ctx) {
 		if l.req.Name == name {
@@ -64,8 +62,8 @@ func TokenOf(ctx context.Context, name string) uint64 {
 	return 0
 }
 
-// carried finds the lease in ctx that req can borrow from, or says why the request would
-// wait for itself. It returns nil, nil if ctx holds nothing that stands in the way.
+// carried returns the lease in ctx that req can borrow from, or an error if the request would wait
+// for itself. It returns nil, nil if no lease in ctx conflicts with req.
 func (c *Client) carried(ctx context.Context, req *driver.Request, o *options) (*Lease, error) {
 	if ctx.Value(leaseKey{}) == nil {
 		return nil, nil
@@ -78,7 +76,7 @@ func (c *Client) carried(ctx context.Context, req *driver.Request, o *options) (
 		}
 		mode := l.mode()
 		if (mode == driver.Permits) != (req.Mode == driver.Permits) {
-			continue // the store says ErrKind
+			continue // the store returns ErrKind
 		}
 		held = l
 		reads = reads || mode == driver.Shared
@@ -103,8 +101,8 @@ func (c *Client) sameStore(d *Client) bool {
 	return c == d || reflect.ValueOf(c.backend).Comparable() && c.backend == d.backend
 }
 
-// lend makes a lease for req that lives inside outer: the same token, no exchange with the
-// store, and no longer life.
+// lend makes a lease for req that is borrowed from outer: it has the same token, needs no exchange
+// with the store, and ends no later.
 func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, error) {
 	c := outer.c
 	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, since: time.Now(), outer: outer, index: -1}
@@ -122,7 +120,7 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	}
 	l.extend(forever)
 	if o.maxHold > 0 {
-		c.enlist(l)
+		c.watchLease(l)
 	}
 	if outer.inner == nil {
 		outer.inner = map[*Lease]struct{}{}
@@ -131,33 +129,33 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	return l, nil
 }
 
-// mode is what the lease is held for.
+// mode returns the mode of the grant, which Downgrade may change.
 func (l *Lease) mode() driver.Mode {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	return l.req.Mode
 }
 
-// Downgrade turns a write lease of an RWMutex into a read lease, with the same token, and
-// lets in the readers at the head of the line. No other writer comes between: what was
-// written can be read undisturbed. It asks the store once.
+// Downgrade turns a write lease of an RWMutex into a read lease with the same token, and lets in
+// the readers at the head of the queue. No other writer comes between, so the holder can read what
+// it has written. It asks the store once.
 //
-// From the call on the lease is for reading only, also if Downgrade returns an error:
-// ErrUncertain or ErrUnavailable if the store did not answer, ErrRefused if it refuses writes
-// (it is told again in the background), ErrLost if the lease is over, ErrInvalid if it is not
-// a write lease of its own, or write leases that were borrowed from it are still held: nothing
+// From the call on the lease is for reading only, also if Downgrade returns an error: ErrUncertain
+// or ErrUnavailable if the store did not answer, or ErrRefused if it refuses writes (the client
+// then repeats the downgrade in the background); ErrLost if the lease has ended. ErrInvalid if l is
+// not a write lease of its own, or write leases that were borrowed from it are still held: nothing
 // has changed then.
 func (l *Lease) Downgrade() error {
 	const op = "downgrade"
-	if err := l.made(op); err != nil {
+	if err := l.usable(op); err != nil {
 		return err
 	}
 	c := l.c
-	if c.work.enter() {
-		defer c.work.leave()
+	if c.work.tryAdd() {
+		defer c.work.done()
 	}
-	if err := l.Err(); err != nil { // of a lapse that nobody has noticed yet, too
-		return l.cannot(op, err.(*Error))
+	if err := l.Err(); err != nil { // also notices an expiry
+		return l.endedError(op, err.(*Error))
 	}
 	c.mu.Lock()
 	ended, bad := l.ended, ""
@@ -174,45 +172,45 @@ func (l *Lease) Downgrade() error {
 	}
 	c.mu.Unlock()
 	if ended != nil {
-		return l.cannot(op, ended)
+		return l.endedError(op, ended)
 	}
 	if bad != "" {
 		return &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: %s", ErrInvalid, bad)}
 	}
-	h := l.hold()
+	h := l.holdID()
 	ctx, cancel := c.bound(context.Background())
-	err := c.change(ctx, func() error { return l.session.Downgrade(ctx, h) })
+	err := c.repeatChange(ctx, func() error { return l.session.Downgrade(ctx, h) })
 	cancel()
 	switch {
 	case err == nil:
 		return nil
-	case !final(err) || errors.Is(err, ErrRefused): // a store that refuses now may not do so later
-		c.insist(h.Name, false, func(ctx context.Context) error {
+	case !final(err) || errors.Is(err, ErrRefused): // a store that refuses now may accept later
+		c.startTask(h.Name, false, func(ctx context.Context) error {
 			if l.Err() != nil {
 				return nil
 			}
 			return l.session.Downgrade(ctx, h)
 		})
 		if err = explain(context.Background(), err); !errors.Is(err, ErrRefused) {
-			err = outage(err)
+			err = asOutage(err)
 		}
 		return &Error{Op: op, Name: l.req.Name, Err: err}
 	case driver.IsOver(err):
-		c.lose(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
-		return l.cannot(op, l.Err().(*Error))
-	case errors.Is(err, ErrClosed) && c.live(): // the watcher has not heard yet
-		c.lose(l, lost("use", &l.req, ReasonSession))
-		return l.cannot(op, l.Err().(*Error))
+		c.endLost(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
+		return l.endedError(op, l.Err().(*Error))
+	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
+		c.endLost(l, lost("use", &l.req, ReasonSession))
+		return l.endedError(op, l.Err().(*Error))
 	}
 	return &Error{Op: op, Name: l.req.Name, Err: explain(context.Background(), err)}
 }
 
-// cannot is the error of an operation on a lease that has ended for why.
-func (l *Lease) cannot(op string, why *Error) error {
+// endedError returns the error of an operation on a lease that has ended for why.
+func (l *Lease) endedError(op string, why *Error) error {
 	return &Error{Op: op, Name: l.req.Name, Reason: why.Reason, Err: why.Err}
 }
 
-// writers counts the write leases that live inside l. Called with c.mu held.
+// writers counts the write leases that are borrowed from l. Called with c.mu held.
 func (l *Lease) writers() (n int) {
 	for b := range l.inner {
 		if b.req.Mode == driver.Exclusive {

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// lostOnce is a store whose first answer to an operator's change is lost after it was done; then others do something.
+// lostOnce is a store that does an operator's first change, loses the answer, and lets other
+// clients act then.
 type lostOnce struct {
 	driver.Backend
 	then func()
@@ -49,8 +50,8 @@ func pair(t *testing.T) (b *lostOnce, operator, other *holdfast.Client) {
 	return b, client(b), client(store)
 }
 
-// TestRemovedOnce: one Remove ends one latch, not the next of that name as well, which another sets when it has seen that
-// the first is gone.
+// One Remove ends one latch. It does not end the next latch of that name, which another client has
+// made meanwhile.
 func TestRemovedOnce(t *testing.T) {
 	t.Parallel()
 	b, operator, other := pair(t)
@@ -60,17 +61,17 @@ func TestRemovedOnce(t *testing.T) {
 	}
 	b.then = func() {
 		if created, err := other.Latch("x").Set(ctx, 5); !created || err != nil {
-			t.Errorf("Set anew: %v, %v", created, err)
+			t.Errorf("second Set: %v, %v", created, err)
 		}
 	}
 	err := operator.Latch("x").Remove(ctx)
 	t.Logf("Remove: %v", err)
 	if _, err := other.Latch("x").CountDown(ctx, "a"); errors.Is(err, holdfast.ErrGone) {
-		t.Errorf("CountDown of the latch that was set anew: %v", err)
+		t.Errorf("CountDown of the second latch: %v", err)
 	}
 }
 
-// TestLimitedOnce: the limit that another operator has set meanwhile stays.
+// A limit that another operator has set meanwhile stays.
 func TestLimitedOnce(t *testing.T) {
 	t.Parallel()
 	b, operator, other := pair(t)
@@ -89,6 +90,6 @@ func TestLimitedOnce(t *testing.T) {
 		t.Logf("SetLimit: %v", err)
 	}
 	if r, err := other.Inspect(ctx, "x"); err != nil || r.Limit != 9 {
-		t.Errorf("the limit is %d (%v); the last who set it, and was told so, said 9", r.Limit, err)
+		t.Errorf("the limit is %d (%v); want 9, which was set last", r.Limit, err)
 	}
 }

@@ -8,14 +8,15 @@ import (
 	"sync/atomic"
 )
 
-// A request's ID is the hash of a secret that its client alone knows. Stores show IDs to operators
-// and to whoever may read them. From IDs nobody can foretell the next one, as a forged wake-up
-// would have to, nor make a ticket for the grant, which has the secret.
+// A request's ID is the hash of a secret that only its client knows. Stores show IDs to operators
+// and to anyone who may read their data. Nobody can guess the next ID from earlier ones, which a
+// forged push would need. Nobody can make a ticket from an ID, because a ticket contains the
+// secret.
 
-// requestSecret is what a request's ID is made of.
+// requestSecret is the secret from which a request's ID is made.
 type requestSecret [16]byte
 
-// requestIDs makes the secrets of a client's requests, and numbers them.
+// requestIDs makes and numbers the secrets of a client's requests.
 type requestIDs struct {
 	key   [32]byte
 	count atomic.Uint64
@@ -27,13 +28,13 @@ func newRequestIDs() *requestIDs {
 	return r
 }
 
-// next is the number and the ID of a new request.
+// next returns the number and the ID of a new request.
 func (r *requestIDs) next() (number uint64, id string) {
 	number = r.count.Add(1)
 	return number, r.secret(number).id()
 }
 
-// secret is that of request number. One secret tells nothing of another, nor of the key.
+// secret returns the secret of a request. It reveals neither other secrets nor the key.
 func (r *requestIDs) secret(number uint64) requestSecret {
 	var b [40]byte
 	copy(b[:], r.key[:])
@@ -44,7 +45,7 @@ func (r *requestIDs) secret(number uint64) requestSecret {
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// id is the ID of the request that has this secret.
+// id returns the ID of the request that has this secret.
 func (s requestSecret) id() string {
 	sum := sha256.Sum256(s[:])
 	var b [32]byte

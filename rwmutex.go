@@ -6,27 +6,25 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// RWMutex is a lock that one writer has at a time, or any number of readers. It is served
-// in strict order of arrival: readers that come after a waiting writer wait behind it, so
-// writers do not starve, and readers that stand together in line are let in together. A
-// Mutex of the same name is the same lock, held for writing. It is a value without state
-// and safe for concurrent use.
+// RWMutex is a lock that one writer has at a time, or any number of readers. It is served in strict
+// order of arrival. Readers that come after a waiting writer wait behind it, so writers do not
+// starve; readers next to each other in the queue are let in together. A Mutex of the same name is
+// the same lock, held for writing. It is a value without state and safe for concurrent use.
 //
-// A write lease can become a read lease: see Lease.Downgrade. The reverse is refused with
-// ErrUpgrade where holdfast sees it: when the context of the one is used to ask for the
-// other. With Reentrant, a context that holds the lock for writing can also take it for
-// reading.
+// A write lease can become a read lease: see Lease.Downgrade. The reverse is an ErrUpgrade where
+// holdfast can see it: when the context of a read lease is used to take the lock for writing. With
+// Reentrant, a context that holds the lock for writing can also take it for reading.
 type RWMutex struct{ write, read lock }
 
-// RWMutex returns the read/write lock of that name; nothing is asked of the store. Names
-// and options are as for Mutex.
+// RWMutex returns the read/write lock of that name, without an exchange with the store. Names and
+// options are as for Mutex.
 func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
 	m := &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
 	m.write.req.ReadWrite, m.read.req.ReadWrite = true, true
 	return m
 }
 
-// Lock waits until it holds m for writing. It is as Mutex.Lock otherwise.
+// Lock waits until it holds m for writing; otherwise as Mutex.Lock.
 func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.part().take(ctx, "lock", true) }
 
 // TryLock takes m for writing if it is free now and nobody waits for it, as Mutex.TryLock.
@@ -39,8 +37,8 @@ func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.part().do(ctx, "lock", f)
 }
 
-// RLock waits until it holds m for reading. Each reader has a lease and a token of its own.
-// It is as Mutex.Lock otherwise.
+// RLock waits until it holds m for reading. Each reader has a lease and a token of its own;
+// otherwise as Mutex.Lock.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.reader().take(ctx, "read lock", true)
 }
@@ -56,7 +54,7 @@ func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error 
 	return m.reader().do(ctx, "read lock", f)
 }
 
-// Reader is m for reading, as a part of LockAll. m itself is the part for writing.
+// Reader returns m for reading, as a part of LockAll. m itself is the part for writing.
 func (m *RWMutex) Reader() Part { return m.reader() }
 
 func (m *RWMutex) part() *lock {

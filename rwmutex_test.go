@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// take is for the result of a Lock that must succeed.
+// take returns the lease of a Lock that must succeed.
 func take(t testing.TB) func(*holdfast.Lease, error) *holdfast.Lease {
 	return func(l *holdfast.Lease, err error) *holdfast.Lease {
 		t.Helper()
@@ -35,7 +35,7 @@ func refused(t testing.TB, want error) func(*holdfast.Lease, error) {
 }
 
 // enters starts f and returns a channel that yields its lease.
-func enters(t testing.TB, f func(context.Context) (*holdfast.Lease, error)) <-chan *holdfast.Lease {
+func lockAsync(t testing.TB, f func(context.Context) (*holdfast.Lease, error)) <-chan *holdfast.Lease {
 	ch := make(chan *holdfast.Lease, 1)
 	ctx := t.Context()
 	go func() {
@@ -48,29 +48,29 @@ func enters(t testing.TB, f func(context.Context) (*holdfast.Lease, error)) <-ch
 	return ch
 }
 
-func waits(t testing.TB, who string, ch <-chan *holdfast.Lease) {
+func stillWaiting(t testing.TB, who string, ch <-chan *holdfast.Lease) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case <-ch:
-		t.Fatalf("%s has entered", who)
+		t.Fatalf("%s has the lock", who)
 	default:
 	}
 }
 
-func entered(t testing.TB, who string, ch <-chan *holdfast.Lease) *holdfast.Lease {
+func acquired(t testing.TB, who string, ch <-chan *holdfast.Lease) *holdfast.Lease {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case l := <-ch:
 		return l
 	default:
-		t.Fatalf("%s has not entered", who)
+		t.Fatalf("%s does not have the lock", who)
 		return nil
 	}
 }
 
-// Readers share; a writer is alone; and whoever comes after a waiting writer waits behind it.
+// Readers share, a writer is alone, and newcomers wait behind a waiting writer.
 func TestRWMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -80,20 +80,20 @@ func TestRWMutex(t *testing.T) {
 			t.Errorf("tokens %d, %d", r1.Token(), r2.Token())
 		}
 		refused(t, holdfast.ErrHeld)(b.TryLock(t.Context()))
-		writer := enters(t, b.Lock)
-		waits(t, "a writer among readers", writer)
+		writer := lockAsync(t, b.Lock)
+		stillWaiting(t, "a writer among readers", writer)
 		refused(t, holdfast.ErrHeld)(a.TryRLock(t.Context()))
-		r3, r4 := enters(t, a.RLock), enters(t, b.RLock)
-		waits(t, "a reader behind a waiting writer", r3)
+		r3, r4 := lockAsync(t, a.RLock), lockAsync(t, b.RLock)
+		stillWaiting(t, "a reader behind a waiting writer", r3)
 		release(t, r1)
-		waits(t, "a writer beside a reader", writer)
+		stillWaiting(t, "a writer beside a reader", writer)
 		release(t, r2)
-		w := entered(t, "the writer", writer)
-		waits(t, "a reader beside a writer", r3)
+		w := acquired(t, "the writer", writer)
+		stillWaiting(t, "a reader beside a writer", r3)
 		release(t, w)
-		// They are let in together.
-		release(t, entered(t, "the first reader", r3))
-		release(t, entered(t, "the second reader", r4))
+		// Both readers are let in together.
+		release(t, acquired(t, "the first reader", r3))
+		release(t, acquired(t, "the second reader", r4))
 		if err := a.RDo(t.Context(), func(context.Context) error {
 			refused(t, holdfast.ErrHeld)(b.TryLock(t.Context()))
 			return nil
@@ -109,26 +109,26 @@ func TestRWMutex(t *testing.T) {
 	})
 }
 
-// A writer that becomes a reader lets in the readers at the head of the line, and no writer
-// before it is done.
+// A writer that becomes a reader lets in the readers at the head of the queue, and no writer before
+// it has ended.
 func TestDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		a, b := client(t, store, nil).RWMutex("x"), client(t, store, nil).RWMutex("x")
 		l := take(t)(a.Lock(t.Context()))
 		token := l.Token()
-		reader := enters(t, b.RLock)
-		waits(t, "a reader beside a writer", reader)
-		writer := enters(t, b.Lock)
-		waits(t, "a second writer", writer)
-		behind := enters(t, b.RLock)
-		waits(t, "a reader behind a waiting writer", behind)
+		reader := lockAsync(t, b.RLock)
+		stillWaiting(t, "a reader beside a writer", reader)
+		writer := lockAsync(t, b.Lock)
+		stillWaiting(t, "a second writer", writer)
+		behind := lockAsync(t, b.RLock)
+		stillWaiting(t, "a reader behind a waiting writer", behind)
 		if err := l.Downgrade(); err != nil {
 			t.Fatal(err)
 		}
-		r := entered(t, "the reader at the head of the line", reader)
-		waits(t, "a writer beside readers", writer)
-		waits(t, "a reader behind the writer", behind)
+		r := acquired(t, "the reader at the head of the queue", reader)
+		stillWaiting(t, "a writer beside readers", writer)
+		stillWaiting(t, "a reader behind the writer", behind)
 		if l.Token() != token || l.Err() != nil {
 			t.Errorf("downgraded: token %d, %v; want %d", l.Token(), l.Err(), token)
 		}
@@ -138,10 +138,10 @@ func TestDowngrade(t *testing.T) {
 		time.Sleep(10 * ttl) // it is renewed as before
 		release(t, l)
 		release(t, r)
-		release(t, entered(t, "the writer", writer))
-		release(t, entered(t, "the last reader", behind))
+		release(t, acquired(t, "the writer", writer))
+		release(t, acquired(t, "the last reader", behind))
 		if err := l.Downgrade(); !errors.Is(err, holdfast.ErrReleased) {
-			t.Errorf("Downgrade of what was released: %v", err)
+			t.Errorf("Downgrade of a released lease: %v", err)
 		}
 		p := take(t)(client(t, store, nil).Semaphore("s", 2).Acquire(t.Context(), 1))
 		if err := p.Downgrade(); !errors.Is(err, holdfast.ErrInvalid) {
@@ -150,29 +150,29 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// If the store did not answer, the lease is for reading at most, and the store is told
-// again until it has heard.
+// If the store did not answer, the lease is for reading at most, and the client repeats the
+// downgrade until the store answers.
 func TestDowngradeInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		conn := drivertest.Faulty(store)
 		a, b := client(t, conn, nil).RWMutex("x", holdfast.Reentrant()), client(t, store, nil).RWMutex("x")
 		l := take(t)(a.Lock(t.Context()))
-		reader := enters(t, b.RLock)
+		reader := lockAsync(t, b.RLock)
 		heal := conn.Cut()
 		if err := l.Downgrade(); !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
 			t.Errorf("Downgrade in an outage: %v", err)
 		}
 		refused(t, holdfast.ErrUpgrade)(a.Lock(l.Context(t.Context())))
-		waits(t, "a reader beside what the store takes for a writer", reader)
+		stillWaiting(t, "a reader beside what the store takes for a writer", reader)
 		heal()
 		time.Sleep(ttl)
-		entered(t, "the reader", reader)
+		acquired(t, "the reader", reader)
 		release(t, l)
 	})
 }
 
-// A store that refuses the downgrade now is told again: else its readers would wait for the
+// The client repeats a downgrade that the store has refused. Otherwise readers would wait for the
 // release, although the lease is for reading only.
 func TestDowngradeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -185,17 +185,17 @@ func TestDowngradeRefused(t *testing.T) {
 			return next()
 		}}
 		l := take(t)(client(t, h, nil).RWMutex("x").Lock(t.Context()))
-		reader := enters(t, client(t, store, nil).RWMutex("x").RLock)
+		reader := lockAsync(t, client(t, store, nil).RWMutex("x").RLock)
 		if err := l.Downgrade(); !errors.Is(err, holdfast.ErrRefused) {
 			t.Errorf("a Downgrade that is refused: %v", err)
 		}
 		time.Sleep(ttl / 2)
-		entered(t, "the reader", reader)
+		acquired(t, "the reader", reader)
 		release(t, l)
 	})
 }
 
-// What a context holds decides what it may take.
+// The leases that a context carries decide which locks it may take.
 func TestReentrantRWMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
@@ -208,7 +208,7 @@ func TestReentrantRWMutex(t *testing.T) {
 		if read.Token() != w.Token() || write.Token() != w.Token() {
 			t.Error("a borrowed lease has a token of its own")
 		}
-		// Deeper, the writer is still there to borrow from.
+		// Further out, the context still has the writer to borrow from.
 		release(t, take(t)(again.Lock(read.Context(writing))))
 		if err := w.Downgrade(); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("Downgrade beside a borrowed write lease: %v", err)

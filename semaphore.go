@@ -6,23 +6,22 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Semaphore has a number of permits, the limit, which its holders share. It is served in
-// strict order of arrival: a request for many permits that has to wait holds up those
-// behind it and so does not starve. Each grant is a lease with a token of its own; the
-// permits of a dead holder come back when its lease has run out. It is a value without
-// state and safe for concurrent use.
+// Semaphore has a number of permits, its limit, which its holders share. It is served in strict
+// order of arrival: a request for many permits holds up those behind it and so does not starve.
+// Each grant has a lease and a token of its own; the permits of a dead holder become free when its
+// lease expires. It is a value without state and safe for concurrent use.
 type Semaphore struct{ lock }
 
-// Semaphore returns the semaphore of that name; nothing is asked of the store. limit, from 1
-// to 2^30, belongs to the name while it is in use: another limit is refused with ErrKind;
-// Client.SetLimit changes it. Names and options are as for Mutex.
+// Semaphore returns the semaphore of that name, without an exchange with the store. The limit, from
+// 1 to 2^30, belongs to the name while it is in use: the store refuses another limit with ErrKind,
+// and Client.SetLimit changes it. Names and options are as for Mutex.
 func (c *Client) Semaphore(name string, limit int, opts ...Option) *Semaphore {
 	return &Semaphore{c.lock(name, driver.Permits, 1, limit, opts)}
 }
 
-// Acquire waits until it holds n permits, all at once, under one lease. It is as Mutex.Lock
-// otherwise. A context that holds so many that n more can never be had gets ErrDeadlock;
-// with Reentrant, n that it holds already are borrowed.
+// Acquire waits until it holds n permits, all at once, under one lease; otherwise as Mutex.Lock. A
+// context that holds so many permits that n more can never be free gets ErrDeadlock. With
+// Reentrant, a context that holds n permits borrows them.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.permits(n).take(ctx, "acquire", true)
 }
@@ -37,7 +36,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, f func(context.Context) error
 	return s.permits(n).do(ctx, "acquire", f)
 }
 
-// Permits are n permits as a part of LockAll. s itself is the part that wants one.
+// Permits returns n permits as a part of LockAll. s itself is the part with one permit.
 func (s *Semaphore) Permits(n int) Part { return s.permits(n) }
 
 func (s *Semaphore) permits(n int) *lock {
@@ -47,7 +46,7 @@ func (s *Semaphore) permits(n int) *lock {
 	k := s.lock
 	k.req.N = n
 	if k.opt.err == nil {
-		k.opt.err = k.c.made()
+		k.opt.err = k.c.usable()
 	}
 	if k.opt.err == nil {
 		k.opt.err = k.req.Check()
@@ -62,21 +61,21 @@ func (s *Semaphore) part() *lock {
 	return &s.lock
 }
 
-// SetLimit changes the limit of a semaphore that is in use. Lowering it takes nothing from
-// holders; nothing is granted until they fit again. Who waits goes on under the new limit (a
-// request for more permits than that holds up the line until it gives up, or the limit is
-// raised); who comes with the old one gets ErrKind.
+// SetLimit changes the limit of a semaphore that is in use. A lower limit takes nothing from
+// holders; nothing is granted until the grants fit again. Waiters stay under the new limit: a
+// request for more permits holds up the queue until it gives up, or the limit is raised. New
+// requests with the old limit get ErrKind.
 //
-// Errors: ErrGone if the name is not in use (the limit is then whatever the first to come
-// says), ErrKind if it is no semaphore, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.
+// Errors: ErrGone if the name is not in use (the next request then sets the limit), ErrKind if it
+// is no semaphore, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.
 func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 	r := driver.Request{ID: "-", Name: name, Mode: driver.Permits, N: 1, Limit: limit}
-	err := c.made()
+	err := c.usable()
 	if err == nil {
 		err = r.Check()
 	}
 	if err == nil {
-		err = explain(ctx, c.backend.SetLimit(ctx, name, limit)) // once: another may set it in between
+		err = explain(ctx, c.backend.SetLimit(ctx, name, limit)) // only once: somebody else may set it in between
 	}
 	if err != nil {
 		return &Error{Op: "set limit", Name: name, Err: err}

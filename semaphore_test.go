@@ -19,16 +19,16 @@ func TestSemaphore(t *testing.T) {
 		s := c.Semaphore("s", 4)
 		one, two := take(t)(s.Acquire(t.Context(), 1)), take(t)(s.Acquire(t.Context(), 2))
 		// A large request that waits holds up the small ones behind it.
-		large := enters(t, func(ctx context.Context) (*holdfast.Lease, error) { return s.Acquire(ctx, 3) })
-		waits(t, "3 of 4, beside 3", large)
+		large := lockAsync(t, func(ctx context.Context) (*holdfast.Lease, error) { return s.Acquire(ctx, 3) })
+		stillWaiting(t, "3 of 4, beside 3", large)
 		refused(t, holdfast.ErrHeld)(s.TryAcquire(t.Context(), 1))
-		small := enters(t, func(ctx context.Context) (*holdfast.Lease, error) { return s.Acquire(ctx, 1) })
-		waits(t, "1, behind the large request", small)
+		small := lockAsync(t, func(ctx context.Context) (*holdfast.Lease, error) { return s.Acquire(ctx, 1) })
+		stillWaiting(t, "1, behind the large request", small)
 		release(t, one)
-		waits(t, "3 of 4, beside 2", large)
+		stillWaiting(t, "3 of 4, beside 2", large)
 		release(t, two)
-		l := entered(t, "3 of 4", large)
-		release(t, entered(t, "the last of 4", small))
+		l := acquired(t, "3 of 4", large)
+		release(t, acquired(t, "the last of 4", small))
 		refused(t, holdfast.ErrHeld)(s.TryAcquire(t.Context(), 2))
 		release(t, l)
 		if err := s.Do(t.Context(), 4, func(ctx context.Context) error {
@@ -44,7 +44,7 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// The permits of a dead holder come back when its lease has run out.
+// The permits of a dead holder are free again when its lease has expired.
 func TestDeadHolderOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -62,18 +62,18 @@ func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
 		if err := c.SetLimit(t.Context(), "s", 3); !errors.Is(err, holdfast.ErrGone) {
-			t.Errorf("SetLimit of what is not in use: %v", err)
+			t.Errorf("SetLimit of a name that is not in use: %v", err)
 		}
 		two, three := c.Semaphore("s", 2), c.Semaphore("s", 3)
 		l := take(t)(two.Acquire(t.Context(), 2))
 		refused(t, holdfast.ErrKind)(three.TryAcquire(t.Context(), 1))
 		refused(t, holdfast.ErrKind)(c.Mutex("s").Lock(t.Context()))
-		waiting := enters(t, func(ctx context.Context) (*holdfast.Lease, error) { return two.Acquire(ctx, 1) })
-		waits(t, "one more than the limit", waiting)
+		waiting := lockAsync(t, func(ctx context.Context) (*holdfast.Lease, error) { return two.Acquire(ctx, 1) })
+		stillWaiting(t, "one more than the limit", waiting)
 		if err := c.SetLimit(t.Context(), "s", 3); err != nil {
 			t.Fatal(err)
 		}
-		third := entered(t, "who waited for the limit to grow", waiting)
+		third := acquired(t, "the waiter, after the limit was raised", waiting)
 		refused(t, holdfast.ErrKind)(two.TryAcquire(t.Context(), 1))
 		if err := c.SetLimit(t.Context(), "s", 1); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestSetLimit(t *testing.T) {
 	})
 }
 
-// A context that holds permits may take more, as long as it can ever get them.
+// A context that holds permits may take more, as long as they can ever be free.
 func TestReentrantSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
@@ -108,7 +108,7 @@ func TestReentrantSemaphore(t *testing.T) {
 		if borrowed.Token() != two.Token() {
 			t.Error("permits that the context holds were not borrowed")
 		}
-		// What was borrowed counts once.
+		// A borrowed lease does not count twice.
 		refused(t, holdfast.ErrDeadlock)(s.Acquire(borrowed.Context(third.Context(inside)), 1))
 		release(t, two)
 		if err := borrowed.Err(); !errors.Is(err, holdfast.ErrReleased) {

@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// mortal is a store that ends all sessions and opens no others while it is down. Sessions that are over
-// refuse everything with ErrClosed, as the contract has it.
+// mortal is a store that ends all sessions and opens no others while it is down. Sessions that are
+// over return ErrClosed for everything, as the contract demands.
 type mortal struct {
 	driver.Backend
 	down atomic.Bool
-	lost chan struct{} // of the session that was opened last
+	lost chan struct{} // of the latest session
 }
 
 type mortalSession struct {
@@ -73,8 +73,8 @@ func (s *mortalSession) SetCount(ctx context.Context, name string, n int64) (boo
 	return s.Session.SetCount(ctx, name, n)
 }
 
-// While the store has ended the client's session and opens no other, callers are told of an outage: ErrClosed is
-// for those who have closed their client.
+// While the store has ended the session and opens no other, callers get an error for an outage:
+// ErrClosed is only for callers that have closed their client.
 func TestSessionOverInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -104,7 +104,8 @@ func TestSessionOverInAnOutage(t *testing.T) {
 	})
 }
 
-// Who releases or downgrades before the client has heard that its session is over learns that the lease was lost.
+// Release and Downgrade report a lost lease when the session is over and the client has not noticed
+// yet.
 func TestReleaseBySessionThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &mortal{Backend: memlock.New()}

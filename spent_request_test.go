@@ -12,15 +12,16 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A store takes a grant back that it has told nobody of, because its replicas lack it, while a renewal of the place
-// in line is under way that has seen it. When that renewal is answered at last the next one in line has the lock.
-// What it says must not be believed, and the request goes on under another ID.
-func TestNewsOfASpentRequest(t *testing.T) {
+// A store withdraws a grant that it has not reported, because its replicas lack it. A renewal of
+// the place in the queue that has seen the grant is under way. When that renewal is answered, the
+// next waiter has the lock. The client must not believe the answer, and the request goes on under
+// another ID.
+func TestRenewalOfASpentRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		held := lock(t, client(t, store, nil), "x")
 		var mu sync.Mutex
-		var ids []string // with which it was asked, each once
+		var ids []string // of the requests, each once
 		seen, asked := make(chan struct{}), make(chan struct{})
 		h := &hooks{Backend: store}
 		h.acquire = func(ctx context.Context, req *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
@@ -31,7 +32,7 @@ func TestNewsOfASpentRequest(t *testing.T) {
 			}
 			n := len(ids)
 			mu.Unlock()
-			if again && n == 1 { // the next in line gets it
+			if again && n == 1 { // the next waiter gets the lock
 				<-seen
 				s, err := store.Open(ctx, driver.SessionConfig{TTL: ttl})
 				if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// sleeper stands for a machine that can be suspended: timers and Go's monotonic clock stop,
+// sleeper simulates a machine that can be suspended: timers and Go's monotonic clock stop, while
 // the time at the store goes on.
 func sleeper(t *testing.T) (*Client, *atomic.Int64) {
 	var slept atomic.Int64
@@ -28,8 +28,8 @@ func sleeper(t *testing.T) (*Client, *atomic.Int64) {
 	return c, &slept
 }
 
-// Sleep counts as elapsed time: after a nap longer than the trust, Err knows at once and
-// the context ends within a second.
+// Sleep counts as elapsed time: after a sleep longer than the trust, Err reports the loss at once,
+// and the context ends within a second.
 func TestSuspendEndsALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, slept := sleeper(t)
@@ -44,17 +44,17 @@ func TestSuspendEndsALease(t *testing.T) {
 		time.Sleep(time.Second)
 		slept.Add(int64(9 * time.Second))
 		if err := l.Err(); !errors.Is(err, ErrLost) {
-			t.Errorf("Err right after a nap of 9s: %v; want ErrLost", err)
+			t.Errorf("Err right after a sleep of 9s: %v; want ErrLost", err)
 		}
 		woke := time.Now()
 		<-l2.Context(t.Context()).Done()
 		if d := time.Since(woke); d > time.Second {
-			t.Errorf("the context ended %v after the nap; want at most 1s", d)
+			t.Errorf("the context ended %v after the sleep; want at most 1s", d)
 		}
 	})
 }
 
-// A short nap costs as much trust as it lasted, no more.
+// A short sleep costs as much trust as it lasted, no more.
 func TestShortSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, slept := sleeper(t)

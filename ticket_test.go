@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// What the store shows of a grant is no ticket for it.
-func TestShownIsNoTicket(t *testing.T) {
+// The ID that the store shows for a grant is no ticket for it.
+func TestShownIDIsNoTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
 		giver, stranger := client(t, b, nil), client(t, b, nil)
@@ -34,7 +34,7 @@ func TestShownIsNoTicket(t *testing.T) {
 		}
 		refused(t, holdfast.ErrInvalid)(stranger.Adopt(t.Context(), edited(t, ticket, "secret", hash)))
 		if next.ID[:5] == id[:5] {
-			t.Errorf("IDs can be foretold: %s, %s", id, next.ID)
+			t.Errorf("IDs can be guessed: %s, %s", id, next.ID)
 		}
 		if err := l.Release(); err != nil {
 			t.Errorf("Release: %v", err)
@@ -42,7 +42,7 @@ func TestShownIsNoTicket(t *testing.T) {
 	})
 }
 
-// shown is what the store shows of the one who holds name.
+// shown returns what the store shows about the holder of name.
 func shown(t *testing.T, c *holdfast.Client, name string) holdfast.Holder {
 	t.Helper()
 	r, err := c.Inspect(t.Context(), name)

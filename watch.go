@@ -8,21 +8,19 @@ import (
 	"time"
 )
 
-// The watcher is the one goroutine that ends leases by themselves: those whose time is over
-// and those whose session is. It asks nothing of the store, calls nothing of the
-// application, and waits for nothing but the clock and the session's end. So no exchange
-// that hangs, no session that cannot be opened, and no Logger that blocks delays the end of
-// a lease.
+// The watcher is the goroutine that ends expired leases and the leases of sessions that are over.
+// It sends nothing to the store, calls nothing of the application, and waits only for the clock and
+// for the session's end. So the end of a lease is not delayed by an exchange that hangs, a session
+// that cannot be opened, or a Logger that blocks.
 //
-// It first ends all leases that are overdue: from then on Err, Done and borrowed leases say
-// so. Contexts are cancelled next, each by a goroutine of its own, because the cancellation
-// calls methods of the application's contexts. At last the log and the
-// Observer are told.
+// It first ends all overdue leases: from then on Err, Done and borrowed leases report that. Then
+// goroutines of their own cancel the contexts, because the cancellation calls methods of the
+// application's contexts. The log and the Observer come last.
 //
-// A lease is trusted from when an exchange was SENT whose answer proved it, for
-// TTL - margin. The store counts the TTL from when it processed the exchange, which is
-// later; so the lease ends here before it can end there, as long as the two clocks run at
-// the same speed within margin/TTL. Nothing compares the readings of two clocks.
+// A lease is trusted for TTL - margin from when the exchange that proved it was SENT. The store
+// counts the TTL from when it processed that exchange, which is later. So the lease ends here
+// before it can end at the store, as long as the speeds of the two clocks differ by no more than
+// margin/TTL. Nothing compares the readings of two clocks.
 //
 //	sent        processed                trusted ends      store may give it away
 //	 |--------------|-----------------------------|------------------|----> time
@@ -36,7 +34,7 @@ func (c *Client) watch() {
 	for {
 		s := c.session.Load()
 		lost := s.lost
-		if s.over() { // the keeper opens another, and wakes the watcher then
+		if s.over() { // the keeper opens another, and then wakes the watcher
 			c.endSession(s)
 			lost = nil
 		}
@@ -45,17 +43,17 @@ func (c *Client) watch() {
 		timer.Reset(c.nextLook(now) - now)
 		select {
 		case <-timer.C:
-		case <-c.look:
+		case <-c.wakeWatcher:
 		case <-lost:
-		case <-c.alive.Done():
+		case <-c.openCtx.Done():
 			return
 		}
 	}
 }
 
-// nextLook decides when the watcher looks next, and lets newer leases know. Timers stop while
-// the machine sleeps: looking once a second bounds how long a lease that lapsed meanwhile
-// goes unnoticed after it woke, and how late the keeper renews.
+// nextLook returns when the watcher looks next, and records that for newer leases. Timers stop
+// while the machine sleeps. Looking once a second bounds how long after waking a lease that expired
+// during the sleep goes unnoticed, and how late the keeper renews.
 func (c *Client) nextLook(now time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,112 +62,113 @@ func (c *Client) nextLook(now time.Duration) time.Duration {
 		c.wakeAt = min(c.leases[0].until, now+min(c.TTL()/3, time.Second))
 	}
 	if now >= c.renewAt {
-		nudge(c.due)
+		notify(c.wakeKeeper)
 	}
 	return c.wakeAt
 }
 
-// enlist puts l under the watcher's eye. Called with c.mu held.
-func (c *Client) enlist(l *Lease) {
+// watchLease adds l to the leases that the watcher ends. Called with c.mu held.
+func (c *Client) watchLease(l *Lease) {
 	heap.Push(&c.leases, l)
 	if l.until < c.wakeAt || !c.looking {
-		c.looking = true // one nudge is enough
-		nudge(c.look)
+		c.looking = true // one notify is enough
+		notify(c.wakeWatcher)
 	}
 }
 
-// nudge wakes the goroutine that waits for ch, now or when it waits next.
-func nudge(ch chan struct{}) {
+// notify wakes the goroutine that receives from ch, now or when it receives next.
+func notify(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// ending is a lease that has ended, and what is left to do for it.
-type ending struct {
+// endedLease is a lease that has ended, with the contexts that are still to be cancelled.
+type endedLease struct {
 	l        *Lease
 	why      *Error
 	contexts []contexts
 }
 
-// contexts are to be cancelled when a lease ends.
+// contexts are cancelled when a lease ends.
 type contexts map[*leaseChild]struct{}
 
 // leaseChild is a context that Lease.Context has made.
 type leaseChild struct {
-	cancel context.CancelCauseFunc // with all that was derived from it; it calls nothing of the application
-	below  context.CancelCauseFunc // of the context between it and its parent
-	forget func() bool             // at its parent; nil if that never ends
+	cancel context.CancelCauseFunc // cancels it and its children; calls nothing of the application
+	below  context.CancelCauseFunc // ends the context between it and its parent
+	stop   func() bool             // stops the AfterFunc of its parent; nil if the parent never ends
 }
 
-// leave takes the context out of its parent. That calls methods of the parent, which is the
-// application's: it may take as long as those do.
-func (x *leaseChild) leave() {
+// detach removes the context from its parent. That calls methods of the application's context, and
+// takes as long as they do.
+func (x *leaseChild) detach() {
 	x.below(nil)
-	if x.forget != nil {
-		x.forget()
+	if x.stop != nil {
+		x.stop()
 	}
 }
 
 // endOverdue ends all leases whose time is over.
 func (c *Client) endOverdue(now time.Duration) {
-	var over []ending
+	var over []endedLease
 	c.mu.Lock()
 	for len(c.leases) > 0 && c.leases[0].until <= now {
 		l := c.leases[0]
-		why := l.lapse(now)
-		over = append(over, ending{l, why, c.finish(l, why, nil)})
+		why := l.expiryError(now)
+		over = append(over, endedLease{l, why, c.endTree(l, why, nil)})
 	}
 	c.mu.Unlock()
-	c.mourn(over)
+	c.cancelAndReport(over)
 }
 
-// endSession ends what hung on a session that the store has ended.
+// endSession ends the leases and offers of a session that the store has ended.
 func (c *Client) endSession(s *session) {
-	var over []ending
+	var over []endedLease
 	c.mu.Lock()
 	for _, l := range slices.Clone(c.leases) {
 		if l.session == s && l.outer == nil && l.ended == nil {
 			why := lost("use", &l.req, ReasonSession)
-			over = append(over, ending{l, why, c.finish(l, why, nil)})
+			over = append(over, endedLease{l, why, c.endTree(l, why, nil)})
 		}
 	}
 	for _, l := range slices.Collect(maps.Keys(c.offers)) {
 		if l.session == s {
-			c.offerOver(l) // in another way than by adoption
+			c.endOffer(l) // the grant is gone without an adoption
 		}
 	}
 	c.mu.Unlock()
-	c.mourn(over)
+	c.cancelAndReport(over)
 }
 
-// mourn does what is left to do for leases that were lost, without waiting for it.
-func (c *Client) mourn(over []ending) {
+// cancelAndReport cancels the contexts of lost leases and reports the losses, without waiting for
+// either.
+func (c *Client) cancelAndReport(over []endedLease) {
 	for _, e := range over {
 		if e.contexts == nil {
-			c.lossTold(e.l, e.why)
+			c.reportLoss(e.l, e.why)
 			continue
 		}
 		go func() {
 			cancelAll(e.contexts, e.why)
-			c.lossTold(e.l, e.why)
+			c.reportLoss(e.l, e.why)
 		}()
 	}
 }
 
-func (c *Client) lossTold(l *Lease, why *Error) {
+func (c *Client) reportLoss(l *Lease, why *Error) {
 	c.warn("holdfast: lease lost", "lock", l.req.Name, "token", l.token, "reason", string(why.Reason), "err", why.Err)
 	if o := c.observer; o != nil && o.Lost != nil {
-		c.events.tell(func() { o.Lost(l.req.Name, l.token, why.Reason) })
+		c.observerCalls.add(func() { o.Lost(l.req.Name, l.token, why.Reason) })
 	}
 }
 
-// finish ends l for cause, with all that was borrowed from it, in one step: all of them say
-// so from now on. It adds to rest the contexts that the caller then cancels, without c.mu.
-// Called with c.mu held; l has not ended before.
-func (c *Client) finish(l *Lease, cause *Error, rest []contexts) []contexts {
-	l.ended = cause
+// endTree ends l for why, with all leases that were borrowed from it, in one step. It adds to
+// toCancel the contexts that the caller then cancels, without c.mu. Called with c.mu held; l must
+// not have ended before.
+func (c *Client) endTree(l *Lease, why *Error, toCancel []contexts) []contexts {
+	l.ended = why
 	if l.index >= 0 {
 		heap.Remove(&c.leases, l.index)
 	}
@@ -182,58 +181,58 @@ func (c *Client) finish(l *Lease, cause *Error, rest []contexts) []contexts {
 		l.done = closed
 	}
 	for b := range l.inner {
-		rest = c.finish(b, cause, rest)
+		toCancel = c.endTree(b, why, toCancel)
 	}
 	l.inner = nil
 	if l.cancels != nil {
-		rest = append(rest, l.cancels)
+		toCancel = append(toCancel, l.cancels)
 		l.cancels = nil
 	}
-	return rest
+	return toCancel
 }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// cancelAll cancels the contexts of leases that have ended, and returns when all are done, those
-// included that were derived from them. Parents of the application that block hold up none.
-func cancelAll(rest []contexts, cause error) {
-	for _, of := range rest {
+// cancelAll cancels the contexts of ended leases and their children, and returns when that is done.
+// It does not wait for contexts of the application that block.
+func cancelAll(toCancel []contexts, why error) {
+	for _, of := range toCancel {
 		for x := range of {
-			x.cancel(cause)
+			x.cancel(why)
 		}
 	}
-	for _, of := range rest {
+	for _, of := range toCancel {
 		for x := range of {
-			go x.leave()
+			go x.detach()
 		}
 	}
 }
 
-// end ends l for cause, with all that was borrowed from it. If it had ended before, end
-// does nothing and returns why.
-func (c *Client) end(l *Lease, cause *Error) (prior *Error) {
+// end ends l for why, with all leases that were borrowed from it. If l had ended before, end does
+// nothing and returns the earlier reason.
+func (c *Client) end(l *Lease, why *Error) (prior *Error) {
 	c.mu.Lock()
 	if l.ended != nil {
 		defer c.mu.Unlock()
 		return l.ended
 	}
-	rest := c.finish(l, cause, nil)
+	toCancel := c.endTree(l, why, nil)
 	c.mu.Unlock()
-	cancelAll(rest, cause)
+	cancelAll(toCancel, why)
 	return nil
 }
 
-// lose ends a lease that its holder has not released.
-func (c *Client) lose(l *Lease, why *Error) {
+// endLost ends a lease that its holder has not released, and reports the loss.
+func (c *Client) endLost(l *Lease, why *Error) {
 	if c.end(l, why) == nil {
-		c.lossTold(l, why)
+		c.reportLoss(l, why)
 	}
 }
 
 // leaseHeap orders leases by when they end.
 type leaseHeap []*Lease
 
-// own returns those leases that the store knows of: none is borrowed.
+// own returns the leases that the store knows: those that are not borrowed.
 func (h leaseHeap) own() []*Lease {
 	return slices.DeleteFunc(slices.Clone(h), func(l *Lease) bool { return l.outer != nil })
 }

@@ -45,7 +45,8 @@ func attr(r slog.Record, key string) (text string) {
 	return text
 }
 
-// breakable is a session that the test ends, and a store that opens another only when it may.
+// breakable returns a store whose session the test can end, and which opens another only when the
+// test allows it.
 func breakable(store driver.Backend) (h *hooks, end func(), reopen chan struct{}) {
 	lost, reopen := make(chan struct{}), make(chan struct{})
 	opened := 0
@@ -70,7 +71,7 @@ func breakable(store driver.Backend) (h *hooks, end func(), reopen chan struct{}
 	return h, sync.OnceFunc(func() { close(lost) }), reopen
 }
 
-// The session ends while a grant is on its way, and no other can be opened yet. The grant
+// The session ends while a grant is on its way, and no other session can be opened yet. The grant
 // must not become a lease: nobody would renew it, and the store may give the lock away.
 func TestGrantOfASessionThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -98,8 +99,8 @@ func TestGrantOfASessionThatIsOver(t *testing.T) {
 	})
 }
 
-// The same for an adoption, and for a lease that is to be handed off when its session has
-// ended and nobody has looked yet.
+// The same for an adoption, and for the hand-off of a lease whose session is over before the
+// watcher has noticed.
 func TestHandOffOfASessionThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -126,8 +127,8 @@ func TestHandOffOfASessionThatIsOver(t *testing.T) {
 	})
 }
 
-// A grant that comes while the store ends the session is a lease that ends, or none.
-func TestSessionEndsBesideGrants(t *testing.T) {
+// A grant that arrives while the store ends the session becomes a lease that ends, or none.
+func TestSessionEndsDuringGrants(t *testing.T) {
 	for range 200 {
 		store := memlock.New()
 		lost := make(chan struct{})
@@ -169,7 +170,7 @@ func TestSessionEndsBesideGrants(t *testing.T) {
 	}
 }
 
-// bad are Loggers and Observers that harm: they block for as long as the test lasts, or panic.
+// bad returns Loggers and Observers that panic or block for as long as the test lasts.
 func bad(stuck chan struct{}) map[string]holdfast.Config {
 	harm := map[string]func(){
 		"blocks": func() { <-stuck },
@@ -186,8 +187,8 @@ func bad(stuck chan struct{}) map[string]holdfast.Config {
 	return cfgs
 }
 
-// All leases end in time, whatever a Logger or an Observer does, and Close returns.
-func TestLeasesEndBesideAnyLog(t *testing.T) {
+// All leases end in time, and Close returns, whatever a Logger or an Observer does.
+func TestLeasesEndWithABlockedLog(t *testing.T) {
 	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks", "an observer that panics"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -216,8 +217,8 @@ func TestLeasesEndBesideAnyLog(t *testing.T) {
 	}
 }
 
-// A renewal that fails once is followed by others, whatever is told of it.
-func TestRenewingBesideAnyLog(t *testing.T) {
+// A renewal that fails once is followed by others, even if the Logger or the Observer misbehaves.
+func TestRenewalWithABlockedLog(t *testing.T) {
 	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks", "an observer that panics"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -249,18 +250,18 @@ func TestRenewingBesideAnyLog(t *testing.T) {
 	}
 }
 
-// What a slow log is not told is counted in its next line.
-func TestLogCountsWhatItWasNotTold(t *testing.T) {
+// The next line of a slow log has the number of calls that were dropped.
+func TestLogCountsDroppedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		slow := make(chan struct{})
 		var mu sync.Mutex
-		told, dropped := 0, 0
+		logged, dropped := 0, 0
 		c := client(t, memlock.New(), &holdfast.Config{Logger: logging(func(r slog.Record) {
 			<-slow
 			mu.Lock()
 			defer mu.Unlock()
-			told++
+			logged++
 			if text := attr(r, "dropped"); text != "" {
 				k := 0
 				if _, err := fmt.Sscan(text, &k); err != nil {
@@ -279,8 +280,8 @@ func TestLogCountsWhatItWasNotTold(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		if told+dropped != n+1 || dropped == 0 {
-			t.Errorf("told of %d, and that %d were dropped; %d leases were lost", told, dropped, n+1)
+		if logged+dropped != n+1 || dropped == 0 {
+			t.Errorf("%d losses in the log, %d dropped; %d leases were lost", logged, dropped, n+1)
 		}
 	})
 }
@@ -299,9 +300,9 @@ func (c *stubborn) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// A context of the application that blocks while it is told of a loss holds up no other lease,
-// nor the Done of its own.
-func TestLossBesideAStubbornContext(t *testing.T) {
+// A context of the application that blocks during a loss delays no other lease, nor the Done of its
+// own.
+func TestLossWithABlockingContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := drivertest.Faulty(memlock.New())
 		c := client(t, conn, nil)
@@ -364,8 +365,8 @@ func TestCloseEndsAllLeasesFirst(t *testing.T) {
 	})
 }
 
-// Err, Done and what is borrowed say at one moment that a lease has ended.
-func TestBorrowedLeasesEndWithTheirs(t *testing.T) {
+// Err, Done and borrowed leases report the end of a lease at the same moment.
+func TestBorrowedLeasesEndWithTheOuter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := drivertest.Faulty(memlock.New())
 		c := client(t, conn, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// arguments are what methods are called with, by type.
+// arguments returns arguments for a method, by type.
 func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 	n := f.NumIn()
 	if f.IsVariadic() {
@@ -40,15 +40,15 @@ func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 		case reflect.TypeFor[func(error)]():
 			v = func(error) {}
 		default:
-			t.Fatalf("what is an argument of type %v?", typ)
+			t.Fatalf("no argument of type %v", typ)
 		}
 		args = append(args, reflect.ValueOf(v))
 	}
 	return args
 }
 
-// try calls f, and whatever it returns that can be called in turn, and fails unless
-// somebody says in words that it cannot be done.
+// try calls f, and then every method of its results. It fails unless each reports in words that it
+// cannot be done.
 func try(t *testing.T, what string, f func() []reflect.Value) {
 	t.Helper()
 	said := false
@@ -108,7 +108,7 @@ func try(t *testing.T, what string, f func() []reflect.Value) {
 		}
 	}()
 	if !said {
-		t.Errorf("%s: nobody says that it cannot be done", what)
+		t.Errorf("%s: no error and no panic", what)
 	}
 }
 
@@ -116,7 +116,7 @@ func invalid(err error) bool {
 	return errors.Is(err, holdfast.ErrInvalid) || errors.Is(err, holdfast.ErrClosed)
 }
 
-// hasMethods reports whether v is one of ours, or a sync.Locker.
+// hasMethods reports whether v has a type of holdfast, or is a sync.Locker.
 func hasMethods(v reflect.Value) bool {
 	return v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct && v.NumMethod() > 0 ||
 		v.Kind() == reflect.Interface && !v.IsNil()
@@ -130,9 +130,9 @@ func methods(t *testing.T, what string, v reflect.Value) {
 	}
 }
 
-// Whatever is called on what New and the methods of a Client have not made says so: by an
-// error that is ErrInvalid or ErrClosed, by what stands for "ended", or by a panic in words.
-// Methods are found by reflection, so new ones are in it.
+// Every method of a value that neither New nor a method of a Client has made reports that. It
+// returns an error that is ErrInvalid or ErrClosed, or a result that means "ended", or it panics
+// with a text. Reflection finds the methods, so new ones are included.
 func TestZeroValues(t *testing.T) {
 	for _, zero := range []any{
 		&holdfast.Client{}, &holdfast.Mutex{}, &holdfast.RWMutex{}, &holdfast.Semaphore{}, &holdfast.Latch{},
@@ -147,7 +147,7 @@ func TestZeroValues(t *testing.T) {
 			t.Errorf("New of a nil Backend: %v", err)
 		}
 	}
-	// As code does that looks at the error too late.
+	// Code may look at the error too late.
 	failing := func() (err error) {
 		l, err := (&holdfast.Client{}).Mutex("x").Lock(t.Context())
 		defer func() { err = l.Release() }()

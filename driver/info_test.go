@@ -51,7 +51,7 @@ func TestRequestCheck(t *testing.T) {
 		r := good
 		spoil(&r)
 		if err := r.Check(); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v; want ErrInvalid that says %q", err, want)
+			t.Errorf("got %v; want ErrInvalid with %q", err, want)
 		}
 	}
 }

@@ -25,7 +25,7 @@
 #define HOLD 1		/* who may releases after at most so many steps */
 #endif
 #define TTL 3		/* in steps; renewals go out in each step, which is a third of the TTL */
-#define FRESH (TTL / 3)	/* the oldest proof that admit takes (await.go), and the longest exchange (exchange.go) */
+#define FRESH (TTL / 3)	/* the oldest proof that startLease takes (await.go), and the longest exchange (exchange.go) */
 #define MARGIN 1	/* Config.Margin */
 #define DRIFT 1		/* by how much a client's clock may be behind after a TTL */
 #ifdef NO_MARGIN
@@ -84,7 +84,7 @@ bool late[NI];			/* it may last longer than a step */
 
 /* The clients. */
 #define OUT 0		/* does not want the lock */
-#define ASK 1		/* Lease.ask: from the decision to ask until the answer was looked at (await.go) */
+#define ASK 1		/* Lease.sendRequest: from the decision to ask until the answer was looked at (await.go) */
 #define STAND 2		/* Lease.stand */
 #define HELD 3		/* lease.go */
 #define GIVE 4		/* Lease.Release, Lease.insistRelease */

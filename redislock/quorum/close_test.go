@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestCloseBesideLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
+// TestCloseDuringLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
 // minority, and those who ask learn of it.
-func TestCloseBesideLocks(t *testing.T) {
+func TestCloseDuringLocks(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
 	for round := range testenv.Rounds(8, 40) {

@@ -21,7 +21,7 @@ var client = []Mutant{
 	{
 		ID: "client-hand-over-from-now", Store: Redis, Class: in(history.S2),
 		Bug:   "a lease that was handed over counts from when that was heard, not from when the place in line was last proven",
-		Edits: []Edit{{"await.go", "return token, a.proved(), nil", "return token, c.soonest(), nil"}},
+		Edits: []Edit{{"await.go", "return token, a.lastProof(), nil", "return token, c.coarseNow(), nil"}},
 		Run:   Run{For: 16 * time.Second},
 	},
 	{
@@ -34,9 +34,9 @@ var client = []Mutant{
 		ID: "client-ghost-in-line", Store: Redis, Class: in(history.L1, history.L2),
 		Bug: "a wait that was given up is neither taken out of the line nor out of the renewals",
 		Edits: []Edit{
-			{"await.go", "		c.forget(a.wait)\n		if !ended {", "		if !ended {"},
+			{"await.go", "		c.stopRenewing(a.wait)\n		if !ended {", "		if !ended {"},
 			{"await.go", `			if stop != nil && a.asked {
-				a.l.withdraw()
+				a.l.cancelRequest()
 			}
 `, ``},
 		},
@@ -48,10 +48,10 @@ var client = []Mutant{
 		Edits: []Edit{
 			{"await.go", `		case token := <-reply.Wake:
 			a.l.pushed = true
-			return token, a.proved(), nil`, `		case <-reply.Wake:`},
+			return token, a.lastProof(), nil`, `		case <-reply.Wake:`},
 			{"await.go", `			case driver.Granted:
 				a.l.pushed = false
-				return n.Token, n.sent, nil
+				return result.Token, result.sent, nil
 `, `			case driver.Granted:
 				continue
 `},
@@ -62,7 +62,7 @@ var client = []Mutant{
 		ID: "client-renews-no-leases", Store: Redis, Class: in(history.S2),
 		Bug: "leases are not renewed, and trusted as if they were",
 		Edits: []Edit{
-			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.hold())`, `l.extend(c.soonest() + s.trust())`},
+			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.holdID())`, `l.extend(c.coarseNow() + s.trust())`},
 		},
 		Run: Run{For: 16 * time.Second},
 	},

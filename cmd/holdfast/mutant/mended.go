@@ -55,8 +55,8 @@ var AllMended = []Mended{
 		{"lease.go", `		case x.outer == nil && x.session.over():`, `		case false:`},
 	}}, ".", "TestGrantOfASessionThatIsOver"},
 	{Mutant{ID: "client-log-in-line", Bug: "the log and the observer are told by the goroutines that end leases and renew them", Edits: []Edit{
-		{"tell.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n	if f != nil {\n		t.call(f)\n		return\n	}\n"},
-	}}, ".", "TestLeasesEndBesideAnyLog|TestRenewingBesideAnyLog"},
+		{"callbacks.go", "func (q *callQueue) add(f func()) {\n", "func (q *callQueue) add(f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
+	}}, ".", "TestLeasesEndWithABlockedLog|TestRenewalWithABlockedLog"},
 	{Mutant{ID: "quorum-votes-without-memory", Bug: "a member of a quorum votes without a look at whose data it has", Edits: []Edit{
 		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
   or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
@@ -81,18 +81,18 @@ var AllMended = []Mended{
 	case errors.Is(err, errOutOfRange)`},
 	}}, "sqllock/postgres", "TestServer/tells_only_what_is_written"},
 	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although the request that it takes back may still be under way", Edits: []Edit{
-		{"background.go", `	if crossed {`, `	if crossed && c == nil {`},
+		{"background.go", `	if unanswered {`, `	if unanswered && c == nil {`},
 	}}, "memlock", "TestConformance/R8"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once", Edits: []Edit{
-		{"await.go", `	if !c.work.enter() {
+		{"await.go", `	if !c.work.tryAdd() {
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
-	defer c.work.leave()
-	l := &Lease`, `	if !c.live() {
+	defer c.work.done()
+	l := &Lease`, `	if !c.isOpen() {
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	l := &Lease`},
-	}}, ".", "TestCloseBesideLocks"},
+	}}, ".", "TestCloseDuringLocks"},
 	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused for a moment is not sent again", Edits: []Edit{
 		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
 	}}, "memlock", "TestConformance/R13"},

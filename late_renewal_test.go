@@ -11,17 +11,16 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A renewal says that the lock was handed over while the waiter is asking. Before the waiter looks,
-// the store is out of its reach for longer than that grant lasts, and the next one in line
-// gets the lock. When the waiter asks again and is told to wait, the old news must not be taken
-// for a grant that this newer exchange has proven. The model found it (model/client.pml,
-// PROOF_OF_ANOTHER).
-func TestNewsOfAGrantThatRanOut(t *testing.T) {
+// A renewal reports that the lock was handed over while the waiter is asking. Before the waiter
+// reads that, the store is unreachable for longer than the grant lasts, and the next waiter gets
+// the lock. When the waiter asks again and has to wait, the old result must not count as a grant
+// that the newer exchange has proved. The model found this (model/client.pml, PROOF_OF_ANOTHER).
+func TestRenewalOfAnExpiredGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		held := lock(t, client(t, store, nil), "x")
 		var asks atomic.Int32
-		var granted atomic.Int64 // when the renewal said so; from then on nothing gets through
+		var granted atomic.Int64 // when the renewal reported it; from then on every exchange is lost
 		var back atomic.Bool     // until now
 		h := &hooks{Backend: store}
 		h.acquire = func(ctx context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
@@ -36,7 +35,7 @@ func TestNewsOfAGrantThatRanOut(t *testing.T) {
 				return driver.Reply{}, driver.ErrUncertain
 			case time.Now().UnixNano()-granted.Load() < int64(ttl-200*time.Millisecond):
 				return driver.Reply{}, driver.ErrUncertain
-			default: // under way while the grant runs out
+			default: // under way while the grant expires
 				time.Sleep(time.Second)
 				back.Store(true)
 				return next()
@@ -59,7 +58,7 @@ func TestNewsOfAGrantThatRanOut(t *testing.T) {
 		release(t, held)
 		second := <-next
 		if granted.Load() == 0 {
-			t.Fatal("no renewal told the victim of its grant")
+			t.Fatal("no renewal reported the grant to the victim")
 		}
 		time.Sleep(3 * time.Second) // the victim asks, and waits
 		select {

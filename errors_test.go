@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// No error is a context's unless the caller's own context has ended: what a silent store
-// costs is found by bounds that the caller has not set.
+// No error is a context's unless the caller's own context has ended: the limits that a silent store
+// runs into are not the caller's.
 func TestSilenceIsNoContextError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := drivertest.Faulty(memlock.New())
@@ -53,7 +53,7 @@ func TestSilenceIsNoContextError(t *testing.T) {
 				t.Errorf("%s without a deadline: %v, which is a context's error", name, err)
 			}
 			if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("%s: %v; want what is known of the outcome", name, err)
+				t.Errorf("%s: %v; want ErrUnavailable or ErrUncertain", name, err)
 			}
 			if name == "Release" || name == "Downgrade" || name == "WaitAtMost" {
 				continue
@@ -69,8 +69,8 @@ func TestSilenceIsNoContextError(t *testing.T) {
 	})
 }
 
-// WaitAtMost that ends while an exchange is under way, at a store that answers as fast as
-// always and has said that the lock is held, is ErrHeld.
+// WaitAtMost ends during an exchange. The store answers as fast as usual and has reported that the
+// lock is held, so the error is ErrHeld.
 func TestWaitAtMostDuringAnExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -104,14 +104,14 @@ func TestWaitAtMostDuringAnExchange(t *testing.T) {
 			t.Errorf("WaitAtMost at a store that fell silent: %v; want ErrUncertain", err)
 		}
 		if _, err := c.Mutex("x", holdfast.WaitAtMost(20*time.Millisecond)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
-			t.Errorf("WaitAtMost at a store that has said nothing: %v; want ErrUncertain", err)
+			t.Errorf("WaitAtMost at a store that has not answered: %v; want ErrUncertain", err)
 		}
 		release(t, l)
 	})
 }
 
-// A store that refuses is told at once. One that cannot serve is tried for a TTL, and
-// whichever way the wait ends, its error has the store's words.
+// A store that refuses is reported at once. A store that cannot serve is tried for a TTL. In both
+// cases the error contains the store's text.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var answer atomic.Value
@@ -179,7 +179,7 @@ func TestLossHasItsCause(t *testing.T) {
 				}
 			}
 		}
-		// One that was renewed until MaxHold passed has none.
+		// A lease that was renewed until MaxHold passed has no such error.
 		l := lock(t, client(t, memlock.New(), nil), "x", holdfast.MaxHold(time.Minute))
 		<-l.Done()
 		if err := l.Err(); errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable) {
@@ -188,7 +188,7 @@ func TestLossHasItsCause(t *testing.T) {
 	})
 }
 
-// What the store has forgotten is told apart from what somebody has ended.
+// ReasonForgotten is for grants that the store has no record of, not for those that were ended.
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for missing, reason := range map[bool]holdfast.Reason{true: holdfast.ReasonForgotten, false: holdfast.ReasonRevoked} {

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A wait in line behind a holder that stays fails about a TTL after the store has fallen silent,
-// and WaitAtMost does not say that the lock is held when nobody knows.
-func TestWaitInLineAtASilentStore(t *testing.T) {
+// A wait in the queue fails about a TTL after the store has fallen silent. WaitAtMost does not
+// report that the lock is held when nobody knows.
+func TestWaitInQueueAtASilentStore(t *testing.T) {
 	for name, o := range map[string][]holdfast.Option{"wait": nil, "wait at most": {holdfast.WaitAtMost(ttl)}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

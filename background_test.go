@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A store does not answer what is about a few names, each of which a crowd has given up. It hears at once of a place
-// in the line of another name that is given up after that.
-func TestCancelsOfOneNameHoldUpNoOthers(t *testing.T) {
+// A store does not answer requests about a few names, each of which many callers have given up. A
+// cancel for another name still reaches the store at once.
+func TestCancelsOfOneNameDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		var mu sync.Mutex
@@ -41,7 +41,7 @@ func TestCancelsOfOneNameHoldUpNoOthers(t *testing.T) {
 			}
 		}}
 		c, other := client(t, h, nil), client(t, store, nil)
-		const crowds = 5
+		const lockedNames = 5
 		waiting := func(name string) int {
 			r, err := other.Inspect(t.Context(), name)
 			if err != nil {
@@ -50,7 +50,7 @@ func TestCancelsOfOneNameHoldUpNoOthers(t *testing.T) {
 			return r.Waiting
 		}
 		var all sync.WaitGroup
-		crowd := func(name string, n int) (giveUp func()) {
+		waiters := func(name string, n int) (giveUp func()) {
 			if _, err := other.Mutex(name).Lock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -64,29 +64,29 @@ func TestCancelsOfOneNameHoldUpNoOthers(t *testing.T) {
 			}
 			return cancel
 		}
-		leave := crowd("free", 1)
-		for i := range crowds {
-			crowd(fmt.Sprint("locked-", i), 100)()
+		giveUpFree := waiters("free", 1)
+		for i := range lockedNames {
+			waiters(fmt.Sprint("locked-", i), 100)()
 		}
 		synctest.Wait()
 		began := time.Now()
-		leave()
+		giveUpFree()
 		synctest.Wait()
 		if waiting("free") != 0 {
-			t.Errorf("the store has not heard that a place is given up, beside %d Cancels of other names", running)
+			t.Errorf("the store has not received the Cancel of a place, with %d Cancels of other names under way", running)
 		}
 		if d := time.Since(began); d != 0 {
-			t.Errorf("it has heard after %v", d)
+			t.Errorf("it received the Cancel after %v", d)
 		}
 		close(answer)
 		all.Wait()
 		time.Sleep(2 * ttl)
-		for i := range crowds {
+		for i := range lockedNames {
 			if n := waiting(fmt.Sprint("locked-", i)); n != 0 {
-				t.Errorf("%d places of name %d were never given up", n, i)
+				t.Errorf("%d places of name %d were never cancelled", n, i)
 			}
 		}
-		if most < crowds || most > 64 {
+		if most < lockedNames || most > 64 {
 			t.Errorf("%d Cancels were under way at once", most)
 		}
 	})

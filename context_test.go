@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A context of the application that blocks holds up no other context, of the same lease or
-// of another, nor its own child, nor a Close that has a bound.
-func TestContextsOfOneLeaseBesideAStubbornOne(t *testing.T) {
+// A context of the application that blocks delays no other context, of the same lease or of
+// another. It delays neither its own child nor a Close with a deadline.
+func TestContextsWithABlockingParent(t *testing.T) {
 	for _, how := range []string{"loss", "close"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// A waiter is told of a grant that the store has not made: a stranger has sent the push. When the store says so,
-// the waiter gives up its place, too. Else the store hands the lock over to it, and nobody has it for a TTL.
+// A stranger has sent a push about a grant that the store has not made. When the store reports
+// that, the waiter also cancels its place in the queue. Otherwise the store would hand the lock to
+// it, and nobody would use that grant for a TTL.
 func TestPlaceOfAForgedGrant(t *testing.T) {
 	for name, learns := range map[string]func(*testing.T, *holdfast.Lease){
 		"renewal": func(_ *testing.T, l *holdfast.Lease) { <-l.Done() },

@@ -27,8 +27,8 @@ func once(what string, d time.Duration) func(string) time.Duration {
 	}
 }
 
-// A call that has given up leaves nothing behind, also if its exchange arrives after the
-// Cancel: each call, at each of the times at which a Cancel is repeated.
+// A call that was given up leaves nothing behind, even if its exchange reaches the store after the
+// Cancel. Each kind of call is tested, at each of the times at which a Cancel is repeated.
 func TestExchangesThatArriveAfterTheirCancel(t *testing.T) {
 	calls := map[string]func(ctx context.Context, c *holdfast.Client) error{
 		"Lock":    func(ctx context.Context, c *holdfast.Client) error { _, err := c.Mutex("x").Lock(ctx); return err },
@@ -61,7 +61,7 @@ func TestExchangesThatArriveAfterTheirCancel(t *testing.T) {
 							t.Error("it succeeded")
 						}
 					})
-					time.Sleep(4 * time.Second) // past the limit of an exchange, and not past a TTL
+					time.Sleep(4 * time.Second) // longer than the limit of an exchange, shorter than a TTL
 					for _, name := range []string{"w", "x"} {
 						release(t, take(t)(other.Mutex(name).TryLock(t.Context())))
 					}
@@ -71,7 +71,7 @@ func TestExchangesThatArriveAfterTheirCancel(t *testing.T) {
 	}
 }
 
-// Release follows an exchange of its request that was not answered, and may yet arrive.
+// Release comes while an exchange of its request was not answered and may still arrive.
 func TestReleaseBeforeALateExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -101,7 +101,8 @@ func TestAdoptionThatArrivesLate(t *testing.T) {
 	})
 }
 
-// Who gives up waiting for a latch says so again, as long as its question may be under way.
+// A wait for a latch that was given up is cancelled again, as long as its exchange may be under
+// way.
 func TestLatchWaitThatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cancels atomic.Int32
@@ -118,7 +119,7 @@ func TestLatchWaitThatArrivesLate(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if n := cancels.Load(); n != 4 {
-			t.Errorf("%d cancels of an unanswered question; want 4", n)
+			t.Errorf("%d cancels of an unanswered exchange; want 4", n)
 		}
 	})
 }
@@ -141,8 +142,8 @@ func TestOneCancelOfAnAnsweredWait(t *testing.T) {
 	})
 }
 
-// Close waits for the repeats that come soon.
-func TestCloseBesideALateExchange(t *testing.T) {
+// Close waits for the repeats that are due soon.
+func TestCloseDuringALateExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := &hooks{Backend: store, late: once("acquire", 100*time.Millisecond), forgets: true}
@@ -159,9 +160,8 @@ func TestCloseBesideALateExchange(t *testing.T) {
 	})
 }
 
-// A grant whose answer is on its way while the client is closed is given back before the
-// session ends.
-func TestCloseBesideLocks(t *testing.T) {
+// Close releases a grant whose answer arrives during Close, before the session ends.
+func TestCloseDuringLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		h := &hooks{Backend: store, forgets: true}
@@ -190,7 +190,7 @@ func TestCloseBesideLocks(t *testing.T) {
 	})
 }
 
-// Ten thousand Locks that are given up while the store is dead leave few goroutines behind.
+// Ten thousand Locks that are given up while the store is silent leave few goroutines behind.
 func TestGivenUpLocksDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
