@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// NotCallers hides the end of a context, and nothing else. Its text names no deadline, which nobody has set.
+// NotCallers hides the end of a context, and nothing else. Its text mentions no deadline, which
+// nobody has set.
 func TestNotCallers(t *testing.T) {
 	for ended, text := range map[error]string{
 		context.Canceled:         "outcome unknown: no answer: context canceled",

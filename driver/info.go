@@ -18,8 +18,8 @@ const (
 	MaxHold  = 366 * 24 * time.Hour // longest minimum hold
 )
 
-// Info says who holds or waits, for people. Stores keep it as the string that
-// String gives and never look into it.
+// Info describes a client, a holder or a waiter, for people. Stores keep it as the string that
+// String returns and never parse it.
 type Info struct {
 	Host    string            `json:"host,omitempty"`
 	PID     int               `json:"pid,omitempty"`
@@ -38,8 +38,8 @@ func (i Info) String() string {
 	return string(b)
 }
 
-// ParseInfo decodes what String encoded. What another program wrote in another form comes
-// back as a Note, so that operators see it all the same.
+// ParseInfo decodes the result of String. Text that another program wrote in another form becomes
+// the Note, so that operators still see it.
 func ParseInfo(s string) Info {
 	var i Info
 	if s == "" {
@@ -77,8 +77,8 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Check returns an ErrInvalid that says what is wrong with r, or nil. Package holdfast
-// calls it before any store sees the request.
+// Check returns an ErrInvalid that says what is wrong with r, or nil. Package holdfast calls it
+// before it sends the request to a store.
 func (r *Request) Check() error {
 	if err := errors.Join(CheckName(r.Name), CheckID(r.ID)); err != nil {
 		return err

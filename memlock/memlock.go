@@ -1,8 +1,8 @@
-// Package memlock is a store in the memory of one process: for applications' own tests,
-// and the shortest complete answer to what package driver asks of a store.
+// Package memlock is a store in the memory of one process. It is for applications' own tests, and
+// is the shortest complete implementation of package driver.
 //
-// It is internal/rule behind a mutex. Each method lets time pass, applies one rule, and
-// rings the waiters that the rule has granted to.
+// It is internal/rule behind a mutex. Each method lets time pass, applies one rule, and notifies
+// the waiters to which the rule has granted.
 package memlock
 
 import (
@@ -23,7 +23,7 @@ import (
 type Store struct {
 	mu       sync.Mutex
 	now      func() time.Duration
-	tokens   uint64 // one count for all names, so that an idle name need not be remembered
+	tokens   uint64 // one count for all names, so that the store need not remember idle names
 	entries  map[string]*rule.Entry
 	sessions map[string]*session
 }
@@ -42,19 +42,19 @@ func New() *Store {
 // Name returns "memory".
 func (s *Store) Name() string { return "memory" }
 
-// Close does nothing: what the store holds goes with it.
+// Close does nothing; the garbage collector frees the store.
 func (s *Store) Close() error { return nil }
 
 // Open starts a session. It fails only if ctx has ended.
 func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, bells: map[string]chan uint64{}}
+	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: map[string]chan uint64{}}
 	s.sessions[n.id] = n
 	return n, ctx.Err()
 }
 
-// do runs f on the entry of name and rings whoever it granted to.
+// do runs f on the entry of name and notifies the waiters to which it granted.
 func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
@@ -69,7 +69,7 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 	grants, err := f(e, s.now())
 	for _, g := range grants {
 		if n := s.sessions[g.Session]; n != nil {
-			n.ring(g.ID, g.Token)
+			n.notify(g.ID, g.Token)
 		}
 	}
 	if !e.Used() {
@@ -78,7 +78,7 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 	return err
 }
 
-// List returns the names in use, in order.
+// List implements driver.Backend.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	s.mu.Lock()
 	names := slices.DeleteFunc(slices.Collect(maps.Keys(s.entries)), func(name string) bool {
@@ -99,7 +99,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]dr
 	return list, nil
 }
 
-// Inspect returns the state of one name.
+// Inspect implements driver.Backend.
 func (s *Store) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
 	err = s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		grants := e.Advance(now)
@@ -109,14 +109,14 @@ func (s *Store) Inspect(ctx context.Context, name string) (r driver.Record, err 
 	return r, err
 }
 
-// Break ends the grant with this token.
+// Break implements driver.Backend.
 func (s *Store) Break(ctx context.Context, name string, token uint64) error {
 	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		return e.Break(now, token)
 	})
 }
 
-// SetLimit changes the limit of a semaphore in use.
+// SetLimit implements driver.Backend.
 func (s *Store) SetLimit(ctx context.Context, name string, limit int) error {
 	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		return e.SetLimit(now, limit)

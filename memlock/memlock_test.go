@@ -35,7 +35,7 @@ type store struct {
 	refuse func() (heal func())
 }
 
-// stores gives each test a store of its own, and each connection of one test the same.
+// stores gives each test a store of its own; all connections of one test share it.
 type stores map[testing.TB]store
 
 func (s stores) of(t testing.TB) store {

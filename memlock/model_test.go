@@ -27,7 +27,7 @@ func model(*rapid.T) modeltest.Store {
 
 func TestModel(t *testing.T) { modeltest.Check(t, 8, model) }
 
-// TestModelCatches: stores with one mistake each must be noticed.
+// The model must notice stores with one mistake each.
 func TestModelCatches(t *testing.T) {
 	for name, m := range mistakes {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestModelCatches(t *testing.T) {
 	}
 }
 
-// TestModelCatchesRefusals: a store that does what it was to refuse must be noticed.
+// The model must notice a store that does what it has to refuse.
 func TestModelCatchesRefusals(t *testing.T) {
 	modeltest.Catches(t, 8, func(t *rapid.T) modeltest.Store {
 		s := model(t)
@@ -49,7 +49,7 @@ func TestModelCatchesRefusals(t *testing.T) {
 	})
 }
 
-// mistake is a session of which single methods are replaced.
+// mistake is a session with some methods replaced.
 type mistake struct {
 	driver.Session
 	acquire func(*driver.Request) (driver.Reply, error)
@@ -251,7 +251,7 @@ type mistaken struct {
 	driver.Backend
 	make func(driver.Backend, *mistake)
 	once sync.Once
-	own  mistake // for what belongs to no session
+	own  mistake // for methods that belong to no session
 }
 
 func (b *mistaken) mine() *mistake {

@@ -10,27 +10,27 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// session is one client's presence. Its fields are guarded by the store's mutex.
+// session is one client's session. Its fields are guarded by the store's mutex.
 type session struct {
-	store  *Store
-	id     string
-	ttl    time.Duration
-	bells  map[string]chan uint64 // request id: how its waiter is woken
-	closed bool
+	store   *Store
+	id      string
+	ttl     time.Duration
+	waiters map[string]chan uint64 // request ID: how its waiter is woken
+	closed  bool
 }
 
-func (n *session) bell(id string) <-chan uint64 {
-	n.bells[id] = make(chan uint64, 1)
-	return n.bells[id]
+func (n *session) addWaiter(id string) <-chan uint64 {
+	n.waiters[id] = make(chan uint64, 1)
+	return n.waiters[id]
 }
 
-func (n *session) ring(id string, token uint64) {
-	if bell := n.bells[id]; bell != nil {
+func (n *session) notify(id string, token uint64) {
+	if wake := n.waiters[id]; wake != nil {
 		select {
-		case <-bell: // what was not heard yet is out of date
+		case <-wake: // a value that was not read yet is out of date
 		default:
 		}
-		bell <- token
+		wake <- token
 	}
 }
 
@@ -46,20 +46,20 @@ func (n *session) do(ctx context.Context, name string, f func(e *rule.Entry, now
 
 func (n *session) TTL() time.Duration { return n.ttl }
 
-// Lost is never closed: each lease stands for itself.
+// Lost is never closed: leases do not depend on the session.
 func (n *session) Lost() <-chan struct{} { return nil }
 
 func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
 	err = n.do(ctx, r.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		token, ahead, grants, err := e.Acquire(now, r, n.id, n.ttl)
-		delete(n.bells, r.ID)
+		delete(n.waiters, r.ID)
 		if err != nil || token != 0 {
 			reply.Token = token
 			return grants, err
 		}
 		reply.Ahead, reply.Retry, reply.Holder = ahead, e.Retry(now), e.First(now)
 		if r.Wait {
-			reply.Wake = n.bell(r.ID)
+			reply.Wake = n.addWaiter(r.ID)
 		}
 		return grants, nil
 	})
@@ -68,7 +68,7 @@ func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.
 
 func (n *session) Cancel(ctx context.Context, name, id string) error {
 	return n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		delete(n.bells, id)
+		delete(n.waiters, id)
 		return e.Cancel(now, id), nil
 	})
 }
@@ -129,17 +129,17 @@ func (n *session) CountDown(ctx context.Context, name, id string) (left int64, e
 func (n *session) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
 	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		open, grants, err := e.AskLatch(now, id, n.id)
-		if delete(n.bells, id); open {
+		if delete(n.waiters, id); open {
 			reply.Token = 1
 		} else if err == nil {
-			reply.Wake = n.bell(id)
+			reply.Wake = n.addWaiter(id)
 		}
 		return grants, err
 	})
 	return reply, err
 }
 
-// Close gives back everything that the session holds or waits for.
+// Close ends all grants and places of the session.
 func (n *session) Close(ctx context.Context) error {
 	n.store.mu.Lock()
 	names := slices.Collect(maps.Keys(n.store.entries))

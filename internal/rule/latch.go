@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Interest is somebody who awaits a latch.
+// Interest is a request that awaits a latch.
 type Interest struct {
 	Session, ID string
 }
 
-// rouse tells everybody who awaits the latch, and forgets them.
-func (e *Entry) rouse(token uint64) (grants []Grant) {
+// wakeLatch wakes all who await the latch, and removes their interests.
+func (e *Entry) wakeLatch(token uint64) (grants []Grant) {
 	for _, i := range e.Await {
 		grants = append(grants, Grant{i.Session, i.ID, token})
 	}
@@ -22,7 +22,7 @@ func (e *Entry) rouse(token uint64) (grants []Grant) {
 	return grants
 }
 
-// SetCount is driver.Session.SetCount.
+// SetCount implements driver.Session.SetCount.
 func (e *Entry) SetCount(now time.Duration, n int64) (bool, []Grant, error) {
 	grants := e.Advance(now)
 	switch e.Kind {
@@ -36,7 +36,7 @@ func (e *Entry) SetCount(now time.Duration, n int64) (bool, []Grant, error) {
 	}
 }
 
-// CountDown is driver.Session.CountDown.
+// CountDown implements driver.Session.CountDown.
 func (e *Entry) CountDown(now time.Duration, id string) (int64, []Grant, error) {
 	grants := e.Advance(now)
 	if e.Kind != driver.Latch {
@@ -47,12 +47,12 @@ func (e *Entry) CountDown(now time.Duration, id string) (int64, []Grant, error) 
 		e.Count = max(0, e.Count-1)
 	}
 	if e.Count == 0 {
-		grants = e.rouse(1)
+		grants = e.wakeLatch(1)
 	}
 	return e.Count, grants, nil
 }
 
-// AskLatch is driver.Session.Await; open reports whether the latch is at zero.
+// AskLatch implements driver.Session.Await; open reports whether the latch is at zero.
 func (e *Entry) AskLatch(now time.Duration, id, session string) (open bool, grants []Grant, err error) {
 	grants = e.Advance(now)
 	switch {
@@ -66,7 +66,7 @@ func (e *Entry) AskLatch(now time.Duration, id, session string) (open bool, gran
 	return false, grants, nil
 }
 
-// Record is driver.Backend.Inspect.
+// Record implements driver.Backend.Inspect.
 func (e *Entry) Record(now time.Duration, name string) driver.Record {
 	r := driver.Record{
 		Name: name, Kind: e.Kind, Limit: e.Limit, Count: e.Count, Token: e.Last, Waiting: len(e.Line),
@@ -84,7 +84,7 @@ func (e *Entry) Record(now time.Duration, name string) driver.Record {
 	return r
 }
 
-// Describe shows the grant to people.
+// Describe returns the grant for people.
 func (h *Hold) Describe(now time.Duration) driver.Holder {
 	return driver.Holder{
 		ID: h.ID, Mode: h.Mode, N: h.N, Token: h.Token, Age: max(0, now-h.Since),

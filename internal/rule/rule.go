@@ -1,8 +1,8 @@
-// Package rule says, once and without any I/O, who may have a name and who must wait.
+// Package rule decides, without any I/O, who may have a name and who must wait.
 //
-// An [Entry] is the whole state of one name and its methods are the rules R3 to R12 of
-// package driver as plain code. memlock is this table behind a mutex; the other stores
-// keep the same state in their own form and are compared with it step by step.
+// An [Entry] is the whole state of one name, and its methods are the rules R3 to R12 of package
+// driver as plain code. memlock is this table behind a mutex. The other stores keep the same state
+// in their own form, and tests compare them with it step by step.
 package rule
 
 import (
@@ -13,21 +13,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Entry is the state of one name. All times are readings of the store's clock. The zero
-// Entry is an unused name. It is not safe for concurrent use.
+// Entry is the state of one name. All times are readings of the store's clock. The zero Entry is an
+// unused name. It is not safe for concurrent use.
 type Entry struct {
 	Kind  driver.Kind
 	Limit int                      // Semaphore
 	Last  uint64                   // the last token given out
 	Holds []Hold                   // in order of their tokens
-	Line  []Place                  // in order of arrival
+	Line  []Place                  // the queue, in order of arrival
 	Count int64                    // Latch: what is left
-	Done  map[string]bool          // Latch: ids that have counted
+	Done  map[string]bool          // Latch: IDs that have counted
 	Await []Interest               // Latch: who waits for zero
 	Mint  func(last uint64) uint64 // the next token; larger than last
 
-	// Dead reports a session that the store can tell is gone: what would be handed to it
-	// is passed on at once. Nil: the store cannot tell.
+	// Dead reports whether the store knows that a session has ended: a grant to it goes to the next
+	// waiter at once. Nil: the store cannot know.
 	Dead func(session string) bool
 }
 
@@ -37,27 +37,27 @@ type Hold struct {
 	Session   string
 	Token     uint64
 	Since     time.Duration
-	Expires   time.Duration // the lease, or if Kept the kept time, runs out
-	KeepUntil time.Duration // the minimum hold runs out; 0: there is none
-	Kept      bool          // nobody's any more: released or run out before KeepUntil
+	Expires   time.Duration // when the lease, or if Kept the kept time, expires
+	KeepUntil time.Duration // when the minimum hold ends; 0: there is none
+	Kept      bool          // no longer held: released or expired before KeepUntil
 }
 
-// Place is a place in line.
+// Place is a place in the queue.
 type Place struct {
 	driver.Request
 	Session  string
 	Since    time.Duration
-	Deadline time.Duration // the waiter is taken for dead from here on
+	Deadline time.Duration // when the place expires
 }
 
-// Grant is a hand-over that the waiter has to be told of; with Token 0, that it is to ask
+// Grant is a hand-over that has to be pushed to the waiter; with Token 0, the waiter is to ask
 // again.
 type Grant struct {
 	Session, ID string
 	Token       uint64
 }
 
-// KindOf is the kind of lock that a request of this mode makes of a name.
+// KindOf returns the kind that a request of this mode makes of a name.
 func KindOf(m driver.Mode) driver.Kind {
 	if m == driver.Permits {
 		return driver.Semaphore
@@ -65,9 +65,9 @@ func KindOf(m driver.Mode) driver.Kind {
 	return driver.Lock
 }
 
-// Fits reports whether a request may be granted beside what is held. holders counts the
-// grants (kept ones included), used sums their N, and exclusive says whether one of
-// them is exclusive. Who stands in line is not its concern.
+// Fits reports whether a request may be granted next to the existing grants. holders counts them
+// (kept ones included), used sums their N, and exclusive says whether one of them is exclusive. It
+// does not consider the queue.
 func Fits(mode driver.Mode, n, limit, holders, used int, exclusive bool) bool {
 	switch mode {
 	case driver.Exclusive:
@@ -84,7 +84,7 @@ func (e *Entry) Used() bool {
 	return len(e.Holds) > 0 || len(e.Line) > 0 || e.Kind == driver.Latch
 }
 
-// Fits reports whether r may be granted beside what e holds.
+// Fits reports whether r may be granted next to the grants of e.
 func (e *Entry) Fits(r *driver.Request) bool {
 	used, exclusive := 0, false
 	for i := range e.Holds {
@@ -94,9 +94,8 @@ func (e *Entry) Fits(r *driver.Request) bool {
 	return Fits(r.Mode, r.N, e.Limit, len(e.Holds), used, exclusive)
 }
 
-// Advance lets time pass: it drops leases that have run out and places whose waiters
-// are dead, and hands what is free to the line, in order, until one does not fit.
-// Every other method begins with it.
+// Advance lets time pass: it removes expired leases and places, and grants to the queue in order,
+// until a request does not fit. Every other method begins with it.
 func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 	e.Holds = slices.DeleteFunc(e.Holds, func(h Hold) bool {
 		return h.Expires <= now && h.KeepUntil <= now
@@ -110,8 +109,9 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 	for len(e.Line) > 0 && e.Fits(&e.Line[0].Request) {
 		p := e.Line[0]
 		e.Line = slices.Delete(e.Line, 0, 1)
-		// The lease runs from the waiter's last sign of life: what it believes then holds
-		// (it counts from when it sent that), and if it is dead the line goes on sooner.
+		// The lease counts from the waiter's last renewal. So what the waiter believes is true,
+		// because it counts from when it sent that renewal. And if the waiter is dead, the lease
+		// expires sooner.
 		token := e.grant(now, &p.Request, p.Session, p.Deadline)
 		if e.Dead != nil && e.Dead(p.Session) {
 			e.Holds = e.Holds[:len(e.Holds)-1]
@@ -128,14 +128,14 @@ func (e *Entry) Advance(now time.Duration) (grants []Grant) {
 func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expires time.Duration) uint64 {
 	e.Last = e.Mint(e.Last)
 	h := Hold{Request: *r, Session: session, Token: e.Last, Since: now, Expires: expires}
-	if r.MinHold > 0 { // else there is nothing that a clock which is set back could make last
+	if r.MinHold > 0 { // otherwise a clock that is set back could create a minimum hold
 		h.KeepUntil = now + r.MinHold
 	}
 	e.Holds = append(e.Holds, h)
 	return e.Last
 }
 
-// Acquire is driver.Session.Acquire. A zero token means not yet (or not at all, if the
+// Acquire implements driver.Session.Acquire. A zero token means not yet (or not at all, if the
 // request does not wait), with ahead requests before it.
 func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (token uint64, ahead int, grants []Grant, err error) {
 	grants = e.Advance(now)
@@ -163,8 +163,8 @@ func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, tt
 	return 0, len(e.Line), grants, nil
 }
 
-// Retry is how long from now the first of the leases (or kept times) runs out; 0 if
-// nothing is held.
+// Retry returns how long from now the first of the leases (or kept times) expires; 0 if there are
+// no grants.
 func (e *Entry) Retry(now time.Duration) (d time.Duration) {
 	for i := range e.Holds {
 		if left := e.Holds[i].Expires - now; d == 0 || left < d {
@@ -183,7 +183,8 @@ func (e *Entry) First(now time.Duration) *driver.Holder {
 	return &h
 }
 
-// Cancel is driver.Session.Cancel. The place goes first, so that nothing is granted to it.
+// Cancel implements driver.Session.Cancel. It removes the places first, so that Advance grants
+// nothing to them.
 func (e *Entry) Cancel(now time.Duration, ids ...string) []Grant {
 	given := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -196,7 +197,7 @@ func (e *Entry) Cancel(now time.Duration, ids ...string) []Grant {
 	return append(grants, e.Advance(now)...)
 }
 
-// Leave ends a session: its places are given up and its grants released.
+// Leave ends a session: it removes its places and releases its grants.
 func (e *Entry) Leave(now time.Duration, session string) []Grant {
 	e.Line = slices.DeleteFunc(e.Line, func(p Place) bool { return p.Session == session })
 	e.Await = slices.DeleteFunc(e.Await, func(i Interest) bool { return i.Session == session })
@@ -208,7 +209,7 @@ func (e *Entry) Leave(now time.Duration, session string) []Grant {
 	return e.Advance(now)
 }
 
-// Release is driver.Session.Release.
+// Release implements driver.Session.Release.
 func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Duration) ([]Grant, error) {
 	grants := e.Advance(now)
 	h, err := e.own(id, token)
@@ -219,13 +220,13 @@ func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Du
 	h.Expires = h.KeepUntil
 	stays := h.Expires > now
 	grants = append(grants, e.Advance(now)...)
-	if stays && len(e.Line) > 0 { // the first in line is to learn when to look again
+	if stays && len(e.Line) > 0 { // the first waiter has to learn when to ask again
 		grants = append(grants, Grant{e.Line[0].Session, e.Line[0].ID, 0})
 	}
 	return grants, nil
 }
 
-// Renew is driver.Session.Renew for one hold; State 0 says that there is no news.
+// Renew implements driver.Session.Renew for one hold; State 0 means no change.
 func (e *Entry) Renew(now time.Duration, id string, token uint64, ttl time.Duration) (driver.Change, []Grant) {
 	grants := e.Advance(now)
 	if token != 0 {
@@ -247,7 +248,7 @@ func (e *Entry) Renew(now time.Duration, id string, token uint64, ttl time.Durat
 	return driver.Change{State: driver.Gone}, grants
 }
 
-// Downgrade is driver.Session.Downgrade.
+// Downgrade implements driver.Session.Downgrade.
 func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, error) {
 	grants := e.Advance(now)
 	h, err := e.own(id, token)
@@ -261,27 +262,27 @@ func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, 
 	return append(grants, e.Advance(now)...), nil
 }
 
-// Adopt is driver.Session.Adopt.
+// Adopt implements driver.Session.Adopt.
 func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, session string, ttl time.Duration) ([]Grant, error) {
 	grants := e.Advance(now)
 	h, err := e.own(old, token)
 	if err != nil {
-		if h, _ = e.own(id, token); h == nil { // else it has been adopted
+		if h, _ = e.own(id, token); h == nil { // otherwise it has been adopted
 			return grants, err
 		}
 	}
 	if id != h.ID && (e.find(id) != nil || e.place(id) >= 0) {
-		return grants, fmt.Errorf("%w id: it stands for another request of the name", driver.ErrInvalid)
+		return grants, fmt.Errorf("%w id: it belongs to another request of the name", driver.ErrInvalid)
 	}
 	h.ID, h.Info, h.Session, h.Expires = id, info, session, now+ttl
 	return grants, nil
 }
 
-// Break is driver.Backend.Break. The token that the next grant gets is larger anyway.
+// Break implements driver.Backend.Break. The next token is larger in any case.
 func (e *Entry) Break(now time.Duration, token uint64) ([]Grant, error) {
 	grants := e.Advance(now)
 	if e.Kind == driver.Latch && token == 1 {
-		grants = e.rouse(0)
+		grants = e.wakeLatch(0)
 		e.Kind, e.Count = driver.Unused, 0
 		return grants, nil
 	}
@@ -293,7 +294,7 @@ func (e *Entry) Break(now time.Duration, token uint64) ([]Grant, error) {
 	return append(grants, e.Advance(now)...), nil
 }
 
-// SetLimit is driver.Backend.SetLimit.
+// SetLimit implements driver.Backend.SetLimit.
 func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
 	grants := e.Advance(now)
 	switch e.Kind {
@@ -301,7 +302,7 @@ func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
 		return grants, driver.ErrGone
 	case driver.Semaphore:
 		e.Limit = limit
-		for i := range e.Line { // those in line asked under the old limit; they stay
+		for i := range e.Line { // waiters asked under the old limit; they stay
 			e.Line[i].Limit = limit
 		}
 		return append(grants, e.Advance(now)...), nil
@@ -310,7 +311,7 @@ func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
 	}
 }
 
-// own finds the grant that its owner names, or says why it is not there.
+// own returns the grant that its owner names, or why it does not exist.
 func (e *Entry) own(id string, token uint64) (*Hold, error) {
 	if h := e.find(id); h != nil && h.Token == token {
 		return h, nil
@@ -321,7 +322,7 @@ func (e *Entry) own(id string, token uint64) (*Hold, error) {
 	return nil, driver.ErrGone
 }
 
-// find returns the grant of a request, unless it is kept and so nobody's any more.
+// find returns the grant of a request, unless it is kept: nobody holds it then.
 func (e *Entry) find(id string) *Hold {
 	for i := range e.Holds {
 		if e.Holds[i].ID == id && !e.Holds[i].Kept {

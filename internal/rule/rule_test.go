@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// The rules are checked at length through memlock and package drivertest. Here are the
-// cases that only a plain table can set up.
+// Package drivertest checks the rules in detail through memlock. These cases need a table that is
+// set up directly.
 
 const ttl = 10 * time.Second
 
@@ -52,14 +52,15 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// A kept grant and a new one of the same request are two: the owner's calls mean the new.
+// A kept grant and a new grant of the same request are two: calls of the owner are about the new
+// one.
 func TestSameRequestBesideItsKeptGrant(t *testing.T) {
 	e := entry()
 	r := request("a", driver.Permits, 30*time.Second)
 	first := acquire(t, e, 0, r)
-	second := acquire(t, e, ttl, r) // the lease has run out, the minimum hold has not
+	second := acquire(t, e, ttl, r) // the lease has expired, the minimum hold has not
 	if second == first {
-		t.Fatal("a lease that ran out was revived")
+		t.Fatal("an expired lease was revived")
 	}
 	if ch, _ := e.Renew(ttl, "a", second, ttl); ch.State != 0 {
 		t.Errorf("Renew of the new grant = %+v", ch)
@@ -72,7 +73,8 @@ func TestSameRequestBesideItsKeptGrant(t *testing.T) {
 	}
 }
 
-// A cancel does not free a name that a lapsed grant keeps, though nobody has looked since.
+// A cancel does not free a name that an expired grant keeps, even if nothing has called Advance
+// since.
 func TestCancelLeavesAMinimumHold(t *testing.T) {
 	e := entry()
 	acquire(t, e, 0, request("a", driver.Exclusive, time.Minute))
@@ -89,12 +91,12 @@ func TestCancelLeavesAMinimumHold(t *testing.T) {
 	}
 }
 
-// Cancel grants nothing to the one who cancels.
+// Cancel grants nothing to the request that it cancels.
 func TestCancelAtTheHead(t *testing.T) {
 	e := entry()
 	acquire(t, e, 0, request("a", driver.Exclusive, 0))
 	acquire(t, e, time.Second, request("b", driver.Exclusive, 0))
-	for _, g := range e.Cancel(ttl, "b") { // a's lease has run out
+	for _, g := range e.Cancel(ttl, "b") { // a's lease has expired
 		t.Errorf("granted %+v", g)
 	}
 	if e.Used() {

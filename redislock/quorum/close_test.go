@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestCloseDuringLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
+// TestCloseBesideLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
 // minority, and those who ask learn of it.
-func TestCloseDuringLocks(t *testing.T) {
+func TestCloseBesideLocks(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
 	for round := range testenv.Rounds(8, 40) {
