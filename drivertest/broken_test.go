@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// broken is a store with a mistake that people make. Each must be caught, by a check of
-// the rule that it breaks.
+// broken is a store with a common mistake. A check of the rule that it breaks must catch it.
 type broken struct {
 	name, rule string
 	backend    func(b driver.Backend) driver.Backend
@@ -41,7 +40,8 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
-// fails reports whether the store fails a check. It is made in the bubble: one that was made outside has another time.
+// fails reports whether the store fails a check. The store is made inside the bubble, because time
+// outside is another.
 func fails(t *testing.T, h func() Harness, c check) (failed bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,8 +50,8 @@ func fails(t *testing.T, h func() Harness, c check) (failed bool) {
 	return failed
 }
 
-// TestWholeStore: the store that is broken on purpose passes every check while nothing is broken. Else a check that
-// fails would say nothing of a mistake.
+// The broken store passes every check while nothing is broken. Otherwise a check that fails would
+// say nothing about a mistake.
 func TestWholeStore(t *testing.T) {
 	for _, topic := range append(slices.Clone(suite), timed) {
 		for _, c := range topic {
@@ -62,22 +62,22 @@ func TestWholeStore(t *testing.T) {
 	}
 }
 
-// harness is one of a store with a mistake.
+// harness returns the harness of a store with a mistake.
 func (b broken) harness() Harness {
-	room := &mailroom{believes: b.believes, boxes: map[string]*mailbox{}}
-	spoils := &spoilt{Backend: memlock.New(), bad: map[string]bool{}}
+	room := &pushServer{believesAll: b.believes, sessions: map[string]*pushSession{}}
+	spoils := &damageable{Backend: memlock.New(), bad: map[string]bool{}}
 	gated, refuse := Refusing(spoils)
 	return Harness{
 		TTL: time.Second, Bubble: true, Names: 100, Restart: func(testing.TB) {}, Open: func(testing.TB) Conn {
 			c := Faulty(&sabotaged{gated, b})
-			c.Backend = &addressed{c.Backend, room}
+			c.Backend = &pushBackend{c.Backend, room}
 			if b.conn != nil {
 				c = b.conn(c)
 			}
 			return c
 		},
 		Refuse: map[string]func(testing.TB) func(){"ErrRefused": func(testing.TB) func() { return refuse() }},
-		Damage: map[string]func(testing.TB, string){"spoilt": func(_ testing.TB, name string) { spoils.spoil(name) }},
+		Damage: map[string]func(testing.TB, string){"spoilt": func(_ testing.TB, name string) { spoils.damage(name) }},
 		Forger: &Forger{Send: room.send, Message: message},
 	}
 }
@@ -111,8 +111,8 @@ func (s *sabotaged) List(ctx context.Context, prefix, after string, n int) ([]dr
 }
 
 var brokenStores = []broken{
-	{name: "grants beside a holder", rule: "R4", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	{name: "grants a held lock", rule: "R4", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)
 			if reply.Holder != nil {
 				reply.Token = reply.Holder.Token + 1
@@ -122,15 +122,15 @@ var brokenStores = []broken{
 	}},
 	{name: "acquire is not idempotent", rule: "R5", session: func(s driver.Session) driver.Session {
 		n := 0
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			again := *r
 			n++
 			again.ID += fmt.Sprint("-", n)
 			return s.Acquire(ctx, &again)
 		}}
 	}},
-	{name: "release wakes nobody", rule: "R7", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	{name: "release sends no push", rule: "R7", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)
 			if reply.Wake != nil {
 				reply.Wake = make(chan uint64)
@@ -138,8 +138,8 @@ var brokenStores = []broken{
 			return reply, err
 		}}
 	}},
-	{name: "release without asking who owns it", rule: "R4", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	{name: "release without a check of the owner", rule: "R4", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
 			err := s.Release(ctx, h, keep)
 			if err == driver.ErrTaken || err == driver.ErrGone {
 				changes, _ := s.Renew(ctx, []driver.Hold{{Name: h.Name, ID: h.ID}})
@@ -150,8 +150,8 @@ var brokenStores = []broken{
 			return err
 		}}
 	}},
-	{name: "renew revives what ran out", rule: "R12", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	{name: "renew revives an expired lease", rule: "R12", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 			changes, err := s.Renew(ctx, holds)
 			return slices.DeleteFunc(changes, func(ch driver.Change) bool {
 				if ch.State != driver.Gone || holds[ch.Index].Token == 0 {
@@ -163,8 +163,8 @@ var brokenStores = []broken{
 			}), err
 		}}
 	}},
-	{name: "cancel forgets the grant that was quicker", rule: "R8", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, cancel: func(ctx context.Context, name, id string) error {
+	{name: "cancel keeps a grant that came first", rule: "R8", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, cancel: func(ctx context.Context, name, id string) error {
 			changes, err := s.Renew(ctx, []driver.Hold{{Name: name, ID: id}})
 			if len(changes) > 0 && changes[0].State == driver.Granted {
 				return err
@@ -172,24 +172,24 @@ var brokenStores = []broken{
 			return s.Cancel(ctx, name, id)
 		}}
 	}},
-	{name: "a hand-over starts a lease of its own", rule: "R6", backend: func(b driver.Backend) driver.Backend {
-		return &generous{b}
+	{name: "a lease counts from the hand-over", rule: "R6", backend: func(b driver.Backend) driver.Backend {
+		return &longLeases{b}
 	}},
 	{name: "leases shorter than promised", rule: "R6", backend: func(b driver.Backend) driver.Backend {
-		return &opener{b, func(cfg *driver.SessionConfig) { cfg.TTL = cfg.TTL * 3 / 4 }}
+		return &openWith{b, func(cfg *driver.SessionConfig) { cfg.TTL = cfg.TTL * 3 / 4 }}
 	}},
 	{name: "leases that last too long", rule: "R6", backend: func(b driver.Backend) driver.Backend {
-		return &opener{b, func(cfg *driver.SessionConfig) { cfg.TTL *= 3 }}
+		return &openWith{b, func(cfg *driver.SessionConfig) { cfg.TTL *= 3 }}
 	}},
-	{name: "names without case", rule: "R9", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	{name: "names that ignore case", rule: "R9", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			lower := *r
 			lower.Name = strings.ToLower(r.Name)
 			return s.Acquire(ctx, &lower)
 		}}
 	}},
-	{name: "kinds side by side", rule: "R9", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	{name: "two kinds of one name", rule: "R9", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			other := *r
 			if r.Mode == driver.Permits {
 				other.Name = fmt.Sprint(r.Name, "#", r.Limit)
@@ -198,14 +198,14 @@ var brokenStores = []broken{
 		}}
 	}},
 	{name: "no minimum hold", rule: "R4", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			short := *r
 			short.MinHold = 0
 			return s.Acquire(ctx, &short)
 		}}
 	}},
-	{name: "tokens that stand still", rule: "R3", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	{name: "tokens that do not grow", rule: "R3", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)
 			reply.Token = min(reply.Token, 1)
 			return reply, err
@@ -214,18 +214,18 @@ var brokenStores = []broken{
 	{name: "break that ends nothing", rule: "R10", backend: func(b driver.Backend) driver.Backend {
 		return &noBreak{b}
 	}},
-	{name: "close that gives nothing back", rule: "R8", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, close: func(context.Context) error { return nil }}
+	{name: "close that releases nothing", rule: "R8", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, close: func(context.Context) error { return nil }}
 	}},
-	{name: "a count for each call", rule: "R5", session: func(s driver.Session) driver.Session {
+	{name: "each call counts down", rule: "R5", session: func(s driver.Session) driver.Session {
 		n := 0
-		return &saboteur{Session: s, count: func(ctx context.Context, name, id string) (int64, error) {
+		return &sabotagedSession{Session: s, count: func(ctx context.Context, name, id string) (int64, error) {
 			n++
 			return s.CountDown(ctx, name, fmt.Sprint(id, n))
 		}}
 	}},
-	{name: "downgrade that lets go", rule: "R4", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, down: func(ctx context.Context, h driver.Hold) error {
+	{name: "downgrade that releases", rule: "R4", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, down: func(ctx context.Context, h driver.Hold) error {
 			if err := s.Release(ctx, h, 0); err != nil {
 				return err
 			}
@@ -233,9 +233,9 @@ var brokenStores = []broken{
 			return err
 		}}
 	}},
-	{name: "adopted under both ids", rule: "R4", session: twoNames()},
+	{name: "adopted under both IDs", rule: "R4", session: twoNames()},
 	{name: "acquire that waits", rule: "R1", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			for {
 				reply, err := s.Acquire(ctx, r)
 				if err != nil || reply.Token != 0 {
@@ -250,7 +250,7 @@ var brokenStores = []broken{
 	}},
 }
 
-// twoNames makes sessions of one store that know an adopted grant by its old id as well.
+// twoNames makes sessions of a store that knows an adopted grant by its old ID as well.
 func twoNames() func(driver.Session) driver.Session {
 	var also sync.Map
 	now := func(h driver.Hold) driver.Hold {
@@ -260,7 +260,7 @@ func twoNames() func(driver.Session) driver.Session {
 		return h
 	}
 	return func(s driver.Session) driver.Session {
-		return &saboteur{
+		return &sabotagedSession{
 			Session: s,
 			adopt: func(ctx context.Context, h driver.Hold, id, info string) error {
 				err := s.Adopt(ctx, h, id, info)
@@ -283,12 +283,12 @@ func twoNames() func(driver.Session) driver.Session {
 	}
 }
 
-type opener struct {
+type openWith struct {
 	driver.Backend
 	change func(*driver.SessionConfig)
 }
 
-func (o *opener) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (o *openWith) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	o.change(&cfg)
 	return o.Backend.Open(ctx, cfg)
 }
@@ -311,11 +311,11 @@ func (b *unordered) List(ctx context.Context, prefix, after string, n int) ([]dr
 	return l, err
 }
 
-type generous struct{ driver.Backend }
+type longLeases struct{ driver.Backend }
 
-func (b *generous) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (b *longLeases) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := b.Backend.Open(ctx, cfg)
-	return &saboteur{Session: s, release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
+	return &sabotagedSession{Session: s, release: func(ctx context.Context, h driver.Hold, keep time.Duration) error {
 		err := s.Release(ctx, h, keep)
 		if r, rerr := b.Inspect(ctx, h.Name); rerr == nil && len(r.Holders) > 0 {
 			_, _ = s.Renew(ctx, []driver.Hold{{Name: h.Name, ID: r.Holders[0].ID}})

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// clients checks the store through package holdfast, which does the waiting and renewing.
+// clients are the checks through package holdfast, which waits and renews.
 var clients = []check{
 	{"R4", "client excludes", "many goroutines of several clients never hold one name together, and tokens grow", func(e *env) {
 		var inside, rounds atomic.Int64
@@ -49,8 +49,8 @@ var clients = []check{
 			e.Errorf("%d rounds; want 160", rounds.Load())
 		}
 	}},
-	{"R6", "client cut off", "a holder that is cut off is told before another can have the lock", func(e *env) {
-		e.expires()
+	{"R6", "client cut off", "a holder that is cut off learns of its loss before another can have the lock", func(e *env) {
+		e.useExpiry()
 		conn := e.conn()
 		a, b := e.clientOn(conn, &holdfast.Config{TTL: e.h.TTL}), e.client(nil)
 		l := e.lock(a, "x")
@@ -62,7 +62,7 @@ var clients = []check{
 		go func() {
 			l2, err := b.Mutex(e.name("x")).Lock(e.ctx)
 			if l.Err() == nil {
-				e.Error("the lease of the first stood when another had the lock")
+				e.Error("the first lease was valid when another had the lock")
 			}
 			if err != nil {
 				e.Errorf("Lock: %v", err)
@@ -76,8 +76,8 @@ var clients = []check{
 		defer heal()
 		at := <-got
 		<-seen
-		if e.h.Bubble && !told.Before(at) { // elsewhere either goroutine may run first
-			e.Errorf("told %v after another had the lock", told.Sub(at))
+		if e.h.Bubble && !told.Before(at) { // outside a bubble either goroutine may run first
+			e.Errorf("noticed %v after another had the lock", told.Sub(at))
 		}
 		if cause := context.Cause(ctx); !errors.Is(cause, holdfast.ErrLost) {
 			e.Errorf("cause %v; want ErrLost", cause)
@@ -86,8 +86,8 @@ var clients = []check{
 			e.Errorf("Release: %v; want ErrLost", err)
 		}
 	}},
-	{"R10", "client broken", "a holder whose grant an operator broke is told at its next renewal", func(e *env) {
-		e.expires()
+	{"R10", "break of a client's grant", "a holder whose grant an operator broke learns of it at its next renewal", func(e *env) {
+		e.useExpiry()
 		a, b := e.clientFor(steadyTTL), e.client(nil)
 		l := e.lock(a, "x")
 		if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
@@ -96,14 +96,14 @@ var clients = []check{
 		select {
 		case <-l.Done():
 		case <-time.After(patience):
-			e.Fatal("not told")
+			e.Fatal("the holder did not learn of it")
 		}
 		var he *holdfast.Error
 		if err := l.Err(); !errors.As(err, &he) || he.Reason != holdfast.ReasonRevoked {
 			e.Errorf("Err: %v; want lost, revoked", err)
 		}
 	}},
-	{"R8", "client cancelled", "a cancelled wait leaves the line at once, with the context's error", func(e *env) {
+	{"R8", "client cancelled", "a cancelled wait leaves the queue at once, with the context's error", func(e *env) {
 		a, b, c := e.client(nil), e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
 		ctx, cancel := context.WithCancel(e.ctx)
@@ -122,8 +122,8 @@ var clients = []check{
 			e.Errorf("TryLock after a cancelled wait: %v", err)
 		}
 	}},
-	{"R6", "client long silent", "a lock handed over after a long silence is confirmed before it is used: no lease is born expired", func(e *env) {
-		e.expires()
+	{"R6", "client long silent", "a lock handed over after a long silence is confirmed before it is used: no lease is expired at once", func(e *env) {
+		e.useExpiry()
 		conn := e.conn()
 		a, b := e.client(nil), e.clientOn(conn, &holdfast.Config{TTL: steadyTTL})
 		l := e.lock(a, "x")
@@ -136,7 +136,8 @@ var clients = []check{
 			got <- l
 		}()
 		e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
-		// Cut off for long enough that its last word is old, not so long that its place lapses.
+		// Cut off for long enough that its last proof is old, but not so long that its place
+		// expires.
 		heal := conn.Cut()
 		time.Sleep(steadyTTL * 6 / 10)
 		heal()
@@ -148,9 +149,9 @@ var clients = []check{
 			return
 		}
 		if err := l.Err(); err != nil {
-			e.Fatalf("born ended: %v", err)
+			e.Fatalf("expired at once: %v", err)
 		}
-		if e.h.Bubble { // it is renewed, several times
+		if e.h.Bubble { // renewed several times
 			time.Sleep(2 * steadyTTL)
 			if err := l.Err(); err != nil {
 				e.Fatalf("a lease handed over after a silence: %v", err)
@@ -160,7 +161,7 @@ var clients = []check{
 			e.Error(err)
 		}
 	}},
-	{"R4", "client hands off", "what is handed off is adopted as what it is, and nobody enters in between", func(e *env) {
+	{"R4", "client hands off", "a lease that is handed off is adopted in its mode, and nobody gets the lock in between", func(e *env) {
 		a, b, c := e.client(nil), e.client(nil), e.client(nil)
 		for _, shared := range []bool{false, true} {
 			take := a.RWMutex(e.name("x")).Lock
@@ -187,15 +188,15 @@ var clients = []check{
 			}
 			inner, err := b.RWMutex(e.name("x"), holdfast.Reentrant()).TryLock(got.Context(e.ctx))
 			if want := map[bool]error{true: holdfast.ErrUpgrade}[shared]; !errors.Is(err, want) {
-				e.Errorf("a write lease borrowed from what was adopted (shared: %t): %v, %v", shared, inner, err)
+				e.Errorf("a write lease borrowed from the adopted lease (shared: %t): %v, %v", shared, inner, err)
 			}
 			if err := got.Release(); err != nil {
 				e.Errorf("Release: %v", err)
 			}
 		}
 	}},
-	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last sign of life", func(e *env) {
-		e.expires()
+	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last renewal", func(e *env) {
+		e.useExpiry()
 		conn := e.conn()
 		a, b := e.clientOn(conn, &holdfast.Config{TTL: e.h.TTL}), e.clientFor(e.h.TTL)
 		e.lock(a, "x")
@@ -207,7 +208,7 @@ var clients = []check{
 		if err := <-got; err != nil {
 			e.Fatal(err)
 		}
-		if d := time.Since(start); d > e.h.TTL+e.lag() {
+		if d := time.Since(start); d > e.h.TTL+e.slack() {
 			e.Errorf("served %v after the holder died; the TTL is %v", d, e.h.TTL)
 		}
 	}},
@@ -227,7 +228,7 @@ var clients = []check{
 				e.Errorf("Lock: %v", err)
 			}
 		case <-time.After(patience):
-			e.Error("a waiter was forgotten over a restart")
+			e.Error("a waiter was lost in a restart")
 		}
 		e.lock(a, "y")
 	}},
@@ -238,7 +239,7 @@ func (e *env) client(cfg *holdfast.Config) *holdfast.Client {
 	return e.clientOn(e.conn(), cfg)
 }
 
-// clientFor is client with a TTL of its own.
+// clientFor is client with its own TTL.
 func (e *env) clientFor(ttl time.Duration) *holdfast.Client {
 	e.Helper()
 	return e.client(&holdfast.Config{TTL: ttl})
@@ -282,7 +283,7 @@ func (e *env) waiting(c *holdfast.Client, name string) int {
 	return r.Waiting
 }
 
-// until polls for a condition that must come true.
+// until polls until a condition is true.
 func (e *env) until(what string, ok func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -11,32 +11,32 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// damages are the checks of a store in which somebody has spoilt a record.
+// damages are the checks of a store with a damaged record.
 var damages = []check{
-	{"R15", "a damaged lock", "a damaged record of a lock harms nothing else: others are renewed, granted, handed over and listed", func(e *env) {
-		e.damages(func(a, b *party) (driver.Hold, *waiter) { return a.get(a.req("m/bad")), b.joins(b.req("m/bad")) })
+	{"R15", "a damaged lock", "a damaged record of a lock affects nothing else: others are renewed, granted, handed over and listed", func(e *env) {
+		e.damages(func(a, b *peer) (driver.Hold, *waiter) { return a.get(a.req("m/bad")), b.joinQueue(b.req("m/bad")) })
 	}},
-	{"R15", "a damaged read lock", "a damaged record of a lock that is shared harms nothing else", func(e *env) {
-		e.damages(func(a, b *party) (driver.Hold, *waiter) { return a.get(a.shared("m/bad")), b.joins(b.req("m/bad")) })
+	{"R15", "a damaged read lock", "a damaged record of a shared lock affects nothing else", func(e *env) {
+		e.damages(func(a, b *peer) (driver.Hold, *waiter) { return a.get(a.shared("m/bad")), b.joinQueue(b.req("m/bad")) })
 	}},
-	{"R15", "a damaged semaphore", "a damaged record of a semaphore harms nothing else", func(e *env) {
-		e.damages(func(a, b *party) (driver.Hold, *waiter) {
-			return a.get(a.permits("m/bad", 1, 2)), b.joins(b.permits("m/bad", 2, 2))
+	{"R15", "a damaged semaphore", "a damaged record of a semaphore affects nothing else", func(e *env) {
+		e.damages(func(a, b *peer) (driver.Hold, *waiter) {
+			return a.get(a.permits("m/bad", 1, 2)), b.joinQueue(b.permits("m/bad", 2, 2))
 		})
 	}},
-	{"R15", "a damaged latch", "a damaged record of a latch harms nothing else", func(e *env) {
-		e.damages(func(a, _ *party) (driver.Hold, *waiter) {
-			a.latch("m/bad", 2)
+	{"R15", "a damaged latch", "a damaged record of a latch affects nothing else", func(e *env) {
+		e.damages(func(a, _ *peer) (driver.Hold, *waiter) {
+			a.newLatch("m/bad", 2)
 			return driver.Hold{Name: e.name("m/bad")}, nil
 		})
 	}},
-	{"R15", "a damaged lease of a client", "a lease whose record was damaged ends; every other of the client lives on", func(e *env) {
-		e.expires()
+	{"R15", "a damaged lease of a client", "a lease whose record was damaged ends; all others of the client remain", func(e *env) {
+		e.useExpiry()
 		e.damagedLeases()
 	}},
 }
 
-// damagedLeases damages the records of some leases of a client, in each way that there is.
+// damagedLeases damages the records of some leases of a client, in each possible way.
 func (e *env) damagedLeases() {
 	e.Helper()
 	ways := e.damageWays()
@@ -62,7 +62,7 @@ func (e *env) damagedLeases() {
 		select {
 		case <-bad[way].Done():
 		case <-time.After(patience):
-			e.Fatalf("the lease whose record was damaged (%s) goes on", way)
+			e.Fatalf("the lease whose record was damaged (%s) is still valid", way)
 		}
 		if err := bad[way].Err(); !errors.Is(err, holdfast.ErrLost) {
 			e.Errorf("Err: %v; want ErrLost", err)
@@ -87,27 +87,27 @@ func (e *env) damagedLeases() {
 	}
 	for _, l := range others {
 		if err := errors.Join(l.Err(), l.Release()); err != nil {
-			e.Errorf("%q beside damaged records: %v", l.Name(), err)
+			e.Errorf("%q with damaged records of other names: %v", l.Name(), err)
 		}
 	}
 }
 
-// damages has the record of what take makes spoilt, and looks at everything beside it.
-func (e *env) damages(take func(a, b *party) (driver.Hold, *waiter)) {
+// damages damages the record of the name that take uses, and checks all other names.
+func (e *env) damages(take func(a, b *peer) (driver.Hold, *waiter)) {
 	e.Helper()
-	e.damaging(func(damage func(string)) {
-		a, b := e.party(), e.party()
+	e.eachDamage(func(damage func(string)) {
+		a, b := e.peer(), e.peer()
 		waited := a.get(a.req("m/waited"))
 		good := []driver.Hold{a.get(a.req("m/a")), waited, a.get(a.shared("m/c"))}
 		if !e.h.LocksOnly {
 			good = append(good, a.get(a.permits("m/s", 2, 3)))
 		}
 		bad, lost := take(a, b)
-		w := b.joins(b.req("m/waited"))
+		w := b.joinQueue(b.req("m/waited"))
 		damage("m/bad")
 
 		holds := good
-		if bad.Token != 0 { // a latch is not held
+		if bad.Token != 0 { // a latch has no grant
 			holds = slices.Insert(slices.Clone(good), 1, bad)
 		}
 		e.onlyGone(a, holds, bad)
@@ -128,12 +128,12 @@ func (e *env) damages(take func(a, b *party) (driver.Hold, *waiter)) {
 	})
 }
 
-// onlyGone renews holds: bad is Gone, and nothing else, unless bad is zero.
-func (e *env) onlyGone(p *party, holds []driver.Hold, bad driver.Hold) {
+// onlyGone renews holds: only bad is Gone, or none if bad is zero.
+func (e *env) onlyGone(p *peer, holds []driver.Hold, bad driver.Hold) {
 	e.Helper()
 	changes, err := p.Renew(e.ctx, holds)
 	if err != nil {
-		e.Fatalf("Renew beside a damaged record: %v", err)
+		e.Fatalf("Renew together with a damaged record: %v", err)
 	}
 	gone := false
 	for _, ch := range changes {
@@ -141,16 +141,16 @@ func (e *env) onlyGone(p *party, holds []driver.Hold, bad driver.Hold) {
 		case holds[ch.Index] == bad && ch.State == driver.Gone:
 			gone = true
 		case holds[ch.Index] == bad, ch.State != driver.Waiting:
-			e.Errorf("Renew of %+v = %+v; want Gone of the damaged one, and of nothing else", holds[ch.Index], ch)
+			e.Errorf("Renew of %+v = %+v; want Gone for the damaged one only", holds[ch.Index], ch)
 		}
 	}
 	if bad.Name != "" && !gone && slices.Contains(holds, bad) {
-		e.Errorf("Renew says nothing of %+v, whose record is damaged; want Gone", bad)
+		e.Errorf("Renew reports nothing about %+v, whose record is damaged; want Gone", bad)
 	}
 }
 
 // isDamaged makes the calls that need the record of bad.
-func (e *env) isDamaged(a, b *party, bad driver.Hold) {
+func (e *env) isDamaged(a, b *peer, bad driver.Hold) {
 	e.Helper()
 	calls := map[string]func() error{
 		"Acquire":         func() error { _, err := b.Acquire(e.ctx, b.req("m/bad")); return err },
@@ -172,8 +172,8 @@ func (e *env) isDamaged(a, b *party, bad driver.Hold) {
 	}
 }
 
-// listsDamaged checks that List shows the damaged name as such, and all others as they are.
-func (e *env) listsDamaged(p *party, good []driver.Hold, bad driver.Hold) {
+// listsDamaged checks that List marks the damaged name, and shows all others unchanged.
+func (e *env) listsDamaged(p *peer, good []driver.Hold, bad driver.Hold) {
 	e.Helper()
 	list, err := p.List(e.ctx, e.name("m/"), "", 100)
 	if err != nil {
@@ -204,8 +204,8 @@ func (e *env) listsDamaged(p *party, good []driver.Hold, bad driver.Hold) {
 	}
 }
 
-// damaging runs f once for each way in which a record can be spoilt.
-func (e *env) damaging(f func(damage func(name string))) {
+// eachDamage runs f once for each way to damage a record.
+func (e *env) eachDamage(f func(damage func(name string))) {
 	e.Helper()
 	prefix := e.prefix
 	defer func() { e.prefix = prefix }()
@@ -224,7 +224,7 @@ func (e *env) damaging(f func(damage func(name string))) {
 	}
 }
 
-// damageWays are the ways in which a record can be spoilt.
+// damageWays returns the ways to damage a record.
 func (e *env) damageWays() []string {
 	e.Helper()
 	if len(e.h.Damage) == 0 {

@@ -1,13 +1,13 @@
 // Package drivertest checks a store against the rules of package driver.
 //
-// A store's tests call [Run] with a [Harness] that knows how to open the store and how to
-// hurt it. The suite is a table: each check has the rule it stands for and a sentence,
-// which are printed when it fails. A store that cannot be hurt in one of the ways is
-// refused, not skipped: what has not been tried does not work.
+// A store's tests call [Run] with a [Harness] that can open the store and inject faults. The suite
+// is a table: each check has the number of its rule and a sentence, which a failure prints. The
+// suite refuses a store in which one of the faults cannot be injected, instead of skipping checks:
+// what is not tested does not work.
 //
-// The checks do not depend on how fast the machine is. Those of order use leases of a minute. Those
-// of expiry wait for the event, with a generous bound above, and assert the bound below; they run
-// side by side, after all others. [RunTimed] runs the few that ask whether something is done in time.
+// The checks do not depend on the speed of the machine. Those of order use leases of a minute.
+// Those of expiry wait for the event, with a generous upper bound, and assert the lower bound; they
+// run in parallel, after all others. [RunTimed] runs the few checks of time limits.
 package drivertest
 
 import (
@@ -27,118 +27,121 @@ import (
 
 // Harness is a store under test.
 type Harness struct {
-	// TTL is that of leases which a check lets run out: as short as the store allows without its
-	// own delays mattering. A second is good for a server on the same machine.
+	// TTL is the lease duration in checks in which a lease expires. It should be as short as
+	// possible while the store's own delays do not matter. A second is good for a server on the
+	// same machine.
 	TTL time.Duration
 
-	// Open connects to the store as a process of its own would. The connection is closed by
-	// the harness when the test ends.
+	// Open connects to the store as a separate process would. The harness closes the connection
+	// when the test ends.
 	Open func(t testing.TB) Conn
 
-	// Restart stops the store and starts it again with its data, and returns when it
-	// serves. For a store without a server: closes every handle on it and opens it again.
+	// Restart stops the store, starts it again with its data, and returns when it serves. For a
+	// store without a server: it closes every handle on the store and opens the store again.
 	Restart func(t testing.TB)
 
-	// Refuse makes the store answer reads and refuse every write, as a read-only replica or a full disk does, until heal is
-	// called. Each way that the store knows is one entry, under the name of its error; each is tried. Nil is
-	// allowed only with CannotRefuse.
+	// Refuse makes the store answer reads and refuse every write, as a read-only replica or a full
+	// disk does, until heal is called. Each way has one entry, under the name of its error; each is
+	// tested. Nil is allowed only with CannotRefuse.
 	Refuse map[string]func(t testing.TB) (heal func())
 
-	// CannotRefuse says why there is no such state of the store.
+	// CannotRefuse is the reason why the store has no such state.
 	CannotRefuse string
 
-	// Damage spoils the record of a name that is in use, so that the store cannot read it as one. Each way is one
-	// entry. Nil is allowed only with CannotDamage.
+	// Damage damages the record of a name in use, so that the store cannot read it. Each way has
+	// one entry. Nil is allowed only with CannotDamage.
 	Damage map[string]func(t testing.TB, name string)
 
-	// CannotDamage says why nobody can do that to the store.
+	// CannotDamage is the reason why nobody can do that to the store.
 	CannotDamage string
 
 	// Forger sends what a stranger may send. Nil is allowed only with CannotForge.
 	Forger *Forger
 
-	// CannotForge says why no stranger can push anything to a session.
+	// CannotForge is the reason why no stranger can send a push to a session.
 	CannotForge string
 
-	// Names is how many names the check of many names takes. Zero: 1,000. Each store should stand
-	// 10,000 once.
+	// Names is the number of names in the check of many names. Zero: 1,000. Each store should pass
+	// with 10,000 once.
 	Names int
 
-	// Only are the names of the checks that are run, for a store whose whole suite is run with another client library
-	// or on other servers. A name that no check has fails the test. Empty: all.
+	// Only lists the checks to run, for a store whose whole suite runs with another client library
+	// or on other servers. A name without a check fails the test. Empty: all.
 	Only []string
 
-	// Insists says that a session repeats a release that was refused by itself, when the store
-	// takes writes again. The caller's own repeat may then come second.
+	// Insists says that a session itself repeats a refused release, when the store accepts writes
+	// again. The caller's own repeat may then come second.
 	Insists bool
 
-	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores
-	// and latches with ErrInvalid: that is what is checked of them.
+	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores and
+	// latches with ErrInvalid: the suite checks that refusal.
 	LocksOnly bool
 
-	// Bubble runs every check in a testing/synctest bubble, where time costs nothing and bounds
-	// are exact. For stores without sockets, files or processes.
+	// Bubble runs every check in a testing/synctest bubble, where waiting costs nothing and bounds
+	// are exact. It is for stores without sockets, files or processes.
 	Bubble bool
 }
 
-// Conn is a backend with connections of its own, and the ways to hurt them.
+// Conn is a backend with connections of its own, and the faults that can be injected into them.
 type Conn struct {
 	driver.Backend
 
-	// Kill does what kill -9 of the process would: its connections close, nothing was said.
-	// Nothing sent through the backend afterwards reaches the store.
+	// Kill does what kill -9 of the process would: its connections close without a message. Nothing
+	// that is sent through the backend afterwards reaches the store.
 	Kill func()
 
-	// Cut makes a black hole of the network until heal is called: nothing arrives in
-	// either direction, and the store does not know.
+	// Cut drops all packets until heal is called: nothing arrives in either direction, and the
+	// store does not notice.
 	Cut func() (heal func())
 
-	// DropReplies lets requests arrive and be carried out, but their answers are lost,
-	// until heal is called.
+	// DropReplies lets requests arrive and be done, but loses their answers, until heal is called.
 	DropReplies func() (heal func())
 
-	// Hold keeps back what is sent on the connections that are open now, until deliver is called. New connections are
-	// not concerned. What was kept back is delivered even if the client has closed its connection meanwhile: so an
-	// Acquire arrives after its Cancel.
+	// Hold holds back what is sent on the connections that are open now, until deliver is called.
+	// New connections are not affected. Held requests are delivered even if the client has closed
+	// its connection meanwhile, so an Acquire can arrive after its Cancel.
 	Hold func() (deliver func())
 
 	// Forget makes the network forget the connections that are open now: nothing more arrives on
-	// them in either direction, and no end is told. New connections work.
+	// them in either direction, and neither end notices. New connections work.
 	Forget func()
 }
 
-// Forger sends messages to where sessions hear of their grants, as somebody can who may not take locks.
+// Forger sends messages to the place where sessions receive their pushes, as anybody can who may
+// not take locks.
 type Forger struct {
-	// Send sends messages about name to a session, and returns when they have been sent. The session has a place or a
-	// grant on record. A message that the store's server does not carry is left out.
+	// Send sends messages about name to a session, and returns when they have been sent. The
+	// session has a place or a grant on record. Send leaves out messages that the store's server
+	// cannot carry.
 	Send func(t testing.TB, session, name string, messages ...string)
 
-	// Message is what the store would send to hand the token of name over to request id, without what only the store and
-	// those who may take locks can add.
+	// Message returns what the store would send to hand the token of name to request id, without
+	// the parts that only the store and those who may take locks can add.
 	Message func(id string, token uint64, name string) string
 
-	// Hear begins to listen to what a session is told, and returns what was heard so far. It is for stores that add
-	// something to a Message; others leave it nil.
+	// Hear starts to record the pushes to a session, and returns a function for those received so
+	// far. It is for stores that add something to a Message; others leave it nil.
 	Hear func(t testing.TB, session, name string) (heard func() []string)
 
-	// Believed says what docs/security.md says of the store: whoever knows the ID of a request can have its waiter
-	// believe in a token that the store's clock can have made, until the store is next asked about the lease.
+	// Believed says that docs/security.md admits this for the store: anyone who knows the ID of a
+	// request can make its waiter believe in a token that the store's clock can have made, until
+	// the store is next asked about the lease.
 	Believed bool
 }
 
 const (
-	// longTTL is that of leases which do not run out in a check, however slow the machine is.
+	// longTTL is for leases that do not expire in a check, however slow the machine is.
 	longTTL = time.Minute
 
-	// steadyTTL is that of leases which have to outlive a few exchanges on a slow machine, and run
-	// out, or are renewed, while a check waits.
+	// steadyTTL is for leases that must survive a few exchanges on a slow machine, and that expire,
+	// or are renewed, while a check waits.
 	steadyTTL = 10 * time.Second
 
-	// patience is how long a check waits for what must come. A lease of longTTL does not run out
-	// meanwhile, so that its end is not what brings it.
+	// patience is how long a check waits for an event. A lease of longTTL does not expire
+	// meanwhile, so its expiry cannot cause the event.
 	patience = longTTL / 2
 
-	// quiet is how long a check listens for what must not be heard.
+	// quiet is how long a check waits for a push that must not come.
 	quiet = 200 * time.Millisecond
 )
 
@@ -147,8 +150,8 @@ type check struct {
 	run                  func(e *env)
 }
 
-var suite = [][]check{exclusive, line, faults, refusals, passed, damages, tokens, modes, adoption, names, latches,
-	operators, clients, crossings, silences, primitives, pushes, texts}
+var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, adoption, names, latches,
+	operators, clients, lateRequests, silentNetwork, primitives, pushes, texts}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {
@@ -156,14 +159,14 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("drivertest: the harness must be able to Restart the store")
 	}
 	if len(h.Refuse) == 0 && h.CannotRefuse == "" || len(h.Damage) == 0 && h.CannotDamage == "" {
-		t.Fatal("drivertest: the harness must be able to Refuse writes and to Damage records, or say why nobody can")
+		t.Fatal("drivertest: the harness must be able to Refuse writes and to Damage records, or state why nobody can")
 	}
 	if h.Forger == nil && h.CannotForge == "" {
-		t.Fatal("drivertest: the harness must have a Forger, or say why nobody can forge a push")
+		t.Fatal("drivertest: the harness must have a Forger, or state why nobody can forge a push")
 	}
 	topics := suite
 	if h.LocksOnly {
-		topics = append(slices.Clone(topics), without)
+		topics = append(slices.Clone(topics), locksOnlyChecks)
 	}
 	if h.Bubble {
 		topics = append(slices.Clone(topics), timed)
@@ -171,10 +174,10 @@ func Run(t *testing.T, h Harness) {
 	h.run(t, topics)
 }
 
-// RunTimed checks whether the store and its client do things in time: a lease is renewed, a call is
-// back, a dead holder's lock comes free. A machine that stands still for a second can break these
-// checks although the code is right, so they are no part of Run, except in a bubble. The tests that
-// call it have names that begin with TestTimed: they run alone.
+// RunTimed checks the time limits of the store and its client: a lease is renewed, a call returns,
+// a dead holder's lock becomes free. A machine that stops for a second can fail these checks
+// although the code is right. So they are no part of Run, except in a bubble. Tests that call
+// RunTimed have names that begin with TestTimed: they run alone.
 func RunTimed(t *testing.T, h Harness) { h.run(t, [][]check{timed}) }
 
 func (h Harness) run(t *testing.T, topics [][]check) {
@@ -186,7 +189,7 @@ func (h Harness) run(t *testing.T, topics [][]check) {
 	}
 	for _, topic := range topics {
 		for _, c := range topic {
-			if h.LocksOnly && counting[c.name] || len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {
+			if h.LocksOnly && countingChecks[c.name] || len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {
 				continue
 			}
 			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
@@ -200,10 +203,10 @@ func (h Harness) run(t *testing.T, topics [][]check) {
 	}
 }
 
-// unknown are those of names that no check has.
+// unknown returns those of names that no check has.
 func unknown(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.ContainsFunc(slices.Concat(append(slices.Clone(suite), without)...), func(c check) bool { return c.name == name })
+		return slices.ContainsFunc(slices.Concat(append(slices.Clone(suite), locksOnlyChecks)...), func(c check) bool { return c.name == name })
 	})
 }
 
@@ -214,26 +217,26 @@ func (h Harness) check(t testing.TB, c check) {
 			t.Errorf("%s: %s", c.rule, c.sentence)
 		}
 	}()
-	e := &env{TB: t, h: h, ttl: longTTL, beat: longTTL / 3, prefix: strings.ToLower(rand.Text()[:8]) + "/"}
+	e := &env{TB: t, h: h, ttl: longTTL, renewEvery: longTTL / 3, prefix: strings.ToLower(rand.Text()[:8]) + "/"}
 	e.begin()
-	e.sees = sync.OnceValue(func() driver.Backend { return e.conn() })
+	e.healthy = sync.OnceValue(func() driver.Backend { return e.conn() })
 	pprof.Do(context.Background(), pprof.Labels("check", e.prefix), func(context.Context) { c.run(e) })
 }
 
-// env is what one check works with.
+// env is the environment of one check.
 type env struct {
 	testing.TB
-	h      Harness
-	ttl    time.Duration // of the sessions and clients of those that live on
-	beat   time.Duration // how often a waiter renews its place
-	lapses bool          // leases run out in the check
-	ctx    context.Context
-	prefix string // of every name, so that checks do not meet
-	ids    int
-	sees   func() driver.Backend // a connection that is not hurt
+	h          Harness
+	ttl        time.Duration // of sessions and clients that survive the check
+	renewEvery time.Duration // how often a waiter renews its place
+	expires    bool          // leases expire in the check
+	ctx        context.Context
+	prefix     string // of every name, so that checks use different names
+	ids        int
+	healthy    func() driver.Backend // a connection without faults
 }
 
-// begin sets the deadline of the check: with a store that hangs, the suite must not.
+// begin sets the deadline of the check, because a store may hang.
 func (e *env) begin() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	e.Cleanup(cancel)
@@ -242,37 +245,37 @@ func (e *env) begin() {
 
 func (e *env) name(s string) string { return e.prefix + s }
 
-// conn opens a connection that can be hurt.
+// conn opens a connection into which faults can be injected.
 func (e *env) conn() Conn {
 	e.Helper()
 	c := e.h.Open(e.TB)
 	if c.Kill == nil || c.Cut == nil || c.DropReplies == nil || c.Hold == nil || c.Forget == nil {
-		e.Fatal("drivertest: the harness cannot Kill, Cut, DropReplies, Hold or Forget; a store that has not been hurt is not checked")
+		e.Fatal("drivertest: the harness cannot Kill, Cut, DropReplies, Hold or Forget; a store is checked only with these faults")
 	}
 	return c
 }
 
-// party is one session and its connection.
-type party struct {
+// peer is one session and its connection.
+type peer struct {
 	e *env
 	Conn
 	driver.Session
 	id string
 }
 
-func (e *env) party() *party {
+func (e *env) peer() *peer {
 	e.Helper()
-	return e.partyFor(e.ttl)
+	return e.peerFor(e.ttl)
 }
 
-// brief is a party whose leases and places run out in the check.
-func (e *env) brief() *party {
+// shortPeer is a peer whose leases and places expire in the check.
+func (e *env) shortPeer() *peer {
 	e.Helper()
-	return e.partyFor(e.h.TTL)
+	return e.peerFor(e.h.TTL)
 }
 
-// partyFor is party with a TTL of its own.
-func (e *env) partyFor(ttl time.Duration) *party {
+// peerFor is peer with its own TTL.
+func (e *env) peerFor(ttl time.Duration) *peer {
 	e.Helper()
 	c := e.conn()
 	id := strings.ToLower(rand.Text())
@@ -283,28 +286,28 @@ func (e *env) partyFor(ttl time.Duration) *party {
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.Close(ctx) // it may be dead by now
+		_ = s.Close(ctx) // it may be dead
 	})
-	return &party{e, c, s, id}
+	return &peer{e, c, s, id}
 }
 
-// Name keeps the embedded Backend's and Session's methods apart.
-func (p *party) Close(ctx context.Context) error { return p.Session.Close(ctx) }
+// Close resolves the ambiguity between the embedded Backend and Session.
+func (p *peer) Close(ctx context.Context) error { return p.Session.Close(ctx) }
 
 // req makes a request that waits.
-func (p *party) req(name string) *driver.Request {
+func (p *peer) req(name string) *driver.Request {
 	p.e.ids++
 	id := p.id + "-" + string(rune('a'+p.e.ids%26)) + strings.Repeat("z", p.e.ids/26%10) + itoa(p.e.ids)
 	return &driver.Request{ID: id, Name: p.e.name(name), Mode: driver.Exclusive, N: 1, Wait: true, Info: driver.Info{Note: "info of " + name}.String()}
 }
 
-func (p *party) shared(name string) *driver.Request {
+func (p *peer) shared(name string) *driver.Request {
 	r := p.req(name)
 	r.Mode = driver.Shared
 	return r
 }
 
-func (p *party) permits(name string, n, limit int) *driver.Request {
+func (p *peer) permits(name string, n, limit int) *driver.Request {
 	r := p.req(name)
 	r.Mode, r.N, r.Limit = driver.Permits, n, limit
 	return r
@@ -312,11 +315,11 @@ func (p *party) permits(name string, n, limit int) *driver.Request {
 
 func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 
-// ask is Acquire that must be answered.
-func (p *party) ask(r *driver.Request) driver.Reply {
+// ask is an Acquire that must be answered.
+func (p *peer) ask(r *driver.Request) driver.Reply {
 	p.e.Helper()
 	reply, err := p.Acquire(p.e.ctx, r)
-	for try := 0; try < 2 && errors.Is(err, driver.ErrSpent); try++ { // replicas were busy, as they may be
+	for try := 0; try < 2 && errors.Is(err, driver.ErrSpent); try++ { // replicas may be busy
 		r.ID = p.req(r.Name).ID
 		reply, err = p.Acquire(p.e.ctx, r)
 	}
@@ -326,8 +329,8 @@ func (p *party) ask(r *driver.Request) driver.Reply {
 	return reply
 }
 
-// get is Acquire that must be granted.
-func (p *party) get(r *driver.Request) driver.Hold {
+// get is an Acquire that must be granted.
+func (p *peer) get(r *driver.Request) driver.Hold {
 	p.e.Helper()
 	reply := p.ask(r)
 	if reply.Token == 0 {
@@ -336,12 +339,12 @@ func (p *party) get(r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-// refused is Acquire that must not be granted.
-func (p *party) refused(r *driver.Request) driver.Reply {
+// refused is an Acquire that must not be granted.
+func (p *peer) refused(r *driver.Request) driver.Reply {
 	p.e.Helper()
 	reply := p.ask(r)
 	if reply.Token != 0 {
-		p.e.Fatalf("Acquire(%q) was granted token %d beside another holder", r.Name, reply.Token)
+		p.e.Fatalf("Acquire(%q) was granted token %d while another held the lock", r.Name, reply.Token)
 	}
 	if r.Wait && reply.Wake == nil {
 		p.e.Fatalf("Acquire(%q): no Wake for a request that waits", r.Name)
@@ -349,15 +352,15 @@ func (p *party) refused(r *driver.Request) driver.Reply {
 	return reply
 }
 
-func (p *party) release(h driver.Hold) {
+func (p *peer) release(h driver.Hold) {
 	p.e.Helper()
 	if err := p.Release(p.e.ctx, h, 0); err != nil {
 		p.e.Fatalf("Release(%q): %v", h.Name, err)
 	}
 }
 
-// renew is Renew of one hold that must be answered; the zero Change is no news.
-func (p *party) renew(h driver.Hold) driver.Change {
+// renew is a Renew of one hold that must be answered; the zero Change means no change.
+func (p *peer) renew(h driver.Hold) driver.Change {
 	p.e.Helper()
 	changes, err := p.Renew(p.e.ctx, []driver.Hold{h})
 	if err != nil {
@@ -374,8 +377,8 @@ func (p *party) renew(h driver.Hold) driver.Change {
 
 func place(r *driver.Request) driver.Hold { return driver.Hold{Name: r.Name, ID: r.ID} }
 
-// inspect is Inspect that must be answered.
-func (p *party) inspect(name string) driver.Record {
+// inspect is an Inspect that must be answered.
+func (p *peer) inspect(name string) driver.Record {
 	p.e.Helper()
 	r, err := p.Inspect(p.e.ctx, p.e.name(name))
 	if err != nil {

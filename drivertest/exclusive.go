@@ -9,8 +9,8 @@ import (
 )
 
 var exclusive = []check{
-	{"R4", "one holder", "while one holds, another is refused, is told who holds, and leaves nothing behind", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R4", "one holder", "while one holds, another request is refused, learns the holder, and leaves nothing behind", func(e *env) {
+		a, b := e.peer(), e.peer()
 		r := a.req("x")
 		h := a.get(r)
 		if h.Token == 0 {
@@ -32,8 +32,8 @@ var exclusive = []check{
 		}
 		b.get(once(b.req("x")))
 	}},
-	{"R1", "never waits", "Acquire of a lock that is held answers at once, whether it joins the line or not", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R1", "never waits", "Acquire of a held lock answers at once, whether it joins the queue or not", func(e *env) {
+		a, b := e.peer(), e.peer()
 		a.get(a.req("x"))
 		for _, r := range []*driver.Request{once(b.req("x")), b.req("x")} {
 			ctx, cancel := context.WithTimeout(e.ctx, patience)
@@ -43,21 +43,21 @@ var exclusive = []check{
 			cancel()
 		}
 	}},
-	{"R5", "repeat", "the same request again is the same grant, with a fresh lease", func(e *env) {
-		e.expires()
-		a, b := e.brief(), e.party()
-		e.tries(func() (slow bool) {
+	{"R5", "repeat", "the same request again returns the same grant, with a full lease", func(e *env) {
+		e.useExpiry()
+		a, b := e.shortPeer(), e.peer()
+		e.retrySlow(func() (slow bool) {
 			r := a.req("x")
 			life := proof{e, time.Now()}
 			h := a.get(r)
 			for range 3 {
 				time.Sleep(e.h.TTL / 2)
-				if life.proves("the request again", func() bool { return a.ask(r).Token == h.Token }) {
+				if life.prove("the request again", func() bool { return a.ask(r).Token == h.Token }) {
 					return true
 				}
 				if b.ask(once(b.req("x"))).Token != 0 {
 					if !life.over() {
-						e.Fatal("granted beside a holder")
+						e.Fatal("granted while another held the lock")
 					}
 					return true
 				}
@@ -68,21 +68,21 @@ var exclusive = []check{
 			return false
 		})
 	}},
-	{"R4", "renew", "a renewed lease stands; nobody else enters meanwhile", func(e *env) {
-		e.expires()
-		a, b := e.brief(), e.party()
-		e.tries(func() (slow bool) {
+	{"R4", "renew", "a renewed lease remains; nobody else gets the lock meanwhile", func(e *env) {
+		e.useExpiry()
+		a, b := e.shortPeer(), e.peer()
+		e.retrySlow(func() (slow bool) {
 			r := a.req("x")
 			life := proof{e, time.Now()}
 			h := a.get(r)
 			for range 5 {
 				time.Sleep(e.h.TTL / 3)
-				if life.proves("Renew", func() bool { return a.renew(h).State == 0 }) {
+				if life.prove("Renew", func() bool { return a.renew(h).State == 0 }) {
 					return true
 				}
 				if b.ask(once(b.req("x"))).Token != 0 {
 					if !life.over() {
-						e.Fatal("granted beside a holder")
+						e.Fatal("granted while another held the lock")
 					}
 					return true
 				}
@@ -90,13 +90,13 @@ var exclusive = []check{
 			return false
 		})
 	}},
-	{"R6", "dead holder", "a lease that is not renewed runs out, not before its TTL and not long after", func(e *env) {
-		e.expires()
-		a, b := e.brief(), e.party()
+	{"R6", "dead holder", "a lease that is not renewed expires, not before its TTL and not long after", func(e *env) {
+		e.useExpiry()
+		a, b := e.shortPeer(), e.peer()
 		start := time.Now()
 		h := a.get(a.req("x"))
 		token := uint64(0)
-		for token == 0 && time.Since(start) < e.h.TTL+e.lag() {
+		for token == 0 && time.Since(start) < e.h.TTL+e.slack() {
 			if token = b.ask(once(b.req("x"))).Token; token == 0 {
 				time.Sleep(e.h.TTL / 20)
 			}
@@ -105,20 +105,20 @@ var exclusive = []check{
 			e.Errorf("token %d after %d, %v after the holder asked; the TTL is %v", token, h.Token, d, e.h.TTL)
 		}
 	}},
-	{"R12", "release after expiry", "a grant that ran out is over: released, renewed or repeated, it says so", func(e *env) {
-		e.expires()
-		a, b := e.brief(), e.party()
+	{"R12", "release after expiry", "an expired grant has ended: Release, Renew and Acquire report that", func(e *env) {
+		e.useExpiry()
+		a, b := e.shortPeer(), e.peer()
 		h := a.get(a.req("x"))
-		e.runsOut()
+		e.sleepPastTTL()
 		if ch := a.renew(h); ch.State != driver.Gone {
-			e.Errorf("Renew of a grant that ran out = %+v; want Gone", ch)
+			e.Errorf("Renew of an expired grant = %+v; want Gone", ch)
 		}
 		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("Release of a grant that ran out: %v; want ErrGone", err)
+			e.Errorf("Release of an expired grant: %v; want ErrGone", err)
 		}
 		hb := b.get(once(b.req("x")))
 		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrTaken) {
-			e.Errorf("Release of a grant that ran out and was taken: %v; want ErrTaken", err)
+			e.Errorf("Release of an expired grant that was taken: %v; want ErrTaken", err)
 		}
 		if ch := a.renew(h); ch.State != driver.Gone {
 			e.Errorf("Renew of a grant that was taken = %+v; want Gone", ch)
@@ -128,8 +128,8 @@ var exclusive = []check{
 		}
 		b.release(hb)
 	}},
-	{"R4", "double release", "a second release says so and harms nobody", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R4", "double release", "a second release is reported and affects nobody", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		a.release(h)
 		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
@@ -142,8 +142,8 @@ var exclusive = []check{
 		a.refused(once(a.req("x")))
 		b.release(hb)
 	}},
-	{"R4", "not the owner", "a wrong token or id releases, renews and cancels nothing", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R4", "not the owner", "a wrong token or ID releases, renews and cancels nothing", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		for _, wrong := range []driver.Hold{
 			{Name: h.Name, ID: h.ID, Token: h.Token + 2},
@@ -163,12 +163,12 @@ var exclusive = []check{
 		b.refused(once(b.req("x")))
 		a.release(h)
 	}},
-	{"R4", "minimum hold", "the name stays taken for the minimum, past release and past the death of the holder", func(e *env) {
-		e.expires()
+	{"R4", "minimum hold", "the name stays taken for the minimum hold, after a release and after the death of the holder", func(e *env) {
+		e.useExpiry()
 		minimum := 3 * e.h.TTL
-		a, b := e.brief(), e.party()
+		a, b := e.shortPeer(), e.peer()
 		for _, end := range []string{"release", "death"} {
-			e.tries(func() (slow bool) {
+			e.retrySlow(func() (slow bool) {
 				r := a.req(end)
 				r.MinHold = minimum
 				start := time.Now()
@@ -182,7 +182,7 @@ var exclusive = []check{
 						e.Errorf("Renew of a kept name = %+v; want Gone", ch)
 					}
 				} else {
-					e.runsOut()
+					e.sleepPastTTL()
 				}
 				reply := b.ask(once(b.req(end)))
 				if time.Since(start) >= minimum {
@@ -192,7 +192,7 @@ var exclusive = []check{
 					e.Errorf("%s: reply %+v, holder %+v; want a kept holder and when to ask again", end, reply, reply.Holder)
 				}
 				r = b.req(end)
-				token := b.waits(r, b.ask(r), minimum+patience)
+				token := b.waitGrant(r, b.ask(r), minimum+patience)
 				if d := time.Since(start); token == 0 || d < minimum {
 					e.Errorf("%s: token %d granted %v after a grant with a minimum hold of %v", end, token, d, minimum)
 				}
@@ -200,9 +200,9 @@ var exclusive = []check{
 			})
 		}
 	}},
-	{"R4", "keep", "Release can keep the name taken, and the line learns until when", func(e *env) {
-		e.expires()
-		a, b := e.party(), e.party()
+	{"R4", "keep", "Release can keep the name taken, and waiters learn until when", func(e *env) {
+		e.useExpiry()
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		reply := b.refused(r)
@@ -210,13 +210,13 @@ var exclusive = []check{
 		if err := a.Release(e.ctx, h, e.h.TTL); err != nil {
 			e.Fatalf("Release: %v", err)
 		}
-		token := b.waits(r, reply, e.h.TTL+patience)
-		if d := time.Since(start); token <= h.Token || d < e.h.TTL || d > e.h.TTL+e.lag() {
+		token := b.waitGrant(r, reply, e.h.TTL+patience)
+		if d := time.Since(start); token <= h.Token || d < e.h.TTL || d > e.h.TTL+e.slack() {
 			e.Errorf("token %d granted %v after a release that keeps the name for %v", token, d, e.h.TTL)
 		}
 	}},
-	{"R8", "close", "Close gives everything back at once", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R8", "close", "Close ends all grants and places at once", func(e *env) {
+		a, b := e.peer(), e.peer()
 		a.get(a.req("held"))
 		h := b.get(b.req("waited for"))
 		a.refused(a.req("waited for"))

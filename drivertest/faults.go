@@ -9,25 +9,25 @@ import (
 )
 
 var faults = []check{
-	{"R5", "answer to acquire lost", "a request that was carried out but not answered is one grant, found by asking again", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R5", "answer to acquire lost", "a request that was done but not answered is one grant, which asking again returns", func(e *env) {
+		a, b := e.peer(), e.peer()
 		r := a.req("x")
 		heal := a.DropReplies()
-		e.fails(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+		e.answerLost(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
 		heal()
-		h := a.get2(r)
+		h := a.retryGet(r)
 		if rec := b.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 0 {
 			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
 		}
 		a.release(h)
 		b.get(once(b.req("x")))
 	}},
-	{"R5", "answer to joining lost", "a request to wait that was not answered is one place in line", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R5", "answer to joining lost", "a request to wait that was not answered is one place in the queue", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		heal := b.DropReplies()
-		e.fails(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+		e.answerLost(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
 		heal()
 		if ch := a.renew(h); ch.State != 0 {
 			e.Fatalf("the holder's Renew = %+v", ch)
@@ -37,19 +37,19 @@ var faults = []check{
 			e.Errorf("%d waiting; want 1", rec.Waiting)
 		}
 		a.release(h)
-		token := b.woken(r, &reply, patience)
+		token := b.waitPush(r, &reply, patience)
 		if token == 0 {
 			e.Fatal("not served")
 		}
 		b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
 		a.get(once(a.req("x")))
 	}},
-	{"R5", "answer to release lost", "a release that was not answered has released, and its repetition harms nobody", func(e *env) {
-		a, b := e.party(), e.party()
-		a.release(a.get(a.req("known"))) // so that nothing has to be learnt on the way
+	{"R5", "answer to release lost", "a release that was not answered has released, and a repeat affects nobody", func(e *env) {
+		a, b := e.peer(), e.peer()
+		a.release(a.get(a.req("known"))) // so that both already know the name
 		h := a.get(a.req("x"))
 		heal := a.DropReplies()
-		e.fails(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+		e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 		hb := b.get(once(b.req("x")))
 		heal()
 		e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
@@ -57,16 +57,16 @@ var faults = []check{
 			e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
 		}
 	}},
-	{"R5", "answer to downgrade lost", "a lease is renewed as ever after a downgrade that was not answered, whose repetition harms nobody", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
-		known := a.get(a.req("known")) // so that nothing has to be learnt on the way
+	{"R5", "answer to downgrade lost", "a lease is renewed as before after a downgrade that was not answered, and a repeat affects nobody", func(e *env) {
+		a, b, c := e.peer(), e.peer(), e.peer()
+		known := a.get(a.req("known")) // so that both already know the name
 		if err := a.Downgrade(e.ctx, known); err != nil {
 			e.Fatal(err)
 		}
 		a.release(known)
 		h := a.get(a.req("x"))
 		heal := a.DropReplies()
-		e.fails(func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+		e.answerLost(func(ctx context.Context) error { return a.Downgrade(ctx, h) })
 		r := b.shared("x")
 		r.Wait = false
 		reply := b.ask(r) // a store that needs several exchanges has not done it
@@ -94,16 +94,16 @@ var faults = []check{
 		c.release(c.get(once(c.req("x"))))
 	}},
 	{"R5", "answer to cancel lost", "a cancel that was not answered has cancelled", func(e *env) {
-		a, b := e.party(), e.party()
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		b.refused(r)
-		if err := b.Cancel(e.ctx, e.name("known"), r.ID+"-k"); err != nil { // so that nothing has to be learnt on the way
+		if err := b.Cancel(e.ctx, e.name("known"), r.ID+"-k"); err != nil { // so that both already know the name
 			e.Fatal(err)
 		}
 		heal := b.DropReplies()
-		e.fails(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
-		for end := time.Now().Add(e.ttl / 3); ; time.Sleep(5 * time.Millisecond) { // it may be on its way yet
+		e.answerLost(func(ctx context.Context) error { return b.Cancel(ctx, r.Name, r.ID) })
+		for end := time.Now().Add(e.ttl / 3); ; time.Sleep(5 * time.Millisecond) { // it may still be under way
 			rec := a.inspect("x")
 			if rec.Waiting == 0 {
 				break
@@ -117,15 +117,15 @@ var faults = []check{
 		a.get(once(a.req("x")))
 	}},
 	{"R5", "permits are conserved", "lost answers and retries neither lose nor double a permit", func(e *env) {
-		a, b := e.party(), e.party()
+		a, b := e.peer(), e.peer()
 		for range 3 {
 			r := a.permits("x", 2, 4)
 			heal := a.DropReplies()
-			e.fails(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+			e.answerLost(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
 			heal()
-			h := a.get2(r)
+			h := a.retryGet(r)
 			heal = a.DropReplies()
-			e.fails(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			heal()
 			e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
 		}
@@ -141,8 +141,8 @@ var faults = []check{
 	{"R1", "silent store", "with the network cut, every call ends in an error, and nothing was done", func(e *env) {
 		e.silentStore(func(string, error, time.Duration) {})
 	}},
-	{"R11", "cut and healed", "after an outage a client finds its grants and places as they are, and is woken again", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R11", "cut and healed", "after an outage a client finds its grants and places unchanged, and gets pushes again", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		b.refused(r)
@@ -151,15 +151,15 @@ var faults = []check{
 		heal()
 		reply := b.retry(r)
 		if reply.Token != 0 || reply.Ahead != 0 {
-			e.Fatalf("asked again after an outage: %+v; want the place in line", reply)
+			e.Fatalf("asked again after an outage: %+v; want the place in the queue", reply)
 		}
 		a.release(h)
-		if token := b.waits(r, reply, patience); token <= h.Token {
+		if token := b.waitGrant(r, reply, patience); token <= h.Token {
 			e.Fatalf("token %d after %d", token, h.Token)
 		}
 	}},
-	{"R11", "released during an outage", "who was handed the lock while cut off learns of it afterwards", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R11", "released during an outage", "a waiter that got the lock while cut off learns of it afterwards", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		b.refused(r)
@@ -168,17 +168,17 @@ var faults = []check{
 		time.Sleep(quiet)
 		heal()
 		reply := b.retry(r)
-		if token := b.waits(r, reply, patience); token <= h.Token {
+		if token := b.waitGrant(r, reply, patience); token <= h.Token {
 			e.Fatalf("token %d after %d", token, h.Token)
 		}
 	}},
-	{"R3", "restart", "after a restart of the store tokens go on growing, and sessions go on", func(e *env) {
-		a := e.party()
+	{"R3", "restart", "after a restart of the store tokens go on growing, and sessions continue", func(e *env) {
+		a := e.peer()
 		h := a.get(a.req("x"))
 		a.release(h)
 		held := a.get(a.req("held"))
 		e.h.Restart(e.TB)
-		b := e.party()
+		b := e.peer()
 		r := b.req("x")
 		if token := b.retry(r).Token; token <= h.Token {
 			e.Fatalf("token %d after a restart, %d before", token, h.Token)
@@ -195,17 +195,17 @@ var faults = []check{
 		if err := a.Release(e.ctx, driver.Hold{Name: ra.Name, ID: ra.ID, Token: a.get(ra).Token}, 0); err != nil {
 			e.Fatalf("Release after a restart: %v", err)
 		}
-		if b.waits(rw, reply, patience) == 0 {
+		if b.waitGrant(rw, reply, patience) == 0 {
 			e.Error("no wake-up after a restart")
 		}
 	}},
 }
 
 // silentStore makes each call of a session and a backend while their network is cut, with a context
-// of callPatience, and tells what it returned and how long it took.
+// of callPatience. It passes the result and duration of each to returned.
 func (e *env) silentStore(returned func(call string, err error, took time.Duration)) {
 	e.Helper()
-	a, b := e.party(), e.party()
+	a, b := e.peer(), e.peer()
 	h := a.get(a.req("held"))
 	heal := a.Cut()
 	defer heal()
@@ -228,26 +228,26 @@ func (e *env) silentStore(returned func(call string, err error, took time.Durati
 		returned(name, err, time.Since(start))
 	}
 	if rec := b.inspect("x"); rec.Kind != driver.Unused {
-		e.Errorf("a request that was sent into a cut network was carried out: %+v", rec)
+		e.Errorf("a request that was sent into a cut network was done: %+v", rec)
 	}
 }
 
-// fails runs a call whose answer is lost: it must end with its context, in an error.
-func (e *env) fails(call func(context.Context) error) {
+// answerLost runs a call whose answer is lost: it must end with its context, in an error.
+func (e *env) answerLost(call func(context.Context) error) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, 500*time.Millisecond)
 	defer cancel()
 	if err := call(ctx); err == nil {
 		e.Fatal("a call whose answer was lost succeeded")
 	} else if !retryable(err) {
-		e.Fatalf("a call whose answer was lost said that it was final: %v", err)
+		e.Fatalf("a call whose answer was lost returned a final error: %v", err)
 	}
 }
 
-// over reports whether err says that a grant had ended before.
+// over reports whether err means that a grant had ended before.
 func over(err error) bool { return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken) }
 
-// eventually repeats a call until it is satisfied: connections need a moment to come back.
+// eventually repeats a call until it succeeds: connections need a moment to recover.
 func (e *env) eventually(ok func(context.Context) bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -263,8 +263,8 @@ func (e *env) eventually(ok func(context.Context) bool) {
 	}
 }
 
-// retry is ask for when connections may need a moment to come back.
-func (p *party) retry(r *driver.Request) (reply driver.Reply) {
+// retry is ask for connections that may need a moment to recover.
+func (p *peer) retry(r *driver.Request) (reply driver.Reply) {
 	p.e.Helper()
 	p.e.eventually(func(ctx context.Context) bool {
 		var err error
@@ -276,8 +276,8 @@ func (p *party) retry(r *driver.Request) (reply driver.Reply) {
 	return reply
 }
 
-// get2 is get for when connections may need a moment to come back.
-func (p *party) get2(r *driver.Request) driver.Hold {
+// retryGet is get for connections that may need a moment to recover.
+func (p *peer) retryGet(r *driver.Request) driver.Hold {
 	p.e.Helper()
 	reply := p.retry(r)
 	if reply.Token == 0 {
@@ -286,7 +286,7 @@ func (p *party) get2(r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-func renewAll(ctx context.Context, p *party, holds ...driver.Hold) error {
+func renewAll(ctx context.Context, p *peer, holds ...driver.Hold) error {
 	changes, err := p.Renew(ctx, holds)
 	for _, ch := range changes {
 		if ch.State == driver.Unknown {

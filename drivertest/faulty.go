@@ -16,8 +16,7 @@ func retryable(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Faulty puts a network that can be hurt between a client and a store that has none of its
-// own.
+// Faulty puts a network with injectable faults between a client and a store that has no network.
 func Faulty(b driver.Backend) Conn {
 	f := &faulty{Backend: b, quit: make(chan struct{})}
 	set := func(fault fault) {
@@ -42,7 +41,8 @@ func Faulty(b driver.Backend) Conn {
 	}
 }
 
-// hold keeps back every Acquire until deliver is called. Other calls overtake them, as if on another connection.
+// hold holds back every Acquire until deliver is called. Other calls overtake them, as if on
+// another connection.
 func (f *faulty) hold() (deliver func()) {
 	held := make(chan struct{})
 	f.mu.Lock()
@@ -56,11 +56,11 @@ func (f *faulty) hold() (deliver func()) {
 	})
 }
 
-// forget loses what is under way, and all wake-ups of requests that have not been made again since.
+// forget loses what is under way, and all pushes for requests that are not sent again.
 func (f *faulty) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.flows++
+	f.generations++
 }
 
 // silence is how long a call without a deadline waits for an answer.
@@ -77,17 +77,17 @@ const (
 
 type faulty struct {
 	driver.Backend
-	mu    sync.Mutex
-	fault fault
-	held  chan struct{} // closed when what is held back is delivered; nil: nothing is
-	flows int           // how often the connections were forgotten
-	quit  chan struct{} // closed when killed
+	mu          sync.Mutex
+	fault       fault
+	held        chan struct{} // closed when the held calls are delivered; nil: none are held
+	generations int           // how often the connections were forgotten
+	quit        chan struct{} // closed when killed
 }
 
-func (f *faulty) flow() int {
+func (f *faulty) generation() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.flows
+	return f.generations
 }
 
 func (f *faulty) now() fault {
@@ -96,13 +96,14 @@ func (f *faulty) now() fault {
 	return f.fault
 }
 
-// late carries an Acquire that may be held back. One that is delivered is carried out, even if its caller has gone.
-func (f *faulty) late(ctx context.Context, call func(context.Context) error) error {
+// delayable sends an Acquire that may be held back. Once delivered, it is done even if its caller
+// has gone.
+func (f *faulty) delayable(ctx context.Context, call func(context.Context) error) error {
 	f.mu.Lock()
 	held := f.held
 	f.mu.Unlock()
 	if held == nil {
-		return f.through(ctx, func() error { return call(ctx) })
+		return f.send(ctx, func() error { return call(ctx) })
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -121,8 +122,8 @@ func (f *faulty) late(ctx context.Context, call func(context.Context) error) err
 	return fmt.Errorf("%w: the request is on its way: %w", driver.ErrUncertain, context.DeadlineExceeded)
 }
 
-// through carries one exchange over the network as it is now.
-func (f *faulty) through(ctx context.Context, call func() error) error {
+// send makes one exchange over the network in its current state.
+func (f *faulty) send(ctx context.Context, call func() error) error {
 	switch f.now() {
 	case cut, killed:
 		limit := time.NewTimer(silence)
@@ -148,7 +149,7 @@ func (f *faulty) through(ctx context.Context, call func() error) error {
 
 func (f *faulty) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	var s driver.Session
-	err := f.through(ctx, func() (err error) { s, err = f.Backend.Open(ctx, cfg); return err })
+	err := f.send(ctx, func() (err error) { s, err = f.Backend.Open(ctx, cfg); return err })
 	if err != nil {
 		return nil, err
 	}
@@ -156,40 +157,40 @@ func (f *faulty) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Ses
 }
 
 func (f *faulty) List(ctx context.Context, prefix, after string, limit int) (l []driver.Record, err error) {
-	err = f.through(ctx, func() (err error) { l, err = f.Backend.List(ctx, prefix, after, limit); return err })
+	err = f.send(ctx, func() (err error) { l, err = f.Backend.List(ctx, prefix, after, limit); return err })
 	return l, err
 }
 
 func (f *faulty) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
-	err = f.through(ctx, func() (err error) { r, err = f.Backend.Inspect(ctx, name); return err })
+	err = f.send(ctx, func() (err error) { r, err = f.Backend.Inspect(ctx, name); return err })
 	return r, err
 }
 
 func (f *faulty) Break(ctx context.Context, name string, token uint64) error {
-	return f.through(ctx, func() error { return f.Backend.Break(ctx, name, token) })
+	return f.send(ctx, func() error { return f.Backend.Break(ctx, name, token) })
 }
 
 func (f *faulty) SetLimit(ctx context.Context, name string, limit int) error {
-	return f.through(ctx, func() error { return f.Backend.SetLimit(ctx, name, limit) })
+	return f.send(ctx, func() error { return f.Backend.SetLimit(ctx, name, limit) })
 }
 
 type faultySession struct {
 	driver.Session
-	f    *faulty
-	once sync.Once
-	over chan struct{} // closed by Close
-	ears sync.Map      // request id: *ear
+	f      *faulty
+	once   sync.Once
+	over   chan struct{} // closed by Close
+	relays sync.Map      // request ID: *relay
 }
 
-// ear is how a waiter hears, until it cancels.
-type ear struct {
+// relay forwards pushes to a waiter, until the waiter cancels.
+type relay struct {
 	mu  sync.Mutex
 	out chan uint64
 	end bool
 }
 
-// hear passes a wake-up on; a newer one takes the place of one that nobody has read.
-func (r *ear) hear(token uint64) {
+// deliver forwards a push; it replaces one that nobody has read.
+func (r *relay) deliver(token uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.end {
@@ -202,8 +203,8 @@ func (r *ear) hear(token uint64) {
 	r.out <- token
 }
 
-// close makes sure that nothing is heard any more.
-func (r *ear) close() {
+// close makes sure that no push follows.
+func (r *relay) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end = true
@@ -213,20 +214,20 @@ func (r *ear) close() {
 	}
 }
 
-// wake drops the wake-ups that arrive while the network is down.
+// wake drops the pushes that arrive while the network is down.
 func (s *faultySession) wake(id string, reply driver.Reply) driver.Reply {
 	if reply.Wake == nil {
 		return reply
 	}
-	in, out := reply.Wake, &ear{out: make(chan uint64, 1)}
-	s.ears.Store(id, out)
-	flow := s.f.flow()
+	in, out := reply.Wake, &relay{out: make(chan uint64, 1)}
+	s.relays.Store(id, out)
+	flow := s.f.generation()
 	go func() {
 		for {
 			select {
 			case token := <-in:
-				if s.f.now() == well && s.f.flow() == flow {
-					out.hear(token)
+				if s.f.now() == well && s.f.generation() == flow {
+					out.deliver(token)
 				}
 			case <-s.f.quit:
 				return
@@ -240,8 +241,8 @@ func (s *faultySession) wake(id string, reply driver.Reply) driver.Reply {
 }
 
 func (s *faultySession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
-	req, got := *r, make(chan driver.Reply, 1) // an Acquire that is held back outlives this call
-	err := s.f.late(ctx, func(ctx context.Context) error {
+	req, got := *r, make(chan driver.Reply, 1) // a held Acquire outlives this call
+	err := s.f.delayable(ctx, func(ctx context.Context) error {
 		reply, err := s.Session.Acquire(ctx, &req)
 		got <- reply
 		return err
@@ -253,47 +254,47 @@ func (s *faultySession) Acquire(ctx context.Context, r *driver.Request) (driver.
 }
 
 func (s *faultySession) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
-	err = s.f.through(ctx, func() (err error) { reply, err = s.Session.Await(ctx, name, id); return err })
+	err = s.f.send(ctx, func() (err error) { reply, err = s.Session.Await(ctx, name, id); return err })
 	return s.wake(id, reply), err
 }
 
 func (s *faultySession) Cancel(ctx context.Context, name, id string) error {
-	err := s.f.through(ctx, func() error { return s.Session.Cancel(ctx, name, id) })
-	if out, ok := s.ears.Load(id); ok && err == nil {
-		out.(*ear).close()
-		s.ears.Delete(id)
+	err := s.f.send(ctx, func() error { return s.Session.Cancel(ctx, name, id) })
+	if out, ok := s.relays.Load(id); ok && err == nil {
+		out.(*relay).close()
+		s.relays.Delete(id)
 	}
 	return err
 }
 
 func (s *faultySession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
-	return s.f.through(ctx, func() error { return s.Session.Release(ctx, h, keep) })
+	return s.f.send(ctx, func() error { return s.Session.Release(ctx, h, keep) })
 }
 
 func (s *faultySession) Renew(ctx context.Context, holds []driver.Hold) (ch []driver.Change, err error) {
-	err = s.f.through(ctx, func() (err error) { ch, err = s.Session.Renew(ctx, holds); return err })
+	err = s.f.send(ctx, func() (err error) { ch, err = s.Session.Renew(ctx, holds); return err })
 	return ch, err
 }
 
 func (s *faultySession) Downgrade(ctx context.Context, h driver.Hold) error {
-	return s.f.through(ctx, func() error { return s.Session.Downgrade(ctx, h) })
+	return s.f.send(ctx, func() error { return s.Session.Downgrade(ctx, h) })
 }
 
 func (s *faultySession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
-	return s.f.through(ctx, func() error { return s.Session.Adopt(ctx, h, id, info) })
+	return s.f.send(ctx, func() error { return s.Session.Adopt(ctx, h, id, info) })
 }
 
 func (s *faultySession) SetCount(ctx context.Context, name string, n int64) (ok bool, err error) {
-	err = s.f.through(ctx, func() (err error) { ok, err = s.Session.SetCount(ctx, name, n); return err })
+	err = s.f.send(ctx, func() (err error) { ok, err = s.Session.SetCount(ctx, name, n); return err })
 	return ok, err
 }
 
 func (s *faultySession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
-	err = s.f.through(ctx, func() (err error) { left, err = s.Session.CountDown(ctx, name, id); return err })
+	err = s.f.send(ctx, func() (err error) { left, err = s.Session.CountDown(ctx, name, id); return err })
 	return left, err
 }
 
 func (s *faultySession) Close(ctx context.Context) error {
 	s.once.Do(func() { close(s.over) })
-	return s.f.through(ctx, func() error { return s.Session.Close(ctx) })
+	return s.f.send(ctx, func() error { return s.Session.Close(ctx) })
 }

@@ -9,8 +9,8 @@ import (
 )
 
 var latches = []check{
-	{"R5", "latch", "a latch is set once, counts each id once, and lets through at zero", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R5", "latch", "a latch is set once, counts each ID once, and opens at zero", func(e *env) {
+		a, b := e.peer(), e.peer()
 		name := e.name("l")
 		if _, err := a.CountDown(e.ctx, name, "c-1"); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("CountDown without a latch: %v; want ErrGone", err)
@@ -18,14 +18,14 @@ var latches = []check{
 		if _, err := a.Await(e.ctx, name, "w-0"); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("Await without a latch: %v; want ErrGone", err)
 		}
-		a.latch("l", 2)
+		a.newLatch("l", 2)
 		if created, err := b.SetCount(e.ctx, name, 9); err != nil || created {
 			e.Fatalf("second SetCount = %v, %v; want false", created, err)
 		}
-		reply := b.awaits("l", "w-1")
-		a.counts("l", "c-1", 1)
-		a.counts("l", "c-1", 1)
-		b.counts("l", "c-1", 1)
+		reply := b.awaitNotYet("l", "w-1")
+		a.countDown("l", "c-1", 1)
+		a.countDown("l", "c-1", 1)
+		b.countDown("l", "c-1", 1)
 		if rec := a.inspect("l"); rec.Kind != driver.Latch || rec.Count != 1 {
 			e.Errorf("Inspect = %+v; want a latch with 1 left", rec)
 		}
@@ -40,15 +40,15 @@ var latches = []check{
 			return err == nil
 		})
 		if reply.Token != 0 {
-			e.Fatal("Await let through with 1 left")
+			e.Fatal("Await was granted with 1 left")
 		}
-		a.counts("l", "c-2", 0)
+		a.countDown("l", "c-2", 0)
 		select {
 		case <-reply.Wake:
 		case <-time.After(patience):
-			e.Error("who awaits a latch was not woken at zero")
+			e.Error("a waiter of a latch got no push at zero")
 		}
-		a.counts("l", "c-3", 0)
+		a.countDown("l", "c-3", 0)
 		if reply, err := b.Await(e.ctx, name, "w-1"); err != nil || reply.Token == 0 {
 			e.Errorf("Await at zero = %+v, %v", reply, err)
 		}
@@ -56,31 +56,31 @@ var latches = []check{
 			e.Errorf("Await after zero = %+v, %v", reply, err)
 		}
 	}},
-	{"R10", "break a latch", "token 1 breaks a latch: the name is unused, who awaited it is told, and a new latch begins afresh", func(e *env) {
-		a, b, op := e.party(), e.party(), e.conn()
+	{"R10", "break a latch", "token 1 breaks a latch: the name is unused, its waiters are woken, and a new latch starts from its own count", func(e *env) {
+		a, b, op := e.peer(), e.peer(), e.conn()
 		name := e.name("l")
 		if err := op.Break(e.ctx, name, 1); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("Break of nothing: %v; want ErrGone", err)
 		}
-		a.latch("l", 2)
-		a.counts("l", "c-1", 1)
-		reply := b.awaits("l", "w-1")
+		a.newLatch("l", 2)
+		a.countDown("l", "c-1", 1)
+		reply := b.awaitNotYet("l", "w-1")
 		for _, token := range []uint64{0, 2} {
 			if err := op.Break(e.ctx, name, token); !errors.Is(err, driver.ErrGone) {
 				e.Errorf("Break of a latch with token %d: %v; want ErrGone", token, err)
 			}
 		}
-		a.counts("l", "c-1", 1)
+		a.countDown("l", "c-1", 1)
 		if err := op.Break(e.ctx, name, 1); err != nil {
 			e.Fatalf("Break: %v", err)
 		}
 		select {
 		case token := <-reply.Wake:
 			if token != 0 {
-				e.Errorf("woken with %d; want 0: ask again", token)
+				e.Errorf("pushed %d; want 0: ask again", token)
 			}
 		case <-time.After(patience):
-			e.Error("who awaited a latch was not told of its end")
+			e.Error("a waiter of a latch got no push at its end")
 		}
 		if _, err := b.Await(e.ctx, name, "w-1"); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("Await of a broken latch: %v; want ErrGone", err)
@@ -97,22 +97,22 @@ var latches = []check{
 		if err := op.Break(e.ctx, name, 1); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("second Break: %v; want ErrGone", err)
 		}
-		a.latch("l", 2)
-		a.counts("l", "c-1", 1)
-		a.counts("l", "c-2", 0)
+		a.newLatch("l", 2)
+		a.countDown("l", "c-1", 1)
+		a.countDown("l", "c-2", 0)
 		if err := op.Break(e.ctx, name, 1); err != nil {
 			e.Fatalf("Break at zero: %v", err)
 		}
 		a.release(a.get(a.req("l")))
 	}},
-	{"R11", "latch wake-up lost", "who awaits a latch and misses the wake-up learns by asking again", func(e *env) {
-		a, b := e.party(), e.party()
-		a.latch("zero", 1)
-		a.latch("broken", 1)
-		b.awaits("zero", "w-1")
-		b.awaits("broken", "w-2")
+	{"R11", "latch push lost", "a waiter of a latch that misses the push learns of the change by asking again", func(e *env) {
+		a, b := e.peer(), e.peer()
+		a.newLatch("zero", 1)
+		a.newLatch("broken", 1)
+		b.awaitNotYet("zero", "w-1")
+		b.awaitNotYet("broken", "w-2")
 		heal := b.Cut()
-		a.counts("zero", "c-1", 0)
+		a.countDown("zero", "c-1", 0)
 		if err := a.Break(e.ctx, e.name("broken"), 1); err != nil {
 			e.Fatalf("Break: %v", err)
 		}
@@ -125,12 +125,12 @@ var latches = []check{
 			e.Errorf("Await of a broken latch: %v; want ErrGone", err)
 		}
 	}},
-	{"R11", "latch interest", "an interest in a latch is no place in line; asking again refreshes it and it is woken", func(e *env) {
-		e.expires()
-		a, b := e.party(), e.brief()
-		e.tries(func() (slow bool) {
-			a.latch("l", 1)
-			b.awaits("l", "w-1")
+	{"R11", "latch interest", "an interest in a latch is no place in the queue; asking again renews it, and it gets the push", func(e *env) {
+		e.useExpiry()
+		a, b := e.peer(), e.shortPeer()
+		e.retrySlow(func() (slow bool) {
+			a.newLatch("l", 1)
+			b.awaitNotYet("l", "w-1")
 			if ch := b.renew(driver.Hold{Name: e.name("l"), ID: "w-1"}); ch.State != driver.Gone {
 				e.Errorf("Renew of an interest = %+v; want Gone", ch)
 			}
@@ -139,55 +139,55 @@ var latches = []check{
 			for range 4 {
 				time.Sleep(e.h.TTL / 3)
 				life = proof{e, time.Now()}
-				reply = b.awaits("l", "w-1")
+				reply = b.awaitNotYet("l", "w-1")
 			}
-			a.counts("l", "c-1", 0)
+			a.countDown("l", "c-1", 0)
 			if life.over() {
 				return true
 			}
 			select {
 			case <-reply.Wake:
 			case <-time.After(patience):
-				e.Error("not woken at zero")
+				e.Error("no push at zero")
 			}
 			return false
 		})
 	}},
-	{"R8", "latch cancel", "who stops awaiting a latch is not woken", func(e *env) {
-		a := e.party()
+	{"R8", "latch cancel", "a waiter that cancels its interest in a latch gets no push", func(e *env) {
+		a := e.peer()
 		name := e.name("l")
-		a.latch("l", 1)
-		reply := a.awaits("l", "w-1")
+		a.newLatch("l", 1)
+		reply := a.awaitNotYet("l", "w-1")
 		if err := a.Cancel(e.ctx, name, "w-1"); err != nil {
 			e.Fatalf("Cancel: %v", err)
 		}
-		a.counts("l", "c-1", 0)
+		a.countDown("l", "c-1", 0)
 		select {
 		case <-reply.Wake:
-			e.Error("woken after Cancel")
+			e.Error("a push after Cancel")
 		case <-time.After(quiet):
 		}
 	}},
 }
 
-// latch makes a latch that was not there.
-func (p *party) latch(name string, n int64) {
+// newLatch makes a latch that did not exist.
+func (p *peer) newLatch(name string, n int64) {
 	p.e.Helper()
 	if created, err := p.SetCount(p.e.ctx, p.e.name(name), n); err != nil || !created {
 		p.e.Fatalf("SetCount(%q, %d) = %v, %v", name, n, created, err)
 	}
 }
 
-// counts is CountDown that must leave want.
-func (p *party) counts(name, id string, want int64) {
+// countDown is a CountDown that must leave want.
+func (p *peer) countDown(name, id string, want int64) {
 	p.e.Helper()
 	if left, err := p.CountDown(p.e.ctx, p.e.name(name), id); err != nil || left != want {
 		p.e.Fatalf("CountDown(%q, %s) = %d, %v; want %d", name, id, left, err, want)
 	}
 }
 
-// awaits is Await that must be answered: not yet.
-func (p *party) awaits(name, id string) driver.Reply {
+// awaitNotYet is an Await that must answer: not yet.
+func (p *peer) awaitNotYet(name, id string) driver.Reply {
 	p.e.Helper()
 	reply, err := p.Await(p.e.ctx, p.e.name(name), id)
 	if err != nil || reply.Token != 0 || reply.Wake == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// hostile names are those that encodings get wrong.
-var hostile = []string{
+// hostileNames are names that encodings often get wrong.
+var hostileNames = []string{
 	"a", "A", "a ", " a", "a\x00", "\x00", "a\nb", "a\r\nb", "\t", "{a}", "{", "}", "}{", "{}", "{{a}}", "a}b", "a{b",
 	"/", "//", "a/", "a/b", "/a", ".", "..", "../a", "a/../b", "%", "%00", "%2f", "a%2Fb", "%s", "?", "*", "a*", "[a]", "\\", "\\0",
 	"'", "''", "\"", "; DROP TABLE lock", "--", "a:b", "a:b:c", ":", "é", "e\u0301", "É", "ß", "ss", "SS", "İ", "i̇", "日本", "🔒", "\u202e", "\ufeff", "ﬀ",
@@ -18,18 +18,18 @@ var hostile = []string{
 }
 
 var names = []check{
-	{"R9", "hostile names", "every name is a lock of its own, whatever it is made of, and is listed as it was given", func(e *env) {
-		a, b := e.partyFor(2*longTTL), e.party() // a's leases last until the last name is through
+	{"R9", "hostile names", "every name is a lock of its own, whatever bytes it has, and is listed unchanged", func(e *env) {
+		a, b := e.peerFor(2*longTTL), e.peer() // a's leases last until the last name is done
 		var holds []driver.Hold
 		var want []string
-		for _, n := range hostile {
+		for _, n := range hostileNames {
 			h := a.get(once(a.req(n)))
 			holds, want = append(holds, h), append(want, h.Name)
 			if rec := b.inspect(n); rec.Name != h.Name || rec.Token != h.Token {
 				e.Errorf("Inspect(%q) = %q, token %d; want token %d", h.Name, rec.Name, rec.Token, h.Token)
 			}
 		}
-		for _, n := range hostile {
+		for _, n := range hostileNames {
 			b.refused(once(b.req(n)))
 		}
 		slices.Sort(want)
@@ -47,15 +47,15 @@ var names = []check{
 		for _, h := range holds {
 			a.release(h)
 		}
-		for _, n := range hostile {
+		for _, n := range hostileNames {
 			b.release(b.get(once(b.req(n))))
 		}
 	}},
 	{"R9", "lengths", "names of 1 and of 512 bytes work", func(e *env) {
-		a := e.party()
+		a := e.peer()
 		for _, n := range []string{"x", "\x7f", strings.Repeat("y", driver.MaxName), strings.Repeat("é", driver.MaxName/2)} {
 			r := a.req("")
-			r.Name = n // there is no room for the check's own prefix
+			r.Name = n // no space for the check's own prefix
 			h := a.get(r)
 			if rec, err := a.Inspect(e.ctx, n); err != nil || rec.Token != h.Token {
 				e.Errorf("Inspect of a name of %d bytes: %+v, %v", len(n), rec, err)
@@ -68,7 +68,7 @@ var names = []check{
 		if names == 0 {
 			names = 1000
 		}
-		a := e.partyFor(2 * longTTL) // on a slow machine all this takes longer than a TTL
+		a := e.peerFor(2 * longTTL) // on a slow machine all this takes longer than a TTL
 		reqs := make([]*driver.Request, names)
 		for i := range reqs {
 			reqs[i] = once(a.req(fmt.Sprintf("n%05d", i)))
@@ -101,7 +101,7 @@ var names = []check{
 			}
 			for _, rec := range list {
 				if want := e.name(fmt.Sprintf("n%05d", seen+5)); rec.Name != want {
-					e.Fatalf("List: %q where %q was due", rec.Name, want)
+					e.Fatalf("List: %q; want %q", rec.Name, want)
 				}
 				seen++
 			}
@@ -117,8 +117,8 @@ var names = []check{
 			e.Fatalf("Close: %v", err)
 		}
 	}},
-	{"R9", "list prefix", "List is confined to the prefix, byte for byte", func(e *env) {
-		a := e.party()
+	{"R9", "list prefix", "List returns only names with the prefix, byte for byte", func(e *env) {
+		a := e.peer()
 		for _, n := range []string{"p", "p/1", "p/2", "p0", "P/1", "q"} {
 			a.get(a.req(n))
 		}

@@ -7,8 +7,8 @@ import (
 )
 
 var operators = []check{
-	{"R10", "break", "an operator's break ends the grant, fences it, and passes the lock on", func(e *env) {
-		a, b, op := e.party(), e.party(), e.conn()
+	{"R10", "break", "an operator's break ends the grant, fences it, and grants the lock to the next waiter", func(e *env) {
+		a, b, op := e.peer(), e.peer(), e.conn()
 		h := a.get(a.req("x"))
 		r := b.req("x")
 		reply := b.refused(r)
@@ -18,9 +18,9 @@ var operators = []check{
 		if err := op.Break(e.ctx, h.Name, h.Token); err != nil {
 			e.Fatalf("Break: %v", err)
 		}
-		token := b.woken(r, &reply, patience)
+		token := b.waitPush(r, &reply, patience)
 		if token <= h.Token {
-			e.Fatalf("after a break of token %d the next in line got %d", h.Token, token)
+			e.Fatalf("after a break of token %d the next waiter got %d", h.Token, token)
 		}
 		if ch := a.renew(h); ch.State != driver.Gone {
 			e.Errorf("the old holder's Renew = %+v; want Gone", ch)
@@ -36,7 +36,7 @@ var operators = []check{
 		}
 	}},
 	{"R10", "break one of many", "a break ends one reader's or permit's grant and no other", func(e *env) {
-		a, b := e.party(), e.party()
+		a, b := e.peer(), e.peer()
 		h1, h2 := a.get(a.shared("r")), b.get(b.shared("r"))
 		if err := a.Break(e.ctx, h1.Name, h1.Token); err != nil {
 			e.Fatalf("Break: %v", err)
@@ -60,8 +60,8 @@ var operators = []check{
 			e.Errorf("the other permit's Renew = %+v", ch)
 		}
 	}},
-	{"R9", "set limit", "a semaphore's limit can be changed in use: a higher one lets the line in, a lower one takes nothing away", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R9", "set limit", "the limit of a semaphore can be changed in use: a higher one lets waiters in, a lower one takes nothing away", func(e *env) {
+		a, b := e.peer(), e.peer()
 		if err := a.SetLimit(e.ctx, e.name("s"), 5); !errors.Is(err, driver.ErrGone) {
 			e.Errorf("SetLimit of an unused name: %v; want ErrGone", err)
 		}
@@ -75,9 +75,9 @@ var operators = []check{
 		if err := b.SetLimit(e.ctx, h.Name, 4); err != nil {
 			e.Fatalf("SetLimit: %v", err)
 		}
-		token := b.woken(r, &reply, patience)
+		token := b.waitPush(r, &reply, patience)
 		if token == 0 {
-			e.Fatal("a higher limit did not let the line in")
+			e.Fatal("a higher limit did not let the waiter in")
 		}
 		if err := b.SetLimit(e.ctx, h.Name, 1); err != nil {
 			e.Fatalf("SetLimit: %v", err)
@@ -94,7 +94,7 @@ var operators = []check{
 		b.get(once(b.permits("s", 1, 1)))
 	}},
 	{"R1", "unused", "a name that nobody uses is unused, and not listed", func(e *env) {
-		a := e.party()
+		a := e.peer()
 		if rec := a.inspect("never"); rec.Kind != driver.Unused || len(rec.Holders) != 0 || rec.Waiting != 0 {
 			e.Errorf("Inspect = %+v; want unused", rec)
 		}

@@ -53,7 +53,7 @@ var primitives = []check{
 			e.Errorf("at most %d reader at a time", n)
 		}
 	}},
-	{"R4", "downgrade of a client", "a writer that becomes a reader lets readers in and writers not", func(e *env) {
+	{"R4", "downgrade of a client", "a writer that becomes a reader lets readers in and no writers", func(e *env) {
 		a, b, c := e.client(nil), e.client(nil), e.client(nil)
 		l, err := a.RWMutex(e.name("x")).Lock(e.ctx)
 		if err != nil {
@@ -76,14 +76,14 @@ var primitives = []check{
 		}
 		r := <-reader
 		time.Sleep(quiet)
-		if e.h.Bubble { // both are renewed, several times
+		if e.h.Bubble { // both are renewed several times
 			time.Sleep(2 * e.ttl)
 		}
 		if err := errors.Join(l.Err(), r.Err()); err != nil {
 			e.Fatalf("a reader after the downgrade: %v", err)
 		}
 		if len(writer) != 0 {
-			e.Error("a writer beside readers")
+			e.Error("a writer was granted while readers held the lock")
 		}
 		if err := errors.Join(l.Release(), r.Release()); err != nil {
 			e.Error(err)
@@ -92,7 +92,7 @@ var primitives = []check{
 			e.Errorf("token %d after %d", w.Token(), l.Token())
 		}
 	}},
-	{"R7", "permits of clients", "the holders of a semaphore never have more than there are, and large requests get in", func(e *env) {
+	{"R7", "permits of clients", "the holders of a semaphore never have more than its limit, and large requests get in", func(e *env) {
 		const limit = 4
 		var used, most atomic.Int64
 		var all sync.WaitGroup
@@ -125,8 +125,8 @@ var primitives = []check{
 			e.Errorf("at most %d permits of %d were used", most.Load(), limit)
 		}
 	}},
-	{"R5", "latch of clients", "those who wait for a latch go on when it has been counted down", func(e *env) {
-		e.expires()
+	{"R5", "latch of clients", "waiters of a latch continue when it has been counted down", func(e *env) {
+		e.useExpiry()
 		a, b := e.clientFor(e.h.TTL), e.clientFor(e.h.TTL)
 		if _, err := a.Latch(e.name("l")).Set(e.ctx, 3); err != nil {
 			e.Fatal(err)
@@ -135,10 +135,10 @@ var primitives = []check{
 		for _, c := range []*holdfast.Client{a, b} {
 			go func() { errs <- c.Latch(e.name("l")).Wait(e.ctx) }()
 		}
-		e.runsOut() // the interest of those who wait, unless they ask again
+		e.sleepPastTTL() // until the interests of the waiters expire, unless they ask again
 		for _, id := range []string{"1", "1", "2", ""} {
 			if len(errs) > 0 {
-				e.Fatal("let through before zero")
+				e.Fatal("Wait returned before zero")
 			}
 			if _, err := b.Latch(e.name("l")).CountDown(e.ctx, id); err != nil {
 				e.Fatal(err)
@@ -150,7 +150,7 @@ var primitives = []check{
 			}
 		}
 	}},
-	{"R7", "several at once", "clients that take the same locks in any order do not wait for each other for ever", func(e *env) {
+	{"R7", "several at once", "clients that take the same locks in any order do not deadlock", func(e *env) {
 		var inside [3]atomic.Int64
 		var all sync.WaitGroup
 		for i := range 4 {
@@ -185,7 +185,7 @@ var primitives = []check{
 		all.Wait()
 	}},
 	{"R6", "election", "the next leader follows within a TTL, with a larger term, and everybody sees it", func(e *env) {
-		e.expires()
+		e.useExpiry()
 		conn := e.conn()
 		first := e.clientOn(conn, &holdfast.Config{TTL: steadyTTL}).Election(e.name("boss"), holdfast.Candidate("first", "1.example:1"))
 		second := e.client(nil).Election(e.name("boss"), holdfast.Candidate("second", "2.example:1"))

@@ -9,111 +9,112 @@ import (
 )
 
 const (
-	// crowd is how many messages a stranger sends at once.
-	crowd = 2000
+	// burst is how many messages a stranger sends at once.
+	burst = 2000
 
-	// repeats is how often a stranger says the same.
+	// repeats is how often a stranger repeats a message.
 	repeats = 100
 
-	// prompt is how soon what a push tells must be known. The next renewal, which would make up for a lost
-	// push, is later.
-	prompt = longTTL / 6
+	// promptly is how soon the effect of a push must be seen. The next renewal, which would make up
+	// for a lost push, comes later.
+	promptly = longTTL / 6
 
-	// exchangesOfOther is how often the store may be asked for a lock that is handed over beside a stranger's pushes.
+	// exchangesOfOther is how often a client may ask the store for a lock that is handed over
+	// during a stranger's pushes.
 	exchangesOfOther = 4
 )
 
 var pushes = []check{
-	{"R16", "pushes for nobody", "what a stranger sends who knows no request wakes nobody, leaves nothing and delays nobody", func(e *env) {
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.ttl)
+	{"R16", "pushes for nobody", "pushes of a stranger that knows no request wake nobody, leave nothing and delay nobody", func(e *env) {
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.ttl)
 			defer e.leavesNothing()()
-			s.tells(nonsense()...)
+			s.send(nonsense()...)
 			var all []string
-			for range crowd {
-				all = append(all, f.Message(s.like(), s.held.Token()+1, s.name))
+			for range burst {
+				all = append(all, f.Message(s.unknownID(), s.held.Token()+1, s.name))
 			}
-			for _, token := range s.absurd() {
-				all = append(all, f.Message(s.like(), token, s.name))
+			for _, token := range s.impossibleTokens() {
+				all = append(all, f.Message(s.unknownID(), token, s.name))
 			}
-			s.tells(all...)
-			s.stands()
-			s.handsOver()
+			s.send(all...)
+			s.checkWaiting()
+			s.handOver()
 		})
 	}},
-	{"R16", "pushes for requests", "what a stranger repeats or makes up for known requests gives a waiter no grant, and takes none", func(e *env) {
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.ttl)
+	{"R16", "pushes for requests", "repeated or invented pushes of a stranger for known requests neither give a waiter a grant nor end one", func(e *env) {
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.ttl)
 			marked := s.mark.Token()
-			given := s.gaveUp()
+			given := s.cancelledID()
 			var all []string
-			for _, token := range append(s.absurd(), 0, s.earlier, s.held.Token()-1, s.held.Token()) {
+			for _, token := range append(s.impossibleTokens(), 0, s.earlier, s.held.Token()-1, s.held.Token()) {
 				all = append(all, f.Message(s.spy.id(s.name), token, s.name))
 			}
-			made := s.held.Token() + 1 // as the store could have
-			for _, id := range []string{s.first, given, s.spy.id(e.name("mark"))} {
+			made := s.held.Token() + 1 // a token that the store could have made
+			for _, id := range []string{s.earlierID, given, s.spy.id(e.name("mark"))} {
 				all = append(all, f.Message(id, made, s.name), f.Message(id, marked+1, e.name("mark")), f.Message(id, 0, s.name))
 			}
 			if !f.Believed {
 				all = append(all, f.Message(s.spy.id(s.name), made, s.name))
 			}
 			if f.Hear != nil {
-				heard := s.heard()
+				heard := s.received()
 				if len(heard) == 0 {
-					e.Error("drivertest: the Forger has heard nothing")
+					e.Error("drivertest: the Forger has received nothing")
 				}
 				for _, said := range heard {
-					all = append(all, said, strings.Replace(said, s.first, s.spy.id(s.name), 1))
+					all = append(all, said, strings.Replace(said, s.earlierID, s.spy.id(s.name), 1))
 				}
 			}
 			defer e.leavesNothing()()
-			for _, m := range all { // one by one, so that the waiter can take each up
-				s.tells(m)
+			for _, m := range all { // one by one, so that the waiter can read each
+				s.send(m)
 			}
-			for len(all) < crowd {
+			for len(all) < burst {
 				all = append(all, all...)
 			}
-			s.tells(all[:crowd]...)
-			s.stands()
+			s.send(all[:burst]...)
+			s.checkWaiting()
 			if err := s.mark.Err(); err != nil || s.mark.Token() != marked {
-				e.Errorf("the lease that the pushes spoke of: token %d, %v", s.mark.Token(), err)
+				e.Errorf("the lease that the pushes name: token %d, %v", s.mark.Token(), err)
 			}
-			s.handsOver()
+			s.handOver()
 		})
 	}},
-	{"R16", "pushes before the answer", "what a stranger sends while a request is under way is no grant", func(e *env) {
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.ttl)
-			s.begins("early", func() {
+	{"R16", "pushes before the answer", "a push of a stranger while a request is under way is no grant", func(e *env) {
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.ttl)
+			s.delayRequest("early", func() {
 				id := s.spy.id(s.name)
-				for _, token := range append(s.absurd(), 0, s.held.Token()) {
-					s.tells(f.Message(id, token, s.name))
+				for _, token := range append(s.impossibleTokens(), 0, s.held.Token()) {
+					s.send(f.Message(id, token, s.name))
 				}
 				if !f.Believed {
-					s.tells(f.Message(id, s.held.Token()+1, s.name))
+					s.send(f.Message(id, s.held.Token()+1, s.name))
 				}
 			})
-			s.stands()
-			s.handsOver()
+			s.checkWaiting()
+			s.handOver()
 		})
 	}},
-	{"R16", "pushes for latches", "what a stranger sends opens no latch, and the latch opens in time", func(e *env) {
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.ttl)
+	{"R16", "pushes for latches", "pushes of a stranger open no latch, and the latch opens in time", func(e *env) {
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.ttl)
 			name := e.name("l")
 			if _, err := s.a.Latch(name).Set(e.ctx, 1); err != nil {
 				e.Fatal(err)
 			}
 			open := make(chan error, 1)
 			go func() { open <- s.b.Latch(name).Wait(e.ctx) }()
-			e.soon("one waits for the latch", func() bool { return s.spy.answers(name) > 0 })
-			for _, token := range append(s.absurd(), 0, 1, 2) {
+			e.withinLease("one waits for the latch", func() bool { return s.spy.answers(name) > 0 })
+			for _, token := range append(s.impossibleTokens(), 0, 1, 2) {
 				f.Send(e.TB, s.spy.session, name, f.Message(s.spy.id(name), token, name))
 			}
-			s.stands()
+			s.checkWaiting()
 			select {
 			case err := <-open:
-				e.Fatalf("the latch opened (%v), although nobody has counted", err)
+				e.Fatalf("the latch opened (%v), although nobody has counted down", err)
 			default:
 			}
 			if _, err := s.a.Latch(name).CountDown(e.ctx, "c"); err != nil {
@@ -124,56 +125,56 @@ var pushes = []check{
 				if err != nil {
 					e.Errorf("Wait: %v", err)
 				}
-			case <-time.After(prompt):
-				e.Error("who waits for the latch was not told")
+			case <-time.After(promptly):
+				e.Error("the waiter of the latch got no push")
 			}
-			s.handsOver()
+			s.handOver()
 		})
 	}},
-	{"R16", "a push that is believed", "a waiter that a stranger deceives learns it when the store is next asked, and has left the line then", func(e *env) {
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.ttl)
+	{"R16", "a push that is believed", "a waiter that a stranger deceived learns of it from the store's next answer, and has then left the queue", func(e *env) {
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.ttl)
 			defer e.leavesNothing()()
-			if l := s.deceived(); l != nil {
-				s.ends(l)
-				s.left()
-				s.waits()
+			if l := s.deceive(); l != nil {
+				s.releaseForged(l)
+				s.checkLeft()
+				s.wait()
 			}
-			s.again(s.handsOver())
-			// The true grant comes while the waiter believes in the forged one.
-			if l := s.deceived(); l != nil {
+			s.reset(s.handOver())
+			// The true grant comes while the waiter believes the forged one.
+			if l := s.deceive(); l != nil {
 				if err := s.held.Release(); err != nil {
 					e.Errorf("Release of the true holder: %v", err)
 				}
-				_ = l.Release() // by now the request has a grant; a store may take the lower token of its owner
-				e.soon("the name is free", func() bool { return e.free(s.a, "x") })
+				_ = l.Release() // the request has a grant by now; a store may accept the lower token of its owner
+				e.withinLease("the name is free", func() bool { return e.free(s.a, "x") })
 				return
 			}
-			s.handsOver()
+			s.handOver()
 		})
 	}},
-	{"R16", "a push that is believed, renewed", "a waiter that a stranger deceives learns it at its first renewal; the true holder stays", func(e *env) {
-		e.expires()
-		e.forges(func(f *Forger) {
-			s := e.scene(f, e.h.TTL)
-			if l := s.deceived(); l != nil {
+	{"R16", "a push that is believed, renewed", "a waiter that a stranger deceived learns of it at its first renewal; the true holder stays", func(e *env) {
+		e.useExpiry()
+		e.withForger(func(f *Forger) {
+			s := e.pushFixture(f, e.h.TTL)
+			if l := s.deceive(); l != nil {
 				select {
 				case <-l.Done():
 				case <-time.After(patience):
-					e.Fatal("a lease that the store does not know of stands")
+					e.Fatal("a lease without a grant at the store is valid")
 				}
 				if err := l.Err(); !errors.Is(err, holdfast.ErrLost) {
 					e.Errorf("Err: %v; want ErrLost", err)
 				}
-				s.left()
-				s.waits()
+				s.checkLeft()
+				s.wait()
 			}
-			s.handsOver()
+			s.handOver()
 		})
 	}},
 }
 
-// nonsense are messages that no store sends.
+// nonsense returns messages that no store sends.
 func nonsense() []string {
 	digits := strings.Repeat("9", 1<<16)
 	return []string{
@@ -182,8 +183,8 @@ func nonsense() []string {
 	}
 }
 
-// forges runs f with the harness's forger, if there can be one.
-func (e *env) forges(f func(*Forger)) {
+// withForger runs f with the harness's forger, if it has one.
+func (e *env) withForger(f func(*Forger)) {
 	e.Helper()
 	if e.h.Forger == nil {
 		e.Logf("nobody can forge a push: %s", e.h.CannotForge)

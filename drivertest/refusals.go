@@ -11,56 +11,57 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// refusals are the checks of a store that answers and takes no writes. Nothing is to run out in them.
+// refusals are the checks of a store that answers and accepts no writes. Nothing must expire in
+// them.
 var refusals = []check{
-	{"R13", "refused release", "a release that the store refuses to record tells no waiter and hands nothing over; repeated later it does", func(e *env) {
+	{"R13", "refused release", "a release that the store refuses to write sends no push and hands nothing over; a later repeat does", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, c := e.party(), e.party(), e.party()
+			a, b, c := e.peer(), e.peer(), e.peer()
 			h := a.get(a.req("x"))
-			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
+			first, second := b.joinQueue(b.req("x")), c.joinQueue(c.req("x"))
 			heal := refuse()
-			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+			if !e.isRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
 				return
 			}
-			e.silent(first, second)
+			e.noPush(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
-			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.repeatRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			hb := first.granted()
 			b.release(hb)
 			c.release(second.granted())
 			a.release(a.get(once(a.req("x"))))
 		})
 	}},
-	{"R13", "asking while refused", "who asks again or renews a place while the store refuses writes is not granted, and keeps the place", func(e *env) {
+	{"R13", "asking while refused", "a waiter that asks again or renews its place while the store refuses writes is not granted, and keeps the place", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b := e.party(), e.party()
+			a, b := e.peer(), e.peer()
 			h := a.get(a.req("x"))
-			w := b.joins(b.req("x"))
+			w := b.joinQueue(b.req("x"))
 			heal := refuse()
-			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, w) {
+			if !e.isRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, w) {
 				return
 			}
 			for range 3 {
-				e.unproven(b, place(w.r))
-				e.ungranted(b, w.r)
+				e.mustNotRenew(b, place(w.r))
+				e.mustNotGrant(b, w.r)
 			}
 			e.stillHeld(a, h, 1)
 			heal()
-			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, b, place(w.r)) })
+			e.repeatRefused("Renew", func(ctx context.Context) error { return renewAll(ctx, b, place(w.r)) })
 			kept := func(h driver.Holder) bool { return h.ID == w.r.ID }
 			rec := a.inspect("x")
 			if !slices.ContainsFunc(rec.Waiters, kept) && !(e.h.Insists && slices.ContainsFunc(rec.Holders, kept)) {
-				e.Errorf("Inspect = %+v; want the place in line as it was", rec)
+				e.Errorf("Inspect = %+v; want the same place in the queue", rec)
 			}
-			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
-			w.asked = true
+			e.repeatRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			w.askAgain = true
 			b.release(w.granted())
 		})
 	}},
 	{"R13", "refused renewal", "a renewal that the store refuses proves nothing and ends nothing", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b := e.party(), e.party()
+			a, b := e.peer(), e.peer()
 			holds := []driver.Hold{a.get(a.req("x")), a.get(a.req("y")), a.get(a.shared("z"))}
 			b.get(b.req("w"))
 			r := a.req("w")
@@ -68,10 +69,10 @@ var refusals = []check{
 			holds = append(holds, place(r))
 			heal := refuse()
 			for range 3 {
-				e.unproven(a, holds...)
+				e.mustNotRenew(a, holds...)
 			}
 			heal()
-			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, holds...) })
+			e.repeatRefused("Renew", func(ctx context.Context) error { return renewAll(ctx, a, holds...) })
 			for _, h := range holds {
 				if ch := a.renew(h); ch.State == driver.Gone || ch.State == driver.Granted {
 					e.Errorf("Renew of %q after writes were refused for a moment = %+v", h.Name, ch)
@@ -82,26 +83,26 @@ var refusals = []check{
 			}
 		})
 	}},
-	{"R13", "refused acquire", "a request that the store refuses is an error of its kind, holds nothing, and is not granted later", func(e *env) {
+	{"R13", "refused acquire", "a request that the store refuses returns the error for that, holds nothing, and is not granted later", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b := e.party(), e.party()
+			a, b := e.peer(), e.peer()
 			h := a.get(a.req("held"))
 			free, held := []*driver.Request{b.req("x"), once(b.req("x")), b.shared("x")}, []*driver.Request{b.req("held"), b.shared("held")}
 			heal := refuse()
 			for _, r := range free {
-				if !e.refuses("Acquire of a free name", func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err }) {
+				if !e.isRefused("Acquire of a free name", func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err }) {
 					e.Errorf("granted while the store refused writes: %+v", r)
 				}
 			}
 			for _, r := range append(held, once(b.req("held"))) {
-				e.ungranted(b, r)
+				e.mustNotGrant(b, r)
 			}
 			heal()
 			time.Sleep(quiet)
 			if rec := a.inspect("x"); rec.Kind != driver.Unused {
 				e.Errorf("Inspect = %+v; want unused: every request was refused", rec)
 			}
-			for _, r := range held { // one that was answered, not refused, may have joined
+			for _, r := range held { // a request that was answered, not refused, may be in the queue
 				if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
 					e.Errorf("Cancel: %v", err)
 				}
@@ -111,138 +112,138 @@ var refusals = []check{
 			a.release(a.get(once(a.req("x"))))
 		})
 	}},
-	{"R13", "refused cancel", "a cancel that the store refuses tells nobody; repeated later it leaves nothing behind", func(e *env) {
+	{"R13", "refused cancel", "a cancel that the store refuses sends no push; a later repeat leaves nothing behind", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, c := e.party(), e.party(), e.party()
+			a, b, c := e.peer(), e.peer(), e.peer()
 			h := a.get(a.req("x"))
-			first, second := b.joins(b.req("x")), c.joins(c.req("x"))
+			first, second := b.joinQueue(b.req("x")), c.joinQueue(c.req("x"))
 			heal := refuse()
-			if !e.refuses("Cancel of a grant", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) }, first, second) {
+			if !e.isRefused("Cancel of a grant", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) }, first, second) {
 				return
 			}
-			if !e.refuses("Cancel of a place", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) }, second) {
+			if !e.isRefused("Cancel of a place", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) }, second) {
 				return
 			}
-			e.silent(first, second)
+			e.noPush(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
-			e.again("Cancel", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) })
-			e.again("Cancel", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) })
-			e.silent(first)
+			e.repeatRefused("Cancel", func(ctx context.Context) error { return b.Cancel(ctx, h.Name, first.r.ID) })
+			e.repeatRefused("Cancel", func(ctx context.Context) error { return a.Cancel(ctx, h.Name, h.ID) })
+			e.noPush(first)
 			c.release(second.granted())
 			a.release(a.get(once(a.req("x"))))
 		})
 	}},
-	{"R13", "refused break", "a break that the store refuses ends no grant and tells nobody", func(e *env) {
+	{"R13", "refused break", "a break that the store refuses ends no grant and sends no push", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, op := e.party(), e.party(), e.conn()
+			a, b, op := e.peer(), e.peer(), e.conn()
 			h := a.get(a.req("x"))
-			w := b.joins(b.req("x"))
+			w := b.joinQueue(b.req("x"))
 			heal := refuse()
-			if !e.refuses("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) }, w) {
+			if !e.isRefused("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) }, w) {
 				return
 			}
-			e.silent(w)
+			e.noPush(w)
 			e.stillHeld(a, h, 1)
 			heal()
-			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
+			e.repeatRefused("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
 			if ch := a.renew(h); ch.State != 0 {
 				e.Errorf("Renew of a grant whose break was refused = %+v", ch)
 			}
-			e.again("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) })
+			e.repeatRefused("Break", func(ctx context.Context) error { return op.Break(ctx, h.Name, h.Token) })
 			b.release(w.granted())
 		})
 	}},
-	{"R13", "refused readers", "readers behind a writer hear nothing of a release or downgrade that the store refuses", func(e *env) {
+	{"R13", "refused readers", "readers behind a writer get no push of a release or downgrade that the store refuses", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, c := e.party(), e.party(), e.party()
+			a, b, c := e.peer(), e.peer(), e.peer()
 			h := a.get(a.req("x"))
-			first, second := b.joins(b.shared("x")), c.joins(c.shared("x"))
+			first, second := b.joinQueue(b.shared("x")), c.joinQueue(c.shared("x"))
 			heal := refuse()
-			if !e.refuses("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) }, first, second) {
+			if !e.isRefused("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) }, first, second) {
 				return
 			}
-			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+			if !e.isRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
 				return
 			}
-			e.silent(first, second)
+			e.noPush(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
-			e.again("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+			e.repeatRefused("Downgrade", func(ctx context.Context) error { return a.Downgrade(ctx, h) })
 			hb, hc := first.granted(), second.granted()
-			writer := c.joins(c.req("x"))
+			writer := c.joinQueue(c.req("x"))
 			b.release(hb)
 			heal = refuse()
-			if !e.refuses("Release of a reader", func(ctx context.Context) error { return c.Release(ctx, hc, 0) }, writer) {
+			if !e.isRefused("Release of a reader", func(ctx context.Context) error { return c.Release(ctx, hc, 0) }, writer) {
 				return
 			}
-			e.silent(writer)
+			e.noPush(writer)
 			heal()
-			e.again("Release", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
+			e.repeatRefused("Release", func(ctx context.Context) error { return c.Release(ctx, hc, 0) })
 			a.release(h)
 			c.release(writer.granted())
 		})
 	}},
-	{"R13", "refused adoption", "an adoption that the store refuses moves nothing", func(e *env) {
+	{"R13", "refused adoption", "an adoption that the store refuses changes nothing", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b := e.party(), e.party()
+			a, b := e.peer(), e.peer()
 			h := a.get(a.req("x"))
 			id := b.req("x").ID
 			heal := refuse()
-			if !e.refuses("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") }) {
+			if !e.isRefused("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") }) {
 				return
 			}
 			e.stillHeld(a, h, 0)
 			heal()
-			e.again("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
+			e.repeatRefused("Renew", func(ctx context.Context) error { return renewAll(ctx, a, h) })
 			if ch := a.renew(h); ch.State != 0 {
 				e.Errorf("Renew after a refused adoption = %+v", ch)
 			}
-			e.again("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") })
+			e.repeatRefused("Adopt", func(ctx context.Context) error { return b.Adopt(ctx, h, id, "") })
 			b.release(driver.Hold{Name: h.Name, ID: id, Token: h.Token})
 		})
 	}},
-	{"R13", "refused permits", "waiters for permits hear nothing of a release that the store refuses", func(e *env) {
+	{"R13", "refused permits", "waiters for permits get no push of a release that the store refuses", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, c := e.party(), e.party(), e.party()
+			a, b, c := e.peer(), e.peer(), e.peer()
 			h := a.get(a.permits("s", 2, 2))
-			first, second := b.joins(b.permits("s", 1, 2)), c.joins(c.permits("s", 1, 2))
+			first, second := b.joinQueue(b.permits("s", 1, 2)), c.joinQueue(c.permits("s", 1, 2))
 			heal := refuse()
-			if !e.refuses("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
+			if !e.isRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
 				return
 			}
-			if !e.refuses("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) }, first, second) {
+			if !e.isRefused("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) }, first, second) {
 				return
 			}
-			e.silent(first, second)
+			e.noPush(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
-			e.again("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			e.repeatRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			b.release(first.granted())
 			c.release(second.granted())
 			a.release(a.get(once(a.permits("s", 2, 2))))
 		})
 	}},
-	{"R13", "refused count", "a count of a latch that the store refuses lets nobody through", func(e *env) {
+	{"R13", "refused count", "a count of a latch that the store refuses opens it for nobody", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b := e.party(), e.party()
+			a, b := e.peer(), e.peer()
 			name := e.name("l")
-			a.latch("l", 1)
-			reply := b.awaits("l", "w-1")
+			a.newLatch("l", 1)
+			reply := b.awaitNotYet("l", "w-1")
 			heal := refuse()
-			if !e.refuses("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err }) {
+			if !e.isRefused("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err }) {
 				return
 			}
-			if !e.refuses("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err }) {
+			if !e.isRefused("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err }) {
 				return
 			}
-			if !e.refuses("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) }) {
+			if !e.isRefused("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) }) {
 				return
 			}
 			select {
 			case token := <-reply.Wake:
 				if token != 0 {
-					e.Fatalf("let through by a count that was refused, with %d", token)
+					e.Fatalf("pushed %d by a refused count", token)
 				}
 			case <-time.After(quiet):
 			}
@@ -250,7 +251,7 @@ var refusals = []check{
 				e.Errorf("Inspect = %+v; want a latch with 1 left", rec)
 			}
 			heal()
-			e.again("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err })
+			e.repeatRefused("CountDown", func(ctx context.Context) error { _, err := a.CountDown(ctx, name, "c-1"); return err })
 			e.eventually(func(ctx context.Context) bool {
 				reply, err := b.Await(ctx, name, "w-1")
 				return err == nil && reply.Token != 0
@@ -260,7 +261,7 @@ var refusals = []check{
 			}
 		})
 	}},
-	{"R13", "clients of a store that refuses", "a holder's release that was refused is an error and frees the lock later; a waiter's grant is on record", func(e *env) {
+	{"R13", "clients of a store that refuses", "a refused release is an error and frees the lock later; a waiter's grant is on record", func(e *env) {
 		e.refusals(func(refuse func() func()) {
 			a, b := e.client(nil), e.client(nil)
 			l, kept := e.lock(a, "x"), e.lock(a, "kept")
@@ -302,15 +303,15 @@ var refusals = []check{
 			if err := errors.Join(next.Release(), kept.Err(), kept.Release()); err != nil {
 				e.Error(err)
 			}
-			e.soon("the name is free", func() bool { return e.free(a, "x") })
+			e.withinLease("the name is free", func() bool { return e.free(a, "x") })
 		})
 	}},
-	{"R13", "run out while refused", "a lease that runs out while the store refuses writes is nobody's until the next grant is on record", func(e *env) {
+	{"R13", "expiry while refused", "a lease that expires while the store refuses writes leaves the lock to nobody until the next grant is on record", func(e *env) {
 		e.refusals(func(refuse func() func()) {
-			a, b, c := e.brief(), e.party(), e.party()
+			a, b, c := e.shortPeer(), e.peer(), e.peer()
 			h := a.get(a.req("x"))
 			first, second := &waiter{p: b, r: b.req("x")}, &waiter{p: c, r: c.req("x")}
-			for _, w := range []*waiter{first, second} { // the lease has run out by then on a slow machine
+			for _, w := range []*waiter{first, second} { // on a slow machine the lease has expired by then
 				w.reply = w.p.ask(w.r)
 			}
 			a.Kill()
@@ -321,13 +322,13 @@ var refusals = []check{
 					changes, err := w.p.Renew(ctx, []driver.Hold{place(w.r)})
 					cancel()
 					if err == nil && len(changes) > 0 && changes[0].State == driver.Granted {
-						e.recorded(w.r, changes[0].Token)
+						e.onRecord(w.r, changes[0].Token)
 					}
-					w.hears()
+					w.readPush()
 				}
 			}
 			heal()
-			first.asked, second.asked = true, true // their places have lapsed perhaps
+			first.askAgain, second.askAgain = true, true // their places may have expired
 			// Whichever of them is first by now, the other follows.
 			got := make(chan driver.Hold, 2)
 			var both sync.WaitGroup

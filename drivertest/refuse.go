@@ -32,17 +32,17 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 					e.Logf("while the store refused writes: %s", way)
 				}
 			}()
-			probe := e.party()
+			probe := e.peer()
 			f(func() func() {
 				heals = sync.OnceFunc(e.h.Refuse[way](e.TB))
 				free := once(probe.req("free"))
-				if !e.refuses("Acquire", func(ctx context.Context) error { _, err := probe.Acquire(ctx, free); return err }) {
+				if !e.isRefused("Acquire", func(ctx context.Context) error { _, err := probe.Acquire(ctx, free); return err }) {
 					e.Fatal("drivertest: the harness's Refuse lets a free name be acquired")
 				}
 				return func() {
 					heals()
 					heals = func() {}
-					probe.release(probe.get2(once(probe.req("probe")))) // the store takes writes again
+					probe.release(probe.retryGet(once(probe.req("probe")))) // the store accepts writes again
 				}
 			})
 			passed = !e.Failed()
@@ -50,9 +50,10 @@ func (e *env) refusals(f func(refuse func() (heal func()))) {
 	}
 }
 
-// refuses makes a call that has to write, and reports whether the store refused it, as it should say. A store may refuse some
-// writes and not others: it has done then what it says, and what these waiters hear is on record.
-func (e *env) refuses(what string, call func(context.Context) error, waiters ...*waiter) bool {
+// isRefused makes a call that has to write, and reports whether the store refused it with the right
+// error. A store may refuse some writes and not others: it has then done what it reports, and the
+// pushes to these waiters are on record.
+func (e *env) isRefused(what string, call func(context.Context) error, waiters ...*waiter) bool {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
@@ -60,7 +61,7 @@ func (e *env) refuses(what string, call func(context.Context) error, waiters ...
 	case err == nil:
 		for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			for _, w := range waiters {
-				w.hears()
+				w.readPush()
 			}
 		}
 		return false
@@ -70,22 +71,24 @@ func (e *env) refuses(what string, call func(context.Context) error, waiters ...
 	return true
 }
 
-// again repeats a call that was refused, when the store takes writes again: it must do what it did not do then.
-func (e *env) again(what string, call func(context.Context) error) {
+// repeatRefused repeats a call that was refused, when the store accepts writes again: only the
+// repeat may do it.
+func (e *env) repeatRefused(what string, call func(context.Context) error) {
 	e.Helper()
 	tries := 0
 	e.eventually(func(ctx context.Context) bool {
 		tries++
 		err := call(ctx)
 		if tries == 1 && over(err) && !(e.h.Insists && what == "Release") {
-			e.Fatalf("%s after it was refused: %v; it must not have been done before", what, err)
+			e.Fatalf("%s after it was refused: %v; the refused call must not have done it", what, err)
 		}
 		return err == nil || over(err)
 	})
 }
 
-// ungranted asks while the store refuses writes: a name that is held is answered or refused, never granted.
-func (e *env) ungranted(p *party, r *driver.Request) {
+// mustNotGrant sends an Acquire while the store refuses writes: a held name is answered or refused,
+// never granted.
+func (e *env) mustNotGrant(p *peer, r *driver.Request) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
@@ -98,11 +101,12 @@ func (e *env) ungranted(p *party, r *driver.Request) {
 	}
 }
 
-// unproven renews while the store refuses writes: nothing ends by it. If the store says that the grants are renewed, they are.
-func (e *env) unproven(p *party, holds ...driver.Hold) {
+// mustNotRenew sends a Renew while the store refuses writes: it ends nothing. If the store reports
+// that the grants are renewed, they are.
+func (e *env) mustNotRenew(p *peer, holds ...driver.Hold) {
 	e.Helper()
 	const pause = 100 * time.Millisecond
-	before := e.ends(holds, false)
+	before := e.grantEnds(holds, false)
 	time.Sleep(pause)
 	ctx, cancel := context.WithTimeout(e.ctx, patience)
 	defer cancel()
@@ -113,25 +117,25 @@ func (e *env) unproven(p *party, holds ...driver.Hold) {
 		}
 		return
 	}
-	after := e.ends(holds, true)
+	after := e.grantEnds(holds, true)
 	for i, h := range holds {
 		j := slices.IndexFunc(changes, func(ch driver.Change) bool { return ch.Index == i })
 		if j >= 0 && changes[j].State != driver.Unknown && changes[j].State != driver.Waiting {
 			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes[j])
 		}
 		if j < 0 && h.Token != 0 && after[i].Before(before[i].Add(pause/2)) {
-			e.Fatalf("Renew of %+v while the store refused writes says that it is renewed; it ends at %v, and at %v before", h, after[i], before[i])
+			e.Fatalf("Renew of %+v while the store refused writes reports success; the lease ends at %v, and at %v before", h, after[i], before[i])
 		}
 	}
 }
 
-// ends is when each of the grants ends by the record: not before that, or if late not after it. The
-// machine may be slow while it looks.
-func (e *env) ends(holds []driver.Hold, late bool) (ends []time.Time) {
+// grantEnds returns when each of the grants ends by the record: not before that time, or if late
+// not after it. The machine may be slow between the two readings.
+func (e *env) grantEnds(holds []driver.Hold, late bool) (ends []time.Time) {
 	e.Helper()
 	for _, h := range holds {
 		now := time.Now()
-		rec, err := e.sees().Inspect(e.ctx, h.Name)
+		rec, err := e.healthy().Inspect(e.ctx, h.Name)
 		if err != nil {
 			e.Fatalf("Inspect while the store refused writes: %v", err)
 		}
@@ -148,8 +152,8 @@ func (e *env) ends(holds []driver.Hold, late bool) (ends []time.Time) {
 	return ends
 }
 
-// stillHeld checks that the record is as it was: h is held, and so many wait.
-func (e *env) stillHeld(p *party, h driver.Hold, waiting int) {
+// stillHeld checks that the record is unchanged: h is held, and the queue has waiting places.
+func (e *env) stillHeld(p *peer, h driver.Hold, waiting int) {
 	e.Helper()
 	rec, err := p.Inspect(e.ctx, h.Name)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// TestIncompleteHarness: a connection that cannot be hurt in each of the ways is refused.
+// The suite refuses a connection that lacks one of the faults.
 func TestIncompleteHarness(t *testing.T) {
 	for name, spoil := range map[string]func(*Conn){
 		"Kill": func(c *Conn) { c.Kill = nil }, "Cut": func(c *Conn) { c.Cut = nil },

@@ -9,39 +9,40 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Refusing puts a switch before a store that has no way of its own to refuse writes. After refuse, every write ends with
-// ErrRefused before the store sees it, until heal. Reads pass, and so does the opening of a session.
+// Refusing puts a switch in front of a store that cannot refuse writes itself. After refuse, every
+// write ends with ErrRefused before the store receives it, until heal. Reads pass, and so does the
+// opening of a session.
 func Refusing(b driver.Backend) (gated driver.Backend, refuse func() (heal func())) {
-	g := &gate{Backend: b}
+	g := &writeSwitch{Backend: b}
 	return g, func() func() {
-		g.set(true)
-		return func() { g.set(false) }
+		g.setRefusing(true)
+		return func() { g.setRefusing(false) }
 	}
 }
 
-type gate struct {
+type writeSwitch struct {
 	driver.Backend
 	mu      sync.RWMutex
 	refuses bool
 }
 
-func (g *gate) set(refuses bool) {
+func (g *writeSwitch) setRefusing(refuses bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refuses = refuses
 }
 
-// write carries out a call unless writes are refused now.
-func (g *gate) write(call func() error) error {
+// write makes a call unless writes are refused now.
+func (g *writeSwitch) write(call func() error) error {
 	g.mu.RLock() // so that no write is under way once refuse has returned
 	defer g.mu.RUnlock()
 	if g.refuses {
-		return fmt.Errorf("%w: it takes no writes now", driver.ErrRefused)
+		return fmt.Errorf("%w: it accepts no writes now", driver.ErrRefused)
 	}
 	return call()
 }
 
-func (g *gate) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (g *writeSwitch) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := g.Backend.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -49,17 +50,17 @@ func (g *gate) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sessi
 	return &gatedSession{s, g}, nil
 }
 
-func (g *gate) Break(ctx context.Context, name string, token uint64) error {
+func (g *writeSwitch) Break(ctx context.Context, name string, token uint64) error {
 	return g.write(func() error { return g.Backend.Break(ctx, name, token) })
 }
 
-func (g *gate) SetLimit(ctx context.Context, name string, limit int) error {
+func (g *writeSwitch) SetLimit(ctx context.Context, name string, limit int) error {
 	return g.write(func() error { return g.Backend.SetLimit(ctx, name, limit) })
 }
 
 type gatedSession struct {
 	driver.Session
-	g *gate
+	g *writeSwitch
 }
 
 func (s *gatedSession) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {

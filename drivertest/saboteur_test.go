@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// saboteur is a session of which single methods can be replaced.
-type saboteur struct {
+// sabotagedSession is a session with methods that can be replaced.
+type sabotagedSession struct {
 	driver.Session
 	acquire func(ctx context.Context, r *driver.Request) (driver.Reply, error)
 	cancel  func(ctx context.Context, name, id string) error
@@ -20,56 +20,56 @@ type saboteur struct {
 	close   func(ctx context.Context) error
 }
 
-func (s *saboteur) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+func (s *sabotagedSession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 	if s.acquire != nil {
 		return s.acquire(ctx, r)
 	}
 	return s.Session.Acquire(ctx, r)
 }
 
-func (s *saboteur) Cancel(ctx context.Context, name, id string) error {
+func (s *sabotagedSession) Cancel(ctx context.Context, name, id string) error {
 	if s.cancel != nil {
 		return s.cancel(ctx, name, id)
 	}
 	return s.Session.Cancel(ctx, name, id)
 }
 
-func (s *saboteur) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+func (s *sabotagedSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if s.release != nil {
 		return s.release(ctx, h, keep)
 	}
 	return s.Session.Release(ctx, h, keep)
 }
 
-func (s *saboteur) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+func (s *sabotagedSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	if s.renew != nil {
 		return s.renew(ctx, holds)
 	}
 	return s.Session.Renew(ctx, holds)
 }
 
-func (s *saboteur) CountDown(ctx context.Context, name, id string) (int64, error) {
+func (s *sabotagedSession) CountDown(ctx context.Context, name, id string) (int64, error) {
 	if s.count != nil {
 		return s.count(ctx, name, id)
 	}
 	return s.Session.CountDown(ctx, name, id)
 }
 
-func (s *saboteur) Downgrade(ctx context.Context, h driver.Hold) error {
+func (s *sabotagedSession) Downgrade(ctx context.Context, h driver.Hold) error {
 	if s.down != nil {
 		return s.down(ctx, h)
 	}
 	return s.Session.Downgrade(ctx, h)
 }
 
-func (s *saboteur) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
+func (s *sabotagedSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if s.adopt != nil {
 		return s.adopt(ctx, h, id, info)
 	}
 	return s.Session.Adopt(ctx, h, id, info)
 }
 
-func (s *saboteur) Close(ctx context.Context) error {
+func (s *sabotagedSession) Close(ctx context.Context) error {
 	if s.close != nil {
 		return s.close(ctx)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// spy notes what a client asks: what a stranger knows who may look.
+// spy records a client's requests: what a stranger with read access knows.
 type spy struct {
 	driver.Backend
 	session string
@@ -31,11 +31,11 @@ func (s *spy) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sessio
 	if err != nil {
 		return nil, err
 	}
-	s.session = cfg.ID // of a client whose session does not end in the check
+	s.session = cfg.ID // of a client whose session survives the check
 	return &spied{n, s}, nil
 }
 
-func (s *spy) asks(name, id string) (answered func()) {
+func (s *spy) recordRequest(name, id string) (answered func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.last[name]
@@ -67,26 +67,26 @@ type spied struct {
 }
 
 func (n *spied) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
-	answered := n.s.asks(r.Name, r.ID)
+	answered := n.s.recordRequest(r.Name, r.ID)
 	defer answered()
 	return n.Session.Acquire(ctx, r)
 }
 
 func (n *spied) Await(ctx context.Context, name, id string) (driver.Reply, error) {
-	answered := n.s.asks(name, id)
+	answered := n.s.recordRequest(name, id)
 	defer answered()
 	return n.Session.Await(ctx, name, id)
 }
 
-// goroutines counts those that the check has started, and that these have started.
+// goroutines counts those that the check has started, directly or not.
 func (e *env) goroutines() (n int) {
 	var b bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer takes all
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer accepts all
 	for block := range strings.SplitSeq(b.String(), "\n\n") {
-		if !strings.Contains(block, strconv.Quote(e.prefix)) || strings.Contains(block, "(*faultySession)") { // or is Faulty's
+		if !strings.Contains(block, strconv.Quote(e.prefix)) || strings.Contains(block, "(*faultySession)") { // or belongs to Faulty
 			continue
 		}
-		for line := range strings.Lines(block) { // "3 @ 0x4", the first after the head of the profile
+		for line := range strings.Lines(block) { // "3 @ 0x4", the first line after the head of the profile
 			var k int
 			if _, err := fmt.Sscanf(line, "%d @", &k); err == nil {
 				n += k
@@ -97,9 +97,9 @@ func (e *env) goroutines() (n int) {
 	return n
 }
 
-// leavesNothing checks, when the function that it returns is called, that no goroutine has stayed since.
+// leavesNothing returns a function that checks that no goroutine has stayed since.
 func (e *env) leavesNothing() (check func()) {
-	const more = 64 // connections that were opened meanwhile, each with a few
+	const more = 64 // for connections that were opened meanwhile, each with a few
 	before := e.goroutines()
 	return func() {
 		e.Helper()
@@ -107,7 +107,7 @@ func (e *env) leavesNothing() (check func()) {
 			e.Error("drivertest: no goroutine of the check was counted")
 		}
 		if !e.Failed() {
-			e.soon("no goroutine stays", func() bool { return e.goroutines() <= before+more })
+			e.withinLease("no goroutine stays", func() bool { return e.goroutines() <= before+more })
 		}
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// written are the hostile names, and texts of the greatest length that one compares at its end.
-var written = append(slices.Clone(hostile),
+// written are the hostile names, and texts of the greatest length that differ only at the end.
+var written = append(slices.Clone(hostileNames),
 	"Å", "\u212b", "A\u030a", "ﬁ", "fi", "\u200b", "a\u00a0", "a\t", "a\v", "a\u0085", "x-1", "c", "%c3%a9", "\x1b[31m", "\x7f", "\U0010ffff", "\ufffd",
 	strings.Repeat("x", driver.MaxName), strings.Repeat("x", driver.MaxName-1)+"y", strings.Repeat("x", driver.MaxName-1)+" ",
 	strings.Repeat("🔒", driver.MaxName/4), strings.Repeat("🔒", driver.MaxName/4-1)+"🔓", strings.Repeat("\x00", driver.MaxName), strings.Repeat("%", driver.MaxName),
 )
 
 var texts = []check{
-	{"R9", "waiting for hostile names", "who waits for a name is handed that one, whatever it is made of, in each mode", func(e *env) {
-		a, b := e.partyFor(2*longTTL), e.partyFor(2*longTTL)
+	{"R9", "waiting for hostile names", "a waiter for a name is handed that name, whatever bytes it has, in each mode", func(e *env) {
+		a, b := e.peerFor(2*longTTL), e.peerFor(2*longTTL)
 		room := driver.MaxName - len(e.prefix)
-		names := append(slices.Clone(hostile), strings.Repeat("x", room), strings.Repeat("x", room-1)+"y",
+		names := append(slices.Clone(hostileNames), strings.Repeat("x", room), strings.Repeat("x", room-1)+"y",
 			strings.Repeat("🔒", room/4), strings.Repeat("%", room), strings.Repeat("\x00", room), strings.Repeat("'", room))
 		var holds []driver.Hold
 		var waiters []*waiter
@@ -38,21 +38,21 @@ var texts = []check{
 					r, behind = a.permits(n, 2, 3), b.permits(n, 2, 3)
 				}
 			}
-			holds, waiters = append(holds, a.get(r)), append(waiters, b.joins(behind))
+			holds, waiters = append(holds, a.get(r)), append(waiters, b.joinQueue(behind))
 		}
 		for i, h := range holds {
 			a.release(h)
 			b.release(waiters[i].granted())
 		}
 	}},
-	{"R9", "hostile prefixes", "what a prefix is made of, it lists the names that begin with it byte for byte", func(e *env) {
-		a := e.partyFor(2 * longTTL)
-		for _, n := range hostile {
+	{"R9", "hostile prefixes", "a prefix of any bytes lists the names that begin with it, byte for byte", func(e *env) {
+		a := e.peerFor(2 * longTTL)
+		for _, n := range hostileNames {
 			a.get(once(a.req(n)))
 		}
-		for _, prefix := range hostile {
+		for _, prefix := range hostileNames {
 			var want, got []string
-			for _, n := range hostile {
+			for _, n := range hostileNames {
 				if strings.HasPrefix(n, prefix) {
 					want = append(want, e.name(n))
 				}
@@ -70,7 +70,7 @@ var texts = []check{
 			}
 		}
 	}},
-	{"R5", "hostile ids of latches", "any text of up to 512 bytes counts a latch down once, and no other text counts as it", func(e *env) {
+	{"R5", "hostile IDs of latches", "any text of up to 512 bytes counts a latch down once, and no other text counts as the same", func(e *env) {
 		a, b := e.client(nil), e.client(nil)
 		name := e.name("l")
 		left := int64(len(written))
@@ -91,8 +91,8 @@ var texts = []check{
 			counts(b, id, left+1)
 		}
 	}},
-	{"R5", "ids of requests", "requests are told apart by their whole ids, in line and together", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R5", "IDs of requests", "requests are told apart by their whole IDs, in the queue and as holders", func(e *env) {
+		a, b := e.peer(), e.peer()
 		base := strings.ToLower(rand.Text())[:12]
 		digits := fmt.Sprintf("%016d", time.Now().UnixNano()%1e15)
 		var reqs []*driver.Request
@@ -105,7 +105,7 @@ var texts = []check{
 		} {
 			r := b.shared("x")
 			r.ID = id
-			reqs, waiters = append(reqs, r), append(waiters, b.joins(r))
+			reqs, waiters = append(reqs, r), append(waiters, b.joinQueue(r))
 		}
 		var want []string
 		for _, r := range reqs {
@@ -118,7 +118,7 @@ var texts = []check{
 			return all
 		}
 		if got := ids(b.inspect("x").Waiters); !slices.Equal(got, want) {
-			e.Errorf("waiting are %q\nwant %q", got, want)
+			e.Errorf("waiters are %q\nwant %q", got, want)
 		}
 		a.release(h)
 		var holds []driver.Hold
@@ -130,25 +130,25 @@ var texts = []check{
 				e.Fatalf("Renew: %+v, %v", changes, err)
 			}
 			if got := ids(b.inspect("x").Holders); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-				e.Fatalf("holding are %q\nwant %q", got, want)
+				e.Fatalf("holders are %q\nwant %q", got, want)
 			}
 			b.release(holds[0])
 			holds, want = holds[1:], want[1:]
 		}
 	}},
-	{"R9", "notes and labels", "a note and labels are shown as they were given, of holders and of waiters", func(e *env) {
+	{"R9", "notes and labels", "a note and labels are shown unchanged, of holders and of waiters", func(e *env) {
 		a, b := e.client(nil), e.client(nil)
 		shown := func(h *holdfast.Holder, text string) {
 			e.Helper()
 			if h == nil || h.Note != text || h.Labels["k "+text] != text || h.Labels["key"] != "v "+text {
-				e.Errorf("shown is %+v; want note and labels %.20q", h, text)
+				e.Errorf("shown: %+v; want note and labels %.20q", h, text)
 			}
 		}
 		said := func(text string) []holdfast.Option {
 			return []holdfast.Option{holdfast.Note(text), holdfast.Label("k "+text, text), holdfast.Label("key", "v "+text)}
 		}
 		for i, text := range written {
-			if len(text) > driver.MaxInfo/50 { // encoded it has six times as many bytes, and each note holds it four times
+			if len(text) > driver.MaxInfo/50 { // encoded it has six times as many bytes, and each note contains it four times
 				continue
 			}
 			name := e.name("x")
@@ -156,11 +156,11 @@ var texts = []check{
 			if err != nil {
 				e.Fatalf("Lock with the note %.20q: %v", text, err)
 			}
-			if i%4 == 0 { // one that waits shows its own
+			if i%4 == 0 { // a waiter shows its own
 				ctx, cancel := context.WithCancel(e.ctx)
 				over := make(chan error, 1)
 				go func() { _, err := b.Mutex(name, said(text)...).Lock(ctx); over <- err }()
-				e.soon("one waits", func() bool { return e.waiting(a, "x") == 1 })
+				e.withinLease("one waits", func() bool { return e.waiting(a, "x") == 1 })
 				rec, err := a.Inspect(e.ctx, name)
 				if err != nil || len(rec.Holders) != 1 || len(rec.Waiters) != 1 {
 					e.Fatalf("Inspect = %+v, %v", rec, err)
@@ -182,7 +182,7 @@ var texts = []check{
 			}
 		}
 	}},
-	{"R9", "the longest notes", "notes of each length that is allowed are shown whole, and longer ones refused", func(e *env) {
+	{"R9", "the longest notes", "notes of each allowed length are shown whole, and longer ones refused", func(e *env) {
 		a := e.client(nil)
 		for _, letter := range []string{"x", "é", "🔒"} {
 			var most string
@@ -204,10 +204,10 @@ var texts = []check{
 			}
 		}
 	}},
-	{"R9", "refused texts", "what is no name, no id and no note is invalid, and the store is not asked", func(e *env) {
+	{"R9", "refused texts", "a text that is not allowed as a name, ID or note is invalid, and the store is not asked", func(e *env) {
 		conn := e.conn()
 		a := e.clientOn(conn, nil)
-		heal := conn.Cut() // so that whatever asks is not answered
+		heal := conn.Cut() // so that nothing that reaches the store is answered
 		defer heal()
 		ctx, cancel := context.WithTimeout(e.ctx, patience)
 		defer cancel()

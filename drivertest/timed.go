@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// callPatience is the deadline of a call to a store that is silent.
+	// callPatience is the deadline of a call to a silent store.
 	callPatience = 100 * time.Millisecond
 
-	// callLate is how much later such a call may be back: less than any timeout of a client.
+	// callLate is how late such a call may return: less than any timeout of a client.
 	callLate = 150 * time.Millisecond
 
-	// overdue is how much later than its TTL a dead holder's lock may come free.
+	// overdue is how long after its TTL a dead holder's lock may become free.
 	overdue = time.Second
 )
 
-// timed are the checks of what must be done in time.
+// timed are the checks of time limits.
 var timed = []check{
-	{"R4", "client keeps in time", "a lease lives for many TTLs by itself beside other work, and TryLock tells who has it", func(e *env) {
+	{"R4", "client keeps in time", "a lease is renewed for many TTLs while other work goes on, and TryLock names the holder", func(e *env) {
 		ttl := max(e.h.TTL, 2*time.Second)
 		a, b := e.clientFor(ttl), e.client(nil)
 		l := e.lock(a, "x")
@@ -59,27 +59,27 @@ var timed = []check{
 		}
 		e.lock(b, "x")
 	}},
-	{"R6", "dead holder in time", "the lock of a holder that died comes free soon after its lease has run out, to a waiter and to whoever asks", func(e *env) {
-		e.beat = e.h.TTL / 3
-		a, b := e.brief(), e.party()
+	{"R6", "dead holder in time", "the lock of a dead holder becomes free soon after its lease has expired, for a waiter and for a newcomer", func(e *env) {
+		e.renewEvery = e.h.TTL / 3
+		a, b := e.shortPeer(), e.peer()
 		start := time.Now()
 		for _, name := range []string{"waited", "asked"} {
 			a.get(a.req(name))
 		}
 		a.Kill()
 		r := b.req("waited")
-		if b.waits(r, b.ask(r), patience) == 0 {
+		if b.waitGrant(r, b.ask(r), patience) == 0 {
 			e.Fatal("a waiter was not served")
 		}
 		for b.ask(once(b.req("asked"))).Token == 0 {
 			time.Sleep(e.h.TTL / 50)
 		}
 		if d := time.Since(start); d > e.h.TTL+overdue {
-			e.Errorf("the locks of a dead holder came free after %v; the TTL is %v", d, e.h.TTL)
+			e.Errorf("the locks of a dead holder became free after %v; the TTL is %v", d, e.h.TTL)
 		}
 	}},
 	{"R1", "silent store in time", "with the network cut, every call ends with its context", func(e *env) {
-		e.silentStore(e.back)
+		e.silentStore(e.checkReturned)
 	}},
 	{"R1", "close in time", "with the network cut, a client that holds a lock closes within its TTL, whatever its caller's context", func(e *env) {
 		conn := e.conn()
@@ -96,13 +96,13 @@ var timed = []check{
 			e.Errorf("Close: %v; want no context's error", err)
 		}
 	}},
-	{"R1", "contexts in time", "with the network cut, every call of a client is back as soon as its context has ended, with the context's error", func(e *env) {
-		e.cutOff(false, e.ttl, func(what string, call func(context.Context) error) {
+	{"R1", "contexts in time", "with the network cut, every call of a client returns as soon as its context has ended, with the context's error", func(e *env) {
+		e.callsWhileCut(false, e.ttl, func(what string, call func(context.Context) error) {
 			ctx, cancel := context.WithTimeout(e.ctx, callPatience)
 			defer cancel()
 			start := time.Now()
 			err := call(ctx)
-			e.back(what, err, time.Since(start))
+			e.checkReturned(what, err, time.Since(start))
 			if !errors.Is(err, context.DeadlineExceeded) {
 				e.Errorf("%s with a context of %v: %v; want context.DeadlineExceeded", what, callPatience, err)
 			}
@@ -110,8 +110,8 @@ var timed = []check{
 	}},
 }
 
-// back checks when a call with a context of callPatience was back.
-func (e *env) back(call string, err error, took time.Duration) {
+// checkReturned checks when a call with a context of callPatience returned.
+func (e *env) checkReturned(call string, err error, took time.Duration) {
 	e.Helper()
 	if took > callPatience+callLate {
 		e.Errorf("%s with a context of %v returned after %v (%v)", call, callPatience, took, err)

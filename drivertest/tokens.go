@@ -5,9 +5,9 @@ import (
 )
 
 var tokens = []check{
-	{"R3", "tokens grow", "every grant of a name has a larger token than those before: over release, expiry, break, downgrade and kinds", func(e *env) {
-		e.expires()
-		a, b, dead := e.party(), e.party(), e.brief()
+	{"R3", "tokens grow", "every grant of a name has a larger token than those before: across release, expiry, break, downgrade and kinds", func(e *env) {
+		e.useExpiry()
+		a, b, dead := e.peer(), e.peer(), e.shortPeer()
 		last := uint64(0)
 		see := func(how string, token uint64) {
 			e.Helper()
@@ -24,7 +24,7 @@ var tokens = []check{
 		h := dead.get(dead.req("x"))
 		see("before expiry", h.Token)
 		r := b.req("x")
-		h = driver.Hold{Name: r.Name, ID: r.ID, Token: b.waits(r, b.ask(r), e.h.TTL+patience)}
+		h = driver.Hold{Name: r.Name, ID: r.ID, Token: b.waitGrant(r, b.ask(r), e.h.TTL+patience)}
 		see("after expiry", h.Token)
 		if err := a.Break(e.ctx, h.Name, h.Token); err != nil {
 			e.Fatalf("Break: %v", err)
@@ -52,8 +52,8 @@ var tokens = []check{
 		h = b.get(b.req("x"))
 		see("exclusive again", h.Token)
 	}},
-	{"R3", "tokens of a hand-over", "tokens grow along a line", func(e *env) {
-		a := e.party()
+	{"R3", "tokens of a hand-over", "tokens grow along a queue", func(e *env) {
+		a := e.peer()
 		h := a.get(a.req("x"))
 		var reqs []*driver.Request
 		var replies []driver.Reply
@@ -63,7 +63,7 @@ var tokens = []check{
 		}
 		for i, r := range reqs {
 			a.release(h)
-			token := a.woken(r, &replies[i], patience)
+			token := a.waitPush(r, &replies[i], patience)
 			if token <= h.Token {
 				e.Fatalf("token %d after %d", token, h.Token)
 			}

@@ -7,82 +7,82 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// waiter is a place in line and what its session was answered last.
+// waiter is a place in the queue and the last answer to its session.
 type waiter struct {
-	p     *party
-	r     *driver.Request
-	reply driver.Reply
-	asked bool // the reply's Wake is no longer good
+	p        *peer
+	r        *driver.Request
+	reply    driver.Reply
+	askAgain bool // the Wake of reply is no longer valid
 }
 
-// joins makes r wait.
-func (p *party) joins(r *driver.Request) *waiter {
+// joinQueue makes r wait.
+func (p *peer) joinQueue(r *driver.Request) *waiter {
 	p.e.Helper()
 	return &waiter{p: p, r: r, reply: p.refused(r)}
 }
 
-// granted brings w to its grant, which must be on record.
+// granted waits for w's grant, which must be on record.
 func (w *waiter) granted() driver.Hold {
 	e := w.p.e
 	e.Helper()
-	if w.asked {
+	if w.askAgain {
 		w.reply = w.p.retry(w.r)
 	}
-	token := w.p.waits(w.r, w.reply, patience)
+	token := w.p.waitGrant(w.r, w.reply, patience)
 	if token == 0 {
 		e.Fatalf("the waiter of %q was not served", w.r.Name)
 	}
 	return driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}
 }
 
-// hears takes what has been pushed to w by now. A token must be on record.
-func (w *waiter) hears() (token uint64) {
+// readPush returns what has been pushed to w by now. A token must be on record.
+func (w *waiter) readPush() (token uint64) {
 	w.p.e.Helper()
 	select {
 	case token = <-w.reply.Wake:
 	default:
 		return 0
 	}
-	if token == 0 { // to be asked again: when the store takes it
-		w.asked = true
+	if token == 0 { // ask again when the store accepts that
+		w.askAgain = true
 		return 0
 	}
-	w.p.e.recorded(w.r, token)
+	w.p.e.onRecord(w.r, token)
 	return token
 }
 
-// silent listens for a moment: none of these waiters may be told of a grant.
-func (e *env) silent(waiters ...*waiter) {
+// noPush waits a moment: none of these waiters may get a token.
+func (e *env) noPush(waiters ...*waiter) {
 	e.Helper()
 	for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, w := range waiters {
-			if token := w.hears(); token != 0 {
-				e.Fatalf("the waiter of %q heard token %d", w.r.Name, token)
+			if token := w.readPush(); token != 0 {
+				e.Fatalf("the waiter of %q was pushed token %d", w.r.Name, token)
 			}
 		}
 	}
 }
 
-// recorded checks R13 and R14 for a token that r's waiter has just heard: the store must have it on record as granted to r.
-// A store that extends a grant under a larger token may show that one. Where leases run out, one may be over before
-// this looks, and the lock with another.
-func (e *env) recorded(r *driver.Request, token uint64) {
+// onRecord checks R13 and R14 for a token that was pushed to r's waiter: the store must have it on
+// record as granted to r. A store that extends a grant under a larger token may show that one.
+// Where leases expire, the grant may have ended before this reads, and another may hold the lock.
+func (e *env) onRecord(r *driver.Request, token uint64) {
 	e.Helper()
-	rec, err := e.sees().Inspect(e.ctx, r.Name)
+	rec, err := e.healthy().Inspect(e.ctx, r.Name)
 	if err != nil {
 		e.Fatalf("Inspect: %v", err)
 	}
-	if e.lapses && rec.Token >= token {
+	if e.expires && rec.Token >= token {
 		return
 	}
 	if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == r.ID && h.Token >= token && !h.Kept }) {
-		e.Fatalf("R13: the waiter of %q heard token %d, which is not on record as granted to it: %+v", r.Name, token, rec)
+		e.Fatalf("R13: the waiter of %q was pushed token %d, which is not on record as its grant: %+v", r.Name, token, rec)
 	}
 }
 
-// woken waits up to d for a token on the reply's Wake, asking again when told to, as
-// package holdfast would (reply is then the newer answer); it does not renew. 0: nothing came.
-func (p *party) woken(r *driver.Request, reply *driver.Reply, d time.Duration) uint64 {
+// waitPush waits up to d for a token on the reply's Wake, and asks again when pushed 0, as package
+// holdfast would (reply is then the newer answer). It does not renew. 0: no token came.
+func (p *peer) waitPush(r *driver.Request, reply *driver.Reply, d time.Duration) uint64 {
 	p.e.Helper()
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -90,7 +90,7 @@ func (p *party) woken(r *driver.Request, reply *driver.Reply, d time.Duration) u
 		select {
 		case token := <-reply.Wake:
 			if token != 0 {
-				p.e.recorded(r, token)
+				p.e.onRecord(r, token)
 				return token
 			}
 			*reply = p.ask(r)
@@ -101,12 +101,12 @@ func (p *party) woken(r *driver.Request, reply *driver.Reply, d time.Duration) u
 	return reply.Token
 }
 
-// waits brings r to its grant as package holdfast would, renewing the place, for up to d.
-func (p *party) waits(r *driver.Request, reply driver.Reply, d time.Duration) uint64 {
+// waitGrant waits up to d for r's grant as package holdfast would, and renews the place.
+func (p *peer) waitGrant(r *driver.Request, reply driver.Reply, d time.Duration) uint64 {
 	p.e.Helper()
 	end := time.NewTimer(d)
 	defer end.Stop()
-	beat := time.NewTicker(p.e.beat)
+	beat := time.NewTicker(p.e.renewEvery)
 	defer beat.Stop()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -117,14 +117,14 @@ func (p *party) waits(r *driver.Request, reply driver.Reply, d time.Duration) ui
 		select {
 		case token := <-reply.Wake:
 			if token != 0 {
-				p.e.recorded(r, token)
+				p.e.onRecord(r, token)
 				return token
 			}
 			reply = p.ask(r)
 		case <-beat.C:
 			switch ch := p.renew(place(r)); ch.State {
 			case driver.Granted:
-				p.e.recorded(r, ch.Token)
+				p.e.onRecord(r, ch.Token)
 				return ch.Token
 			case driver.Gone:
 				reply = p.ask(r)

@@ -52,14 +52,14 @@ func connected(more ...string) []string {
 		return nil
 	}
 	return append(more,
-		"one holder", "close", "handed over", "cancel races", "lost wake-up", "readers enter together", "break",
+		"one holder", "close", "handed over", "cancel races", "lost push", "readers enter together", "break",
 		"answer to acquire lost", "answer to joining lost", "answer to release lost", "answer to cancel lost",
 		"released during an outage", "restart", "refused release", "refused renewal", "refused acquire",
-		"passed over while deaf", "passed over on a forgotten flow", "cancelled while handed over",
-		"a damaged lock", "answer to adopt lost", "hostile names", "list prefix", "latch", "latch wake-up lost",
+		"passed over while answers are lost", "passed over on a forgotten connection", "cancelled while handed over",
+		"a damaged lock", "answer to adopt lost", "hostile names", "list prefix", "latch", "latch push lost",
 		"client excludes", "client cancelled", "acquire after its cancel", "attempt after its cancel", "cancel again",
-		"place after its cancel", "close beside locks", "pushes for nobody", "pushes for requests",
-		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile ids of latches", "notes and labels",
+		"place after its cancel", "close during locks", "pushes for nobody", "pushes for requests",
+		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile IDs of latches", "notes and labels",
 	)
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// silences are the checks of a network that stops without a word, through package holdfast.
-var silences = []check{
-	{"R11", "forgotten connections", "when all connections die without a word, leases of the default TTL live on and waiters are served", func(e *env) {
-		e.expires()
+// silentNetwork are the checks of a network that stops silently, through package holdfast.
+var silentNetwork = []check{
+	{"R11", "forgotten connections", "when all connections die silently, leases of the default TTL remain and waiters are served", func(e *env) {
+		e.useExpiry()
 		const ttl = holdfast.DefaultTTL
 		conn := e.conn()
 		renewed := make(chan time.Time, 1000)
@@ -27,7 +27,7 @@ var silences = []check{
 			},
 		}}), e.clientFor(ttl)
 		var many sync.WaitGroup
-		for i := range 16 { // as many connections as the client would have open
+		for i := range 16 { // as many connections as the client would open
 			many.Go(func() {
 				for j := range 5 {
 					if err := a.Mutex(e.name(fmt.Sprint(i, "/", j))).Do(e.ctx, func(context.Context) error { return nil }); err != nil {
@@ -50,7 +50,7 @@ var silences = []check{
 			case <-l.Done():
 				e.Fatalf("the lease was lost %v after its connections were forgotten: %v", time.Since(forgotten), l.Err())
 			case <-time.After(4 * ttl):
-				e.Fatal("no renewal, and the lease goes on")
+				e.Fatal("no renewal, and the lease is still valid")
 			}
 		}
 		if err := l.Err(); err != nil {
@@ -72,9 +72,9 @@ var silences = []check{
 		}
 		e.until("the name is free", func() bool { return e.free(b, "x") })
 	}},
-	{"R1", "no deadline", "a silent store is never told as a deadline of a caller who has set none", func(e *env) {
-		e.expires()
-		e.cutOff(true, e.h.TTL, func(what string, call func(context.Context) error) {
+	{"R1", "no deadline", "an error of a silent store is never a deadline error for a caller that has set no deadline", func(e *env) {
+		e.useExpiry()
+		e.callsWhileCut(true, e.h.TTL, func(what string, call func(context.Context) error) {
 			err := call(context.Background())
 			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 				e.Errorf("%s without a deadline: %v, which is a context's error", what, err)
@@ -86,15 +86,15 @@ var silences = []check{
 	}},
 }
 
-// cutOff makes each call of a client that asks the store, while its network is cut. Those that take
-// their time are made together.
-func (e *env) cutOff(together bool, ttl time.Duration, try func(what string, call func(context.Context) error)) {
+// callsWhileCut makes each call of a client that asks the store, while its network is cut.
+// together: the slow calls run in parallel.
+func (e *env) callsWhileCut(together bool, ttl time.Duration, try func(what string, call func(context.Context) error)) {
 	e.Helper()
 	conn := e.conn()
 	c := e.clientOn(conn, &holdfast.Config{TTL: ttl})
 	m, rw := c.Mutex(e.name("x")), c.RWMutex(e.name("rw"))
 	held := e.lock(c, "held")
-	_ = e.lock(c, "warm").Release() // it may be lost by now, on a slow machine
+	_ = e.lock(c, "warm").Release() // on a slow machine it may be lost by now
 	nothing := func(context.Context) error { return nil }
 	lease := func(f func(context.Context) (*holdfast.Lease, error)) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := f(ctx); return err }

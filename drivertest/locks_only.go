@@ -6,17 +6,17 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// counting are the checks that a store with LocksOnly is spared.
-var counting = map[string]bool{
+// countingChecks are the checks that a store with LocksOnly skips.
+var countingChecks = map[string]bool{
 	"permits are conserved": true, "permits": true, "a large request": true, "a dead holder's permits": true, "kinds": true,
 	"set limit": true, "permits of clients": true, "latch of clients": true, "latch": true, "break a latch": true,
-	"latch wake-up lost": true, "latch interest": true, "latch cancel": true,
-	"refused permits": true, "refused count": true, "a damaged semaphore": true, "a damaged latch": true, "pushes for latches": true, "hostile ids of latches": true,
+	"latch push lost": true, "latch interest": true, "latch cancel": true,
+	"refused permits": true, "refused count": true, "a damaged semaphore": true, "a damaged latch": true, "pushes for latches": true, "hostile IDs of latches": true,
 }
 
-var without = []check{
-	{"R9", "locks only", "a store that keeps locks only refuses permits and latches as invalid, and keeps nothing of them", func(e *env) {
-		a := e.party()
+var locksOnlyChecks = []check{
+	{"R9", "locks only", "a store that keeps only locks refuses permits and latches as invalid, and keeps nothing of them", func(e *env) {
+		a := e.peer()
 		refused := func(what string, err error) {
 			e.Helper()
 			if !errors.Is(err, driver.ErrInvalid) {

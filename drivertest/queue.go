@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-var line = []check{
-	{"R7", "handed over", "a release hands the lock to the waiter by push: nothing more to ask", func(e *env) {
-		a, b := e.party(), e.party()
+var queue = []check{
+	{"R7", "handed over", "a release hands the lock to the waiter by push: the waiter need not ask again", func(e *env) {
+		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		for i := range 5 {
 			r := b.req("x")
@@ -35,17 +35,17 @@ var line = []check{
 			a, b = b, a
 		}
 	}},
-	{"R7", "arrival order", "200 waiters of 10 sessions are served in the order of their arrival", func(e *env) {
-		parties := make([]*party, 10)
+	{"R7", "arrival order", "200 waiters of 10 sessions are served in order of arrival", func(e *env) {
+		parties := make([]*peer, 10)
 		for i := range parties {
-			parties[i] = e.partyFor(2 * longTTL) // the last waiter is served late on a slow machine
+			parties[i] = e.peerFor(2 * longTTL) // a slow machine serves the last waiter late
 		}
 		holder := parties[0]
 		h := holder.get(holder.req("x"))
 		var waiters []*waiter
 		for i := range 200 {
 			p := parties[(i*7)%10]
-			w := p.joins(p.req("x"))
+			w := p.joinQueue(p.req("x"))
 			if w.reply.Ahead != i {
 				e.Fatalf("waiter %d: Ahead = %d", i, w.reply.Ahead)
 			}
@@ -56,15 +56,15 @@ var line = []check{
 		}
 		for i, w := range waiters {
 			holder.release(h)
-			token := w.p.woken(w.r, &w.reply, patience)
+			token := w.p.waitPush(w.r, &w.reply, patience)
 			if token <= h.Token {
 				e.Fatalf("waiter %d got token %d after %d", i, token, h.Token)
 			}
 			holder, h = w.p, driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}
 		}
 	}},
-	{"R5", "repeat in line", "a waiter that asks again keeps its place and has only one", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
+	{"R5", "repeat in the queue", "a waiter that asks again keeps its place and has only one", func(e *env) {
+		a, b, c := e.peer(), e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		rb, rc := b.req("x"), c.req("x")
 		b.refused(rb)
@@ -77,17 +77,17 @@ var line = []check{
 			e.Errorf("%d waiting; want 2", rec.Waiting)
 		}
 		a.release(h)
-		token := b.woken(rb, &wb, patience)
+		token := b.waitPush(rb, &wb, patience)
 		if token == 0 {
 			e.Fatal("the first waiter was not served first")
 		}
 		b.release(driver.Hold{Name: rb.Name, ID: rb.ID, Token: token})
-		if c.woken(rc, &wc, patience) == 0 {
+		if c.waitPush(rc, &wc, patience) == 0 {
 			e.Fatal("the second waiter was not served")
 		}
 	}},
-	{"R8", "cancel", "who cancels leaves the line, or gives back a grant that was quicker", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
+	{"R8", "cancel", "a cancelled request leaves the queue, or its grant ends if that came first", func(e *env) {
+		a, b, c := e.peer(), e.peer(), e.peer()
 		h := a.get(a.req("x"))
 		rb, rc := b.req("x"), c.req("x")
 		b.refused(rb)
@@ -101,20 +101,20 @@ var line = []check{
 			e.Errorf("%d waiting after Cancel; want 1", rec.Waiting)
 		}
 		a.release(h)
-		if c.woken(rc, &wc, patience) == 0 {
-			e.Fatal("the one behind was not served")
+		if c.waitPush(rc, &wc, patience) == 0 {
+			e.Fatal("the next waiter was not served")
 		}
 		ra := a.req("x")
 		wa := a.refused(ra)
-		if err := c.Cancel(e.ctx, rc.Name, rc.ID); err != nil { // it holds by now
+		if err := c.Cancel(e.ctx, rc.Name, rc.ID); err != nil { // it may hold the lock by now
 			e.Fatalf("Cancel: %v", err)
 		}
-		if a.woken(ra, &wa, patience) == 0 {
-			e.Fatal("a grant that was cancelled was not passed on")
+		if a.waitPush(ra, &wa, patience) == 0 {
+			e.Fatal("a cancelled grant did not go to the next waiter")
 		}
 	}},
 	{"R8", "cancel races", "a cancel and a release that cross leave the lock free", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
+		a, b, c := e.peer(), e.peer(), e.peer()
 		for range 50 {
 			h := a.get(a.req("x"))
 			rb := b.req("x")
@@ -126,38 +126,38 @@ var line = []check{
 			c.release(c.get(once(c.req("x"))))
 		}
 	}},
-	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place runs out", func(e *env) {
-		e.expires()
-		e.passedOver(func(b *party) { b.Kill() })
+	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place expires", func(e *env) {
+		e.useExpiry()
+		e.passedOver(func(b *peer) { b.Kill() })
 	}},
-	{"R6", "silent waiter", "a waiter that is cut off stalls the line no longer than its place lasts", func(e *env) {
-		e.expires()
-		e.passedOver(func(b *party) { e.Cleanup(b.Cut()) })
+	{"R6", "silent waiter", "a waiter that is cut off delays the queue no longer than its place lasts", func(e *env) {
+		e.useExpiry()
+		e.passedOver(func(b *peer) { e.Cleanup(b.Cut()) })
 	}},
-	{"R6", "lapsed place", "a place that is not renewed lapses: Renew says so, and asking again joins at the end", func(e *env) {
-		e.expires()
-		a, b, c := e.party(), e.brief(), e.party()
+	{"R6", "expired place", "a place that is not renewed expires: Renew reports that, and asking again joins at the end", func(e *env) {
+		e.useExpiry()
+		a, b, c := e.peer(), e.shortPeer(), e.peer()
 		h := a.get(a.req("x"))
 		rb := b.req("x")
 		b.refused(rb)
-		e.runsOut()
+		e.sleepPastTTL()
 		if ch := b.renew(place(rb)); ch.State != driver.Gone {
-			e.Errorf("Renew of a lapsed place = %+v; want Gone", ch)
+			e.Errorf("Renew of an expired place = %+v; want Gone", ch)
 		}
 		rc := c.req("x")
 		wc := c.refused(rc)
 		if wb := b.refused(rb); wb.Ahead != 1 {
-			e.Errorf("Ahead = %d after a lapse; want 1", wb.Ahead)
+			e.Errorf("Ahead = %d after an expiry; want 1", wb.Ahead)
 		}
 		a.release(h)
-		if c.woken(rc, &wc, patience) == 0 {
-			e.Fatal("the one in front was not served")
+		if c.waitPush(rc, &wc, patience) == 0 {
+			e.Fatal("the first waiter was not served")
 		}
 	}},
-	{"R6", "lease of a hand-over", "a lock handed over stands for a TTL from the waiter's last sign of life, no less and little more", func(e *env) {
-		e.expires()
-		a, b, c := e.party(), e.brief(), e.party()
-		e.tries(func() (slow bool) {
+	{"R6", "lease of a hand-over", "a lock that is handed over lasts a TTL from the waiter's last renewal, no less and little more", func(e *env) {
+		e.useExpiry()
+		a, b, c := e.peer(), e.shortPeer(), e.peer()
+		e.retrySlow(func() (slow bool) {
 			h := a.get(a.req("x"))
 			rb, rc := b.req("x"), c.req("x")
 			life := proof{e, time.Now()}
@@ -166,27 +166,27 @@ var line = []check{
 			wc := c.refused(rc)
 			time.Sleep(e.h.TTL * 6 / 10)
 			a.release(h)
-			if b.woken(rb, &wb, e.h.TTL) == 0 {
-				return true // if it never comes, no try succeeds
+			if b.waitPush(rb, &wb, e.h.TTL) == 0 {
+				return true // if the push never comes, no try succeeds
 			}
-			if c.waits(rc, wc, patience) == 0 {
+			if c.waitGrant(rc, wc, patience) == 0 {
 				e.Fatal("the second waiter was not served")
 			}
 			if !life.over() {
-				e.Errorf("the lease ended %v after its holder's last sign of life; the TTL is %v", time.Since(life.sent), e.h.TTL)
+				e.Errorf("the lease ended %v after its holder's last renewal; the TTL is %v", time.Since(life.sent), e.h.TTL)
 			}
-			if d := time.Since(asked); d > e.h.TTL*9/10+e.lag() { // a lease from the hand-over on would last 1.6
-				e.Errorf("a dead holder that never used its grant stalled the line until %v after its last sign of life; the TTL is %v", d, e.h.TTL)
+			if d := time.Since(asked); d > e.h.TTL*9/10+e.slack() { // a lease that counts from the hand-over would last 1.6
+				e.Errorf("a dead holder that never used its grant delayed the queue until %v after its last renewal; the TTL is %v", d, e.h.TTL)
 			}
 			return false
 		})
 	}},
-	{"R11", "lost wake-up", "a wake-up that nobody heard costs time only: Renew tells of the grant, and so does asking", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R11", "lost push", "a push that was lost costs time only: Renew and Acquire return the grant", func(e *env) {
+		a, b := e.peer(), e.peer()
 		for _, way := range []string{"renew", "ask"} {
 			h := a.get(a.req("x"))
 			rb := b.req("x")
-			b.refused(rb) // its Wake is not read
+			b.refused(rb) // nobody reads its Wake
 			a.release(h)
 			var token uint64
 			if way == "renew" {
@@ -204,8 +204,8 @@ var line = []check{
 			b.release(driver.Hold{Name: rb.Name, ID: rb.ID, Token: token})
 		}
 	}},
-	{"R11", "waiting is told", "Renew of a place tells the place and when to ask again", func(e *env) {
-		a, b, c := e.party(), e.party(), e.party()
+	{"R11", "renew of a place", "Renew of a place returns the place and when to ask again", func(e *env) {
+		a, b, c := e.peer(), e.peer(), e.peer()
 		a.get(a.req("x"))
 		b.refused(b.req("x"))
 		rc := c.req("x")
@@ -215,25 +215,26 @@ var line = []check{
 			e.Errorf("Renew of a place = %+v; want Waiting, 1 ahead, 0 < Retry ≤ TTL", ch)
 		}
 	}},
-	{"R6", "holder dies before the line", "waiters behind a holder that died get the lock when its lease has run out", func(e *env) {
-		e.expires()
-		a, b := e.brief(), e.party()
+	{"R6", "dead holder before a queue", "waiters behind a dead holder get the lock when its lease has expired", func(e *env) {
+		e.useExpiry()
+		a, b := e.shortPeer(), e.peer()
 		h := a.get(a.req("x"))
 		rb := b.req("x")
 		wb := b.ask(rb)
 		start := time.Now()
-		a.Kill() // which the store may know at once
-		token := b.waits(rb, wb, e.h.TTL+patience)
-		if d := time.Since(start); token <= h.Token || d > e.h.TTL+e.lag() {
+		a.Kill() // the store may notice that at once
+		token := b.waitGrant(rb, wb, e.h.TTL+patience)
+		if d := time.Since(start); token <= h.Token || d > e.h.TTL+e.slack() {
 			e.Errorf("token %d after %d, %v after the death; the TTL is %v", token, h.Token, d, e.h.TTL)
 		}
 	}},
 }
 
-// passedOver hurts the first of two waiters and releases the lock: the second must get it.
-func (e *env) passedOver(hurt func(first *party)) {
+// passedOver injects a fault into the first of two waiters and releases the lock: the second must
+// get it.
+func (e *env) passedOver(hurt func(first *peer)) {
 	e.Helper()
-	a, b, c := e.party(), e.brief(), e.party()
+	a, b, c := e.peer(), e.shortPeer(), e.peer()
 	h := a.get(a.req("x"))
 	b.refused(b.req("x"))
 	rc := c.req("x")
@@ -241,8 +242,8 @@ func (e *env) passedOver(hurt func(first *party)) {
 	hurt(b)
 	start := time.Now()
 	a.release(h)
-	token := c.waits(rc, wc, e.h.TTL+patience)
-	if d := time.Since(start); token == 0 || d > e.h.TTL+e.beat+e.lag() {
-		e.Errorf("the one behind got token %d after %v; the TTL is %v", token, d, e.h.TTL)
+	token := c.waitGrant(rc, wc, e.h.TTL+patience)
+	if d := time.Since(start); token == 0 || d > e.h.TTL+e.renewEvery+e.slack() {
+		e.Errorf("the next waiter got token %d after %v; the TTL is %v", token, d, e.h.TTL)
 	}
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// spoilt is a store of which records can be spoilt, and that answers as R15 says.
-type spoilt struct {
+// damageable is a store whose records can be damaged, and that answers as R15 demands.
+type damageable struct {
 	driver.Backend
 	mu  sync.Mutex
 	bad map[string]bool
 }
 
-func (s *spoilt) spoil(name string) {
+func (s *damageable) damage(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bad[name] = true
 }
 
-func (s *spoilt) check(name string) error {
+func (s *damageable) check(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bad[name] {
-		return fmt.Errorf("%w: the record of %q is no record", driver.ErrDamaged, name)
+		return fmt.Errorf("%w: the record of %q cannot be read", driver.ErrDamaged, name)
 	}
 	return nil
 }
 
-func (s *spoilt) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (s *damageable) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	n, err := s.Backend.Open(ctx, cfg)
-	return &spoiltSession{n, s}, err
+	return &damageableSession{n, s}, err
 }
 
-func (s *spoilt) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+func (s *damageable) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	list, err := s.Backend.List(ctx, prefix, after, limit)
 	for i, r := range list {
 		if err := s.check(r.Name); err != nil {
@@ -47,47 +47,47 @@ func (s *spoilt) List(ctx context.Context, prefix, after string, limit int) ([]d
 	return list, err
 }
 
-func (s *spoilt) Inspect(ctx context.Context, name string) (driver.Record, error) {
+func (s *damageable) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	if err := s.check(name); err != nil {
 		return driver.Record{}, err
 	}
 	return s.Backend.Inspect(ctx, name)
 }
 
-func (s *spoilt) Break(ctx context.Context, name string, token uint64) error {
+func (s *damageable) Break(ctx context.Context, name string, token uint64) error {
 	if err := s.check(name); err != nil {
 		return err
 	}
 	return s.Backend.Break(ctx, name, token)
 }
 
-func (s *spoilt) SetLimit(ctx context.Context, name string, limit int) error {
+func (s *damageable) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := s.check(name); err != nil {
 		return err
 	}
 	return s.Backend.SetLimit(ctx, name, limit)
 }
 
-type spoiltSession struct {
+type damageableSession struct {
 	driver.Session
-	s *spoilt
+	s *damageable
 }
 
-func (n *spoiltSession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+func (n *damageableSession) Acquire(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 	if err := n.s.check(r.Name); err != nil {
 		return driver.Reply{}, err
 	}
 	return n.Session.Acquire(ctx, r)
 }
 
-func (n *spoiltSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
+func (n *damageableSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if err := n.s.check(h.Name); err != nil {
 		return err
 	}
 	return n.Session.Release(ctx, h, keep)
 }
 
-func (n *spoiltSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+func (n *damageableSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	var good []driver.Hold
 	var changes []driver.Change
 	at := map[int]int{}
@@ -110,21 +110,21 @@ func (n *spoiltSession) Renew(ctx context.Context, holds []driver.Hold) ([]drive
 	return changes, nil
 }
 
-func (n *spoiltSession) SetCount(ctx context.Context, name string, count int64) (bool, error) {
+func (n *damageableSession) SetCount(ctx context.Context, name string, count int64) (bool, error) {
 	if err := n.s.check(name); err != nil {
 		return false, err
 	}
 	return n.Session.SetCount(ctx, name, count)
 }
 
-func (n *spoiltSession) CountDown(ctx context.Context, name, id string) (int64, error) {
+func (n *damageableSession) CountDown(ctx context.Context, name, id string) (int64, error) {
 	if err := n.s.check(name); err != nil {
 		return 0, err
 	}
 	return n.Session.CountDown(ctx, name, id)
 }
 
-func (n *spoiltSession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
+func (n *damageableSession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
 	if err := n.s.check(name); err != nil {
 		return driver.Reply{}, err
 	}
@@ -132,10 +132,10 @@ func (n *spoiltSession) Await(ctx context.Context, name, id string) (driver.Repl
 }
 
 var brokenRecords = []broken{
-	{name: "tells before it writes", rule: "R13", session: tellsFirst()},
-	{name: "tells another token than it writes", rule: "R13", session: func(s driver.Session) driver.Session {
+	{name: "pushes before it writes", rule: "R13", session: pushesFirst()},
+	{name: "pushes another token than it writes", rule: "R13", session: func(s driver.Session) driver.Session {
 		over := make(chan struct{})
-		return &saboteur{
+		return &sabotagedSession{
 			Session: s,
 			acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 				reply, err := s.Acquire(ctx, r)
@@ -155,8 +155,8 @@ var brokenRecords = []broken{
 			close: func(ctx context.Context) error { defer close(over); return s.Close(ctx) },
 		}
 	}},
-	{name: "a refusal is taken for the end", rule: "R13", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+	{name: "a refusal counts as the end", rule: "R13", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
 			if changes, err = s.Renew(ctx, holds); err == nil {
 				return changes, nil
 			}
@@ -166,15 +166,15 @@ var brokenRecords = []broken{
 			return changes, nil
 		}}
 	}},
-	{name: "a refusal is taken for proof", rule: "R13", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	{name: "a refusal counts as proof", rule: "R13", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 			changes, _ := s.Renew(ctx, holds)
 			return changes, nil
 		}}
 	}},
-	{name: "what was refused is done later", rule: "R13", session: func(s driver.Session) driver.Session {
+	{name: "a refused request is done later", rule: "R13", session: func(s driver.Session) driver.Session {
 		var refused []driver.Request
-		return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)
 			if err != nil {
 				refused = append(refused, *r)
@@ -191,8 +191,8 @@ var brokenRecords = []broken{
 			return s.Cancel(ctx, name, id)
 		}}
 	}},
-	{name: "who was passed over is granted the last token", rule: "R14", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+	{name: "a waiter that was passed over gets the last token", rule: "R14", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 			changes, err := s.Renew(ctx, holds)
 			for i, ch := range changes {
 				if ch.State == driver.Gone && holds[ch.Index].Token == 0 {
@@ -203,7 +203,7 @@ var brokenRecords = []broken{
 		}}
 	}},
 	{name: "one bad record fails the renewal", rule: "R15", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 			changes, err := s.Renew(ctx, holds)
 			if slices.ContainsFunc(changes, func(ch driver.Change) bool { return ch.State == driver.Gone && holds[ch.Index].Token != 0 }) {
 				return nil, driver.ErrUncertain
@@ -211,33 +211,34 @@ var brokenRecords = []broken{
 			return changes, err
 		}}
 	}},
-	{name: "one bad record fails the list", rule: "R15", backend: func(b driver.Backend) driver.Backend { return &choosy{b} }},
+	{name: "one bad record fails the list", rule: "R15", backend: func(b driver.Backend) driver.Backend { return &listFails{b} }},
 	{name: "cancels once", rule: "R8", session: func(s driver.Session) driver.Session {
 		var done sync.Map
-		return &saboteur{Session: s, cancel: func(ctx context.Context, name, id string) error {
+		return &sabotagedSession{Session: s, cancel: func(ctx context.Context, name, id string) error {
 			if _, again := done.LoadOrStore(id, true); again {
 				return nil
 			}
 			return s.Cancel(ctx, name, id)
 		}}
 	}},
-	{name: "a cancel that is still told", rule: "R14", session: func(s driver.Session) driver.Session {
-		return &saboteur{Session: s, cancel: func(ctx context.Context, name, id string) error {
+	{name: "a push after the cancel", rule: "R14", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, cancel: func(ctx context.Context, name, id string) error {
 			changes, err := s.Renew(ctx, []driver.Hold{{Name: name, ID: id}})
 			if len(changes) > 0 && changes[0].State == driver.Granted {
-				return err // the grant is left to its waiter
+				return err // the waiter keeps the grant
 			}
 			return s.Cancel(ctx, name, id)
 		}}
 	}},
 }
 
-// tellsFirst makes sessions of one store that ring the waiters of a name before they ask the store to release it.
-func tellsFirst() func(driver.Session) driver.Session {
+// pushesFirst makes sessions of a store that push to the waiters of a name before they ask the
+// store to release it.
+func pushesFirst() func(driver.Session) driver.Session {
 	var mu sync.Mutex
 	wakes := map[string][]chan uint64{}
 	return func(s driver.Session) driver.Session {
-		return &saboteur{
+		return &sabotagedSession{
 			Session: s,
 			acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 				reply, err := s.Acquire(ctx, r)
@@ -264,10 +265,10 @@ func tellsFirst() func(driver.Session) driver.Session {
 	}
 }
 
-// choosy does not list beside a damaged record.
-type choosy struct{ driver.Backend }
+// listFails does not list next to a damaged record.
+type listFails struct{ driver.Backend }
 
-func (b *choosy) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
+func (b *listFails) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
 	list, err := b.Backend.List(ctx, prefix, after, n)
 	for _, r := range list {
 		if r.Damaged != "" {
@@ -277,24 +278,24 @@ func (b *choosy) List(ctx context.Context, prefix, after string, n int) ([]drive
 	return list, err
 }
 
-// brokenConns are mistakes of what leads to the store.
+// brokenConns are mistakes in the connection to the store.
 var brokenConns = []broken{
 	{name: "waits for forgotten connections for ever", rule: "R11", conn: func(c Conn) Conn {
 		c.Forget = func() { c.Cut() }
 		return c
 	}},
-	{name: "contexts are not looked at", rule: "R1", conn: func(c Conn) Conn {
-		c.Backend = &deaf{c.Backend}
+	{name: "ignores contexts", rule: "R1", conn: func(c Conn) Conn {
+		c.Backend = &ignoresContexts{c.Backend}
 		return c
 	}},
 }
 
-// deaf does not look at the contexts of Acquire and Inspect.
-type deaf struct{ driver.Backend }
+// ignoresContexts ignores the contexts of Acquire and Inspect.
+type ignoresContexts struct{ driver.Backend }
 
-func (b *deaf) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (b *ignoresContexts) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := b.Backend.Open(ctx, cfg)
-	return &saboteur{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+	return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
 		return s.Acquire(ctx, r)

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// memory is why nobody else gets at the store.
+// memory is the reason why nobody else can reach the store.
 const memory = "it is in the memory of this process"
 
-// locksOnly refuses what a store of locks alone has to refuse, but for what its mistake lets through.
+// locksOnly refuses what a store of locks alone has to refuse, except for its mistake.
 type locksOnly struct {
 	*memlock.Store
 	mistake string
@@ -47,7 +47,7 @@ func (s *locksOnlySession) Acquire(ctx context.Context, r *driver.Request) (driv
 	if r.Mode != driver.Permits {
 		return s.Session.Acquire(ctx, r)
 	}
-	if s.b.mistake == "traces" { // refused, but for a place in line that was taken before
+	if s.b.mistake == "traces" { // refused, but the place in the queue stays
 		_, _ = s.Session.Acquire(ctx, r)
 	}
 	if err := s.b.refuse("permits"); err != nil {
@@ -77,7 +77,7 @@ func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.R
 	return s.Session.Await(ctx, name, id)
 }
 
-// locksOnlyHarness gives each check a store of its own, and each connection of one check the same.
+// locksOnlyHarness gives each check a store of its own; all connections of one check share it.
 func locksOnlyHarness(mistake string) Harness {
 	stores := map[testing.TB]*locksOnly{}
 	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, CannotRefuse: memory, CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
@@ -88,14 +88,14 @@ func locksOnlyHarness(mistake string) Harness {
 	}}
 }
 
-// TestLocksOnly: a store of locks alone passes the suite that is for it.
+// A store that keeps only locks passes its suite.
 func TestLocksOnly(t *testing.T) { Run(t, locksOnlyHarness("")) }
 
-// TestLocksOnlyBroken: a store that lets through, or keeps, what it has to refuse does not.
+// A store that grants or keeps what it has to refuse fails.
 func TestLocksOnlyBroken(t *testing.T) {
 	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces"} {
 		t.Run(mistake, func(t *testing.T) {
-			if !fails(t, func() Harness { return locksOnlyHarness(mistake) }, without[0]) {
+			if !fails(t, func() Harness { return locksOnlyHarness(mistake) }, locksOnlyChecks[0]) {
 				t.Error("not caught")
 			}
 		})

@@ -11,34 +11,34 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// crossings are the checks of a request that overtakes another, through package holdfast. A lease lasts for a minute, so
-// what is found free was given back.
-var crossings = []check{
+// lateRequests are the checks of a request that arrives after its cancel, through package holdfast.
+// A lease lasts for a minute, so a free name has been released.
+var lateRequests = []check{
 	{"R8", "acquire after its cancel", "a request that arrives after its cancel leaves no grant behind", func(e *env) {
-		e.crosses(func(c *holdfast.Client, ctx context.Context) error {
+		e.lateRequest(func(c *holdfast.Client, ctx context.Context) error {
 			_, err := c.Mutex(e.name("x")).Lock(ctx)
 			return err
 		})
 	}},
 	{"R8", "attempt after its cancel", "an attempt that arrives after its cancel leaves no grant behind", func(e *env) {
-		e.crosses(func(c *holdfast.Client, ctx context.Context) error {
+		e.lateRequest(func(c *holdfast.Client, ctx context.Context) error {
 			_, err := c.Mutex(e.name("x")).TryLock(ctx)
 			return err
 		})
 	}},
-	{"R8", "cancel again", "what a request leaves that arrives after its cancel, the same cancel ends when it is sent again", func(e *env) {
-		a, b := e.party(), e.party()
+	{"R8", "cancel again", "if a request arrives after its cancel, the same cancel sent again ends its grant", func(e *env) {
+		a, b := e.peer(), e.peer()
 		for _, wait := range []bool{true, false} {
 			r := b.req("x")
 			r.Wait = wait
 			b.release(b.get(once(b.req("x"))))
 			deliver := b.Hold()
-			e.fails(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
+			e.answerLost(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
 			ctx, cancel := context.WithTimeout(e.ctx, time.Second)
-			_ = b.Cancel(ctx, r.Name, r.ID) // it may be kept back, too
+			_ = b.Cancel(ctx, r.Name, r.ID) // Cancel may be held back, too
 			cancel()
 			deliver()
-			e.soon("the name is free", func() bool {
+			e.withinLease("the name is free", func() bool {
 				ctx, cancel := context.WithTimeout(e.ctx, time.Second)
 				defer cancel()
 				_ = b.Cancel(ctx, r.Name, r.ID)
@@ -49,25 +49,25 @@ var crossings = []check{
 				}
 				return reply.Token != 0
 			})
-			time.Sleep(quiet) // time enough to arrive even later
+			time.Sleep(quiet) // enough time to arrive even later
 			if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
 				e.Errorf("Cancel: %v", err)
 			}
 			a.release(a.get(once(a.req("x"))))
 		}
 	}},
-	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves nobody in line", func(e *env) {
+	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves no place in the queue", func(e *env) {
 		conn := e.conn()
 		a, b := e.client(nil), e.clientOn(conn, nil)
 		l := e.lock(a, "x")
-		e.late(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
-		e.soon("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
+		e.delayCall(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
+		e.withinLease("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
 		if err := l.Release(); err != nil {
 			e.Fatal(err)
 		}
-		e.soon("the name is free", func() bool { return e.free(a, "x") })
+		e.withinLease("the name is free", func() bool { return e.free(a, "x") })
 	}},
-	{"R8", "close beside locks", "a client that is closed while many lock leaves no grant and no place behind", func(e *env) {
+	{"R8", "close during locks", "a client that is closed during many Locks leaves no grant and no place behind", func(e *env) {
 		watch := e.client(nil)
 		for round := range 5 {
 			c := e.client(nil)
@@ -79,7 +79,7 @@ var crossings = []check{
 						name := e.name(fmt.Sprintf("%d/%d/%d", round, i/2, j)) // two for each
 						if _, err := c.Mutex(name).Lock(e.ctx); err != nil {
 							if !errors.Is(err, holdfast.ErrClosed) {
-								e.Errorf("Lock beside Close: %v; want ErrClosed", err)
+								e.Errorf("Lock during Close: %v; want ErrClosed", err)
 							}
 							return
 						}
@@ -97,7 +97,7 @@ var crossings = []check{
 				e.Fatalf("Close: %v", err)
 			}
 			all.Wait()
-			e.soon("nothing is left of the client", func() bool {
+			e.withinLease("nothing is left of the client", func() bool {
 				for rec, err := range watch.Locks(e.ctx, e.prefix) {
 					if err != nil {
 						e.Fatalf("Locks: %v", err)
@@ -110,21 +110,22 @@ var crossings = []check{
 	}},
 }
 
-// crosses has lock's request arrive after its cancel: the name must be free soon.
-func (e *env) crosses(lock func(*holdfast.Client, context.Context) error) {
+// lateRequest lets the request of lock arrive after its cancel: the name must soon be free.
+func (e *env) lateRequest(lock func(*holdfast.Client, context.Context) error) {
 	e.Helper()
 	conn := e.conn()
 	a, b := e.client(nil), e.clientOn(conn, nil)
 	for range 3 {
-		e.late(conn, b, func(ctx context.Context) error { return lock(b, ctx) })
-		e.soon("the name is free", func() bool { return e.free(a, "x") })
+		e.delayCall(conn, b, func(ctx context.Context) error { return lock(b, ctx) })
+		e.withinLease("the name is free", func() bool { return e.free(a, "x") })
 	}
 }
 
-// late makes a call whose request is kept back until the call has given up, and some time more.
-func (e *env) late(conn Conn, c *holdfast.Client, call func(context.Context) error) {
+// delayCall makes a call whose request is held back until the call has given up, and for some time
+// after that.
+func (e *env) delayCall(conn Conn, c *holdfast.Client, call func(context.Context) error) {
 	e.Helper()
-	for i := range 3 { // the connections that the client uses are open
+	for i := range 3 { // open the connections that the client uses
 		l := e.lock(c, fmt.Sprint("open", i))
 		if err := l.Release(); err != nil {
 			e.Fatal(err)
@@ -158,8 +159,8 @@ func (e *env) free(c *holdfast.Client, name string) bool {
 	return true
 }
 
-// soon polls for what must come true before a lease of longTTL has run out.
-func (e *env) soon(what string, ok func() bool) {
+// withinLease polls for what must become true before a lease of longTTL has expired.
+func (e *env) withinLease(what string, ok func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
