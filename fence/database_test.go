@@ -15,22 +15,22 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// database is one way of running transactions: a server or file, and an isolation level.
+// database is one way to run transactions: a server or file, and an isolation level.
 type database struct {
 	dialect fence.Dialect
 	db      *sql.DB
 	level   sql.IsolationLevel
 
-	// waits counts the transactions that wait for another one. Empty: nobody waits in this
-	// database; a Begin that would have to gets ErrRetry.
+	// waits counts the transactions that wait for another one. Empty: none wait in this database; a
+	// Begin that would have to wait gets ErrRetry.
 	waits string
 
-	excludes bool // a transaction keeps the others out from its start, before Begin
+	excludes bool // a transaction excludes the others from its start, before Begin
 
-	late string // what a Begin after a read meets: "fresh" data, "old" data, "retry"; "": nobody can come between
+	lateBegin string // the result of a Begin after a read: "fresh" data, "old" data, "retry"; "": nothing can come between
 }
 
-// limit is long enough for anything that is to happen.
+// limit is long enough for any step of a test.
 const limit = time.Minute
 
 func testContext(t *testing.T) context.Context {
@@ -78,8 +78,8 @@ func exec(t testing.TB, db *sql.DB, statements ...string) {
 	}
 }
 
-// prepare creates the tables of the tests: counters that are read, increased and written,
-// and a log of who did.
+// prepare creates the tables of the tests: counters that are read, increased and written, and a log
+// of the writes.
 func (d *database) prepare(t testing.TB) {
 	t.Helper()
 	exec(t, d.db, fence.Schema(d.dialect), fence.Schema(d.dialect),
@@ -89,7 +89,7 @@ func (d *database) prepare(t testing.TB) {
 
 var names atomic.Int64
 
-// counter makes a counter that nobody else uses, and returns its name.
+// counter makes a counter that no other test uses, and returns its name.
 func (d *database) counter(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprint("counter/", names.Add(1))
@@ -97,8 +97,8 @@ func (d *database) counter(t testing.TB) string {
 	return name
 }
 
-// q puts the values into the statement, the same way for all drivers: they are numbers and
-// the tests' own names.
+// q puts the values into the statement, in the same way for all drivers: they are numbers and the
+// tests' own names.
 func q(statement string, values ...any) string {
 	for _, v := range values {
 		if s, ok := v.(string); ok {
@@ -127,7 +127,7 @@ func write(ctx context.Context, tx execer, name string, n int64) error {
 	return err
 }
 
-// value is what the counter is now.
+// value returns the current counter.
 func (d *database) value(t testing.TB, name string) int64 {
 	t.Helper()
 	n, err := read(context.Background(), d.db, name)
@@ -139,7 +139,7 @@ type beginner interface {
 	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 }
 
-// begin starts a transaction with the token. Starting it may meet another one already.
+// begin starts a transaction with the token. The start may already conflict with another one.
 func (d *database) begin(ctx context.Context, on beginner, resource string, token uint64) (*sql.Tx, error) {
 	tx, err := on.BeginTx(ctx, &sql.TxOptions{Isolation: d.level})
 	if err != nil {
@@ -160,13 +160,13 @@ func (d *database) within(ctx context.Context, resource string, token uint64, f 
 	return tx.Commit()
 }
 
-// touch is a transaction that only begins.
+// touch is a transaction with only a Begin.
 func (d *database) touch(ctx context.Context, resource string, token uint64) error {
 	return d.within(ctx, resource, token, func(*sql.Tx) error { return nil })
 }
 
-// insist repeats f for as long as it says to retry.
-func (d *database) insist(ctx context.Context, f func() error) error {
+// retry repeats f as long as it returns ErrRetry.
+func (d *database) retry(ctx context.Context, f func() error) error {
 	for {
 		if err := f(); !fence.Retryable(d.dialect, err) || ctx.Err() != nil {
 			return err
@@ -174,11 +174,11 @@ func (d *database) insist(ctx context.Context, f func() error) error {
 	}
 }
 
-// awaitWaiter returns when a transaction waits for another one. If that one ends before, it
-// has not waited.
+// awaitWaiter returns when a transaction waits for another one. It fails if the transaction ends
+// before.
 func (d *database) awaitWaiter(ctx context.Context, t *testing.T, end <-chan error) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond) // no event tells that a session waits
+	tick := time.NewTicker(5 * time.Millisecond) // no event reports that a session waits
 	defer tick.Stop()
 	for {
 		var name string
@@ -189,7 +189,7 @@ func (d *database) awaitWaiter(ctx context.Context, t *testing.T, end <-chan err
 		}
 		select {
 		case err := <-end:
-			t.Fatalf("it did not wait: %v", err)
+			t.Fatalf("the transaction did not wait: %v", err)
 		case <-tick.C:
 		}
 	}

@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// Dialect is the kind of database that the resource is in.
+// Dialect is the kind of database of the resource.
 type Dialect uint8
 
 // The dialects.
 const (
-	MySQL      Dialect = 1 + iota // MySQL 8 and MariaDB, with InnoDB
-	PostgreSQL                    // PostgreSQL
-	SQLite                        // SQLite 3.35 and later
+	MySQL Dialect = 1 + iota // MySQL 8 and MariaDB, with InnoDB
+	PostgreSQL
+	SQLite // SQLite 3.35 and later
 )
 
 func (d Dialect) known() bool { return d >= MySQL && d <= SQLite }
 
-// Schema returns the statement that creates the table hf_fence unless it exists, or "" for
-// an unknown dialect. It belongs into the application's migrations: whoever runs it needs
-// the right to create tables, and in PostgreSQL one at a time may run it. Begin needs SELECT,
-// INSERT and UPDATE on the table.
+// Schema returns the statement that creates the table hf_fence unless it exists, or "" for an
+// unknown dialect. Put it into the application's migrations. It needs the right to create tables,
+// and in PostgreSQL only one at a time may run it. Begin needs SELECT, INSERT and UPDATE on the
+// table.
 func Schema(d Dialect) string {
 	switch d {
 	case MySQL:
@@ -33,8 +33,8 @@ func Schema(d Dialect) string {
 	return ""
 }
 
-// The resource is binary in all three: no collation makes two names one, or pads them. The
-// engine is named because one without transactions would keep a token that was rolled back.
+// The resource is binary in all three: no collation can equate two names, or pad them. MySQL's
+// statement names the engine, because one without transactions would keep a token after a rollback.
 const (
 	mysqlSchema = `CREATE TABLE IF NOT EXISTS hf_fence (
 	resource VARBINARY(512) NOT NULL PRIMARY KEY,
@@ -53,18 +53,17 @@ const (
 ) WITHOUT ROWID`
 )
 
-// Each statement stores the larger of the token kept and the token given, keeps the row
-// locked until the transaction ends, and answers with the larger.
+// Each statement stores the larger of the stored token and the given one, keeps the row locked
+// until the transaction ends, and returns the larger.
 //
-// MySQL answers in the last insert id. Affected rows would not do: they depend on
-// clientFoundRows. No assignment uses what another one sets, so it does not matter whether
-// they see each other (MariaDB's SIMULTANEOUS_ASSIGNMENT). There is no VALUES(), which MySQL
-// deprecates, nor the row alias that takes its place, which MariaDB does not know.
+// MySQL returns it as the last insert ID. Affected rows would not do: they depend on
+// clientFoundRows. No assignment uses a column that another one sets, so the order of assignments
+// does not matter (MariaDB's SIMULTANEOUS_ASSIGNMENT). There is no VALUES(), which MySQL
+// deprecates, nor its replacement, the row alias, which MariaDB does not have.
 //
-// Nor does MySQL count it as a change if a column is set to what it is. So begun counts: two
-// transactions on a resource then always change the same row, which is what conflicts are
-// found by where locks do not reach (several writing nodes of a Galera cluster) or come
-// late (innodb_snapshot_isolation).
+// MySQL does not count an update to the same value as a change. So begun counts: two transactions
+// on a resource then always change the same row. Conflicts are found by that where locks do not
+// reach (several writing nodes of a Galera cluster) or come late (innodb_snapshot_isolation).
 const (
 	mysqlUpsert = `INSERT INTO hf_fence (resource, token) VALUES (x'%x', LAST_INSERT_ID(%d))` +
 		` ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, %[2]d)), begun = begun + 1`
@@ -79,8 +78,8 @@ const (
 // upsert runs the statement and returns the larger token.
 func upsert(ctx context.Context, tx Tx, d Dialect, resource string, token int64) (highest int64, err error) {
 	if d == MySQL {
-		// Without parameters, which the driver would prepare in a round trip of its own. Hex
-		// digits need no quoting in any sql_mode or character set.
+		// Without parameters, for which the driver would prepare the statement in another round
+		// trip. Hex digits need no quoting in any sql_mode or character set.
 		done, err := tx.ExecContext(ctx, fmt.Sprintf(mysqlUpsert, resource, token))
 		if err != nil {
 			return 0, err

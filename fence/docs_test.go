@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// The document shows the code that is compiled, the statements that are run and the figures
-// that are measured.
+// The document shows the code that is compiled, the statements that are run and the figures that
+// are measured.
 func TestDocument(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
@@ -30,7 +30,7 @@ func TestDocument(t *testing.T) {
 	example := read("example_test.go")
 	code := blocks("go")
 	if len(code) == 0 || slices.ContainsFunc(code, func(b string) bool { return !strings.Contains(example, "\n"+b+"\n") }) {
-		t.Errorf("example_test.go has not the Go code of the document:\n%s", strings.Join(code, "\n"))
+		t.Errorf("example_test.go lacks the Go code of the document:\n%s", strings.Join(code, "\n"))
 	}
 
 	want := []string{fence.Schema(fence.MySQL), fence.Schema(fence.PostgreSQL), fence.Schema(fence.SQLite)}
@@ -43,6 +43,6 @@ func TestDocument(t *testing.T) {
 
 	figures := fmt.Sprintf("in %d orders. A check at the write loses\nupdates in %d of them, %d in all", allOrders, lossyOrders, lostUpdates)
 	if !strings.Contains(doc, figures) {
-		t.Errorf("the document does not say %q", figures)
+		t.Errorf("the document lacks %q", figures)
 	}
 }

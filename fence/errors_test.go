@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// plain checks that err is the database's own, with text in it, and none of the package's.
-func plain(t *testing.T, err error, text string) {
+// isPlainError checks that err is the database's own, contains text, and is none of the package's.
+func isPlainError(t *testing.T, err error, text string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
 		t.Fatalf("got %v; want an error with %q", err, text)
@@ -23,7 +23,7 @@ func plain(t *testing.T, err error, text string) {
 	}
 }
 
-// The words of drivers that the tests do not link. Those that they do are asked for real.
+// Texts of drivers that the tests do not link. The linked drivers are tested with real errors.
 func TestRetryable(t *testing.T) {
 	for _, c := range []struct {
 		dialect fence.Dialect
@@ -41,7 +41,7 @@ func TestRetryable(t *testing.T) {
 		{fence.MySQL, "Error 12130 (HY000): no such number", false},
 		{fence.MySQL, "Error 1146 (42S02): Table 'Error 1213' doesn't exist", false},
 		{fence.MySQL, "invalid connection", false},
-		{fence.PostgreSQL, "40001", false}, // text proves nothing where every driver gives the code
+		{fence.PostgreSQL, "40001", false}, // the text proves nothing where every driver has the code
 		{0, "Error 1213 (40001): Deadlock found", false},
 	} {
 		bare := errors.New(c.text)
@@ -62,7 +62,7 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 	for code, want := range map[int]bool{
-		5: true, 6: true, 5 | 1<<8: true, 5 | 2<<8: true, 5 | 3<<8: true, 6 | 1<<8: true, // BUSY and LOCKED, and of what kind
+		5: true, 6: true, 5 | 1<<8: true, 5 | 2<<8: true, 5 | 3<<8: true, 6 | 1<<8: true, // BUSY and LOCKED, and their kinds
 		1: false, 8: false, 19: false, 8 | 5<<8: false,
 	} {
 		err := fmt.Errorf("upsert: %w", coded(code))
@@ -77,15 +77,15 @@ func TestRetryable(t *testing.T) {
 	}
 }
 
-// A resource may be called like an error.
-func testTelltaleName(t *testing.T, d *database) {
+// A resource may have a name like an error.
+func testNameLikeAnError(t *testing.T, d *database) {
 	ctx := testContext(t)
 	for _, resource := range []string{"Error 1213 (40001): Deadlock found", "database is locked", "40001"} {
 		must(t, d.touch(ctx, resource, 2))
 		err := d.touch(ctx, resource, 1)
 		wantErr(t, err, fence.ErrStale)
 		if fence.Retryable(d.dialect, err) {
-			t.Errorf("%v is taken for one to retry", err)
+			t.Errorf("%v counts as retryable", err)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// guarded runs work in a transaction under the token, again if another one was in the way.
-// The context of a lease ends the repeating with the lease.
+// guarded runs work in a transaction under the token, again if another transaction was in the way.
+// The context of a lease ends the repeats with the lease.
 func guarded(ctx context.Context, db *sql.DB, resource string, token uint64, work func(*sql.Tx) error) error {
 	for {
 		err := once(ctx, db, resource, token, work)
@@ -40,8 +40,8 @@ func once(ctx context.Context, db *sql.DB, resource string, token uint64, work f
 	return tx.Commit()
 }
 
-// Two sellers, one item in stock. The first is paused after it has looked, for so long that
-// the second gets the lock and sells the item. What the first writes then is refused.
+// Two sellers, one item in stock. The first is paused after it has read, for so long that the
+// second gets the lock and sells the item. The database then refuses the first one's write.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "shop")
@@ -51,7 +51,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	// The shop's database, with the table of tokens beside its own.
+	// The shop's database, with the table of tokens next to its own.
 	db, _ := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	defer db.Close()
 	for _, statement := range []string{
@@ -77,7 +77,7 @@ func Example() {
 		})
 	}
 
-	// The locks may be anywhere; here they are in a file of their own.
+	// The locks may be anywhere; here they are in a separate file.
 	locks, err := sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
 	if err != nil {
 		fmt.Println(err)
@@ -96,7 +96,7 @@ func Example() {
 	n, err := look(first.Token())
 	fmt.Println("the first sees", n, err)
 
-	// It hangs here. Somebody breaks its lock, or the lease runs out.
+	// The first is paused. Somebody breaks its lock, or its lease expires.
 	_ = c.Break(ctx, "stock/42", first.Token())
 
 	second, _ := stock.Lock(ctx)
@@ -105,7 +105,7 @@ func Example() {
 	fmt.Println("the second sells:", set(second.Token(), m-1))
 	_ = second.Release()
 
-	// The first goes on with what it saw.
+	// The first continues with what it read.
 	err = set(first.Token(), n-1)
 	fmt.Println("the first is refused:", errors.Is(err, fence.ErrStale))
 	// Output:

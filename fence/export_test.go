@@ -1,4 +1,4 @@
 package fence
 
-// Statements are what the document shows.
+// Statements are those that the document shows.
 var Statements = []string{mysqlUpsert, postgresUpsert, sqliteUpsert}

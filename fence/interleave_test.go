@@ -10,21 +10,21 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// holders is how many believe at the same time that they have the lock; a later one has a
-// larger token. Each reads the counter, is paused for as long as the others like, and
-// writes one more than it has read.
+// holders is how many believe at the same time that they have the lock; a later one has a larger
+// token. Each reads the counter, is paused for as long as the others like, and writes one more than
+// it has read.
 const holders = 3
 
-// What the check at the write does in all the orders. docs/fencing.md has these figures.
+// The results of a check at the write in all the orders. docs/fencing.md has these figures.
 const (
 	allOrders   = 90
 	lossyOrders = 42
 	lostUpdates = 50
 )
 
-// testInterleavings goes through every order of the holders' reads and writes, with Begin in
-// each of them, and as the control with the usual advice instead: compare the token at the
-// write. Each turn is a transaction of its own, so no turn waits for another.
+// testInterleavings runs every order of the holders' reads and writes, with Begin in each of them.
+// The control follows the usual advice instead: compare the token at the write. Each turn is a
+// separate transaction, so no turn waits for another.
 func testInterleavings(t *testing.T, d *database) {
 	orders := interleavings()
 	if len(orders) != allOrders {
@@ -32,14 +32,14 @@ func testInterleavings(t *testing.T, d *database) {
 	}
 	lossy, lostInAll := 0, 0
 	for _, order := range orders {
-		accepted, lost := d.play(t, order, d.fenced, true)
+		accepted, lost := d.runOrder(t, order, d.fenced, true)
 		if lost != 0 {
 			t.Errorf("%v: Begin has lost %d updates", order, lost)
 		}
 		if !slices.Contains(accepted, holders-1) {
 			t.Errorf("%v: the holder of the lock was refused", order)
 		}
-		if _, lost = d.play(t, order, d.checked, false); lost != 0 {
+		if _, lost = d.runOrder(t, order, d.checked, false); lost != 0 {
 			lossy++
 			lostInAll += lost
 		}
@@ -51,7 +51,7 @@ func testInterleavings(t *testing.T, d *database) {
 	}
 }
 
-// interleavings are all orders of the holders' turns: a holder's first turn is its read, its
+// interleavings returns all orders of the holders' turns: a holder's first turn is its read, its
 // second its write.
 func interleavings() (all [][]int) {
 	var turns []int
@@ -77,18 +77,18 @@ func interleavings() (all [][]int) {
 	return all
 }
 
-// holder is one that believes to have the lock.
+// holder believes that it has the lock.
 type holder struct {
 	token   uint64
-	n       int64 // what it has read
+	n       int64 // the value that it has read
 	turns   int
 	stopped bool // it was refused
 }
 
-// turn does a holder's read or write and reports whether the database let it.
+// turn is a holder's read or write; it reports whether the database accepted it.
 type turn func(ctx context.Context, h *holder, name string, writes bool) (bool, error)
 
-// fenced makes a transaction of each turn, and begins it with the token.
+// fenced runs each turn in a transaction that begins with the token.
 func (d *database) fenced(ctx context.Context, h *holder, name string, writes bool) (bool, error) {
 	err := d.within(ctx, name, h.token, func(tx *sql.Tx) (err error) {
 		if writes {
@@ -119,14 +119,14 @@ func (d *database) checked(ctx context.Context, h *holder, name string, writes b
 	return rows == 1, err
 }
 
-// play lets the holders take their turns. It returns whose writes were accepted, and how
-// many of them are missing from the counter.
-func (d *database) play(t *testing.T, order []int, do turn, strict bool) (accepted []int, lost int) {
+// runOrder runs the holders' turns. It returns whose writes were accepted, and how many of them are
+// missing from the counter.
+func (d *database) runOrder(t *testing.T, order []int, do turn, strict bool) (accepted []int, lost int) {
 	t.Helper()
 	ctx := testContext(t)
 	name := d.counter(t)
 	var all [holders]holder
-	seen := -1 // the latest holder that was let in
+	seen := -1 // the latest holder that was accepted
 	for _, i := range order {
 		h := &all[i]
 		h.token = uint64(i + 1)
@@ -137,7 +137,7 @@ func (d *database) play(t *testing.T, order []int, do turn, strict bool) (accept
 		ok, err := do(ctx, h, name, h.turns == 2)
 		must(t, err)
 		if strict && ok != (i >= seen) {
-			t.Errorf("%v: turn %d of holder %d, after holder %d: let in is %v", order, h.turns, i, seen, ok)
+			t.Errorf("%v: turn %d of holder %d, after holder %d: accepted: %v", order, h.turns, i, seen, ok)
 		}
 		h.stopped = !ok
 		if ok {

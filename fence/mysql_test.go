@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// mariadb is a server with the tables of the tests.
+// mariadb starts a server with the tables of the tests.
 func mariadb(t *testing.T, args ...string) (*testenv.MariaDBServer, *database) {
 	t.Helper()
 	s := testenv.MariaDB(t, args...)
@@ -24,10 +24,10 @@ func mariadb(t *testing.T, args ...string) (*testenv.MariaDBServer, *database) {
 	return s, d
 }
 
-// Not information_schema.INNODB_TRX: it shows the same to all who look within 0.1 s of each other.
+// Not information_schema.INNODB_TRX: all readers within 0.1 s of each other see the same.
 const mysqlWaits = `SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'`
 
-// What MariaDB does from 11.6 on, and 10.11 does if it is told to.
+// The default of MariaDB from 11.6 on; 10.11 can be set to it.
 const snapshotIsolation = "--loose-innodb-snapshot-isolation="
 
 func TestMySQL(t *testing.T) {
@@ -43,7 +43,7 @@ func TestMySQL(t *testing.T) {
 	} {
 		t.Run(c.level.String(), func(t *testing.T) {
 			at := *d
-			at.level, at.late = c.level, c.late
+			at.level, at.lateBegin = c.level, c.late
 			suite(t, &at)
 		})
 	}
@@ -51,11 +51,11 @@ func TestMySQL(t *testing.T) {
 
 func TestMariaDBSnapshotIsolation(t *testing.T) {
 	_, d := mariadb(t, snapshotIsolation+"ON")
-	d.level, d.late = sql.LevelRepeatableRead, "retry"
+	d.level, d.lateBegin = sql.LevelRepeatableRead, "retry"
 	suite(t, d)
 }
 
-// Settings of the session and of the driver which change what statements mean or answer.
+// Settings of the session and of the driver that change what statements mean or return.
 func TestMySQLModes(t *testing.T) {
 	s, d := mariadb(t)
 	modes := []string{"", "STRICT_ALL_TABLES", "STRICT_TRANS_TABLES", "SIMULTANEOUS_ASSIGNMENT",
@@ -83,7 +83,7 @@ func TestMySQLModes(t *testing.T) {
 				usual := !found && !interpolate && names == charset
 				for i, mode := range modes {
 					if !usual && i > 0 && i < len(modes)-1 && !testenv.Deep() {
-						continue // each mode with the usual settings, none and all with every other
+						continue // test each mode with the usual settings, and none and all with every other setting
 					}
 					t.Run(fmt.Sprintf("found=%v/interpolate=%v/%s/%d", found, interpolate, names, i), func(t *testing.T) {
 						exec(t, db, `SET NAMES `+names, `SET SESSION sql_mode = '`+mode+`'`, `DELETE FROM hf_fence`)
@@ -97,7 +97,7 @@ func TestMySQLModes(t *testing.T) {
 	}
 }
 
-// Begin is one statement and nothing is prepared: one round trip with any driver's settings.
+// Begin is one statement and prepares nothing: one round trip with any driver's settings.
 func TestMySQLOneRoundTrip(t *testing.T) {
 	_, d := mariadb(t)
 	ctx := testContext(t)
@@ -112,31 +112,31 @@ func TestMySQLOneRoundTrip(t *testing.T) {
 	asked, prepared := count()
 	must(t, fence.Begin(ctx, tx, fence.MySQL, "r", 1))
 	askedAfter, preparedAfter := count()
-	// Between the two looks at Questions stand one SHOW of the first count and this one.
+	// Between the two readings of Questions there are one SHOW of the first count and this one.
 	if askedAfter-asked != 3 || preparedAfter != prepared {
 		t.Errorf("Begin took %d statements and prepared %d; want 1 and 0", askedAfter-asked-2, preparedAfter-prepared)
 	}
 	must(t, tx.Commit())
 }
 
-// mute is a transaction through a proxy that does not pass on the last insert id.
-type mute struct{ *sql.Tx }
+// noResult is a transaction through a proxy that drops the last insert ID.
+type noResult struct{ *sql.Tx }
 
 type noID struct{ sql.Result }
 
 func (noID) LastInsertId() (int64, error) { return 0, nil }
 
-func (m mute) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (m noResult) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	done, err := m.Tx.ExecContext(ctx, query, args...)
 	return noID{done}, err
 }
 
-// No answer is not a yes.
-func testMute(t *testing.T, d *database) {
+// A missing result is no success.
+func testNoResult(t *testing.T, d *database) {
 	ctx := testContext(t)
 	tx, err := d.db.BeginTx(ctx, nil)
 	must(t, err)
-	plain(t, fence.Begin(ctx, mute{tx}, d.dialect, "mute", 1), "answered with token 0")
+	isPlainError(t, fence.Begin(ctx, noResult{tx}, d.dialect, "mute", 1), "returned token 0")
 	wantErr(t, tx.Commit(), sql.ErrTxDone)
 }
 
@@ -154,11 +154,11 @@ func TestMySQLErrors(t *testing.T) {
 	t.Run("Deadlock", func(t *testing.T) { testDeadlock(t, d, number(1213)) })
 	t.Run("Killed", func(t *testing.T) { testKilled(t, d, `SELECT CONNECTION_ID()`, `KILL QUERY ?`, "1317") })
 	t.Run("ReadOnly", func(t *testing.T) { testReadOnly(t, d, "1792") })
-	t.Run("Mute", func(t *testing.T) { testMute(t, d) })
+	t.Run("NoResult", func(t *testing.T) { testNoResult(t, d) })
 	t.Run("NoTable", func(t *testing.T) {
 		s.Exec(`CREATE DATABASE bare`)
 		bare := &database{dialect: fence.MySQL, db: open(t, "mysql", strings.Replace(s.DSN("root", ""), "/test", "/bare", 1))}
-		plain(t, bare.touch(testContext(t), "r", 1), "hf_fence")
+		isPlainError(t, bare.touch(testContext(t), "r", 1), "hf_fence")
 	})
 	t.Run("Grants", func(t *testing.T) {
 		testGrants(t, d, func(name, rights string) *sql.DB {

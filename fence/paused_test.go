@@ -10,19 +10,19 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// testPaused pauses a holder inside of its one transaction, between its read and its write,
-// while another begins: the other waits until the first has ended, and then sees what it did.
+// testPaused pauses a holder inside its one transaction, between its read and its write, while
+// another begins. The other waits until the first has ended, and then sees its writes.
 func testPaused(t *testing.T, d *database) {
 	for _, known := range []bool{false, true} { // whether the resource has a row already
 		for _, c := range []struct {
 			what          string
 			first, second uint64
-			commit        bool  // the first
+			commit        bool  // of the first
 			want          error // of the second
 		}{
 			{"older first", 5, 6, true, nil},
 			{"newer first", 6, 5, true, fence.ErrStale},
-			{"newer first, which gives up", 6, 5, false, nil},
+			{"newer first, with a rollback", 6, 5, false, nil},
 			{"the same twice", 5, 5, true, nil},
 		} {
 			t.Run(fmt.Sprintf("%s/known=%v", c.what, known), func(t *testing.T) {
@@ -62,16 +62,16 @@ func testPaused(t *testing.T, d *database) {
 }
 
 // start adds one to the counter in the background. It returns when the transaction waits for
-// another one, or, in a database where nobody waits, has been told to retry.
+// another one or, in a database without waits, has got ErrRetry.
 func (d *database) start(ctx context.Context, t *testing.T, name string, token uint64) <-chan error {
 	t.Helper()
 	end := make(chan error, 1)
 	if d.waits == "" {
 		if err := d.add(ctx, name, token); !fence.Retryable(d.dialect, err) {
-			t.Fatalf("got %v; want one to retry", err)
+			t.Fatalf("got %v; want a retryable error", err)
 		}
 	}
-	go func() { end <- d.insist(ctx, func() error { return d.add(ctx, name, token) }) }()
+	go func() { end <- d.retry(ctx, func() error { return d.add(ctx, name, token) }) }()
 	if d.waits != "" {
 		d.awaitWaiter(ctx, t, end)
 	}
@@ -89,7 +89,7 @@ func testCancelled(t *testing.T, d *database) {
 	err = fence.Begin(dead, tx, d.dialect, name, 1)
 	wantErr(t, err, context.Canceled)
 	if errors.Is(err, fence.ErrRetry) {
-		t.Errorf("%v says to retry, and its context has ended", err)
+		t.Errorf("%v is ErrRetry although its context has ended", err)
 	}
 	if d.waits == "" {
 		return
@@ -102,5 +102,5 @@ func testCancelled(t *testing.T, d *database) {
 	cancel()
 	wantErr(t, <-second, context.Canceled)
 	must(t, first.Commit())
-	must(t, d.touch(ctx, name, 1)) // the one that was cancelled has left nothing
+	must(t, d.touch(ctx, name, 1)) // the cancelled one has left nothing
 }

@@ -14,7 +14,7 @@ import (
 
 const postgresWaits = `SELECT 'waiting', COUNT(*) FROM pg_locks WHERE NOT granted`
 
-// postgres is a server with the tables of the tests.
+// postgres starts a server with the tables of the tests.
 func postgres(t *testing.T, settings ...string) (*testenv.PostgresServer, *database) {
 	t.Helper()
 	s := testenv.Postgres(t, settings...)
@@ -36,11 +36,11 @@ func TestPostgreSQL(t *testing.T) {
 	} {
 		t.Run(c.level.String(), func(t *testing.T) {
 			at := *d
-			at.level, at.late = c.level, c.late
+			at.level, at.lateBegin = c.level, c.late
 			suite(t, &at)
 		})
 	}
-	// How the parameters travel: as text in the statement, and without a statement's name.
+	// How the driver sends parameters: as text in the statement, and without a named statement.
 	for _, mode := range []string{"simple_protocol", "exec", "describe_exec", "cache_describe"} {
 		t.Run(mode, func(t *testing.T) {
 			exec(t, d.db, `DELETE FROM hf_fence`)
@@ -91,7 +91,7 @@ func TestPostgreSQLErrors(t *testing.T) {
 	t.Run("ReadOnly", func(t *testing.T) { testReadOnly(t, d, "25006") })
 	t.Run("NoTable", func(t *testing.T) {
 		bare := &database{dialect: fence.PostgreSQL, db: open(t, "pgx", s.DSN("postgres")+"&search_path=elsewhere")}
-		plain(t, bare.touch(testContext(t), "r", 1), "hf_fence")
+		isPlainError(t, bare.touch(testContext(t), "r", 1), "hf_fence")
 	})
 	t.Run("Grants", func(t *testing.T) {
 		testGrants(t, d, func(name, rights string) *sql.DB {

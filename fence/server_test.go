@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// What a server answers when something is wrong, each made for real. mark checks that an
-// error wraps the server's own with this number or state.
+// The errors of a server, each caused for real. mark checks that an error wraps the server's own
+// with this number or state.
 
 func testTimeout(t *testing.T, d *database, short *sql.DB, mark func(error) bool) {
 	ctx := testContext(t)
@@ -26,23 +26,23 @@ func testTimeout(t *testing.T, d *database, short *sql.DB, mark func(error) bool
 	cancel()
 	tx, err := short.BeginTx(ctx, nil)
 	must(t, err)
-	err = fence.Begin(dead, deaf{tx}, d.dialect, "timeout", 2)
+	err = fence.Begin(dead, ignoresContext{tx}, d.dialect, "timeout", 2)
 	wantErr(t, err, context.Canceled)
 	if !mark(err) || errors.Is(err, fence.ErrRetry) {
-		t.Errorf("%v: want the end of the context and the server's error, and nothing of retrying", err)
+		t.Errorf("%v: want the context's error and the server's, and not ErrRetry", err)
 	}
 	must(t, first.Commit())
 	must(t, impatient.touch(ctx, "timeout", 2))
 }
 
-// deaf is a transaction of a driver that does not look at contexts.
-type deaf struct{ *sql.Tx }
+// ignoresContext is a transaction of a driver that ignores contexts.
+type ignoresContext struct{ *sql.Tx }
 
-func (d deaf) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (d ignoresContext) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return d.Tx.ExecContext(context.WithoutCancel(ctx), query, args...)
 }
 
-func (d deaf) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (d ignoresContext) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return d.Tx.QueryRowContext(context.WithoutCancel(ctx), query, args...)
 }
 
@@ -55,7 +55,7 @@ func testDeadlock(t *testing.T, d *database, mark func(error) bool) {
 	other := make(chan error, 1)
 	go func() { other <- fence.Begin(ctx, a, d.dialect, "deadlock/b", 1) }()
 	err = fence.Begin(ctx, b, d.dialect, "deadlock/a", 1)
-	if err == nil { // the server chooses whom it ends
+	if err == nil { // the server chooses which one it ends
 		must(t, b.Commit())
 		err = <-other
 	} else {
@@ -84,13 +84,13 @@ func testKilled(t *testing.T, d *database, session, kill, text string) {
 	}()
 	d.awaitWaiter(ctx, t, end)
 	exec(t, d.db, q(kill, id))
-	plain(t, <-end, text)
+	isPlainError(t, <-end, text)
 	must(t, conn.Close())
 	must(t, first.Commit())
 }
 
-// testIdle pauses a holder in the middle of its transaction, in a session that the server
-// ends when it is idle: the next is let in, whatever its token, and finds nothing of it.
+// testIdle pauses a holder in its transaction, in a session that the server ends when it is idle.
+// The next one may begin, whatever its token, and sees none of the first one's writes.
 func testIdle(t *testing.T, d *database, setting string) {
 	ctx := testContext(t)
 	name := d.counter(t)
@@ -99,9 +99,9 @@ func testIdle(t *testing.T, d *database, setting string) {
 	must(t, write(ctx, first, name, 100))
 	_, err = first.ExecContext(ctx, setting)
 	must(t, err)
-	must(t, d.add(ctx, name, 1)) // it waits for as long as the first lives
+	must(t, d.add(ctx, name, 1)) // it waits until the first has ended
 	if err := first.Commit(); err == nil {
-		t.Error("the first could commit after the second was let in")
+		t.Error("the first could commit after the second had begun")
 	}
 	if n := d.value(t, name); n != 1 {
 		t.Errorf("the counter is %d; want 1", n)
@@ -112,10 +112,10 @@ func testReadOnly(t *testing.T, d *database, text string) {
 	ctx := testContext(t)
 	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	must(t, err)
-	plain(t, fence.Begin(ctx, tx, d.dialect, "r", 1), text)
+	isPlainError(t, fence.Begin(ctx, tx, d.dialect, "r", 1), text)
 }
 
-// testGrants makes a user with each of these rights on hf_fence and no other.
+// testGrants makes a user with each of these rights on hf_fence and no others.
 func testGrants(t *testing.T, d *database, user func(name, rights string) *sql.DB) {
 	ctx := testContext(t)
 	enough := &database{dialect: d.dialect, db: user("enough", "SELECT, INSERT, UPDATE")}
@@ -126,7 +126,7 @@ func testGrants(t *testing.T, d *database, user func(name, rights string) *sql.D
 		"no_select": "INSERT, UPDATE", "no_insert": "SELECT, UPDATE", "no_update": "SELECT, INSERT",
 	} {
 		less := &database{dialect: d.dialect, db: user(name, rights)}
-		plain(t, less.touch(ctx, "grants", 2), "denied")
+		isPlainError(t, less.touch(ctx, "grants", 2), "denied")
 	}
 }
 

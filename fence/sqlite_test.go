@@ -13,7 +13,7 @@ func TestSQLite(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			d := &database{dialect: fence.SQLite, excludes: mode == "immediate"}
 			if mode == "deferred" {
-				d.late = "retry"
+				d.lateBegin = "retry"
 			}
 			d.db = open(t, "sqlite", sqliteDSN(sqliteFile(t), "&_txlock="+mode))
 			d.prepare(t)
@@ -22,7 +22,7 @@ func TestSQLite(t *testing.T) {
 	}
 }
 
-// With a busy_timeout SQLite waits for the other transaction instead of saying so, and stops
+// With a busy_timeout SQLite waits for the other transaction instead of returning BUSY, and stops
 // waiting when the context ends.
 func TestSQLiteWaits(t *testing.T) {
 	ctx := testContext(t)
@@ -32,7 +32,7 @@ func TestSQLiteWaits(t *testing.T) {
 	name := d.counter(t)
 	first, err := d.begin(ctx, d.db, name, 1)
 	must(t, err)
-	// Whether a transaction waits is not to be seen from outside: these may be about to.
+	// SQLite does not show whether a transaction waits: these may be about to.
 	start := func(ctx context.Context) <-chan error {
 		end, begun := make(chan error, 1), make(chan struct{})
 		go func() {
@@ -58,15 +58,15 @@ func TestSQLiteWaits(t *testing.T) {
 	must(t, <-second)
 }
 
-// What no retry can help is not called a reason to retry.
+// An error that no retry can fix is not retryable.
 func TestSQLiteErrors(t *testing.T) {
 	ctx := testContext(t)
 	path := sqliteFile(t)
 	d := &database{dialect: fence.SQLite, db: open(t, "sqlite", sqliteDSN(path, ""))}
-	plain(t, d.touch(ctx, "r", 1), "no such table: hf_fence")
+	isPlainError(t, d.touch(ctx, "r", 1), "no such table: hf_fence")
 	d.prepare(t)
 	reader := &database{dialect: fence.SQLite, db: open(t, "sqlite", "file:"+path+"?mode=ro")}
-	plain(t, reader.touch(ctx, "r", 1), "readonly")
+	isPlainError(t, reader.touch(ctx, "r", 1), "readonly")
 	tx, err := d.db.BeginTx(ctx, nil)
 	must(t, err)
 	must(t, tx.Rollback())

@@ -12,24 +12,24 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// suite is what holds in every database at every isolation level.
+// suite runs the tests for every database at every isolation level.
 func suite(t *testing.T, d *database) {
 	exec(t, d.db, `DELETE FROM hf_fence`)
 	t.Run("Order", func(t *testing.T) { testOrder(t, d) })
 	t.Run("Bytes", func(t *testing.T) { testBytes(t, d) })
 	t.Run("Refused", func(t *testing.T) { testRefused(t, d) })
-	t.Run("TelltaleName", func(t *testing.T) { testTelltaleName(t, d) })
+	t.Run("NameLikeAnError", func(t *testing.T) { testNameLikeAnError(t, d) })
 	t.Run("RolledBack", func(t *testing.T) { testRolledBack(t, d) })
 	t.Run("SeveralResources", func(t *testing.T) { testSeveral(t, d) })
 	t.Run("Fresh", func(t *testing.T) { testFresh(t, d) })
 	t.Run("Late", func(t *testing.T) { testLate(t, d) })
 	t.Run("Interleavings", func(t *testing.T) { testInterleavings(t, d) })
 	t.Run("Paused", func(t *testing.T) { testPaused(t, d) })
-	t.Run("Storm", func(t *testing.T) { testStorm(t, d) })
+	t.Run("Concurrent", func(t *testing.T) { testConcurrent(t, d) })
 	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, d) })
 }
 
-// testOrder gives tokens one after another: the first, equal, larger, smaller, the largest.
+// testOrder begins with tokens one after another: the first, equal, larger, smaller, the largest.
 func testOrder(t *testing.T, d *database) {
 	ctx := testContext(t)
 	for _, first := range []uint64{1, 42, 1763735000123456, math.MaxInt64 - 2} {
@@ -52,7 +52,7 @@ func testOrder(t *testing.T, d *database) {
 	}
 }
 
-// testBytes checks that resources which many collations take for one have a token each.
+// testBytes checks that resources that are equal in many collations have separate tokens.
 func testBytes(t *testing.T, d *database) {
 	ctx := testContext(t)
 	alike := []string{
@@ -62,7 +62,7 @@ func testBytes(t *testing.T, d *database) {
 	}
 	for i, resource := range alike {
 		if err := d.touch(ctx, resource, uint64(1000-i)); err != nil {
-			t.Errorf("%q has met the token of another: %v", resource, err)
+			t.Errorf("%q has the token of another resource: %v", resource, err)
 		}
 	}
 	for i, resource := range alike {
@@ -71,8 +71,8 @@ func testBytes(t *testing.T, d *database) {
 	}
 }
 
-// testRefused checks what is refused before the database is asked, and that a transaction
-// that was refused is over.
+// testRefused checks arguments that are refused before the database is asked, and that a refused
+// transaction has ended.
 func testRefused(t *testing.T, d *database) {
 	ctx := testContext(t)
 	name := d.counter(t)
@@ -109,11 +109,11 @@ func testRefused(t *testing.T, d *database) {
 	}
 	must(t, d.touch(ctx, name, 5))
 	if n := d.value(t, name); n != 0 {
-		t.Errorf("the counter is %d; want 0, for nobody was let in", n)
+		t.Errorf("the counter is %d; want 0, because every Begin was refused", n)
 	}
 }
 
-// testRolledBack checks that a token counts from the commit on, and not without one.
+// testRolledBack checks that a token counts after a commit, and not without one.
 func testRolledBack(t *testing.T, d *database) {
 	ctx := testContext(t)
 	for _, before := range []uint64{0, 3} { // a new resource, a known one
@@ -146,10 +146,10 @@ func testSeveral(t *testing.T, d *database) {
 	wantErr(t, d.touch(ctx, "several/2", 5), fence.ErrStale)
 
 	if d.waits == "" {
-		return // the first Begin keeps everybody out
+		return // the first Begin excludes all others
 	}
-	// Somebody works on the second resource between the two: what is read after both is fresh,
-	// or the database says that it cannot be.
+	// Another transaction uses the second resource between the two: reads after both are fresh, or
+	// the database returns ErrRetry.
 	name := d.counter(t)
 	must(t, d.touch(ctx, name, 1))
 	tx, err := d.begin(ctx, d.db, "several/1", 13)
@@ -176,8 +176,8 @@ func (d *database) add(ctx context.Context, name string, token uint64) error {
 	})
 }
 
-// testFresh starts a transaction, lets another one finish, and then begins: what it reads is
-// what the other has written.
+// testFresh starts a transaction, lets another one finish, and then begins: it reads what the other
+// has written.
 func testFresh(t *testing.T, d *database) {
 	if d.excludes {
 		t.Skip("a transaction that has started keeps all others out")
@@ -197,13 +197,12 @@ func testFresh(t *testing.T, d *database) {
 	must(t, tx.Commit())
 }
 
-// testLate does it the wrong way, with a read before Begin, and checks what the document says
-// comes of it.
+// testLate reads before Begin, which is wrong, and checks the consequences that the document names.
 func testLate(t *testing.T, d *database) {
-	if d.late == "" {
+	if d.lateBegin == "" {
 		t.Skip("a transaction that has read keeps all others out")
 	}
-	for _, between := range []uint64{1, 2} { // the token of who comes between: the same, larger
+	for _, between := range []uint64{1, 2} { // the token of the transaction in between: equal, larger
 		ctx := testContext(t)
 		name := d.counter(t)
 		must(t, d.touch(ctx, name, 1))
@@ -214,7 +213,7 @@ func testLate(t *testing.T, d *database) {
 		}
 		must(t, d.add(ctx, name, between))
 		err = fence.Begin(ctx, tx, d.dialect, name, 3)
-		if d.late == "retry" {
+		if d.lateBegin == "retry" {
 			wantErr(t, err, fence.ErrRetry)
 			continue
 		}
@@ -222,8 +221,8 @@ func testLate(t *testing.T, d *database) {
 		n, err := read(ctx, tx, name)
 		must(t, err)
 		must(t, tx.Rollback())
-		if want := map[string]int64{"fresh": 1, "old": 0}[d.late]; n != want {
-			t.Errorf("after a late Begin the counter reads %d; want %d (%s)", n, want, d.late)
+		if want := map[string]int64{"fresh": 1, "old": 0}[d.lateBegin]; n != want {
+			t.Errorf("after a late Begin the counter reads %d; want %d (%s)", n, want, d.lateBegin)
 		}
 	}
 }

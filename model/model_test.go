@@ -1,4 +1,4 @@
-// Package model holds the hand-over protocol in Promela, and the test that has spin check it.
+// Package model has the hand-over protocol in Promela, and the test that checks it with spin.
 package model
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A run is one exhaustive search.
+// run is one exhaustive search.
 type run struct {
 	spec  string
-	defs  string // what is defined, by name or name=value
-	claim string // the LTL property; else the promises and deadlock are checked
-	least int    // how many states there have to be: a model that does nothing promises everything
+	defs  string // definitions: name or name=value
+	claim string // the LTL property; if empty, the promises and deadlock are checked
+	least int    // the least number of states: a model that does nothing keeps every promise
 }
 
-// Sizes that the test checks each time.
-var always = []run{
+// Sizes for every run of the test.
+var sizesAlways = []run{
 	{"mutex", "N=2 FAULTS=1 OPERATOR GUARD", "", 200_000},
 	{"mutex", "N=2 FAULTS=0 ROUNDS=2", "", 5_000},
 	{"rw", "N=2 FAULTS=1", "", 50_000},
@@ -36,7 +36,7 @@ var always = []run{
 }
 
 // Sizes for the tests at their full size: a minute together with the mistakes.
-var deep = []run{
+var sizesDeep = []run{
 	{"mutex", "N=3 FAULTS=0", "", 50_000},
 	{"mutex", "N=2 FAULTS=2", "", 1_000_000},
 	{"rw", "N=3 FAULTS=0", "", 50_000},
@@ -45,7 +45,7 @@ var deep = []run{
 }
 
 // Sizes for a night: HOLDFAST_TEST_SPIN=full.
-var full = []run{
+var sizesFull = []run{
 	{"mutex", "N=2 FAULTS=2 OPERATOR GUARD", "", 5_000_000},
 	{"mutex", "N=2 FAULTS=3", "", 5_000_000},
 	{"mutex", "N=3 FAULTS=1", "", 3_000_000},
@@ -71,14 +71,14 @@ func (m mistake) small() bool {
 	return !strings.Contains(m.defs, "FAULTS=2") && (strings.Contains(m.defs, "N=2") || strings.Contains(m.defs, "FAULTS=0"))
 }
 
-// larger reports whether the larger sizes and all mistakes are searched.
+// larger reports whether to search the larger sizes and all mistakes.
 func larger() bool { return testenv.Deep() || os.Getenv("HOLDFAST_TEST_SPIN") != "" }
 
-// beyond is no mistake but an assumption dropped: that no request arrives later than a TTL after
-// it was sent. It takes the larger size to show why it is one.
-var beyond = mistake{"mutex", "ANY_DELAY N=2 FAULTS=3", "exclusion"}
+// droppedAssumption is no mistake: it drops the assumption that no request arrives later than a TTL
+// after it was sent. Only the larger size shows why that assumption is needed.
+var droppedAssumption = mistake{"mutex", "ANY_DELAY N=2 FAULTS=3", "exclusion"}
 
-// Each mistake has to be caught by the promise that it breaks.
+// The promise that each mistake breaks has to catch it.
 var mistakes = []mistake{
 	{"mutex", "RELEASE_ANY N=3 FAULTS=1", "exclusion"},
 	{"mutex", "FULL_LEASE_AT_PUSH N=2 FAULTS=2", "exclusion"},
@@ -110,39 +110,39 @@ var mistakes = []mistake{
 // TestPromises searches every state of the model, or fails.
 func TestPromises(t *testing.T) {
 	need(t)
-	runs := always
+	runs := sizesAlways
 	if larger() {
-		runs = slices.Concat(runs, deep)
+		runs = slices.Concat(runs, sizesDeep)
 	}
 	if os.Getenv("HOLDFAST_TEST_SPIN") == "full" {
-		runs = append(runs, full...)
+		runs = append(runs, sizesFull...)
 	}
 	for _, r := range runs {
 		t.Run(name(r.spec, r.defs, r.claim), func(t *testing.T) {
 			optimize := "-O0"
-			if r.least >= 1_000_000 { // below that it takes gcc longer than it saves
+			if r.least >= 1_000_000 { // for fewer states, gcc -O2 costs more time than it saves
 				optimize = "-O2"
 			}
 			v := search(t, r.spec, r.defs, r.claim, optimize)
 			switch {
 			case v.errors != 0:
-				t.Errorf("%d errors: %s\n%s", v.errors, v.broken, v.trace)
-			case v.cut != "":
-				t.Errorf("the search was cut short, so it says nothing: %s", v.cut)
+				t.Errorf("%d errors: %s\n%s", v.errors, v.brokenPromise, v.trace)
+			case v.incomplete != "":
+				t.Errorf("the search is incomplete, so it proves nothing: %s", v.incomplete)
 			case v.states < r.least:
-				t.Errorf("%d states; expected are at least %d: the model does not do what it should", v.states, r.least)
+				t.Errorf("%d states; want at least %d: the model does too little", v.states, r.least)
 			}
 			t.Logf("%d states, depth %d, %s, %.0f MB", v.states, v.depth, v.took, v.memory)
 		})
 	}
 }
 
-// TestMistakes puts a mistake into the model at a time: each that is small, or all of them.
+// TestMistakes puts one mistake at a time into the model: the small ones, or all of them.
 func TestMistakes(t *testing.T) {
 	need(t)
 	all := mistakes
 	if os.Getenv("HOLDFAST_TEST_SPIN") == "full" {
-		all = append(all, beyond)
+		all = append(all, droppedAssumption)
 	}
 	for _, m := range all {
 		if !larger() && !m.small() {
@@ -154,10 +154,10 @@ func TestMistakes(t *testing.T) {
 		}
 		t.Run(name(m.spec, m.defs, claim), func(t *testing.T) {
 			v := search(t, m.spec, m.defs, claim, "-O0")
-			if v.errors == 0 || v.broken != m.promise {
-				t.Errorf("caught by %q (%d errors, %s); expected is %q", v.broken, v.errors, v.cut, m.promise)
+			if v.errors == 0 || v.brokenPromise != m.promise {
+				t.Errorf("caught by %q (%d errors, %s); want %q", v.brokenPromise, v.errors, v.incomplete, m.promise)
 			}
-			t.Logf("%s, after %d states, %s", v.broken, v.states, v.took)
+			t.Logf("%s, after %d states, %s", v.brokenPromise, v.states, v.took)
 			if os.Getenv("HOLDFAST_TEST_SPIN") == "traces" {
 				t.Log("\n" + v.trace)
 			}
@@ -176,25 +176,25 @@ func need(t *testing.T) {
 	}
 	for _, program := range []string{"spin", "gcc"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%s is missing: scripts/test.sh says where it is from", program)
+			t.Fatalf("%s is missing: scripts/test.sh has its source", program)
 		}
 	}
 }
 
-// verdict is what a search said.
-type verdict struct {
+// result is the result of a search.
+type result struct {
 	errors, states, depth int
 	memory                float64
 	took                  time.Duration
-	broken                string // the promise that is
-	cut                   string // why the search did not see everything
+	brokenPromise         string // the broken promise
+	incomplete            string // why the search is incomplete
 	trace                 string
 }
 
 var numbers = regexp.MustCompile(`depth reached (\d+), errors: (\d+)|(?m)^\s*(\d+) states, stored|([\d.]+)\s+total actual memory`)
 
-// search has spin translate a spec, gcc compile it, and the result search all of it.
-func search(t *testing.T, spec, defs, claim, optimize string) verdict {
+// search translates a spec with spin, compiles it with gcc, and runs the search.
+func search(t *testing.T, spec, defs, claim, optimize string) result {
 	t.Helper()
 	dir := t.TempDir()
 	sources, err := filepath.Glob("*.pml")
@@ -231,17 +231,17 @@ func search(t *testing.T, spec, defs, claim, optimize string) verdict {
 	v := read(must(t, dir, limit, "./pan", call...))
 	v.took = time.Since(start).Round(10 * time.Millisecond)
 	if v.errors > 0 {
-		if claim != "" && strings.Contains(v.broken, "acceptance cycle") {
-			v.broken = claim
+		if claim != "" && strings.Contains(v.brokenPromise, "acceptance cycle") {
+			v.brokenPromise = claim
 		}
 		v.trace = steps(t, dir, must(t, dir, 3*time.Minute, "./pan", "-r"))
 	}
 	return v
 }
 
-// read takes a verdict from what pan printed.
-func read(out string) verdict {
-	v := verdict{errors: -1}
+// read parses the output of pan.
+func read(out string) result {
+	v := result{errors: -1}
 	for _, m := range numbers.FindAllStringSubmatch(out, -1) {
 		switch {
 		case m[1] != "":
@@ -254,20 +254,20 @@ func read(out string) verdict {
 		}
 	}
 	if v.errors < 0 {
-		v.cut = "no verdict: " + out
+		v.incomplete = "no result: " + out
 	}
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "broken: "):
-			v.broken = strings.TrimPrefix(line, "broken: ")
-		case strings.HasPrefix(line, "pan:1:") && v.broken == "":
-			v.broken = line
+			v.brokenPromise = strings.TrimPrefix(line, "broken: ")
+		case strings.HasPrefix(line, "pan:1:") && v.brokenPromise == "":
+			v.brokenPromise = line
 		case strings.Contains(line, "Search not completed") && v.errors == 0,
 			strings.Contains(line, "max search depth too small"),
 			strings.Contains(line, "reached -DMEMLIM"),
 			strings.Contains(line, "out of memory"):
-			v.cut = line
+			v.incomplete = line
 		}
 	}
 	return v
@@ -298,8 +298,8 @@ func steps(t *testing.T, dir, raw string) string {
 	return b.String()
 }
 
-// must runs a program in dir and returns what it printed. pan ends with 0 also when it has found
-// something.
+// must runs a program in dir and returns its output. pan exits with 0 even when it has found an
+// error.
 func must(t *testing.T, dir string, limit time.Duration, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

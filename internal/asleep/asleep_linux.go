@@ -1,5 +1,6 @@
-// Package asleep tells how long the machine has slept. Go's monotonic clock stops in suspend;
-// the clocks of stores go on, so whoever reckons how long a store keeps something adds this.
+// Package asleep measures how long the machine has slept. Go's monotonic clock stops in suspend,
+// but the clocks of stores do not. Code that computes how long a store keeps a lease has to add
+// this.
 package asleep
 
 import (
@@ -8,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Total is how long the machine has slept since it was started: CLOCK_BOOTTIME minus
+// Total returns how long the machine has slept since it was started: CLOCK_BOOTTIME minus
 // CLOCK_MONOTONIC.
 func Total() time.Duration {
 	const monotonic, boottime = 1, 7
@@ -17,8 +18,8 @@ func Total() time.Duration {
 		before := clockGettime(monotonic)
 		boot := clockGettime(boottime)
 		after := clockGettime(monotonic)
-		// The true value lies between boot-after and boot-before; a thread that was
-		// descheduled in between shows as a wide interval and reads again.
+		// The true value is between boot-after and boot-before; if the thread was descheduled in
+		// between, the interval is wide, and it reads again.
 		least = max(least, boot-after)
 		if after-before < 20*time.Microsecond {
 			break

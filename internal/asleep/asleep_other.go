@@ -1,10 +1,10 @@
 //go:build !linux
 
-// Package asleep tells how long the machine has slept, where the system tells.
+// Package asleep measures how long the machine has slept, where the system reports that.
 package asleep
 
 import "time"
 
-// Total cannot be told here: a lease that outlived a sleep of the machine is then
-// ended by the first renewal after it, not at once.
+// Total returns 0, because this system does not report it. A lease that survived a sleep of the
+// machine then ends at the first renewal after the sleep, not at once.
 func Total() time.Duration { return 0 }

@@ -1,5 +1,5 @@
-// Package doctor has what the examinations of all stores have in common: a list of findings, and how
-// clocks, answering times and numbers of connections are judged.
+// Package doctor has the common parts of the examinations of all stores: a list of findings, and
+// the judgement of clocks, latencies and numbers of connections.
 package doctor
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Findings collects what an examination finds.
+// Findings collects the findings of an examination.
 type Findings struct {
 	List   []driver.Finding
 	Server string // of the findings that are added from now on
 }
 
-// Add adds a finding; its Server is filled in.
+// Add adds a finding and sets its Server.
 func (f *Findings) Add(one driver.Finding) {
 	if one.Server == "" {
 		one.Server = f.Server
@@ -24,18 +24,18 @@ func (f *Findings) Add(one driver.Finding) {
 	f.List = append(f.List, one)
 }
 
-// Fine adds what is as it should be.
+// Fine adds a finding without a problem.
 func (f *Findings) Fine(code, format string, args ...any) {
 	f.Add(driver.Finding{Code: code, Found: fmt.Sprintf(format, args...)})
 }
 
-// Look is one look at a server's clock.
+// Look is one reading of a server's clock.
 type Look struct {
-	Before, After time.Time     // this machine's, wall and monotonic, around the question
+	Before, After time.Time     // this machine's clock, wall and monotonic, before and after the request
 	Server        time.Duration // the server's clock, since 1970
 }
 
-// LookAt asks for the server's clock, in microseconds since 1970.
+// LookAt reads the server's clock, in microseconds since 1970.
 func LookAt(ctx context.Context, ask func(context.Context) (int64, error)) (Look, error) {
 	l := Look{Before: time.Now()}
 	us, err := ask(ctx)
@@ -43,10 +43,10 @@ func LookAt(ctx context.Context, ask func(context.Context) (int64, error)) (Look
 	return l, err
 }
 
-// Apart is how far apart two looks are to be at least.
+// Apart is the least time between two readings.
 const Apart = 500 * time.Millisecond
 
-// Await returns when it is time for the second look, or ctx has ended.
+// Await returns when it is time for the second reading, or ctx has ended.
 func (l Look) Await(ctx context.Context) {
 	t := time.NewTimer(time.Until(l.After.Add(Apart)))
 	defer t.Stop()
@@ -56,14 +56,15 @@ func (l Look) Await(ctx context.Context) {
 	}
 }
 
-// Clock judges the server's clock by two looks at it, for leases of ttl.
+// Clock judges the server's clock by two readings, for leases of ttl.
 //
-// Only what no slowness of the network or of this machine explains counts: the server read its clock at
-// some time between Before and After.
+// A difference counts only if no delay of the network or of this machine explains it: the server
+// read its clock at some time between Before and After.
 func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 	went := second.Server - first.Server
 	least, most := second.Before.Sub(first.After), second.After.Sub(first.Before)
-	// A client gives up a lease a tenth of the TTL before it ends, so that is how differently clocks may run.
+	// A client stops trusting a lease a tenth of the TTL before it ends. So the speeds of the
+	// clocks may differ by that much.
 	const grain = 5 * time.Millisecond
 	slack := most/10 + grain
 	switch {
@@ -80,7 +81,7 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 			Do:    adjust})
 		return
 	}
-	// Ahead by this much at least; negative: behind.
+	// Ahead by at least this much; negative: behind.
 	ahead := first.Server - time.Duration(first.After.UnixMicro())*time.Microsecond
 	behind := time.Duration(first.Before.UnixMicro())*time.Microsecond - first.Server
 	limit := max(ttl/10, time.Second)
@@ -105,7 +106,7 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 const adjust = "let chrony or ntpd slew the server's clock and never step it while locks are in use (chrony: makestep 1 3, which steps at " +
 	"start only; ntpd: -x)"
 
-// Latency judges how long the store takes to answer, by the slowest of n questions.
+// Latency judges how long the store takes to answer, by the slowest of n requests.
 func (f *Findings) Latency(code string, slowest time.Duration, n int, ttl time.Duration) {
 	shown := slowest.Round(10 * time.Microsecond)
 	if slowest > ttl/20 {
@@ -118,7 +119,7 @@ func (f *Findings) Latency(code string, slowest time.Duration, n int, ttl time.D
 	f.Fine(code, "the slowest of %d answers took %v; leases last %v", n, shown, ttl)
 }
 
-// Headroom judges how many connections a server has left; setting is what bounds them.
+// Headroom judges how many more connections a server can accept; setting is the name of the limit.
 func (f *Findings) Headroom(code, setting string, used, limit int64) {
 	if left := limit - used; left < 10 || left < limit/10 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
@@ -130,7 +131,7 @@ func (f *Findings) Headroom(code, setting string, used, limit int64) {
 	f.Fine(code, "%d of %d connections are in use (%s)", used, limit, setting)
 }
 
-// Slowest asks n times and returns the longest that an answer took.
+// Slowest asks n times and returns the longest time that an answer took.
 func Slowest(ctx context.Context, n int, ask func(context.Context) error) (longest time.Duration, err error) {
 	for range n {
 		began := time.Now()

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// at is a look at a clock that is so far ahead, so long after the begin, when the question took so long and was
-// answered at the very end.
+// at returns a reading, taken at begin+after, of a clock that is so far ahead. The request took
+// took, and the server answered at its very end.
 func at(begin time.Time, after, took, ahead time.Duration) Look {
 	answered := begin.Add(after)
 	return Look{answered.Add(-took), answered, time.Duration(answered.UnixMicro())*time.Microsecond + ahead}

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// check compares every name with the rule, and then what was pushed.
+// check compares every name with the rule, and then the pushes.
 func (w *world) check(*rapid.T) {
 	for _, n := range w.names {
 		got, err := w.store.Backend.Inspect(w.ctx, n.name)
@@ -20,11 +20,11 @@ func (w *world) check(*rapid.T) {
 		if err := w.compare(n, got); err != nil {
 			w.t.Fatalf("%s is\n%+v\n%v; want\n%+v", n.name, got, err, n.Record(w.now, n.name))
 		}
-		if err := n.sound(got); err != nil {
+		if err := n.consistent(got); err != nil {
 			w.t.Fatalf("%s is\n%+v\n%v", n.name, got, err)
 		}
 	}
-	w.heard()
+	w.checkPushes()
 	for _, c := range w.clients {
 		select {
 		case <-c.Lost():
@@ -47,22 +47,22 @@ func (w *world) compare(n *name, got driver.Record) error {
 		want.Holders[i].Token = got.Holders[i].Token
 	}
 	switch {
-	case got.Token == 0 && len(got.Holders) == 0: // forgotten
-	case want.Token != 0 && want.Token == n.loose && got.Token > n.tokens[want.Token]:
-		n.burnt[want.Token] = max(n.burnt[want.Token], got.Token)
+	case got.Token == 0 && len(got.Holders) == 0: // the store has forgotten it
+	case want.Token != 0 && want.Token == n.uncertainLast && got.Token > n.tokens[want.Token]:
+		n.lastTokens[want.Token] = max(n.lastTokens[want.Token], got.Token)
 	default:
 		if err := n.match(want.Token, got.Token); err != nil {
 			return fmt.Errorf("last %w", err)
 		}
 	}
 	if want.Token = got.Token; !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("as the rule has it not")
+		return fmt.Errorf("not as in the rule")
 	}
 	return nil
 }
 
-// sound checks what must hold of a record whatever the rule says.
-func (n *name) sound(r driver.Record) error {
+// consistent checks the properties of a record that hold whatever the rule says.
+func (n *name) consistent(r driver.Record) error {
 	used, last := 0, uint64(0)
 	exclusive := false
 	seen, alive := map[string]bool{}, map[uint64]bool{}
@@ -72,10 +72,10 @@ func (n *name) sound(r driver.Record) error {
 		case h.Token <= last || h.Token > r.Token:
 			return fmt.Errorf("token %d after %d, with %d as the last of all", h.Token, last, r.Token)
 		case h.Left <= 0:
-			return fmt.Errorf("a lease that has run out")
+			return fmt.Errorf("an expired lease")
 		case !h.Kept && seen[h.ID]:
 			return fmt.Errorf("%s holds it twice", h.ID)
-		case !h.Kept && n.over[h.Token]:
+		case !h.Kept && n.ended[h.Token]:
 			return fmt.Errorf("token %d is held again", h.Token)
 		}
 		last = h.Token
@@ -83,18 +83,18 @@ func (n *name) sound(r driver.Record) error {
 			seen[h.ID], alive[h.Token] = true, true
 		}
 	}
-	for t := range n.alive {
-		n.over[t] = n.over[t] || !alive[t]
+	for t := range n.current {
+		n.ended[t] = n.ended[t] || !alive[t]
 	}
-	n.alive = alive
+	n.current = alive
 	if n.peak = max(n.peak, r.Limit); r.Kind != driver.Semaphore {
 		n.peak = 0
 	}
 	switch {
 	case exclusive && len(r.Holders) > 1:
-		return fmt.Errorf("others hold it beside an exclusive holder")
+		return fmt.Errorf("others hold it together with an exclusive holder")
 	case used > n.peak && r.Kind == driver.Semaphore:
-		return fmt.Errorf("%d permits are given out of %d", used, n.peak)
+		return fmt.Errorf("%d permits of %d are granted", used, n.peak)
 	case len(r.Holders)+len(r.Waiters) > 0 && r.Kind != driver.Lock && r.Kind != driver.Semaphore,
 		len(r.Holders)+len(r.Waiters) == 0 && r.Kind != driver.Unused && r.Kind != driver.Latch:
 		return fmt.Errorf("of the wrong kind")
@@ -102,9 +102,9 @@ func (n *name) sound(r driver.Record) error {
 	for i, p := range r.Waiters {
 		switch {
 		case seen[p.ID]:
-			return fmt.Errorf("%s has it and waits for it", p.ID)
+			return fmt.Errorf("%s holds it and waits for it", p.ID)
 		case p.Left <= 0:
-			return fmt.Errorf("%s is in line and dead", p.ID)
+			return fmt.Errorf("%s is in the queue and has expired", p.ID)
 		case i == 0 && (p.Mode == driver.Exclusive && len(r.Holders) == 0 || p.Mode == driver.Shared && !exclusive || p.Mode == driver.Permits && used+p.N <= r.Limit):
 			return fmt.Errorf("%s waits, though it fits", p.ID)
 		}

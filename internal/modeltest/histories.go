@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// few lets [Check] draw few histories, the same each time, unless the command line says how many or
-// the tests run at their full size: then they are drawn anew each time.
-var few = sync.OnceFunc(func() {
+// fewHistories lets [Check] draw few histories, the same each time, unless the command line sets
+// their number or the tests run at their full size: then each run draws other histories.
+var fewHistories = sync.OnceFunc(func() {
 	if testenv.Deep() {
 		return
 	}

@@ -1,10 +1,9 @@
-// Package modeltest compares a store with package rule, step by step, over random histories
-// of everything that clients, operators, time and faults can do. The test moves the
-// clock, so leases end to the microsecond. What fails is shrunk to a short history.
+// Package modeltest compares a store with package rule, step by step, over random histories of
+// everything that clients, operators, time and faults can do. The test moves the clock, so leases
+// end to the microsecond. A failing history is shrunk to a short one.
 //
-// After each operation the answers, the tokens, the hand-overs and the records of all names
-// must be those of the rule; and the records must make sense by themselves, since memlock
-// is the rule.
+// After each operation the answers, tokens, hand-overs and records of all names must be those of
+// the rule. The records must also be consistent by themselves, since memlock is the rule.
 package modeltest
 
 import (
@@ -20,66 +19,67 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/failing"
 )
 
-// Store is an empty store under test, and the ways to hurt it. Only Backend and Pass are needed.
+// Store is an empty store under test, and the faults that can be injected. Only Backend and Pass
+// are required.
 type Store struct {
 	Backend driver.Backend
 
-	// Pass moves the store's clock on, and the clock of its driver with it.
+	// Pass moves the store's clock forward, and with it the clock of its driver.
 	Pass func(d time.Duration)
 
-	// Settle returns when all that was pushed so far has arrived. Nil: it has at once.
+	// Settle returns when all pushes so far have arrived. Nil: they arrive at once.
 	Settle func()
 
-	// Lose lets what is pushed to a session get lost, until it is called again with false.
-	// Nil: what arrives is not looked at.
+	// Lose loses the pushes to a session until it is called again with false. Nil: the test ignores
+	// pushes that arrive.
 	Lose func(session string, lost bool)
 
-	// Drop lets requests be carried out and their answers get lost, until it is called
-	// again with false. Nil: the answers are not looked at.
+	// Drop lets requests be done and loses their answers, until it is called again with false. Nil:
+	// the test ignores the answers.
 	Drop func(lost bool)
 
-	// Kill does to a session what the end of its process would, and returns when the
-	// store knows all it will ever know of it. Nil: the session only falls silent.
+	// Kill does to a session what the end of its process would, and returns when the store knows
+	// all that it will ever know of that. Nil: the session only becomes silent.
 	Kill func(session string)
 
-	// Silent says that a request that joins the line may not be told who is in its way.
+	// Silent says that a request that joins the queue may get no Holder.
 	Silent bool
 
-	// Death is what the store makes of a session that was killed.
+	// Death is how the store treats a session that was killed.
 	Death Death
 
-	// Restart closes and opens what the store can do without for a moment. Nil: nothing.
+	// Restart closes and reopens parts that the store can miss for a moment. Nil: nothing.
 	Restart func()
 
-	// Refuse has the store refuse every write until heal is called. Nil: it never does.
+	// Refuse makes the store refuse every write until heal is called. Nil: it never does.
 	Refuse func() (heal func())
 
-	// Check looks for broken invariants of the store's own when a history has ended.
+	// Check looks for broken invariants of the store itself at the end of a history.
 	Check func() error
 }
 
-// Death is how much a store knows of a session that was killed.
+// Death is how much a store knows about a session that was killed.
 type Death int
 
 // The kinds of death.
 const (
-	Unnoticed Death = iota // its leases and places run out
-	Skipped                // so they do, but nothing is handed to it any more
+	Unnoticed Death = iota // its leases and places expire
+	Skipped                // they expire, but nothing more is handed to it
 	Buried                 // as if it had been closed
 )
 
-// Check fails t if a history can be found in which the store does other than the rule. open is
-// called for each history; what it opens it closes by t.Cleanup. A history has length times as
-// many operations as rapid.steps says, on average.
+// Check fails t if it finds a history in which the store differs from the rule. It calls open for
+// each history; open uses t.Cleanup to close the store. On average a history has length times as
+// many operations as rapid.steps says.
 func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 	t.Helper()
-	few()
+	fewHistories()
 	rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 }
 
-// Catches fails t unless Check would fail: the store has a mistake that must be noticed. It draws far more histories than
-// that takes, and stops at the first. They are the same each time: of those that are drawn anew, some runs need ten times
-// as many as others.
+// Catches fails t unless Check would fail: the store has a mistake that must be noticed. It draws
+// far more histories than necessary, and stops at the first that fails. They are the same each
+// time: with other histories, some runs need ten times as many.
 func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 	t.Helper()
 	for name, value := range map[string]string{"rapid.seed": "8", "rapid.checks": "4000", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
@@ -93,7 +93,7 @@ func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 	if !failing.Run(t, func(t testing.TB) {
 		rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 	}) {
-		t.Error("not noticed")
+		t.Error("the mistake was not noticed")
 	}
 }
 
@@ -102,16 +102,16 @@ func run(t *rapid.T, length int, store Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	w := newWorld(ctx, t, store)
-	// Some operations are there more than once: they are wanted more often.
+	// Some operations occur more than once, to be drawn more often.
 	actions := map[string]func(*rapid.T){
 		"":        w.check,
 		"acquire": w.acquire, "acquire one more": w.acquire, "acquire another": w.acquire,
-		"ask again": w.again, "ask once more": w.again, "renew": w.renew, "renew all": w.renew,
+		"ask again": w.repeatAcquire, "ask once more": w.repeatAcquire, "renew": w.renew, "renew all": w.renew,
 		"release": w.release, "release another": w.release, "cancel": w.cancel,
-		"downgrade": w.downgrade, "adopt": w.adopt, "break": w.breaks, "set limit": w.setLimit,
+		"downgrade": w.downgrade, "adopt": w.adopt, "break": w.breakGrant, "set limit": w.setLimit,
 		"make latch": w.setCount, "count down": w.countDown, "await": w.await,
 		"list": w.list, "close": w.close, "kill": w.kill,
-		"time passes": w.pass, "pushes get lost": w.lose, "repeat": w.repeat,
+		"time passes": w.passTime, "pushes get lost": w.losePushes, "repeat": w.repeat,
 	}
 	if store.Restart != nil {
 		actions["restart"] = func(*rapid.T) { store.Restart() }

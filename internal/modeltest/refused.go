@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// refused makes a call that has to write while the store takes no writes: it must fail and leave no trace. The next check
-// compares the records, and what was pushed.
+// refused makes a call that has to write while the store accepts no writes: it must fail and leave
+// no trace. The next check compares the records and the pushes.
 func (w *world) refused(t *rapid.T) {
 	w.tick()
 	var call func() error
@@ -32,7 +32,7 @@ func (w *world) refused(t *rapid.T) {
 		call = func() error { _, err := c.CountDown(w.ctx, n.name, "refused"); return err }
 	default:
 		r := w.pick(func(r *request) bool {
-			return !r.latch && !r.by.gone && w.stands(r) && (what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive)
+			return !r.latch && !r.by.gone && w.isGranted(r) && (what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive)
 		})
 		h := r.hold()
 		call = map[string]func() error{
@@ -47,6 +47,6 @@ func (w *world) refused(t *rapid.T) {
 	heal()
 	w.logf("%s, refused: %v", what, err)
 	if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
-		w.t.Fatalf("%s while the store took no writes: %v; want ErrRefused or ErrUnavailable", what, err)
+		w.t.Fatalf("%s while the store accepted no writes: %v; want ErrRefused or ErrUnavailable", what, err)
 	}
 }

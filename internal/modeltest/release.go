@@ -29,7 +29,7 @@ func (w *world) release(t *rapid.T) {
 	})
 }
 
-// cancel takes back a request.
+// cancel cancels a request.
 func (w *world) cancel(*rapid.T) {
 	w.tick()
 	r := w.pick(func(r *request) bool { return !r.by.gone })
@@ -41,12 +41,12 @@ func (w *world) cancel(*rapid.T) {
 		w.logf("Cancel(%s, %s), answer lost %v", r.Name, r.ID, lost)
 		if r.wake != nil && !lost {
 			select {
-			case <-r.wake: // it was quicker
+			case <-r.wake: // the push came first
 			default:
 			}
-			w.hushed = append(w.hushed, r.wake)
+			w.cancelledWakes = append(w.cancelledWakes, r.wake)
 		}
-		r.wake, r.owed = nil, nil
+		r.wake, r.expected = nil, nil
 		w.same(lost, r.n, err, nil, r.n.Cancel(w.now, r.ID))
 	})
 }
@@ -67,7 +67,7 @@ func (w *world) downgrade(*rapid.T) {
 	})
 }
 
-// adopt gives a grant to another client, whether its own is at work or not.
+// adopt moves a grant to another client, whether its own is open or not.
 func (w *world) adopt(t *rapid.T) {
 	w.tick()
 	r := w.pick(func(r *request) bool { return r.token != 0 })
@@ -86,16 +86,16 @@ func (w *world) adopt(t *rapid.T) {
 		grants, want := n.Adopt(w.now, h.ID, token, id, info, c.id, c.TTL())
 		w.logf("Adopt(%+v, %s), answer lost %v: %v", h, id, lost, want)
 		w.same(lost, n, err, want, grants)
-		if want != nil || slices.ContainsFunc(w.asked, func(r *request) bool { return r.ID == id }) {
+		if want != nil || slices.ContainsFunc(w.requests, func(r *request) bool { return r.ID == id }) {
 			return
 		}
 		a := &request{Request: r.Request, n: n, by: c, token: token}
 		a.ID = id
-		w.asked = append(w.asked, a)
+		w.requests = append(w.requests, a)
 	})
 }
 
-// others are the ids that stand for something else than a grant does.
+// others returns the IDs that do not belong to the given grant.
 func (n *name) others(id string, token uint64, now time.Duration) (ids []string) {
 	for _, h := range n.Holds {
 		if h.ID != id && h.Token != token && !h.Kept && h.Expires > now {
@@ -110,8 +110,8 @@ func (n *name) others(id string, token uint64, now time.Duration) (ids []string)
 	return ids
 }
 
-// breaks is the operator's break, of a grant, of one that is over, or of a latch.
-func (w *world) breaks(t *rapid.T) {
+// breakGrant is the operator's break of a grant, of one that has ended, or of a latch.
+func (w *world) breakGrant(t *rapid.T) {
 	w.tick()
 	n := w.aLatch()
 	if rapid.Bool().Draw(t, "any name") {
@@ -133,7 +133,7 @@ func (w *world) breaks(t *rapid.T) {
 	}
 	w.do(func(lost bool) {
 		if n.Kind != driver.Latch && n.tokens[token] != theirs {
-			return // the latch is gone; the same number would mean something else
+			return // the latch is gone; the same token would mean another
 		}
 		err := w.call(lost, func() error { return w.store.Backend.Break(w.ctx, n.name, theirs) })
 		grants, want := n.Break(w.now, token)
@@ -185,12 +185,12 @@ func (w *world) list(t *rapid.T) {
 	}
 }
 
-// close ends a session in good order.
+// close ends a session by Close.
 func (w *world) close(t *rapid.T) {
 	w.tick()
 	c := w.anyClient()
-	for _, r := range w.asked {
-		// A minimum hold does not count for a grant that nobody used, if the store knows so.
+	for _, r := range w.requests {
+		// A minimum hold does not count for a grant that nobody used, if the store knows that.
 		if h := r.n.grantOf(r.ID); h != nil && h.Session == c.id && h.KeepUntil > w.now && h.Token != r.token {
 			t.Skip("a grant that its client has not heard of")
 		}
@@ -199,17 +199,17 @@ func (w *world) close(t *rapid.T) {
 	if err := c.Close(w.ctx); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	w.bury(c)
-	w.leave(c)
+	w.endSession(c)
+	w.replace(c)
 }
 
-// bury ends a session by the rule.
-func (w *world) bury(c *client) {
+// endSession ends a session by the rule.
+func (w *world) endSession(c *client) {
 	for _, n := range w.names {
 		waits := slices.ContainsFunc(n.Line, func(p rule.Place) bool { return p.Session == c.id })
 		w.pushed(n, n.Leave(w.now, c.id))
-		if waits { // what is free may have gone to a place that was given up next
-			n.loose = n.Last
+		if waits { // the lock may have gone to a place that was removed next
+			n.uncertainLast = n.Last
 		}
 	}
 }
@@ -223,26 +223,26 @@ func (w *world) kill(*rapid.T) {
 		w.store.Kill(c.id)
 	}
 	if w.store.Death == Buried {
-		w.bury(c)
+		w.endSession(c)
 	}
-	w.leave(c)
+	w.replace(c)
 }
 
-// pass lets more time pass than a tick.
-func (w *world) pass(t *rapid.T) {
+// passTime lets more time pass than a tick.
+func (w *world) passTime(t *rapid.T) {
 	w.passed(rapid.SampledFrom([]time.Duration{
 		900 * time.Millisecond, time.Second, 1100 * time.Millisecond, 2 * time.Second, 3 * time.Second,
 		15 * time.Second, 2 * time.Minute, 2 * time.Hour,
 	}).Draw(t, "time"))
 }
 
-// lose lets what is pushed to a client get lost, or no longer.
-func (w *world) lose(*rapid.T) {
+// losePushes starts or stops losing the pushes to a client.
+func (w *world) losePushes(*rapid.T) {
 	c := w.anyClient()
-	c.deaf = !c.deaf
-	w.logf("what is pushed to %s gets lost: %v", c.id, c.deaf)
+	c.losesPushes = !c.losesPushes
+	w.logf("what is pushed to %s gets lost: %v", c.id, c.losesPushes)
 	if w.store.Lose != nil {
-		w.store.Lose(c.id, c.deaf)
+		w.store.Lose(c.id, c.losesPushes)
 	}
 }
 

@@ -32,15 +32,15 @@ func (w *world) acquire(t *rapid.T) {
 	case rapid.Bool().Draw(t, "shared"):
 		r.Mode = driver.Shared
 	}
-	w.asked = append(w.asked, r)
+	w.requests = append(w.requests, r)
 	w.do(func(lost bool) { w.ask(r, lost) })
 }
 
-// again repeats a request: its answer was lost, its client is woken, or looks after it. A
-// grant that has ended is not asked for again.
-func (w *world) again(*rapid.T) {
+// repeatAcquire repeats a request: its answer was lost, its client was woken, or the client asks
+// again by itself. A client does not ask again for a grant that has ended.
+func (w *world) repeatAcquire(*rapid.T) {
 	w.tick()
-	r := w.pick(func(r *request) bool { return !r.by.gone && (r.token == 0 || w.stands(r)) })
+	r := w.pick(func(r *request) bool { return !r.by.gone && (r.token == 0 || w.isGranted(r)) })
 	if r.latch {
 		w.do(func(lost bool) { w.askLatch(r, lost) })
 	} else {
@@ -52,11 +52,11 @@ func (w *world) ask(r *request, lost bool) {
 	if r.by.gone {
 		return
 	}
-	if lost || !w.stands(r) {
-		r.token = 0 // its client does not know
+	if lost || !w.isGranted(r) {
+		r.token = 0 // the client does not know that
 	}
 	req, n := r.Request, r.n
-	r.wake, r.owed = nil, nil
+	r.wake, r.expected = nil, nil
 	var got driver.Reply
 	err := w.call(lost, func() (err error) { got, err = r.by.Acquire(w.ctx, &req); return err })
 	token, ahead, grants, want := n.Acquire(w.now, &req, r.by.id, r.by.TTL())
@@ -78,14 +78,14 @@ func (w *world) ask(r *request, lost bool) {
 	case got.Holder == nil && w.store.Silent && req.Wait:
 	case (got.Holder == nil) != (len(n.Holds) == 0):
 		w.t.Fatalf("holder %+v of %d", got.Holder, len(n.Holds))
-	case got.Holder != nil && !n.has(*got.Holder, w.now):
+	case got.Holder != nil && !n.hasHolder(*got.Holder, w.now):
 		w.t.Fatalf("holder %+v is none of %+v", got.Holder, n.Holds)
 	}
 	r.wake = got.Wake
 }
 
-// has reports whether the rule has a holder such as the store's h.
-func (n *name) has(h driver.Holder, now time.Duration) bool {
+// hasHolder reports whether the rule has a holder like the store's h.
+func (n *name) hasHolder(h driver.Holder, now time.Duration) bool {
 	for i := range n.Holds {
 		want := n.Holds[i].Describe(now)
 		ours := want.Token
@@ -104,7 +104,7 @@ func (w *world) renew(t *rapid.T) {
 	var holds []driver.Hold
 	var tokens []uint64
 	for _, r := range w.recent() {
-		if r.by != c || r.token != 0 && !w.stands(r) && rapid.Bool().Draw(t, "not one that ended") ||
+		if r.by != c || r.token != 0 && !w.isGranted(r) && rapid.Bool().Draw(t, "not one that ended") ||
 			rapid.IntRange(0, 3).Draw(t, "not if 3") == 3 {
 			continue
 		}
@@ -127,7 +127,7 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	// The order within a Renew is the store's affair; it shows in when to ask again.
+	// The store chooses the order within a Renew; it affects when to ask again.
 	before, grants := map[*name]time.Duration{}, map[*name][]rule.Grant{}
 	want := make([]driver.Change, len(of))
 	for _, r := range of {
@@ -145,10 +145,10 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 	}
 	for _, ch := range got {
 		if ch.Index < 0 || ch.Index >= len(of) || ch.State == 0 || want[ch.Index].State == 0 {
-			w.t.Fatalf("%+v; the rule has no news of it", ch)
+			w.t.Fatalf("%+v; the rule has no change of it", ch)
 		}
 		r, wants := of[ch.Index], want[ch.Index]
-		want[ch.Index].State = 0 // so that a second one is no news
+		want[ch.Index].State = 0 // so that a second change for it is an error
 		if after := r.n.Retry(w.now); wants.State == driver.Waiting && ch.Retry >= min(before[r.n], after) && ch.Retry <= max(before[r.n], after) {
 			wants.Retry = ch.Retry
 		}
@@ -156,7 +156,7 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 			if err := r.n.match(wants.Token, ch.Token); err != nil {
 				w.t.Fatal(err)
 			}
-			r.token, r.wake, r.owed = wants.Token, nil, nil
+			r.token, r.wake, r.expected = wants.Token, nil, nil
 			wants.Token = ch.Token
 		}
 		if wants.Index = ch.Index; ch != wants {
@@ -165,7 +165,7 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 	}
 	for i, ch := range want {
 		if ch.State != 0 {
-			w.t.Fatalf("%s: no news; want %+v", of[i].ID, ch)
+			w.t.Fatalf("%s: no change; want %+v", of[i].ID, ch)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (w *world) setCount(t *rapid.T) {
 	})
 }
 
-// countDown counts a latch down, often with an id that has counted.
+// countDown counts a latch down, often with an ID that has counted.
 func (w *world) countDown(t *rapid.T) {
 	w.tick()
 	c, n := w.anyClient(), w.aLatch()
@@ -214,7 +214,7 @@ func (w *world) await(*rapid.T) {
 	w.ids++
 	c, n := w.anyClient(), w.aLatch()
 	r := &request{by: c, n: n, latch: true, Request: driver.Request{ID: fmt.Sprintf("%s-%d", c.id, w.ids), Name: n.name}}
-	w.asked = append(w.asked, r)
+	w.requests = append(w.requests, r)
 	w.do(func(lost bool) { w.askLatch(r, lost) })
 }
 
@@ -222,7 +222,7 @@ func (w *world) askLatch(r *request, lost bool) {
 	if r.by.gone {
 		return
 	}
-	r.wake, r.owed, r.at = nil, nil, w.now
+	r.wake, r.expected, r.at = nil, nil, w.now
 	var got driver.Reply
 	err := w.call(lost, func() (err error) { got, err = r.by.Await(w.ctx, r.Name, r.ID); return err })
 	open, grants, want := r.n.AskLatch(w.now, r.ID, r.by.id)

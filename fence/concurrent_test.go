@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
-// testStorm lets many holders at one counter at the same time, each with a token of its own.
-// Some read and write in one transaction, some in two with a pause between. Every accepted
-// write must be in the counter, and no write may come after one with a larger token.
-func testStorm(t *testing.T, d *database) {
+// testConcurrent lets many holders use one counter at the same time, each with its own token. Some
+// read and write in one transaction, some in two with a pause between. Every accepted write must be
+// in the counter, and no write may follow one with a larger token.
+func testConcurrent(t *testing.T, d *database) {
 	const workers, rounds = 6, 12
 	ctx := testContext(t)
 	name := d.counter(t)
@@ -69,20 +69,20 @@ func testStorm(t *testing.T, d *database) {
 }
 
 func (d *database) inOne(ctx context.Context, name string, token uint64) error {
-	return d.insist(ctx, func() error {
+	return d.retry(ctx, func() error {
 		return d.within(ctx, name, token, func(tx *sql.Tx) error {
 			n, err := read(ctx, tx, name)
 			if err != nil {
 				return err
 			}
-			return note(ctx, tx, name, n+1, token)
+			return writeLogged(ctx, tx, name, n+1, token)
 		})
 	})
 }
 
 func (d *database) inTwo(ctx context.Context, name string, token uint64) error {
 	var n int64
-	err := d.insist(ctx, func() error {
+	err := d.retry(ctx, func() error {
 		return d.within(ctx, name, token, func(tx *sql.Tx) (err error) {
 			n, err = read(ctx, tx, name)
 			return err
@@ -91,13 +91,13 @@ func (d *database) inTwo(ctx context.Context, name string, token uint64) error {
 	if err != nil {
 		return err
 	}
-	return d.insist(ctx, func() error {
-		return d.within(ctx, name, token, func(tx *sql.Tx) error { return note(ctx, tx, name, n+1, token) })
+	return d.retry(ctx, func() error {
+		return d.within(ctx, name, token, func(tx *sql.Tx) error { return writeLogged(ctx, tx, name, n+1, token) })
 	})
 }
 
-// note writes the counter, and who did.
-func note(ctx context.Context, tx *sql.Tx, name string, n int64, token uint64) error {
+// writeLogged writes the counter and an entry of the log.
+func writeLogged(ctx context.Context, tx *sql.Tx, name string, n int64, token uint64) error {
 	if err := write(ctx, tx, name, n); err != nil {
 		return err
 	}
