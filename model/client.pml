@@ -1,14 +1,14 @@
-/* A client: the goroutine that wants the lock (await.go, lease.go), the keeper (keepalive.go), and
- * its two exchanges with the store. */
+/* A client: the goroutine that wants the lock (await.go, lease.go) and the keeper (keepalive.go), each with
+ * its exchange with the store. */
 
-inline strike() { faults++; calm = 0; idle = 0 }
+inline countFault() { faults++; waited = 0; stalled = 0 }
 
-/* over ends c's request: Lease.ended, or await that returned. */
-inline over()
+/* endRequest ends c's request: Lease.ended, or the return of acquire. */
+inline endRequest()
 {
 	pushed[ID] = 0; late[ID] = false;
 	phase[c] = OUT; proof[c] = 0; token[c] = 0; early[c] = 0; held[c] = 0;
-	news[c] = 0; ntok[c] = 0; nage[c] = 0; retry[c] = 0; fired[c] = false;
+	result[c] = 0; ntok[c] = 0; nage[c] = 0; retry[c] = 0; fired[c] = false;
 	known[c] = false; due[c] = false;
 	gx[c] = NONE; gage[c] = 0; gtok[c] = 0; glast[c] = 0; gretry[c] = 0; gslow[c] = false;
 #ifdef DOWNGRADES
@@ -17,32 +17,32 @@ inline over()
 	round[c]++
 }
 
-/* leaveLine is the end of stand, without what becomes of it. */
-inline leaveStand(next)
+/* leaveQueue is the end of waitInQueue; next is the phase that follows. */
+inline leaveQueue(next)
 {
 	phase[c] = next; retry[c] = 0; fired[c] = false
 }
 
-inline dropNews() { news[c] = 0; ntok[c] = 0; nage[c] = 0 }
+inline dropResult() { result[c] = 0; ntok[c] = 0; nage[c] = 0 }
 
-/* admit is Client.admit. t: the token; age: that of its proof. */
-inline admit(t, age)
+/* startLease is Client.startLease. t: the token; age: that of its proof. */
+inline startLease(t, age)
 {
 	if
 	:: age <= FRESH ->
-		leaveStand(HELD);
+		leaveQueue(HELD);
 		token[c] = t; proof[c] = age; held[c] = 0; early[c] = 0; known[c] = false;
-		dropNews();
+		dropResult();
 		pushed[ID] = 0; late[ID] = false;
 		apart()
-	:: else -> leaveStand(ASK)
+	:: else -> leaveQueue(ASK)
 	fi
 }
 
-inline giveUp(next)	/* next: LEAVE or GIVE */
+inline stopUsing(next)	/* next: CANCELLING or RELEASING */
 {
-	leaveStand(next);
-	known[c] = false; dropNews(); due[c] = false; held[c] = 0; proof[c] = 0;
+	leaveQueue(next);
+	known[c] = false; dropResult(); due[c] = false; held[c] = 0; proof[c] = 0;
 	gone[ID] = 0
 }
 
@@ -51,11 +51,11 @@ inline closeK() { kx[c] = NONE; kage[c] = 0; kid[c] = 0; khold[c] = 0; kans[c] =
 
 inline closeS() { skind[c] = 0; sid[c] = 0; stok[c] = 0; sage[c] = 0 }
 
-/* What the goroutine asks of the store. */
-#define REQUEST (phase[c] == ASK -> ACQUIRE : (phase[c] == GIVE -> RELEASE : CANCEL))
+/* The request of the goroutine. */
+#define REQUEST (phase[c] == ASK -> ACQUIRE : (phase[c] == RELEASING -> RELEASE : CANCEL))
 
-/* strayG, strayK: the client does not wait for the exchange any more; the store may still process it. */
-inline strayG()
+/* detachG, detachK: the client no longer waits for the exchange; the store may still process it. */
+inline detachG()
 {
 	if
 	:: gx[c] == SENT && !cut[c] ->
@@ -64,7 +64,7 @@ inline strayG()
 	:: else
 	fi
 }
-inline strayK()
+inline detachK()
 {
 	if
 	:: kx[c] == SENT && !cut[c] -> 
@@ -73,28 +73,28 @@ inline strayK()
 	fi
 }
 
-/* begin is what a client does before it sends. */
+/* begin is the client's step before it sends. */
 #define BEGINS(c) (phase[c] == OUT && round[c] < ROUNDS && INTURN(c))
-#define SENDS(c) (BEGINS(c) || phase[c] == HELD || gx[c] == NONE && (phase[c] == ASK || phase[c] >= GIVE) || \
-	phase[c] == STAND && (fired[c] || news[c] == GONE))
+#define SENDS(c) (BEGINS(c) || phase[c] == HELD || gx[c] == NONE && (phase[c] == ASK || phase[c] >= RELEASING) || \
+	phase[c] == QUEUED && (fired[c] || result[c] == GONE))
 inline begin()
 {
 	if
 	:: phase[c] == OUT -> phase[c] = ASK
-	:: phase[c] == HELD -> giveUp(GIVE)
-	:: phase[c] == STAND ->
+	:: phase[c] == HELD -> stopUsing(RELEASING)
+	:: phase[c] == QUEUED ->
 		if
-		:: news[c] == GONE -> dropNews()
+		:: result[c] == GONE -> dropResult()
 		:: else
 		fi;
-		leaveStand(ASK)
+		leaveQueue(ASK)
 	:: else
 	fi;
 	gage[c] = 0
 }
 
-/* process is what the store makes of a request, and its answer. */
-inline process()
+/* serveG is the store's step: it serves a request and answers. */
+inline serveG()
 {
 	kind = REQUEST;
 	serve(kind, ID, token[c]);
@@ -102,7 +102,7 @@ inline process()
 	:: kind == ACQUIRE ->
 		gtok[c] = tok;
 		if
-		:: !tok -> rest(); glast[c] = last; gretry[c] = n
+		:: !tok -> firstExpiry(); glast[c] = last; gretry[c] = n
 		:: else
 		fi
 	:: else
@@ -112,12 +112,12 @@ inline process()
 
 inline renewal() { due[c] = false; kid[c] = ID; khold[c] = token[c]; kage[c] = 0 }
 
-inline processK()
+inline serveK()
 {
 	serve(RENEW, kid[c], khold[c]);
 	kans[c] = why; ktok[c] = tok;
 	if
-	:: why == WAITING -> rest(); kretry[c] = n
+	:: why == WAITING -> firstExpiry(); kretry[c] = n
 	:: else
 	fi;
 	tok = 0; why = 0; n = 0
@@ -137,7 +137,7 @@ inline processK()
 #define KPROOF kage[c]
 #endif
 
-/* mine: the keeper's exchange is about what the client wants now. */
+/* MINE: the keeper's exchange is about the client's current request. */
 #define MINE (round[c] < ROUNDS && kid[c] == ID)
 
 /* apply is Client.apply, for the one lease or place that c has. */
@@ -149,20 +149,20 @@ inline apply()
 		:: KPROOF < proof[c] -> proof[c] = KPROOF; apart()
 		:: else
 		fi
-	:: MINE && khold[c] && phase[c] == HELD && kans[c] == GONE -> over()
+	:: MINE && khold[c] && phase[c] == HELD && kans[c] == GONE -> endRequest()
 	:: MINE && !khold[c] && known[c] ->
 		if
 		:: kans[c] != GONE && KPROOF < proof[c] -> proof[c] = KPROOF
 		:: else
 		fi;
-		dropNews();
+		dropResult();
 		if
 		:: kans[c] == WAITING ->
 			if
-			:: phase[c] == STAND -> retry[c] = kretry[c]; fired[c] = false
+			:: phase[c] == QUEUED -> retry[c] = kretry[c]; fired[c] = false
 			:: else
 			fi
-		:: else -> news[c] = kans[c]; ntok[c] = ktok[c]; nage[c] = KPROOF
+		:: else -> result[c] = kans[c]; ntok[c] = ktok[c]; nage[c] = KPROOF
 		fi
 	:: else
 	fi
@@ -170,7 +170,7 @@ inline apply()
 
 #define MINE_STILL(x) (round[c] < ROUNDS && x == ID && (WANTS(c) || phase[c] == HELD))
 
-/* Clients are alike, so those but 0, which the ghosts watch, begin in order. */
+/* Clients are alike, so all but client 0, which the ghosts observe, begin in order. */
 #define INTURN(c) (c < 2 || DIFFERS(c) || phase[c - 1] != OUT || round[c - 1])
 
 #define MAY (faults < FAULTS)
@@ -182,23 +182,23 @@ active [N] proctype client()
 
 	/* --- await.go ------------------------------------------------------------------- */
 
-	/* Client.acquire, Lease.ask, stand's timer and a renewal that says gone, Lease.Release,
-	 * Lease.withdraw: the exchange is sent, and processed in the same step unless something is
-	 * amiss: sending alone is seen by nobody. */
+	/* Client.acquire, Lease.sendRequest, the timer of waitInQueue, a renewal that reports Gone,
+	 * Lease.Release, Lease.cancelRequest: the client sends, and the store processes the exchange in
+	 * the same step unless there is a fault. No other process can observe the sending alone. */
 	:: d_step { RUNS(c) && SENDS(c) && !cut[c] ->
 		begin();
-		process();
+		serveG();
 		gx[c] = ANSWERED }
 	:: d_step { RUNS(c) && SENDS(c) && cut[c] -> begin(); gx[c] = FAILED }
-	:: d_step { MAY && RUNS(c) && SENDS(c) && !cut[c] -> strike(); begin(); gx[c] = FAILED }
-	:: d_step { MAY && RUNS(c) && SENDS(c) && !cut[c] -> strike(); begin(); gx[c] = SENT }
+	:: d_step { MAY && RUNS(c) && SENDS(c) && !cut[c] -> countFault(); begin(); gx[c] = FAILED }
+	:: d_step { MAY && RUNS(c) && SENDS(c) && !cut[c] -> countFault(); begin(); gx[c] = SENT }
 	/* It arrives late. */
 	:: d_step { gx[c] == SENT && !cut[c] ->
-		process();
-		calm = 0; idle = 0;
+		serveG();
+		waited = 0; stalled = 0;
 		gx[c] = ANSWERED }
 
-	/* The answer to ask. */
+	/* The answer to sendRequest. */
 	:: d_step { RUNS(c) && gx[c] == ANSWERED && phase[c] == ASK && gtok[c] ->
 		tok = gtok[c]; n = GPROOF;
 		if
@@ -206,10 +206,10 @@ active [N] proctype client()
 		:: else
 		fi;
 		closeG();
-		admit(tok, n);
+		startLease(tok, n);
 		tok = 0; n = 0 }
 	:: d_step { RUNS(c) && gx[c] == ANSWERED && phase[c] == ASK && !gtok[c] ->
-		phase[c] = STAND; known[c] = true;
+		phase[c] = QUEUED; known[c] = true;
 		proof[c] = GPROOF;
 #ifndef NO_ASKING_AGAIN
 		retry[c] = gretry[c];
@@ -223,46 +223,46 @@ active [N] proctype client()
 #endif
 		closeG() }
 
-	/* stand: a push; news of a renewal; the timer. */
-	:: d_step { RUNS(c) && phase[c] == STAND && pushed[ID] > early[c] ->
+	/* waitInQueue: a push; the result of a renewal; the timer. */
+	:: d_step { RUNS(c) && phase[c] == QUEUED && pushed[ID] > early[c] ->
 		tok = pushed[ID]; pushed[ID] = 0; late[ID] = false;
 #ifdef FULL_LEASE_AT_PUSH
 		n = 0;
 #else
 		n = proof[c];
 #endif
-		admit(tok, n);
+		startLease(tok, n);
 		tok = 0; n = 0 }
-	:: d_step { RUNS(c) && phase[c] == STAND && news[c] == GRANTED ->
+	:: d_step { RUNS(c) && phase[c] == QUEUED && result[c] == GRANTED ->
 #ifdef PROOF_OF_ANOTHER
 		n = proof[c];
 #else
 		n = nage[c];
 #endif
 		tok = ntok[c];
-		dropNews();
-		admit(tok, n);
+		dropResult();
+		startLease(tok, n);
 		tok = 0; n = 0 }
 
-	/* The context ends, in line or while an exchange runs. */
-	:: d_step { RUNS(c) && WANTS(c) -> strayG(); closeG(); giveUp(LEAVE) }
+	/* The context ends, in the queue or during an exchange. */
+	:: d_step { RUNS(c) && WANTS(c) -> detachG(); closeG(); stopUsing(CANCELLING) }
 
-	/* An exchange fails, or takes too long: ask again until the patience is over. */
+	/* An exchange fails, or takes too long: ask again until the time limit for a silent store has passed. */
 	:: d_step { RUNS(c) && (gx[c] == SENT || gx[c] == ANSWERED) && gage[c] >= FRESH ->
-		strayG(); closeG(); gx[c] = FAILED }
+		detachG(); closeG(); gx[c] = FAILED }
 	:: d_step { RUNS(c) && gx[c] == FAILED && (phase[c] != ASK || proof[c] <= TTL) -> closeG(); gx[c] = PAUSE }
-	:: d_step { RUNS(c) && gx[c] == FAILED && phase[c] == ASK && proof[c] > TTL -> closeG(); giveUp(LEAVE) }
+	:: d_step { RUNS(c) && gx[c] == FAILED && phase[c] == ASK && proof[c] > TTL -> closeG(); stopUsing(CANCELLING) }
 
 	/* --- lease.go ------------------------------------------------------------------- */
 
-	/* It lapses. Nobody has to call Release then. */
-	:: d_step { RUNS(c) && phase[c] == HELD && proof[c] >= TRUST -> gone[ID] = 0; over() }
-	/* The store has heard of it; or it has not, and nobody insists any more. */
-	:: d_step { RUNS(c) && phase[c] >= GIVE && gx[c] == ANSWERED -> gone[ID] = OFF; over() }
-	:: d_step { RUNS(c) && phase[c] >= GIVE && gx[c] == FAILED -> over() }
+	/* The lease expires. Nobody has to call Release then. */
+	:: d_step { RUNS(c) && phase[c] == HELD && proof[c] >= TRUST -> gone[ID] = 0; endRequest() }
+	/* The store has processed the release or cancel; or it has not, and the task has ended. */
+	:: d_step { RUNS(c) && phase[c] >= RELEASING && gx[c] == ANSWERED -> gone[ID] = OFF; endRequest() }
+	:: d_step { RUNS(c) && phase[c] >= RELEASING && gx[c] == FAILED -> endRequest() }
 
 #ifdef DOWNGRADES
-	/* Lease.Downgrade (reentry.go): the client reads from the call on, whatever comes back. */
+	/* Lease.Downgrade (reentry.go): the client only reads from the call on, whatever the answer. */
 	:: atomic { RUNS(c) && phase[c] == HELD && WRITES(c) ->
 		if
 		:: !cut[c] -> way = FINE
@@ -271,7 +271,7 @@ active [N] proctype client()
 		fi;
 		d_step {
 			if
-			:: way != FINE && !cut[c] -> strike()
+			:: way != FINE && !cut[c] -> countFault()
 			:: else
 			fi;
 			if
@@ -284,7 +284,7 @@ active [N] proctype client()
 			reads[c] = true;
 #endif
 			tok = 0; why = 0; way = 0 } }
-	/* Client.insist */
+	/* Client.startTask */
 	:: d_step { RUNS(c) && phase[c] == HELD && reads[c] && ht[ID] == token[c] && !shared[ID] && !cut[c] ->
 		serve(DOWNGRADE, ID, token[c]);
 		tok = 0; why = 0 }
@@ -304,11 +304,11 @@ active [N] proctype client()
 		d_step {
 			renewal();
 			if
-			:: way != FINE -> strike()
+			:: way != FINE -> countFault()
 			:: else
 			fi;
 			if
-			:: way != LOST && way != LATE -> processK()
+			:: way != LOST && way != LATE -> serveK()
 			:: else
 			fi;
 			if
@@ -321,21 +321,21 @@ active [N] proctype client()
 			way = 0 } }
 	:: d_step { RUNS(c) && DUE(c) && cut[c] -> renewal(); kx[c] = FAILED }
 	:: d_step { kx[c] == SENT && !cut[c] ->
-		processK();
-		calm = 0; idle = 0;
+		serveK();
+		waited = 0; stalled = 0;
 		kx[c] = ANSWERED }
 	:: d_step { RUNS(c) && kx[c] == ANSWERED -> apply(); closeK() }
 	:: d_step { RUNS(c) && (kx[c] == SENT || kx[c] == ANSWERED) && kage[c] >= FRESH ->
-		strayK(); closeK(); kx[c] = FAILED }
+		detachK(); closeK(); kx[c] = FAILED }
 	:: d_step { RUNS(c) && kx[c] == FAILED ->
 		closeK();
 		due[c] = !cut[c] && (known[c] || phase[c] == HELD) }
 
-	/* --- requests that nobody waits for any more --------------------------------------- */
+	/* --- requests that nobody waits for -------------------------------------------------- */
 
-	/* They arrive within a TTL of when they were sent, or never. Else a place that a late Acquire
-	 * has made anew is renewed, and a push of an older grant that is read only then is taken for
-	 * proven by that renewal: see README.md. */
+	/* They arrive within a TTL of when they were sent, or never. Otherwise a late Acquire makes a new place,
+	 * and the client renews that place. It then reads a push of an older grant and takes the grant for
+	 * proved by that renewal: see README.md. */
 #ifdef ANY_DELAY
 #define ARRIVES(c) true
 #else
@@ -344,7 +344,7 @@ active [N] proctype client()
 
 	:: d_step { skind[c] && ARRIVES(c) ->
 		serve(skind[c], sid[c], stok[c]);
-		tok = 0; why = 0; calm = 0; idle = 0;
+		tok = 0; why = 0; waited = 0; stalled = 0;
 		if
 		:: MINE_STILL(sid[c]) -> skip
 		:: else -> gone[sid[c]] = 0
@@ -352,28 +352,28 @@ active [N] proctype client()
 		closeS() }
 	:: d_step { skind[c] -> closeS() }
 
-	/* --- what goes wrong --------------------------------------------------------------- */
+	/* --- faults ------------------------------------------------------------------------ */
 
-	/* While it is cut off everything gets lost. */
+	/* While the client is cut off, every message is lost. */
 	:: d_step { cut[c] && gx[c] == SENT -> closeG(); gx[c] = FAILED }
 	:: d_step { cut[c] && gx[c] == ANSWERED -> closeG(); gx[c] = FAILED }
 	:: d_step { cut[c] && kx[c] == SENT -> kx[c] = FAILED }
 	:: d_step { cut[c] && kx[c] == ANSWERED -> kx[c] = FAILED }
 	:: d_step { cut[c] && round[c] < ROUNDS && pushed[ID] -> pushed[ID] = 0; late[ID] = false }
-	:: d_step { cut[c] -> cut[c] = false; calm = 0; idle = 0 }
-	:: d_step { paused[c] -> paused[c] = false; calm = 0; idle = 0 }
-	:: d_step { MAY && RUNS(c) && phase[c] != OUT -> strike(); paused[c] = true }
-	:: d_step { MAY && !cut[c] && phase[c] != OUT -> strike(); cut[c] = true }
+	:: d_step { cut[c] -> cut[c] = false; waited = 0; stalled = 0 }
+	:: d_step { paused[c] -> paused[c] = false; waited = 0; stalled = 0 }
+	:: d_step { MAY && RUNS(c) && phase[c] != OUT -> countFault(); paused[c] = true }
+	:: d_step { MAY && !cut[c] && phase[c] != OUT -> countFault(); cut[c] = true }
 	/* An answer or a push is lost, or late. */
-	:: d_step { MAY && gx[c] == ANSWERED -> strike(); closeG(); gx[c] = FAILED }
-	:: d_step { MAY && !gslow[c] && gx[c] == ANSWERED -> strike(); gslow[c] = true }
-	:: d_step { MAY && WANTS(c) && pushed[ID] -> strike(); pushed[ID] = 0; late[ID] = false }
-	:: d_step { MAY && WANTS(c) && pushed[ID] && !late[ID] -> strike(); late[ID] = true }
+	:: d_step { MAY && gx[c] == ANSWERED -> countFault(); closeG(); gx[c] = FAILED }
+	:: d_step { MAY && !gslow[c] && gx[c] == ANSWERED -> countFault(); gslow[c] = true }
+	:: d_step { MAY && WANTS(c) && pushed[ID] -> countFault(); pushed[ID] = 0; late[ID] = false }
+	:: d_step { MAY && WANTS(c) && pushed[ID] && !late[ID] -> countFault(); late[ID] = true }
 
 #ifdef GUARD
 	/* --- the resource: package fence ------------------------------------------------- */
 
-	/* The read is the first contact. Both it and the write may arrive long after the lease. */
+	/* The read is the first contact. Read and write may both arrive long after the lease. */
 	:: d_step { phase[c] == HELD && !used[c] -> used[c] = true; using[c] = token[c] }
 	:: d_step { using[c] && !reading[c] ->
 #ifdef CHECK_AT_WRITE

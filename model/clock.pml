@@ -1,13 +1,13 @@
 /* Time, the operator, and the store's loss of its data. */
 
-/* HOT: c has to do something before time goes on. A request under way has been struck: it may stay
- * there; but c does not wait for its answer for more than FRESH. */
+/* HOT: c has to do something before time goes on. A request with a fault may stay under way, but c does
+ * not wait for its answer for more than FRESH. */
 #define LONG(x, age) ((x == SENT || x == ANSWERED) && age > FRESH)
 #define HOT(c) (RUNS(c) && ( \
 	gx[c] == ANSWERED && !gslow[c] || gx[c] == FAILED || LONG(gx[c], gage[c]) || \
 	kx[c] == ANSWERED && !kslow[c] || kx[c] == FAILED || LONG(kx[c], kage[c]) || DUE(c) || \
-	(phase[c] == ASK || phase[c] >= GIVE) && gx[c] == NONE || \
-	phase[c] == STAND && (fired[c] || news[c] || pushed[c * ROUNDS + round[c]] > early[c] && !late[c * ROUNDS + round[c]]) || \
+	(phase[c] == ASK || phase[c] >= RELEASING) && gx[c] == NONE || \
+	phase[c] == QUEUED && (fired[c] || result[c] || pushed[c * ROUNDS + round[c]] > early[c] && !late[c * ROUNDS + round[c]]) || \
 	phase[c] == HELD && (proof[c] >= TRUST || held[c] >= HOLD)))
 #if N == 2
 #define ANYHOT (HOT(0) || HOT(1))
@@ -17,10 +17,10 @@
 #define ANYHOT (HOT(0) || HOT(1) || HOT(2) || HOT(3))
 #endif
 
-#define older(age, most) if :: age < most -> age++ :: else fi
-#define younger(left) if :: left -> left-- :: else fi
+#define grow(age, most) if :: age < most -> age++ :: else fi
+#define shorten(left) if :: left -> left-- :: else fi
 
-/* What waits at most how long, in steps: see README.md. */
+/* The longest waits, in steps: see README.md. */
 #define RECOVERY (TTL + 1)
 #define WAITS (TTL + 1 + (N - 1) * (HOLD + 1))
 
@@ -31,26 +31,26 @@ inline tick()
 	:: i == N -> i = 0; break
 	:: else ->
 		if
-		:: gx[i] == SENT || gx[i] == ANSWERED -> older(gage[i], OLD)
+		:: gx[i] == SENT || gx[i] == ANSWERED -> grow(gage[i], OLD)
 		:: gx[i] == PAUSE -> gx[i] = NONE
 		:: else
 		fi;
 		if
-		:: kx[i] == SENT || kx[i] == ANSWERED -> older(kage[i], OLD)
+		:: kx[i] == SENT || kx[i] == ANSWERED -> grow(kage[i], OLD)
 		:: else
 		fi;
 #ifndef ANY_DELAY
 		if
-		:: skind[i] -> older(sage[i], OLD)
+		:: skind[i] -> grow(sage[i], OLD)
 		:: else
 		fi;
 #endif
 		if
-		:: WANTS(i) || phase[i] == HELD -> older(proof[i], OLD)
+		:: WANTS(i) || phase[i] == HELD -> grow(proof[i], OLD)
 		:: else
 		fi;
 		if
-		:: news[i] == GRANTED -> older(nage[i], OLD)
+		:: result[i] == GRANTED -> grow(nage[i], OLD)
 		:: else
 		fi;
 		if
@@ -58,13 +58,13 @@ inline tick()
 		:: else
 		fi;
 		if
-		:: phase[i] == HELD -> older(held[i], HOLD)
+		:: phase[i] == HELD -> grow(held[i], HOLD)
 		:: else
 		fi;
 		due[i] = known[i] || phase[i] == HELD;
 		if
 		:: RUNS(i) && !cut[i] && WANTS(i) -> ok = true
-		:: RUNS(i) && !cut[i] && (phase[i] == HELD || phase[i] == GIVE) -> went = true
+		:: RUNS(i) && !cut[i] && (phase[i] == HELD || phase[i] == RELEASING) -> went = true
 		:: else
 		fi;
 		i++
@@ -72,27 +72,27 @@ inline tick()
 	do
 	:: i == NI -> i = 0; break
 	:: else ->
-		younger(hl[i]);
+		shorten(hl[i]);
 #ifndef PLACES_FOR_EVER
-		younger(pl[i]);
+		shorten(pl[i]);
 #endif
 		if
 		:: gone[i] == OFF
 		:: gone[i] != OFF && !ht[i] && !pl[i] -> gone[i] = OFF
 		:: else ->
-			older(gone[i], OLD + 2);
-			PROMISE(given_up_is_over, !LIVES(i) || gone[i] <= TTL + 2)
+			grow(gone[i], OLD + 2);
+			PROMISE(given_up_expires, !LIVES(i) || gone[i] <= TTL + 2)
 		fi;
 		i++
 	od;
 #ifndef LIVENESS
 	if
-	:: ok && !went -> idle++; PROMISE(recovery, idle <= RECOVERY)
-	:: else -> idle = 0
+	:: ok && !went -> stalled++; PROMISE(recovery, stalled <= RECOVERY)
+	:: else -> stalled = 0
 	fi;
 	if
-	:: WANTS(0) && RUNS(0) && !cut[0] -> calm++; PROMISE(no_lost_waiter, calm <= WAITS)
-	:: else -> calm = 0
+	:: WANTS(0) && RUNS(0) && !cut[0] -> waited++; PROMISE(no_lost_waiter, waited <= WAITS)
+	:: else -> waited = 0
 	fi;
 #endif
 	ok = false; went = false
@@ -112,7 +112,7 @@ active proctype world()
 #endif
 		}
 #ifdef OPERATOR
-	/* Backend.Break, of the oldest grant. The broken holder may believe until its next renewal. */
+	/* Backend.Break of the oldest grant. Its holder may rely on the lease until its next renewal. */
 	:: d_step { MAY && last > ended ->
 		do
 		:: i == NI -> break
@@ -121,13 +121,13 @@ active proctype world()
 		od;
 		i = 0;
 		if
-		:: n -> strike(); ended = n; n = 0; serve(BREAK, broken, 0)
+		:: n -> countFault(); ended = n; n = 0; serve(BREAK, broken, 0)
 		:: else
 		fi;
 		broken = 0 }
 	/* The store restarts without its data. Its clock is not behind. */
 	:: d_step { MAY && last ->
-		strike();
+		countFault();
 		do
 		:: i == NI -> break
 		:: else ->
@@ -143,8 +143,8 @@ active proctype world()
 }
 
 #ifdef LIVENESS
-/* Who waits is served, is told, or gives up; unless it is stopped or cut off for ever. */
+/* A waiter is served, notices a loss, or gives up, unless it is stopped or cut off for ever. */
 ltl served { [] (WANTS(0) -> <> (!WANTS(0) || paused[0] || cut[0])) }
-/* And time goes on: nothing above holds because everybody talks for ever within one step. */
+/* Time goes on: nothing above holds because the processes go on for ever within one step. */
 ltl goes_on { ([] <> ticked) && ([] <> !ticked) }
 #endif

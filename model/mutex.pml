@@ -1,4 +1,4 @@
-/* The mutex and its line, with the resource guard, the operator's break and the store's loss of data. */
+/* The mutex and its queue, with the fenced resource, the operator's break and the store's loss of data. */
 
 #define DIFFERS(c) false	/* from c - 1 */
 #define FREED(x) skip

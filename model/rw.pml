@@ -12,7 +12,7 @@
 #include "state.pml"
 
 bool shared[NI];	/* the store has downgraded the grant */
-bool reads[N];		/* the client has: Lease.req.Mode */
+bool reads[N];		/* the client has downgraded it: Lease.req.Mode */
 
 #define EXCLUSIVE(x) (WRITER(OF(x)) && !shared[x])
 #define WRITES(c) (WRITER(c) && !reads[c])
@@ -32,7 +32,7 @@ inline fits(x)
 	od
 }
 
-/* Nobody relies on a lease beside a writer who does. */
+/* No two clients rely on leases of which one is a writer's. */
 inline apart()
 {
 	i = 0;

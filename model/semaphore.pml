@@ -7,7 +7,7 @@
 #define FREED(x) inuse = inuse - NEED(OF(x))
 #include "state.pml"
 
-byte inuse;	/* permits given: "used" in redislock/lua/common.lua */
+byte inuse;	/* permits granted: "used" in redislock/lua/common.lua */
 
 /* rule.Fits, driver.Permits. Sets ok. */
 inline fits(x)
@@ -15,7 +15,7 @@ inline fits(x)
 	ok = (inuse + NEED(OF(x)) <= LIMIT)
 }
 
-/* Those who rely on their leases have no more than there is. */
+/* The clients that rely on their leases have no more permits than LIMIT. */
 inline apart()
 {
 	i = 0; n = 0;
@@ -28,7 +28,7 @@ inline apart()
 	n = 0
 }
 
-/* As many permits are given as the grants have. */
+/* inuse is the sum of the grants. */
 inline conserved()
 {
 	i = 0; n = 0;

@@ -1,7 +1,7 @@
-/* The store. Its requests are those of rule.Entry (internal/rule), which every real store is
- * compared with step by step (internal/modeltest); on Redis the scripts in redislock/lua. */
+/* The store. Its requests are those of rule.Entry (internal/rule), with which internal/modeltest compares
+ * every real store step by step; on Redis the scripts in redislock/lua. */
 
-inline remove()	/* takes q[j] out of the line */
+inline remove()	/* removes q[j] from the queue */
 {
 	pl[q[j]] = 0;
 	ql--;
@@ -11,7 +11,7 @@ inline remove()	/* takes q[j] out of the line */
 	od
 }
 
-inline find(x)	/* sets j: where x stands in line; ql if it does not */
+inline find(x)	/* sets j: the place of x in the queue; ql if it has none */
 {
 	j = 0;
 	do
@@ -23,8 +23,8 @@ inline find(x)	/* sets j: where x stands in line; ql if it does not */
 /* drop ends the hold of x. */
 inline drop(x) { ht[x] = 0; hl[x] = 0; FREED(x) }
 
-/* rule.Entry.grant; mint and give in common.lua. What is promised of each grant is checked here. */
-inline grant(x, rest)
+/* rule.Entry.grant; mint and give in common.lua. It checks what is promised of each grant. */
+inline grant(x, left)
 {
 	fits(x);
 	PROMISE(fits, ok);
@@ -32,7 +32,7 @@ inline grant(x, rest)
 #ifdef TOKEN_IS_COUNT
 	last++;
 #else
-	last = top + 1;	/* max(now, last + 1): the clock is past every token of before */
+	last = top + 1;	/* max(now, last + 1): the clock is past every earlier token */
 #endif
 #ifdef NO_NEW_TOKEN
 	if
@@ -43,7 +43,7 @@ inline grant(x, rest)
 	PROMISE(tokens_grow, last > top);
 	top = last;
 	ht[x] = last;
-	hl[x] = rest;
+	hl[x] = left;
 	GIVEN(x)
 }
 
@@ -96,7 +96,7 @@ inline advance()
 #ifdef HAND_OVER_IN_FULL
 		grant(id, TTL);
 #else
-		grant(id, n);	/* from the waiter's last sign of life */
+		grant(id, n);	/* from the waiter's last renewal */
 #endif
 #endif
 		went = false;
@@ -112,7 +112,7 @@ inline acquire(x)
 	find(x);
 	if
 	:: ht[x] ->
-		PROMISE(over_is_over, hl[x]);
+		PROMISE(expired_stays_expired, hl[x]);
 		hl[x] = TTL;
 		tok = ht[x]
 #ifndef SECOND_PLACE
@@ -188,7 +188,7 @@ inline renew(x, t)
 	find(x);
 	if
 	:: ht[x] && (!t || t == ht[x]) ->
-		PROMISE(over_is_over, hl[x]);
+		PROMISE(expired_stays_expired, hl[x]);
 		hl[x] = TTL;
 		if
 		:: t -> why = ALIVE
@@ -201,8 +201,8 @@ inline renew(x, t)
 	j = 0
 }
 
-/* serve is one request at the store: time passes, the request is done, what it freed goes to the
- * line. It sets tok and why to the answer. */
+/* serve is one request at the store: time passes, the request is done, and what it freed goes to the
+ * queue. It sets tok and why to the answer. */
 inline serve(what, x, t)
 {
 	tok = 0; why = 0; turn = 0;
@@ -241,14 +241,14 @@ inline serve(what, x, t)
 	if
 	:: ql ->
 		fits(q[0]);
-		PROMISE(never_free_with_a_line, !ok);
+		PROMISE(never_free_with_a_queue, !ok);
 		ok = false
 	:: else
 	fi
 }
 
-/* rest sets n: when the first lease in the way runs out (rule.Entry.Retry), at least one step. */
-inline rest()
+/* firstExpiry sets n: when the first lease in the way expires (rule.Entry.Retry), at least one step. */
+inline firstExpiry()
 {
 	n = 0; i = 0;
 	do
