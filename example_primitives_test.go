@@ -17,7 +17,7 @@ func ExampleRWMutex() {
 	prices := c.RWMutex("prices")
 	lease, _ := prices.Lock(ctx) // for writing
 	fmt.Println("prices are updated")
-	_ = lease.Downgrade() // others may read now, and nobody may write
+	_ = lease.Downgrade() // others may read now; nobody may write
 	fmt.Println("what was written is checked")
 	other, err := prices.TryRLock(ctx)
 	fmt.Println("another reader:", err)
@@ -118,7 +118,7 @@ func ExampleClient_OnlyOne() {
 	b, _ := holdfast.New(ctx, store, nil)
 	defer b.Close(ctx)
 
-	for _, replica := range []*holdfast.Client{a, b} { // each by a schedule of its own
+	for _, replica := range []*holdfast.Client{a, b} { // each by its own schedule
 		ran, err := replica.OnlyOne(ctx, "invoices", 24*time.Hour, func(ctx context.Context) error {
 			fmt.Println("writing invoices")
 			return nil
@@ -147,7 +147,7 @@ func ExampleLease_HandOff() {
 		return
 	}
 	fmt.Println("the same token:", taken.Token() == lease.Token())
-	<-adopted // now web may end
+	<-adopted // web may end now
 	taken.Release()
 	// Output: the same token: true
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// store stands for the store that a program really uses: redislock, sqllock.
+// store replaces the store of a real program: redislock, sqllock.
 var store = memlock.New()
 
 func Example() {
@@ -37,7 +37,7 @@ func ExampleMutex_Lock() {
 	c, _ := holdfast.New(ctx, store, nil)
 	defer c.Close(ctx)
 
-	// The deadline bounds the waiting, not the holding.
+	// The deadline bounds the wait, not the lease.
 	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	lease, err := c.Mutex("stock/7").Lock(wait)
@@ -74,7 +74,7 @@ func ExampleLease_Valid() {
 	}
 	defer lease.Release()
 	for _, what := range []string{"letter 1", "letter 2"} {
-		if !lease.Valid(2 * time.Second) { // what a send takes, at most
+		if !lease.Valid(2 * time.Second) { // the longest time that a send takes
 			fmt.Println("the rest is for the next holder:", lease.Err())
 			return
 		}
@@ -113,7 +113,7 @@ func ExampleReentrant() {
 
 	m := c.Mutex("account/9", holdfast.Reentrant())
 	err := m.Do(ctx, func(ctx context.Context) error {
-		// A function that locks for itself may be called by one that already has.
+		// A function that takes the lock itself may be called by one that already holds it.
 		return m.Do(ctx, func(ctx context.Context) error {
 			fmt.Println("the same lease, borrowed")
 			return nil
@@ -130,7 +130,7 @@ func ExampleMinHold() {
 	c, _ := holdfast.New(ctx, store, nil)
 	defer c.Close(ctx)
 
-	// On many machines, this runs once a minute at most.
+	// This runs at most once a minute, on any number of machines.
 	job := c.Mutex("cleanup", holdfast.MinHold(time.Minute))
 	for range 2 {
 		lease, err := job.TryLock(ctx)

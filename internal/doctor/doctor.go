@@ -70,14 +70,14 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 	switch {
 	case went < 0:
 		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
-			Found: fmt.Sprintf("the server's clock went back by %v between two looks", -went),
-			Why:   "it is stepped. Forward, such a step ends leases at the server while their holders count on them, and two hold one lock",
+			Found: fmt.Sprintf("the server's clock went back by %v between two readings", -went),
+			Why:   "something steps the clock. A step forward ends leases at the server while their holders rely on them, and two clients hold one lock",
 			Do:    adjust})
 		return
 	case went > most+slack || went < least-slack:
 		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
 			Found: fmt.Sprintf("the server's clock went on by %v while %v passed here", went.Round(time.Millisecond), most.Round(time.Millisecond)),
-			Why:   "leases are timed by it, and holders by theirs: when it jumps ahead or runs faster, leases end at the server while their holders count on them",
+			Why:   "the server times leases by this clock, and holders by theirs: if it jumps ahead or runs faster, leases end at the server while their holders rely on them",
 			Do:    adjust})
 		return
 	}
@@ -89,14 +89,14 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 	case behind > limit:
 		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true,
 			Found: fmt.Sprintf("the server's clock is %v behind this machine's", behind.Round(time.Millisecond)),
-			Why: "leases do not mind, but one of the two clocks is wrong. If it is the server's, and it is set right in one step, all leases " +
-				"end early there while their holders count on them",
+			Why: "leases are not affected, but one of the two clocks is wrong. If it is the server's, and somebody corrects it in one step, all " +
+				"leases end early there while their holders rely on them",
 			Do: "compare both with a third clock. " + adjust})
 	case ahead > limit:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("the server's clock is %v ahead of this machine's", ahead.Round(time.Millisecond)),
-			Why: "leases do not mind. But if it is set back, leases last longer by that; and tokens, which are times, repeat if the server " +
-				"also loses its data, or another takes over whose clock is right",
+			Why: "leases are not affected. But if the clock is set back, leases last longer by that; and tokens, which are times, repeat if the " +
+				"server also loses its data, or another server with the right time takes over",
 			Do: "compare both with a third clock. " + adjust})
 	default:
 		f.Fine(code, "the server's clock agrees with this machine's to %v, and did not jump in %v", limit, most.Round(10*time.Millisecond))
@@ -112,7 +112,7 @@ func (f *Findings) Latency(code string, slowest time.Duration, n int, ttl time.D
 	if slowest > ttl/20 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("an answer took %v, the slowest of %d, where leases last %v", shown, n, ttl),
-			Why:   "a renewal has to succeed within the lease, and is tried a few times; a store that is slower still costs holders their leases, in time and with word to them",
+			Why:   "a renewal has to succeed within the lease, and is tried a few times; with an even slower store holders lose their leases, and learn of that in time",
 			Do:    "a longer --ttl, at least 20 times the slowest answer, or a store that is nearer or less busy"})
 		return
 	}
@@ -125,7 +125,7 @@ func (f *Findings) Headroom(code, setting string, used, limit int64) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 			Found: fmt.Sprintf("%d of %d connections are in use (%s)", used, limit, setting),
 			Why:   "when none is left, clients that start or connect again are refused, and holders that lost their connection cannot renew",
-			Do:    fmt.Sprintf("raise %s, or find out who keeps so many", setting)})
+			Do:    fmt.Sprintf("raise %s, or find out which clients keep so many", setting)})
 		return
 	}
 	f.Fine(code, "%d of %d connections are in use (%s)", used, limit, setting)
