@@ -212,7 +212,7 @@ func (c *Client) Close(ctx context.Context) error {
 	caller, ttl := ctx, c.TTL()
 	last, cancel := context.WithTimeout(caller, ttl) // nothing is renewed from now on
 	defer cancel()
-	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // keeps time for the end of the session, which may free the rest at once
+	ctx, cancel = context.WithTimeout(caller, ttl-ttl/10) // leaves time to end the session
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.cancelWork)
 	defer stop()

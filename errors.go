@@ -68,8 +68,8 @@ type Reason string
 const (
 	ReasonExpired   Reason = "expired"   // not renewed in time, or the machine slept
 	ReasonTaken     Reason = "taken"     // not renewed in time, and another holds the lock now
-	ReasonRevoked   Reason = "revoked"   // the store reports that it has ended: an operator broke it, or it expired there
-	ReasonForgotten Reason = "forgotten" // the store no longer has a record of it: evicted, deleted, or lost with its data
+	ReasonRevoked   Reason = "revoked"   // the store ended it: an operator broke it, or it expired there
+	ReasonForgotten Reason = "forgotten" // the store has no record of it: evicted, deleted, or lost with its data
 	ReasonSession   Reason = "session"   // the store ended the client's session
 	ReasonMaxHold   Reason = "max hold"  // the MaxHold of the lock has passed
 

@@ -38,10 +38,10 @@
 //     or old subscription reports to one waiter a grant that is on record for another.
 //   - R15: A damaged record affects its own name only. Other names are granted, renewed and listed
 //     as if it did not exist, and calls for its own name return ErrDamaged.
-//   - R16: A push is an unproven hint. A sender that may send messages to sessions, and may not take
-//     locks, can end no grant and no place in the queue, and can delay no other name. A waiter
-//     believes a push only if it contains data that the sender must have received from the store. If
-//     the store has no such grant, the first renewal or release of the lease reports that.
+//   - R16: A push is an unproven hint. A sender that may send messages to sessions, and may not
+//     take locks, can end no grant and no place in the queue, and can delay no other name. A waiter
+//     believes a push only if it contains data that the sender must have received from the store.
+//     If the store has no such grant, the first renewal or release of the lease reports that.
 //
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

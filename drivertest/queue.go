@@ -175,7 +175,7 @@ var queue = []check{
 			if !life.over() {
 				e.Errorf("the lease ended %v after its holder's last renewal; the TTL is %v", time.Since(life.sent), e.h.TTL)
 			}
-			if d := time.Since(asked); d > e.h.TTL*9/10+e.slack() { // a lease that counts from the hand-over would last 1.6
+			if d := time.Since(asked); d > e.h.TTL*9/10+e.slack() { // counted from the hand-over: 1.6
 				e.Errorf("a dead holder that never used its grant delayed the queue until %v after its last renewal; the TTL is %v", d, e.h.TTL)
 			}
 			return false

@@ -148,7 +148,7 @@ var texts = []check{
 			return []holdfast.Option{holdfast.Note(text), holdfast.Label("k "+text, text), holdfast.Label("key", "v "+text)}
 		}
 		for i, text := range written {
-			if len(text) > driver.MaxInfo/50 { // encoded it has six times as many bytes, and each note contains it four times
+			if len(text) > driver.MaxInfo/50 { // six times as long encoded, and in each note four times
 				continue
 			}
 			name := e.name("x")

@@ -27,7 +27,7 @@ type database struct {
 
 	excludes bool // a transaction excludes the others from its start, before Begin
 
-	lateBegin string // the result of a Begin after a read: "fresh" data, "old" data, "retry"; "": nothing can come between
+	lateBegin string // after a read, Begin: "fresh" data, "old" data, "retry"; "": excluded
 }
 
 // limit is long enough for any step of a test.
