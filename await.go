@@ -155,7 +155,7 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 		if err == nil && a.l.session.over() { // the answer proves nothing
 			reply, err, a.asked = driver.Reply{}, ErrClosed, true
 		}
-		a.record(sent, reply, err)
+		a.noteAnswer(sent, reply, err)
 		held, stop := a.next(sent, reply, err)
 		if ended = held || stop != nil; ended {
 			if stop != nil && a.asked {
@@ -171,8 +171,8 @@ func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	}
 }
 
-// record notes what the answer to an exchange says about the request and about the store.
-func (a *attempt) record(sent time.Duration, reply driver.Reply, err error) {
+// noteAnswer notes what the answer to an exchange says about the request and about the store.
+func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) {
 	switch {
 	case err == nil:
 		a.asked = a.asked || reply.Token != 0 || a.l.req.Wait
@@ -248,7 +248,7 @@ func (a *attempt) failed(sent time.Duration, err error) error {
 	if stop := a.sleepFor(pause/2 + rand.N(pause/2)); stop != ErrHeld {
 		return a.withFailure(stop)
 	}
-	return asOutage(err) // WaitAtMost has passed; the store never reported a holder
+	return asOutage(err) // WaitAtMost has passed; nobody knows whether the lock is held
 }
 
 // firstFailure returns the failure that came before err, which WaitAtMost has caused.

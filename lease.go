@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// How a lease or a request ends. "Background" is a task (background.go), which Close waits for.
+// How a lease or a request ends. What goes on in the background is a task (background.go).
 //
 //	                      asks the store      waits                    goes on in the background
 //	Release               release             for one answer           if that leaves it open
@@ -19,6 +19,7 @@ import (
 //	discard               cancel              20 ms                    yes
 //	cancelRequest         cancel              20 ms                    yes
 //	cancelPushed          cancel              no                       yes
+//	adoption.abort        release             no                       yes
 //	Client.end, endLost   no: local only      for contexts to cancel   no
 //	Client.stopRenewing   no: local only      no                       no
 
