@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +78,13 @@ func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Resu
 		others := slices.ContainsFunc(made[:min(len(missing), len(made))], func(r zk.Result) bool {
 			return errors.Is(r.Err, zk.ErrNodeExists) // somebody made a folder meanwhile
 		})
-		if !others && !errors.Is(err, zk.ErrNoNode) || tries == manyTries {
+		if !others && !errors.Is(err, zk.ErrNoNode) || tries == 4*manyTries {
+			return nil, err
+		}
+		// Clients make folders while the server deletes them: a random pause lets one of them finish.
+		select {
+		case <-time.After(rand.N(time.Duration(tries) * time.Millisecond)):
+		case <-ctx.Done():
 			return nil, err
 		}
 	}
