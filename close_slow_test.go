@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
@@ -42,26 +43,27 @@ func (s *slowSession) Release(ctx context.Context, h driver.Hold, keep time.Dura
 
 // A store that answers each release after 100 ms is not reported as silent.
 func TestCloseOfMany(t *testing.T) {
-	t.Parallel()
-	b := &slowReleases{Backend: memlock.New(), delay: 100 * time.Millisecond}
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: 3 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 2000
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			if _, err := c.Mutex(fmt.Sprint("many/", i)).Lock(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	start := time.Now()
-	err = c.Close(context.Background())
-	t.Logf("Close after %v: %v; %d releases were answered", time.Since(start), err, b.n.Load())
-	if err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &slowReleases{Backend: memlock.New(), delay: 100 * time.Millisecond}
+		c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 2000
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if _, err := c.Mutex(fmt.Sprint("many/", i)).Lock(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		start := time.Now()
+		err = c.Close(context.Background())
+		t.Logf("Close after %v: %v; %d releases were answered", time.Since(start), err, b.n.Load())
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
