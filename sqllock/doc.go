@@ -1,15 +1,15 @@
 // Package sqllock keeps a lock table in an SQL database.
 //
-// [OpenSQLite] is the embedded store: one SQLite file, shared by the processes of one
-// machine, with no server. It uses database/sql and links no SQLite driver itself: the
-// program imports one, such as
+// [OpenSQLite] opens the embedded store: one SQLite file, shared by the processes of one machine,
+// with no server. It uses database/sql and links no SQLite driver itself: the program imports one,
+// such as
 //
 //	import _ "modernc.org/sqlite"
 //
-// [New] is the store of a database server, on the application's own pool, in tables that
-// [Init] makes: MySQL and MariaDB with the dialect of package mysql, PostgreSQL with that of
-// package postgres. Start with those packages' examples.
+// [New] uses a database server, through the application's own pool, in tables that [Init] creates.
+// The dialect of package mysql serves MySQL and MariaDB; that of package postgres serves
+// PostgreSQL. Start with those packages' examples.
 //
-// The files of the one begin with sqlite_, those of the other with server. They have the way of
-// waking waiters inside a process in common (bells.go), and what package rule says.
+// Files of the embedded store begin with sqlite_, files of the server store with server. Both share
+// waiters.go, which wakes waiters inside a process, and package rule.
 package sqllock

@@ -2,6 +2,6 @@
 
 package sqllock
 
-// raceFactor is how much longer leases are under the race detector, with which an SQLite
-// in pure Go is more than ten times slower.
+// raceFactor lengthens leases under the race detector, which makes an SQLite in pure Go more than
+// ten times slower.
 const raceFactor = 3

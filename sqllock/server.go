@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// MaxLine bounds the text about those who hold a name and wait for it, in bytes: an item has
-// about 100, and its info. A server that takes shorter statements only has a lower bound.
+// MaxLine bounds the text of the grants and the queue of one name, in bytes. An item has about 100
+// bytes, plus its info. A server that takes only shorter statements has a lower bound.
 const MaxLine = 4 << 20
 
 // Config is optional: the zero value, or nil, works.
 type Config struct {
-	// Listen is a second way to the same PostgreSQL database, for the one connection that
-	// listens: direct, where New's pool goes through a pooler that shares connections.
+	// Listen is a second, direct route to the same PostgreSQL database, for the one connection that
+	// listens. Set it if New's pool goes through a pooler that shares connections.
 	Listen *sql.DB
 }
 
@@ -32,22 +32,22 @@ type Server struct {
 	db  *sql.DB
 	d   Dialect
 	cfg Config
-	id  string // of this Server among all that share the tables
+	id  string // unique among all Servers that share the tables
 
-	pool way
-	kept *keptConn
+	pool     executor
+	reserved *reservedConn
 
 	requests, others *gate
 	cancels          cancels
-	working          atomic.Int64 // what runs on the pool
+	working          atomic.Int64 // operations that use the pool now
 
 	prepared *prepared
-	bells    *bells   // the requests of all sessions that wait
+	waiters  *waiters // the waiting requests of all sessions
 	texts    sync.Map // statements in the server's form
 	floor    atomic.Int64
 
 	began    time.Time
-	answered atomic.Int64 // when the pool's connections were last heard on, in time since began
+	answered atomic.Int64 // when the pool last answered, as time since began
 	dropping atomic.Bool
 
 	opening chan struct{} // holds a value while nobody opens
@@ -60,30 +60,30 @@ type Server struct {
 	closed    bool
 	at        Circumstances
 	bell      Bell   // nil: waiters poll
-	reason    string // why
+	reason    string // why waiters poll
 	open      map[*serverSession]bool
-	returning map[string]bool // requests given up that are being given back; true: there was news of one meanwhile
+	returning map[string]bool // abandoned requests whose grants are being given back; true: a notification came meanwhile
 }
 
 var _ driver.Backend = (*Server)(nil)
 
-// New makes a lock table of the tables that Init has made in db's database. db stays the
-// caller's: it is not closed. Three connections of it are kept while sessions are open, at
-// most: one to wait for news, one for renewals, one to work with, so the pool must allow
-// three; whatever else is asked for at once takes more.
+// New returns a lock table in the tables that Init has created in db's database. The caller owns
+// db, and New never closes it. While sessions are open, up to three of its connections stay in use:
+// one waits for notifications, one serves renewals, one does the work. So the pool must allow
+// three; concurrent calls take more.
 //
-// Nothing is asked of the server before the first session or question.
+// New sends nothing to the server. The first session or call does.
 func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 	if cfg == nil {
 		cfg = &Config{}
 	}
 	b := &Server{
-		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: way{db}, bells: newBells(),
+		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: executor{db}, waiters: newWaiters(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, returning: map[string]bool{}, began: time.Now(),
 		requests: newGate(requestsAtOnce), others: newGate(othersAtOnce),
 	}
-	b.kept, b.prepared = newKeptConn(db, d), newPrepared(db, d)
-	b.kept.later = func(f func()) { b.background(f) }
+	b.reserved, b.prepared = newReservedConn(db, d), newPrepared(db, d)
+	b.reserved.later = func(f func()) { b.background(f) }
 	b.opening <- struct{}{}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
@@ -92,15 +92,15 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 // Name implements [driver.Backend].
 func (b *Server) Name() string { return b.d.Name() }
 
-// Polling says why waiters ask the server again and again here, instead of being woken; "" if
-// they are woken, or if no session has been opened yet.
+// Polling returns why waiters poll the server instead of being woken. It returns "" if they are
+// woken, or if no session has been opened yet.
 func (b *Server) Polling() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.reason
 }
 
-// ready looks at the server before it is asked anything else.
+// ready checks the server before the first call.
 func (b *Server) ready(ctx context.Context) error {
 	select {
 	case <-b.opening:
@@ -119,7 +119,7 @@ func (b *Server) ready(ctx context.Context) error {
 	}
 	if n := b.db.Stats().MaxOpenConnections; n > 0 && n < minPool {
 		return fmt.Errorf("%w pool: it allows %d connections; at least %d are needed (SetMaxOpenConns): "+
-			"one waits for news, one is kept for renewals", driver.ErrInvalid, n, minPool)
+			"one waits for notifications, one is reserved for renewals", driver.ErrInvalid, n, minPool)
 	}
 	at, err := b.d.Check(ctx, b.db)
 	if err != nil {
@@ -152,12 +152,12 @@ func (b *Server) Close() error {
 		err = bell.Close()
 	}
 	b.wg.Wait()
-	b.kept.close()
+	b.reserved.close()
 	b.prepared.close()
 	return err
 }
 
-// text is a statement in the server's form.
+// text returns a statement in the server's form.
 func (b *Server) text(statement string) string {
 	if t, ok := b.texts.Load(statement); ok {
 		return t.(string)
@@ -167,11 +167,11 @@ func (b *Server) text(statement string) string {
 	return t
 }
 
-func (b *Server) on(l link) Querier {
-	if l == link(b.pool) {
+func (b *Server) on(l sqlConn) Querier {
+	if l == sqlConn(b.pool) {
 		return direct{l, b.d, b.prepared}
 	}
-	return direct{l, b.d, nil} // on the connection that is kept, a limit stands for all statements
+	return direct{l, b.d, nil} // on the reserved connection, one limit applies to all statements
 }
 
 func (b *Server) circumstances() Circumstances {
@@ -180,10 +180,10 @@ func (b *Server) circumstances() Circumstances {
 	return b.at
 }
 
-// silence is how long a server may take to answer a caller who has set no limit.
-const silence = 5 * time.Second
+// answerLimit bounds a server's answer if the caller has set no deadline.
+const answerLimit = 5 * time.Second
 
-// with runs f, which is about name, or about several if that is "", when there is room for it.
+// with runs f when the gate admits it. f is about name, or about several names if name is "".
 func (b *Server) with(ctx context.Context, name string, f func(ctx context.Context) error) error {
 	return bounded(ctx, func(ctx context.Context) error {
 		p, err := b.others.enter(ctx, name)
@@ -195,17 +195,17 @@ func (b *Server) with(ctx context.Context, name string, f func(ctx context.Conte
 	})
 }
 
-// read runs f, which waits for no row.
-func (b *Server) read(ctx context.Context, f func(ctx context.Context, l link) error) error {
+// read runs f, which waits for no row lock.
+func (b *Server) read(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error {
 	return b.with(ctx, "", func(ctx context.Context) error { return b.runFor(ctx, reading, f) })
 }
 
-// bounded runs f with a limit of ours, if the caller has set none.
+// bounded runs f with answerLimit, if the caller has set no deadline.
 func bounded(ctx context.Context, f func(ctx context.Context) error) error {
 	if _, limited := ctx.Deadline(); limited {
 		return f(ctx)
 	}
-	own, cancel := context.WithTimeout(ctx, silence)
+	own, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	err := f(own)
 	if err == nil || own.Err() == nil || ctx.Err() != nil || answered(err) {
@@ -215,24 +215,25 @@ func bounded(ctx context.Context, f func(ctx context.Context) error) error {
 	if errors.Is(err, driver.ErrUnavailable) {
 		sentinel = driver.ErrUnavailable
 	}
-	return fmt.Errorf("%w: no answer within %v: %v", sentinel, silence, err) // which is no error of the caller's context
+	return fmt.Errorf("%w: no answer within %v: %v", sentinel, answerLimit, err) // does not wrap ctx's error: the caller's context has not ended
 }
 
 // runner runs f on a connection.
-type runner func(ctx context.Context, f func(ctx context.Context, l link) error) error
+type runner func(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error
 
-// run is the runner for all but renewals: on the pool, or on the connection that is kept, if the pool has no other left.
-func (b *Server) run(ctx context.Context, f func(ctx context.Context, l link) error) error {
+// run is the runner for everything but renewals: on the pool, or on the reserved connection if the
+// pool is exhausted.
+func (b *Server) run(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error {
 	return b.runFor(ctx, working, f)
 }
 
-func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
+func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Context, l sqlConn) error) error {
 	if b.exhausted() {
-		return b.kept.use(ctx, why, f)
+		return b.reserved.use(ctx, why, f)
 	}
 	b.working.Add(1)
 	defer b.working.Add(-1)
-	const rest = 10 * time.Second // idle for so long, connections may have been forgotten on the way
+	const rest = 10 * time.Second // networks may drop connections that are idle for so long
 	if time.Since(b.began)-time.Duration(b.answered.Load()) > rest {
 		if end, limited := ctx.Deadline(); !limited || time.Until(end) > time.Second {
 			b.dropSilent()
@@ -250,15 +251,16 @@ func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Con
 	return err
 }
 
-// exhausted reports whether the pool has no connection left, or none when those have theirs that are about to take one.
+// exhausted reports whether the pool has no free connection, counting operations that are about to
+// take one.
 func (b *Server) exhausted() bool {
-	const others = 2 // the one that is kept, and the one that waits for news
+	const others = 2 // the reserved connection, and the one that waits for notifications
 	s := b.db.Stats()
 	return s.MaxOpenConnections > 0 && (s.InUse >= s.MaxOpenConnections || int(b.working.Load()) >= s.MaxOpenConnections-others)
 }
 
-// dropSilent has the pool forget its idle connections that are dead. It returns when that is done, unless another does
-// it just now.
+// dropSilent closes the pool's dead idle connections. It returns when that is done, or at once if
+// another call is doing it.
 func (b *Server) dropSilent() {
 	if b.dropping.CompareAndSwap(false, true) {
 		dropSilent(b.db)
@@ -266,7 +268,7 @@ func (b *Server) dropSilent() {
 	}
 }
 
-// fault wraps an error of the server in the sentinel that says what it means.
+// fault wraps a server's error in the sentinel error for its meaning.
 func (b *Server) fault(err error) error {
 	if err == nil || marked(err) {
 		return err
@@ -290,10 +292,10 @@ func (b *Server) fault(err error) error {
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 
-// errOutOfRange: nothing was done, and who reads the row learns more.
+// errOutOfRange: nothing was done. Reading the row gives the reason.
 var errOutOfRange = fmt.Errorf("%w: a number is out of range", driver.ErrRefused)
 
-// marked reports whether err has its sentinel already.
+// marked reports whether err wraps a sentinel already.
 func marked(err error) bool {
 	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrDamaged, driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, s) {
@@ -303,7 +305,7 @@ func marked(err error) bool {
 	return stands(err)
 }
 
-// ask is change for those who belong to no session.
+// ask is change for callers without a session.
 func (b *Server) ask(ctx context.Context, name string, f func(r *record) error) error {
 	return b.askBy(ctx, name, b.run, f)
 }
@@ -319,14 +321,14 @@ func one(name string, f func(r *record) error) step {
 	return step{names: []string{name}, do: func(_ int, r *record) error { return f(r) }}
 }
 
-// news is for those that something was granted to: here, and at other Servers.
-type news struct {
+// wakeups are notifications for the waiters that got grants: here, and at other Servers.
+type wakeups struct {
 	here   []Ring
 	abroad []Ring
 }
 
-// add adds what a record has granted.
-func (b *Server) add(n *news, r *record) {
+// add adds a record's new grants.
+func (b *Server) add(n *wakeups, r *record) {
 	for _, g := range r.grants {
 		server, session, _ := strings.Cut(g.Session, ".")
 		ring := Ring{Name: r.name, Server: server, Session: session, ID: g.ID, Token: g.Token}
@@ -338,9 +340,10 @@ func (b *Server) add(n *news, r *record) {
 	}
 }
 
-// vague is the same of who may have been granted something: all are to ask again.
-func (n *news) vague() *news {
-	v := &news{slices.Clone(n.here), slices.Clone(n.abroad)}
+// vague returns the same wakeups without tokens, for grants that are uncertain: all waiters ask
+// again.
+func (n *wakeups) vague() *wakeups {
+	v := &wakeups{slices.Clone(n.here), slices.Clone(n.abroad)}
 	for _, rings := range [][]Ring{v.here, v.abroad} {
 		for i := range rings {
 			rings[i].Token = 0
@@ -349,10 +352,10 @@ func (n *news) vague() *news {
 	return v
 }
 
-// tell wakes them.
-func (b *Server) tell(n *news) {
+// notify sends the wakeups.
+func (b *Server) notify(n *wakeups) {
 	for _, r := range n.here {
-		b.heard(r)
+		b.received(r)
 	}
 	if len(n.abroad) > 0 {
 		b.wake(n.abroad)

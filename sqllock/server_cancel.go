@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// cancels have those who give up one name at a time do it together. Each change of a row writes
-// its whole line anew, so a crowd that leaves one by one takes a time that grows with its square, and
-// meanwhile the name is granted to some who have given up.
+// cancels join the cancellations of one name in one exchange. Each change of a row writes its whole
+// queue again, so many single cancellations would take quadratic time. Meanwhile the lock would go
+// to requests that have been abandoned.
 type cancels struct {
 	mu sync.Mutex
 	by map[string]*leaving
@@ -18,23 +18,24 @@ type cancels struct {
 
 // leaving are the cancellations of one name.
 type leaving struct {
-	turn  chan struct{} // holds a value while none is under way
-	next  *departure    // those that go together next
+	turn  chan struct{} // holds a value while no exchange runs
+	next  *departure    // the next batch
 	users int
 }
 
-// departure is cancellations that are one exchange. One of their callers does it for all.
+// departure is a batch of cancellations in one exchange. One of their callers, the leader, performs
+// it.
 type departure struct {
 	ids  []string
-	over chan struct{} // closed when it has been tried, with this outcome
+	over chan struct{} // closed after the attempt; then err is valid
 	err  error
-	left bool // who was to do it has given up first
+	left bool // the leader gave up before the attempt
 }
 
-// together has f called for id, and for others of the same name that wait meanwhile.
+// together has f called for id, and for other IDs of the same name that wait meanwhile.
 func (c *cancels) together(ctx context.Context, name, id string, f func(ids []string) error) error {
-	l := c.enter(name)
-	defer c.leave(name, l)
+	l := c.attach(name)
+	defer c.detach(name, l)
 	for {
 		d, leads := c.join(l, id)
 		if leads {
@@ -51,7 +52,7 @@ func (c *cancels) together(ctx context.Context, name, id string, f func(ids []st
 	}
 }
 
-func (c *cancels) enter(name string) *leaving {
+func (c *cancels) attach(name string) *leaving {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.by[name]
@@ -67,7 +68,7 @@ func (c *cancels) enter(name string) *leaving {
 	return l
 }
 
-func (c *cancels) leave(name string, l *leaving) {
+func (c *cancels) detach(name string, l *leaving) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.users--; l.users == 0 {
@@ -75,7 +76,7 @@ func (c *cancels) leave(name string, l *leaving) {
 	}
 }
 
-// join adds id to the next departure. The first leads it.
+// join adds id to the next departure. The first caller leads it.
 func (c *cancels) join(l *leaving, id string) (d *departure, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,10 +87,10 @@ func (c *cancels) join(l *leaving, id string) (d *departure, leads bool) {
 	return l.next, leads
 }
 
-// lead waits for the turn of d and does it.
+// lead waits for the turn of d, then performs it.
 func (c *cancels) lead(ctx context.Context, l *leaving, d *departure, f func(ids []string) error) error {
 	defer close(d.over)
-	depart := func() []string { // nobody joins any more
+	depart := func() []string { // no caller can join after this
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		l.next = nil
@@ -103,7 +104,7 @@ func (c *cancels) lead(ctx context.Context, l *leaving, d *departure, f func(ids
 		return d.err
 	}
 	defer func() { l.turn <- struct{}{} }()
-	d.left = true // should f panic
+	d.left = true // in case f panics
 	d.err = f(depart())
 	d.left = d.err != nil && ctx.Err() != nil
 	return d.err

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Those who come while a cancellation is under way go together, once it is over.
+// Cancellations that arrive during an exchange share the next one.
 func TestCancelsGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cancels
@@ -38,15 +38,16 @@ func TestCancelsGoTogether(t *testing.T) {
 		close(hold)
 		all.Wait()
 		if len(rounds) != 2 || len(rounds[0]) != 1 || len(rounds[1]) != 3 {
-			t.Errorf("cancelled in rounds %q; want one, and then three", rounds)
+			t.Errorf("cancelled in rounds %q; want a round of one, then one of three", rounds)
 		}
 		if len(c.by) != 0 {
-			t.Errorf("something is kept of %v", c.by)
+			t.Errorf("state is left: %v", c.by)
 		}
 	})
 }
 
-// A caller that gives up, first in line or under way, takes no other with it. An error of the store is for all.
+// A caller that gives up, as leader or during the exchange, takes no other with it. All callers get
+// an error of the store.
 func TestCancelsThatAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cancels
@@ -80,23 +81,23 @@ func TestCancelsThatAreGivenUp(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(t.Context(), "under way")
+		ask(t.Context(), "in progress")
 		ask(ctx, "leads")
 		ask(ctx, "follows and gives up")
 		ask(t.Context(), "one")
 		ask(t.Context(), "two")
-		giveUp() // f ends for the first, too: its own context goes on, so that is the store's error
+		giveUp() // f ends for the first too: its own context continues, so this is the store's error
 		all.Wait()
-		for id, want := range map[string]error{"leads": driver.ErrUnavailable, "follows and gives up": driver.ErrUncertain, "under way": context.Canceled} {
+		for id, want := range map[string]error{"leads": driver.ErrUnavailable, "follows and gives up": driver.ErrUncertain, "in progress": context.Canceled} {
 			if !errors.Is(results[id], want) {
 				t.Errorf("%s: %v; want %v", id, results[id], want)
 			}
 		}
 		if results["one"] == nil || results["two"] == nil || done["one"] != 1 || done["two"] != 1 {
-			t.Errorf("those who did not give up: %v, %v; tried %v", results["one"], results["two"], done)
+			t.Errorf("callers that did not give up: %v, %v; tried %v", results["one"], results["two"], done)
 		}
 		if len(c.by) != 0 {
-			t.Errorf("something is kept of %v", c.by)
+			t.Errorf("state is left: %v", c.by)
 		}
 	})
 }

@@ -9,181 +9,184 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Dialect is a kind of database server: its statements, its way of waking those who wait, its
-// errors. Packages mysql and postgres make them; what they have in common is here.
+// Dialect is a kind of database server: its statements, its errors, and how it wakes waiters.
+// Packages mysql and postgres implement it.
 type Dialect interface {
-	// Name is the store's name: "mysql", "postgres".
+	// Name returns the store's name: "mysql", "postgres".
 	Name() string
 
-	// Migrations are the statements that make the tables: the n-th list makes version n+1 of
-	// version n. Version 0 is nothing. Each may be run again.
+	// Migrations returns the statements that create the tables: the n-th list turns version n into
+	// version n+1. Version 0 has no tables. Each list may run again.
 	Migrations() [][]string
 
-	// Tables are the names of what Migrations make.
+	// Tables returns the names of the tables.
 	Tables() []string
 
-	// Rows are statements that put in rows which Migrations have put in and somebody has deleted.
+	// Rows returns statements that insert the rows of Migrations again, if somebody has deleted
+	// them.
 	Rows() []string
 
-	// Text turns a statement into the server's form: ? stands for an argument, {now} for the
-	// server's clock in microseconds at the statement's begin.
+	// Text turns a statement into the server's form: ? is an argument, {now} is the server's clock
+	// at the statement's start, in microseconds.
 	Text(statement string) string
 
-	// Inline writes the arguments into a statement, if a statement with arguments costs this
-	// server's driver more than one round trip.
+	// Inline writes the arguments into a statement, if the server's driver needs more than one
+	// round trip for a statement with arguments.
 	Inline(text string, args []any) (string, []any)
 
-	// Prepare is the form in which a statement with such arguments is prepared, and Bind are the arguments that it is run
-	// with then. "": it had better not be, since the driver does so itself.
+	// Prepare returns the form of a statement to prepare, and Bind its arguments. "": do not
+	// prepare it, since the driver does so itself.
 	Prepare(text string, args []any) string
 	Bind(args []any) []any
 
-	// Transactions is known when Check has looked.
+	// Transactions returns how transactions run. Call Check first.
 	Transactions() Transactions
 
-	// Kept are statements for the connection that is kept, which nobody else gets afterwards. It is known when Check has
-	// looked.
-	Kept() Kept
+	// Reserved returns statements for the reserved connection, which is never returned to the pool.
+	// Call Check first.
+	Reserved() Reserved
 
-	// Bounded is a statement, in the form in which it is sent, that waits for a row for RowWait at most, or hardly at all if
-	// that is to be brief. It is known when Check has looked; text where the server cannot be told so in the statement.
+	// Bounded returns a statement, in the form in which it is sent, that waits for a row at most
+	// RowWait, or hardly at all if brief. It returns text where the server has no such limit. Call
+	// Check first.
 	Bounded(text string, brief bool) string
 
-	// InsertNew is "INSERT" and what follows the values, to leave a row alone that is there.
+	// InsertNew returns "INSERT", and the text after the values, of a statement that keeps an
+	// existing row.
 	InsertNew() (begin, end string)
 
-	// Fault says what an error means.
+	// Fault returns what an error means.
 	Fault(err error) Fault
 
-	// Advise says what to do about an error of the server, in a few words; "": nothing is known.
+	// Advise returns a few words on how to fix an error of the server; "": no advice.
 	Advise(err error) string
 
-	// Check looks at the server when a Server is opened. An error wraps driver.ErrRefused.
+	// Check examines the server when a Server is opened. Its errors wrap driver.ErrRefused.
 	Check(ctx context.Context, db *sql.DB) (Circumstances, error)
 
-	// Take is Acquire of an exclusive request in one statement, if that is enough.
+	// Take is Acquire of an exclusive request in one statement, where one suffices.
 	Take(ctx context.Context, q Querier, t *Take) (Taken, error)
 
-	// Hand is Release of an exclusive grant in one statement, if that is enough.
-	Hand(ctx context.Context, q Querier, h *Handing) (Handed, error)
+	// Hand is Release of an exclusive grant in one statement, where one suffices.
+	Hand(ctx context.Context, q Querier, h *ReleaseReq) (Handed, error)
 
-	// Renew sets the leases of exclusive grants in one statement and returns how many.
+	// Renew renews exclusive grants in one statement and returns how many.
 	Renew(ctx context.Context, q Querier, names []string, ids []string, tokens []int64, ttl int64) (int, error)
 
-	// Leave takes a place out of the line in one statement, if nobody can be let in by that. False: more
-	// has to be known, and nothing was done.
+	// Leave removes a place from the queue in one statement, if that lets nobody in. False: nothing
+	// was done, and the caller must read the row.
 	Leave(ctx context.Context, q Querier, name, id string) (bool, error)
 
-	// Save writes rows, each if it still has the version Was, and tells its Rings in the same statement
-	// where Announce does; it waits for no row that another has locked, if it can. It returns which were
-	// written; nil: some were, nobody knows which.
+	// Save writes each row that still has version Was. Where Announce does something, the same
+	// statement sends the Rings. If possible, it waits for no locked row. It returns which rows
+	// were written; nil: some were, nobody knows which.
 	Save(ctx context.Context, q Querier, writes []Write) (saved []bool, err error)
 
-	// Announce is called in the transaction that grants to waiters of other Servers, and Wake
-	// after it, on a connection that was made at opened at the latest. What is lost costs time only.
+	// Announce is called in the transaction that grants to waiters of other Servers, and Wake after
+	// it. Wake's connection was made at opened or earlier. A lost wake-up costs only time.
 	Announce(ctx context.Context, q Querier, rings []Ring) error
 	Wake(ctx context.Context, q Querier, opened time.Time, rings []Ring) error
 
-	// OpenBell makes what wakes those who wait. An error wraps driver.ErrUnavailable; a bell that
-	// cannot work here is returned as nil, with the reason.
+	// OpenBell starts what wakes waiters here. Its errors wrap driver.ErrUnavailable. If waking
+	// cannot work here, it returns nil and the reason.
 	OpenBell(ctx context.Context, b BellConfig) (bell Bell, reason string, err error)
 }
 
-// Querier is a pool, a connection or a transaction. Statements are in Text's form.
+// Querier is a pool, a connection or a transaction. Statements have Text's form.
 type Querier interface {
 	Exec(ctx context.Context, text string, args ...any) (sql.Result, error)
 	Query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 
-	// Often is the same for statements that are asked again and again, with the same text: they are
-	// prepared where that is of use.
-	Often() Querier
+	// Prepared is for frequent statements with constant text. It prepares them where that helps.
+	Prepared() Querier
 }
 
-// Kept are statements for the connection that is kept; "": there is nothing to do.
-type Kept struct {
-	Begin string // is the first
+// Reserved are statements for the reserved connection; "": nothing to do.
+type Reserved struct {
+	Begin string // runs first
 
-	// Renewing has later statements wait for a row for RowWait at most, and Working for much less, where the server can be
-	// told so.
+	// After Renewing, statements wait for a row at most RowWait; after Working much less. Both need
+	// a server with such a limit.
 	Renewing, Working string
 
-	// Hurrying has them wait for limit at most, or not at all, where the server can be told so.
+	// Hurrying limits that wait to limit, or to nothing, where the server has such a limit.
 	Hurrying func(limit time.Duration) string
 }
 
-// Fault is what an error of the server means for what was asked.
+// Fault is the meaning of a server's error for a statement.
 type Fault int
 
 // The faults.
 const (
-	Unknown    Fault = iota // it may have been done or not
-	NotDone                 // it has not been done: the server cannot serve now
-	Again                   // it has not been done: another transaction was in the way
-	Refused                 // it has not been done, and will not be
-	NoSchema                // the tables are not there, or not ours
-	Unprepared              // it has not been done, since it was prepared or was to be
-	OutOfRange              // it has not been done: a number of the row is too large or too small
+	Unknown    Fault = iota // the statement may have been executed
+	NotDone                 // not executed: the server cannot serve now
+	Again                   // not executed: conflict with another transaction
+	Refused                 // not executed, and never will be
+	NoSchema                // the tables do not exist, or are not ours
+	Unprepared              // not executed: preparing failed
+	OutOfRange              // not executed: a number in the row is too large or too small
 )
 
-// Circumstances are what a server was found to be like.
+// Circumstances are properties of a server.
 type Circumstances struct {
-	// Serial says that single statements have to run in transactions that ask for READ COMMITTED.
+	// Serial means that single statements must run in READ COMMITTED transactions.
 	Serial bool
 
-	// Lonely says why nobody may be woken here, "" if they may: waiters poll.
-	Lonely string
+	// NoPush is the reason why waiters cannot be woken here and must poll; "": they can.
+	NoPush string
 
-	// Room is how many bytes of text about those who hold a name and wait for it the server takes;
-	// 0: MaxLine. It is never more than that.
-	Room int
+	// MaxText is the server's limit for the text of one name's grants and queue, in bytes; 0:
+	// MaxLine, which it never exceeds.
+	MaxText int
 }
 
 // Write is a row to be written.
 type Write struct {
 	Name   string
 	Was    int64 // its version
-	Values []any // of Columns: int, int64 and string
+	Values []any // in the order of Columns: int, int64 and string
 	Rings  []Ring
 }
 
-// Columns are the columns of hf_lock that Write.Values are of.
+// Columns returns the columns of hf_lock in the order of Write.Values.
 func Columns() []string { return slices.Clone(writtenColumns) }
 
-// Take is what an exclusive request says. Times are microseconds.
+// Take is an exclusive request. Times are microseconds.
 type Take struct {
 	Name, ID, Session string
 	TTL, MinHold      int64
-	Info              string // in the form of an item's field
+	Info              string // escaped, as a field of an item
 	Floor             int64
 	Wait              bool
-	Room              int64 // in bytes: a line that is longer is not joined without a further look
+	MaxText           int64 // in bytes: a statement does not join a longer queue
 }
 
-// Taken answers Take. The zero Taken says that more has to be known: nothing was done.
+// Taken answers Take. The zero Taken means that nothing was done, and the caller must read the row.
 type Taken struct {
-	Token  int64 // granted
+	Token  int64 // 0: not granted
 	Queued bool
 	Ahead  int
 	Retry  time.Duration
-	Holder *driver.Holder // nil: not told
+	Holder *driver.Holder // nil: unknown
 }
 
-// Handing is a grant that ends. Times are microseconds.
-type Handing struct {
+// ReleaseReq is the release of an exclusive grant. Times are microseconds.
+type ReleaseReq struct {
 	Name, ID string
 	Token    int64
 	Floor    int64
 	Server   string // the releasing Server's id
-	Window   int64  // a waiter that has shorter to live than this is not handed the lock blindly
+	Window   int64  // shortest remaining time of a waiter that gets the lock without a look at the row
 }
 
-// Handed answers Hand. The zero Handed says that more has to be known: nothing was done.
+// Handed answers Hand. The zero Handed means that nothing was done, and the caller must read the
+// row.
 type Handed struct {
 	Done bool
-	To   *Ring // who is to be told by Wake, or here; nil: nobody, or told already
+	To   *Ring // waiter to notify, with Wake or here; nil: nobody, or notified already
 }
 
-// Ring is news for a waiter: Token 0 tells it to ask again.
+// Ring is a notification for a waiter. Token 0 means: ask again.
 type Ring struct {
 	Name    string
 	Server  string // of the waiter
@@ -191,42 +194,42 @@ type Ring struct {
 	ID      string
 	Token   uint64
 
-	Mark uint32 // mysql: stands for Server, where that is not known
+	Mark uint32 // mysql: stands for Server, if that is unknown
 }
 
-// Bell is how those who wait here are woken. Its methods may be called concurrently.
+// Bell receives the notifications for waiters here. Its methods may be called concurrently.
 type Bell interface {
-	// Wait says that somebody waits here from now on.
+	// Wait announces that a request waits here from now on.
 	Wait()
 
-	// Close ends it.
+	// Close stops the Bell.
 	Close() error
 }
 
-// BellConfig is what a bell works with.
+// BellConfig configures a Bell.
 type BellConfig struct {
 	DB     *sql.DB // to wait on
 	Server string  // this Server's id: digits and lower-case letters
 
-	// Keep runs f on the connection that is kept for such things; opened is when it was connected.
+	// Keep runs f on the reserved connection, which was connected at opened or earlier.
 	Keep func(ctx context.Context, f func(q Querier, opened time.Time) error) error
 
-	// Heard is called with what another Server has told, and may be called for one that does
-	// not wait.
+	// Heard handles a notification from another Server. The request may no longer wait.
 	Heard func(Ring)
 
-	// Look is called when something may have happened, nobody knows what.
+	// Look checks all waiters. A Bell calls it if something unknown may have happened.
 	Look func(ctx context.Context) error
 
-	// Waiting returns those who wait here, or are about to, by name, and have not been told.
+	// Waiting returns requests that wait here, or are about to, by name, without those that have
+	// been notified of a grant.
 	Waiting func() map[string]Waiters
 
-	// Sleep is the longest that a lost wake-up may cost.
+	// Sleep bounds the delay after a lost wake-up.
 	Sleep time.Duration
 }
 
-// Waiters are the ids of requests that wait for a name: for all of it, for a share or permits, or for
-// the latch to open.
+// Waiters are the IDs of requests that wait for a name: exclusively, for a share or permits, or for
+// the latch.
 type Waiters struct {
 	Alone, Group, Latch []string
 }

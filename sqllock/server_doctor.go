@@ -16,18 +16,18 @@ import (
 
 var _ driver.Diagnoser = (*Server)(nil)
 
-// Examiner is what a Dialect may be beside: it knows which settings of its servers matter to locks.
+// Examiner is an optional interface of a Dialect that knows which server settings matter to locks.
 type Examiner interface {
-	// Examine looks at the server's settings, for leases of ttl, and adds what it finds with add. An error is
-	// that of the server; what the server refuses to tell is not one.
+	// Examine checks the server's settings for leases of ttl, and reports findings with add. It
+	// returns errors of the server, but none if the server denies access to a setting.
 	Examine(ctx context.Context, db *sql.DB, ttl time.Duration, add func(driver.Finding)) error
 
-	// Whoami is a statement that answers with one text, by which servers can be told apart.
+	// Whoami returns a statement that yields one text, different for each server.
 	Whoami() string
 }
 
-// Diagnose implements [driver.Diagnoser]. It asks whether waiters can be woken, which behind some poolers takes
-// three seconds, and keeps what it has opened for that until Close.
+// Diagnose implements [driver.Diagnoser]. It checks whether waiters can be woken, which takes three
+// seconds behind some poolers. It keeps the connection opened for that until Close.
 func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
 	var f doctor.Findings
 	name := b.d.Name()
@@ -47,17 +47,17 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 			return f.List, err
 		}
 	}
-	if unready != nil { // what was found before may be the reason, or is of use all the same
+	if unready != nil { // earlier findings may contain the reason
 		return f.List, unready
 	}
-	f.Fine(name+".schema", "the tables are there, of version %d", len(b.d.Migrations()))
+	f.Fine(name+".schema", "the tables exist, version %d", len(b.d.Migrations()))
 	if err := b.lookAtRecords(ctx, &f); err != nil {
 		return f.List, err
 	}
 	if n := b.db.Stats().MaxOpenConnections; n == 0 {
-		f.Fine(name+".pool", "the pool allows any number of connections; 3 are kept")
+		f.Fine(name+".pool", "the pool allows any number of connections; 3 are reserved")
 	} else {
-		f.Fine(name+".pool", "the pool allows %d connections; 3 are kept", n)
+		f.Fine(name+".pool", "the pool allows %d connections; 3 are reserved", n)
 	}
 	slowest, err := doctor.Slowest(ctx, 10, func(ctx context.Context) error {
 		_, err := b.version(ctx, b.on(b.pool))
@@ -71,11 +71,11 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 		return f.List, err
 	}
 	if reason := b.Polling(); reason != "" {
-		f.Add(driver.Finding{Code: name + ".wakeups", Severity: driver.Slows, Found: "who waits cannot be woken: " + reason,
-			Why: "who waits asks every 5 to 50 ms instead: a hand-over takes that long, and the server is kept busy",
-			Do:  "a direct connection to the one server that is written to"})
+		f.Add(driver.Finding{Code: name + ".wakeups", Severity: driver.Slows, Found: "waiters cannot be woken: " + reason,
+			Why: "waiters poll every 5 to 50 ms instead: a hand-over takes that long, and the server is kept busy",
+			Do:  "use a direct connection to the primary"})
 	} else {
-		f.Fine(name+".wakeups", "who waits is woken")
+		f.Fine(name+".wakeups", "waiters are woken")
 	}
 	first.Await(ctx)
 	second, err := b.lookAtClock(ctx)
@@ -86,7 +86,7 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 	return f.List, nil
 }
 
-// lookAtRecords looks for records that cannot be read, among the first that are in use.
+// lookAtRecords checks the first records in use for damage.
 func (b *Server) lookAtRecords(ctx context.Context, f *doctor.Findings) error {
 	const most = 10_000
 	code := b.d.Name() + ".records"
@@ -106,14 +106,14 @@ func (b *Server) lookAtRecords(ctx context.Context, f *doctor.Findings) error {
 	}
 	f.Add(driver.Finding{Code: code, Severity: driver.Slows,
 		Found: fmt.Sprintf("%d of %d records cannot be read: %s", len(damaged), len(list), strings.Join(damaged[:min(len(damaged), 5)], "; ")),
-		Why:   "nobody can take, renew or release these names; other names are not concerned",
-		Do: "find out who writes to the tables beside holdfast; delete the rows of these names from hf_lock when nobody works under them, " +
+		Why:   "nobody can take, renew or release these names; other names are not affected",
+		Do: "find out what else writes to the tables; delete the rows of these names from hf_lock when nobody works under them, " +
 			"after a TTL at the earliest",
 	})
 	return nil
 }
 
-// oneServer looks whether connections of the pool lead to one server.
+// oneServer checks whether the pool's connections lead to one server.
 func (b *Server) oneServer(ctx context.Context, whoami string, f *doctor.Findings) error {
 	code := b.d.Name() + ".one-server"
 	const enough, patience = 3, time.Second
@@ -123,12 +123,12 @@ func (b *Server) oneServer(ctx context.Context, whoami string, f *doctor.Finding
 		conn, err := b.db.Conn(limited)
 		cancel()
 		if err != nil {
-			if n > 0 && ctx.Err() == nil { // the application has the others
+			if n > 0 && ctx.Err() == nil { // the application uses the others
 				break
 			}
 			return b.reached(err)
 		}
-		defer func() { _ = conn.Close() }() // held until the last is there, so that all are different
+		defer func() { _ = conn.Close() }() // keep it until the last is open, so that all differ
 		var who string
 		text, args := b.d.Inline(whoami, nil)
 		if err := conn.QueryRowContext(ctx, text, args...).Scan(&who); err != nil {
@@ -142,13 +142,13 @@ func (b *Server) oneServer(ctx context.Context, whoami string, f *doctor.Finding
 	}
 	f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
 		Found: fmt.Sprintf("connections of the pool lead to several servers: %s", strings.Join(slices.Sorted(maps.Keys(servers)), "; ")),
-		Why: "what is granted at one is not known at the other at once, or never; and where they exchange their writes (Galera, a group), " +
-			"each judges leases by a clock of its own",
-		Do: "send all who use these locks to one server: name it in the URL, or have the proxy write to one only"})
+		Why: "another server knows of a grant later, or never; and where servers exchange their writes (Galera, a group), " +
+			"each judges leases by its own clock",
+		Do: "connect all clients of these locks to one server: name it in the URL, or have the proxy write to one only"})
 	return nil
 }
 
-// lookAtClock asks for the server's clock on a connection that is there already.
+// lookAtClock reads the server's clock on an open connection.
 func (b *Server) lookAtClock(ctx context.Context) (doctor.Look, error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *Server) lookAtClock(ctx context.Context) (doctor.Look, error) {
 	return l, b.fault(err)
 }
 
-// reached is fault for what has asked nothing yet.
+// reached is fault for callers that have sent nothing yet.
 func (b *Server) reached(err error) error {
 	if err = b.fault(err); errors.Is(err, driver.ErrUncertain) {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)

@@ -9,26 +9,27 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// An Acquire whose caller gives up goes on until the server has answered, and a Cancel of the same request waits for
-// that. Otherwise the Cancel, on another connection, could overtake it, find nothing, and leave the grant behind. The
-// connection stays good, too: a database driver closes one whose statement is given up.
+// An Acquire whose caller gives up continues until the server has answered, and a Cancel of the
+// same request waits for that. Otherwise the Cancel could overtake the Acquire on another
+// connection, find nothing, and leave the grant behind. The connection survives, too: a database
+// driver closes a connection whose statement is cancelled.
 
-// flight is an Acquire that is under way, and its context, which has the values of its caller's and does not end with it.
+// flight is an Acquire in flight, and its context. The context has the values of its caller's
+// context, but does not end with that.
 type flight struct {
 	context.Context
 	caller context.Context
-	req    driver.Request // its own: the caller's is the caller's again when Acquire returns
+	req    driver.Request // a copy: the caller may reuse its request when Acquire returns
 	pass   *pass
 
-	landed chan struct{} // closed when it is over, with this outcome
+	landed chan struct{} // closed at the end; then rep and err are valid
 	rep    driver.Reply
 	err    error
 }
 
-// callerKey is what the context of somebody's caller is the value of, where that does not end with it.
+// callerKey is the key for the caller's context, in a context that outlives that.
 type callerKey struct{}
 
-// Value implements [context.Context].
 func (f *flight) Value(key any) any {
 	switch key {
 	case callerKey{}:
@@ -42,15 +43,14 @@ func (f *flight) Value(key any) any {
 	return f.caller.Value(key)
 }
 
-// Acquire implements [driver.Session].
 func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	if err := errors.Join(s.usable(), req.Check()); err != nil {
 		return driver.Reply{}, err
 	}
-	if err := ctx.Err(); err != nil { // nothing is sent
+	if err := ctx.Err(); err != nil { // send nothing
 		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
-	if err := s.settled(ctx, req.ID); err != nil {
+	if err := s.awaitFlight(ctx, req.ID); err != nil {
 		return driver.Reply{}, err
 	}
 	p, err := s.b.requests.enter(ctx, req.Name)
@@ -78,7 +78,7 @@ func (s *serverSession) Acquire(ctx context.Context, req *driver.Request) (drive
 }
 
 func (s *serverSession) fly(f *flight) {
-	if _, limited := f.caller.Deadline(); limited { // and so is f, a while after that
+	if _, limited := f.caller.Deadline(); limited { // f ends a while after that deadline
 		f.rep, f.err = s.acquireNow(f, &f.req)
 	} else {
 		f.err = bounded(f, func(ctx context.Context) (err error) {
@@ -89,12 +89,12 @@ func (s *serverSession) fly(f *flight) {
 	s.land(f)
 }
 
-// patience is how long a server may take to answer a request that nobody waits for any more.
+// patience bounds the server's answer to a request whose caller has given up.
 func (s *serverSession) patience() time.Duration {
 	return min(max(s.ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
-// depart notes a request before the server hears of it, unless s is closed.
+// depart records a request before the server gets it, unless s is closed.
 func (s *serverSession) depart(f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +114,8 @@ func (s *serverSession) land(f *flight) {
 	close(f.landed)
 }
 
-// settled waits for what is under way about a request.
-func (s *serverSession) settled(ctx context.Context, id string) error {
+// awaitFlight waits for a request's Acquire in flight.
+func (s *serverSession) awaitFlight(ctx context.Context, id string) error {
 	s.mu.Lock()
 	f := s.flights[id]
 	s.mu.Unlock()
@@ -130,12 +130,12 @@ func (f *flight) await(ctx context.Context) error {
 	case <-f.landed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: the request was not answered yet: %w", driver.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: the request has not been answered: %w", driver.ErrUnavailable, ctx.Err())
 	}
 }
 
-// allSettled waits for everything that is under way.
-func (s *serverSession) allSettled(ctx context.Context) (err error) {
+// awaitFlights waits for every Acquire in flight.
+func (s *serverSession) awaitFlights(ctx context.Context) (err error) {
 	s.mu.Lock()
 	all := make([]*flight, 0, len(s.flights))
 	for _, f := range s.flights {

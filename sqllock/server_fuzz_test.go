@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// FuzzRow: whatever a row's text says, it is understood or refused, and what was understood is written
-// back as it was.
+// FuzzRow: any text of a row is either parsed or refused, and a parsed row is written back
+// unchanged.
 func FuzzRow(f *testing.F) {
 	f.Add("a-1 s.c 1 1 0 5 9 info%20\n", "")
 	f.Add("a-1 s.c 2 1 7 5 9 \nb s.d 1 1 0 6 8 x\n", "H c s.c 2 1 77 1 9 3 0 {}\nH d s.d 2 1 78 1 9 9 1 \n")
@@ -32,7 +32,7 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// FuzzField: any text is a field, without a space or the end of a line, and comes back.
+// FuzzField: any text becomes a field without spaces or line ends, and is read back unchanged.
 func FuzzField(f *testing.F) {
 	f.Add("")
 	f.Add("a b\n%20\x00\xff{\"host\":\"é\"}")
@@ -47,14 +47,14 @@ func FuzzField(f *testing.F) {
 	})
 }
 
-// FuzzUnescape: what is no field is refused.
+// FuzzUnescape: text that is no field is refused.
 func FuzzUnescape(f *testing.F) {
 	f.Add("a%2")
 	f.Add("%zz%20")
 	f.Fuzz(func(t *testing.T, s string) { _, _ = Unescape(s) })
 }
 
-// A row written from an entry is read as the entry that it was.
+// A row written from an entry is read back as the same entry.
 func TestRow(t *testing.T) {
 	req := func(id string, mode driver.Mode, n int) driver.Request {
 		return driver.Request{ID: id, Name: "n", Mode: mode, N: n, Info: "{\"note\": \"a b\"}\n" + id}

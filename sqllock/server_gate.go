@@ -10,80 +10,85 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// How many connections of the pool a Server uses at once, whatever the pool allows: for requests, which come in crowds,
-// and for everything else, which must not wait for those. A server has some hundred for everybody. A name has a few of
-// these at most: all who ask for a name want the same row, and may wait there for a transaction that has locked it.
+// How many connections of the pool a Server uses at once, whatever the pool allows: for requests,
+// which come in large numbers, and for everything else, which must not wait for requests. A server
+// has some hundred connections for all clients. One name gets only a few of these: all requests for
+// a name need the same row, and may wait there for a transaction that has locked it.
 const (
 	requestsAtOnce = 32
 	othersAtOnce   = 16
 	nameAtOnce     = 4
 )
 
-// stuckFor is how long a gate remembers a name as stuck that nobody asks for.
+// stuckFor is how long a gate remembers that an unused name is stuck.
 const stuckFor = 10 * time.Second
 
-// gate lets some through at a time, in lanes, one for each name. It has three rooms, and in each the lanes take turns:
+// gate limits how many callers run at once. Each name has a lane. There are three kinds of places,
+// and the lanes of each kind take turns:
 //
-//   - The first of a name finds place in all of room.
-//   - Others of that name find place while half of it is empty, up to nameAtOnce, so that a few names never fill it.
-//   - A name is stuck when somebody has waited for its row in vain. One of it at a time is let in, in a room
-//     for such names. So the names whose rows somebody has locked keep nobody else out, however many they are.
+//   - The first caller of a name may use any of the room places.
+//   - Further callers of that name, up to nameAtOnce, enter only while half of the places are free.
+//     So a few names never fill the gate.
+//   - A name is stuck after a caller has waited for its row in vain. One caller at a time enters,
+//     to one of the stuckRoom places. So names with locked rows do not keep others out, however
+//     many they are.
 type gate struct {
 	room, stuckRoom int
 
 	mu          sync.Mutex
-	busy, stuck int // who is in either room
+	busy, stuck int // callers inside, in either kind of place
 	lanes       map[string]*lane
 
-	first, more, again list.List // lanes in which somebody waits, by the kind of place that the lane may have
+	first, more, again list.List // lanes with waiting callers, by the kind of place that they may get
 	unused             sync.Pool // of lanes
 }
 
-// lane is what a gate has of a name that somebody asks for. The gate's mutex guards it.
+// lane is the state of one name that callers want. The gate's mutex guards it.
 type lane struct {
 	name    string
 	inside  int
 	stuck   bool
 	waiting list.List // of *pass
 	in      *list.List
-	place   *list.Element // in in
+	place   *list.Element // the lane's element in in
 }
 
-// pass is one stay in a gate.
+// pass is one caller's stay in a gate.
 type pass struct {
 	g       *gate
 	lane    *lane
-	entered chan struct{} // closed when it is let in; nil: at once
-	waits   *list.Element // in lane.waiting; nil: it does not wait
+	entered chan struct{} // closed when admitted; nil: admitted at once
+	waits   *list.Element // element of lane.waiting; nil: not waiting
 	inside  bool
 	left    bool
-	stuck   bool // it is in the room for stuck names
-	brief   bool // and that room is half full, so its statements are not to wait for a row for long
-	reached bool // its last attempt found the row, or the server, at work
+	stuck   bool // uses a place for stuck names
+	brief   bool // more than half of those are in use, so statements must not wait long for a row
+	reached bool // the last attempt did what it was for
 }
 
 type passKey struct{}
 
-// passOf is the pass of who works under ctx; nil: there is none, as for renewals.
+// passOf returns the pass in ctx; nil: there is none, as for renewals.
 func passOf(ctx context.Context) *pass {
 	p, _ := ctx.Value(passKey{}).(*pass)
 	return p
 }
 
-// brief reports whether statements under ctx are not to wait for a row for long.
+// brief reports whether statements under ctx must not wait long for a row.
 func brief(ctx context.Context) bool {
 	p := passOf(ctx)
 	return p != nil && p.brief
 }
 
-// newGate makes a gate for atOnce, a quarter of which is for stuck names.
+// newGate returns a gate with atOnce places, a quarter of them for stuck names.
 func newGate(atOnce int) *gate {
 	g := &gate{room: atOnce - atOnce/4, stuckRoom: atOnce / 4, lanes: map[string]*lane{}}
 	g.unused.New = func() any { return &lane{} }
 	return g
 }
 
-// enter returns when there is room; what is done until leave must not enter again. The name "" stands for several.
+// enter waits for a place. The caller must not enter again before leave. The name "" stands for
+// several names.
 func (g *gate) enter(ctx context.Context, name string) (*pass, error) {
 	g.mu.Lock()
 	l := g.lanes[name]
@@ -99,7 +104,7 @@ func (g *gate) enter(ctx context.Context, name string) (*pass, error) {
 	return p, p.await(ctx)
 }
 
-// join lets p in, or has it wait. The caller has g.mu, and calls await without it.
+// join admits p, or puts p in the waiting list. The caller has g.mu, and calls await without it.
 func (g *gate) join(p *pass) {
 	l := p.lane
 	if p.entered = nil; l.waiting.Len() == 0 && g.fits(l, g.kind(l)) {
@@ -111,7 +116,7 @@ func (g *gate) join(p *pass) {
 	g.settle(l)
 }
 
-// kind is the list for lanes that may have the same kind of place as l; nil: l may have none.
+// kind returns the list of lanes that want the same kind of place as l; nil: l may have none.
 func (g *gate) kind(l *lane) *list.List {
 	switch {
 	case l.stuck && l.inside > 0, l.inside >= nameAtOnce:
@@ -124,7 +129,7 @@ func (g *gate) kind(l *lane) *list.List {
 	return &g.first
 }
 
-// fits reports whether there is a place of that kind.
+// fits reports whether a place of that kind is free.
 func (g *gate) fits(l *lane, kind *list.List) bool {
 	switch kind {
 	case &g.first:
@@ -148,7 +153,8 @@ func (g *gate) let(p *pass) {
 	p.brief = g.stuck > g.stuckRoom/2
 }
 
-// settle puts l into the list in which it belongs, or none, and lets in whoever fits. The caller has g.mu.
+// settle puts l in the list where it belongs, if any, and admits every caller that fits. The caller
+// has g.mu.
 func (g *gate) settle(l *lane) {
 	g.relist(l)
 	for _, kind := range []*list.List{&g.first, &g.more, &g.again} {
@@ -161,7 +167,7 @@ func (g *gate) settle(l *lane) {
 			p.waits = nil
 			g.let(p)
 			close(p.entered)
-			kind.Remove(next.place) // others have their turn now
+			kind.Remove(next.place) // other lanes have their turn now
 			next.in, next.place = nil, nil
 			g.relist(next)
 		}
@@ -184,7 +190,7 @@ func (g *gate) relist(l *lane) {
 	}
 }
 
-// await returns when p has been let in. If ctx ends before, p has left.
+// await waits until p is admitted. If ctx ends first, p leaves.
 func (p *pass) await(ctx context.Context) error {
 	if p.entered == nil {
 		return nil
@@ -194,12 +200,12 @@ func (p *pass) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		p.leave()
-		return fmt.Errorf("%w: too much else was asked at once, or for this name: %w", driver.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: too many requests at once, or too many for this name: %w", driver.ErrUnavailable, ctx.Err())
 	}
 }
 
-// note keeps what an attempt has come to: waited says that it waited for a row in vain, reached that it did what it
-// was for. p may be nil.
+// note records the result of an attempt. waited: it waited for a row in vain. reached: it did what
+// it was for. p may be nil.
 func (p *pass) note(waited, reached bool) {
 	if p == nil {
 		return
@@ -213,7 +219,8 @@ func (p *pass) note(waited, reached bool) {
 	}
 }
 
-// again returns when another attempt may be made: p has to find place anew if its name is stuck. p may be nil.
+// again waits until another attempt may be made. If the name is stuck, p must get a new place. p
+// may be nil.
 func (p *pass) again(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -231,7 +238,7 @@ func (p *pass) again(ctx context.Context) error {
 	return p.await(ctx)
 }
 
-// out takes p out of where it is.
+// out removes p from its place or from the waiting list.
 func (g *gate) out(p *pass) {
 	switch {
 	case p.waits != nil:
@@ -249,7 +256,7 @@ func (g *gate) out(p *pass) {
 	p.lane.inside--
 }
 
-// leave ends p, if it has not ended.
+// leave ends p. It does nothing if p has ended.
 func (p *pass) leave() {
 	g, l := p.g, p.lane
 	g.mu.Lock()
@@ -272,7 +279,7 @@ func (p *pass) leave() {
 	g.drop(l)
 }
 
-// forget forgets a lane that was stuck, unless somebody uses it.
+// forget drops a lane that was stuck, unless it is in use.
 func (g *gate) forget(l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -281,7 +288,7 @@ func (g *gate) forget(l *lane) {
 	}
 }
 
-// drop forgets a lane that nobody uses.
+// drop removes an unused lane.
 func (g *gate) drop(l *lane) {
 	if l.name != "" {
 		delete(g.lanes, l.name)

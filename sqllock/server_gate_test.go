@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A crowd for each of a few names, and for hundreds of names whose rows are known to be locked, keep nobody else out.
+// Many callers for a few names, and for hundreds of names with locked rows, keep nobody else out.
 func TestGateHasPlaceForOthers(t *testing.T) {
 	g := newGate(requestsAtOnce)
 	ctx, stop := context.WithCancel(t.Context())
@@ -27,7 +27,7 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 			})
 		}
 	}
-	for i := range 300 { // somebody has waited for each of these rows in vain
+	for i := range 300 { // a caller has waited for each of these rows in vain
 		name := fmt.Sprint("locked-", i)
 		p, err := g.enter(ctx, name)
 		if err != nil {
@@ -38,7 +38,7 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 			crowd(name)
 		}
 		p.leave()
-		if i%2 != 0 { // and nobody asks for it at the moment
+		if i%2 != 0 { // now nobody asks for it
 			crowd(name)
 		}
 	}
@@ -50,7 +50,7 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 		p, err := g.enter(short, "free")
 		cancel()
 		if err != nil {
-			t.Fatalf("a name that nobody else asks for: %v", err)
+			t.Fatalf("a name that nobody else uses: %v", err)
 		}
 		p.leave()
 	}
@@ -64,7 +64,7 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 	empty(t, g)
 }
 
-// A name is not stuck any more when somebody has found its row.
+// A name is no longer stuck after a caller has reached its row.
 func TestGateNameRecovers(t *testing.T) {
 	g := newGate(8)
 	enter := func() *pass {
@@ -78,17 +78,17 @@ func TestGateNameRecovers(t *testing.T) {
 	p := enter()
 	p.note(true, false)
 	if err := p.again(t.Context()); err != nil || !p.stuck {
-		t.Fatalf("again = %v, in the room for stuck names: %v", err, p.stuck)
+		t.Fatalf("again = %v, in a place for stuck names: %v", err, p.stuck)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := g.enter(over, "n"); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a second one of a name that is stuck: %v; want that it waits", err)
+		t.Errorf("second caller of a stuck name: %v; want it to wait", err)
 	}
 	p.note(false, true)
 	p.leave()
 	if p, q := enter(), enter(); p.stuck || q.stuck {
-		t.Error("the name is stuck yet")
+		t.Error("the name is still stuck")
 	} else {
 		p.leave()
 		q.leave()
@@ -96,7 +96,7 @@ func TestGateNameRecovers(t *testing.T) {
 	empty(t, g)
 }
 
-// Whatever is done in whatever order, a gate lets in no more than it has place for, and forgets nobody.
+// In any sequence of calls, a gate never admits more callers than it has places, and forgets none.
 func TestGateAtRandom(t *testing.T) {
 	g := newGate(8)
 	var all sync.WaitGroup
@@ -138,7 +138,7 @@ func empty(t *testing.T, g *gate) {
 	defer g.mu.Unlock()
 	for name, l := range g.lanes {
 		if l.inside > 0 || l.waiting.Len() > 0 || !l.stuck {
-			t.Errorf("the lane of %q is there yet: %d inside, %d wait, stuck %v", name, l.inside, l.waiting.Len(), l.stuck)
+			t.Errorf("the lane of %q still exists: %d inside, %d wait, stuck %v", name, l.inside, l.waiting.Len(), l.stuck)
 		}
 	}
 	if g.busy != 0 || g.stuck != 0 || g.first.Len()+g.more.Len()+g.again.Len() != 0 {
@@ -146,29 +146,29 @@ func empty(t *testing.T, g *gate) {
 	}
 }
 
-// wary is a dialect that says of each statement whether it is to be brief.
+// wary is a dialect that marks each statement as brief or not.
 type wary struct{ nowhere }
 
 func (wary) Transactions() Transactions { return Transactions{Begin: []string{"BEGIN"}} }
 
 func (wary) Bounded(text string, brief bool) string { return fmt.Sprint(text, " brief=", brief) }
 
-// heard is a link that keeps how a transaction is begun.
-type heard struct {
-	link
+// recorded is a sqlConn that records how a transaction begins.
+type recorded struct {
+	sqlConn
 	texts []string
 }
 
-func (h *heard) begin(_ context.Context, t Transactions) (*transaction, error) {
+func (h *recorded) begin(_ context.Context, t Transactions) (*transaction, error) {
 	h.texts = t.Begin
 	return &transaction{}, nil
 }
 
-// Beside many names whose rows are locked, a transaction says itself that its statements are not to wait for long.
+// While many names have locked rows, a transaction tells the server not to wait long.
 func TestTransactionsOfStuckNamesAreBrief(t *testing.T) {
 	b := &Server{d: wary{}}
 	for _, brief := range []bool{false, true} {
-		h := &heard{}
+		h := &recorded{}
 		if _, err := b.begin(context.WithValue(t.Context(), passKey{}, &pass{brief: brief}), h); err != nil {
 			t.Fatal(err)
 		}

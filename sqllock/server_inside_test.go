@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// SweepFrom is what runs every ten minutes, for names that have been idle for so long.
+// SweepFrom performs one step of the sweep, for names idle for so long.
 func SweepFrom(ctx context.Context, b *Server, cursor []byte, idle time.Duration) (next []byte, err error) {
 	return b.sweepFrom(ctx, cursor, idle)
 }
 
-// Remembered is how many requests b keeps something of.
+// Remembered counts the requests in b's memory.
 func Remembered(b *Server) (n int) {
-	b.bells.mu.Lock()
-	n = len(b.bells.by) + len(b.bells.names)
-	b.bells.mu.Unlock()
+	b.waiters.mu.Lock()
+	n = len(b.waiters.by) + len(b.waiters.names)
+	b.waiters.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.open {

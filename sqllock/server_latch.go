@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// SetCount implements [driver.Session].
 func (s *serverSession) SetCount(ctx context.Context, name string, n int64) (created bool, err error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return false, err
@@ -27,7 +26,6 @@ func (s *serverSession) SetCount(ctx context.Context, name string, n int64) (cre
 	return d.made(created, err)
 }
 
-// CountDown implements [driver.Session].
 func (s *serverSession) CountDown(ctx context.Context, name, id string) (left int64, err error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return 0, err
@@ -44,8 +42,8 @@ func (s *serverSession) CountDown(ctx context.Context, name, id string) (left in
 	return left, err
 }
 
-// countID is the form of an id that counts down in which the table keeps it: itself if it has that of a request's id, else
-// a digest, which is as unique. So any text of up to as many bytes as a name may have will do.
+// countID returns the form in which the table keeps an ID that counts down: the ID itself if it has
+// the form of a request ID, otherwise a digest. So any text as long as a name may be is allowed.
 func countID(id string) (string, error) {
 	switch {
 	case driver.CheckID(id) == nil:
@@ -57,33 +55,32 @@ func countID(id string) (string, error) {
 	return fmt.Sprintf("x-%x", sum[:22]), nil
 }
 
-// Await implements [driver.Session].
 func (s *serverSession) Await(ctx context.Context, name, id string) (driver.Reply, error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.b.bells.beginKind(id, name, true, false)
-	if _, err := s.enter(id, request{name: name, group: true}); err != nil {
+	w := s.b.waiters.beginKind(id, name, true, false)
+	if _, err := s.register(id, request{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
 	var open bool
 	err := s.change(ctx, name, func(r *record) (err error) {
-		if s.b.bells.isCancelled(w) {
+		if s.b.waiters.isCancelled(w) {
 			return errCancelled
 		}
 		open, r.grants, err = r.entry.AskLatch(ofMicros(r.now), id, s.id)
 		return err
 	})
 	if err != nil || open {
-		s.b.bells.end(id, w)
-		s.leave(id)
+		s.b.waiters.end(id, w)
+		s.unregister(id)
 		if err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{Token: 1}, nil
 	}
-	wake := s.b.bells.park(w, 0)
+	wake := s.b.waiters.park(w, 0)
 	s.b.expect()
-	// No lease is in the way whose end could repair a lost wake-up, so ask now and then.
+	// No expiring lease makes the waiter ask again after a lost wake-up, so Retry does.
 	return driver.Reply{Wake: wake, Retry: s.ttl / 3}, nil
 }

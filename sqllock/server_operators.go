@@ -55,7 +55,7 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 	from, past := after, prefix > after
 	for len(list) < limit {
 		begin := from
-		if past { // names that begin with prefix, itself included, all come after
+		if past { // all names with this prefix, and the prefix itself, come after
 			begin = prefix
 		}
 		where := "name > ?"
@@ -68,8 +68,8 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 			args = append(args, end)
 		}
 		rows := 0
-		var due []int // in whose lines somebody's turn has come
-		err := b.read(ctx, func(ctx context.Context, l link) error {
+		var due []int // indexes of records whose first waiter can be granted
+		err := b.read(ctx, func(ctx context.Context, l sqlConn) error {
 			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
 			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
 				r := &record{}
@@ -103,7 +103,7 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 	return list, nil
 }
 
-// pastPrefix is the least name after all that begin with prefix; nil: there is none.
+// pastPrefix returns the least name after all names with this prefix; nil: there is none.
 func pastPrefix(prefix string) []byte {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// nowhere counts how often somebody wants to ask something, and has nobody to ask.
+// nowhere has no server and counts the attempts to use one.
 type nowhere struct {
 	Dialect
 	asked *atomic.Int64
 }
 
-var errNowhere = errors.New("nobody to ask")
+var errNowhere = errors.New("no server")
 
 func (nowhere) Text(s string) string                           { return s }
 func (nowhere) Inline(text string, args []any) (string, []any) { return text, args }
@@ -32,8 +32,8 @@ func (n nowhere) Connect(context.Context) (sqldriver.Conn, error) {
 	return nil, errNowhere
 }
 
-// Where nobody can be woken, those who begin to wait all the time do not put off the look at what
-// has become of those who wait already; and a look comes soon after the first begins to wait.
+// Where waiters cannot be woken, new waiters do not delay the look for the earlier ones. A look
+// follows soon after the first wait begins.
 func TestPollerIsNotPutOff(t *testing.T) {
 	for _, every := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -43,48 +43,49 @@ func TestPollerIsNotPutOff(t *testing.T) {
 			p := b.poll()
 			time.Sleep(time.Second)
 			if n.asked.Load() != 0 {
-				t.Error("it looks though nobody waits")
+				t.Error("it looks though nothing waits")
 			}
-			b.bells.begin("a", "x")
+			b.waiters.begin("a", "x")
 			p.Wait()
 			for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(max(every, time.Millisecond)) {
 				if every > 0 {
 					p.Wait()
 				}
 				if n.asked.Load() == 0 && time.Until(end) < 190*time.Millisecond {
-					t.Errorf("no look within %v, with news of waiters every %v", 2*pollFirst, every)
+					t.Errorf("no look within %v, with new waiters every %v", 2*pollFirst, every)
 				}
 			}
-			// Without interruption it looks after 5 ms and a half more each time, up to 50 ms.
+			// Without new waiters it looks after 5 ms, then after half as long again each time, up
+			// to 50 ms.
 			if looks := n.asked.Load(); looks < 4 || every > 0 && looks < 15 {
-				t.Errorf("%d looks in 200 ms, with news of waiters every %v", looks, every)
+				t.Errorf("%d looks in 200 ms, with new waiters every %v", looks, every)
 			}
-			b.bells.cancel("a")
+			b.waiters.cancel("a")
 			time.Sleep(time.Second)
 			before := n.asked.Load()
-			b.bells.begin("b", "x")
+			b.waiters.begin("b", "x")
 			p.Wait()
 			time.Sleep(2 * pollFirst)
 			if n.asked.Load() == before {
-				t.Error("no look soon after somebody began to wait again")
+				t.Error("no look soon after a new wait began")
 			}
 			_, _, _ = p.Close(), b.Close(), db.Close()
 		})
 	}
 }
 
-// A token of an earlier life of a request is no news, so the request is looked after further on.
+// A token of an earlier use of the request ID is ignored, so the request stays pending.
 func TestOldTokenIsNoGrant(t *testing.T) {
-	b := newBells()
+	b := newWaiters()
 	w := b.begin("a", "x")
-	b.ring("a", 3) // before the answer says that it is an old one
+	b.notify("a", 3) // before the answer shows that the token is old
 	b.park(w, 5)
-	b.ring("a", 4)
+	b.notify("a", 4)
 	if len(b.pending()["x"].Alone) != 1 {
-		t.Error("told of old tokens only, it is taken for one that was granted")
+		t.Error("only old tokens arrived, but the request counts as granted")
 	}
-	b.ring("a", 6)
+	b.notify("a", 6)
 	if len(b.pending()) != 0 {
-		t.Error("told of its grant, it is looked after still")
+		t.Error("its grant arrived, but the request is still pending")
 	}
 }

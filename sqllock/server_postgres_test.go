@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// What can be seen only from inside is looked at on PostgreSQL; package sqllock/postgres has the rest.
+// Tests of internals run on PostgreSQL; package sqllock/postgres has the rest.
 
 func openPostgres(t *testing.T, dsn, id string) (*sqllock.Server, driver.Session, *sql.DB) {
 	t.Helper()
@@ -51,7 +51,7 @@ func acquire(t *testing.T, s driver.Session, r *driver.Request) (driver.Hold, dr
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}, rep
 }
 
-// Rows of names that nobody has used for long go, all others stay, and no token comes back.
+// The sweep deletes only rows that nobody has used for long, and no token returns.
 func TestSweepOnPostgres(t *testing.T) {
 	b, s, db := openPostgres(t, testenv.Postgres(t).DSN("postgres"), "a")
 	ctx := t.Context()
@@ -76,7 +76,8 @@ func TestSweepOnPostgres(t *testing.T) {
 	if _, err := s.SetCount(ctx, "latch", 0); err != nil {
 		t.Fatal(err)
 	}
-	// Many more, and one whose token is ahead of the clock, which stays: others that are open know no floor above it.
+	// Many more, and one whose token is ahead of the clock. That one stays, because open Servers
+	// know no floor above it.
 	ahead := int64(idle.Token) + int64(time.Hour/time.Microsecond)
 	for _, statement := range []string{
 		fmt.Sprintf("UPDATE hf_lock SET token = %d WHERE name = 'idle'", ahead),
@@ -107,14 +108,14 @@ func TestSweepOnPostgres(t *testing.T) {
 	}
 	before := names()
 	if sweep(time.Hour); names() != before {
-		t.Errorf("what was used an hour ago has gone: %s", names())
+		t.Errorf("rows used an hour ago are gone: %s", names())
 	}
 	sweep(0)
 	const stay = "held,idle,kept,latch,permits,read,waited for"
 	if got := names(); got != stay {
-		t.Errorf("after the sweep there are %s; want %s", got, stay)
+		t.Errorf("after the sweep: %s; want %s", got, stay)
 	}
-	// For a Server that was there and reads the floor when it sweeps, and for one that comes.
+	// For a Server that was open and reads the floor when it sweeps, and for a new one.
 	if _, err := db.Exec("UPDATE hf_meta SET floor = $1", ahead); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestSweepOnPostgres(t *testing.T) {
 		t.Errorf("token %d after %d", h.Token, ahead)
 	}
 	if _, rep := acquire(t, other, mutex("b-2", "held")); rep.Token != 0 {
-		t.Error("what was held is free")
+		t.Error("the held name is free")
 	}
 	if err := other.Close(ctx); err != nil {
 		t.Error(err)
@@ -140,7 +141,7 @@ func TestSweepOnPostgres(t *testing.T) {
 	sweptByAnother(t, db, postgres.Dialect)
 }
 
-// Nothing is remembered of a request that is over, however it ended.
+// A finished request leaves nothing in memory, however it ended.
 func TestNothingRemembered(t *testing.T) {
 	server := testenv.Postgres(t)
 	proxy := testenv.Proxy(t, server.Addr)
@@ -152,7 +153,7 @@ func TestNothingRemembered(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		if n := sqllock.Remembered(b); n != 0 {
-			t.Errorf("%s: %d things are remembered", what, n)
+			t.Errorf("%s: %d requests are still in memory", what, n)
 		}
 	}
 	ids := 0
@@ -173,9 +174,9 @@ func TestNothingRemembered(t *testing.T) {
 		check("released")
 		h, _ = acquire(t, s, request(mode, false))
 		_ = s.Release(over, h, 0)
-		check("a release that was not answered")
+		check("a release without an answer")
 		_ = s.Release(ctx, h, 0)
-		check("a release again")
+		check("a repeated release")
 		h, _ = acquire(t, s, request(mode, false))
 		if err := b.Break(ctx, h.Name, h.Token); err != nil {
 			t.Error(err)
@@ -204,21 +205,21 @@ func TestNothingRemembered(t *testing.T) {
 		if err := s.Cancel(over, waits.Name, waits.ID); err == nil {
 			t.Error("a Cancel that was not sent succeeded")
 		}
-		check("a cancel that was not answered")
+		check("a cancel without an answer")
 		_ = s.Cancel(ctx, waits.Name, waits.ID)
 		_, err := s.Acquire(over, request(mode, true))
 		if err == nil {
 			t.Error("an Acquire that was not sent succeeded")
 		}
 		_ = s.Cancel(over, waits.Name, fmt.Sprintf("a-%d", ids))
-		check("an acquire and a cancel that were not answered")
+		check("an acquire and a cancel without an answer")
 		waits = request(mode, true)
 		_, rep := acquire(t, s, waits)
 		if err := other.Release(ctx, held, 0); err != nil {
 			t.Error(err)
 		}
 		token := <-rep.Wake
-		if token == 0 { // asked to look again
+		if token == 0 { // means: ask again
 			t.Fatalf("mode %d: woken without a token", mode)
 		}
 		if err := s.Release(ctx, driver.Hold{Name: waits.Name, ID: waits.ID, Token: token}, 0); err != nil {
@@ -235,7 +236,7 @@ func TestNothingRemembered(t *testing.T) {
 	if err := s.Cancel(ctx, "latch", "a-l1"); err != nil {
 		t.Error(err)
 	}
-	check("an await that was cancelled")
+	check("a cancelled await")
 	rep, err := s.Await(ctx, "latch", "a-l2")
 	if err != nil {
 		t.Fatal(err)

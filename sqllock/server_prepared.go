@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// prepared are statements that the server has parsed already. The pool prepares each anew on connections that
-// do not have it.
+// prepared are statements that the server has parsed already. The pool prepares each one again on
+// connections that lack it.
 type prepared struct {
 	db *sql.DB
 	d  Dialect
 
 	mu  sync.Mutex
 	by  map[string]*sql.Stmt
-	off bool // closed, or the server does not prepare
+	off bool // closed, or the server cannot prepare
 }
 
 func newPrepared(db *sql.DB, d Dialect) *prepared {
 	return &prepared{db: db, d: d, by: map[string]*sql.Stmt{}}
 }
 
-// statement returns nil if text has to do as it is.
+// statement returns nil if text must run unprepared.
 func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.Stmt {
 	p.mu.Lock()
 	stmt, off := p.by[text], p.off
 	p.mu.Unlock()
-	if off || brief(ctx) { // it was prepared with the usual limit
+	if off || brief(ctx) { // prepared statements have the usual limit
 		return nil
 	}
 	if stmt != nil {
@@ -43,7 +43,7 @@ func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.off || p.by[text] != nil { // another has prepared it meanwhile
+	if p.off || p.by[text] != nil { // another call has prepared it meanwhile
 		_ = stmt.Close()
 		return p.by[text]
 	}
@@ -51,7 +51,7 @@ func (p *prepared) statement(ctx context.Context, text string, args []any) *sql.
 	return stmt
 }
 
-// failed reports whether an error is about preparing, so that text may do; nothing is prepared from then on.
+// failed reports whether preparing caused err, so that text itself may work. It ends all preparing.
 func (p *prepared) failed(err error) bool {
 	if p.d.Fault(err) != Unprepared {
 		return false
@@ -62,7 +62,7 @@ func (p *prepared) failed(err error) bool {
 	return true
 }
 
-// close forgets all. Nobody else uses p any more.
+// close closes all statements. It must be the last call.
 func (p *prepared) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,14 +72,13 @@ func (p *prepared) close() {
 	p.by, p.off = nil, true
 }
 
-// often is a Querier of the pool that prepares.
-type often struct {
+// preparedQuerier is a Querier of the pool that prepares statements.
+type preparedQuerier struct {
 	direct
 	p *prepared
 }
 
-// Exec implements [Querier].
-func (q often) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+func (q preparedQuerier) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	if stmt := q.p.statement(ctx, text, args); stmt != nil {
 		res, err := stmt.ExecContext(ctx, q.d.Bind(args)...)
 		if err == nil || !q.p.failed(err) {
@@ -89,8 +88,7 @@ func (q often) Exec(ctx context.Context, text string, args ...any) (sql.Result, 
 	return q.direct.Exec(ctx, text, args...)
 }
 
-// Query implements [Querier].
-func (q often) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+func (q preparedQuerier) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	if stmt := q.p.statement(ctx, text, args); stmt != nil {
 		rows, err := stmt.QueryContext(ctx, q.d.Bind(args)...)
 		if err == nil || !q.p.failed(err) {

@@ -13,11 +13,11 @@ import (
 
 // Columns of hf_lock, as load reads them. Times are microseconds of the server's clock.
 //
-// An exclusive grant is always alone on its name, so it lives in columns (hid to info), where one
-// statement can take, renew, release and hand over. Everything else that can hold a name
-// (shared grants, permits, who awaits a latch) is text in more; the line is text in line, an
-// item for each place. Statements pass on the line's first item when it asks for the whole
-// name; whatever is rarer is decided by package rule, on the row read and written back.
+// An exclusive grant is always alone on its name. It lives in columns (hid to info), where one
+// statement can take, renew, release and hand over. All other grants, and callers that await a
+// latch, are text in more. The queue is text in line, with an item for each place. Statements hand
+// over to the first item if it wants an exclusive grant. Package rule decides all rarer cases:
+// Server reads the row and writes it back.
 const recordColumns = `name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, kept, info, due, line, more`
 
 // record is one row of hf_lock: the state of one name.
@@ -25,21 +25,21 @@ type record struct {
 	name   string
 	exists bool
 	ver    int64
-	floor  int64 // tokens are larger than this, whatever the row says
-	now    int64 // the server's clock when the statement began that read it
-	at     int64 // and that of the last statement that wrote it
+	floor  int64 // tokens are larger than this, whatever the row contains
+	now    int64 // server's clock at the start of the statement that read the row
+	at     int64 // server's clock at the last write
 	entry  rule.Entry
-	grants []rule.Grant // who is to be told once this is written
+	grants []rule.Grant // to announce after the write
 	cols   columns      // as read
-	was    rule.Entry   // its grants and its line, as read
+	was    rule.Entry   // its grants and queue, as read
 
 	damaged error // why the row cannot be read; entry is empty then
 }
 
-// maxToken is far beyond what any clock makes of a token, and far from what a column can hold.
+// maxToken is far beyond any token that a clock makes, and far below what a column can hold.
 const maxToken = 1 << 62
 
-// columns are what a row keeps of its rule.Entry.
+// columns are a row's form of its rule.Entry.
 type columns struct {
 	kind, limit                int
 	counter, token             int64
@@ -47,7 +47,7 @@ type columns struct {
 	since, expires, keep, kept int64
 	info                       string
 	waiting                    int
-	due                        int64 // no place of the line runs out before; 0: nobody waits
+	due                        int64 // no place expires earlier; 0: the queue is empty
 	line, more                 string
 }
 
@@ -70,7 +70,7 @@ func (r *record) scan(row interface{ Scan(...any) error }) error {
 	return nil
 }
 
-// decode makes the entry from the columns, or says in damaged why it cannot.
+// decode makes the entry from the columns. If it cannot, damaged has the reason.
 func (r *record) decode() {
 	if err := r.tryDecode(); err != nil {
 		r.damaged = fmt.Errorf("%w: table hf_lock, name %q: %w", driver.ErrDamaged, r.name, err)
@@ -89,7 +89,7 @@ func (r *record) tryDecode() error {
 	case c.token > maxToken:
 		return fmt.Errorf("token %d: no larger one can follow", c.token)
 	case c.hid != "" && (e.Kind != driver.Lock || c.more != ""):
-		return fmt.Errorf("it has an exclusive holder (hid), yet kind is %d and more has %d bytes", c.kind, len(c.more))
+		return fmt.Errorf("exclusive holder (hid) in a row with kind %d and %d bytes in more: allowed are kind 1 and none", c.kind, len(c.more))
 	}
 	if c.hid != "" {
 		info, err := Unescape(c.info)
@@ -112,7 +112,7 @@ func (r *record) tryDecode() error {
 		e.Line = append(e.Line, p)
 	}
 	c.waiting = len(e.Line)
-	// Statements leave due earlier than any place runs out. As long as it lies ahead, that alone is no
+	// Statements leave due earlier than the first expiry. While due lies ahead, that alone is no
 	// reason to write the row.
 	if due := firstDue(e.Line); c.due > r.now && c.due <= due {
 		c.due = due
@@ -125,11 +125,11 @@ func (r *record) tryDecode() error {
 	return nil
 }
 
-// recall puts back the hand-over to h, if a crash of the server has made it forget that, which the
-// dialects allow: it knows the place in line yet, with the time for which h's holder may
-// believe to hold the lock. Nothing has been granted since, or the last token were larger; and
-// who stood before that place had gone when it was its turn. Hand-overs that may be forgotten have
-// tokens of the clock; a larger one was made up.
+// recall restores the hand-over to h, if a crash of the server has lost it. The dialects allow such
+// a loss: the row then still has the place in the queue, until the time for which h's holder may
+// trust its lease. No later grant can have happened, since the last token would be larger. Places
+// ahead had expired at the hand-over. Only hand-overs with tokens of the clock can be lost; a
+// larger token is forged.
 func (r *record) recall(h driver.Hold) {
 	e := &r.entry
 	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
@@ -137,7 +137,7 @@ func (r *record) recall(h driver.Hold) {
 		return
 	}
 	p := e.Line[i]
-	since := min(ofMicros(int64(h.Token)), ofMicros(r.now)) // tokens are the time, mostly
+	since := min(ofMicros(int64(h.Token)), ofMicros(r.now)) // tokens are usually the time
 	e.Line, e.Last = slices.Delete(e.Line, 0, i+1), h.Token
 	held := rule.Hold{Request: p.Request, Session: p.Session, Token: h.Token, Since: since, Expires: p.Deadline}
 	if p.MinHold > 0 {
@@ -146,21 +146,21 @@ func (r *record) recall(h driver.Hold) {
 	e.Holds = []rule.Hold{held}
 }
 
-// isOf reports whether request id is one of a session of that Server.
+// isOf reports whether the request belongs to a session of that Server.
 func (r *record) isOf(id, server string) bool {
 	of := func(session string) bool { return strings.HasPrefix(session, server+".") }
 	return slices.ContainsFunc(r.entry.Holds, func(h rule.Hold) bool { return h.ID == id && of(h.Session) }) ||
 		slices.ContainsFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == id && of(p.Session) })
 }
 
-// mint makes the next token: larger than the last, than those of rows that are gone, and than
-// any that was given out before this moment by the clock, should their rows be lost.
+// mint returns the next token. It is larger than the last one, than those of deleted rows, and than
+// any that the clock gave out before now, in case their rows are lost.
 func (r *record) mint(last uint64) uint64 {
 	return uint64(max(int64(last)+1, r.floor+1, r.now))
 }
 
-// prolong keeps what was refreshed from ending sooner than it did: a statement that waited for the
-// row may have begun before that which wrote it, and a clock may have been set back.
+// prolong keeps refreshed deadlines from moving back. A statement that waited for the row may have
+// begun before the one that wrote it, and a clock may have been set back.
 func (r *record) prolong() {
 	for i := range r.entry.Holds {
 		h := &r.entry.Holds[i]
@@ -211,7 +211,7 @@ func (r *record) encode() columns {
 	return c
 }
 
-// firstDue is when the first place of a line runs out; 0: nobody waits.
+// firstDue returns when the first place expires; 0: the queue is empty.
 func firstDue(line []rule.Place) (due int64) {
 	for i := range line {
 		if d := micros(line[i].Deadline); due == 0 || d < due {
@@ -221,11 +221,11 @@ func firstDue(line []rule.Place) (due int64) {
 	return due
 }
 
-// busy is when an exclusive grant and its minimum hold are both over.
+// busy returns when both an exclusive grant and its minimum hold have ended.
 func (c *columns) busy() int64 { return max(c.expires, c.keep) }
 
-// An item of a line: id, session, mode, number, minimum hold, since, deadline, info; the
-// statements of the dialects count on this order.
+// A queue item: id, session, mode, number, minimum hold, since, deadline, info. The dialects'
+// statements rely on this order.
 
 func appendPlace(b []byte, p *rule.Place) []byte {
 	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, p.N, micros(p.MinHold), micros(p.Since), micros(p.Deadline), escape(p.Info))
@@ -248,7 +248,7 @@ func parsePlace(line string) (p rule.Place, err error) {
 	return p, sensible(p.Mode, p.N)
 }
 
-// sensible refuses what no request can have asked for.
+// sensible refuses values that no request can have.
 func sensible(m driver.Mode, n int) error {
 	if m < driver.Exclusive || m > driver.Permits || n < 1 {
 		return fmt.Errorf("%d of mode %d", n, m)
@@ -315,7 +315,7 @@ func numbers(f []string) ([]int64, error) {
 	return n, nil
 }
 
-// escape writes s in printable ASCII without spaces, so that it is a field of an item.
+// escape writes s in printable ASCII without spaces, as a field of an item.
 func escape(s string) string {
 	const digits = "0123456789abcdef"
 	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }
@@ -333,7 +333,7 @@ func escape(s string) string {
 	return string(b)
 }
 
-// Unescape is the text of a field of an item: what Take.Info was made of.
+// Unescape returns the text of an item's field, such as Take.Info.
 func Unescape(s string) (string, error) {
 	if !strings.Contains(s, "%") {
 		return s, nil

@@ -13,14 +13,15 @@ import (
 // rowsAtOnce bounds how many rows one statement or transaction locks.
 const rowsAtOnce = 128
 
-// Renew implements [driver.Session]. It runs on the connection that is kept, so the
-// application cannot keep a lease from being renewed by using up its pool.
+// Renew implements [driver.Session]. It uses the reserved connection, so an application that uses
+// up the pool cannot block renewals.
 //
-// The leases of exclusive grants are set in one statement for many; if fewer rows than expected were there, and for
-// everything else, the rows are read and changed. Each batch reports for itself and has half of the time that is left.
-// Once a row was waited for, no other is: see renewal. What was tried longest ago comes first, so a repeated renewal goes on where the one before it ended; and the
-// batches of what failed become smaller, until the one row that is in the way is alone.
-func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []driver.Change, err error) {
+// One statement renews many exclusive grants. For the rest, or if fewer rows than expected were
+// renewed, Renew reads the rows and writes them back. Each batch reports for itself and gets half
+// of the remaining time. After one wait for a locked row, Renew waits for no other: see renewal.
+// The least recently tried grants come first, so the next Renew continues where this one stopped.
+// Batches of failed grants become smaller, until the locked row is alone.
+func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (reported []driver.Change, err error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
@@ -28,7 +29,7 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 		return nil, nil
 	}
 	proven := 0
-	late := map[int]int{} // how often one was put off that is alone
+	late := map[int]int{} // retries of a batch of one row
 	run := func(queue [][]int, f func(ctx context.Context, batch []int) error) {
 		for len(queue) > 0 {
 			batch := queue[0]
@@ -37,7 +38,7 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 			began := time.Now()
 			failed := f(limited, batch)
 			cancel()
-			if errors.Is(failed, errAgain) && ctx.Err() == nil { // who is in the way must not be so for all
+			if errors.Is(failed, errAgain) && ctx.Err() == nil { // one locked row must not block the other rows
 				if parts := byName(holds, batch, func(int) int { return (len(batch) + 7) / 8 }); len(parts) > 1 {
 					queue = append(queue, parts...)
 					continue
@@ -54,14 +55,14 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 			}
 			err = cmp.Or(err, failed)
 			for _, i := range batch {
-				news = append(news, driver.Change{Index: i, State: driver.Unknown})
+				reported = append(reported, driver.Change{Index: i, State: driver.Unknown})
 			}
 		}
 	}
-	with := &renewal{kept: s.b.kept}
+	with := &renewal{reserved: s.b.reserved}
 	renewRest := func(ctx context.Context, batch []int) error {
 		changes, err := s.renewRest(ctx, with, holds, batch)
-		news = append(news, changes...)
+		reported = append(reported, changes...)
 		return err
 	}
 	alone, rest := s.batches(holds)
@@ -75,32 +76,33 @@ func (s *serverSession) Renew(ctx context.Context, holds []driver.Hold) (news []
 	if proven == 0 && err != nil {
 		return nil, err
 	}
-	for _, ch := range news {
+	for _, ch := range reported {
 		if ch.State == driver.Gone && holds[ch.Index].Token != 0 {
-			s.leave(holds[ch.Index].ID)
+			s.unregister(holds[ch.Index].ID)
 		}
 	}
-	return news, nil
+	return reported, nil
 }
 
-// renewal runs the exchanges of one Renew. Where many rows are locked, waiting for each would take longer than the
-// leases of the others last. So when one was waited for in vain, others are passed over until the next Renew.
+// renewal runs the exchanges of one Renew. If many rows are locked, waiting for each would take
+// longer than the other leases last. After one wait in vain, it passes over locked rows.
 type renewal struct {
-	kept   *keptConn
-	waited bool
+	reserved *reservedConn
+	waited   bool
 }
 
-func (w *renewal) run(ctx context.Context, f func(ctx context.Context, l link) error) error {
+func (w *renewal) run(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error {
 	why, began := renewing, time.Now()
 	if w.waited {
 		why = passing
 	}
-	err := w.kept.use(ctx, why, f)
+	err := w.reserved.use(ctx, why, f)
 	w.waited = w.waited || errors.Is(err, errAgain) && time.Since(began) > RowWait/2
 	return err
 }
 
-// tries is how often something is tried in which another transaction is in the way, before that is cut in parts.
+// tries returns how often to try a batch that conflicts with another transaction before splitting
+// it.
 func (w *renewal) tries() int {
 	if w.waited {
 		return 1
@@ -108,7 +110,7 @@ func (w *renewal) tries() int {
 	return hopeful
 }
 
-// half is ctx for one of several: a row that is locked must not take the time of all others.
+// half returns ctx with half of its time: one locked row must not use up the time of all.
 func half(ctx context.Context) (context.Context, context.CancelFunc) {
 	const least = 500 * time.Millisecond
 	end, limited := ctx.Deadline()
@@ -118,8 +120,8 @@ func half(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-// batches cuts holds into batches, by their indexes: of those that are alone on their names, and, of whole names, of
-// the rest.
+// batches splits the indexes of holds into batches: exclusive grants in alone, everything else in
+// rest, which never splits a name.
 func (s *serverSession) batches(holds []driver.Hold) (alone, rest [][]int) {
 	all := make([]int, len(holds))
 	known := make([]request, len(holds))
@@ -149,10 +151,10 @@ func (s *serverSession) batches(holds []driver.Hold) (alone, rest [][]int) {
 	return alone, byName(holds, others, func(i int) int { return known[i].atOnce() })
 }
 
-// atOnce is how many are renewed beside r, and r.
+// atOnce returns how many grants a batch with r may have.
 func (r *request) atOnce() int { return max(1, rowsAtOnce>>(3*min(r.failed, 3))) }
 
-// tried notes that holds have been renewed, or could not be.
+// tried records whether holds were renewed.
 func (s *serverSession) tried(holds []driver.Hold, batch []int, proven bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +170,8 @@ func (s *serverSession) tried(holds []driver.Hold, batch []int, proven bool) {
 	}
 }
 
-// byName cuts the holds of all into batches of whole names, in the order in which they first come. atOnce is how many
-// names a batch with a hold may have.
+// byName splits all into batches that never split a name, in order of first appearance. atOnce
+// bounds the names in a batch with a given hold.
 func byName(holds []driver.Hold, all []int, atOnce func(i int) int) (batches [][]int) {
 	var names []string
 	of := map[string][]int{}
@@ -209,7 +211,7 @@ func (s *serverSession) renewAlone(ctx context.Context, with *renewal, holds []d
 
 func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
 	var names []string
-	of := map[string][]int{} // the holds of a name
+	of := map[string][]int{} // a name's holds
 	for _, i := range batch {
 		name := holds[i].Name
 		if of[name] == nil {
@@ -234,7 +236,7 @@ func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []dr
 		}
 	}}
 	err = s.b.change(ctx, with.run, st)
-	if errors.Is(err, driver.ErrDamaged) { // which concerns no others
+	if errors.Is(err, driver.ErrDamaged) { // it does not affect other names
 		err = nil
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// load reads records, in the order of names; names without a row are unused. Rows are read, and
-// locked, in the order of the bytes of their names.
+// load returns records in the order of names; names without a row are unused. It reads, and locks,
+// rows in byte order of their names.
 func (b *Server) load(ctx context.Context, q Querier, names []string, lock string) ([]*record, error) {
 	sorted := slices.Sorted(slices.Values(names))
 	n := padded(len(names))
@@ -58,7 +58,7 @@ func (b *Server) each(ctx context.Context, q Querier, text string, args []any, d
 	return b.fault(rows.Err())
 }
 
-// padded rounds the length of a list up, so that there are few different statements.
+// padded rounds a list's length up, so that there are few different statements.
 func padded(n int) int {
 	p := 1
 	for p < n {
@@ -73,14 +73,14 @@ var writtenColumns = strings.Split("kind, lim, counter, token, ver, at, hid, hse
 
 func (r *record) values(c *columns) []any {
 	ver := r.ver + 1
-	if !r.exists { // the name may have had a row before, of which somebody knows the version
+	if !r.exists { // the name may have had a row before, and someone may know its version
 		ver = max(ver, r.now)
 	}
 	return []any{c.kind, c.limit, c.counter, c.token, ver, r.now, c.hid, c.hsession, c.since, c.expires, c.keep, c.busy(),
 		c.kept, c.info, c.waiting, c.due, c.line, c.more}
 }
 
-// save writes a record, if it is still as it was read.
+// save writes a record if its row is unchanged since it was read.
 func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bool, error) {
 	if err := b.fits(r, c); err != nil {
 		return false, err
@@ -103,26 +103,26 @@ func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bo
 	return n == 1, err
 }
 
-// saveAll is save of several that exist, in one statement that tells the news of those that it writes. nil: some were
-// written, nobody knows which.
+// saveAll saves several existing records and notifies their waiters, in one statement. nil: some
+// were written, nobody knows which.
 func (b *Server) saveAll(ctx context.Context, q Querier, all []*update) (saved []bool, err error) {
 	writes := make([]Write, len(all))
 	for i, w := range all {
 		if err := b.fits(w.record, &w.cols); err != nil {
 			return nil, err
 		}
-		writes[i] = Write{Name: w.name, Was: w.ver, Values: w.values(&w.cols), Rings: w.news.abroad}
+		writes[i] = Write{Name: w.name, Was: w.ver, Values: w.values(&w.cols), Rings: w.wakeups.abroad}
 	}
 	saved, err = b.d.Save(ctx, q, writes)
 	return saved, b.fault(err)
 }
 
-// most is how many are written at once, which the server must take as one statement.
+// most returns how many of all fit in one statement of the server.
 func (b *Server) most(all []*update) (n int) {
 	size := 0
 	for _, w := range all {
 		const others = 1 << 9 // the other columns, without info
-		if size += others + len(w.cols.info) + len(w.cols.line) + len(w.cols.more); size > b.room() && n > 0 {
+		if size += others + len(w.cols.info) + len(w.cols.line) + len(w.cols.more); size > b.maxText() && n > 0 {
 			break
 		}
 		n++
@@ -130,23 +130,24 @@ func (b *Server) most(all []*update) (n int) {
 	return n
 }
 
-// fits refuses who would make a row too long.
+// fits refuses a change that adds a contender to a row that is too long.
 func (b *Server) fits(r *record, c *columns) error {
-	if len(c.line)+len(c.more) > b.room() && c.entrants() > r.cols.entrants() {
-		return fmt.Errorf("%w: too many hold %q or wait for it: %d", driver.ErrRefused, r.name, r.cols.entrants())
+	if len(c.line)+len(c.more) > b.maxText() && c.entrants() > r.cols.entrants() {
+		return fmt.Errorf("%w: too many holders and waiters of %q: %d", driver.ErrRefused, r.name, r.cols.entrants())
 	}
 	return nil
 }
 
-// room is how long the text of a row may become. Whoever is there already is always written again.
-func (b *Server) room() int {
-	if room := b.circumstances().Room; room > 0 {
-		return min(room, MaxLine)
+// maxText returns the longest text of a row. Rows that only keep or remove contenders are always
+// written.
+func (b *Server) maxText() int {
+	if most := b.circumstances().MaxText; most > 0 {
+		return min(most, MaxLine)
 	}
 	return MaxLine
 }
 
-// entrants counts who holds, waits and awaits.
+// entrants counts holders, waiters and callers that await the latch.
 func (c *columns) entrants() int {
 	n := c.waiting + strings.Count(c.more, "\n")
 	if c.hid != "" {
@@ -155,8 +156,8 @@ func (c *columns) entrants() int {
 	return n
 }
 
-// The ids that have counted a latch down are rows of hf_done until it reaches zero, when every
-// further count does nothing anyway.
+// Rows of hf_done are the IDs that have counted a latch down. They exist until the latch reaches
+// zero; further counts then do nothing.
 
 func (b *Server) loadCounted(ctx context.Context, q Querier, r *record, id string) error {
 	return b.each(ctx, q, b.text("SELECT 1 FROM hf_done WHERE name = ? AND id = ?"), []any{[]byte(r.name), id}, func(*sql.Rows) error {
@@ -165,8 +166,8 @@ func (b *Server) loadCounted(ctx context.Context, q Querier, r *record, id strin
 	})
 }
 
-// forgets reports whether r was a latch above zero and is not any more; or is one now and was not,
-// and somebody may have deleted its row when it was one before.
+// forgets reports whether r was a latch above zero and is not any more, or the reverse. In the
+// latter case rows of an earlier latch may remain, if somebody deleted its record.
 func (r *record) forgets(c *columns) bool {
 	was := driver.Kind(r.cols.kind) == driver.Latch && r.cols.counter > 0
 	is := driver.Kind(c.kind) == driver.Latch && c.counter > 0

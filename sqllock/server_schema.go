@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Schema is the statements that make the tables, for those who want to run them by hand: all
-// that Init would do in a database without them.
+// Schema returns the statements that create the tables, for operators who run them by hand:
+// everything that Init does in an empty database.
 func Schema(d Dialect) (statements []string) {
 	for v, step := range d.Migrations() {
 		statements = append(append(statements, step...), setVersion(d, v+1)...)
@@ -28,12 +28,11 @@ func setVersion(d Dialect, version int) []string {
 	}
 }
 
-// Init makes the tables in db's database, or brings those of an earlier version up to date. It
-// needs the right to create tables, which New's user does not. It may be run again, and by
-// several at once.
+// Init creates the tables in db's database, or updates those of an earlier version. It needs the
+// right to create tables, which New's user does not need. It may run repeatedly and concurrently.
 //
-// Errors: driver.ErrRefused: the user may not, or the tables are of a later version;
-// driver.ErrUnavailable, driver.ErrUncertain: it may be run again.
+// Errors: driver.ErrRefused: the user lacks the right, or the tables have a later version;
+// driver.ErrUnavailable, driver.ErrUncertain: run it again.
 func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 	b := New(db, d, nil)
 	defer func() { _ = b.Close() }()
@@ -46,24 +45,24 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 	if have > len(all) {
 		return tooNew(have, len(all))
 	}
-	if have == len(all) && b.complete(ctx, q) { // nothing to do, which takes no rights
+	if have == len(all) && b.complete(ctx, q) { // needs no rights
 		for _, statement := range d.Rows() {
 			_, err := q.Exec(ctx, statement)
-			if err = b.fault(err); err != nil && !errors.Is(err, driver.ErrRefused) { // it is for those who may
-				return fmt.Errorf("rows that have to be there: %w", err)
+			if err = b.fault(err); err != nil && !errors.Is(err, driver.ErrRefused) { // users without the right need not do it
+				return fmt.Errorf("inserting missing rows: %w", err)
 			}
 		}
 		return nil
 	}
-	for v := range all { // also what should be there already: a table may have been dropped
+	for v := range all { // every version: a table may have been dropped
 		for _, statement := range append(all[v], setVersion(d, v+1)...) {
 			for try := 1; ; try++ {
 				_, err := q.Exec(ctx, statement)
 				if err = b.fault(err); err == nil {
 					break
 				}
-				if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // others make them too
-					return fmt.Errorf("making the tables: %w", err)
+				if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // another Init may run
+					return fmt.Errorf("creating the tables: %w", err)
 				}
 			}
 		}
@@ -81,20 +80,20 @@ func (b *Server) complete(ctx context.Context, q Querier) bool {
 	return true
 }
 
-var errNoTables = fmt.Errorf("%w: the tables are not there; make them with Init, or \"holdfast init\"", driver.ErrRefused)
+var errNoTables = fmt.Errorf("%w: the tables do not exist; create them with Init, or \"holdfast init\"", driver.ErrRefused)
 
 func tooNew(have, want int) error {
-	return fmt.Errorf("%w: the tables are of version %d; this program knows %d: use a later one", driver.ErrRefused, have, want)
+	return fmt.Errorf("%w: the tables have version %d; this program knows %d: use a later one", driver.ErrRefused, have, want)
 }
 
-// version reads which tables there are.
+// version reads the version of the tables.
 func (b *Server) version(ctx context.Context, q Querier) (version int, err error) {
 	found := false
 	err = b.each(ctx, q, b.text("SELECT version, floor FROM hf_meta WHERE one = 1"), nil, func(row *sql.Rows) error {
 		found = true
 		var floor int64
 		err := row.Scan(&version, &floor)
-		b.floor.Store(max(b.floor.Load(), floor)) // an older one may have been restored
+		b.floor.Store(max(b.floor.Load(), floor)) // a restore may have brought back an older floor
 		return err
 	})
 	if err == nil && !found {
@@ -113,22 +112,23 @@ func (b *Server) checkSchema(ctx context.Context) error {
 	case have > want:
 		return tooNew(have, want)
 	case have < want:
-		return fmt.Errorf("%w: the tables are of version %d; this program needs %d: run Init, or \"holdfast init\"", driver.ErrRefused, have, want)
+		return fmt.Errorf("%w: the tables have version %d; this program needs %d: run Init, or \"holdfast init\"", driver.ErrRefused, have, want)
 	}
 	return nil
 }
 
-// How often idle rows are looked for, in how large steps, and how long they must have been idle.
+// How often the sweep runs, how many rows one step reads, and how long rows must be idle.
 const (
 	idleEvery = 10 * time.Minute
 	idleStep  = 500
 	idleAge   = 24 * time.Hour
 )
 
-// sweep deletes rows of names that nobody has used for a day, one Server of all at a time. A row stays while its token
-// is not a day behind the clock: no other Server has heard of that token when it makes the next, which is the time. The
-// highest of the others goes into hf_meta.floor first, which all later tokens exceed; that floor is read again each
-// time, long before a clock could have gone back by a day.
+// sweep deletes rows of names unused for a day. One Server at a time does it. A row stays until its
+// token is a day behind the clock, because other Servers do not know that token and make the next
+// from the clock. The highest token of the deleted rows goes into hf_meta.floor first, and all
+// later tokens exceed that floor. Each sweep reads the floor again, long before a clock could have
+// gone back by a day.
 func (b *Server) sweep() {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
@@ -138,13 +138,13 @@ func (b *Server) sweep() {
 			return
 		case <-t.C:
 			ctx, cancel := context.WithTimeout(b.ctx, idleEvery/2)
-			_ = b.sweepAll(ctx, idleAge) // what is left is there the next time
+			_ = b.sweepAll(ctx, idleAge) // the next sweep continues
 			cancel()
 		}
 	}
 }
 
-// sweepAll looks at all rows, unless another Server has begun to do so lately.
+// sweepAll checks all rows, unless another Server has recently begun to.
 func (b *Server) sweepAll(ctx context.Context, idle time.Duration) error {
 	q := b.on(b.pool)
 	if _, err := b.version(ctx, q); err != nil { // for the floor
@@ -166,7 +166,7 @@ func (b *Server) sweepAll(ctx context.Context, idle time.Duration) error {
 	return nil
 }
 
-// sweepFrom looks at the rows after cursor, and returns how far it came; nil: to the end.
+// sweepFrom checks the rows after cursor, and returns where it stopped; nil: at the end.
 func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duration) (next []byte, err error) {
 	q := b.on(b.pool)
 	if _, err := b.version(ctx, q); err != nil { // for the floor

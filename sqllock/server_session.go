@@ -11,29 +11,29 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// serverSession is one client's presence. The server knows no sessions: each grant and each
-// place in line stands for itself.
+// serverSession is one client's session. The server knows no sessions: each grant and each place in
+// the queue expires by itself.
 type serverSession struct {
 	b   *Server
-	id  string // with the Server's
+	id  string // begins with the Server's id
 	ttl time.Duration
 
 	mu     sync.Mutex
-	live   map[string]request // what is held, waited for or asked for, by request id
+	live   map[string]request // requests that hold, wait or ask, by request id
 	closed bool
 
 	flights map[string]*flight // by request id
 
-	renewals int64 // batches that were tried
+	renewals int64 // number of batches tried
 }
 
-// request is what a session knows of one of its own.
+// request is what a session knows of one of its requests.
 type request struct {
 	name  string
-	group bool // it may have company: its lease is not in the columns of the row
+	group bool // other holders may share the name: the lease is not in the row's own columns
 
-	tried  int64 // the number of the batch in which it was last renewed, or could not be
-	failed int   // how often in a row it could not be
+	tried  int64 // number of the batch that last tried to renew it
+	failed int   // consecutive failed renewals
 }
 
 // Open implements [driver.Backend].
@@ -55,10 +55,9 @@ func (b *Server) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Ses
 	return s, nil
 }
 
-// TTL implements [driver.Session].
 func (s *serverSession) TTL() time.Duration { return s.ttl }
 
-// Lost implements [driver.Session]: each lease stands for itself.
+// Lost implements [driver.Session]. It returns nil: each lease expires by itself.
 func (s *serverSession) Lost() <-chan struct{} { return nil }
 
 func (s *serverSession) usable() error {
@@ -70,13 +69,13 @@ func (s *serverSession) usable() error {
 	return nil
 }
 
-// enter notes a request before the server hears of it, and reports whether it is new. A session that
-// is closed meanwhile takes it back.
-func (s *serverSession) enter(id string, r request) (fresh bool, err error) {
+// register records a request before the server gets it, and reports whether it is new. It refuses
+// if the session is closed.
+func (s *serverSession) register(id string, r request) (fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		s.b.bells.cancel(id)
+		s.b.waiters.cancel(id)
 		return false, fmt.Errorf("session: %w", driver.ErrClosed)
 	}
 	_, there := s.live[id]
@@ -91,8 +90,8 @@ func (s *serverSession) knows(id string) bool {
 	return there
 }
 
-func (s *serverSession) leave(id string) {
-	s.b.bells.cancel(id)
+func (s *serverSession) unregister(id string) {
+	s.b.waiters.cancel(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, id)
@@ -102,50 +101,50 @@ func (s *serverSession) change(ctx context.Context, name string, f func(r *recor
 	return s.b.with(ctx, name, func(ctx context.Context) error { return s.b.change(ctx, s.b.run, one(name, f)) })
 }
 
-// acquireNow is Acquire, of a caller who does not give up.
+// acquireNow is Acquire for a caller that does not give up.
 func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	w := s.b.bells.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
-	fresh, err := s.enter(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
+	w := s.b.waiters.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
+	fresh, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
 	if err != nil {
 		return driver.Reply{}, err
 	}
 	var rep driver.Reply
 	var last uint64
 	known := false
-	if fresh && req.Mode == driver.Exclusive && !s.b.bells.isCancelled(w) {
+	if fresh && req.Mode == driver.Exclusive && !s.b.waiters.isCancelled(w) {
 		rep, known, err = s.take(ctx, req)
 	}
 	if !known && err == nil {
 		rep, last, err = s.acquire(ctx, req, w)
 	}
 	if err != nil {
-		s.b.bells.end(req.ID, w)
+		s.b.waiters.end(req.ID, w)
 		if driver.IsFinal(err) {
-			s.leave(req.ID)
+			s.unregister(req.ID)
 		}
 		return driver.Reply{}, err
 	}
-	if s.b.bells.isCancelled(w) { // and perhaps before the server had heard of it
-		s.leave(req.ID)
+	if s.b.waiters.isCancelled(w) { // perhaps before the server got the request
+		s.unregister(req.ID)
 		return driver.Reply{}, errors.Join(errCancelled, s.b.withdraw(ctx, req.Name, req.ID))
 	}
 	switch {
 	case rep.Token != 0:
-		s.b.bells.end(req.ID, w)
+		s.b.waiters.end(req.ID, w)
 	case !req.Wait:
-		s.leave(req.ID)
+		s.unregister(req.ID)
 	default:
-		rep.Wake = s.b.bells.park(w, last)
+		rep.Wake = s.b.waiters.park(w, last)
 		s.b.expect()
 	}
 	return rep, nil
 }
 
-// take asks in one statement for a name that nobody shares.
+// take asks for an exclusive grant in one statement.
 func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
 	t := &Take{
 		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(s.ttl), MinHold: microsUp(req.MinHold),
-		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, Room: int64(s.b.room()),
+		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
 	}
 	var got Taken
 	err = s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {
@@ -162,7 +161,7 @@ func microsUp(d time.Duration) int64 { return micros(d + time.Microsecond - 1) }
 
 func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
 	err = s.b.change(ctx, s.b.run, one(req.Name, func(r *record) error {
-		if s.b.bells.isCancelled(w) {
+		if s.b.waiters.isCancelled(w) {
 			return errCancelled
 		}
 		now := ofMicros(r.now)
@@ -181,22 +180,21 @@ func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *wai
 	return rep, last, nil
 }
 
-// Cancel implements [driver.Session].
 func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
-	s.b.bells.cancel(id)
+	s.b.waiters.cancel(id)
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return err
 	}
-	if err := s.settled(ctx, id); err != nil {
+	if err := s.awaitFlight(ctx, id); err != nil {
 		return err
 	}
-	s.leave(id) // also if the server does not hear it: should it grant the request, that is given back
+	s.unregister(id) // even if this call fails: received gives back a grant that arrives later
 	return s.b.cancels.together(ctx, name, id, func(ids []string) error {
 		return s.b.with(ctx, name, func(ctx context.Context) error { return s.b.withdraw(ctx, name, ids...) })
 	})
 }
 
-// withdraw is Cancel, of a session that is closed as well, by who has entered a gate.
+// withdraw is Cancel for a caller that has entered a gate. It works for closed sessions too.
 func (b *Server) withdraw(ctx context.Context, name string, ids ...string) error {
 	if len(ids) == 1 {
 		left := false
@@ -214,7 +212,6 @@ func (b *Server) withdraw(ctx context.Context, name string, ids ...string) error
 	}))
 }
 
-// Release implements [driver.Session].
 func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
 		return err
@@ -225,7 +222,7 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	s.mu.Lock()
 	r, mine := s.live[h.ID]
 	s.mu.Unlock()
-	defer s.leave(h.ID) // whatever comes of it: who tries again is not ours any more
+	defer s.unregister(h.ID) // even if this call fails: a repeated Release is no longer of this request
 	return s.b.with(ctx, h.Name, func(ctx context.Context) error {
 		var d doubt
 		run := d.of(s.b.run)
@@ -244,12 +241,13 @@ func (s *serverSession) Release(ctx context.Context, h driver.Hold, keep time.Du
 	})
 }
 
-// hand releases a grant and passes the lock on, in one statement. The next holder is told when that is committed.
+// hand releases a grant and hands the lock over in one statement. The next holder is notified after
+// the commit.
 func (s *serverSession) hand(ctx context.Context, run runner, h driver.Hold) (done bool, err error) {
 	b := s.b
 	var got Handed
 	err = b.single(ctx, run, func(ctx context.Context, q Querier) (err error) {
-		got, err = b.d.Hand(ctx, q, &Handing{
+		got, err = b.d.Hand(ctx, q, &ReleaseReq{
 			Name: h.Name, ID: h.ID, Token: int64(h.Token), Floor: b.floor.Load(), Server: b.id, Window: micros(s.ttl / 3),
 		})
 		return err
@@ -261,14 +259,13 @@ func (s *serverSession) hand(ctx context.Context, run runner, h driver.Hold) (do
 		return false, err
 	case got.To == nil:
 	case got.To.Server == b.id:
-		b.heard(*got.To)
+		b.received(*got.To)
 	default:
 		b.wake([]Ring{*got.To})
 	}
 	return got.Done, nil
 }
 
-// Downgrade implements [driver.Session].
 func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
 		return err
@@ -279,12 +276,11 @@ func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
 		return err
 	})
 	if err == nil {
-		_, err = s.enter(h.ID, request{name: h.Name, group: true})
+		_, err = s.register(h.ID, request{name: h.Name, group: true})
 	}
 	return err
 }
 
-// Adopt implements [driver.Session].
 func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err
@@ -295,12 +291,11 @@ func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info strin
 		return err
 	})
 	if err == nil {
-		_, err = s.enter(id, request{name: h.Name, group: true}) // nobody said of which mode it is
+		_, err = s.register(id, request{name: h.Name, group: true}) // the mode is not known here
 	}
 	return err
 }
 
-// Close implements [driver.Session].
 func (s *serverSession) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closed
@@ -308,7 +303,7 @@ func (s *serverSession) Close(ctx context.Context) error {
 	var names []string
 	for id, r := range s.live {
 		names = append(names, r.name)
-		s.b.bells.cancel(id)
+		s.b.waiters.cancel(id)
 	}
 	s.live = map[string]request{}
 	s.mu.Unlock()
@@ -318,7 +313,7 @@ func (s *serverSession) Close(ctx context.Context) error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	limited, cancel := half(ctx)
-	err := s.allSettled(limited) // what they were granted is given back
+	err := s.awaitFlights(limited) // grants that arrived for them are given back
 	cancel()
 	for batch := range slices.Chunk(names, rowsAtOnce) {
 		err = errors.Join(err, s.b.with(ctx, "", func(ctx context.Context) error {

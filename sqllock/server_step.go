@@ -13,39 +13,41 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// attempts bounds how often something is tried again that another transaction was in the way of, and hopeful how
-// often of these without locking the row first.
+// attempts bounds how often an operation is repeated after a conflict with another transaction. The
+// first hopeful attempts do not lock the row.
 const (
 	attempts = 12
 	hopeful  = 4
 )
 
-// step is something that happens to names, to each by itself.
+// step is a change of several names, each independent of the others.
 type step struct {
-	names []string // in the order in which rows are locked by all who lock several; none twice
+	names []string // without duplicates, in the order in which all callers lock rows
 
-	// do changes the record of names[i]. It may be called more than once, each time with a fresh one. An
-	// error leaves everything as it was, but what time alone has done may be written all the
-	// same. It is not called for a record that is damaged: that is an error of its own, and nothing is written.
+	// do changes the record of names[i]. It may be called more than once, each time with a fresh
+	// record. If do returns an error, its changes are dropped; expiries may still be written. It is
+	// not called for a damaged record: change returns that as an error and writes nothing.
 	do func(i int, r *record) error
 
-	// spoilt is called in its place for a record that is damaged. It may be nil.
+	// spoilt is called instead of do for a damaged record. It may be nil.
 	spoilt func(i int)
 
-	// counts is an id that may count a latch down; records then know whether it has.
+	// counts is an ID that may count a latch down. If it is set, records contain whether it has
+	// counted before.
 	counts string
 }
 
-// change takes a step and writes back what it has changed. It returns an error of do, if there is one.
+// change performs a step and writes its results. It returns an error of do, if there is one.
 //
-// Rows are read, and written if they are still as they were read, so that none is locked while we have to be heard of.
-// Only who is passed over again and again, or changes two tables at once, locks the row.
+// It reads rows without a lock and writes them only if they are unchanged, so no row is locked
+// during a round trip. After repeated conflicts, or if it changes two tables at once, it locks the
+// row.
 func (b *Server) change(ctx context.Context, run runner, st step) error {
 	left := make([]int, len(st.names))
 	for i := range left {
 		left[i] = i
 	}
-	verdicts := make([]error, len(st.names)) // of the last that do was asked about each
+	verdicts := make([]error, len(st.names)) // the latest result of do for each name
 	do := st.do
 	st.do = func(i int, r *record) error {
 		if verdicts[i] = r.damaged; r.damaged == nil {
@@ -59,21 +61,21 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 	p, first := passOf(ctx), time.Now()
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := run(ctx, func(ctx context.Context, l link) error {
+		err := run(ctx, func(ctx context.Context, l sqlConn) error {
 			if lock || try > hopeful && !brief(ctx) {
 				var err error
 				left, err = b.pessimistic(ctx, l, st, left)
 				return err
 			}
 			missed, locks, err := b.optimistic(ctx, l, st, left)
-			if err == nil || errors.Is(err, errAgain) { // else run may repeat it
+			if err == nil || errors.Is(err, errAgain) { // otherwise run may repeat it
 				left, lock = missed, locks
 			}
 			return err
 		})
 		waited := waitedInVain(began, err, len(left) > 0)
 		p.note(waited, err == nil && len(left) == 0)
-		// Rows that are written together wait together for one that is locked.
+		// One statement that writes several rows waits for all if one is locked.
 		lock = lock || waited && errors.Is(err, errAgain) && len(left) > 1
 		switch {
 		case err != nil && !errors.Is(err, errAgain):
@@ -93,23 +95,24 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 	}
 }
 
-// errAgain: nothing was done, somebody was in the way.
+// errAgain: nothing was done, because of a conflict with another transaction.
 var errAgain = fmt.Errorf("%w: other transactions were in the way too often", driver.ErrUnavailable)
 
-// waitedInVain reports whether an attempt that began then has waited for a row that somebody has locked for long: the
-// server said so, or nothing. missed says that some of what it was to write was not written.
+// waitedInVain reports whether an attempt that began at began has waited long for a locked row. The
+// server has reported that, or has not answered. missed means that some rows were not written.
 func waitedInVain(began time.Time, err error, missed bool) bool {
 	again := errors.Is(err, errAgain) || err == nil && missed
 	return time.Since(began) > RowWait/2 && (again || err != nil && !answered(err))
 }
 
-// enough reports whether an operation that began then has tried for long enough. Attempts that are brief take no time.
+// enough reports whether an operation that began at began has tried long enough. Brief attempts
+// take almost no time.
 func enough(ctx context.Context, began time.Time) bool {
 	return !brief(ctx) || time.Since(began) > RowWait
 }
 
-// pauseAfter is pause after an attempt that began then. It says that nothing was done if the next would not be answered
-// while somebody waits for that, since the row is locked for long.
+// pauseAfter pauses after an attempt that began at began. It returns errAgain if the row is locked
+// for long and the caller would give up before the next answer.
 func pauseAfter(ctx context.Context, try int, began time.Time) error {
 	caller := ctx
 	if d, ok := ctx.Value(callerKey{}).(context.Context); ok {
@@ -133,9 +136,9 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// optimistic tries a step without locking a row. It returns the names that have changed meanwhile, and whether they have
-// to be locked.
-func (b *Server) optimistic(ctx context.Context, l link, st step, names []int) (left []int, lock bool, err error) {
+// optimistic performs a step without locking rows. It returns the names that changed meanwhile, and
+// whether their rows must be locked.
+func (b *Server) optimistic(ctx context.Context, l sqlConn, st step, names []int) (left []int, lock bool, err error) {
 	q := b.on(l)
 	all, err := b.load(ctx, q, pick(st.names, names), "")
 	if err != nil {
@@ -145,11 +148,11 @@ func (b *Server) optimistic(ctx context.Context, l link, st step, names []int) (
 	for k, r := range all {
 		v := st.do(names[k], r)
 		w := &update{record: r, index: names[k], cols: r.encode()}
-		b.add(&w.news, r)
+		b.add(&w.wakeups, r)
 		switch {
 		case v != nil && !stands(v):
 		case w.cols == r.cols:
-			b.tell(&w.news)
+			b.notify(&w.wakeups)
 		case r.forgets(&w.cols):
 			left, lock = append(left, w.index), true
 		default:
@@ -168,19 +171,20 @@ func pick(names []string, which []int) []string {
 	return picked
 }
 
-// update is a record that was changed, and what others hear of that.
+// update is a changed record with its wakeups.
 type update struct {
 	*record
-	index int // in the step's names
-	cols  columns
-	news  news
+	index   int // in the step's names
+	cols    columns
+	wakeups wakeups
 }
 
-// write writes records that are still as they were read, tells the news of those, and returns the others.
+// write writes records that are unchanged since they were read, sends their wakeups, and returns
+// the others.
 func (b *Server) write(ctx context.Context, q Querier, changed []*update) (missed []int, err error) {
 	var together []*update
 	for _, w := range changed {
-		if w.exists && (len(changed) > 1 || len(w.news.abroad) > 0 && b.d.Transactions().Tells) {
+		if w.exists && (len(changed) > 1 || len(w.wakeups.abroad) > 0 && b.d.Transactions().Tells) {
 			together = append(together, w)
 			continue
 		}
@@ -189,7 +193,7 @@ func (b *Server) write(ctx context.Context, q Querier, changed []*update) (misse
 			return nil, err
 		}
 		if ok && err == nil {
-			b.tell(&w.news)
+			b.notify(&w.wakeups)
 		} else {
 			missed = append(missed, w.index)
 		}
@@ -200,12 +204,12 @@ func (b *Server) write(ctx context.Context, q Querier, changed []*update) (misse
 		saved, err = b.saveAll(ctx, q, together[:n])
 		for k, w := range together[:n] {
 			if err == nil && saved != nil && saved[k] {
-				b.tell(&w.news)
+				b.notify(&w.wakeups)
 				continue
 			}
 			missed = append(missed, w.index)
-			if err == nil && saved == nil { // it may have been written: those to whom it was granted ask again, too
-				b.tell(w.news.vague())
+			if err == nil && saved == nil { // the row may have been written: its new holders must ask again
+				b.notify(w.wakeups.vague())
 			}
 		}
 		together = together[n:]
@@ -216,7 +220,8 @@ func (b *Server) write(ctx context.Context, q Querier, changed []*update) (misse
 	return missed, err
 }
 
-// stands reports whether an error of a step is an answer, beside which time has passed all the same.
+// stands reports whether a step's error is a valid answer. Expiries of that step may still be
+// written.
 func stands(err error) bool {
 	for _, s := range []error{driver.ErrGone, driver.ErrTaken, driver.ErrKind, driver.ErrInvalid} {
 		if errors.Is(err, s) {
@@ -226,8 +231,9 @@ func stands(err error) bool {
 	return false
 }
 
-// pessimistic takes a step with each row locked in turn, and returns the names that are left, the one in the way last.
-func (b *Server) pessimistic(ctx context.Context, l link, st step, names []int) (left []int, err error) {
+// pessimistic performs a step, locking one row after the other. It returns the names left, the
+// conflicting one last.
+func (b *Server) pessimistic(ctx context.Context, l sqlConn, st step, names []int) (left []int, err error) {
 	for len(names) > 0 && err == nil {
 		if err = b.locked(ctx, l, st, names[0]); err == nil {
 			names = names[1:]
@@ -239,8 +245,8 @@ func (b *Server) pessimistic(ctx context.Context, l link, st step, names []int) 
 	return names, err
 }
 
-// locked takes a step of one name in a transaction.
-func (b *Server) locked(ctx context.Context, l link, st step, i int) error {
+// locked performs a step on one name in a transaction.
+func (b *Server) locked(ctx context.Context, l sqlConn, st step, i int) error {
 	tx, err := b.begin(ctx, l)
 	if err != nil {
 		return notCommitted(b.fault(err))
@@ -248,7 +254,7 @@ func (b *Server) locked(ctx context.Context, l link, st step, i int) error {
 	n, missing, err := b.lockedIn(ctx, inTx{tx, b.d}, st, i)
 	if n == nil {
 		tx.rollback(ctx)
-		if missing { // its row has to be there first, so that it can be locked
+		if missing { // the row must exist before it can be locked
 			_, err := b.save(ctx, b.on(l), &record{name: st.names[i]}, &columns{})
 			return cmp.Or(err, errAgain)
 		}
@@ -257,12 +263,12 @@ func (b *Server) locked(ctx context.Context, l link, st step, i int) error {
 	if err := tx.commit(ctx); err != nil {
 		return b.fault(err)
 	}
-	b.tell(n)
+	b.notify(n)
 	return nil
 }
 
-// lockedIn returns nil if nothing is to be committed.
-func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *news, missing bool, err error) {
+// lockedIn returns nil if there is nothing to commit.
+func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *wakeups, missing bool, err error) {
 	all, err := b.load(ctx, q, st.names[i:i+1], " FOR UPDATE")
 	if err != nil {
 		return nil, false, err
@@ -288,7 +294,7 @@ func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *ne
 	if err := b.saveCounted(ctx, q, r, &c, st.counts); err != nil {
 		return nil, false, err
 	}
-	n = &news{}
+	n = &wakeups{}
 	b.add(n, r)
 	if len(n.abroad) > 0 {
 		if err := b.fault(b.d.Announce(ctx, q, n.abroad)); err != nil {
@@ -298,7 +304,7 @@ func (b *Server) lockedIn(ctx context.Context, q Querier, st step, i int) (n *ne
 	return n, false, nil
 }
 
-// single runs one statement by itself, again if another transaction was in its way.
+// single runs one statement, again after conflicts with other transactions.
 func (b *Server) single(ctx context.Context, run runner, f func(ctx context.Context, q Querier) error) error {
 	return b.singleUpTo(ctx, attempts, run, f)
 }
@@ -307,7 +313,7 @@ func (b *Server) singleUpTo(ctx context.Context, most int, run runner, f func(ct
 	p, first := passOf(ctx), time.Now()
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := run(ctx, func(ctx context.Context, l link) error { return b.singleOn(ctx, l, f) })
+		err := run(ctx, func(ctx context.Context, l sqlConn) error { return b.singleOn(ctx, l, f) })
 		p.note(waitedInVain(began, err, false), err == nil)
 		if err == nil || !errors.Is(err, errAgain) || try >= most && enough(ctx, first) {
 			return err
@@ -321,7 +327,7 @@ func (b *Server) singleUpTo(ctx context.Context, most int, run runner, f func(ct
 	}
 }
 
-func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Context, q Querier) error) error {
+func (b *Server) singleOn(ctx context.Context, l sqlConn, f func(ctx context.Context, q Querier) error) error {
 	if !b.circumstances().Serial {
 		return b.fault(f(ctx, b.on(l)))
 	}
@@ -336,32 +342,32 @@ func (b *Server) singleOn(ctx context.Context, l link, f func(ctx context.Contex
 	return b.fault(tx.commit(ctx))
 }
 
-// doubt is about what was asked and not heard of: when it is asked once more, on another connection, the answer may be
-// that there is nothing left to do.
+// doubt tracks an operation whose first attempt was not answered. Its repetition, on another
+// connection, may find nothing left to do.
 type doubt struct {
-	began   time.Time // when it was first asked
-	unheard bool
-	before  bool // what is answered was so before that
+	began      time.Time // time of the first attempt
+	unanswered bool
+	before     bool // the result was already so before the first attempt
 }
 
-// of is run, of which d remembers whether an attempt was not heard.
+// of returns run, and records whether an attempt was not answered.
 func (d *doubt) of(run runner) runner {
-	return func(ctx context.Context, f func(ctx context.Context, l link) error) error {
-		return run(ctx, func(ctx context.Context, l link) error {
+	return func(ctx context.Context, f func(ctx context.Context, l sqlConn) error) error {
+		return run(ctx, func(ctx context.Context, l sqlConn) error {
 			if d.began.IsZero() {
 				d.began = time.Now()
 			}
 			err := f(ctx, l)
 			if errors.Is(err, driver.ErrUncertain) {
-				d.unheard = true
+				d.unanswered = true
 			}
 			return err
 		})
 	}
 }
 
-// see notes what the row says about a grant that is to end: if nobody has written it since that was first asked, or a later
-// grant is older, no attempt has done anything.
+// see checks the row of a grant that is to end. No attempt has done anything if nobody wrote the
+// row since the first attempt, or if a later grant is older than that.
 func (d *doubt) see(r *record, token uint64) {
 	asked := r.now - micros(time.Since(d.began))
 	d.before = !r.exists || r.at < asked || slices.ContainsFunc(r.was.Holds, func(h rule.Hold) bool {
@@ -369,19 +375,20 @@ func (d *doubt) see(r *record, token uint64) {
 	})
 }
 
-// ended is the error of who has ended a grant. That it is not there any more is what the attempt that was not heard has done,
-// unless it was so before.
+// ended adjusts the error of an operation that ends a grant. If the grant is gone, the unanswered
+// attempt has ended it, unless the grant was gone before.
 func (d *doubt) ended(err error) error {
-	if d.unheard && !d.before && driver.IsOver(err) {
+	if d.unanswered && !d.before && driver.IsOver(err) {
 		return nil
 	}
 	return err
 }
 
-// made is the same of who makes what may be there already: nobody knows who has made it.
+// made adjusts the result of a creation: if the record exists, nobody knows which attempt created
+// it.
 func (d *doubt) made(made bool, err error) (bool, error) {
-	if d.unheard && !made && err == nil {
-		err = fmt.Errorf("%w: an attempt was not answered before it was there", driver.ErrUncertain)
+	if d.unanswered && !made && err == nil {
+		err = fmt.Errorf("%w: an attempt was not answered, and the record exists now", driver.ErrUncertain)
 	}
 	return made && err == nil, err
 }

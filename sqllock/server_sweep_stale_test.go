@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// sweptByAnother sweeps a name whose token is ahead of the clock, which was set back since. The tokens of another Server grow all
-// the same, which is open and has not swept itself, and so not read the floor again.
+// sweptByAnother sweeps a name whose token is ahead of the clock. Tokens still grow at another open
+// Server, which has not swept and so not read the floor again.
 func sweptByAnother(t *testing.T, db *sql.DB, dialect func() sqllock.Dialect) {
 	ctx := t.Context()
 	for _, text := range []string{"DELETE FROM hf_lock", "UPDATE hf_meta SET floor = 0"} {
@@ -48,7 +48,8 @@ func sweptByAnother(t *testing.T, db *sql.DB, dialect func() sqllock.Dialect) {
 		if err := s.Release(ctx, h, 0); err != nil {
 			t.Fatal(err)
 		}
-		// The clock was ahead when it was granted, by a month, and was set right; nobody has used the name for two days.
+		// The clock was a month ahead at the grant, and was corrected. Nobody has used the name for
+		// two days.
 		const day = 24 * time.Hour
 		last = h.Token + uint64((30 * day).Microseconds())
 		for _, text := range []string{"token = token + 2592000000000", "at = at - 172800000000"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// The sweep removes rows that nobody uses, and no others; tokens of their names go on. A row whose token is ahead of the
-// clock stays.
+// The sweep removes only unused rows, and tokens of their names keep growing. A row whose token is
+// ahead of the clock stays.
 func TestSweepOfMariaDB(t *testing.T) {
 	server := testenv.MariaDB(t)
 	db, err := sql.Open("mysql", server.DSN("root", ""))
@@ -63,7 +63,7 @@ func TestSweepOfMariaDB(t *testing.T) {
 		}
 	}
 
-	// In use in every way.
+	// Names in use in every way.
 	get(s, request("held", driver.Exclusive))
 	get(s, request("shared", driver.Shared))
 	get(s, request("permits", driver.Permits))
@@ -80,7 +80,7 @@ func TestSweepOfMariaDB(t *testing.T) {
 		}
 	}
 	used := []string{"held", "kept", "latch", "open latch", "permits", "shared", "waited for"}
-	// And not any more, or only a moment ago: more than one step of the sweep.
+	// Names no longer in use, or used a moment ago: more than one step of the sweep.
 	last := map[string]uint64{}
 	for name, mode := range map[string]driver.Mode{
 		"idle": driver.Exclusive, "idle permits": driver.Permits, "idle share": driver.Shared, "recent": driver.Exclusive,
@@ -132,14 +132,14 @@ func TestSweepOfMariaDB(t *testing.T) {
 	}
 	var floor int64
 	if err := db.QueryRowContext(ctx, "SELECT floor FROM hf_meta").Scan(&floor); err != nil || floor != highest {
-		t.Errorf("the floor is %d, %v; want %d, the highest token of the rows that have gone", floor, err, highest)
+		t.Errorf("the floor is %d, %v; want %d, the highest token of the deleted rows", floor, err, highest)
 	}
-	exec("UPDATE hf_meta SET floor = ?", ahead+1e6) // as the sweep of a server would have whose clock was set back since
+	exec("UPDATE hf_meta SET floor = ?", ahead+1e6) // as the sweep of a server would whose clock was set back later
 	last["idle"] = ahead + 1e6
-	if _, err := sqllock.SweepStep(ctx, b, nil, day); err != nil { // reads it
+	if _, err := sqllock.SweepStep(ctx, b, nil, day); err != nil { // reads the floor
 		t.Fatal(err)
 	}
-	_, fresh := open() // has read the floor when it was opened
+	_, fresh := open() // read the floor when it opened
 	for i, s := range []driver.Session{s, fresh} {
 		for name, token := range last {
 			h := get(s, request(name, driver.Exclusive))
@@ -152,14 +152,14 @@ func TestSweepOfMariaDB(t *testing.T) {
 			}
 		}
 	}
-	// A latch and a semaphore are as they were.
+	// A latch and a semaphore are unchanged.
 	if n, err := s.CountDown(ctx, "latch", "one"); err != nil || n != 1 {
 		t.Errorf("CountDown = %d, %v", n, err)
 	}
 	if rec, err := b.Inspect(ctx, "waited for"); err != nil || rec.Waiting != 1 || len(rec.Holders) != 1 {
 		t.Errorf("Inspect = %+v, %v", rec, err)
 	}
-	// The floor does not sink if an older one is restored.
+	// The floor does not sink if a restore brings back an older one.
 	exec("UPDATE hf_meta SET floor = 0")
 	if _, err := sqllock.SweepStep(ctx, b, nil, day); err != nil {
 		t.Fatal(err)

@@ -12,49 +12,51 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Silence is how long a transaction may have locked rows while nothing is heard of it. Then the server rolls it
-// back: whoever began it may be stopped, or cut off, and others wait for the rows.
-const Silence = time.Second
+// TxIdleLimit is how long a transaction may hold row locks while its client is silent. Then the
+// server rolls it back: the client may be stopped or cut off, and others wait for the rows.
+const TxIdleLimit = time.Second
 
-// Transactions is how a server makes them.
+// Transactions is how a server runs them.
 type Transactions struct {
-	// Begin are the statements that begin one, in which each statement, or at least each that locks what it
-	// reads, sees what was committed before it; and of which the server ends the connection after Silence.
+	// Begin are the statements that begin a transaction. In it, each statement, or at least each
+	// that locks the rows it reads, sees everything committed before that statement. The server
+	// ends its connection after TxIdleLimit.
 	Begin []string
 
-	// After undoes what Begin has changed of the connection.
+	// After undoes Begin's changes to the connection.
 	After []string
 
-	// Tells says that Announce does something, so that who grants to waiters of other Servers needs one.
+	// Tells reports that Announce does something. If so, a grant to waiters of other Servers needs
+	// a transaction.
 	Tells bool
 }
 
-// link is where transactions begin: the application's pool, or the connection that is kept for
-// renewals, so that they do not wait for the application.
-type link interface {
+// sqlConn runs statements and transactions: on the application's pool, or on the reserved
+// connection, which does not wait for the application.
+type sqlConn interface {
 	begin(ctx context.Context, t Transactions) (*transaction, error)
 	exec(ctx context.Context, text string, args []any) (sql.Result, error)
 	query(ctx context.Context, text string, args []any) (*sql.Rows, error)
 }
 
-// way is a link: a *sql.DB or a *sql.Conn.
-type way struct {
+// executor is a sqlConn: a *sql.DB or a *sql.Conn.
+type executor struct {
 	o interface {
 		ExecContext(context.Context, string, ...any) (sql.Result, error)
 		QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 	}
 }
 
-func (w way) exec(ctx context.Context, text string, args []any) (sql.Result, error) {
+func (w executor) exec(ctx context.Context, text string, args []any) (sql.Result, error) {
 	return w.o.ExecContext(ctx, text, args...)
 }
 
-func (w way) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
+func (w executor) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
 	return w.o.QueryContext(ctx, text, args...)
 }
 
-// begin begins a transaction, in which statements wait for a row no longer than ctx says.
-func (b *Server) begin(ctx context.Context, l link) (*transaction, error) {
+// begin begins a transaction. Its statements wait for a row no longer than ctx allows.
+func (b *Server) begin(ctx context.Context, l sqlConn) (*transaction, error) {
 	t := b.d.Transactions()
 	if brief(ctx) {
 		t.Begin = slices.Clone(t.Begin)
@@ -65,12 +67,12 @@ func (b *Server) begin(ctx context.Context, l link) (*transaction, error) {
 	return l.begin(ctx, t)
 }
 
-func (w way) begin(ctx context.Context, how Transactions) (*transaction, error) {
+func (w executor) begin(ctx context.Context, how Transactions) (*transaction, error) {
 	db, pooled := w.o.(*sql.DB)
 	if !pooled {
 		return beginOn(ctx, w.o.(*sql.Conn), false, how)
 	}
-	// As many as the pool has may have broken since they were used.
+	// All connections of the pool may have broken since their last use.
 	for broken := db.Stats().OpenConnections; ; broken-- {
 		conn, err := db.Conn(ctx)
 		if err != nil {
@@ -83,11 +85,10 @@ func (w way) begin(ctx context.Context, how Transactions) (*transaction, error) 
 	}
 }
 
-// transaction is one of ours, on a connection that nobody else uses meanwhile. It has ended after commit or
-// rollback.
+// transaction has a connection to itself until commit or rollback.
 type transaction struct {
 	conn  *sql.Conn
-	ours  bool // of the pool, to be given back
+	ours  bool // from the pool, to be returned
 	after []string
 }
 
@@ -126,7 +127,7 @@ func (t *transaction) rollback(ctx context.Context) {
 	t.end(ctx)
 }
 
-// end gives the connection back as it was.
+// end returns the connection in its former state.
 func (t *transaction) end(ctx context.Context) {
 	if err := t.each(ctx, t.after); err != nil {
 		t.discard()
@@ -135,19 +136,19 @@ func (t *transaction) end(ctx context.Context) {
 	}
 }
 
-// discard closes the connection, so that the server rolls back what it hears of that.
+// discard closes the connection, so that the server rolls back.
 func (t *transaction) discard() {
-	_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // the pool forgets it
+	_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // makes the pool drop it
 	if t.ours {
 		_ = t.conn.Close()
 	}
 }
 
-// notCommitted is what the error of a statement in a transaction means that is not committed after it.
+// notCommitted adjusts the error of a statement whose transaction was not committed.
 func notCommitted(err error) error {
 	switch {
 	case !errors.Is(err, driver.ErrUncertain):
-	case errors.Is(err, sql.ErrConnDone): // another may do
+	case errors.Is(err, sql.ErrConnDone): // another connection may work
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, sql.ErrConnDone)
 	default:
 		return fmt.Errorf("%w: in a transaction that was not committed: %v", driver.ErrUnavailable, err)
@@ -155,8 +156,9 @@ func notCommitted(err error) error {
 	return err
 }
 
-// RowWait is how long a statement may wait for a row that another transaction has locked, where the server can be told so.
-// The server goes on waiting when its caller has gone, and the connection is in use for as long.
+// RowWait bounds how long a statement waits for a row that another transaction has locked, where
+// the server has such a limit. The server keeps waiting after the caller has gone, and the
+// connection stays in use.
 const RowWait = time.Second
 
 // inTx runs statements in a transaction.
@@ -165,8 +167,7 @@ type inTx struct {
 	d Dialect
 }
 
-// Often implements [Querier].
-func (q inTx) Often() Querier { return q }
+func (q inTx) Prepared() Querier { return q }
 
 func (q inTx) form(ctx context.Context, text string, args []any) (string, []any) {
 	text, args = q.d.Inline(text, args)
@@ -176,13 +177,11 @@ func (q inTx) form(ctx context.Context, text string, args []any) (string, []any)
 	return text, args
 }
 
-// Exec implements [Querier].
 func (q inTx) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	text, args = q.form(ctx, text, args)
 	return q.t.conn.ExecContext(ctx, text, args...)
 }
 
-// Query implements [Querier].
 func (q inTx) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	text, args = q.form(ctx, text, args)
 	return q.t.conn.QueryContext(ctx, text, args...)

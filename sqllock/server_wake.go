@@ -14,16 +14,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// bellSleep is the longest that a lost wake-up costs, and pollFirst and pollLast are how often
-// the server is asked where nobody can be woken: soon after somebody began to wait, and in
-// the long run.
+// bellSleep is the longest delay after a lost wake-up. Where waiters cannot be woken, they poll:
+// every pollFirst after a wait begins, less often later, up to every pollLast.
 const (
 	bellSleep = time.Second
 	pollFirst = 5 * time.Millisecond
 	pollLast  = 50 * time.Millisecond
 )
 
-// listen sees to it that waiters are woken, before the first of them waits.
+// listen starts what wakes waiters, before the first of them waits.
 func (b *Server) listen(ctx context.Context) error {
 	select {
 	case <-b.opening:
@@ -33,17 +32,17 @@ func (b *Server) listen(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	done := b.bell != nil || b.closed
-	lonely := b.at.Lonely
+	noPush := b.at.NoPush
 	b.mu.Unlock()
 	if done {
 		return nil
 	}
-	// The application must not take up the pool before the connection for renewals is there.
-	if err := b.kept.use(ctx, waking, func(context.Context, link) error { return nil }); err != nil {
+	// Open the reserved connection first, before the application uses up the pool.
+	if err := b.reserved.use(ctx, waking, func(context.Context, sqlConn) error { return nil }); err != nil {
 		return err
 	}
 	var bell Bell
-	reason := lonely
+	reason := noPush
 	if reason == "" {
 		db := b.db
 		if b.cfg.Listen != nil {
@@ -51,7 +50,7 @@ func (b *Server) listen(ctx context.Context) error {
 		}
 		var err error
 		bell, reason, err = b.d.OpenBell(ctx, BellConfig{
-			DB: db, Server: b.id, Keep: b.keep, Heard: b.heard, Look: b.look, Waiting: b.bells.pending, Sleep: bellSleep,
+			DB: db, Server: b.id, Keep: b.onReserved, Heard: b.received, Look: b.look, Waiting: b.waiters.pending, Sleep: bellSleep,
 		})
 		if err != nil {
 			return b.fault(err)
@@ -73,12 +72,12 @@ func (b *Server) listen(ctx context.Context) error {
 	return nil
 }
 
-// keep runs f on the connection that is kept.
-func (b *Server) keep(ctx context.Context, f func(q Querier, opened time.Time) error) error {
-	return b.kept.use(ctx, waking, func(_ context.Context, l link) error { return f(b.on(l), b.kept.opened) })
+// onReserved runs f on the reserved connection.
+func (b *Server) onReserved(ctx context.Context, f func(q Querier, opened time.Time) error) error {
+	return b.reserved.use(ctx, waking, func(_ context.Context, l sqlConn) error { return f(b.on(l), b.reserved.opened) })
 }
 
-// background runs f beside, unless b is closed; Close waits for it.
+// background runs f in a goroutine, unless b is closed. Close waits for it.
 func (b *Server) background(f func()) (runs bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,21 +87,21 @@ func (b *Server) background(f func()) (runs bool) {
 	return !b.closed
 }
 
-// wakeLimit is how long waking others may take: those who were not woken look by themselves.
+// wakeLimit bounds a wake-up of others. Waiters that it did not reach find out by themselves.
 const wakeLimit = time.Second
 
-// wake tells other Servers, beside whatever else goes on. Close waits for it and does not end it: a
-// program that releases and exits leaves nobody waiting for what is free.
+// wake notifies other Servers, in the background. Close waits for it without ending it, so that a
+// program that releases and exits leaves nobody waiting for a free lock.
 func (b *Server) wake(rings []Ring) {
 	b.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), wakeLimit)
 		defer cancel()
-		_ = b.keep(ctx, func(q Querier, opened time.Time) error { return b.d.Wake(ctx, q, opened, rings) })
+		_ = b.onReserved(ctx, func(q Querier, opened time.Time) error { return b.d.Wake(ctx, q, opened, rings) })
 	})
-	runtime.Gosched() // so that they hear of it before the caller goes on and asks for the lock again
+	runtime.Gosched() // lets the wake-up start before the caller asks for the lock again
 }
 
-// expect says that somebody waits here.
+// expect reports to the bell that a request waits here.
 func (b *Server) expect() {
 	b.mu.Lock()
 	bell := b.bell
@@ -112,9 +111,9 @@ func (b *Server) expect() {
 	}
 }
 
-// heard is what another Server, or a statement, has told.
-func (b *Server) heard(r Ring) {
-	if r.ID == "" { // nobody knows who
+// received handles a notification from another Server, or from a statement.
+func (b *Server) received(r Ring) {
+	if r.ID == "" { // for an unknown waiter
 		b.background(func() { _ = b.look(b.ctx) })
 		return
 	}
@@ -122,11 +121,12 @@ func (b *Server) heard(r Ring) {
 		b.giveBack(r)
 		return
 	}
-	b.bells.ring(r.ID, r.Token)
+	b.waiters.notify(r.ID, r.Token)
 }
 
-// giveBack ends what was handed to a request that was given up: who comes next must not wait for its lease to end. Whoever
-// hears news may repeat them, so one at a time does it for a request.
+// giveBack ends a grant that was handed to an abandoned request, so that the next waiter need not
+// wait for its expiry. Notifications may be repeated, so only one call for a request runs at a
+// time.
 func (b *Server) giveBack(r Ring) {
 	b.mu.Lock()
 	_, busy := b.returning[r.ID]
@@ -139,7 +139,7 @@ func (b *Server) giveBack(r Ring) {
 		for again := true; again; {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
-				if !b.wanted(r.ID) && rec.isOf(r.ID, b.id) { // else somebody has repeated what another Server was told
+				if !b.wanted(r.ID) && rec.isOf(r.ID, b.id) { // otherwise this repeats a notification that was meant for another Server
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
@@ -156,8 +156,8 @@ func (b *Server) giveBack(r Ring) {
 	})
 }
 
-// wanted reports whether a request waits here, or is about to, or holds what it was granted, which
-// it may have learnt in another way before this news came.
+// wanted reports whether a request waits here, is about to wait, or holds its grant. It may have
+// got the grant another way before the notification.
 func (b *Server) wanted(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,19 +169,19 @@ func (b *Server) wanted(id string) bool {
 	return false
 }
 
-// look asks what has become of all that wait here, and tells them.
+// look reads the records of all waiters here and notifies them.
 func (b *Server) look(ctx context.Context) error {
-	pending := b.bells.pending()
+	pending := b.waiters.pending()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(pending)), rowsAtOnce) {
 		n := padded(len(names))
 		args := make([]any, n)
 		for i := range args {
 			args[i] = []byte(names[min(i, len(names)-1)])
 		}
-		// Without the lines, which are long, and in which nothing can be seen that matters here.
+		// Omit the queue: it is long, and nothing in it matters here.
 		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
-		err := b.read(ctx, func(ctx context.Context, l link) error {
-			return b.each(ctx, b.on(l).Often(), text, args, func(row *sql.Rows) error {
+		err := b.read(ctx, func(ctx context.Context, l sqlConn) error {
+			return b.each(ctx, b.on(l).Prepared(), text, args, func(row *sql.Rows) error {
 				var name []byte
 				r := &record{exists: true}
 				c := &r.cols
@@ -201,16 +201,16 @@ func (b *Server) look(ctx context.Context) error {
 	return nil
 }
 
-// show tells those who wait for a name what its record says.
+// show notifies the waiters of a name of changes in its record.
 func (b *Server) show(r *record, w Waiters) {
 	e := &r.entry
-	if r.damaged != nil { // they ask, and learn that
+	if r.damaged != nil { // when they ask again, they get the error
 		for _, id := range slices.Concat(w.Alone, w.Group, w.Latch) {
-			b.bells.remind(id, "damaged")
+			b.waiters.notifyOnce(id, "damaged")
 		}
 		return
 	}
-	reason := "" // to ask again: nobody's lease, but time that was not known before, is in the way
+	reason := "" // to ask again: the name is kept, or a lease has expired
 	for i := range e.Holds {
 		if e.Holds[i].Kept || e.Holds[i].Expires <= ofMicros(r.now) {
 			reason = fmt.Sprint(e.Last, e.Holds[i].Kept, e.Holds[i].Expires)
@@ -220,22 +220,22 @@ func (b *Server) show(r *record, w Waiters) {
 		i := slices.IndexFunc(e.Holds, func(h rule.Hold) bool { return h.ID == id && !h.Kept && h.Expires > ofMicros(r.now) })
 		switch {
 		case i >= 0:
-			b.bells.ring(id, e.Holds[i].Token)
+			b.waiters.notify(id, e.Holds[i].Token)
 		case reason != "":
-			b.bells.remind(id, reason)
+			b.waiters.notifyOnce(id, reason)
 		}
 	}
 	for _, id := range w.Latch {
 		switch {
 		case e.Kind != driver.Latch:
-			b.bells.remind(id, "it is gone")
+			b.waiters.notifyOnce(id, "it is gone")
 		case e.Count == 0:
-			b.bells.ring(id, 1)
+			b.waiters.notify(id, 1)
 		}
 	}
 }
 
-// poller is a Bell for where nobody can be woken: it looks again and again while somebody waits.
+// poller is a Bell for servers that cannot wake waiters: it looks repeatedly while requests wait.
 type poller struct {
 	begin chan struct{}
 	stop  context.CancelFunc
@@ -258,15 +258,15 @@ func (b *Server) poll() Bell {
 			case <-p.begin:
 				every = pollFirst
 				if running && time.Until(due) <= every {
-					continue // those who come must not put off those who are there
+					continue // new waiters must not delay the look for the others
 				}
 			case <-t.C:
-				if len(b.bells.pending()) > 0 {
-					_ = b.look(ctx) // the next may be answered
+				if len(b.waiters.pending()) > 0 {
+					_ = b.look(ctx) // ignore the error: the next look may succeed
 				}
 				every = min(every*3/2, pollLast)
 			}
-			if running = len(b.bells.pending()) > 0; !running {
+			if running = len(b.waiters.pending()) > 0; !running {
 				t.Stop()
 				continue
 			}
@@ -278,7 +278,6 @@ func (b *Server) poll() Bell {
 	return p
 }
 
-// Wait implements [Bell].
 func (p *poller) Wait() {
 	select {
 	case p.begin <- struct{}{}:
@@ -286,7 +285,6 @@ func (p *poller) Wait() {
 	}
 }
 
-// Close implements [Bell].
 func (p *poller) Close() error {
 	p.stop()
 	<-p.done

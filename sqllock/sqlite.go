@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// SQLiteConfig is how an SQLite store is opened. The zero value and nil are good.
+// SQLiteConfig configures an SQLite store. The zero value and nil work.
 type SQLiteConfig struct {
-	// Driver is the name that the program's SQLite driver has in database/sql;
-	// empty means "sqlite", the name of modernc.org/sqlite.
+	// Driver is the name of the program's SQLite driver in database/sql; empty means "sqlite", the
+	// name of modernc.org/sqlite.
 	Driver string
 
 	env *env // replaced by tests
@@ -22,14 +22,13 @@ type SQLiteConfig struct {
 // SQLite is a lock table in one file, shared by all processes of one machine. It is a
 // [driver.Backend]; its methods may be called concurrently.
 //
-// The line is served by direct hand-over: the transaction that releases a lock makes the
-// next waiter its owner, and a datagram tells it. A process that was killed is noticed
-// through a file lock that the kernel drops, so what it held passes on within about 100 ms;
-// a process that hangs loses its leases when they run out.
+// The transaction that releases a lock grants it to the next waiter, and a datagram notifies that
+// waiter. Each process keeps a file lock, which the kernel drops when the process is killed. Its
+// locks then go to waiters within about 100 ms. The leases of a hanging process expire.
 //
-// Leases are timed by the clock of the boot (Linux, macOS), which no one can set and which
-// counts suspend; a boot voids them all. Tokens go on growing over a boot and over power
-// loss, also if the wall clock goes back meanwhile.
+// Leases use the clock of the boot (Linux, macOS), which nobody can set and which counts suspend; a
+// reboot ends them all. Tokens keep growing over a reboot and a power loss, even if the wall clock
+// goes back meanwhile.
 type SQLite struct {
 	st   *store
 	once sync.Once
@@ -40,14 +39,14 @@ type SQLite struct {
 
 var _ driver.Backend = (*SQLite)(nil)
 
-// OpenSQLite opens the store at path and creates it (mode 0600, missing folders 0700)
-// unless it exists. The file must be holdfast's own; beside it lie SQLite's own -wal and
-// -shm files and a folder path.run with what processes signal each other through.
+// OpenSQLite opens the store at path and creates it (mode 0600, missing folders 0700) unless it
+// exists. The file must be holdfast's own. Next to it are SQLite's own -wal and -shm files, and a
+// folder path.run through which processes signal each other.
 //
 // Errors: driver.ErrInvalid (no such SQLite driver, an empty path, a network file system),
-// driver.ErrRefused (no permission, read-only, not a file of holdfast, another version of
-// the schema: such a file is not touched), driver.ErrUnavailable (a full disk, a file that
-// stays locked). ctx is not needed: opening is bounded by 5 seconds.
+// driver.ErrRefused (no permission, read-only, not a file of holdfast, another version of the
+// schema: such a file stays unchanged), driver.ErrUnavailable (a full disk, a file that stays
+// locked). It needs no ctx: opening takes at most 5 seconds.
 func OpenSQLite(path string, cfg *SQLiteConfig) (*SQLite, error) {
 	if cfg == nil {
 		cfg = &SQLiteConfig{}
@@ -59,7 +58,7 @@ func OpenSQLite(path string, cfg *SQLiteConfig) (*SQLite, error) {
 	return &SQLite{st: st, open: map[*session]bool{}}, nil
 }
 
-// Name is "sqlite".
+// Name implements [driver.Backend]: "sqlite".
 func (b *SQLite) Name() string { return "sqlite" }
 
 // Open implements [driver.Backend].
@@ -126,8 +125,8 @@ func (b *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]d
 	return b.st.list(ctx, prefix, after, limit)
 }
 
-// Close implements [driver.Backend]. It also closes sessions that are still open. The
-// file is closed when the last SQLite of this process on it is.
+// Close implements [driver.Backend]. It also closes open sessions. The file is closed with the last
+// SQLite of this process that uses it.
 func (b *SQLite) Close() error {
 	var err error
 	b.once.Do(func() {

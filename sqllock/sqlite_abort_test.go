@@ -16,10 +16,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// aborting is an SQLite driver whose n-th statement fails, before or after it was carried out.
+// aborting is an SQLite driver whose n-th statement fails, before or after it was executed.
 type aborting struct {
 	real  sqldriver.Driver
-	left  atomic.Int64 // statements until one fails; negative: none does
+	left  atomic.Int64 // statements until one fails; negative: none fails
 	after atomic.Bool
 	code  atomic.Int64
 	hit   atomic.Bool
@@ -32,13 +32,13 @@ func (a *aborting) arm(n int64, after bool, code int64) {
 	a.left.Store(n)
 }
 
-// abortError is an error as SQLite's drivers have it.
+// abortError is an error of the form that SQLite's drivers return.
 type abortError int
 
 func (e abortError) Error() string { return fmt.Sprintf("aborted by the test (%d)", int(e)) }
 func (e abortError) Code() int     { return int(e) }
 
-// around carries out one statement, and fails it if it is its turn.
+// around executes one statement, or fails it if it is the n-th.
 func (a *aborting) around(do func() error) error {
 	if a.left.Add(-1) != 0 {
 		return do()
@@ -105,26 +105,26 @@ var abort = func() *aborting {
 	return a
 }()
 
-// ear is a waiter whose wake-ups are kept.
-type ear struct {
+// listener is a waiter whose notifications are recorded.
+type listener struct {
 	s    *session
-	hold driver.Hold // of a place in line
+	hold driver.Hold // of a place in the queue
 	wake <-chan uint64
-	once bool // it awaits a latch: the token is none
+	once bool // it awaits a latch, so there is no fencing token
 }
 
-// stage is what an aborted step finds.
+// stage is the state before an aborted step.
 type stage struct {
-	b     *SQLite
-	clock *clock
-	name  string
-	s     [4]*session // the last one does not wait
-	held  driver.Hold
-	ears  []ear
+	b         *SQLite
+	clock     *clock
+	name      string
+	s         [4]*session // the last one does not wait
+	held      driver.Hold
+	listeners []listener
 }
 
 func (g *stage) waits(t *testing.T, s *session, req *driver.Request) {
-	g.ears = append(g.ears, ear{s, driver.Hold{Name: req.Name, ID: req.ID}, queued(t, s, req), false})
+	g.listeners = append(g.listeners, listener{s, driver.Hold{Name: req.Name, ID: req.ID}, queued(t, s, req), false})
 }
 
 func shared(name string) *driver.Request {
@@ -133,7 +133,7 @@ func shared(name string) *driver.Request {
 	return req
 }
 
-// steps end, move or pass on what others wait for.
+// steps end, move or hand over what others wait for.
 var steps = map[string]struct {
 	set func(t *testing.T, g *stage)
 	do  func(ctx context.Context, g *stage) error
@@ -141,13 +141,13 @@ var steps = map[string]struct {
 	"release": {line, func(ctx context.Context, g *stage) error { return g.s[0].Release(ctx, g.held, 0) }},
 	"cancel":  {line, func(ctx context.Context, g *stage) error { return g.s[0].Cancel(ctx, g.name, g.held.ID) }},
 	"break":   {line, func(ctx context.Context, g *stage) error { return g.b.Break(ctx, g.name, g.held.Token) }},
-	"close":   {line, func(ctx context.Context, g *stage) error { return g.b.st.bury(ctx, g.s[0].id) }},
+	"close":   {line, func(ctx context.Context, g *stage) error { return g.b.st.removeSession(ctx, g.s[0].id) }},
 	"ask": {expired, func(ctx context.Context, g *stage) error {
 		_, err := g.s[3].Acquire(ctx, exclusive(g.name))
 		return err
 	}},
 	"renew": {expired, func(ctx context.Context, g *stage) error {
-		_, err := g.s[2].Renew(ctx, []driver.Hold{g.ears[1].hold})
+		_, err := g.s[2].Renew(ctx, []driver.Hold{g.listeners[1].hold})
 		return err
 	}},
 	"inspect":   {expired, func(ctx context.Context, g *stage) error { _, err := g.b.Inspect(ctx, g.name); return err }},
@@ -170,7 +170,7 @@ var steps = map[string]struct {
 			id := newID()
 			rep, err := s.Await(t.Context(), g.name, id)
 			must(t, err)
-			g.ears = append(g.ears, ear{s, driver.Hold{Name: g.name, ID: id}, rep.Wake, true})
+			g.listeners = append(g.listeners, listener{s, driver.Hold{Name: g.name, ID: id}, rep.Wake, true})
 		}
 	}, func(ctx context.Context, g *stage) error { _, err := g.s[0].CountDown(ctx, g.name, "one"); return err }},
 }
@@ -181,11 +181,11 @@ func line(t *testing.T, g *stage) {
 	g.waits(t, g.s[2], exclusive(g.name))
 }
 
-// expired is line whose holder's lease has run out.
+// expired is line with an expired lease of the holder.
 func expired(t *testing.T, g *stage) {
 	line(t, g)
 	g.clock.now.Add(int64(50 * time.Minute))
-	for _, e := range g.ears {
+	for _, e := range g.listeners {
 		_, err := e.s.Renew(t.Context(), []driver.Hold{e.hold})
 		must(t, err)
 	}
@@ -198,8 +198,8 @@ func readers(t *testing.T, g *stage) {
 	g.waits(t, g.s[2], shared(g.name))
 }
 
-// TestSQLiteAborted fails every statement of every step, COMMIT included, before and after it was
-// carried out. Nobody hears of a grant that is not on record, and the step may be repeated.
+// TestSQLiteAborted fails every statement of every step, COMMIT included, before and after its
+// execution. Nobody is notified of a grant that is not on record, and the step may be repeated.
 func TestSQLiteAborted(t *testing.T) {
 	for name, step := range steps {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestSQLiteAborted(t *testing.T) {
 						step.set(t, g)
 						hit := abortAt(t, g, step.do, int64(n), after, codes[(round+i+n)%len(codes)])
 						for _, s := range g.s {
-							_ = s.Close(t.Context()) // what it may not give back is of this name only
+							_ = s.Close(t.Context()) // a failure affects only this name
 						}
 						if !hit {
 							break
@@ -244,7 +244,7 @@ func newStage(t *testing.T, b *SQLite, c *clock, name string) *stage {
 	return g
 }
 
-// memoryPath is a path where nothing waits for a disk, if there is one.
+// memoryPath returns a path where nothing waits for a disk, if there is one.
 func memoryPath(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "sqllock")
 	if err != nil {
@@ -254,7 +254,7 @@ func memoryPath(t *testing.T) string {
 	return filepath.Join(dir, "locks.db")
 }
 
-// abortAt fails the n-th statement of a step and reports whether there was one.
+// abortAt fails the n-th statement of a step and reports whether the step has one.
 func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n int64, after bool, code int64) bool {
 	t.Helper()
 	abort.arm(n, after, code)
@@ -264,20 +264,20 @@ func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n i
 	if !hit {
 		must(t, err)
 	}
-	heard := map[string]uint64{}
+	notified := map[string]uint64{}
 	listen := func() {
 		t.Helper()
-		for _, e := range g.ears { // before the record is read, which lets time pass
+		for _, e := range g.listeners { // before the record is read, which ends expired leases
 			select {
 			case token := <-e.wake:
-				heard[e.hold.ID] = token
+				notified[e.hold.ID] = token
 			default:
 			}
 		}
 		rec, err := g.b.st.inspect(t.Context(), g.name)
 		must(t, err)
-		for _, e := range g.ears {
-			token := heard[e.hold.ID]
+		for _, e := range g.listeners {
+			token := notified[e.hold.ID]
 			if token == 0 {
 				continue
 			}
@@ -286,7 +286,7 @@ func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n i
 				ok = ok || h.ID == e.hold.ID && h.Token == token
 			}
 			if !ok {
-				t.Fatalf("statement %d failed (after it was carried out: %v) with %d: %s was told of %d; on record: %+v", n, after, code, e.hold.ID, token, rec)
+				t.Fatalf("statement %d failed (after its execution: %v) with %d: %s was notified of %d; on record: %+v", n, after, code, e.hold.ID, token, rec)
 			}
 		}
 	}
@@ -298,18 +298,18 @@ func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n i
 		}
 	}
 	listen()
-	for _, e := range g.ears { // a wake-up may be lost; the truth is to be had by asking
-		if e.once || heard[e.hold.ID] != 0 {
+	for _, e := range g.listeners { // a notification may be lost; the waiter must ask
+		if e.once || notified[e.hold.ID] != 0 {
 			continue
 		}
 		changes, err := e.s.Renew(t.Context(), []driver.Hold{e.hold})
 		must(t, err)
 		if len(changes) == 1 && changes[0].State == driver.Granted {
-			heard[e.hold.ID] = changes[0].Token
+			notified[e.hold.ID] = changes[0].Token
 		}
 	}
 	listen()
-	if len(heard) == 0 && !g.ears[0].once {
+	if len(notified) == 0 && !g.listeners[0].once {
 		t.Fatalf("statement %d failed with %d: nobody has the lock: %v", n, code, err)
 	}
 	checkSums(t, g.b)

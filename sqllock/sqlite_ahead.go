@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Where in line a place stands. Places are numbered as they come, and most lines are only
-// left at their head.
+// Positions in a queue. Places are numbered in order of arrival, and most waiters leave a queue at
+// its head.
 
-// ahead counts those before the place seq.
+// ahead counts the places before seq.
 func (t *tx) ahead(r *row, seq int64) (n int, err error) {
 	first, err := t.unbroken(r)
 	if err != nil || first > 0 {
@@ -20,8 +20,8 @@ func (t *tx) ahead(r *row, seq int64) (n int, err error) {
 	return n, err
 }
 
-// unbroken returns the first place in line if nobody has left the line behind it, else 0.
-// Then numbers are positions and nothing has to be counted, however long the line is.
+// unbroken returns the first place's number if no place behind it is missing, else 0. Then numbers
+// give positions without counting, however long the queue is.
 func (t *tx) unbroken(r *row) (first int64, err error) {
 	p, err := readHead(t.c, r)
 	if p == nil || r.seq-p.seq+1 != int64(r.waiting) {
@@ -30,17 +30,16 @@ func (t *tx) unbroken(r *row) (first int64, err error) {
 	return p.seq, nil
 }
 
-// standing is a place that renew found in line.
-type standing struct {
+// queuedPlace is a place that renew found in a queue.
+type queuedPlace struct {
 	change int // index into the changes
 	r      *row
 	seq    int64
 }
 
-// stand fills in how the places found by renew stand. A line with gaps and many of them is
-// read once, not counted for each.
-// at is set to the name that is looked at.
-func (t *tx) stand(found []standing, changes []driver.Change, at *string) error {
+// positions fills in the positions of the places that renew found. It reads a queue with gaps and
+// many such places once, instead of counting for each. It sets at to the current name.
+func (t *tx) positions(found []queuedPlace, changes []driver.Change, at *string) error {
 	type line struct {
 		retry time.Duration
 		found int

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestSQLiteAhead asks for positions in a line that some have left: at its head only, then
-// in its middle and at its end too; of a few places at once and of many.
+// TestSQLiteAhead asks for positions in queues with gaps at the head, in the middle and at the end:
+// of a few places at once and of many.
 func TestSQLiteAhead(t *testing.T) {
 	s := openTestSession(t, openTest(t, storePath(t), nil), time.Hour)
 	ctx := context.Background()

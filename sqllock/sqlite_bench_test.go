@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// BenchmarkSQLitePair is an uncontended acquire and release, with their medians.
+// BenchmarkSQLitePair measures an uncontended acquire and release, with their medians.
 func BenchmarkSQLitePair(b *testing.B) {
 	for _, bm := range []struct {
 		name string
@@ -46,7 +46,7 @@ func quantile(d []time.Duration, q float64) float64 {
 	return float64(d[int(q*float64(len(d)-1))].Nanoseconds()) / 1000
 }
 
-// BenchmarkSQLiteContended is what a release that hands over and the joining of the line cost.
+// BenchmarkSQLiteContended measures a release with a hand-over, and joining the queue.
 func BenchmarkSQLiteContended(b *testing.B) {
 	st := openTest(b, storePath(b), nil)
 	s := [2]*session{openTestSession(b, st, time.Minute), openTestSession(b, st, time.Minute)}

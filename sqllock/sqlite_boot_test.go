@@ -32,7 +32,7 @@ func TestSQLiteBoot(t *testing.T) {
 	s.kill()
 	must(t, b.Close())
 
-	// The wall clock goes back a year, and the clock of the boot begins anew.
+	// The wall clock goes back a year, and the clock of the boot restarts.
 	c.now.Store(int64(time.Second))
 	c.wall.Store(1_670_000_000_000_000)
 	env := c.env()
@@ -41,18 +41,18 @@ func TestSQLiteBoot(t *testing.T) {
 	recs, err := b.List(t.Context(), "", "", 10)
 	must(t, err)
 	if len(recs) != 1 || recs[0].Name != "latch" || recs[0].Count != 1 {
-		t.Fatalf("after a boot: %+v; want the latch with 1 left", recs)
+		t.Fatalf("after a reboot: %+v; want the latch with 1 left", recs)
 	}
 	s = openTestSession(t, b, time.Hour)
 	if h := granted(t, s, exclusive("held")); h.Token <= held.Token+uint64(span/2) {
-		t.Errorf("token %d after a boot, %d before: grants lost with the power could have had it", h.Token, held.Token)
+		t.Errorf("token %d after a reboot, %d before: a lost grant could have had it", h.Token, held.Token)
 	}
 	if left, err := s.CountDown(t.Context(), "latch", "one"); err != nil || left != 1 {
-		t.Errorf("an id counted twice over a boot: %d, %v", left, err)
+		t.Errorf("an id counted twice over a reboot: %d, %v", left, err)
 	}
 }
 
-// TestSQLiteCeiling grants past the ceiling in both ways of granting.
+// TestSQLiteCeiling grants past the ceiling with both kinds of statements.
 func TestSQLiteCeiling(t *testing.T) {
 	c := &clock{}
 	c.now.Store(int64(time.Hour))
@@ -85,8 +85,8 @@ func TestSQLiteCeiling(t *testing.T) {
 	}
 }
 
-// TestSQLiteBusyRaise: the ceiling cannot be raised, because the file is locked; when it is
-// free again the lock is taken at once, and what failed before is not reported.
+// TestSQLiteBusyRaise: the ceiling cannot be raised, because the file is locked. Once it is free,
+// the lock is taken at once, and the earlier failure is not reported.
 func TestSQLiteBusyRaise(t *testing.T) {
 	c := &clock{}
 	env := c.env()
@@ -124,7 +124,7 @@ func TestSQLiteBusyRaise(t *testing.T) {
 	}
 }
 
-// TestSQLiteSweep finds rows of idle names deleted, and their tokens exceeded all the same.
+// TestSQLiteSweep: rows of idle names are deleted, and later tokens exceed theirs.
 func TestSQLiteSweep(t *testing.T) {
 	c := &clock{}
 	c.now.Store(int64(time.Hour))
@@ -160,16 +160,16 @@ func TestSQLiteSweep(t *testing.T) {
 	}
 }
 
-// TestSQLiteVoided ends a session behind its back.
+// TestSQLiteVoided ends a session by another connection.
 func TestSQLiteVoided(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	s, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
 	h := granted(t, s, exclusive("a"))
 	wake := queued(t, other, exclusive("a"))
-	must(t, b.st.bury(t.Context(), s.id))
+	must(t, b.st.removeSession(t.Context(), s.id))
 	woken(t, wake)
 	if _, err := s.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrClosed) {
-		t.Fatalf("Renew of a session that was ended: %v; want ErrClosed", err)
+		t.Fatalf("Renew of an ended session: %v; want ErrClosed", err)
 	}
 	select {
 	case <-s.Lost():
@@ -177,49 +177,49 @@ func TestSQLiteVoided(t *testing.T) {
 		t.Error("Lost is not closed")
 	}
 	if _, err := s.Acquire(t.Context(), exclusive("b")); !errors.Is(err, driver.ErrClosed) {
-		t.Fatalf("Acquire of a session that was ended: %v; want ErrClosed", err)
+		t.Fatalf("Acquire of an ended session: %v; want ErrClosed", err)
 	}
 }
 
-// TestSQLiteFilesRemoved takes a live session's files away: it is not taken for dead, and
-// has new ones after its next renewal.
+// TestSQLiteFilesRemoved removes a live session's files. The session is not considered dead, and
+// has new files after its next renewal.
 func TestSQLiteFilesRemoved(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	s, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
 	h := granted(t, s, exclusive("a"))
 	wake := queued(t, other, exclusive("a"))
-	must(t, os.Remove(s.body.filePath))
-	must(t, os.WriteFile(s.body.filePath, nil, 0o600)) // one that nobody has locked
-	must(t, os.Remove(s.body.bellPath))
-	at := &address{bell: s.st.addressOf(s.body.bellPath), file: s.st.addressOf(s.body.filePath), inode: int64(s.body.presence.Inode())}
-	if b.st.buryIfDead(t.Context(), s.id, at) {
-		t.Fatal("taken for dead because its file was replaced")
+	must(t, os.Remove(s.endpoint.filePath))
+	must(t, os.WriteFile(s.endpoint.filePath, nil, 0o600)) // a file that nobody has locked
+	must(t, os.Remove(s.endpoint.bellPath))
+	at := &address{bell: s.st.addressOf(s.endpoint.bellPath), file: s.st.addressOf(s.endpoint.filePath), inode: int64(s.endpoint.presence.Inode())}
+	if b.st.removeIfDead(t.Context(), s.id, at) {
+		t.Fatal("considered dead because its file was replaced")
 	}
 	if _, err := s.Renew(t.Context(), []driver.Hold{h}); err != nil {
 		t.Fatal(err)
 	}
-	if !s.body.presence.Intact() || !s.body.bell.Intact() {
+	if !s.endpoint.presence.Intact() || !s.endpoint.bell.Intact() {
 		t.Fatal("no new files after a renewal")
 	}
 	select {
 	case token := <-wake:
-		t.Fatalf("handed over (%d) though the holder lives", token)
+		t.Fatalf("handed over (%d) though the holder is alive", token)
 	default:
 	}
 	s.kill()
 	woken(t, wake)
 }
 
-// TestSQLiteOrphans finds what dead sessions leave cleared away by the next that opens.
+// TestSQLiteOrphans: opening a session removes the files of dead sessions.
 func TestSQLiteOrphans(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	for range 5 {
 		openTestSession(t, b, time.Hour).kill()
 	}
-	body, err := b.st.newBody() // of a process that died before it was recorded
+	e, err := b.st.newEndpoint() // of a process that died before it was recorded
 	must(t, err)
-	body.presence.Drop()
-	body.bell.Drop()
+	e.presence.Drop()
+	e.bell.Drop()
 	openTestSession(t, b, time.Hour)
 	until(t, func() error {
 		files, err := os.ReadDir(b.st.run)

@@ -15,7 +15,7 @@ func TestSQLiteConformance(t *testing.T) { drivertest.Run(t, harness()) }
 
 func TestTimedSQLiteConformance(t *testing.T) { drivertest.RunTimed(t, harness()) }
 
-// harness gives each test a file of its own.
+// harness gives each test its own file.
 func harness() drivertest.Harness {
 	var mu sync.Mutex
 	paths := map[testing.TB]string{}
@@ -33,9 +33,9 @@ func harness() drivertest.Harness {
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)
-			silence := c.Kill
+			killed := c.Kill
 			c.Kill = func() {
-				silence()
+				killed()
 				b.kill()
 			}
 			return c
@@ -65,7 +65,7 @@ func harness() drivertest.Harness {
 	}
 }
 
-// execOn runs a statement on the connection that writes.
+// execOn runs a statement on the write connection.
 func execOn(t testing.TB, st *store, stmt string, args ...any) {
 	t.Helper()
 	must(t, st.w.with(t.Context(), func() error {
@@ -74,7 +74,7 @@ func execOn(t testing.TB, st *store, stmt string, args ...any) {
 	}))
 }
 
-// damage is a way to spoil the record of a name, as somebody does who opens the file by other means.
+// damage returns a function that damages a name's record, as another program could.
 func damage(path func(testing.TB) string, stmt string) func(testing.TB, string) {
 	return func(t testing.TB, name string) {
 		t.Helper()
@@ -82,7 +82,7 @@ func damage(path func(testing.TB) string, stmt string) func(testing.TB, string) 
 	}
 }
 
-// kill does to the sessions of b what the end of their process would.
+// kill ends the sessions of b as the end of their process would.
 func (b *SQLite) kill() {
 	b.mu.Lock()
 	var all []*session

@@ -12,16 +12,16 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// busyLimit bounds a call whose ctx has no deadline, while another process keeps the
-// file locked (one that was stopped in the middle of a transaction, say).
+// busyLimit bounds a call without a deadline while another process keeps the file locked, for
+// instance one stopped during a transaction.
 const busyLimit = 5 * time.Second
 
-// conn is one connection with its prepared statements. Whoever has its gate may use it.
-// Statements take no ctx: each is a matter of microseconds, none waits (SQLite's busy
-// handler is off), and a driver needs a goroutine to watch a ctx.
+// conn is one connection with its prepared statements. Only the goroutine that has its gate may use
+// it. Statements take no ctx: each takes microseconds and none waits (SQLite's busy handler is
+// off), and a driver needs a goroutine to watch a ctx.
 type conn struct {
 	gate  chan struct{}
-	queue *host.Gate // among processes; nil for a connection that only reads
+	queue *host.Gate // between processes; nil for the read connection
 	c     *sql.Conn
 	stmts [numQueries]*sql.Stmt
 	used  func() // called after each use
@@ -48,7 +48,7 @@ func (c *conn) close() error {
 	return c.c.Close()
 }
 
-// exec runs q and returns how many rows it changed.
+// exec runs q and returns the number of changed rows.
 func (c *conn) exec(q query, args ...any) (int64, error) {
 	s, err := c.stmt(q)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *conn) exec(q query, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// get scans the one row of q into dest and reports whether there was one.
+// get scans the one row of q into dest and reports whether it exists.
 func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	s, err := c.stmt(q)
 	if err != nil {
@@ -81,12 +81,12 @@ func (c *conn) get(q query, args []any, dest ...any) (bool, error) {
 	return true, rows.Close()
 }
 
-// start begins a transaction. If one is open, because to begin or to end it was answered with an
-// error, that one is ended first: else it would keep the file locked for ever.
+// start begins a transaction. A failed begin or end may have left one open; start ends that first,
+// because it would keep the file locked for ever.
 func (c *conn) start(q query) error {
 	_, err := c.exec(q)
 	if err != nil && !isBusy(err) {
-		c.exec(qRollback) // fails if there is none
+		c.exec(qRollback) // fails if none is open
 		_, err = c.exec(q)
 	}
 	return err
@@ -112,9 +112,9 @@ func (c *conn) each(q query, args []any, do func(scan func(...any) error) error)
 	return rows.Err()
 }
 
-// with runs do on c alone, again while another process has the file locked, for as long
-// as ctx and busyLimit allow. Its own short pauses are fairer than SQLite's, which grow
-// to 100 ms: a process that had slept so long lost to those that came later.
+// with runs do while it has c to itself. It repeats do while another process has the file locked,
+// as long as ctx and busyLimit allow. Its short pauses are fairer than SQLite's, which grow to 100
+// ms: a process in such a pause loses to newcomers.
 func (c *conn) with(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
@@ -172,36 +172,36 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
-// maxCrowded bounds what a process remembers of names that others wait for.
+// maxCrowded bounds how many contended names a process remembers.
 const maxCrowded = 1024
 
-// errCeiling says that a token would reach meta.ceiling, which has to be raised first.
+// errCeiling: a token would reach meta.ceiling, which must be raised first.
 var errCeiling = errors.New("token ceiling reached")
 
-// tx is a write transaction. It keeps the rows of lock that it read and writes those
-// back that changed.
+// tx is a write transaction. It keeps the lock rows that it read, and writes back those that
+// changed.
 type tx struct {
-	st    *store
-	c     *conn
-	now   int64 // the store's clock, read when the lock on the file was had
-	us    int64 // the wall clock in microseconds, for tokens
-	rows  map[string]*row
-	order []*row
-	rings []ring
+	st            *store
+	c             *conn
+	now           int64 // the store's clock, read after the file was locked
+	us            int64 // the wall clock in microseconds, for tokens
+	rows          map[string]*row
+	order         []*row
+	notifications []notification
 }
 
-// write runs do in a transaction and, if that was committed, wakes whom it granted
-// something to. Sessions that turn out to be dead are buried at once, which may hand their
-// grants on. If do returns an error of its own, what it did up to then stands: a
-// release that comes too late still lets time pass. Errors of the database undo it.
+// write runs do in a transaction and, after the commit, notifies new holders. It removes sessions
+// that prove dead, which may hand their grants over. If do returns an answer such as ErrGone, its
+// changes are committed: a late release still ends expired leases. Errors of the database roll
+// back.
 func (st *store) write(ctx context.Context, do func(*tx) error) error {
 	return st.writeOr(ctx, "", func() (bool, error) { return false, nil }, do)
 }
 
-// writeOr is write, unless quick does all there is to do in one statement. If others waited
-// for name the last time, quick would be in vain and is not tried.
+// writeOr is write, unless quick does everything in one statement. If name was contended the last
+// time, quick would fail and is not tried.
 func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, error), do func(*tx) error) error {
-	var dead []ring
+	var dead []notification
 	var verdict error
 	try := func() error {
 		t, err := st.begin()
@@ -210,7 +210,7 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		}
 		if verdict = do(t); verdict == nil || isVerdict(verdict) {
 			if err = t.commit(); err == nil {
-				dead = st.ring(t.rings) // first of all: somebody waits for it
+				dead = st.notify(t.notifications) // first: a waiter needs it
 				return nil
 			}
 		} else {
@@ -250,13 +250,13 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 		return err
 	}
 	for _, g := range dead {
-		st.coroner(g)
+		st.removeWhenDead(g)
 	}
 	return verdict
 }
 
-// rewindLog moves the log into the file and has the next transaction write at the log's
-// beginning, where there is room also on a disk that is full. It reports whether it could.
+// rewindLog moves the log into the file, so that the next transaction writes at the log's
+// beginning. There is space even on a full disk. It reports success.
 func (st *store) rewindLog() bool {
 	var busy, pages, moved int
 	err := st.w.c.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(RESTART)`).Scan(&busy, &pages, &moved)
@@ -278,8 +278,8 @@ func (t *tx) commit() error {
 			}
 		}
 	}
-	for i := range t.rings {
-		if err := t.address(&t.rings[i]); err != nil {
+	for i := range t.notifications {
+		if err := t.address(&t.notifications[i]); err != nil {
 			return err
 		}
 	}
@@ -287,32 +287,32 @@ func (t *tx) commit() error {
 		return err
 	}
 	for _, r := range t.order {
-		t.st.noteCrowd(r.name, r.waiting > 0 || len(t.rings) > 0)
+		t.st.noteCrowd(r.name, r.waiting > 0 || len(t.notifications) > 0)
 	}
 	return nil
 }
 
-// noteCrowd remembers for the next writeOr whether others wait for name, or just did.
+// noteCrowd records for the next writeOr whether name is contended.
 func (st *store) noteCrowd(name string, crowded bool) {
 	switch {
 	case !crowded:
 		delete(st.crowded, name)
 	case len(st.crowded) >= maxCrowded && !st.crowded[name]:
-		clear(st.crowded) // it is only a guess
+		clear(st.crowded) // it is only a hint
 		fallthrough
 	default:
 		st.crowded[name] = true
 	}
 }
 
-// span is by how much the ceiling is raised: an hour of the wall clock in microseconds.
+// span is the step of the ceiling: an hour of the wall clock in microseconds.
 const span = int64(time.Hour / time.Microsecond)
 
-// raise moves meta.ceiling up and forces that to the disk. All other commits only reach
-// the system's cache, so a power loss can take back the last of them and with them tokens
-// that were given out. All of those are below the ceiling, though, and at the first open
-// of the next boot the floor becomes the ceiling: no token comes twice, whatever was lost
-// and however the wall clock was set. It costs one fsync an hour.
+// raise moves meta.ceiling up and syncs that to the disk. All other commits only reach the system's
+// cache, so a power loss can undo the latest of them, and their tokens. But all tokens are below
+// the ceiling, and the first open after a reboot sets the floor to the ceiling. So no token is
+// given out twice, whatever was lost and however the wall clock was set. This costs one fsync an
+// hour.
 func (st *store) raise() (err error) {
 	bg := context.Background()
 	if _, err := st.w.c.ExecContext(bg, `PRAGMA synchronous = FULL`); err != nil {

@@ -15,10 +15,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// identify refuses a file that is not ours before anything could change it. It reads the
-// header by itself: SQLite would take no locks on a file that it must not touch, and would
-// call one damaged into which another process moves its log just then. What is looked for
-// stands in the main file from the beginning (see create), so the log need not be read.
+// identify refuses a foreign file before anything changes it. It reads the header directly: SQLite
+// takes no locks on a file that it must not change, and could see damage while another process
+// moves its log. create writes these values to the main file first, so the log does not matter.
 func (st *store) identify() error {
 	f, err := os.Open(st.path)
 	if err != nil {
@@ -30,7 +29,7 @@ func (st *store) identify() error {
 	case n == 0 && errors.Is(err, io.EOF):
 		return nil // an empty file becomes a store
 	case errors.Is(err, io.ErrUnexpectedEOF), err == nil && string(h[:16]) != "SQLite format 3\x00":
-		return fmt.Errorf("%w: this file was not made by holdfast: it is no SQLite database", driver.ErrRefused)
+		return fmt.Errorf("%w: this file was not made by holdfast: it is not an SQLite database", driver.ErrRefused)
 	case err != nil:
 		return err
 	}
@@ -64,9 +63,8 @@ func checkIDs(app, version int) error {
 	return nil
 }
 
-// build makes the file under another name and links it to its own when it is complete: so
-// no other process ever sees half of one, not even if this one dies here. If another was
-// quicker, its file stands.
+// build creates the file under another name and links it to its own when complete. So no process
+// ever sees half a file, even if this one dies here. If another process was faster, its file stays.
 func (st *store) build() (err error) {
 	tmp := &store{env: st.env, path: st.path + ".new-" + strings.ToLower(rand.Text()[:8]), driver: st.driver}
 	defer func() {
@@ -74,12 +72,12 @@ func (st *store) build() (err error) {
 			os.Remove(tmp.path + end)
 		}
 	}()
-	// SQLite would create it with the mode of the umask.
+	// SQLite would create it with the umask's mode.
 	f, err := os.OpenFile(tmp.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil { // nobody has locks on it yet
+	if err := f.Close(); err != nil { // no process has locked it so far
 		return err
 	}
 	if tmp.db, err = sql.Open(st.driver, tmp.dsn("")); err != nil {
@@ -100,9 +98,8 @@ func (st *store) build() (err error) {
 	return err
 }
 
-// create makes the tables in an empty file, else checks that they are ours. It does so
-// before the file has a write-ahead log, so that the header in the main file is complete
-// from the moment it is there at all.
+// create creates the tables in an empty file, or checks existing ones. It runs before the file has
+// a write-ahead log, so the header in the main file is complete from the start.
 func (st *store) create() (err error) {
 	bg := context.Background()
 	c := st.w.c
@@ -147,9 +144,9 @@ func (st *store) walMode() error {
 	return err
 }
 
-// enterBoot voids what an earlier boot of the machine left: its processes are gone, and its
-// clock means nothing in this one. Tokens go on above all that can have been given out,
-// see raise. Latches are no leases; they stay.
+// enterBoot deletes the state of an earlier boot: its processes are gone, and its clock has no
+// meaning now. Tokens continue above all that were given out, see raise. Latches are no leases;
+// they stay.
 func (st *store) enterBoot() (err error) {
 	boot, err := st.env.boot()
 	if err != nil {
@@ -172,7 +169,7 @@ func (st *store) enterBoot() (err error) {
 	if err := c.QueryRowContext(bg, `SELECT boot FROM meta`).Scan(&was); err != nil {
 		return err
 	}
-	if was != boot { // nobody else was faster
+	if was != boot { // no other process was faster
 		for _, s := range []string{
 			`DELETE FROM hold`, `DELETE FROM place`, `DELETE FROM session`, `DELETE FROM awaiting`,
 			`UPDATE lock SET kind = iif(kind = 3, 3, 0), lim = 0, holders = 0, used = 0, waiting = 0,

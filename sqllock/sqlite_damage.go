@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// SQLite keeps in a column what was written there, whatever the column's type is. So a row
-// that somebody wrote by other means can have a text in place of a time, or sums that no
-// grant has. Calls for its name fail; statements that touch many names leave it out.
+// SQLite stores any value in a column, whatever the column's type is. So a row that another program
+// wrote can have a text for a time, or impossible sums. Calls for its name fail; statements that
+// touch many names skip it.
 
-// unreadable makes the error of a value that is not of its column's type one of the name's record.
+// unreadable makes a scan error of a wrongly typed value an error of the name's record.
 func unreadable(err error) error {
 	if err == nil {
 		return nil
@@ -24,7 +24,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", driver.ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// check reports a row that no transaction of ours has written.
+// check reports a row that no transaction of ours can have written.
 func (r *row) check() error {
 	switch {
 	case r.kind > driver.Latch:
@@ -35,7 +35,7 @@ func (r *row) check() error {
 	case r.token < 0 || r.token >= max(r.ceiling, 1):
 		return damaged("the token %d was never given out", r.token)
 	case r.x.id != "" && (r.kind != driver.Lock || r.holders > 0):
-		return damaged("an exclusive grant beside %d others of kind %d", r.holders, r.kind)
+		return damaged("an exclusive grant with %d others of kind %d", r.holders, r.kind)
 	case r.holders+r.waiting > 0 && r.kind != driver.Lock && r.kind != driver.Semaphore:
 		return damaged("%d holders and %d waiters of kind %d", r.holders, r.waiting, r.kind)
 	case r.head.seq != 0:
@@ -44,7 +44,7 @@ func (r *row) check() error {
 	return nil
 }
 
-// check reports a grant or place that no transaction of ours has written.
+// check reports a grant or place that no transaction of ours can have written.
 func (g *grant) check() error {
 	if g.mode < driver.Exclusive || g.mode > driver.Permits || g.n < 1 || g.n > math.MaxInt32 {
 		return damaged("a request of mode %d for %d", g.mode, g.n)
@@ -52,9 +52,9 @@ func (g *grant) check() error {
 	return nil
 }
 
-// spare runs do for many names until none of them has a damaged record, or none is left. do
-// leaves out the names that it is given, and returns the name that it failed for.
-func spare(do func(damaged map[string]bool) (name string, err error)) (map[string]bool, error) {
+// skipDamaged runs do until it finds no further damaged record. do skips the given names, and
+// returns the name at which it failed.
+func skipDamaged(do func(damaged map[string]bool) (name string, err error)) (map[string]bool, error) {
 	out := map[string]bool{}
 	for {
 		name, err := do(out)

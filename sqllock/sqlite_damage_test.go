@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestSQLiteDamagedRows spoils rows beside the one of the name: of a grant, of the first in line,
-// and of a session. Nothing else is harmed, and the dead are buried all the same.
+// TestSQLiteDamagedRows damages rows of a grant, of the first place in a queue, and of a session.
+// Nothing else is affected, and dead sessions are still removed.
 func TestSQLiteDamagedRows(t *testing.T) {
 	for what, stmt := range map[string]string{
 		"grant":   `UPDATE hold SET n = 'x' WHERE name = ?`,
@@ -40,7 +40,7 @@ func TestSQLiteDamagedRows(t *testing.T) {
 			must(t, err)
 			for _, ch := range changes {
 				if ch.State != driver.Waiting && (ch.Index != len(holds) || what == "session" || what == "place" && ch.State != driver.Gone) {
-					t.Errorf("Renew beside a damaged row: %+v", ch)
+					t.Errorf("Renew with a damaged row: %+v", ch)
 				}
 			}
 			recs, err := other.b.List(t.Context(), "", "", 100)
@@ -62,13 +62,14 @@ func TestSQLiteDamagedRows(t *testing.T) {
 				must(t, err)
 			}
 			dying.kill()
-			must(t, b.st.bury(t.Context(), dying.id))
+			must(t, b.st.removeSession(t.Context(), dying.id))
 			woken(t, wake)
 		})
 	}
 }
 
-// TestSQLiteDamagedPage overwrites a part of the file: the error says what is wrong and what to do.
+// TestSQLiteDamagedPage overwrites a part of the file: the error reports what is wrong and what to
+// do.
 func TestSQLiteDamagedPage(t *testing.T) {
 	path := storePath(t)
 	must(t, openTestOnce(path))
@@ -85,7 +86,7 @@ func TestSQLiteDamagedPage(t *testing.T) {
 		_, err = b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute})
 	}
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "the file is damaged") {
-		t.Errorf("%v; want ErrRefused and what to do", err)
+		t.Errorf("%v; want ErrRefused and advice", err)
 	}
 	t.Log(err)
 }

@@ -52,9 +52,9 @@ func TestSQLiteFullDisk(t *testing.T) {
 		_, err = f.Write(block)
 	}
 	must(t, f.Close())
-	for i := 0; err != nil; i++ { // what the files have reserved is used up first
+	for i := 0; err != nil; i++ { // first use up the space that the files have reserved
 		if i == 20_000 {
-			t.Fatal("the disk is full and nobody notices")
+			t.Fatal("the disk is full and no call fails")
 		}
 		var rep driver.Reply
 		rep, err = s.Acquire(t.Context(), exclusive(fmt.Sprint("full/", i, strings.Repeat("x", 400))))

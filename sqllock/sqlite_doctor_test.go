@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// diagnoseSQLite returns the findings by code, and in one text those that are not fine.
+// diagnoseSQLite returns the findings by code, and one text of those that are not fine.
 func diagnoseSQLite(t *testing.T, b *SQLite) (by map[string]driver.Finding, unlike string) {
 	t.Helper()
 	list, err := b.Diagnose(t.Context(), 15*time.Second)
@@ -25,7 +25,7 @@ func diagnoseSQLite(t *testing.T, b *SQLite) (by map[string]driver.Finding, unli
 		if _, twice := by[f.Code]; twice || f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
 			t.Errorf("incomplete, or twice: %+v", f)
 		}
-		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "sqlite.latency" { // which depends on the machine
+		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "sqlite.latency" { // latency depends on the machine
 			all = append(all, strings.TrimPrefix(f.Code, "sqlite.")+" "+f.Severity.String())
 		}
 	}
@@ -33,7 +33,7 @@ func diagnoseSQLite(t *testing.T, b *SQLite) (by map[string]driver.Finding, unli
 	return by, strings.Join(all, ", ")
 }
 
-// onDisk is the machine, but for the kind of file system, which is whatever the tests run on.
+// onDisk is the machine with a fixed kind of file system.
 func onDisk() *env {
 	e := machine
 	e.place = func(dir string) (host.Place, error) {
@@ -57,12 +57,12 @@ func TestSQLiteDoctor(t *testing.T) {
 	}
 	must(t, os.Chmod(path, 0o666))
 	if _, unlike := diagnoseSQLite(t, b); unlike != "permissions endangers" {
-		t.Errorf("a file that all may write to, not fine: %q", unlike)
+		t.Errorf("a file that all users may write to, not fine: %q", unlike)
 	}
 	must(t, os.Chmod(path, 0o600))
 	must(t, os.Chmod(filepath.Dir(path), 0o777))
 	if by, unlike := diagnoseSQLite(t, b); unlike != "permissions endangers" || !strings.Contains(by["sqlite.permissions"].Do, filepath.Dir(path)) {
-		t.Errorf("a folder that all may write to, not fine: %q", unlike)
+		t.Errorf("a folder that all users may write to, not fine: %q", unlike)
 	}
 	must(t, os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky))
 	if _, unlike := diagnoseSQLite(t, b); unlike != "" {
@@ -82,7 +82,7 @@ func TestSQLiteDoctor(t *testing.T) {
 	}
 }
 
-// What a machine may be like that the tests do not run on.
+// Kinds of machines on which the tests do not run.
 func TestSQLiteDoctorPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		place  host.Place
@@ -114,7 +114,7 @@ func TestSQLiteDoctorPlaces(t *testing.T) {
 	}
 }
 
-// A page that is overwritten is noticed.
+// An overwritten page is found.
 func TestSQLiteDoctorDamage(t *testing.T) {
 	path := storePath(t)
 	must(t, openTestOnce(path))

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// SQLite's primary result codes that mean something to us.
+// SQLite's primary result codes that we use.
 const (
 	codePerm     = 3
 	codeBusy     = 5
@@ -24,19 +24,19 @@ const (
 	codeNotADB   = 26
 )
 
-// Extended result codes of codeIOErr, as far as they say that there is no room: a disk that is
-// full, a quota, a limit on the size of files.
+// Extended result codes of codeIOErr that mean no space: a full disk, a quota, a limit on file
+// sizes.
 const (
 	codeWrite    = codeIOErr | 3<<8
 	codeTruncate = codeIOErr | 6<<8
 	codeShmSize  = codeIOErr | 19<<8
 )
 
-// code is SQLite's primary result code in err, 0 if there is none. Drivers for Go have it
-// as a method; those that do not still say it in the text.
+// code returns SQLite's primary result code in err; 0: none. Most Go drivers have it as a method;
+// for others, extended searches the text.
 func code(err error) int { return extended(err) & 0xff }
 
-// extended is code with what SQLite adds to it.
+// extended returns the extended result code.
 func extended(err error) int {
 	var c interface{ Code() int }
 	if errors.As(err, &c) {
@@ -56,8 +56,7 @@ func extended(err error) int {
 	return 0
 }
 
-// noRoom reports whether err says that what was asked needs room that the file system does
-// not give. Then nothing of it has been done.
+// noRoom reports whether err means that the file system has no space. Then nothing was done.
 func noRoom(err error) bool {
 	switch extended(err) {
 	case codeFull, codeWrite, codeTruncate, codeShmSize:
@@ -77,7 +76,7 @@ func fault(err error) error {
 		return err
 	}
 	if noRoom(err) {
-		return fmt.Errorf("%w: the file system gives no room (a full disk, a quota, or a limit on the size of files): %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("%w: the file system has no space (a full disk, a quota, or a limit on file sizes): %w", driver.ErrUnavailable, err)
 	}
 	switch code(err) {
 	case codeBusy, codeLocked:

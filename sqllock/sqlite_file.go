@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// A database in WAL mode is three files: SQLite finds the log and the shared memory by the
-// path of the main file. Whoever reaches the main file by another path has two others, and
-// does not see what is granted. So a store is opened only if all who have the main file
-// open have the same three, and is over when one of them is not there any more.
+// A database in WAL mode has three files: SQLite finds the log and the shared memory by the path of
+// the main file. A process that opens the main file by another path has two others, and does not
+// see the grants. So the store opens only if all processes that use the main file have the same
+// three files. It ends when one of them is gone.
 var suffixes = [...]string{"", "-wal", "-shm"}
 
 const (
@@ -25,8 +25,8 @@ const (
 	iShared
 )
 
-// The bytes that SQLite locks for as long as a database in WAL mode is open: of the main
-// file those of a reader, of the shared memory the one that says that somebody uses it.
+// The bytes that SQLite locks while a database in WAL mode is open: in the main file those of
+// readers, in the shared memory the byte that shows use.
 const (
 	readersFirst, readersLen = 0x40000000 + 2, 510
 	usedFirst, usedLen       = 128, 1
@@ -34,8 +34,8 @@ const (
 
 const folderNotFile = "all processes must reach the file by one name in one folder: mount or link the folder, never the file"
 
-// settle makes the folder, and makes st.path the one path that all symbolic links lead to.
-func (st *store) settle() error {
+// resolve creates the folder and makes st.path the real path, without symbolic links.
+func (st *store) resolve() error {
 	if err := os.MkdirAll(filepath.Dir(st.path), 0o700); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (st *store) settle() error {
 	return nil
 }
 
-// vet refuses a file that is none, and one that can be reached by another path.
+// vet refuses anything but a regular file, and a file with a second path.
 func (st *store) vet() error {
 	fi, err := os.Stat(st.path)
 	if err != nil {
@@ -91,8 +91,8 @@ func (st *store) vet() error {
 	return err
 }
 
-// removeHalf removes the name under which the file was made, if whoever made it died before
-// it could: see build.
+// removeHalf removes the file's temporary name, if the process that built it died before removing
+// that: see build.
 func (st *store) removeHalf(fi os.FileInfo) {
 	names, _ := filepath.Glob(globSafe(st.path) + ".new-*")
 	for _, name := range names {
@@ -102,21 +102,21 @@ func (st *store) removeHalf(fi os.FileInfo) {
 	}
 }
 
-// alone makes sure that no other process uses a part of the store without the rest. Only
-// who has the gate calls it, so what it sees half open is being closed, or stays so.
+// alone checks that no other process uses a part of the store without the rest. The caller has the
+// gate. So a half-open store is either just closing, or stays so.
 func (st *store) alone() error {
 	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		what, err := st.torn()
 		if err != nil || what == "" {
 			return err
 		}
-		if time.Since(begun) > st.env.settle {
+		if time.Since(begun) > st.env.closing {
 			return fmt.Errorf("%w: %s; end all processes that use it first; %s", driver.ErrRefused, what, folderNotFile)
 		}
 	}
 }
 
-// torn says what other processes use without the rest; "" if that is nothing.
+// torn returns which part other processes use without the rest; "": none.
 func (st *store) torn() (string, error) {
 	file, err := host.Locked(st.path, readersFirst, readersLen)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -139,8 +139,8 @@ func (st *store) torn() (string, error) {
 	return "", nil
 }
 
-// clearPlace makes room for a new file. What a former file left is not of the new one. A
-// former file that somebody still uses must not have a successor.
+// clearPlace removes remains of an earlier file before a new one is built. It refuses while a
+// process still uses the earlier file.
 func (st *store) clearPlace() error {
 	if used, err := host.Locked(st.paths[iShared], usedFirst, usedLen); err == nil && used {
 		return fmt.Errorf("%w: the file was removed, and another process still has it open; end it first", driver.ErrRefused)
@@ -150,12 +150,12 @@ func (st *store) clearPlace() error {
 		if !strings.HasPrefix(e.Name(), "s-") {
 			continue
 		}
-		life, grave := host.Probe(filepath.Join(st.path+".run", e.Name()), 0)
-		if grave != nil {
-			grave.Close(false)
+		life, file := host.Probe(filepath.Join(st.path+".run", e.Name()), 0)
+		if file != nil {
+			file.Close(false)
 		}
 		if life == host.Alive {
-			return fmt.Errorf("%w: the file was removed, and a process that used it lives (%s.run/%s); end it first", driver.ErrRefused, st.path, e.Name())
+			return fmt.Errorf("%w: the file was removed, and a process that used it is alive (%s.run/%s); end it first", driver.ErrRefused, st.path, e.Name())
 		}
 	}
 	for _, path := range st.paths[iLog:] {
@@ -166,7 +166,7 @@ func (st *store) clearPlace() error {
 	return nil
 }
 
-// fix remembers which files the store consists of. Both connections have them open.
+// fix records the identities of the store's files. Both connections have them open.
 func (st *store) fix() (err error) {
 	for i, path := range st.paths {
 		if st.files[i], err = host.Identify(path); err != nil {
@@ -176,8 +176,8 @@ func (st *store) fix() (err error) {
 	return nil
 }
 
-// present reports a file that was removed or replaced: others could have a store of their
-// own at the path, and two would hold one lock. Then all sessions of this process are over.
+// present reports whether a file was removed or replaced. Other processes could then create another
+// store at the path, and two holders would have one lock. So it ends all sessions of this process.
 func (st *store) present() error {
 	if st.over.Load() {
 		return errReplaced
@@ -198,7 +198,7 @@ func (st *store) present() error {
 
 var errReplaced = fmt.Errorf("%w: the file, or its -wal or -shm file, was removed, moved or replaced while it was open", driver.ErrRefused)
 
-// end tells all sessions that they are over.
+// end ends all sessions.
 func (st *store) end() {
 	st.over.Store(true)
 	st.mu.Lock()
@@ -212,11 +212,11 @@ func (st *store) end() {
 	}
 }
 
-// enter makes what is missing and opens the file. Whoever does so has the gate to itself.
-func (st *store) enter() error {
+// openFile opens the file, and builds it first if it does not exist. It holds the gate meanwhile.
+func (st *store) openFile() error {
 	_, err := os.Lstat(st.path)
 	missing := errors.Is(err, fs.ErrNotExist)
-	if !missing { // nothing is put beside a file that is not ours
+	if !missing { // create nothing next to a file that is not ours
 		if err = st.vet(); err == nil {
 			err = st.identify()
 		}
@@ -233,7 +233,7 @@ func (st *store) enter() error {
 	}
 	if _, err := os.Lstat(st.path); errors.Is(err, fs.ErrNotExist) {
 		if !had {
-			return fmt.Errorf("%w: another process is making the file, and does not go on", driver.ErrUnavailable)
+			return fmt.Errorf("%w: another process is building the file, and makes no progress", driver.ErrUnavailable)
 		}
 		if err := st.clearPlace(); err != nil {
 			return err

@@ -13,9 +13,10 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// folder returns the folder of bells and session files, which is there and is this user's alone. Each session's
-// addresses are in the table, so processes need not agree on one. A folder that was removed, by a cleaner of temporary
-// folders, is made again; if somebody else has taken its place, another one is.
+// folder returns the folder of sockets and session files, which belongs to this user alone. The
+// table has each session's addresses, so processes need not use the same folder. folder creates it
+// again if a cleaner of temporary folders removed it. If another user has taken its place, folder
+// creates another.
 func (st *store) folder() (string, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -29,9 +30,10 @@ func (st *store) folder() (string, error) {
 	return dir, err
 }
 
-// runDir makes a folder for sockets: beside the file, or if that is another user's or the paths of sockets would be too
-// long for the system, one of this user alone whose name follows from the file's. Such a name can be foretold, so
-// in a folder that others may write to somebody may have taken it. Then it is followed by what nobody can foretell.
+// runDir creates a folder for sockets next to the file. If another user owns that, or its path is
+// too long for sockets, runDir creates one for this user, named after the file. Such a name is
+// predictable, so another user may have taken it in a shared folder. Then runDir adds a random
+// suffix.
 func runDir(path string) (string, error) {
 	dir := path + ".run"
 	if fits(dir) {
@@ -53,25 +55,25 @@ func runDir(path string) (string, error) {
 		os.Remove(fresh)
 	}
 	if err != nil {
-		return "", fmt.Errorf("no folder for sockets: %w, and none beside it: %w; remove it, or set TMPDIR to a folder of your own", taken, err)
+		return "", fmt.Errorf("no folder for sockets: %w, and none next to it: %w; remove it, or set TMPDIR to a folder of your own", taken, err)
 	}
 	return fresh, nil
 }
 
-// elsewhere is the folder for the sockets of a file that can have none beside it.
+// elsewhere returns the folder for sockets of a file that cannot have one next to it.
 func elsewhere(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(host.OwnDir(), fmt.Sprintf("holdfast-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:8])))
 }
 
-// fits reports whether sockets in dir have paths that are short enough for the system.
+// fits reports whether paths of sockets in dir are short enough for the system.
 func fits(dir string) bool { return len(dir)+1+nameLen <= host.MaxPath }
 
-// dropFolder removes the folder if nobody else can know its name.
+// dropFolder removes the folder if it has a random name.
 func (st *store) dropFolder() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if strings.HasPrefix(st.run, elsewhere(st.path)+"-") {
-		os.Remove(st.run) // what a session has left stays
+		os.Remove(st.run) // fails while a session's files remain
 	}
 }

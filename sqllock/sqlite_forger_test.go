@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 )
 
-// forger writes to the sockets of sessions, as the user can whose they are and root.
+// forger writes to the sockets of sessions, as their user and root can.
 func forger(path func(testing.TB) string) *drivertest.Forger {
 	var mu sync.Mutex
-	open := map[testing.TB]*store{} // a handle for each test
+	open := map[testing.TB]*store{} // one handle for each test
 	of := func(t testing.TB) *store {
 		t.Helper()
 		mu.Lock()
@@ -40,19 +40,19 @@ func forger(path func(testing.TB) string) *drivertest.Forger {
 				}
 				return err
 			}))
-			var packets []string // with as many lines as each has room for
+			var packets []string // each with as many lines as fit
 			for i, m := range messages {
 				if n := len(packets) - 1; i > 0 && len(packets[n])+len(m) < maxPacket && strings.HasSuffix(packets[n], "\n") {
 					packets[n] += m
 				} else {
-					packets = append(packets, m[:min(len(m), 1<<16)]) // more is no datagram
+					packets = append(packets, m[:min(len(m), 1<<16)]) // a datagram cannot be longer
 				}
 			}
 			for _, m := range packets {
-				err := st.ringer.Ring(st.locate(a.bell), []byte(m))
-				for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EAGAIN) && time.Now().Before(end); { // the socket is full
+				err := st.notifier.Notify(st.locate(a.bell), []byte(m))
+				for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EAGAIN) && time.Now().Before(end); { // while the socket is full
 					runtime.Gosched()
-					err = st.ringer.Ring(st.locate(a.bell), []byte(m))
+					err = st.notifier.Notify(st.locate(a.bell), []byte(m))
 				}
 				must(t, err)
 			}

@@ -14,18 +14,17 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// kill ends a session as the end of its process would: nothing is said, its descriptors
-// are closed, its files stay.
+// kill ends a session as the end of its process would: its descriptors close, and its files stay.
 func (s *session) kill() {
 	if !s.end() {
 		return
 	}
 	s.st.forget(s.id)
 	s.mu.Lock()
-	body := s.body
+	e := s.endpoint
 	s.mu.Unlock()
-	body.presence.Drop()
-	body.bell.Drop()
+	e.presence.Drop()
+	e.bell.Drop()
 	s.wg.Wait()
 	s.b.forget(s)
 }
@@ -83,7 +82,7 @@ func holdOf(req *driver.Request, token uint64) driver.Hold {
 	return driver.Hold{Name: req.Name, ID: req.ID, Token: token}
 }
 
-// granted asks for req and fails the test unless it is granted at once.
+// granted asks for req and fails the test unless the grant is immediate.
 func granted(t testing.TB, s driver.Session, req *driver.Request) driver.Hold {
 	t.Helper()
 	rep, err := s.Acquire(context.Background(), req)
@@ -93,18 +92,18 @@ func granted(t testing.TB, s driver.Session, req *driver.Request) driver.Hold {
 	return holdOf(req, rep.Token)
 }
 
-// queued asks for req and fails the test unless it has to wait.
+// queued asks for req and fails the test unless it must wait.
 func queued(t testing.TB, s driver.Session, req *driver.Request) <-chan uint64 {
 	t.Helper()
 	rep, err := s.Acquire(context.Background(), req)
 	if err != nil || rep.Token != 0 || rep.Wake == nil {
-		t.Fatalf("acquire %s: %+v, %v; want a place in line", req.Name, rep, err)
+		t.Fatalf("acquire %s: %+v, %v; want a place in the queue", req.Name, rep, err)
 	}
 	return rep.Wake
 }
 
-// patience is how long a test waits for what must happen. Leases that stand for longer than the
-// test are much longer than this.
+// patience bounds how long a test waits for an event. Leases that must outlast the test are much
+// longer.
 const patience = time.Minute
 
 func woken(t testing.TB, wake <-chan uint64) uint64 {

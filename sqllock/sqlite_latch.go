@@ -48,19 +48,19 @@ func (t *tx) countDown(name, id string) (int64, error) {
 	if r.count > 0 {
 		return r.count, nil
 	}
-	// The ids have served: at zero every further count does nothing anyway.
+	// At zero further counts do nothing, so the IDs are not needed any more.
 	if _, err := t.c.exec(qForgetCounted, []byte(name)); err != nil {
 		return 0, err
 	}
-	return 0, t.rouse(name, 1)
+	return 0, t.notifyAwaiting(name, 1)
 }
 
-// rouse tells everybody who awaits the latch, and forgets them.
-func (t *tx) rouse(name string, token uint64) error {
+// notifyAwaiting notifies all that await the latch, and removes them.
+func (t *tx) notifyAwaiting(name string, token uint64) error {
 	err := t.c.each(qAwaiting, []any{[]byte(name)}, func(scan func(...any) error) error {
-		g := ring{token: token}
+		g := notification{token: token}
 		err := scan(&g.id, &g.session)
-		t.rings = append(t.rings, g)
+		t.notifications = append(t.notifications, g)
 		return err
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *tx) dropLatch(r *row) error {
 	if _, err := t.c.exec(qForgetCounted, []byte(r.name)); err != nil {
 		return err
 	}
-	return t.rouse(r.name, 0)
+	return t.notifyAwaiting(r.name, 0)
 }
 
 func (t *tx) await(s *session, name, id string) (open bool, err error) {
@@ -88,7 +88,6 @@ func (t *tx) await(s *session, name, id string) (open bool, err error) {
 	return false, err
 }
 
-// SetCount implements [driver.Session].
 func (s *session) SetCount(ctx context.Context, name string, n int64) (created bool, err error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return false, err
@@ -103,7 +102,6 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (created b
 	return created && err == nil, err
 }
 
-// CountDown implements [driver.Session].
 func (s *session) CountDown(ctx context.Context, name, id string) (left int64, err error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return 0, err
@@ -115,15 +113,14 @@ func (s *session) CountDown(ctx context.Context, name, id string) (left int64, e
 	return left, err
 }
 
-// Await implements [driver.Session].
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.bells.begin(id, name)
+	w := s.waiters.begin(id, name)
 	var open bool
 	err := s.st.write(ctx, func(t *tx) error {
-		if s.bells.isCancelled(w) {
+		if s.waiters.isCancelled(w) {
 			return errCancelled
 		}
 		err := s.stands(t)
@@ -133,12 +130,12 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 		return err
 	})
 	if err != nil || open {
-		s.bells.end(id, w)
+		s.waiters.end(id, w)
 		if err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{Token: 1}, nil
 	}
-	// No lease is in the way whose end could repair a lost wake-up, so ask now and then.
-	return driver.Reply{Wake: s.bells.park(w, 0), Retry: pollAtLeast(s.ttl / 3)}, nil
+	// No expiring lease makes the waiter ask again after a lost wake-up, so Retry does.
+	return driver.Reply{Wake: s.waiters.park(w, 0), Retry: pollAtLeast(s.ttl / 3)}, nil
 }

@@ -23,10 +23,10 @@ func TestSQLiteModelCatches(t *testing.T) {
 		q        query
 		old, new string
 	}{
-		{"the line is served from its end", qRow, "min(seq)", "max(seq)"},
+		{"the queue is served from its end", qRow, "min(seq)", "max(seq)"},
 		{"places are not renewed", qRenewPlace, "SET deadline = ?", "SET deadline = max(deadline, ? / 2)"},
 		{"an adopted permit keeps its id", qAdoptHold, "SET id = ?", "SET id = ifnull(id, ?)"},
-		{"permits of the dead are lost", qBuryHolds, "WHERE", "WHERE 0 AND"},
+		{"permits of dead sessions are lost", qRemoveHolds, "WHERE", "WHERE 0 AND"},
 	} {
 		t.Run(m.what, func(t *testing.T) {
 			old := queries[m.q]
@@ -62,7 +62,7 @@ func sqliteModel(t *testing.T) func(*rapid.T) modeltest.Store {
 				c.now.Add(int64(d))
 				c.wall.Add(d.Microseconds())
 			},
-			Kill:  func(session string) { b.killAndBury(t, session) },
+			Kill:  func(session string) { b.killAndRemove(t, session) },
 			Death: modeltest.Buried,
 			Restart: func() {
 				if err := b.st.reopen(); err != nil {
@@ -77,18 +77,18 @@ func sqliteModel(t *testing.T) func(*rapid.T) modeltest.Store {
 	}
 }
 
-// killAndBury kills a session and returns when somebody has found it dead, as those who wait
-// for what it held would, and buried it.
-func (b *SQLite) killAndBury(t *rapid.T, id string) {
+// killAndRemove kills a session and returns when its death was found and it was removed, as waiters
+// would do.
+func (b *SQLite) killAndRemove(t *rapid.T, id string) {
 	b.st.mu.Lock()
 	s := b.st.sessions[id]
 	b.st.mu.Unlock()
 	s.kill()
 	at := &address{
-		bell: b.st.addressOf(s.body.bellPath), file: b.st.addressOf(s.body.filePath), inode: int64(s.body.presence.Inode()),
+		bell: b.st.addressOf(s.endpoint.bellPath), file: b.st.addressOf(s.endpoint.filePath), inode: int64(s.endpoint.presence.Inode()),
 	}
 	for end := time.Now().Add(patience); ; {
-		b.st.buryIfDead(t.Context(), id, at)
+		b.st.removeIfDead(t.Context(), id, at)
 		var one int
 		var there bool
 		err := b.st.r.with(t.Context(), func() (err error) {
@@ -96,7 +96,7 @@ func (b *SQLite) killAndBury(t *rapid.T, id string) {
 			return err
 		})
 		if err != nil || time.Now().After(end) {
-			t.Fatalf("the dead session is not buried: %v", err)
+			t.Fatalf("the dead session is not removed: %v", err)
 		}
 		if !there {
 			return

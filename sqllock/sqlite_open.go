@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// env is what a store takes from the machine.
+// env is the machine, as a store sees it.
 type env struct {
 	now   func() int64 // nanoseconds
 	wall  func() int64 // microseconds since 1970
@@ -26,39 +26,38 @@ type env struct {
 	netFS func(dir string) (string, error)
 	idle  time.Duration // how long the row of an unused name stays
 
-	// For how long a process that closes the store may be seen to have one of its files
-	// closed and another not.
-	settle time.Duration
+	// How long a closing process may have one of the store's files closed and another open.
+	closing time.Duration
 
 	place   func(dir string) (host.Place, error) // for Diagnose
 	ownTime func() bool
 }
 
 var machine = env{
-	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, settle: 3 * time.Second, place: host.PlaceOf, ownTime: host.OwnTime,
+	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, closing: 3 * time.Second, place: host.PlaceOf, ownTime: host.OwnTime,
 	wall: func() int64 { return time.Now().UnixMicro() },
 }
 
-// store is one open file. All SQLites of a process on the same file share it: SQLite's file
-// locks belong to the process, and sharing spares the connections.
+// store is one open file. All SQLites of a process on one file share it: SQLite's file locks belong
+// to the process, and sharing saves connections.
 type store struct {
-	env    env
-	path   string // without symbolic links
-	paths  [len(suffixes)]string
-	files  [len(suffixes)]host.ID
-	over   atomic.Bool // one of files is not at its path any more
-	driver string
-	db     *sql.DB
-	w, r   *conn // for write transactions, for reads
-	gate   *host.Gate
-	ringer *host.Ringer
+	env      env
+	path     string // without symbolic links
+	paths    [len(suffixes)]string
+	files    [len(suffixes)]host.ID
+	over     atomic.Bool // one of files is no longer at its path
+	driver   string
+	db       *sql.DB
+	w, r     *conn // for write transactions; for reads
+	gate     *host.Gate
+	notifier *host.Notifier
 
-	crowded map[string]bool // names that others wait for, as far as known; under w's gate
+	crowded map[string]bool // names known to be contended; guarded by w's gate
 
-	refs int // under opened.mu
+	refs int // guarded by opened.mu
 
 	mu       sync.Mutex
-	run      string              // folder of bells and session files, once it was needed
+	run      string              // folder of sockets and session files; "": not needed so far
 	sessions map[string]*session // of this process
 
 	upkeep upkeep
@@ -80,7 +79,7 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	case path == "" || strings.ContainsRune(path, 0):
 		return nil, fmt.Errorf("%w path %q", driver.ErrInvalid, path)
 	case !slices.Contains(sql.Drivers(), name):
-		return nil, fmt.Errorf("%w: database/sql has no driver named %q; the program has to import one, such as _ \"modernc.org/sqlite\" (named \"sqlite\")", driver.ErrInvalid, name)
+		return nil, fmt.Errorf("%w: database/sql has no driver named %q; the program must import one, such as _ \"modernc.org/sqlite\" (named \"sqlite\")", driver.ErrInvalid, name)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -92,16 +91,16 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	}
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if err := st.settle(); err != nil {
+	if err := st.resolve(); err != nil {
 		return nil, fault(err)
 	}
 	if o, err := st.shared(); o != nil || err != nil {
 		return o, err
 	}
-	if err := st.enter(); err != nil {
+	if err := st.openFile(); err != nil {
 		return nil, errors.Join(fault(err), st.closeDB())
 	}
-	if st.ringer, err = host.NewRinger(); err != nil {
+	if st.notifier, err = host.NewNotifier(); err != nil {
 		return nil, errors.Join(fault(err), st.closeDB())
 	}
 	st.refs = 1
@@ -110,7 +109,6 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	return st, nil
 }
 
-// release gives back one reference.
 func (st *store) release() error {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
@@ -121,11 +119,11 @@ func (st *store) release() error {
 	st.stop()
 	st.wg.Wait()
 	st.dropFolder()
-	return errors.Join(st.closeDB(), st.ringer.Close())
+	return errors.Join(st.closeDB(), st.notifier.Close())
 }
 
-// shared returns the store of this process that has the file open already, nil if none has.
-// Nothing may be opened beside it: closing that would drop SQLite's locks.
+// shared returns this process's store for the file; nil: none. The process must not open the file a
+// second time: closing that would drop SQLite's locks.
 func (st *store) shared() (*store, error) {
 	for i, path := range st.paths {
 		id, err := host.Identify(path)
@@ -197,8 +195,8 @@ func (st *store) openDB() error {
 	return st.fix()
 }
 
-// logReserve is the room that the log keeps for times when the disk is full. SQLite locks
-// nothing in the log, so it may be opened by other means.
+// logReserve is the space reserved for the log, for times when the disk is full. SQLite locks
+// nothing in the log, so other code may open it.
 const logReserve = 256 << 10
 
 func newConn() *conn { return &conn{gate: make(chan struct{}, 1), used: func() {}} }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestSQLiteForeignFolder finds, as root, the folder of sockets made by another user, who could
-// exchange everything in it.
+// TestSQLiteForeignFolder: the folder of root's sockets belongs to another user, who could replace
+// everything in it.
 func TestSQLiteForeignFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's folder needs root")
@@ -29,8 +29,8 @@ func TestSQLiteForeignFolder(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(b.st.run) })
 }
 
-// TestSQLiteFolderTaken finds the folder of sockets, whose name can be foretold, taken by somebody else: before the file
-// is opened, and while it is in use. Two processes hand over all the same.
+// TestSQLiteFolderTaken: another user has taken the predictable name of the folder of sockets,
+// before the file is opened or during use. Two processes still hand over a lock.
 func TestSQLiteFolderTaken(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, take := range map[string]func(dir string) error{
@@ -40,7 +40,7 @@ func TestSQLiteFolderTaken(t *testing.T) {
 		"open to all":       func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
 		"another user's": func(dir string) error {
 			if os.Geteuid() != 0 {
-				return os.Symlink(t.TempDir(), dir) // only root gives folders away
+				return os.Symlink(t.TempDir(), dir) // only root can give folders away
 			}
 			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 65534, 65534))
 		},
@@ -63,7 +63,7 @@ func TestSQLiteFolderTaken(t *testing.T) {
 				taken()
 				must(t, first.repair(t.Context()))
 			}
-			if filepath.Dir(first.body.bellPath) == dir {
+			if filepath.Dir(first.endpoint.bellPath) == dir {
 				t.Fatalf("%s, late %v: sockets in %s, which is taken", name, late, dir)
 			}
 			p := startHelper(t, path)
@@ -82,19 +82,20 @@ func TestSQLiteFolderTaken(t *testing.T) {
 			left, err := filepath.Glob(dir + "-*")
 			must(t, err)
 			if len(left) > 0 {
-				t.Errorf("%s, late %v: left behind: %q", name, late, left)
+				t.Errorf("%s, late %v: left over: %q", name, late, left)
 			}
 		}
 	}
 }
 
-// TestSQLiteNoFolder: where no folder for sockets can be made, the error says which, whose, and what to do.
+// TestSQLiteNoFolder: where no folder for sockets can be created, the error reports which one, its
+// owner, and what to do.
 func TestSQLiteNoFolder(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 120), "locks.db")
 	dir := elsewhere(path)
 	if !strings.HasPrefix(dir, os.TempDir()) {
-		t.Skip("this user has a folder of its own")
+		t.Skip("this user has its own folder")
 	}
 	must(t, os.WriteFile(os.TempDir(), nil, 0o600))
 	refused(t, path, nil, driver.ErrRefused, "set TMPDIR to a folder of your own")

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// mount mounts what the arguments say until the test ends. It needs root.
+// mount mounts a file system until the test ends. It needs root.
 func mount(t *testing.T, source, target, fstype string, flags uintptr, options string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -25,8 +25,8 @@ func mount(t *testing.T, source, target, fstype string, flags uintptr, options s
 	t.Cleanup(func() { must(t, syscall.Unmount(target, syscall.MNT_DETACH)) })
 }
 
-// TestSQLiteOtherPaths opens, by other means, the file of a lock that another process holds. The
-// second opener would have a log and a shared memory of its own, and would be granted the lock.
+// TestSQLiteOtherPaths opens the file of a lock that another process holds, by other paths. The
+// second process would have its own log and shared memory, and would get the lock too.
 func TestSQLiteOtherPaths(t *testing.T) {
 	for name, other := range map[string]func(t *testing.T, path string) string{
 		"a hard link": func(t *testing.T, path string) string {
@@ -34,7 +34,7 @@ func TestSQLiteOtherPaths(t *testing.T) {
 			must(t, os.Link(path, link))
 			return link
 		},
-		"a hard link beside it": func(t *testing.T, path string) string {
+		"a hard link next to it": func(t *testing.T, path string) string {
 			must(t, os.Link(path, path+"2"))
 			return path + "2"
 		},
@@ -87,14 +87,14 @@ func TestSQLiteOtherPaths(t *testing.T) {
 			p.granted()
 			second := other(t, path)
 			soon := machine
-			soon.settle = 100 * time.Millisecond // nobody closes it meanwhile
+			soon.closing = 100 * time.Millisecond // nobody closes it meanwhile
 			b, err := OpenSQLite(second, &SQLiteConfig{env: &soon})
 			if err == nil {
 				defer b.Close()
 				s, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute})
 				if err == nil {
 					rep, err := s.Acquire(t.Context(), exclusive("x"))
-					t.Fatalf("opened, and asked for a lock that is held: token %d, %v", rep.Token, err)
+					t.Fatalf("opened, and asked for a held lock: token %d, %v", rep.Token, err)
 				}
 				t.Fatalf("opened; a session: %v", err)
 			}
@@ -106,8 +106,8 @@ func TestSQLiteOtherPaths(t *testing.T) {
 	}
 }
 
-// TestSQLiteSamePaths opens the file of a lock that another process holds, by ways that lead to the
-// same three files: the two exclude each other, and the lock is handed over between them.
+// TestSQLiteSamePaths opens the file of a lock that another process holds, by paths to the same
+// three files. The processes exclude each other, and one hands the lock over to the other.
 func TestSQLiteSamePaths(t *testing.T) {
 	for name, other := range map[string]func(t *testing.T, path string) string{
 		"a link to the file": func(t *testing.T, path string) string {
@@ -125,7 +125,7 @@ func TestSQLiteSamePaths(t *testing.T) {
 			mount(t, filepath.Dir(path), target, "", syscall.MS_BIND, "")
 			return filepath.Join(target, "locks.db")
 		},
-		"a file that was made by a process that died before it removed its first name": func(t *testing.T, path string) string {
+		"a file whose builder died before it removed its first name": func(t *testing.T, path string) string {
 			must(t, os.Link(path, path+".new-abcdefgh"))
 			return path
 		},
@@ -140,7 +140,7 @@ func TestSQLiteSamePaths(t *testing.T) {
 	}
 }
 
-// checkShared has b wait for x, which p holds, get it from p, and give it back.
+// checkShared: b waits for x, which p holds, gets it from p, and gives it back.
 func checkShared(t *testing.T, p *proc, b *SQLite) {
 	t.Helper()
 	s := openTestSession(t, b, helperTTL)
@@ -156,8 +156,8 @@ func checkShared(t *testing.T, p *proc, b *SQLite) {
 	checkIntegrity(t, b)
 }
 
-// TestSQLiteNamespaces shares the file between two mount namespaces, of which one has the
-// folder somewhere else, as containers have.
+// TestSQLiteNamespaces shares the file between two mount namespaces with different paths of the
+// folder, as containers have.
 func TestSQLiteNamespaces(t *testing.T) {
 	path := storePath(t)
 	target := t.TempDir()
@@ -165,12 +165,12 @@ func TestSQLiteNamespaces(t *testing.T) {
 	p.say("acquire x")
 	p.granted()
 	if _, err := os.Stat(filepath.Join(target, "locks.db")); !errors.Is(err, os.ErrNotExist) {
-		t.Fatal("the mount is seen outside of its namespace: ", err)
+		t.Fatal("the mount is visible outside its namespace: ", err)
 	}
 	checkShared(t, p, openTest(t, path, nil))
 }
 
-// unshared is a command that runs setup in a mount namespace of its own, and then the helper.
+// unshared returns a command that runs setup in a new mount namespace, and then the helper.
 func unshared(t *testing.T, setup string) []string {
 	t.Helper()
 	namespaces := "-m"
@@ -178,13 +178,13 @@ func unshared(t *testing.T, setup string) []string {
 		namespaces = "-rm" // and root in a user namespace, who may mount there
 	}
 	if out, err := exec.Command("unshare", namespaces, "true").CombinedOutput(); err != nil {
-		t.Skipf("no mount namespace can be made here: %v: %s", err, out)
+		t.Skipf("mount namespaces do not work here: %v: %s", err, out)
 	}
 	return []string{"unshare", namespaces, "sh", "-c", setup + ` && exec "$0"`}
 }
 
-// TestSQLiteOverlay has the file come from the lower layer of an overlay, as from the image of
-// a container. Processes in the overlay share a copy; the file below is another.
+// TestSQLiteOverlay takes the file from the lower layer of an overlay, as from a container's image.
+// Processes in the overlay share a copy, and the file below is another.
 func TestSQLiteOverlay(t *testing.T) {
 	path := storePath(t)
 	below := openTest(t, path, nil)
@@ -205,8 +205,8 @@ func TestSQLiteOverlay(t *testing.T) {
 	checkIntegrity(t, below)
 }
 
-// TestSQLiteLost removes or replaces files under a holder: it is told, and nobody else gets in
-// while it has the old ones open.
+// TestSQLiteLost removes or replaces files while a lock is held. The holder is notified, and nobody
+// else gets the lock while its process has the old files open.
 func TestSQLiteLost(t *testing.T) {
 	for name, hurt := range map[string]func(path string) error{
 		"the file removed":          os.Remove,
@@ -232,7 +232,7 @@ func TestSQLiteLost(t *testing.T) {
 				select {
 				case <-s.Lost():
 				default:
-					t.Error("a session is not told")
+					t.Error("a session is not notified")
 				}
 			}
 			if _, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute}); !errors.Is(err, driver.ErrRefused) {

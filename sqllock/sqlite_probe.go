@@ -9,38 +9,37 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// probeEvery is how soon the first in line notices that a holder was killed. Those behind,
-// who matter only if the first died as well, look at every fifth tick: many that wait for
-// one name would else keep the machine busy. probeNames bounds what one look costs.
+// probeEvery is how soon the first waiter notices that a holder was killed. The others check at
+// every fifth tick, so that many waiters of one name do not keep the machine busy. They matter only
+// if the first waiter died too. probeNames bounds the cost of one check.
 const (
 	probeEvery  = 100 * time.Millisecond
 	probeSeldom = 5
 	probeNames  = 32
 )
 
-// view is what the prober's last look at the table found. While nobody has written since,
-// those in the way are the same, and only whether they live has to be found out again.
+// view is the result of the prober's last look at the table. While nobody has written since, the
+// same sessions block this one, and only their processes need a check.
 type view struct {
-	names   []string
-	wal     os.FileInfo // the log of writes before the look
-	at      time.Time
-	settled bool // a write after the look shows in wal, and the owners are all
-	behind  bool // others stand before this session in every line
-	owners  map[string]*address
+	names  []string
+	wal    os.FileInfo // the write-ahead log before the look
+	at     time.Time
+	stable bool // a write after the look shows in wal, and owners is complete
+	behind bool // other waiters are ahead of this session in every queue
+	owners map[string]*address
 }
 
-// fresh looks at what has been written since v. A second is as long as it is believed.
+// fresh reports whether v is valid: nothing was written since, and v is younger than a second.
 func (st *store) fresh(v *view, names []string) (wal os.FileInfo, ok bool) {
 	wal, err := os.Stat(st.path + "-wal")
 	if err != nil {
 		return nil, false
 	}
-	return wal, v.settled && time.Since(v.at) < time.Second && wal.Size() == v.wal.Size() &&
+	return wal, v.stable && time.Since(v.at) < time.Second && wal.Size() == v.wal.Size() &&
 		wal.ModTime().Equal(v.wal.ModTime()) && slices.Equal(names, v.names)
 }
 
-// probe sees to it that one goroutine looks after the processes that this session waits
-// for, while it waits for any.
+// probe starts a goroutine, while this session waits, that checks the processes blocking it.
 func (s *session) probe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +67,7 @@ func (s *session) prober() {
 			continue
 		}
 		s.mu.Lock()
-		names := s.bells.waiting(probeNames)
+		names := s.waiters.waiting(probeNames)
 		s.probing = len(names) > 0
 		s.mu.Unlock()
 		if len(names) == 0 {
@@ -78,17 +77,16 @@ func (s *session) prober() {
 		wal, ok := s.st.fresh(&v, names)
 		if ok {
 			for id, a := range v.owners {
-				s.st.buryIfDead(s.ctx, id, a)
+				s.st.removeIfDead(s.ctx, id, a)
 			}
 			continue
 		}
-		// Times of files are only so fine: what was written long ago is not written again
-		// with the same time.
+		// File times are coarse: only a write after a long pause is sure to change them.
 		v = view{names: names, wal: wal, at: time.Now(), owners: map[string]*address{}, behind: true}
-		v.settled = wal != nil && len(names) < probeNames && v.at.Sub(wal.ModTime()) > probeEvery
+		v.stable = wal != nil && len(names) < probeNames && v.at.Sub(wal.ModTime()) > probeEvery
 		for _, name := range names {
-			settled, first := s.look(name, cursors, v.owners)
-			v.settled, v.behind = v.settled && settled, v.behind && !first
+			stable, first := s.look(name, cursors, v.owners)
+			v.stable, v.behind = v.stable && stable, v.behind && !first
 		}
 		if len(cursors) > 4*probeNames {
 			clear(cursors)
@@ -96,10 +94,10 @@ func (s *session) prober() {
 	}
 }
 
-// look probes those who hold name and the first in its line, who might hold the others
-// up for nothing. It also finds a grant whose wake-up was lost. It reports whether one owner
-// is all that is in the way, and whether nobody else is known to be first in line.
-func (s *session) look(name string, cursors map[string]string, seen map[string]*address) (settled, first bool) {
+// look checks the holders of name and the first waiter, which may be dead. It also finds a grant
+// whose notification was lost. stable: exactly one owner blocks the name. first: no other waiter is
+// known to be first.
+func (s *session) look(name string, cursors map[string]string, seen map[string]*address) (stable, first bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, probeEvery)
 	defer cancel()
 	if ok, first, err := s.lookAtOwner(ctx, name, seen); ok || err != nil {
@@ -113,7 +111,7 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]*
 			return err
 		}
 		if r.x.session == s.id {
-			s.bells.ring(r.x.id, uint64(r.x.token))
+			s.waiters.notify(r.x.id, uint64(r.x.token))
 		}
 		who := []string{r.x.session}
 		if r.holders > 0 {
@@ -147,17 +145,17 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]*
 		}
 		return nil
 	})
-	if err == nil { // else the next look will tell
+	if err == nil { // otherwise the next look continues
 		for id, a := range at {
-			s.st.buryIfDead(ctx, id, a)
+			s.st.removeIfDead(ctx, id, a)
 		}
 	}
 	return false, true
 }
 
-// lookAtOwner is look for a name with an exclusive grant, in one statement: nothing fits
-// beside it, so whether the first in line lives does not matter. ok says that it is such a
-// name, first that nobody else is first in line.
+// lookAtOwner is look for a name with an exclusive grant, in one statement. Nothing fits next to
+// that grant, so the first waiter's life does not matter. ok: it is such a name. first: no other
+// waiter is first.
 func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]*address) (ok, first bool, err error) {
 	var id, owner, head string
 	var token int64
@@ -170,16 +168,16 @@ func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]
 		return false, true, err
 	}
 	if owner == s.id {
-		s.bells.ring(id, uint64(token))
+		s.waiters.notify(id, uint64(token))
 	} else if seen[owner] == nil {
 		seen[owner] = &a
-		s.st.buryIfDead(ctx, owner, &a)
+		s.st.removeIfDead(ctx, owner, &a)
 	}
 	return true, head == "" || head == s.id, nil
 }
 
-// sharers returns some of the sessions that hold name, others at the next look, so that
-// ten thousand of them cost no more than a few.
+// sharers returns some sessions that hold name, and others at the next look, so that ten thousand
+// cost no more than a few.
 func (s *session) sharers(c *conn, name string, cursors map[string]string) (ids []string, err error) {
 	last := ""
 	err = c.each(qHoldSessions, []any{cursors[name], []byte(name)}, func(scan func(...any) error) error {
@@ -187,6 +185,6 @@ func (s *session) sharers(c *conn, name string, cursors map[string]string) (ids 
 		ids = append(ids, last)
 		return err
 	})
-	cursors[name] = last // "" after the last of them: begin again
+	cursors[name] = last // "" after the last of them: start again
 	return ids, err
 }

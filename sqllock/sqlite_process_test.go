@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// The tests of several processes run this test binary again as a helper, which obeys the
-// lines of its standard input and answers on its standard output. It ends with its input.
+// Tests with several processes run this test binary again as a helper. It reads commands from its
+// standard input and writes answers to its standard output. It ends with its input.
 
 const (
 	helperEnv = "SQLLOCK_TEST_HELPER"
@@ -87,7 +87,7 @@ func (h *helper) obey(line []string) error {
 	return nil
 }
 
-// await waits as package holdfast does, renewing its place.
+// await waits as package holdfast does, with renewals of its place.
 func (h *helper) await(req *driver.Request, wake <-chan uint64) (uint64, error) {
 	beat := time.NewTicker(helperTTL / 3)
 	defer beat.Stop()
@@ -109,8 +109,8 @@ func (h *helper) await(req *driver.Request, wake <-chan uint64) (uint64, error) 
 	}
 }
 
-// loop takes and releases a name again and again, and tells of each round: the token,
-// when it was granted, and when the release began.
+// loop takes and releases a name repeatedly, and prints for each round the token, the time of the
+// grant, and the time at which the release began.
 func (h *helper) loop(name, rounds, hold string) error {
 	var n int
 	if _, err := fmt.Sscan(rounds, &n); err != nil {
@@ -148,7 +148,7 @@ type proc struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  chan string
-	back []string // heard too early; for the next who listens
+	back []string // answers read too early, for the next hear
 }
 
 func startHelper(t testing.TB, path string) *proc {
@@ -156,12 +156,13 @@ func startHelper(t testing.TB, path string) *proc {
 	return startHelperBy(t, path, nil)
 }
 
-// startHelperBy starts a helper by another command, which gets the program as its last argument.
+// startHelperBy starts a helper through another command, which gets the program as its last
+// argument.
 func startHelperBy(t testing.TB, path string, by []string) *proc {
 	t.Helper()
 	args := append(by[:len(by):len(by)], os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)
-	// The race detector would let it sleep for a second before it ends.
+	// Otherwise the race detector would make it sleep for a second before it ends.
 	cmd.Env = append(os.Environ(), helperEnv+"="+path, "GOMAXPROCS=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	dieWithParent(cmd)
@@ -203,7 +204,7 @@ func (p *proc) say(line string) {
 	must(p.t, err)
 }
 
-// hear returns the fields of the next answer, which has to begin with want.
+// hear returns the fields of the next answer, which must begin with want.
 func (p *proc) hear(want string) []string {
 	p.t.Helper()
 	if len(p.back) > 0 {
@@ -224,7 +225,7 @@ func (p *proc) hear(want string) []string {
 	}
 }
 
-// granted hears of a grant: its token, and when the helper had it.
+// granted waits for a grant and returns its token, and when the helper got it.
 func (p *proc) granted() (token uint64, at int64) {
 	p.t.Helper()
 	f := p.hear("granted")

@@ -19,8 +19,8 @@ import (
 
 func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// TestSQLiteProcessesInOrder hands a lock along a line of 32 processes, some of which are
-// killed while they wait.
+// TestSQLiteProcessesInOrder hands a lock along a queue of 32 processes, some of which are killed
+// while they wait.
 func TestSQLiteProcessesInOrder(t *testing.T) {
 	path := storePath(t)
 	b := openTest(t, path, nil)
@@ -42,7 +42,7 @@ func TestSQLiteProcessesInOrder(t *testing.T) {
 	}
 	must(t, s.Release(t.Context(), h, 0))
 	last := h.Token
-	for _, p := range line { // each hears of it long before a dead one's place has run out
+	for _, p := range line { // long before a dead waiter's place expires
 		token, _ := p.granted()
 		if token <= last {
 			t.Fatalf("token %d after %d", token, last)
@@ -54,13 +54,13 @@ func TestSQLiteProcessesInOrder(t *testing.T) {
 	rec, err := b.Inspect(t.Context(), "x")
 	must(t, err)
 	if rec.Kind != driver.Unused {
-		t.Errorf("left behind: %+v", rec)
+		t.Errorf("left over: %+v", rec)
 	}
 	checkIntegrity(t, b)
 }
 
-// TestSQLiteProcessesKilled kills holders with kill -9: the next one has the lock long before the
-// lease has run out.
+// TestSQLiteProcessesKilled kills holders with kill -9: the next process gets the lock long before
+// the lease expires.
 func TestSQLiteProcessesKilled(t *testing.T) {
 	path := storePath(t)
 	b := openTest(t, path, nil)
@@ -86,7 +86,7 @@ func TestSQLiteProcessesKilled(t *testing.T) {
 		must(t, p.cmd.Process.Signal(syscall.SIGKILL))
 		next := all[i+1]
 		line := next.hear("granted")
-		next.back = append(next.back, strings.Join(line, " ")) // for the next turn of the loop
+		next.back = append(next.back, strings.Join(line, " ")) // for the next iteration
 		var at int64
 		_, err := fmt.Sscan(line[2], &at)
 		must(t, err)
@@ -95,7 +95,7 @@ func TestSQLiteProcessesKilled(t *testing.T) {
 	checkIntegrity(t, b)
 }
 
-// TestSQLiteProcessesCreate lets many processes find that there is no file yet.
+// TestSQLiteProcessesCreate lets many processes find at once that the file does not exist.
 func TestSQLiteProcessesCreate(t *testing.T) {
 	for range 5 {
 		path := storePath(t)
@@ -108,14 +108,14 @@ func TestSQLiteProcessesCreate(t *testing.T) {
 		}
 		left, err := filepath.Glob(path + ".new-*")
 		if must(t, err); len(left) > 0 {
-			t.Errorf("left behind: %q", left)
+			t.Errorf("left over: %q", left)
 		}
 		checkIntegrity(t, openTest(t, path, nil))
 	}
 }
 
-// TestSQLiteProcessStopped stops a process that has the write lock of the file: others are
-// refused in bounded time, and go on when it does.
+// TestSQLiteProcessStopped stops a process that has the file's write lock. Others are refused in
+// bounded time, and continue when it does.
 func TestSQLiteProcessStopped(t *testing.T) {
 	path := storePath(t)
 	b := openTest(t, path, nil)
@@ -141,9 +141,9 @@ func TestSQLiteProcessStopped(t *testing.T) {
 		}
 	}
 	if _, err := s.Acquire(context.Background(), exclusive("x")); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("a ctx without end: %v; want ErrUnavailable", err)
+		t.Errorf("a ctx without deadline: %v; want ErrUnavailable", err)
 	}
-	if _, err := b.Inspect(t.Context(), "x"); err != nil { // readers are not in the way
+	if _, err := b.Inspect(t.Context(), "x"); err != nil { // readers do not wait
 		t.Error(err)
 	}
 	must(t, p.cmd.Process.Signal(syscall.SIGKILL))
@@ -151,18 +151,18 @@ func TestSQLiteProcessStopped(t *testing.T) {
 	checkIntegrity(t, b)
 }
 
-// round is one holding of the lock in a helper's loop.
+// round is one grant in a helper's loop.
 type round struct {
 	token    uint64
 	from, to int64
 	who      int
 }
 
-// contend lets n processes take one name in turn, and returns what they tell, by token.
+// contend lets n processes take one name in turn, and returns their rounds, by token.
 func contend(t testing.TB, path string, n, rounds int, hold time.Duration) []round {
 	t.Helper()
 	all := startHelpers(t, path, n)
-	for _, p := range all { // all of them are up before the first begins
+	for _, p := range all { // all of them run before the first begins
 		p.say("acquire ready/" + fmt.Sprint(p.cmd.Process.Pid))
 		p.granted()
 	}
@@ -200,8 +200,8 @@ func TestSQLiteProcessesExclude(t *testing.T) {
 	checkIntegrity(t, b)
 }
 
-// BenchmarkSQLiteHandOver measures from the begin of a release in one process to the grant
-// in the next, with the lock held for 2 ms.
+// BenchmarkSQLiteHandOver measures from the start of a release in one process to the grant in the
+// next, with the lock held for 2 ms.
 func BenchmarkSQLiteHandOver(b *testing.B) {
 	for _, n := range []int{2, 32} {
 		b.Run(fmt.Sprint(n, "-processes"), func(b *testing.B) {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// inspect reads one name. If something there has run out, it lets time pass first, so that
-// it never shows a holder or waiter that is none.
+// inspect reads one name. If something there has expired, it writes that first, so that it never
+// shows a former holder or waiter.
 func (st *store) inspect(ctx context.Context, name string) (driver.Record, error) {
 	for {
 		rec, stale, err := st.record(ctx, name)
@@ -31,7 +31,7 @@ func (st *store) inspect(ctx context.Context, name string) (driver.Record, error
 	}
 }
 
-// list is driver.Backend.List.
+// list implements driver.Backend.List.
 func (st *store) list(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	var recs []driver.Record
 	for len(recs) < limit {
@@ -40,7 +40,7 @@ func (st *store) list(ctx context.Context, prefix, after string, limit int) ([]d
 			return recs, err
 		}
 		for _, name := range names {
-			if !strings.HasPrefix(name, prefix) { // names are in order: past the prefix
+			if !strings.HasPrefix(name, prefix) { // names are sorted: past the prefix
 				return recs, nil
 			}
 			after = name
@@ -73,7 +73,7 @@ func (st *store) names(ctx context.Context, prefix, after string, limit int) (na
 	return names, err
 }
 
-// record reads one name in one snapshot. stale says that something in it has run out.
+// record reads one name in one snapshot. stale means that something in it has expired.
 func (st *store) record(ctx context.Context, name string) (rec driver.Record, stale bool, err error) {
 	err = st.snapshot(ctx, func(c *conn, now int64) error {
 		r, err := readRow(c, name)
@@ -128,7 +128,7 @@ func (st *store) snapshot(ctx context.Context, do func(c *conn, now int64) error
 	})
 }
 
-// read runs do, which only reads, on the connection for that.
+// read runs do, which only reads, on the read connection.
 func (st *store) read(ctx context.Context, do func() error) error {
 	return st.r.with(ctx, func() error {
 		if err := st.present(); err != nil {

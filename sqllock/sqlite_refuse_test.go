@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// refused opens path and wants this sentinel and this text.
+// refused opens path and expects this sentinel and this text.
 func refused(t *testing.T, path string, cfg *SQLiteConfig, want error, text string) {
 	t.Helper()
 	b, err := OpenSQLite(path, cfg)
@@ -34,7 +34,7 @@ func TestSQLiteRefusesConfig(t *testing.T) {
 	path := storePath(t)
 	refused(t, path, &SQLiteConfig{env: &e}, driver.ErrInvalid, "NFS")
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Error("something was created on a network file system")
+		t.Error("files were created on a network file system")
 	}
 	refused(t, t.TempDir(), nil, driver.ErrRefused, "regular")
 }
@@ -54,16 +54,16 @@ func TestSQLiteRefusesForeignFiles(t *testing.T) {
 		after, err := os.ReadFile(path)
 		must(t, err)
 		if string(before) != string(after) {
-			t.Errorf("%s: changed by the refusal", want)
+			t.Errorf("%s: the refusal changed the file", want)
 		}
 		if _, err := os.Stat(path + ".run"); path != newer && !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: a folder was left beside a foreign file", want)
+			t.Errorf("%s: a folder was left next to a foreign file", want)
 		}
 	}
 }
 
 // TestSQLiteIdentifyBesideCheckpoint opens the file while another process moves its log into it:
-// the header tells of pages that are not there yet.
+// the header counts pages that are not there so far.
 func TestSQLiteIdentifyBesideCheckpoint(t *testing.T) {
 	path := storePath(t)
 	must(t, openTestOnce(path))
@@ -152,7 +152,7 @@ func TestSQLiteFileReplaced(t *testing.T) {
 		t.Fatalf("the file is gone: %v; want ErrRefused", err)
 	}
 	if err := b.Close(); !errors.Is(err, driver.ErrRefused) {
-		t.Fatalf("Close cannot give back what is in the file: %v; want ErrRefused", err)
+		t.Fatalf("Close cannot release grants of a file that is gone: %v; want ErrRefused", err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestSQLiteBadInput(t *testing.T) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := s.Acquire(over, exclusive("a")); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a ctx that is over: %v; want ErrUnavailable and its cause", err)
+		t.Errorf("an ended ctx: %v; want ErrUnavailable and its cause", err)
 	}
 	must(t, b.Close())
 	if _, err := b.Inspect(ctx, "a"); !errors.Is(err, driver.ErrClosed) {

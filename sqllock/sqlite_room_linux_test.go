@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// fill takes all room of a folder's file system, and returns how to give it back.
+// fill uses up a folder's file system, and returns a function that frees it.
 func fill(t *testing.T, dir string) (relieve func()) {
 	t.Helper()
 	filler := filepath.Join(dir, "filler")
@@ -27,9 +27,9 @@ func fill(t *testing.T, dir string) (relieve func()) {
 	return func() { must(t, os.Remove(filler)) }
 }
 
-// TestSQLiteNoRoom takes the room from a store in which leases are held. What is refused is
-// an ErrUnavailable in words and is not done; leases are renewed and released, since that needs no
-// room; and everything goes on when there is room again.
+// TestSQLiteNoRoom fills the disk of a store with leases. Refused requests return ErrUnavailable
+// with a reason, and change nothing. Renewals and releases work, since they need no space.
+// Everything works again when there is space.
 func TestSQLiteNoRoom(t *testing.T) {
 	for name, take := range map[string]func(t *testing.T, dir string) (relieve func()){
 		"full": fill,
@@ -66,17 +66,17 @@ func TestSQLiteNoRoom(t *testing.T) {
 			noRoomFor := func(what string, err error) {
 				t.Helper()
 				if err != nil && (!errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "room") && !strings.Contains(err.Error(), "no space")) {
-					t.Errorf("%s: %v; want ErrUnavailable in words", what, err)
+					t.Errorf("%s: %v; want ErrUnavailable with a reason", what, err)
 				}
 			}
 			failed := 0
-			for i := range 500 { // more than the log has room for
+			for i := range 500 { // more than fits in the log
 				changes, err := s.Renew(t.Context(), append(holds, h))
-				if noRoomFor("Renew", err); err != nil && failed < 50 { // the log cannot begin anew while somebody reads
+				if noRoomFor("Renew", err); err != nil && failed < 50 { // the log cannot restart while a process reads
 					failed++
 					time.Sleep(10 * time.Millisecond)
 				} else if err != nil || len(changes) > 0 {
-					t.Fatalf("renewal %d without room: %+v, %v", i, changes, err)
+					t.Fatalf("renewal %d without space: %+v, %v", i, changes, err)
 				}
 			}
 			must(t, s.Release(t.Context(), h, 0))
@@ -108,15 +108,15 @@ func TestSQLiteNoRoom(t *testing.T) {
 				t.Error("a session without a file")
 			}
 			if _, err := OpenSQLite(filepath.Join(dir, "new.db"), nil); err == nil {
-				t.Error("another store was made without room")
+				t.Error("another store was created without space")
 			} else {
 				noRoomFor("OpenSQLite", err)
 			}
-			if err := other.Release(t.Context(), next, 0); err != nil { // new names have taken what the log had
+			if err := other.Release(t.Context(), next, 0); err != nil { // new names have used up the log's reserve
 				noRoomFor("Release", err)
 				select {
 				case token := <-wake:
-					t.Fatal("told of a release that was refused: ", token)
+					t.Fatal("notified of a release that was refused: ", token)
 				default:
 				}
 				relieve()
@@ -143,8 +143,8 @@ func TestSQLiteFileLimit(t *testing.T) {
 		if strings.HasPrefix(line, "granted") {
 			continue
 		}
-		if !strings.Contains(line, driver.ErrUnavailable.Error()) || !strings.Contains(line, "limit on the size") {
-			t.Errorf("%s; want ErrUnavailable in words", line)
+		if !strings.Contains(line, driver.ErrUnavailable.Error()) || !strings.Contains(line, "limit on file sizes") {
+			t.Errorf("%s; want ErrUnavailable with a reason", line)
 		}
 		granted(t, openTestSession(t, b, time.Minute), exclusive("x"))
 		checkIntegrity(t, b)
@@ -153,18 +153,18 @@ func TestSQLiteFileLimit(t *testing.T) {
 	t.Error("no request was refused")
 }
 
-// TestSQLiteOpenWithoutRoom opens a store whose disk is full: the error says so, not a number alone.
+// TestSQLiteOpenWithoutRoom opens a store on a full disk: the error gives the reason in words.
 func TestSQLiteOpenWithoutRoom(t *testing.T) {
 	dir := tmpfs(t, "size=1m")
 	path := filepath.Join(dir, "locks.db")
 	must(t, openTestOnce(path))
 	relieve := fill(t, dir)
-	refused(t, path, nil, driver.ErrUnavailable, "no room")
+	refused(t, path, nil, driver.ErrUnavailable, "no space")
 	relieve()
 	must(t, openTestOnce(path))
 }
 
-// TestSQLiteImmutable finds the file protected against changes (chattr +i).
+// TestSQLiteImmutable: the file is protected against changes (chattr +i).
 func TestSQLiteImmutable(t *testing.T) {
 	path := storePath(t)
 	must(t, openTestOnce(path))
@@ -175,7 +175,8 @@ func TestSQLiteImmutable(t *testing.T) {
 	refused(t, path, nil, driver.ErrRefused, "not permitted")
 }
 
-// TestSQLiteReadOnlyMount opens a store through a read-only mount of its folder, beside a holder.
+// TestSQLiteReadOnlyMount opens a store through a read-only mount of its folder, while a lock is
+// held.
 func TestSQLiteReadOnlyMount(t *testing.T) {
 	path := storePath(t)
 	p := startHelper(t, path)

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// quickest is the least time that do takes, which other load disturbs least. It stops trying
-// when that is no more than enough.
+// quickest returns the shortest duration of do, which other load disturbs least. It stops when that
+// is at most enough.
 func quickest(tries int, enough time.Duration, do func() time.Duration) time.Duration {
 	best := time.Hour
 	for range tries {
@@ -21,11 +21,11 @@ func quickest(tries int, enough time.Duration, do func() time.Duration) time.Dur
 	return best
 }
 
-// countUp begins a statement with a table of the numbers from 1 to the statement's first argument.
+// countUp begins a statement with a table of the numbers from 1 to the first argument.
 const countUp = `WITH RECURSIVE number (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < ?1) `
 
-// TestSQLiteCostIsFlat compares what a hand-over costs with 20 and with 5,000 in line, and a
-// permit with 10 and with 10,000 holders. All but the first of them are copies of its row.
+// TestSQLiteCostIsFlat compares the cost of a hand-over with 20 and with 5,000 waiters, and of a
+// permit with 10 and with 10,000 holders. All but the first are copies of its row.
 func TestSQLiteCostIsFlat(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	s := openTestSession(t, b, time.Hour)
@@ -76,5 +76,5 @@ func TestSQLiteCostIsFlat(t *testing.T) {
 		}
 	}
 	checkSums(t, b)
-	must(t, s.Close(ctx)) // without the limit of a second that the store's Close has
+	must(t, s.Close(ctx)) // without the limit of a second in the store's Close
 }

@@ -1,27 +1,27 @@
 package sqllock
 
-// What marks a file as ours, and which form of the tables it has. Both stand in the header
-// of the main file, where they can be read without changing anything.
+// Identify a file as ours, and its version of the tables. Both are in the header of the main file,
+// where reading them changes nothing.
 const (
 	sqliteAppID   = 0x686f6c64 // "hold"
 	sqliteVersion = 1
 )
 
-// The tables. Times are nanoseconds of the store's clock. Names are blobs, so that they
-// are kept apart byte for byte.
+// The tables. Times are nanoseconds of the store's clock. Names are blobs, so that they are
+// compared byte for byte.
 //
-// An exclusive grant is always alone on its name, so it lives in the row of the name: taking
-// and releasing a free mutex is one statement. Grants that can have company (shared ones,
-// permits) are rows of hold, and the name's row keeps their number and sum.
+// An exclusive grant is always alone on its name, so it lives in the name's row: taking or
+// releasing a free mutex is one statement. Other grants (shared ones, permits) are rows of hold,
+// and the name's row has their number and sum.
 //
-// Each tree that a transaction changes is a page more for it to write, and that is most of
-// what it costs. So there is no index for what is rare: bury reads the tables through, and
-// lock.due, which no deadline in the line is earlier than, tells when to look for dead places.
+// Most of a transaction's cost is pages to write, and each tree that it changes adds one. So there
+// is no index for rare work: removeSession reads whole tables. lock.due, the earliest deadline in
+// the queue or less, tells when to look for expired places.
 //
-// A row of lock stays when nobody uses the name, for its token. Old idle rows are deleted
-// after their tokens have gone into meta.floor, which every token exceeds.
+// A row of lock stays while the name is unused, for its token. The sweep deletes old idle rows
+// after their tokens have raised meta.floor, which every token exceeds.
 //
-// meta.ceiling has been forced to the disk, and no token reaches it: see raise.
+// meta.ceiling has been synced to the disk, and no token reaches it: see raise.
 var sqliteSchema = []string{
 	`CREATE TABLE meta (
 		one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -114,9 +114,9 @@ const (
 	qHolderSession
 	qHoldSessions
 	qSessionNames
-	qBuryHolds
-	qBuryPlaces
-	qBuryAwaits
+	qRemoveHolds
+	qRemovePlaces
+	qRemoveAwaits
 	qSwept
 	qSetSwept
 	qIdle
@@ -124,17 +124,17 @@ const (
 	numQueries
 )
 
-// headColumns are those of a place and of its session, should there be neither.
+// headColumns are those of a place and its session, either of which may be missing.
 const headColumns = `ifnull(p.seq, 0), ifnull(p.id, ''), ifnull(p.session, ''), ifnull(p.mode, 0), ifnull(p.n, 0),
 	ifnull(p.deadline, 0), ifnull(p.minhold, 0), ifnull(p.info, ''), ifnull(s.bell, ''), ifnull(s.file, ''), iif(typeof(s.inode) = 'integer', s.inode, -1)`
 
-// unsound is true of a row of lock that no transaction of ours has written, as far as a
-// statement for many rows looks; see row.check. A text is larger than every number.
+// unsound is true for a row of lock that no transaction of ours can have written, as far as a
+// statement for many rows checks; see row.check. SQLite sorts texts after all numbers.
 const unsound = `kind NOT IN (0, 1, 2, 3) OR token < 0 OR holders < 0 OR waiting < 0 OR
 	typeof(token) || typeof(expires) || typeof(keep) || typeof(lim) || typeof(count) || typeof(holders) || typeof(waiting) <>
 	'integerintegerintegerintegerintegerintegerinteger'`
 
-// aTime is false of an expires that is a text.
+// aTime is false for an expires that is a text.
 const aTime = `expires <= 9223372036854775807`
 
 const grantColumns = `token, id, session, mode, n, since, expires, keep, kept, info`
@@ -146,8 +146,8 @@ var queries = [numQueries]string{
 	qRead:     `BEGIN`,
 	qCeiling:  `UPDATE meta SET ceiling = max(ceiling, ?, floor + ?)`,
 
-	// The whole uncontended acquire. It does nothing unless the session stands, the
-	// name is free and nobody waits, and the token is below the ceiling.
+	// The whole uncontended acquire. It does nothing unless the session exists, the name is free
+	// and has no waiters, and the token is below the ceiling.
 	qTake: `INSERT INTO lock (name, kind, token, id, session, since, expires, keep, info)
 		SELECT ?, 1, t, ?, s, ?, ?, ?, ? FROM
 			(SELECT max(?, floor + 1) AS t, ceiling AS c, ? AS s FROM meta)
@@ -165,8 +165,8 @@ var queries = [numQueries]string{
 	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ? AND ` + aTime + `
 		AND n BETWEEN 1 AND 2147483647 AND EXISTS (SELECT 1 FROM lock AS l WHERE l.name = hold.name AND NOT (` + unsound + `))`,
 
-	// A name with the head of its line and where that can be reached: all that a hand-over
-	// has to know. There is always one row.
+	// A name with the first place in its queue and that waiter's address: all that a hand-over
+	// needs. There is always one row.
 	qRow: `SELECT m.floor, m.ceiling, ifnull(kind, 0), ifnull(lim, 0), ifnull(count, 0), ifnull(token, 0),
 			ifnull(l.seq, 0), ifnull(holders, 0), ifnull(used, 0), ifnull(waiting, 0), ifnull(due, 0),
 			ifnull(l.id, ''), ifnull(l.session, ''), ifnull(l.since, 0), ifnull(expires, 0), ifnull(keep, 0),
@@ -236,9 +236,9 @@ var queries = [numQueries]string{
 	qSessionNames: `SELECT name FROM lock WHERE session = ?1
 		UNION SELECT name FROM hold WHERE session = ?1 AND kept = 0
 		UNION SELECT name FROM place WHERE session = ?1`,
-	qBuryHolds:  `UPDATE hold SET expires = ? WHERE session = ? AND name = ? AND expires > ?`,
-	qBuryPlaces: `DELETE FROM place WHERE session = ? AND name = ?`,
-	qBuryAwaits: `DELETE FROM awaiting WHERE session = ?`,
+	qRemoveHolds:  `UPDATE hold SET expires = ? WHERE session = ? AND name = ? AND expires > ?`,
+	qRemovePlaces: `DELETE FROM place WHERE session = ? AND name = ?`,
+	qRemoveAwaits: `DELETE FROM awaiting WHERE session = ?`,
 
 	qSwept:    `SELECT swept FROM meta`,
 	qSetSwept: `UPDATE meta SET swept = ?, floor = max(floor, ?)`,

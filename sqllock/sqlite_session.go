@@ -10,18 +10,18 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// session is one client's presence in the file.
+// session is one client's session in the file.
 type session struct {
-	b     *SQLite
-	st    *store
-	id    string
-	ttl   time.Duration
-	bells *bells
+	b       *SQLite
+	st      *store
+	id      string
+	ttl     time.Duration
+	waiters *waiters
 
-	mu      sync.Mutex
-	body    *body // what shows other processes that this one lives, and wakes it
-	probing bool
-	closed  bool
+	mu       sync.Mutex
+	endpoint *endpoint // shows other processes that this one is alive, and receives notifications
+	probing  bool
+	closed   bool
 
 	lost     chan struct{}
 	lostOnce sync.Once
@@ -35,28 +35,28 @@ func openSession(ctx context.Context, b *SQLite, cfg driver.SessionConfig) (*ses
 		return nil, err
 	}
 	s := &session{
-		b: b, st: b.st, id: cfg.ID, ttl: cfg.TTL, bells: newBells(), lost: make(chan struct{}),
+		b: b, st: b.st, id: cfg.ID, ttl: cfg.TTL, waiters: newWaiters(), lost: make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
-	if s.body, err = s.st.newBody(); err != nil {
+	if s.endpoint, err = s.st.newEndpoint(); err != nil {
 		return nil, fmt.Errorf("opening a session: %w", fault(err))
 	}
 	err = s.st.write(ctx, func(t *tx) error {
-		n, err := t.c.exec(qAddSession, s.id, s.st.addressOf(s.body.bellPath), s.st.addressOf(s.body.filePath),
-			int64(s.body.presence.Inode()), t.now, cfg.Info)
+		n, err := t.c.exec(qAddSession, s.id, s.st.addressOf(s.endpoint.bellPath), s.st.addressOf(s.endpoint.filePath),
+			int64(s.endpoint.presence.Inode()), t.now, cfg.Info)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("%w session id: %s is in use", driver.ErrInvalid, s.id)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("opening a session: %w", errors.Join(err, s.body.close()))
+		return nil, fmt.Errorf("opening a session: %w", errors.Join(err, s.endpoint.close()))
 	}
 	s.st.mu.Lock()
 	s.st.sessions[s.id] = s
 	s.st.mu.Unlock()
-	s.listen(s.body)
+	s.listen(s.endpoint)
 	s.st.upkeep.sweepSoon()
 	return s, nil
 }
@@ -78,10 +78,8 @@ func checkSession(cfg driver.SessionConfig) error {
 	return nil
 }
 
-// TTL implements [driver.Session].
 func (s *session) TTL() time.Duration { return s.ttl }
 
-// Lost implements [driver.Session].
 func (s *session) Lost() <-chan struct{} { return s.lost }
 
 func (s *session) usable() error {
@@ -103,8 +101,8 @@ func (s *session) usable() error {
 
 var errVoided = fmt.Errorf("the store has ended this session: %w", driver.ErrClosed)
 
-// stands checks inside a transaction that nobody has ended the session: what a session
-// takes that is no longer there would outlive it unwatched.
+// stands checks in a transaction that the session has not been ended. A grant of an ended session
+// would outlive it, and no process would end that grant.
 func (s *session) stands(t *tx) error {
 	var one int
 	ok, err := t.c.get(qStands, []any{s.id}, &one)
@@ -121,25 +119,24 @@ func (s *session) void() error {
 
 var errCancelled = fmt.Errorf("%w: the request was cancelled", driver.ErrUnavailable)
 
-// Acquire implements [driver.Session].
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	if err := errors.Join(s.usable(), req.Check()); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.bells.begin(req.ID, req.Name)
+	w := s.waiters.begin(req.ID, req.Name)
 	rep, last, err := s.acquire(ctx, req, w)
 	if err != nil || rep.Token != 0 || !req.Wait {
-		s.bells.end(req.ID, w)
+		s.waiters.end(req.ID, w)
 		return rep, err
 	}
-	rep.Wake = s.bells.park(w, last)
+	rep.Wake = s.waiters.park(w, last)
 	s.probe()
 	return rep, nil
 }
 
 func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
 	take := func() (bool, error) {
-		if req.Mode != driver.Exclusive || s.bells.isCancelled(w) {
+		if req.Mode != driver.Exclusive || s.waiters.isCancelled(w) {
 			return false, nil
 		}
 		now := s.st.env.now()
@@ -148,7 +145,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (
 		}, &rep.Token)
 	}
 	err = s.st.writeOr(ctx, req.Name, take, func(t *tx) error {
-		if s.bells.isCancelled(w) {
+		if s.waiters.isCancelled(w) {
 			return errCancelled
 		}
 		err := s.stands(t)
@@ -166,16 +163,14 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (
 	return rep, last, err
 }
 
-// Cancel implements [driver.Session].
 func (s *session) Cancel(ctx context.Context, name, id string) error {
-	s.bells.cancel(id)
+	s.waiters.cancel(id)
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return err
 	}
 	return s.st.write(ctx, func(t *tx) error { return t.cancel(name, id) })
 }
 
-// Release implements [driver.Session].
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
 		return err
@@ -193,15 +188,14 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	err := s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
 	if err == nil {
-		s.bells.cancel(h.ID) // if it waited, nobody is to be told any more
+		s.waiters.cancel(h.ID) // if it waited, ignore later notifications
 	}
 	return err
 }
 
-// renewBatch bounds how long one transaction of Renew keeps others from the file.
+// renewBatch bounds how long one transaction of Renew blocks others.
 const renewBatch = 256
 
-// Renew implements [driver.Session].
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
@@ -209,7 +203,7 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	if err := s.repair(ctx); err != nil {
 		return nil, err
 	}
-	var news []driver.Change
+	var reported []driver.Change
 	for first := 0; first < len(holds); first += renewBatch {
 		batch := holds[first:min(first+renewBatch, len(holds))]
 		changes, err := s.renew(ctx, batch)
@@ -218,36 +212,36 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 				return nil, err
 			}
 			for i := first; i < len(holds); i++ {
-				news = append(news, driver.Change{Index: i, State: driver.Unknown})
+				reported = append(reported, driver.Change{Index: i, State: driver.Unknown})
 			}
-			return news, nil
+			return reported, nil
 		}
 		for _, ch := range changes {
 			ch.Index += first
-			news = append(news, ch)
+			reported = append(reported, ch)
 		}
 	}
-	return news, nil
+	return reported, nil
 }
 
-// renew is Renew of one batch. What is damaged is Gone, and is left out when the others are
-// renewed again: what was done for it so far is undone with the transaction.
+// renew is Renew of one batch. Damaged records are reported as Gone, and the others are renewed
+// again without them, since the failed transaction was rolled back.
 func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
-	_, err = spare(func(damaged map[string]bool) (at string, err error) {
+	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
 		changes, at, err = s.renewBut(ctx, holds, damaged)
 		return at, err
 	})
 	return changes, err
 }
 
-// renewBut is renew without the names that are damaged. If another one is, it returns that.
+// renewBut is renew without damaged names. If it finds another damaged one, it returns that.
 func (s *session) renewBut(ctx context.Context, holds []driver.Hold, damaged map[string]bool) (changes []driver.Change, last string, err error) {
 	err = s.st.write(ctx, func(t *tx) error {
 		changes = changes[:0]
 		if err := s.stands(t); err != nil {
 			return err
 		}
-		var found []standing
+		var found []queuedPlace
 		for i, h := range holds {
 			if damaged[h.Name] {
 				changes = append(changes, driver.Change{Index: i, State: driver.Gone})
@@ -268,12 +262,11 @@ func (s *session) renewBut(ctx context.Context, holds []driver.Hold, damaged map
 				found = append(found, *at)
 			}
 		}
-		return t.stand(found, changes, &last)
+		return t.positions(found, changes, &last)
 	})
 	return changes, last, err
 }
 
-// Downgrade implements [driver.Session].
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
 		return err
@@ -281,7 +274,6 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.st.write(ctx, func(t *tx) error { return t.downgrade(h) })
 }
 
-// Adopt implements [driver.Session].
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err

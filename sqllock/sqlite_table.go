@@ -8,19 +8,19 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
-// row is a row of lock: one name without its shared grants and its line.
+// row is a row of lock: one name without its shared grants and its queue.
 type row struct {
 	name                   string
 	kind                   driver.Kind
 	limit                  int
-	count                  int64 // Latch: what is left
-	token                  int64 // the last given out
+	count                  int64 // Latch: remaining count
+	token                  int64 // the last token given out
 	seq                    int64 // the last place given out
-	holders, used, waiting int   // rows of hold, the sum of their n, rows of place
-	due                    int64 // no place of the line runs out before
-	x                      grant // the exclusive grant; id "" if there is none
-	head                   place // the first of the line; seq 0 if it has to be read
-	floor, ceiling         int64 // every token is between them
+	holders, used, waiting int   // number of rows of hold, sum of their n, number of rows of place
+	due                    int64 // no place expires earlier
+	x                      grant // the exclusive grant; id "": none
+	head                   place // the first place; seq 0: not read
+	floor, ceiling         int64 // bounds for every token
 	dirty                  bool
 }
 
@@ -31,8 +31,8 @@ type grant struct {
 	mode        driver.Mode
 	n           int
 	since       int64
-	expires     int64 // the lease, or if kept the kept time, runs out
-	keep        int64 // the minimum hold runs out
+	expires     int64 // end of the lease, or of the kept time
+	keep        int64 // end of the minimum hold
 	kept        bool
 	info        string
 }
@@ -60,7 +60,7 @@ func (r *row) fits(mode driver.Mode, n int) bool {
 	return rule.Fits(mode, n, r.limit, holders, used, exclusive)
 }
 
-// readRow reads a row of lock; a name without one is as good as an unused one.
+// readRow reads a row of lock. A name without a row is unused.
 func readRow(c *conn, name string) (*row, error) {
 	r := &row{name: name}
 	r.x.mode, r.x.n = driver.Exclusive, 1
@@ -70,14 +70,14 @@ func readRow(c *conn, name string) (*row, error) {
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: the table meta is empty", driver.ErrRefused)
 	}
-	r.x.token = r.token // nothing is granted beside an exclusive grant
+	r.x.token = r.token // an exclusive grant is alone, so it has the last token
 	if err == nil {
 		err = r.check()
 	}
 	return r, err
 }
 
-// row returns the row of name with time passed, as every verb begins.
+// row returns the row of name after expiries, as every method needs it.
 func (t *tx) row(name string) (*row, error) {
 	if r := t.rows[name]; r != nil {
 		return r, nil
@@ -89,7 +89,7 @@ func (t *tx) row(name string) (*row, error) {
 	return r, t.advance(r)
 }
 
-// unmoved is row before time passes. No verb of the same transaction may have read the row.
+// unmoved returns the row before expiries. No other method of the transaction may have read it.
 func (t *tx) unmoved(name string) (*row, error) {
 	r, err := readRow(t.c, name)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *tx) unmoved(name string) (*row, error) {
 
 func (t *tx) putRow(r *row) error {
 	if r.x.id == "" {
-		r.x.since = t.now // without a grant: when the row was last used
+		r.x.since = t.now // without a grant: time of the last use
 	}
 	_, err := t.c.exec(qPutRow, []byte(r.name), int(r.kind), r.limit, r.count, r.token, r.seq, r.holders, r.used,
 		r.waiting, r.due, r.x.id, r.x.session, r.x.since, r.x.expires, r.x.keep, r.x.kept, r.x.info)
@@ -114,9 +114,9 @@ func (r *row) clear() {
 	r.dirty = true
 }
 
-// advance lets time pass: it drops leases that have run out and places of the dead, and
-// hands what is free to the line, in order, until one does not fit. What it costs depends
-// on what has run out and what is handed over, not on how many hold or wait.
+// advance removes expired leases and places, and hands free locks over in queue order until a
+// request does not fit. Its cost depends on what expired and what it hands over, not on the number
+// of holders and waiters.
 func (t *tx) advance(r *row) error {
 	if r.x.id != "" && r.x.expires <= t.now {
 		if r.x.keep <= t.now {
@@ -135,7 +135,7 @@ func (t *tx) advance(r *row) error {
 			return err
 		}
 	}
-	for r.waiting > 0 && r.x.id == "" { // nothing fits beside an exclusive grant
+	for r.waiting > 0 && r.x.id == "" { // nothing fits next to an exclusive grant
 		done, err := t.promote(r)
 		if err != nil {
 			return err
@@ -150,8 +150,8 @@ func (t *tx) advance(r *row) error {
 	return nil
 }
 
-// dropPlaces reads the whole line. It is due about once a TTL, since renewals leave r.due
-// behind until then.
+// dropPlaces reads the whole queue. That happens about once a TTL, since renewals do not move
+// r.due.
 func (t *tx) dropPlaces(r *row) error {
 	name := []byte(r.name)
 	n, err := t.c.exec(qDropPlacesDue, name, t.now)
@@ -183,18 +183,18 @@ func (t *tx) dropHolds(r *row) error {
 	return nil
 }
 
-// place is the first row of a line.
+// place is the first place in a queue.
 type place struct {
 	grant        // as it would be granted; expires is the place's deadline
 	seq, minhold int64
-	at           address // of its session; empty if that is gone
+	at           address // of its session; empty if the session is gone
 }
 
 func (p *place) fields() []any {
 	return []any{&p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info, &p.at.bell, &p.at.file, &p.at.inode}
 }
 
-// readHead returns the head of the line, nil if there is none.
+// readHead returns the first place in the queue; nil: the queue is empty.
 func readHead(c *conn, r *row) (*place, error) {
 	if r.head.seq == 0 {
 		if ok, err := c.get(qHead, []any{[]byte(r.name)}, r.head.fields()...); !ok {
@@ -207,19 +207,19 @@ func readHead(c *conn, r *row) (*place, error) {
 	return &r.head, nil
 }
 
-// wake has whoever stands at p told of token once this is committed.
+// wake notifies the waiter at p of token, after the commit.
 func (t *tx) wake(p *place, token int64) {
 	at := p.at
-	t.rings = append(t.rings, ring{session: p.session, id: p.id, token: uint64(token), to: &at})
+	t.notifications = append(t.notifications, notification{session: p.session, id: p.id, token: uint64(token), to: &at})
 }
 
-// promote grants the head of the line if it fits; done says that it does not.
+// promote grants the first place's request if it fits. done means that it does not.
 func (t *tx) promote(r *row) (done bool, err error) {
 	p, err := readHead(t.c, r)
 	if err != nil {
 		return false, err
 	}
-	if p == nil { // cannot be; but the rows of place are the truth
+	if p == nil { // should not happen; the rows of place are the truth
 		r.waiting, r.dirty = 0, true
 		return true, nil
 	}
@@ -230,8 +230,8 @@ func (t *tx) promote(r *row) (done bool, err error) {
 		return false, err
 	}
 	r.waiting--
-	// The lease ends with the place's deadline: it counts from the waiter's last sign of
-	// life, so it agrees with what the waiter knows, and a dead one holds nothing up longer.
+	// The lease ends at the place's deadline, which counts from the waiter's last renewal. So both
+	// sides agree, and a dead waiter delays others no longer.
 	g := p.grant
 	g.since, g.keep = t.now, t.now+p.minhold
 	if err := t.grant(r, &g); err != nil {
@@ -242,7 +242,7 @@ func (t *tx) promote(r *row) (done bool, err error) {
 	return false, nil
 }
 
-// grant gives g, which fits, the next token and records it.
+// grant gives g the next token and records it. g must fit.
 func (t *tx) grant(r *row, g *grant) error {
 	token := max(r.token+1, r.floor+1, t.us)
 	if token >= r.ceiling {
@@ -263,7 +263,6 @@ func (t *tx) addHold(r *row, g *grant) error {
 	return err
 }
 
-// dropGrant removes g.
 func (t *tx) dropGrant(r *row, g *grant) error {
 	r.dirty = true
 	if g.mode == driver.Exclusive {
@@ -275,7 +274,7 @@ func (t *tx) dropGrant(r *row, g *grant) error {
 	return err
 }
 
-// find returns the grant of a request, nil if there is none.
+// find returns the request's grant; nil: it has none.
 func (t *tx) find(r *row, id string) (*grant, error) {
 	if r.x.id == id {
 		g := r.x
@@ -296,7 +295,7 @@ func (t *tx) hold(q query, args ...any) (*grant, error) {
 	return &g, g.check()
 }
 
-// placeOf returns where in line a request stands, 0 if it does not.
+// placeOf returns the request's place in the queue; 0: none.
 func (t *tx) placeOf(r *row, id string) (seq int64, err error) {
 	if r.waiting > 0 {
 		_, err = t.c.get(qPlaceByID, []any{id, []byte(r.name)}, &seq)
@@ -304,7 +303,7 @@ func (t *tx) placeOf(r *row, id string) (seq int64, err error) {
 	return seq, err
 }
 
-// own finds the grant that its owner names, or says why it is not there.
+// own returns the grant that its holder names, or the error if it has ended.
 func (t *tx) own(r *row, id string, token uint64) (*grant, error) {
 	g, err := t.find(r, id)
 	if err != nil {
@@ -328,7 +327,7 @@ func (t *tx) own(r *row, id string, token uint64) (*grant, error) {
 	return nil, driver.ErrGone
 }
 
-// retry is how long from now the first of the leases or kept times runs out.
+// retry returns the time until the first lease or kept time ends.
 func retry(c *conn, r *row, now int64) (time.Duration, error) {
 	due := r.x.expires
 	switch {

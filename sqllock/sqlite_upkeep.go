@@ -13,11 +13,11 @@ import (
 const (
 	sweepEvery      = 1024           // grants between two sweeps
 	sweepBatch      = 256            // rows per transaction
-	sweepRows       = 4 * sweepEvery // rows per sweep: it is faster than rows can come
-	checkpointEvery = 256            // uses of the file for writing between two checkpoints
+	sweepRows       = 4 * sweepEvery // rows per sweep: faster than rows can be added
+	checkpointEvery = 256            // writing uses of the file between two checkpoints
 )
 
-// upkeep counts what makes work for the goroutine that clears up.
+// upkeep counts work for the background goroutine.
 type upkeep struct {
 	takes, writes     atomic.Uint64
 	sweep, checkpoint chan struct{}
@@ -44,9 +44,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// startUpkeep starts the goroutine that does, off everybody's path, what has to be done
-// now and then: moving the log into the file, which waits for the disk, and clearing
-// away rows of names long unused, and sessions and files of the dead.
+// startUpkeep starts a background goroutine for occasional work. It moves the log into the file,
+// which waits for the disk. It deletes rows of names long unused, and sessions and files of dead
+// processes.
 func (st *store) startUpkeep() {
 	ctx, stop := context.WithCancel(context.Background())
 	st.stop = stop
@@ -61,7 +61,7 @@ func (st *store) startUpkeep() {
 			case <-ctx.Done():
 				return
 			case <-st.upkeep.checkpoint:
-				// If it fails, SQLite itself does it in some commit, later.
+				// On failure, SQLite does it in a later commit.
 				_ = st.r.with(ctx, func() error {
 					_, err := st.r.c.ExecContext(context.Background(), `PRAGMA wal_checkpoint(PASSIVE)`)
 					return err
@@ -69,7 +69,7 @@ func (st *store) startUpkeep() {
 				continue
 			case <-st.upkeep.sweep:
 			}
-			// A sweep is for so many grants; a store just opened makes do with a batch.
+			// A full sweep is for sweepEvery grants; a store just opened sweeps one batch.
 			for range 1 + sweepRows*min(1, st.upkeep.takes.Load()/sweepEvery)/sweepBatch {
 				if more, err := st.sweepRows(ctx); err != nil || !more {
 					break
@@ -81,9 +81,9 @@ func (st *store) startUpkeep() {
 	}()
 }
 
-// sweepRows deletes the idle ones among the next few rows; their tokens live on in the
-// floor. Where the next sweep goes on is in the file, since a process may be too short
-// for more than one. more says that this was not the end of the table.
+// sweepRows deletes idle rows among the next few; their tokens raise the floor. The file stores
+// where the next sweep continues, since a process may be too short-lived for a second one. more
+// means that the table has more rows.
 func (st *store) sweepRows(ctx context.Context) (more bool, err error) {
 	err = st.write(ctx, func(t *tx) error {
 		var idle [][]byte
@@ -113,7 +113,7 @@ func (st *store) sweepRows(ctx context.Context) (more bool, err error) {
 			}
 		}
 		if more = n == sweepBatch; !more {
-			last = []byte{0} // smaller than any other name, and non-empty
+			last = []byte{0} // smaller than any other name, and not empty
 		}
 		_, err = t.c.exec(qSetSwept, last, floor)
 		return err
@@ -121,8 +121,8 @@ func (st *store) sweepRows(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// sweepSessions buries the dead among the next few sessions, of which nobody may ever
-// have waited for anything, and returns where to go on.
+// sweepSessions removes dead sessions among the next few, and returns where to continue. It finds
+// dead sessions that no waiter checks.
 func (st *store) sweepSessions(ctx context.Context, after string) string {
 	at := map[string]*address{}
 	last := ""
@@ -139,7 +139,7 @@ func (st *store) sweepSessions(ctx context.Context, after string) string {
 		return after
 	}
 	for id, a := range at {
-		st.buryIfDead(ctx, id, a)
+		st.removeIfDead(ctx, id, a)
 	}
 	if len(at) < 64 {
 		return ""
@@ -147,7 +147,7 @@ func (st *store) sweepSessions(ctx context.Context, after string) string {
 	return last
 }
 
-// sweepFiles removes files whose session was never recorded or is gone.
+// sweepFiles removes files of sessions that were never recorded or are gone.
 func (st *store) sweepFiles(ctx context.Context) {
 	st.mu.Lock()
 	run := st.run
@@ -185,10 +185,10 @@ func (st *store) sweepFiles(ctx context.Context) {
 			continue
 		}
 		path := filepath.Join(run, name)
-		// A live session's file is locked from the moment it is there, or is made anew.
-		if life, grave := host.Probe(path, 0); life == host.Dead {
+		// A live session's file is locked as soon as it exists, or is created again.
+		if life, file := host.Probe(path, 0); life == host.Dead {
 			os.Remove(filepath.Join(run, "b-"+key))
-			grave.Close(true)
+			file.Close(true)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// The verbs of the contract on a transaction. What they mean is internal/rule; what
-// they do here is to read and write no more than they need.
+// The contract's methods on a transaction. Package internal/rule defines their meaning; here they
+// read and write only what they need.
 
 func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last uint64, err error) {
 	r, err := t.row(req.Name)
@@ -74,7 +74,7 @@ func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
 }
 
 func (t *tx) renewPlace(r *row, seq, deadline int64) error {
-	if deadline < r.due { // asked by a session with a shorter TTL
+	if deadline < r.due { // from a session with a shorter TTL
 		r.due, r.dirty = deadline, true
 	}
 	if r.head.seq == seq {
@@ -84,12 +84,12 @@ func (t *tx) renewPlace(r *row, seq, deadline int64) error {
 	return err
 }
 
-// notYet describes what is in the way of the place seq; 0 stands for one behind the line.
+// notYet describes what blocks the place seq; 0 is a place behind the queue.
 func (t *tx) notYet(r *row, seq int64) (rep driver.Reply, err error) {
 	switch {
 	case seq == 0:
 		rep.Ahead = r.waiting
-	case seq == r.seq: // the last place given out: everybody else is before it
+	case seq == r.seq: // the last place in the queue
 		rep.Ahead = r.waiting - 1
 	default:
 		if rep.Ahead, err = t.ahead(r, seq); err != nil {
@@ -122,7 +122,7 @@ func (t *tx) expireAt(r *row, g *grant, at int64) error {
 	return err
 }
 
-// cancel takes the place away before time passes, so that nothing is handed to it.
+// cancel removes the place before expiries, so that nothing is handed over to it.
 func (t *tx) cancel(name, id string) error {
 	r, err := t.unmoved(name)
 	if err != nil {
@@ -179,7 +179,7 @@ func (t *tx) release(h driver.Hold, keep time.Duration) error {
 	if err := t.advance(r); err != nil || until <= t.now || r.waiting == 0 {
 		return err
 	}
-	// The head of the line was told of the lease; now it should ask how long the name is kept.
+	// The first waiter knows the lease's end. Now it must ask how long the name is kept.
 	p, err := readHead(t.c, r)
 	if p != nil {
 		t.wake(p, 0)
@@ -187,8 +187,8 @@ func (t *tx) release(h driver.Hold, keep time.Duration) error {
 	return err
 }
 
-// renew proves one hold alive and returns what is news of it.
-func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) {
+// renew renews one hold and returns its change, if any.
+func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *queuedPlace, error) {
 	until := t.now + int64(s.ttl)
 	if h.Token != 0 {
 		alive, err := t.renewGrant(h, until)
@@ -218,12 +218,12 @@ func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *standing, error) 
 	if err := t.renewPlace(r, seq, until); err != nil {
 		return driver.Change{}, nil, err
 	}
-	return driver.Change{State: driver.Waiting}, &standing{r: r, seq: seq}, nil
+	return driver.Change{State: driver.Waiting}, &queuedPlace{r: r, seq: seq}, nil
 }
 
 func (t *tx) renewGrant(h driver.Hold, until int64) (bool, error) {
 	name, token := []byte(h.Name), int64(h.Token)
-	if r := t.rows[h.Name]; r != nil && r.x.id != "" { // read before: the copy would overwrite
+	if r := t.rows[h.Name]; r != nil && r.x.id != "" { // read before: the copy would overwrite the statement
 		if r.x.id != h.ID || r.x.token != token || r.x.kept {
 			return false, nil
 		}
@@ -338,7 +338,7 @@ func wrongKind(r *row) error {
 	}
 }
 
-// pollAtLeast shortens d where no bell wakes anybody.
+// pollAtLeast shortens d where waiters cannot be woken.
 func pollAtLeast(d time.Duration) time.Duration {
 	if !host.Push {
 		return min(d, 20*time.Millisecond)

@@ -26,7 +26,7 @@ func (q querier) Query(ctx context.Context, text string, args ...any) (*sql.Rows
 	return q.c.QueryContext(ctx, text, args...)
 }
 
-func (q querier) Often() sqllock.Querier { return q }
+func (q querier) Prepared() sqllock.Querier { return q }
 
 // A bell that begins to sleep when somebody has been granted already, and was told so when it did not sleep, does
 // not sleep: a wake-up that crosses with that is not lost.

@@ -62,14 +62,14 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 func judge(vars map[string]string) (c sqllock.Circumstances, err error) {
 	switch {
 	case vars["wsrep_on"] == "ON":
-		c.Lonely = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
+		c.NoPush = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
 	case vars["group_replication_single_primary_mode"] == "OFF":
-		c.Lonely = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
+		c.NoPush = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
 	}
 	isolation := vars["transaction_isolation"] + vars["tx_isolation"] // old and new servers call it differently, some both
 	packet, _ := strconv.Atoi(vars["max_allowed_packet"])             // 0 if it is not told
 	if packet > 0 {
-		c.Room = packet / 4 // text is sent as digits, two for a byte, and grows when places become grants
+		c.MaxText = packet / 4 // text is sent as digits, two for a byte, and grows when places become grants
 	}
 	selectLimit, limitErr := strconv.ParseUint(vars["sql_select_limit"], 10, 64)
 	refuse := func(format string, args ...any) (sqllock.Circumstances, error) {

@@ -28,7 +28,7 @@ func TestJudgeClusters(t *testing.T) {
 		"group of all primaries": {map[string]string{"group_replication_single_primary_mode": "OFF"}, true},
 	} {
 		got, err := judge(c.vars)
-		if err != nil || (got.Lonely != "") != c.lonely {
+		if err != nil || (got.NoPush != "") != c.lonely {
 			t.Errorf("%s: %+v, %v; want lonely: %v", name, got, err, c.lonely)
 		}
 	}

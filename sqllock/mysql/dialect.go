@@ -153,7 +153,7 @@ func appendHex(b, text []byte) []byte {
 // isolation level. wait_timeout, which all versions have, counts inside a transaction, too, and is that of
 // the pool's connections again after it.
 func (d *dialect) Transactions() (t sqllock.Transactions) {
-	const silence, set = int64(sqllock.Silence / time.Second), "SET SESSION wait_timeout = "
+	const silence, set = int64(sqllock.TxIdleLimit / time.Second), "SET SESSION wait_timeout = "
 	if others := d.idle.Load(); others > silence {
 		t.Begin, t.After = []string{set + strconv.FormatInt(silence, 10)}, []string{set + strconv.FormatInt(others, 10)}
 	}
@@ -162,9 +162,9 @@ func (d *dialect) Transactions() (t sqllock.Transactions) {
 }
 
 // Kept implements [sqllock.Dialect]. A server that does not know another limit than whole seconds is MySQL, not MariaDB.
-func (d *dialect) Kept() sqllock.Kept {
+func (d *dialect) Reserved() sqllock.Reserved {
 	const limit = "SET SESSION innodb_lock_wait_timeout = "
-	k := sqllock.Kept{Renewing: limit + rowWait, Working: limit + rowWait}
+	k := sqllock.Reserved{Renewing: limit + rowWait, Working: limit + rowWait}
 	if d.bounds.Load() {
 		k.Working = limit + "0"
 	}

@@ -39,7 +39,7 @@ type lonely struct{ sqllock.Dialect }
 
 func (l lonely) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, error) {
 	c, err := l.Dialect.Check(ctx, db)
-	c.Lonely = "it is said so"
+	c.NoPush = "it is said so"
 	return c, err
 }
 

@@ -107,16 +107,16 @@ var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf
 
 // Take implements [sqllock.Dialect].
 func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (got sqllock.Taken, err error) {
-	room := func(text string) string { return strings.ReplaceAll(text, "{room}", strconv.FormatInt(t.Room, 10)) }
+	room := func(text string) string { return strings.ReplaceAll(text, "{room}", strconv.FormatInt(t.MaxText, 10)) }
 	longer := max(t.TTL, t.MinHold)
 	last := d.last.of(t.Name)
 	switch was := last.Load(); {
 	case was == wasFree:
-		got, err = taken(q.Often().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer, []byte(t.Name)))
+		got, err = taken(q.Prepared().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer, []byte(t.Name)))
 	case was != unknown && t.Wait && d.returns.Load():
 		got, err = d.join(ctx, q, room(d.joinSeen), t)
 	case was != unknown && t.Wait:
-		got, err = taken(q.Often().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
+		got, err = taken(q.Prepared().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
 			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
 	}
 	if err == nil && got.Token == 0 && !got.Queued {
@@ -124,7 +124,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		if t.Wait {
 			text = room(d.wait)
 		}
-		got, err = taken(q.Often().Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
+		got, err = taken(q.Prepared().Exec(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL,
 			t.MinHold, t.MinHold, longer, t.Info, t.MinHold))
 	}
 	switch {
@@ -147,7 +147,7 @@ const holderText = "SELECT hid, token, since, expires, info, {now} FROM hf_lock 
 // has been handed over meanwhile, and what goes wrong with it does not matter: the place in line is taken.
 func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.Take, got sqllock.Taken) (sqllock.Taken, error) {
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
-		return q.Often().Query(ctx, text, []byte(t.Name), t.ID)
+		return q.Prepared().Query(ctx, text, []byte(t.Name), t.ID)
 	}
 	var id, info string
 	var token, since, expires, us int64
@@ -173,7 +173,7 @@ func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info st
 func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (got sqllock.Taken, err error) {
 	longer := max(t.TTL, t.MinHold)
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
-		return q.Often().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer, t.Info, t.MinHold, t.ID)
+		return q.Prepared().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer, t.Info, t.MinHold, t.ID)
 	}
 	var id, info string
 	var token, since, expires, us int64
@@ -241,11 +241,11 @@ var handingText = strings.NewReplacer(
 	AND waiting > 0 AND due > {now} AND {mode} = '1' AND {deadline} > {now} + ?`)
 
 // Hand implements [sqllock.Dialect].
-func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
+func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (got sqllock.Handed, err error) {
 	last := d.last.of(h.Name)
 	free := func() {
 		var res sql.Result
-		if res, err = q.Often().Exec(ctx, d.freeing, []byte(h.Name), h.ID, h.Token); err != nil {
+		if res, err = q.Prepared().Exec(ctx, d.freeing, []byte(h.Name), h.ID, h.Token); err != nil {
 			return
 		}
 		var n int64
@@ -259,7 +259,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handin
 		free()
 	}
 	if err == nil && !got.Done {
-		if got, err = handed(q.Often().Exec(ctx, d.handing, h.Floor, []byte(h.Name), h.ID, h.Token, h.Window)); got.Done {
+		if got, err = handed(q.Prepared().Exec(ctx, d.handing, h.Floor, []byte(h.Name), h.ID, h.Token, h.Window)); got.Done {
 			last.Store(wasShared)
 			if got.To.Mark == mark(h.Server) {
 				got.To.Server = h.Server

@@ -119,7 +119,7 @@ func (d *dialect) Bind(args []any) []any { return args }
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
 var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
-	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.Silence.Milliseconds(), bounded)}}
+	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.TxIdleLimit.Milliseconds(), bounded)}}
 
 // bounded has a statement wait for a row for a while at most, unless a limit is set already.
 var bounded, boundedBriefly = boundedBy(sqllock.RowWait), boundedBy(50 * time.Millisecond)
@@ -130,11 +130,11 @@ func boundedBy(limit time.Duration) string {
 
 // Kept implements [sqllock.Dialect]. A plan that was made when the table was small, or for statistics of then, would read
 // all of it again and again. Behind a pooler others would get what is set here.
-func (d *dialect) Kept() sqllock.Kept {
+func (d *dialect) Reserved() sqllock.Reserved {
 	if !d.direct.Load() {
-		return sqllock.Kept{}
+		return sqllock.Reserved{}
 	}
-	return sqllock.Kept{
+	return sqllock.Reserved{
 		Begin:    "SET enable_seqscan = off; SET plan_cache_mode = force_custom_plan",
 		Renewing: fmt.Sprintf("SET lock_timeout = %d", sqllock.RowWait.Milliseconds()),
 		Working:  "SET lock_timeout = 20",

@@ -141,7 +141,7 @@ var handText = strings.NewReplacer(
 	FROM ended, LATERAL (SELECT hid || ' ' || token || ' ' || encode(name, 'hex') AS said) AS news`)
 
 // Hand implements [sqllock.Dialect].
-func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (got sqllock.Handed, err error) {
+func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (got sqllock.Handed, err error) {
 	var id, server string
 	var token int64
 	var told sql.NullString

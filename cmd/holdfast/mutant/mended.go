@@ -101,10 +101,10 @@ var AllMended = []Mended{
 		{"redislock/renew.go", `		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable`, `		if damaged := false; (unstable`},
 	}}, "redislock", "TestDamaged"},
 	{Mutant{ID: "table-one-bad-record", Bug: "a row that cannot be read fails the renewal of all leases of its client", Edits: []Edit{
-		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // which`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // which`},
+		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
 	}}, "sqllock/mysql", "TestDamage"},
 	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client", Edits: []Edit{
-		{"sqllock/sqlite_session.go", `	_, err = spare(func(damaged map[string]bool) (at string, err error) {
+		{"sqllock/sqlite_session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
 		changes, at, err = s.renewBut(ctx, holds, damaged)
 		return at, err
 	})

@@ -59,7 +59,7 @@ var sqlite = []Mutant{
 	{
 		ID: "sqlite-descriptors-leak", Store: SQLite, Class: in(history.L4),
 		Bug: "the files by which a session is known stay open when it ends",
-		Edits: []Edit{{"sqllock/sqlite_body.go", `	err = errors.Join(err, s.body.close())
+		Edits: []Edit{{"sqllock/sqlite_endpoint.go", `	err = errors.Join(err, s.endpoint.close())
 	s.wg.Wait()
 `, ``}},
 	},
@@ -67,7 +67,7 @@ var sqlite = []Mutant{
 		ID: "sqlite-deaf", Store: SQLite, Class: in(history.L2),
 		Bug: "a waiter is told of a hand-over by neither its bell nor a renewal",
 		Edits: []Edit{
-			{"sqllock/sqlite_table.go", `	t.rings = append(t.rings, ring{session: p.session, id: p.id, token: uint64(token), to: &at})`, `	_ = at`},
+			{"sqllock/sqlite_table.go", `	t.notifications = append(t.notifications, notification{session: p.session, id: p.id, token: uint64(token), to: &at})`, `	_ = at`},
 			{"sqllock/sqlite_verbs.go", `return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.expireAt(r, g, until)`, `return driver.Change{}, nil, t.expireAt(r, g, until)`},
 		},
 		Run: Run{TTL: 2 * time.Second, For: 12 * time.Second, Slack: 500 * time.Millisecond},

@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Push says whether bells wake anybody; without it waiters have to poll.
+// Push reports whether bells can wake waiters; otherwise waiters poll.
 const Push = false
 
-// MaxPath is of no concern without sockets.
+// MaxPath is large: there are no sockets here.
 const MaxPath = 1 << 15
 
-// Bell is a bell that nobody can ring.
+// Bell receives nothing here.
 type Bell struct {
 	once sync.Once
 	done chan struct{}
 }
 
-// Listen returns a bell that stays silent.
+// Listen returns a Bell that receives nothing.
 func Listen(string) (*Bell, error) { return &Bell{done: make(chan struct{})}, nil }
 
 // Read waits for Close.
@@ -28,7 +28,7 @@ func (b *Bell) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Intact is true.
+// Intact always returns true.
 func (b *Bell) Intact() bool { return true }
 
 // Close ends Read.
@@ -37,17 +37,17 @@ func (b *Bell) Close() error {
 	return nil
 }
 
-// Drop is Close.
+// Drop does the same as Close.
 func (b *Bell) Drop() error { return b.Close() }
 
-// Ringer rings nobody.
-type Ringer struct{}
+// Notifier sends nothing here.
+type Notifier struct{}
 
-// NewRinger returns a Ringer.
-func NewRinger() (*Ringer, error) { return &Ringer{}, nil }
+// NewNotifier returns a Notifier.
+func NewNotifier() (*Notifier, error) { return &Notifier{}, nil }
 
-// Ring does nothing.
-func (r *Ringer) Ring(string, []byte) error { return nil }
+// Notify does nothing.
+func (r *Notifier) Notify(string, []byte) error { return nil }
 
 // Close does nothing.
-func (r *Ringer) Close() error { return nil }
+func (r *Notifier) Close() error { return nil }

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Push says whether bells wake anybody; without it waiters have to poll.
+// Push reports whether bells can wake waiters; otherwise waiters poll.
 const Push = true
 
-// MaxPath is how long a socket's path may be on every system.
+// MaxPath is the longest path of a socket that all systems allow.
 const MaxPath = 103
 
-// Bell is a datagram socket that a process is woken by.
+// Bell is a datagram socket that wakes a process.
 type Bell struct {
 	path string
 	conn *net.UnixConn
@@ -28,8 +28,8 @@ type Bell struct {
 
 // Listen creates the socket at path, mode 0600. The path must not exist.
 func Listen(path string) (*Bell, error) {
-	// The mode is set before there is a path, which could lead to another file by then. Systems
-	// other than Linux do not know that; there the folder's mode keeps others out.
+	// Set the mode before the path exists, since the path could lead to another file later. Only
+	// Linux supports that; elsewhere the folder's mode keeps others out.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
 	}}
@@ -40,7 +40,7 @@ func Listen(path string) (*Bell, error) {
 	return &Bell{path, conn.(*net.UnixConn)}, nil
 }
 
-// Read waits for one datagram.
+// Read waits for one datagram and copies it to p.
 func (b *Bell) Read(p []byte) (int, error) { return b.conn.Read(p) }
 
 // Intact reports whether the socket's name still exists.
@@ -49,7 +49,7 @@ func (b *Bell) Intact() bool {
 	return err == nil && fi.Mode()&os.ModeSocket != 0
 }
 
-// Close ends Read and removes the socket, unless somebody has put another thing in the place of its folder.
+// Close ends Read and removes the socket, unless something else is at its path.
 func (b *Bell) Close() error {
 	if !b.Intact() {
 		return b.conn.Close()
@@ -57,17 +57,17 @@ func (b *Bell) Close() error {
 	return errors.Join(b.conn.Close(), ignoreMissing(os.Remove(b.path)))
 }
 
-// Drop ends Read and leaves the socket's name, as the end of the process would.
+// Drop ends Read and leaves the socket's name, as a killed process would.
 func (b *Bell) Drop() error { return b.conn.Close() }
 
-// Ringer sends to bells. Its methods may be called concurrently.
-type Ringer struct {
+// Notifier sends to Bells. Its methods may be called concurrently.
+type Notifier struct {
 	mu sync.RWMutex
 	fd int
 }
 
-// NewRinger opens a socket to send from.
-func NewRinger() (*Ringer, error) {
+// NewNotifier opens a socket to send from.
+func NewNotifier() (*Notifier, error) {
 	syscall.ForkLock.RLock() // not every system can set close-on-exec in the same call
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err == nil {
@@ -81,12 +81,12 @@ func NewRinger() (*Ringer, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &Ringer{fd: fd}, nil
+	return &Notifier{fd: fd}, nil
 }
 
-// Ring sends msg and never waits: if the listener's buffer is full the message is lost
-// and the error is not ErrNobody.
-func (r *Ringer) Ring(path string, msg []byte) error {
+// Notify sends msg and never waits. If the receiver's buffer is full, the message is lost and the
+// error is not ErrNobody.
+func (r *Notifier) Notify(path string, msg []byte) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if r.fd < 0 {
@@ -105,8 +105,8 @@ func (r *Ringer) Ring(path string, msg []byte) error {
 	}
 }
 
-// Close ends the ringer.
-func (r *Ringer) Close() error {
+// Close closes the socket.
+func (r *Notifier) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fd < 0 {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time since the boot in nanoseconds, sleep included. No one can set it.
+// Now returns the time since boot in nanoseconds, sleep included. Nobody can set it.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &ts); err != nil {
@@ -15,7 +15,7 @@ func Now() int64 {
 	return ts.Nano()
 }
 
-// BootID names this boot of the machine: readings of Now compare only within one.
+// BootID identifies this boot of the machine. Readings of Now are comparable only within one boot.
 func BootID() (string, error) {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -4,11 +4,11 @@ package host
 
 import "time"
 
-// Now is the wall clock in nanoseconds: this system offers no clock that all processes
-// share, that counts sleep, and that has a name for each boot. Setting it ends leases early
-// or late.
+// Now returns the wall clock in nanoseconds. This system has no clock that all processes share,
+// that counts sleep, and that identifies each boot. Setting the wall clock ends leases early or
+// late.
 func Now() int64 { return time.Now().UnixNano() }
 
-// BootID is one constant: the wall clock goes on over a boot, so leases of an earlier boot
-// run out by themselves.
+// BootID returns a constant: the wall clock continues over a reboot, so leases of an earlier boot
+// expire.
 func BootID() (string, error) { return "wall", nil }

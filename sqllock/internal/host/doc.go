@@ -1,10 +1,10 @@
-// Package host is what the processes of one machine share besides a file: a clock that all
-// of them read alike, the number of the boot, a sign that a process lives, a bell to wake
-// it, and the kind of file system a folder lies on.
+// Package host has what the processes of one machine share besides a file: a common clock, the boot
+// ID, proof that a process is alive, sockets that wake processes, and the kind of a folder's file
+// system.
 //
-// Linux has all of it. macOS and the BSDs have it too, the BSDs with the wall clock and no
-// boot id. Elsewhere (Windows) there is the wall clock only: nobody is taken for dead before
-// its lease has run out, and waiters poll; see [Push].
+// Linux, macOS and the BSDs have all of it, except that the BSDs have only the wall clock and no
+// boot ID. Elsewhere (Windows) there is only the wall clock: no process is considered dead before
+// its lease has expired, and waiters poll; see [Push].
 package host
 
 import (
@@ -13,16 +13,17 @@ import (
 	"os"
 )
 
-// ErrNobody is returned by [Ringer.Ring] when no process listens at the address any more.
-var ErrNobody = errors.New("nobody listens")
+// ErrNobody means that no process listens at the address any more. [Notifier.Notify] returns it.
+var ErrNobody = errors.New("no process listens")
 
-// ErrForeign is returned by [PrivateDir] for a folder of another user. It is an os.ErrPermission.
+// ErrForeign means that a folder belongs to another user. [PrivateDir] returns it. It wraps
+// os.ErrPermission.
 var ErrForeign = fmt.Errorf("a folder of another user: %w", os.ErrPermission)
 
-// Life is what [Probe] found out.
+// Life is the result of [Probe].
 type Life int
 
-// Unknown is the safe answer: the sign is missing, is another one, or may not be read.
+// The results. Unknown is the safe answer: the file is missing, is another one, or cannot be read.
 const (
 	Unknown Life = iota
 	Alive

@@ -4,7 +4,7 @@ package host
 
 import "os"
 
-// ID tells a file from all others of this machine, whatever path leads to it.
+// ID identifies a file on this machine, whatever its path.
 type ID struct{ info os.FileInfo }
 
 // Identify returns the ID of the file at path.
@@ -13,17 +13,17 @@ func Identify(path string) (ID, error) {
 	return ID{fi}, err
 }
 
-// Same reports whether both are of one file.
+// Same reports whether both identify one file.
 func (id ID) Same(other ID) bool {
 	return id.info != nil && other.info != nil && os.SameFile(id.info, other.info)
 }
 
-// Links is 1: this system does not tell.
+// Links returns 1: this system does not report it.
 func Links(string) (uint64, error) { return 1, nil }
 
-// Writable is Identify.
+// Writable does the same as Identify.
 func Writable(path string) (ID, error) { return Identify(path) }
 
-// Locked is false: this system does not tell. It does not let anybody remove or move a
-// file that is open, either.
+// Locked returns false: this system does not report it. But it lets nobody remove or move an open
+// file.
 func Locked(string, int64, int64) (bool, error) { return false, nil }

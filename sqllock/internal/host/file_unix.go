@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID tells a file from all others of this machine, whatever path leads to it.
+// ID identifies a file on this machine, whatever its path.
 type ID struct{ dev, ino uint64 }
 
 // Identify returns the ID of the file at path.
@@ -23,10 +23,10 @@ func Identify(path string) (ID, error) {
 
 func idOf(st *unix.Stat_t) ID { return ID{uint64(st.Dev), uint64(st.Ino)} }
 
-// Same reports whether both are of one file.
+// Same reports whether both identify one file.
 func (id ID) Same(other ID) bool { return id == other }
 
-// Links returns how many names the file at path has.
+// Links returns how many hard links the file at path has.
 func Links(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -35,9 +35,9 @@ func Links(path string) (uint64, error) {
 	return uint64(st.Nlink), nil
 }
 
-// Writable opens the file at path for writing and closes it: so an overlay makes its own
-// copy of a file of a lower layer. It returns the ID that the file has from then on. This
-// process must not have the file open: closing it would drop its locks.
+// Writable opens the file at path for writing and closes it, so that an overlay copies a file of a
+// lower layer. It returns the file's resulting ID. This process must not have the file open:
+// closing it would drop its locks.
 func Writable(path string) (ID, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -51,8 +51,8 @@ func Writable(path string) (ID, error) {
 	return idOf(&st), nil
 }
 
-// Locked reports whether another process has a POSIX lock on one of n bytes of the file at
-// path. This process must not have the file open: closing it would drop its locks.
+// Locked reports whether another process has a POSIX lock on any of n bytes of the file at path.
+// This process must not have the file open: closing it would drop its locks.
 func Locked(path string, first, n int64) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {

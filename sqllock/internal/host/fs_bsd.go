@@ -4,7 +4,7 @@ package host
 
 import "golang.org/x/sys/unix"
 
-// NetworkFS returns the kind of network file system that dir lies on, "" if it is local.
+// NetworkFS returns the kind of dir's network file system; "": it is local.
 func NetworkFS(dir string) (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

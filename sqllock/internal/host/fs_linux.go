@@ -2,8 +2,8 @@ package host
 
 import "golang.org/x/sys/unix"
 
-// File systems of several machines, by the number that statfs gives. Their locks do not
-// hold between the machines, or their shared memory does not, or neither.
+// File systems of several machines, by their statfs number. Their locks or their shared memory do
+// not work between machines.
 var networked = map[uint32]string{
 	0x6969:     "NFS",
 	0xFF534D42: "CIFS",
@@ -21,7 +21,7 @@ var networked = map[uint32]string{
 	0x564C:     "NCP",
 }
 
-// NetworkFS returns the kind of network file system that dir lies on, "" if it is local.
+// NetworkFS returns the kind of dir's network file system; "": it is local.
 func NetworkFS(dir string) (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -2,5 +2,5 @@
 
 package host
 
-// NetworkFS cannot tell on this system, and says that dir is local.
+// NetworkFS always returns "": this system does not report it.
 func NetworkFS(string) (string, error) { return "", nil }

@@ -11,23 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gate lets the processes that share a store write one after another. It is not what keeps
-// them apart (the database does that); but who waits for a database that is busy has to
-// try again and again, while who waits for a flock is woken by the kernel. One goroutine
-// of the process uses it at a time.
+// Gate lets the processes that share a store write one after another. The database itself excludes
+// them. But without the Gate, a process must retry while the database is busy; the kernel wakes a
+// process that waits for a flock. Only one goroutine may use it at a time.
 type Gate struct {
 	f *os.File
 
 	mu      sync.Mutex
-	pending *pending // a flock call that has not returned yet
+	pending *pending // a flock call in progress
 }
 
 type pending struct {
 	done   chan struct{}
-	wanted bool // else the flock is dropped as soon as it is had
+	wanted bool // false: drop the flock as soon as it is granted
 }
 
-// OpenGate opens or creates the file of the gate, with mode 0600.
+// OpenGate opens or creates the gate's file, with mode 0600.
 func OpenGate(path string) (*Gate, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -36,8 +35,8 @@ func OpenGate(path string) (*Gate, error) {
 	return &Gate{f: f}, nil
 }
 
-// Lock waits for the gate until ctx ends or limit has passed, and reports whether it was had.
-// A process that was stopped inside it keeps it: then the database has to decide.
+// Lock waits for the gate until ctx ends or limit has passed, and reports whether it got the gate.
+// A process stopped inside the gate keeps it: then the database's locks decide.
 func (g *Gate) Lock(ctx context.Context, limit time.Duration) bool {
 	g.mu.Lock()
 	if g.pending == nil && flock(g.f, unix.LOCK_EX|unix.LOCK_NB) == nil {
@@ -72,15 +71,15 @@ func (g *Gate) Lock(ctx context.Context, limit time.Duration) bool {
 	}
 }
 
-// wait blocks a thread. There is at most one such call, because a second one on the same
-// descriptor would be granted beside it.
+// wait blocks a thread. At most one such call may run, because a second one on the same descriptor
+// would succeed at once.
 func (g *Gate) wait(p *pending) {
 	err := flock(g.f, unix.LOCK_EX)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = nil
 	switch {
-	case p.wanted: // also after an error: the gate is a courtesy
+	case p.wanted: // also after an error: the gate is optional
 		close(p.done)
 	case err == nil:
 		_ = flock(g.f, unix.LOCK_UN)
@@ -90,5 +89,5 @@ func (g *Gate) wait(p *pending) {
 // Unlock lets the next process in.
 func (g *Gate) Unlock() { _ = flock(g.f, unix.LOCK_UN) }
 
-// Close closes the file. A call that still waits for it ends with the process that is inside.
+// Close closes the file. A call that still waits for the gate ends when the process inside ends.
 func (g *Gate) Close() error { return g.f.Close() }

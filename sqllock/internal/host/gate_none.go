@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Gate does nothing here: who finds the database busy tries again.
+// Gate does nothing here: a process retries while the database is busy.
 type Gate struct{}
 
 // OpenGate does nothing.
 func OpenGate(string) (*Gate, error) { return &Gate{}, nil }
 
-// Lock says that there was no gate to pass.
+// Lock returns false: there is no gate.
 func (g *Gate) Lock(context.Context, time.Duration) bool { return false }
 
 // Unlock does nothing.

@@ -2,5 +2,5 @@
 
 package host
 
-// Mounted is false: only Linux mounts single files.
+// Mounted returns false: only Linux mounts single files.
 func Mounted(string) (bool, error) { return false, nil }

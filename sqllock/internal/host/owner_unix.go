@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// PrivateDir creates dir with mode 0700 unless it exists. It refuses (os.ErrPermission) one
-// that other users could write to, and with ErrForeign one that belongs to somebody else: its
-// owner could exchange what lies in it, also while root works there.
+// PrivateDir creates dir with mode 0700 unless it exists. It returns os.ErrPermission if other
+// users may write to it, and ErrForeign if another user owns it: the owner could replace its files,
+// even while root works there.
 func PrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -31,8 +31,8 @@ func PrivateDir(dir string) error {
 	return nil
 }
 
-// OwnDir is a folder that lives no longer than the boot: /run/user/UID if the system has
-// made one for this user, else that of temporary files.
+// OwnDir returns a folder that lasts no longer than the boot: /run/user/UID if the system has made
+// one for this user, else the folder of temporary files.
 func OwnDir() string {
 	dir := fmt.Sprintf("/run/user/%d", os.Geteuid())
 	fi, err := os.Lstat(dir)

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is what the machine says of the folder that a file lies in.
+// Place describes the file system of a folder.
 type Place struct {
-	Kind string // of file system: "ext4"; its number in hexadecimal if it has no name here; "" if not known
-	Free uint64 // bytes that the user may write; 0 with Kind "" if not known
+	Kind string // of file system: "ext4"; its hexadecimal number if it has no name here; "": unknown
+	Free uint64 // bytes that the user may write; 0 with Kind "": unknown
 }
 
-// File systems by the number that statfs gives, of those that lie on one machine or whose name says why not.
+// Kinds of file systems by their statfs number: those of one machine, and those whose name is of
+// use.
 var kinds = map[uint32]string{
 	0xEF53:     "ext4",
 	0x58465342: "xfs",
@@ -28,7 +29,7 @@ var kinds = map[uint32]string{
 	0x2011BAB0: "exfat",
 }
 
-// PlaceOf looks at dir.
+// PlaceOf describes dir's file system.
 func PlaceOf(dir string) (Place, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -41,12 +42,11 @@ func PlaceOf(dir string) (Place, error) {
 	return Place{kind, st.Bavail * uint64(st.Bsize)}, nil
 }
 
-// OwnTime reports whether this process sees a time since the boot of its own: that of a time namespace, whose
-// clock differs from that of processes outside of it.
+// OwnTime reports whether this process is in a time namespace with its own time since boot.
 func OwnTime() bool {
 	b, err := os.ReadFile("/proc/self/timens_offsets") // "boottime 100 0", or "… 7 …"
 	if err != nil {
-		return false // this kernel has no such namespaces, or does not tell
+		return false // this kernel has no time namespaces, or denies access
 	}
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(line); len(f) == 3 && (f[0] == "boottime" || f[0] == "7") && (f[1] != "0" || f[2] != "0") {

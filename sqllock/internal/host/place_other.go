@@ -2,14 +2,14 @@
 
 package host
 
-// Place is what the machine says of the folder that a file lies in.
+// Place describes the file system of a folder.
 type Place struct {
-	Kind string // of file system: "ext4"; its number in hexadecimal if it has no name here; "" if not known
-	Free uint64 // bytes that the user may write; 0 with Kind "" if not known
+	Kind string // of file system: "ext4"; its hexadecimal number if it has no name here; "": unknown
+	Free uint64 // bytes that the user may write; 0 with Kind "": unknown
 }
 
-// PlaceOf cannot tell on this system.
+// PlaceOf returns the zero Place: this system does not report it.
 func PlaceOf(string) (Place, error) { return Place{}, nil }
 
-// OwnTime reports whether this process sees a time since the boot of its own, which only Linux has.
+// OwnTime returns false: only Linux has time namespaces.
 func OwnTime() bool { return false }

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Presence is a process's sign of life: a file that it keeps an exclusive flock on. The
-// kernel drops the flock when the process ends, however it ends. The descriptor is closed on
-// exec, so a child does not inherit it.
+// Presence shows that a process is alive: it keeps an exclusive flock on a file. The kernel drops
+// the flock when the process ends, however it ends. The descriptor is closed on exec, so children
+// do not inherit it.
 type Presence struct {
 	path  string
 	f     *os.File
@@ -27,7 +27,7 @@ func Announce(path string) (*Presence, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Between create and lock a sweeper may have taken the file for an orphan.
+		// Between create and lock, a sweep may have removed the file.
 		ino, err := lockNew(f, path)
 		if err == nil {
 			return &Presence{path, f, ino}, nil
@@ -55,16 +55,16 @@ func lockNew(f *os.File, path string) (uint64, error) {
 	return ino, nil
 }
 
-// Inode tells this file from a later one at the same path.
+// Inode distinguishes this file from a later one at the same path.
 func (p *Presence) Inode() uint64 { return p.inode }
 
-// Intact reports whether the file is still where it was created.
+// Intact reports whether the file is still at its path.
 func (p *Presence) Intact() bool {
 	ino, err := same(p.f, p.path)
 	return err == nil && ino == p.inode
 }
 
-// Close removes the file, then lets go of the lock.
+// Close removes the file, then drops the lock.
 func (p *Presence) Close() error {
 	if p.Intact() {
 		os.Remove(p.path)
@@ -72,14 +72,14 @@ func (p *Presence) Close() error {
 	return p.f.Close()
 }
 
-// Drop lets go of the lock and leaves the file, as the end of the process would.
+// Drop drops the lock and leaves the file, as a killed process would.
 func (p *Presence) Drop() error { return p.f.Close() }
 
-// Probe finds out whether the process that announced itself at path lives. inode is the
-// one it had, or 0 for any. On Dead the returned Grave keeps anybody from announcing itself
-// there until it is closed; else it is nil.
-func Probe(path string, inode uint64) (Life, *Grave) {
-	// Waiters do this ten times a second: no more system calls than it takes.
+// Probe checks whether the process that announced itself at path is alive. inode is its file's; 0
+// is any. For Dead it returns a DeadFile, which keeps others from announcing themselves there until
+// it is closed; otherwise nil.
+func Probe(path string, inode uint64) (Life, *DeadFile) {
+	// Waiters call this ten times a second, so use few system calls.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Unknown, nil
@@ -97,17 +97,17 @@ func Probe(path string, inode uint64) (Life, *Grave) {
 		f.Close()
 		return Unknown, nil
 	}
-	return Dead, &Grave{f: f, path: path}
+	return Dead, &DeadFile{f: f, path: path}
 }
 
-// Grave holds a dead process's file.
-type Grave struct {
+// DeadFile is a dead process's file, locked.
+type DeadFile struct {
 	f    *os.File
 	path string
 }
 
-// Close lets go of the file; with remove it also deletes it, while it still has the lock.
-func (g *Grave) Close(remove bool) {
+// Close unlocks the file. With remove it deletes the file first.
+func (g *DeadFile) Close(remove bool) {
 	if remove {
 		if _, err := same(g.f, g.path); err == nil {
 			os.Remove(g.path)
@@ -116,7 +116,7 @@ func (g *Grave) Close(remove bool) {
 	g.f.Close()
 }
 
-// same returns the inode of f if path still leads to it, else os.ErrNotExist.
+// same returns the inode of f if it is still at path, else os.ErrNotExist.
 func same(f *os.File, path string) (uint64, error) {
 	var a, b unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &a); err != nil {

@@ -2,16 +2,16 @@
 
 package host
 
-// Presence is a sign of life that this system cannot give: nobody is taken for dead.
+// Presence does nothing here: no process is ever considered dead.
 type Presence struct{}
 
 // Announce does nothing.
 func Announce(string) (*Presence, error) { return &Presence{}, nil }
 
-// Inode is 0.
+// Inode returns 0.
 func (p *Presence) Inode() uint64 { return 0 }
 
-// Intact is true.
+// Intact always returns true.
 func (p *Presence) Intact() bool { return true }
 
 // Close does nothing.
@@ -20,11 +20,11 @@ func (p *Presence) Close() error { return nil }
 // Drop does nothing.
 func (p *Presence) Drop() error { return nil }
 
-// Probe is Unknown.
-func Probe(string, uint64) (Life, *Grave) { return Unknown, nil }
+// Probe returns Unknown.
+func Probe(string, uint64) (Life, *DeadFile) { return Unknown, nil }
 
-// Grave is never made.
-type Grave struct{}
+// DeadFile is not used here.
+type DeadFile struct{}
 
 // Close does nothing.
-func (g *Grave) Close(bool) {}
+func (g *DeadFile) Close(bool) {}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve has the file system keep room for the first n bytes of the file at path, as far as
-// it can; the file's size stays.
+// Reserve asks the file system to reserve space for the first n bytes of the file at path, where it
+// can. The file's size stays the same.
 func Reserve(path string, n int64) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -168,7 +168,7 @@ func (d *dropping) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take)
 }
 
 // Hand implements [sqllock.Dialect].
-func (d *dropping) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Handing) (sqllock.Handed, error) {
+func (d *dropping) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (sqllock.Handed, error) {
 	got, err := d.Dialect.Hand(ctx, q, h)
 	return got, d.lost(got.Done, err)
 }

@@ -40,7 +40,7 @@ func TestDatagramSkipsNonsense(t *testing.T) {
 	}
 }
 
-func TestBells(t *testing.T) {
+func TestWaiters(t *testing.T) {
 	heard := func(wake <-chan uint64) (token uint64, ok bool) {
 		select {
 		case token := <-wake:
@@ -49,35 +49,35 @@ func TestBells(t *testing.T) {
 			return 0, false
 		}
 	}
-	b := newBells()
+	b := newWaiters()
 	w := b.begin("a", "x")
-	b.ring("a", 3) // of an earlier life of the request
-	b.ring("a", 9) // quicker than the answer to Acquire
+	b.notify("a", 3) // of an earlier use of the request ID
+	b.notify("a", 9) // arrives before the answer to Acquire
 	wake := b.park(w, 5)
 	if token, _ := heard(wake); token != 9 {
-		t.Errorf("woken with %d; want 9, which rang before the answer came", token)
+		t.Errorf("woken with %d; want 9, which arrived before the answer", token)
 	}
-	b.ring("a", 4)
+	b.notify("a", 4)
 	if token, ok := heard(wake); ok {
-		t.Errorf("woken with %d, which was given out before the place", token)
+		t.Errorf("woken with %d, which is older than the place", token)
 	}
-	b.ring("a", 0)
-	b.ring("a", 11)
-	b.ring("a", 0)
+	b.notify("a", 0)
+	b.notify("a", 11)
+	b.notify("a", 0)
 	if token, _ := heard(wake); token != 11 {
-		t.Errorf("woken with %d; want the grant, 11, rather than a hint", token)
+		t.Errorf("woken with %d; want the grant, 11, rather than 0", token)
 	}
 	b.cancel("a")
-	b.ring("a", 12)
+	b.notify("a", 12)
 	if token, ok := heard(wake); ok {
 		t.Errorf("woken with %d after the cancel", token)
 	}
 	if names := b.waiting(10); len(names) != 0 {
-		t.Errorf("%q still waited for", names)
+		t.Errorf("%q still have waiters", names)
 	}
 	w = b.begin("b", "x")
 	b.cancel("b")
 	if !b.isCancelled(w) {
-		t.Error("an acquire under way does not know that it was cancelled")
+		t.Error("an Acquire in progress does not see that it was cancelled")
 	}
 }

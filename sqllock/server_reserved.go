@@ -14,12 +14,12 @@ import (
 
 // direct runs each statement by itself.
 type direct struct {
-	l link
+	l sqlConn
 	d Dialect
-	p *prepared // of the pool; nil: l is the connection that is kept
+	p *prepared // of the pool; nil: l is the reserved connection
 }
 
-// form is a statement as it is sent, with no arguments that the driver would send by themselves.
+// form returns a statement as it is sent, without arguments that the driver would send separately.
 func (q direct) form(ctx context.Context, text string, args []any) (string, []any) {
 	text, args = q.d.Inline(text, args)
 	if q.p != nil {
@@ -28,65 +28,62 @@ func (q direct) form(ctx context.Context, text string, args []any) (string, []an
 	return text, args
 }
 
-// Often implements [Querier].
-func (q direct) Often() Querier {
+func (q direct) Prepared() Querier {
 	if q.p == nil {
 		return q
 	}
-	return often{q, q.p}
+	return preparedQuerier{q, q.p}
 }
 
-// Exec implements [Querier].
 func (q direct) Exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	text, args = q.form(ctx, text, args)
 	return q.l.exec(ctx, text, args)
 }
 
-// Query implements [Querier].
 func (q direct) Query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	text, args = q.form(ctx, text, args)
 	return q.l.query(ctx, text, args)
 }
 
-// keptConn is one connection of the pool that the application cannot take, for what must not
-// wait: renewals first, and wake-ups, and what is asked when the pool is exhausted.
-type keptConn struct {
+// reservedConn is one connection of the pool that the application cannot take, for work that must
+// not wait: renewals first, then wake-ups, and calls while the pool is exhausted.
+type reservedConn struct {
 	db    *sql.DB
 	d     Dialect
-	turn  chan struct{} // holds a value while nobody uses it
-	after chan struct{} // the same, of all but renewals: one of them at most is in a renewal's way
+	turn  chan struct{} // holds a value while the connection is free
+	after chan struct{} // the same for all but renewals: at most one of them is ahead of a renewal
 	conn  *sql.Conn
 	shut  bool
-	limit string // the statement that says how long those who use it wait for a row
+	limit string // statement that set how long statements wait for a row
 
-	opened time.Time // when conn was connected, at the latest
+	opened time.Time // conn was connected then or earlier
 
-	later func(f func()) // runs f beside
+	later func(f func()) // runs f in the background
 }
 
-// purpose is what the connection that is kept is used for.
+// purpose is what the reserved connection is used for.
 type purpose int
 
 const (
 	renewing purpose = iota
 	hurrying         // a renewal that has no time to wait for a row
-	passing          // a renewal that has waited for a row, and does not for another
-	waking           // which waits for no row
-	reading          // the same, for callers who may give up
-	working          // which must not wait for a row for long, since renewals wait for it
+	passing          // a renewal that has waited for a row, and must not wait for another
+	waking           // waits for no row
+	reading          // waits for no row, and its caller may give up
+	working          // must not wait long for a row, since renewals wait for it
 )
 
-func newKeptConn(db *sql.DB, d Dialect) *keptConn {
-	k := &keptConn{db: db, d: d, turn: make(chan struct{}, 1), after: make(chan struct{}, 1)}
+func newReservedConn(db *sql.DB, d Dialect) *reservedConn {
+	k := &reservedConn{db: db, d: d, turn: make(chan struct{}, 1), after: make(chan struct{}, 1)}
 	k.turn <- struct{}{}
 	k.after <- struct{}{}
 	return k
 }
 
-// use runs f on the connection, one at a time. A connection that has broken meanwhile, or is silent for a third of the
-// time that is left, and for longer than f may wait for a row, is replaced, and f runs once more: so f may be repeated,
-// also if its first run was not heard.
-func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Context, l link) error) error {
+// use runs f on the connection, one call at a time. It replaces a connection that has broken, or is
+// silent for a third of the remaining time and longer than f may wait for a row. Then f runs a
+// second time, even if the server may have executed the first.
+func (k *reservedConn) use(ctx context.Context, why purpose, f func(ctx context.Context, l sqlConn) error) error {
 	if why != renewing && why != passing {
 		if err := take(ctx, k.after); err != nil {
 			return err
@@ -103,18 +100,19 @@ func (k *keptConn) use(ctx context.Context, why purpose, f func(ctx context.Cont
 	limit := firstTry(ctx)
 	switch why {
 	case renewing, passing:
-		// A statement that waits for a row must be answered before it is given up: the connection would be lost with it.
-		const heard, least = RowWait * 6 / 5, 100 * time.Millisecond
+		// Wait for the answer of a statement that waits for a row: giving up would lose the
+		// connection.
+		const answerTime, least = RowWait * 6 / 5, 100 * time.Millisecond
 		switch end, limited := ctx.Deadline(); {
-		case !limited || time.Until(end) >= heard:
-			limit = max(limit, heard)
+		case !limited || time.Until(end) >= answerTime:
+			limit = max(limit, answerTime)
 		case time.Until(end) < least:
 			return errAgain
 		default:
 			why = hurrying
 		}
 	case reading, working:
-		// The connection must not be lost because a caller has no more time: there may be no other.
+		// Do not lose the connection because a caller gives up: there may be no other.
 		late, cancel := afterwards(ctx, 250*time.Millisecond)
 		defer cancel()
 		ctx = late
@@ -145,7 +143,7 @@ func afterwards(ctx context.Context, while time.Duration) (context.Context, cont
 	return late, func() { stop(); cancel() }
 }
 
-// firstTry is how long the first of two attempts may take; 0: there is no time for two.
+// firstTry returns the limit for the first of two attempts; 0: there is no time for two.
 func firstTry(ctx context.Context) time.Duration {
 	const least, most = 250 * time.Millisecond, 2 * time.Second
 	end, limited := ctx.Deadline()
@@ -158,16 +156,16 @@ func firstTry(ctx context.Context) time.Duration {
 	return 0
 }
 
-// try is one attempt, and reports whether another connection may do better. If nothing was heard, those that are idle
-// are as old as this one, and may be as dead.
-func (k *keptConn) try(ctx context.Context, limit time.Duration, why purpose, f func(ctx context.Context, l link) error) (err error, again bool) {
+// try is one attempt. It reports whether another connection may do better. If this connection is
+// silent, idle ones may be dead too.
+func (k *reservedConn) try(ctx context.Context, limit time.Duration, why purpose, f func(ctx context.Context, l sqlConn) error) (err error, again bool) {
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	if err = k.connect(ctx, why); err == nil {
-		err = f(ctx, way{k.conn})
+		err = f(ctx, executor{k.conn})
 	}
 	broken := errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 	silent := err != nil && ctx.Err() != nil
@@ -177,22 +175,23 @@ func (k *keptConn) try(ctx context.Context, limit time.Duration, why purpose, f 
 	switch {
 	case silent && limit > 0:
 		dropSilent(k.db)
-	case silent: // there is no time for another attempt
+	case silent: // no time for another attempt
 		k.later(func() { dropSilent(k.db) })
 	}
 	return err, broken || silent
 }
 
-// connect has the connection ready, and takes one of the pool, which may give one that is broken, if there is none.
-func (k *keptConn) connect(ctx context.Context, why purpose) error {
-	texts := k.d.Kept()
+// connect prepares the connection. If there is none, it takes one from the pool, which may be
+// broken.
+func (k *reservedConn) connect(ctx context.Context, why purpose) error {
+	texts := k.d.Reserved()
 	limit := k.limit
 	switch {
 	case why == working, why == passing:
 		limit = texts.Working
 	case why == hurrying && texts.Hurrying != nil:
 		end, _ := ctx.Deadline()
-		limit = texts.Hurrying(time.Until(end) / 16) // there may be several to wait for
+		limit = texts.Hurrying(time.Until(end) / 16) // f may wait for several rows
 	case why == renewing || k.conn == nil:
 		limit = texts.Renewing
 	}
@@ -222,8 +221,8 @@ func (k *keptConn) connect(ctx context.Context, why purpose) error {
 	return nil
 }
 
-// set sets how long statements wait for a row from now on.
-func (k *keptConn) set(ctx context.Context, limit string) error {
+// set sets how long later statements wait for a row.
+func (k *reservedConn) set(ctx context.Context, limit string) error {
 	if _, err := k.conn.ExecContext(ctx, limit); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
@@ -231,8 +230,8 @@ func (k *keptConn) set(ctx context.Context, limit string) error {
 	return nil
 }
 
-// dropSilent closes the pool's idle connections that do not answer. A network that has forgotten one of them has
-// forgotten the others, too, and says so of none.
+// dropSilent closes the pool's idle connections that do not answer. A network that silently dropped
+// one connection has probably dropped others.
 func dropSilent(db *sql.DB) {
 	const patience = 300 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -254,27 +253,27 @@ func dropSilent(db *sql.DB) {
 	all.Wait()
 }
 
-// answered reports whether an error is the server's answer, so that its connection is good.
+// answered reports whether err is the server's answer, so that its connection works.
 func answered(err error) bool {
 	return stands(err) || errors.Is(err, errAgain) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
 }
 
-// drop ends the connection: no other may get it, since it was prepared for what is done here.
-func (k *keptConn) drop() {
+// drop ends the connection. Nobody else may get it, because its settings have changed.
+func (k *reservedConn) drop() {
 	if k.conn != nil {
 		forget(k.conn)
 		k.conn = nil
 	}
 }
 
-// forget closes a connection, and has its pool forget it.
+// forget closes a connection and makes its pool drop it.
 func forget(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = conn.Close()
 }
 
-// close ends the connection, when nobody uses it.
-func (k *keptConn) close() {
+// close ends the connection once it is free.
+func (k *reservedConn) close() {
 	<-k.turn
 	k.shut = true
 	k.drop()

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestSQLiteEndedSession marks a session as ended, as a burial does first: it gets nothing
-// more, and if the burial is cut short there, the next to find its process dead finishes it.
+// TestSQLiteEndedSession marks a session as ended, as a removal does first. The session gets
+// nothing more. If the removal is interrupted there, the next process that finds it dead completes
+// it.
 func TestSQLiteEndedSession(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	s, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
@@ -32,8 +33,7 @@ func TestSQLiteEndedSession(t *testing.T) {
 	checkSums(t, b)
 }
 
-// TestSQLiteProberSeesChange kills a holder that got the lock after the prober had long
-// believed in another one.
+// TestSQLiteProberSeesChange kills a holder that got the lock while the prober knew another one.
 func TestSQLiteProberSeesChange(t *testing.T) {
 	b := openTest(t, storePath(t), nil)
 	s := openTestSession(t, b, time.Hour)
@@ -44,7 +44,7 @@ func TestSQLiteProberSeesChange(t *testing.T) {
 		heir := queued(t, next, exclusive("x"))
 		mine := exclusive("x")
 		wake := queued(t, s, mine)
-		time.Sleep(3 * probeEvery) // what is tested is a time without any event
+		time.Sleep(3 * probeEvery) // the test needs time without any event
 		must(t, first.Release(t.Context(), h, 0))
 		woken(t, heir)
 		next.kill()

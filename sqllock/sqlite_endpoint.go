@@ -12,20 +12,19 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
-// Close implements [driver.Session].
 func (s *session) Close(ctx context.Context) error {
 	if !s.end() {
 		return nil
 	}
-	err := s.st.bury(ctx, s.id)
+	err := s.st.removeSession(ctx, s.id)
 	s.st.forget(s.id)
-	err = errors.Join(err, s.body.close())
+	err = errors.Join(err, s.endpoint.close())
 	s.wg.Wait()
 	s.b.forget(s)
 	return err
 }
 
-// end makes every further call fail, and reports whether it was the first to do so.
+// end makes all further calls fail, and reports whether it was the first call.
 func (s *session) end() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,23 +42,23 @@ func (st *store) forget(session string) {
 	st.mu.Unlock()
 }
 
-// body is what other processes know a session by: a file that it keeps locked, and a
-// socket that it listens to.
-type body struct {
+// endpoint is what other processes see of a session: a file that it keeps locked, and a socket that
+// it listens to.
+type endpoint struct {
 	filePath, bellPath string
 	presence           *host.Presence
 	bell               *host.Bell
 }
 
-func (st *store) newBody() (*body, error) {
+func (st *store) newEndpoint() (*endpoint, error) {
 	dir, err := st.folder()
 	if err != nil {
 		return nil, err
 	}
 	key := strings.ToLower(rand.Text()[:nameLen-2])
-	b := &body{filePath: filepath.Join(dir, "s-"+key), bellPath: filepath.Join(dir, "b-"+key)}
-	// The file comes first: when a process dies its descriptors are closed in order, so
-	// whoever finds the bell dead finds the file unlocked.
+	b := &endpoint{filePath: filepath.Join(dir, "s-"+key), bellPath: filepath.Join(dir, "b-"+key)}
+	// Create the file first: a dying process's descriptors are closed in order. So when the socket
+	// is dead, the file is unlocked.
 	if b.presence, err = host.Announce(b.filePath); err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func (st *store) newBody() (*body, error) {
 	return b, nil
 }
 
-func (b *body) close() error { return errors.Join(b.bell.Close(), b.presence.Close()) }
+func (b *endpoint) close() error { return errors.Join(b.bell.Close(), b.presence.Close()) }
 
 func (st *store) removeBell(name string) {
 	if name != "" {
@@ -77,8 +76,8 @@ func (st *store) removeBell(name string) {
 	}
 }
 
-// listen starts the goroutine that hears the bell, until that is closed.
-func (s *session) listen(b *body) {
+// listen starts the goroutine that reads the socket until it is closed.
+func (s *session) listen(b *endpoint) {
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
@@ -88,31 +87,31 @@ func (s *session) listen(b *body) {
 			if err != nil {
 				return
 			}
-			parseDatagram(buf[:n], s.heard)
+			parseDatagram(buf[:n], s.received)
 		}
 	}()
 }
 
-// heard takes what a datagram says of a request. A token that is a day ahead of the clock was made by no process whose
-// clock is right: the waiter asks what there is to it.
-func (s *session) heard(id string, token uint64) {
+// received handles a line of a datagram. A token a day ahead of the clock is forged or comes from a
+// wrong clock, so the waiter only asks again.
+func (s *session) received(id string, token uint64) {
 	if token > uint64(max(s.st.env.wall(), 0)+(24*time.Hour).Microseconds()) {
 		token = 0
 	}
-	s.bells.ring(id, token)
+	s.waiters.notify(id, token)
 }
 
-// repair makes a new body if somebody removed the files of the old one, as cleaners of
-// temporary folders do. Until then the session is safe, only slower to reach: a file that
-// is missing proves nobody dead.
+// repair creates a new endpoint if the files of the old one were removed, as cleaners of temporary
+// folders do. Until then the session is safe, only slower to reach: a missing file does not prove a
+// process dead.
 func (s *session) repair(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.body
+	old := s.endpoint
 	if s.closed || old.presence.Intact() && old.bell.Intact() {
 		return nil
 	}
-	fresh, err := s.st.newBody()
+	fresh, err := s.st.newEndpoint()
 	if err != nil {
 		return fault(err)
 	}
@@ -125,7 +124,7 @@ func (s *session) repair(ctx context.Context) error {
 	if err != nil || n == 0 {
 		return errors.Join(err, fresh.close())
 	}
-	s.body = fresh
+	s.endpoint = fresh
 	s.listen(fresh)
 	return old.close()
 }

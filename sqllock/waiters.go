@@ -6,33 +6,32 @@ import (
 	"sync"
 )
 
-// bells are the requests of one session that wait, and the channels they are woken
-// through. Whoever rings never blocks.
-type bells struct {
+// waiters are the waiting requests of a session, and their wake channels. notify never blocks.
+type waiters struct {
 	mu    sync.Mutex
 	by    map[string]*waiter // request id -> waiter
-	names map[string]int     // how many wait for a name
+	names map[string]int     // number of waiters per name
 }
 
 type waiter struct {
 	name      string
 	wake      chan uint64 // holds one value
-	after     uint64      // tokens up to this one are of an earlier life of the request
+	after     uint64      // tokens up to this one belong to an earlier use of the request ID
 	parked    bool        // the store has answered that it waits
-	early     []uint64    // what rang before that
+	early     []uint64    // notifications before that answer
 	cancelled bool        // Cancel came while Acquire was under way
 	latch     bool        // it awaits a latch
 	group     bool        // it may share the name
-	told      uint64      // the last grant that it was told of
-	hint      string      // what it was last told to ask again for, where that is looked up
+	notified  uint64      // the last token sent to wake
+	hint      string      // the reason of the last call of notifyOnce
 }
 
-func newBells() *bells {
-	return &bells{by: map[string]*waiter{}, names: map[string]int{}}
+func newWaiters() *waiters {
+	return &waiters{by: map[string]*waiter{}, names: map[string]int{}}
 }
 
-// begin registers a request before the store is asked, so that no grant is missed.
-func (b *bells) begin(id, name string) *waiter {
+// begin registers a request before the store gets it, so that no grant is missed.
+func (b *waiters) begin(id, name string) *waiter {
 	w := &waiter{name: name}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,8 +40,8 @@ func (b *bells) begin(id, name string) *waiter {
 	return w
 }
 
-// beginKind is begin for one that awaits a latch, or may share the name.
-func (b *bells) beginKind(id, name string, latch, group bool) *waiter {
+// beginKind is begin for a request that awaits a latch, or may share the name.
+func (b *waiters) beginKind(id, name string, latch, group bool) *waiter {
 	w := b.begin(id, name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,8 +49,8 @@ func (b *bells) beginKind(id, name string, latch, group bool) *waiter {
 	return w
 }
 
-// park turns w into a waiter. Grants up to token after are older than its place.
-func (b *bells) park(w *waiter, after uint64) <-chan uint64 {
+// park makes w a waiter. Tokens up to after are older than its place.
+func (b *waiters) park(w *waiter, after uint64) <-chan uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.wake, w.after, w.parked = make(chan uint64, 1), after, true
@@ -65,8 +64,8 @@ func (b *bells) park(w *waiter, after uint64) <-chan uint64 {
 	return w.wake
 }
 
-// end forgets w, if it is still the one that stands for id.
-func (b *bells) end(id string, w *waiter) {
+// end removes w, if it is still the waiter of id.
+func (b *waiters) end(id string, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.by[id] == w {
@@ -74,14 +73,14 @@ func (b *bells) end(id string, w *waiter) {
 	}
 }
 
-// cancel forgets the request, also for an Acquire that is still under way.
-func (b *bells) cancel(id string) {
+// cancel removes the request, also for an Acquire in progress.
+func (b *waiters) cancel(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.remove(id)
 }
 
-func (b *bells) remove(id string) {
+func (b *waiters) remove(id string) {
 	w := b.by[id]
 	if w == nil {
 		return
@@ -95,14 +94,14 @@ func (b *bells) remove(id string) {
 	}
 }
 
-func (b *bells) isCancelled(w *waiter) bool {
+func (b *waiters) isCancelled(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return w.cancelled
 }
 
-// ring hands token to the request, if it waits here; 0 means ask again.
-func (b *bells) ring(id string, token uint64) {
+// notify sends token to the request, if it waits here; 0 means ask again.
+func (b *waiters) notify(id string, token uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.by[id]
@@ -115,13 +114,13 @@ func (b *bells) ring(id string, token uint64) {
 	}
 }
 
-// put replaces what has not been fetched: a grant says more than a hint.
+// put replaces an unread value, but never a token by 0.
 func (w *waiter) put(token uint64) {
 	if token != 0 {
-		if token <= w.after || token == w.told { // out of date, or no news
+		if token <= w.after || token == w.notified { // out of date, or sent already
 			return
 		}
-		w.told = token
+		w.notified = token
 	}
 	select {
 	case w.wake <- token:
@@ -141,12 +140,12 @@ func (w *waiter) put(token uint64) {
 	}
 }
 
-// waiting returns the names that somebody waits for, at most limit of them.
-func (b *bells) waiting(limit int) []string {
+// waiting returns at most limit names that have waiters.
+func (b *waiters) waiting(limit int) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	names := make([]string, 0, min(limit, len(b.names)))
-	for name := range b.names { // in random order, so that each has its turn
+	for name := range b.names { // in random order, so that each name has its turn
 		if len(names) == limit {
 			break
 		}
@@ -155,13 +154,13 @@ func (b *bells) waiting(limit int) []string {
 	return names
 }
 
-// pending returns those who wait or are about to, by name, unless they have been told of a grant.
-func (b *bells) pending() map[string]Waiters {
+// pending returns the requests that wait, or are about to, by name, without those that got a token.
+func (b *waiters) pending() map[string]Waiters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	by := map[string]Waiters{}
 	for id, w := range b.by {
-		if w.told != 0 {
+		if w.notified != 0 {
 			continue
 		}
 		of := by[w.name]
@@ -178,21 +177,21 @@ func (b *bells) pending() map[string]Waiters {
 	return by
 }
 
-// remind has the request ask again, unless it has been told for the same reason before.
-func (b *bells) remind(id, reason string) {
+// notifyOnce makes the request ask again, unless the last call had the same reason.
+func (b *waiters) notifyOnce(id, reason string) {
 	b.mu.Lock()
 	w := b.by[id]
-	told := w == nil || w.hint == reason
-	if !told {
+	same := w == nil || w.hint == reason
+	if !same {
 		w.hint = reason
 	}
 	b.mu.Unlock()
-	if !told {
-		b.ring(id, 0)
+	if !same {
+		b.notify(id, 0)
 	}
 }
 
-// A datagram has a line for each grant: the request's id, a space, the token in decimal.
+// A datagram has a line for each grant: request ID, space, token in decimal.
 
 func appendLine(msg []byte, id string, token uint64) []byte {
 	msg = append(msg, id...)
@@ -201,8 +200,8 @@ func appendLine(msg []byte, id string, token uint64) []byte {
 	return append(msg, '\n')
 }
 
-// parseDatagram calls do for every line of msg that makes sense and skips the others: a
-// lost wake-up costs time, a wrong one could cost the lock.
+// parseDatagram calls do for each valid line of msg and skips the others: a lost wake-up costs
+// time, a wrong one could cost the lock.
 func parseDatagram(msg []byte, do func(id string, token uint64)) {
 	for line := range bytes.Lines(msg) {
 		line, complete := bytes.CutSuffix(line, []byte("\n"))
