@@ -14,26 +14,28 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// The address of a bell is its connection's number, at one server in one of its lives: another life gives
-// the same numbers to other connections. A life is told by when it began, in seconds of the server's clock.
+// A bell's address is its connection's ID and the run of the server: a restarted server gives the
+// same IDs to other connections. A run is identified by its start, in seconds of the server's
+// clock.
 //
-// hf_bell is an ordinary table, since rows of one in memory, which would end with the server, cannot be
-// changed where changes are replicated: a replica that was started again does not have them, and stops.
+// hf_bell is an ordinary table. A MEMORY table would lose its rows with the server. A restarted
+// replica would then lack rows that replicated statements change, and stop.
 
-// host is the server that a statement runs on. The copy of a server has another id.
+// host identifies the server that runs the statement. A copy of a server has another ID.
 const host = "CONCAT(@@hostname, ':', @@port, ':', @@server_id)"
 
-// An address as a number: the second in which the server's life began, as far as it fits, and the connection.
+// An address as a number: the second in which the server's run began, as far as it fits, and the
+// connection.
 const (
 	connBits = 32
 	lifeBits = 24
 	address  = "(b.life MOD 16777216 * 4294967296 + b.conn)"
 )
 
-// sign marks the statements of bells in the server's list.
+// sign marks the statements of bells in the server's process list.
 const sign = "/* hf_bell */"
 
-// home is what a connection says of itself and its server.
+// home describes a connection and its server.
 type home struct {
 	host, user string
 	conn, life int64
@@ -48,17 +50,17 @@ func asking(q sqllock.Querier) asker {
 
 func (d *dialect) homeOf(ctx context.Context, ask asker) (h home, err error) {
 	var seconds int64
-	var uptime uint64 // below zero where the clock was set back to before the server's start, as it prints it
+	var uptime uint64 // wraps around if the clock was set back to before the server's start
 	var name string
 	err = row(ctx, ask, d.Text("SELECT "+host+", CURRENT_USER(), CONNECTION_ID(), {now} DIV 1000000"), &h.host, &h.user, &h.conn, &seconds)
 	if err == nil {
 		err = row(ctx, ask, "SHOW GLOBAL STATUS LIKE 'Uptime'", &name, &uptime)
 	}
-	h.life = seconds - int64(uptime) // or one less, if the second passed between the two
+	h.life = seconds - int64(uptime) // or one less, if the second passed between the two statements
 	return h, err
 }
 
-// row reads the first row of a query, which must have one.
+// row reads the first row of a query, which must exist.
 func row(ctx context.Context, ask asker, text string, dest ...any) (err error) {
 	rows, err := ask(ctx, text)
 	if err != nil {
@@ -71,7 +73,7 @@ func row(ctx context.Context, ask asker, text string, dest ...any) (err error) {
 	return rows.Scan(dest...)
 }
 
-// register makes c known as the bell of a Server, and removes what processes that died have left.
+// register records c as the bell of a Server, and deletes rows of dead processes.
 func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) error {
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) { return c.QueryContext(ctx, text) }
 	h, err := d.homeOf(ctx, ask)
@@ -79,7 +81,7 @@ func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) erro
 		return err
 	}
 	if h.conn >= 1<<connBits {
-		return fmt.Errorf("the server numbers connections beyond %d: %d", int64(1)<<connBits, h.conn)
+		return fmt.Errorf("the server's connection IDs exceed %d: %d", int64(1)<<connBits, h.conn)
 	}
 	exec := func(text string, args ...any) error {
 		text, _ = d.Inline(text, args)
@@ -89,8 +91,8 @@ func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) erro
 	if err := exec("REPLACE INTO hf_bell (server, host, user, life, conn) VALUES (?, ?, ?, ?, ?)", server, h.host, h.user, h.life, h.conn); err != nil {
 		return err
 	}
-	// Of the server's list everybody may see the connections of the own user. Whoever was here before c, and
-	// is alive, is in it.
+	// Every user may see its own connections in the process list. Processes that connected before c
+	// and are alive are in it.
 	text, _ := d.Inline("SELECT server, conn FROM hf_bell WHERE host = ? AND user = ? AND server <> ?"+
 		" AND (life < ? OR conn < ? AND conn NOT IN (SELECT id FROM information_schema.processlist))",
 		[]any{h.host, h.user, server, h.life - 1, h.conn})
@@ -119,16 +121,16 @@ func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) erro
 	return nil
 }
 
-// peers is what is known on a connection of its server: which life it is in, and where others can be woken.
+// peers is a connection's knowledge: the server's run, and the addresses of other Servers.
 type peers struct {
 	life  int64
-	bells map[uint32][]int64 // addresses, by the marks of their Servers
+	conns map[uint32][]int64 // addresses, by the marks of their Servers
 }
 
-// mark stands for a Server in what a statement answers, which is a number.
+// mark stands for a Server in a statement's answer, which is a number.
 func mark(server string) uint32 { return crc32.ChecksumIEEE([]byte(server)) }
 
-// peersOf is what is known on q, which was connected at opened.
+// peersOf returns the peers of q, which was connected at opened.
 func (d *dialect) peersOf(ctx context.Context, q sqllock.Querier, opened time.Time) (*peers, error) {
 	d.mu.Lock()
 	p := d.peers[opened]
@@ -143,14 +145,15 @@ func (d *dialect) peersOf(ctx context.Context, q sqllock.Querier, opened time.Ti
 	p = &peers{h.life, map[uint32][]int64{}}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.peers) >= 256 { // of connections that have been replaced
+	if len(d.peers) >= 256 { // some connections have been replaced
 		clear(d.peers)
 	}
 	d.peers[opened] = p
 	return p, nil
 }
 
-// Wake implements [sqllock.Dialect]. It is one command, unless somebody has not been woken from here yet.
+// Wake implements [sqllock.Dialect]. It takes one command, unless q has not woken some Server
+// before.
 func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time, rings []sqllock.Ring) error {
 	var marks []uint32
 	for _, r := range rings {
@@ -173,9 +176,9 @@ func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time,
 		for _, m := range marks {
 			d.mu.Lock()
 			if again == 1 {
-				delete(p.bells, m)
+				delete(p.conns, m)
 			}
-			_, known := p.bells[m]
+			_, known := p.conns[m]
 			d.mu.Unlock()
 			if !known {
 				missing = append(missing, int64(m))
@@ -187,15 +190,15 @@ func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time,
 		var gone []uint32
 		for _, m := range marks {
 			d.mu.Lock()
-			addresses := p.bells[m]
+			addresses := p.conns[m]
 			d.mu.Unlock()
 			for _, a := range addresses {
-				rung, err := d.ring(ctx, q, p.life, a)
+				woken, err := d.notify(ctx, q, p.life, a)
 				if err != nil {
 					return err
 				}
-				if !rung && !slices.Contains(missing, any(int64(m))) {
-					gone = append(gone, m) // it has another connection now, perhaps
+				if !woken && !slices.Contains(missing, any(int64(m))) {
+					gone = append(gone, m) // its connection may have changed
 				}
 			}
 		}
@@ -206,7 +209,7 @@ func (d *dialect) Wake(ctx context.Context, q sqllock.Querier, opened time.Time,
 	return nil
 }
 
-// lookUp asks for the addresses of Servers.
+// lookUp reads the addresses of Servers.
 func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missing []any) error {
 	if len(missing) == 0 {
 		return nil
@@ -229,16 +232,17 @@ func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missi
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(p.bells) >= 4096 {
-		clear(p.bells)
+	if len(p.conns) >= 4096 {
+		clear(p.conns)
 	}
-	maps.Copy(p.bells, found)
+	maps.Copy(p.conns, found)
 	return nil
 }
 
-// ring kills the statement of the bell at an address, and reports whether that is there. If it seems to be of another
-// life of the server, which the server's clock may only pretend when it was set, it must be seen to be a bell.
-func (d *dialect) ring(ctx context.Context, q sqllock.Querier, life, a int64) (bool, error) {
+// notify kills the statement of the bell at an address, and reports whether the bell exists. If the
+// address seems to be from another run of the server, notify first checks that the connection is a
+// bell: a set clock has the same effect as another run.
+func (d *dialect) notify(ctx context.Context, q sqllock.Querier, life, a int64) (bool, error) {
 	conn := a & (1<<connBits - 1)
 	if apart := (a>>connBits - life) & (1<<lifeBits - 1); apart > 1 && apart < 1<<lifeBits-1 {
 		var n int
@@ -254,8 +258,8 @@ func (d *dialect) ring(ctx context.Context, q sqllock.Querier, life, a int64) (b
 	if lost(err) {
 		return false, err
 	}
-	return err == nil, nil // else it is gone, or another user's, who looks by himself
+	return err == nil, nil // otherwise it is gone, or belongs to another user, whose waiters look by themselves
 }
 
-// Announce implements [sqllock.Dialect]: nothing can be told before it is committed.
+// Announce implements [sqllock.Dialect]. It does nothing: MySQL cannot notify in a transaction.
 func (d *dialect) Announce(context.Context, sqllock.Querier, []sqllock.Ring) error { return nil }

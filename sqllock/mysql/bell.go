@@ -19,25 +19,25 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// bell wakes processes with KILL QUERY. Each process that waits has one connection that sleeps in
-// a statement, and its address in hf_bell.
+// bell wakes processes with KILL QUERY. Each waiting process has one connection that sleeps in a
+// statement, and its address in hf_bell.
 //
-// It sleeps by waiting for a named lock, which the connection that is kept has. In SLEEP it
-// would be woken as well, but all who are in SLEEP share a mutex, over which MariaDB 10.11 sometimes
-// lets KILL and everybody in SLEEP wait for each other for two seconds.
+// The connection sleeps by waiting for a named lock that the reserved connection holds. SLEEP could
+// be interrupted as well. But all connections in SLEEP share a mutex, and with MariaDB 10.11 KILL
+// and SLEEP sometimes block each other for two seconds.
 //
-// KILL of a connection that does not sleep just now does nothing. So the statement that sleeps looks
-// first whether anything has been granted to those who wait.
+// KILL does nothing if the connection is not sleeping at that moment. So the sleeping statement
+// first checks whether a waiter has been granted something.
 type bell struct {
 	d    *dialect
 	cfg  sqllock.BellConfig
 	ctx  context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	wait chan struct{} // somebody waits
+	wait chan struct{} // receives a value when a request starts to wait
 }
 
-// patience is how long the server may be overdue with an answer before a connection is given up.
+// patience is how long an answer may be overdue before the connection is given up.
 const patience = 3 * time.Second
 
 // OpenBell implements [sqllock.Dialect].
@@ -45,7 +45,7 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	b := &bell{d: d, cfg: cfg, wait: make(chan struct{}, 1)}
 	c, err := b.connect(ctx)
 	if answer(err) == 1142 {
-		return nil, "the user may not write hf_bell, as those need who take locks", nil
+		return nil, "the user may not write to hf_bell: clients that take locks need that right", nil
 	}
 	if err != nil {
 		return nil, "", err
@@ -66,7 +66,7 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	return b, "", nil
 }
 
-// connect takes a connection and makes it known.
+// connect takes a connection and registers it.
 func (b *bell) connect(ctx context.Context) (*sql.Conn, error) {
 	c, err := b.cfg.DB.Conn(ctx)
 	if err != nil {
@@ -79,20 +79,21 @@ func (b *bell) connect(ctx context.Context) (*sql.Conn, error) {
 	return c, nil
 }
 
-// discard closes a connection that others may know as a bell: the application, which would get it next
-// from the pool, must not be woken.
+// discard closes a connection that others may know as a bell. The application would get it next
+// from the pool, and must not be interrupted.
 func discard(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn }) // the pool forgets it
+	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn }) // makes the pool drop it
 	_ = c.Close()
 }
 
-// asleep is the expression that sleeps: 0 after the time, 1 if there was nothing to wait for, or NULL or an
-// error when it was woken.
+// asleep returns the expression that sleeps. Its value is 0 after the time, 1 if the lock was free,
+// and NULL or an error if it was interrupted.
 func (b *bell) asleep(limit time.Duration) string {
 	return fmt.Sprintf("GET_LOCK('hf_%s', %d)", b.cfg.Server, int(math.Ceil(limit.Seconds()))) // some servers round
 }
 
-// lock takes the lock that is waited for, unless the connection that was kept before has it yet.
+// lock takes the named lock on the reserved connection. It fails silently while an earlier reserved
+// connection still has the lock.
 func (b *bell) lock(ctx context.Context) error {
 	return b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
 		var got sql.NullInt64
@@ -102,8 +103,8 @@ func (b *bell) lock(ctx context.Context) error {
 
 func (b *bell) unlock() string { return "DO RELEASE_LOCK('hf_" + b.cfg.Server + "')" }
 
-// try wakes c once, from another connection, and returns why it did not work. Nothing is killed that
-// has not been seen to be c: a proxy may number connections in its own way.
+// try wakes c once, from another connection, and returns why that failed. It kills only a statement
+// that it has found in the process list, since a proxy may use other connection IDs.
 func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, 4*limit)
@@ -113,7 +114,7 @@ func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 	var got sql.NullInt64
 	began := time.Now()
 	go func() { woken <- c.QueryRowContext(ctx, "SELECT "+b.asleep(limit)+" AS "+mark).Scan(&got) }()
-	rung := b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
+	killed := b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
 		for time.Since(began) < limit/2 {
 			var conn int64
 			rows, err := q.Query(ctx, "SELECT p.id FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id"+
@@ -130,18 +131,18 @@ func (b *bell) try(ctx context.Context, c *sql.Conn) error {
 			if conn != 0 {
 				return kill(ctx, q, conn)
 			}
-			time.Sleep(time.Millisecond) // the server tells nobody when a statement has begun
+			time.Sleep(time.Millisecond) // the server has no event for the start of a statement
 		}
-		return errors.New("the connection's number is not that of the server's list: is there a proxy between?")
+		return errors.New("the connection's ID is not in the server's process list: is there a proxy between?")
 	})
 	err := <-woken
-	if rung != nil {
-		return rung
+	if killed != nil {
+		return killed
 	}
 	switch {
 	case err != nil || !got.Valid:
 	case got.Int64 == 0:
-		return errors.New("the connection slept on")
+		return errors.New("the connection kept sleeping")
 	default:
 		return errors.New("the connections of the pool do not share locks: is there a proxy between?")
 	}
@@ -156,7 +157,7 @@ func kill(ctx context.Context, q sqllock.Querier, conn int64) error {
 	return err
 }
 
-// sleep is the life of the connection that is woken.
+// sleep runs the connection that is woken.
 func (b *bell) sleep(c *sql.Conn) {
 	defer func() {
 		if c != nil {
@@ -164,7 +165,7 @@ func (b *bell) sleep(c *sql.Conn) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error { // else the next that begins here will do it
+		_ = b.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error { // on failure, the next Server deletes the row
 			_, err := q.Exec(ctx, "DELETE FROM hf_bell WHERE server = ?", b.cfg.Server)
 			_, err2 := q.Exec(ctx, b.unlock()) // the application gets the connection
 			return errors.Join(err, err2)
@@ -182,14 +183,14 @@ func (b *bell) sleep(c *sql.Conn) {
 		}
 		var err error
 		if c == nil {
-			// Bounded, since the application may have all others for long.
+			// Bounded, since the application may use all others for long.
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep)
 			c, err = b.connect(ctx)
 			cancel()
 		} else {
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep+patience)
 			var got sql.NullInt64
-			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 { // another connection is kept now
+			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 { // the reserved connection was replaced
 				if _, err = c.ExecContext(ctx, b.unlock()); err == nil {
 					err = b.lock(ctx)
 				}
@@ -205,21 +206,21 @@ func (b *bell) sleep(c *sql.Conn) {
 		if failed++; err == nil {
 			failed = 0
 		}
-		_ = b.cfg.Look(b.ctx) // else the next
+		_ = b.cfg.Look(b.ctx) // ignore the error: the next look may succeed
 		if failed > 0 {
 			b.pause(failed)
 		}
 	}
 }
 
-// What a statement that sleeps ends with: KILL QUERY, or a limit that the application has set.
+// How a sleeping statement may end: KILL QUERY, or a limit that the application has set.
 const (
 	queryInterrupted = 1317
 	tookTooLong      = 1969
 	tookTooLong8     = 3024
 )
 
-// answer is the number of an error that is the server's answer, or 0.
+// answer returns the number of a server's error, or 0.
 func answer(err error) uint16 {
 	var said *mysql.MySQLError
 	if errors.As(err, &said) {
@@ -228,8 +229,8 @@ func answer(err error) uint16 {
 	return 0
 }
 
-// pause keeps a server that cannot serve from being asked all the time. Who has begun to wait has been
-// answered, so it serves again.
+// pause limits attempts while the server cannot serve. It ends when a request starts to wait, since
+// the server has then answered that request.
 func (b *bell) pause(failed int) {
 	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), b.cfg.Sleep/4))
 	defer t.Stop()
@@ -240,8 +241,8 @@ func (b *bell) pause(failed int) {
 	}
 }
 
-// statement sleeps, unless there is news for those who wait already. With so many who wait that it would
-// become too long it sleeps shorter instead.
+// statement returns a statement that sleeps, unless a waiter has been granted something already.
+// With too many waiters it would become too long; then it sleeps shorter instead.
 func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 	const most = least / 4
 	size := 0
@@ -251,7 +252,8 @@ func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 	for name, w := range pending {
 		const id = 48 // at most
 		if size += (len(w.Alone) + len(w.Group) + 1) * (2*(len(name)+id) + 60); size > most {
-			// Twice, since some servers say 1 when it was woken, which says that there was nothing to wait for.
+			// Twice, since some servers return 1 after an interruption; 1 would mean that the lock
+			// was free.
 			return fmt.Sprintf("SELECT "+sign+" 2 * SLEEP(%g)", (b.cfg.Sleep / 10).Seconds())
 		}
 		if len(w.Alone) > 0 {
@@ -282,7 +284,6 @@ func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
-// Wait implements [sqllock.Bell].
 func (b *bell) Wait() {
 	select {
 	case b.wait <- struct{}{}:
@@ -290,7 +291,6 @@ func (b *bell) Wait() {
 	}
 }
 
-// Close implements [sqllock.Bell].
 func (b *bell) Close() error {
 	b.stop()
 	b.wg.Wait()

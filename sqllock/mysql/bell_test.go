@@ -28,8 +28,8 @@ func (q querier) Query(ctx context.Context, text string, args ...any) (*sql.Rows
 
 func (q querier) Prepared() sqllock.Querier { return q }
 
-// A bell that begins to sleep when somebody has been granted already, and was told so when it did not sleep, does
-// not sleep: a wake-up that crosses with that is not lost.
+// A bell that is about to sleep does not sleep if a waiter was granted something just before. So a
+// wake-up just before the sleep is not lost.
 func TestBellLooksBeforeItSleeps(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -43,16 +43,16 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 	}
 	const never = patient / 2
 	for what, waiting := range map[string]map[string]sqllock.Waiters{
-		"a grant":      {"x": {Alone: []string{alone.ID}}},
-		"a share":      {"rw": {Group: []string{share.ID}}},
-		"a permit":     {"sem": {Group: []string{"nobody", permit.ID}}},
-		"a latch":      {"latch": {Latch: []string{"nobody"}}},
-		"one of many":  {"y": {Alone: []string{"nobody"}}, "x": {Alone: []string{"nobody", alone.ID}}, "z": {Group: []string{"nobody"}}},
-		"nobody's yet": {"x": {Alone: []string{"nobody"}}},
+		"a grant":     {"x": {Alone: []string{alone.ID}}},
+		"a share":     {"rw": {Group: []string{share.ID}}},
+		"a permit":    {"sem": {Group: []string{"nobody", permit.ID}}},
+		"a latch":     {"latch": {Latch: []string{"nobody"}}},
+		"one of many": {"y": {Alone: []string{"nobody"}}, "x": {Alone: []string{"nobody", alone.ID}}, "z": {Group: []string{"nobody"}}},
+		"no grant":    {"x": {Alone: []string{"nobody"}}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := mysql.Dialect()
-			db, err := pool(t, server.DSN("root", "")).Conn(t.Context()) // kept
+			db, err := pool(t, server.DSN("root", "")).Conn(t.Context()) // the reserved connection
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,13 +77,13 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 				t.Fatalf("OpenBell: %q, %v", reason, err)
 			}
 			defer func() { _ = b.Close() }()
-			if what == "nobody's yet" { // it sleeps, and is woken
+			if what == "no grant" { // it sleeps, and is woken
 				eventually(t, "it sleeps", func() bool {
 					return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
 				})
 				select {
 				case <-looked:
-					t.Error("it has looked before it slept")
+					t.Error("it did not sleep")
 				default:
 				}
 				if err := d.Wake(t.Context(), querier{db, d}, time.Unix(1, 0), []sqllock.Ring{{Server: "test"}}); err != nil {
@@ -93,7 +93,7 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 			select {
 			case <-looked:
 			case <-time.After(never * 2 / 3):
-				t.Error("it sleeps, though there is news")
+				t.Error("it sleeps, though a waiter has a grant")
 			}
 		})
 	}

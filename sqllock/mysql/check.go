@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// least are the shortest statements, in bytes, that a server must take: the longest that a renewal of
-// many needs has about half of that.
+// least is the shortest statement, in bytes, that a server must accept. The longest renewal has
+// about half of that.
 const least = 1 << 20
 
 // Check implements [sqllock.Dialect].
@@ -39,11 +39,11 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 	}
 	idle, _ := strconv.ParseInt(vars["wait_timeout"], 10, 64)
 	d.idle.Store(idle)
-	var apart int64 // how far the clock that statements see is from the server's
+	var apart int64 // difference between the statements' clock and the server's
 	if err := db.QueryRowContext(ctx, "SELECT ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE()))").Scan(&apart); err != nil {
 		return c, err
 	}
-	var wait string // as a statement sees it that has been given another
+	var wait string // as seen by a statement with its own limit
 	err = db.QueryRowContext(ctx, "SET STATEMENT innodb_lock_wait_timeout = "+rowWait+" FOR SELECT @@innodb_lock_wait_timeout").Scan(&wait)
 	if err != nil && answer(err) == 0 {
 		return c, err
@@ -53,23 +53,23 @@ func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstance
 	_, err = fmt.Sscanf(vars["version"], "%d.%d", &major, &minor)
 	d.returns.Store(err == nil && strings.Contains(vars["version"], "MARIADB") && (major > 10 || major == 10 && minor >= 5))
 	if apart > int64(time.Minute/time.Second) {
-		return c, fmt.Errorf("%w: the pool's connections have a clock of their own (SET timestamp): use a pool without", driver.ErrRefused)
+		return c, fmt.Errorf("%w: the pool's connections have their own clock (SET timestamp): use a pool without it", driver.ErrRefused)
 	}
 	return judge(vars)
 }
 
-// judge says what a server, and a connection of the pool, with these variables (in upper case) is good for.
+// judge evaluates these variables, in upper case, of a server and a connection of the pool.
 func judge(vars map[string]string) (c sqllock.Circumstances, err error) {
 	switch {
 	case vars["wsrep_on"] == "ON":
-		c.NoPush = "the server is a node of a Galera cluster: whoever waits may be connected to another node, where nobody can be woken from here"
+		c.NoPush = "the server is a node of a Galera cluster: waiters may be connected to another node, where they cannot be woken from here"
 	case vars["group_replication_single_primary_mode"] == "OFF":
-		c.NoPush = "the group has several primaries: whoever waits may be connected to another, where nobody can be woken from here"
+		c.NoPush = "the group has several primaries: waiters may be connected to another one, where they cannot be woken from here"
 	}
-	isolation := vars["transaction_isolation"] + vars["tx_isolation"] // old and new servers call it differently, some both
-	packet, _ := strconv.Atoi(vars["max_allowed_packet"])             // 0 if it is not told
+	isolation := vars["transaction_isolation"] + vars["tx_isolation"] // the name depends on the version; some have both
+	packet, _ := strconv.Atoi(vars["max_allowed_packet"])             // 0: unknown
 	if packet > 0 {
-		c.MaxText = packet / 4 // text is sent as digits, two for a byte, and grows when places become grants
+		c.MaxText = packet / 4 // text is sent in hexadecimal, and grows when places become grants
 	}
 	selectLimit, limitErr := strconv.ParseUint(vars["sql_select_limit"], 10, 64)
 	refuse := func(format string, args ...any) (sqllock.Circumstances, error) {
@@ -77,21 +77,21 @@ func judge(vars map[string]string) (c sqllock.Circumstances, err error) {
 	}
 	switch {
 	case vars["autocommit"] == "OFF":
-		return refuse("autocommit=0, so that nothing would ever be committed: use a pool with autocommit=1")
+		return refuse("autocommit=0, so nothing would ever be committed: use a pool with autocommit=1")
 	case strings.Contains(isolation, "READ-UNCOMMITTED"):
-		return refuse("the isolation level READ UNCOMMITTED, under which a lock could be seen that is not granted in the end: use a pool with another")
+		return refuse("the isolation level READ UNCOMMITTED, which shows grants that may be rolled back: use a pool with another")
 	case strings.Contains(vars["sql_mode"], "EMPTY_STRING_IS_NULL"):
 		return refuse("the sql_mode EMPTY_STRING_IS_NULL: use a pool without it")
 	case strings.HasPrefix(vars["character_set_connection"], "UTF16"), strings.HasPrefix(vars["character_set_connection"], "UTF32"),
 		vars["character_set_connection"] == "UCS2":
-		return refuse("character_set_connection=%s: use a pool with utf8mb4, or any other in which ASCII text has one byte a character",
+		return refuse("character_set_connection=%s: use a pool with utf8mb4, or another in which ASCII text has one byte per character",
 			strings.ToLower(vars["character_set_connection"]))
 	case vars["sql_select_limit"] != "" && limitErr == nil && selectLimit < 1000:
 		return refuse("sql_select_limit=%d: at least 1000 is needed", selectLimit)
 	case packet > 0 && packet < least:
 		return refuse("max_allowed_packet=%d: at least %d is needed", packet, least)
 	case vars["log_bin"] == "ON" && vars["binlog_format"] == "STATEMENT" && strings.Contains(isolation, "READ-COMMITTED"):
-		return refuse("binlog_format=STATEMENT and the isolation level READ COMMITTED, with which the server takes no change: " +
+		return refuse("binlog_format=STATEMENT and the isolation level READ COMMITTED, with which the server refuses changes: " +
 			"use a pool with REPEATABLE READ, or binlog_format=ROW or MIXED")
 	}
 	return c, nil

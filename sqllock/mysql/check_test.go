@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// Clusters cannot be had in a test: this is only what is concluded from what they say of themselves.
+// A test cannot start these clusters, so this tests only how their variables are judged.
 func TestJudgeClusters(t *testing.T) {
 	for name, c := range map[string]struct {
 		vars   map[string]string
-		lonely bool
+		noPush bool
 	}{
 		"single":                 {map[string]string{"autocommit": "ON"}, false},
 		"Galera off":             {map[string]string{"wsrep_on": "OFF"}, false},
@@ -28,13 +28,13 @@ func TestJudgeClusters(t *testing.T) {
 		"group of all primaries": {map[string]string{"group_replication_single_primary_mode": "OFF"}, true},
 	} {
 		got, err := judge(c.vars)
-		if err != nil || (got.NoPush != "") != c.lonely {
-			t.Errorf("%s: %+v, %v; want lonely: %v", name, got, err, c.lonely)
+		if err != nil || (got.NoPush != "") != c.noPush {
+			t.Errorf("%s: %+v, %v; want noPush: %v", name, got, err, c.noPush)
 		}
 	}
 }
 
-// A server of version 8 calls the isolation level differently from the one that the other tests use.
+// Version 8 has another name for the isolation level than the server of the other tests.
 func TestJudgeIsolation(t *testing.T) {
 	for _, variable := range []string{"tx_isolation", "transaction_isolation"} {
 		for level, refused := range map[string]bool{
@@ -47,19 +47,19 @@ func TestJudgeIsolation(t *testing.T) {
 	}
 }
 
-// Errors that cannot be had from the server of the other tests.
+// Errors that the server of the other tests does not return.
 func TestFault(t *testing.T) {
 	said := func(number uint16) error { return fmt.Errorf("said: %w", &mysql.MySQLError{Number: number}) }
 	for _, c := range []struct {
 		err  error
 		want sqllock.Fault
 	}{
-		{said(3101), sqllock.Again},   // a member of a group was overruled when it committed
+		{said(3101), sqllock.Again},   // a member of a group was overruled at its commit
 		{said(1047), sqllock.NotDone}, // a node of a cluster that has no quorum
 		{said(3032), sqllock.NotDone}, // offline mode
 		{said(4031), sqllock.NotDone}, // disconnected for inactivity
 		{said(1053), sqllock.Unknown}, // shutting down
-		{said(1180), sqllock.Unknown}, // a node lost its cluster while it committed
+		{said(1180), sqllock.Unknown}, // a node lost its cluster during a commit
 		{said(1836), sqllock.Refused}, // read-only
 		{said(1045), sqllock.Refused}, // access denied
 		{said(1146), sqllock.NoSchema},
@@ -76,7 +76,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// Text with question marks in it is an argument like any other.
+// Text with question marks is an argument like any other.
 func TestInline(t *testing.T) {
 	text, rest := newDialect(now).Inline("SELECT ? FROM x WHERE a = ? AND b = ? AND c = ?", []any{"?'\x00", []byte{}, int64(-1) << 63, 7})
 	const want = "SELECT x'3f2700' FROM x WHERE a = x'' AND b = -9223372036854775808 AND c = 7"
@@ -85,7 +85,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// MySQL has no limit for a single statement that waits for a row, as MariaDB has.
+// MySQL has no limit for one statement's wait for a row, unlike MariaDB.
 func TestDoctorRowWait(t *testing.T) {
 	for _, c := range []struct {
 		version, wait string

@@ -11,7 +11,7 @@ import (
 
 func TestClockSteps(t *testing.T) {
 	if !testenv.Deep() {
-		t.Skip("a server with a clock of its own is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
+		t.Skip("a server with its own clock is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
 	}
 	server := maria(t)
 	sqltest.ClockSteps(t, server.OwnClock(), func() *sql.DB { return pool(t, server.DSN("root", "")) }, mysql.Dialect)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const ttl = 2 * time.Second // longer than a busy machine stands still for
+const ttl = 2 * time.Second // longer than the stalls of a busy machine
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -26,8 +26,8 @@ func TestConformance(t *testing.T) {
 
 func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, maria(t), "root", "")) }
 
-// A user who may only work with the rows, under everything that could change what a statement means. Each operation
-// is tried; the whole suite runs in the deep run.
+// A user with rights on rows only, with all settings that can change the meaning of a statement.
+// Each operation is tried; the deep run runs the whole suite.
 func TestConformanceOfOthers(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--log-bin=log", "--binlog-format=MIXED", "--default-time-zone=-03:30")
@@ -40,7 +40,7 @@ func TestConformanceOfOthers(t *testing.T) {
 	}
 }
 
-// initialise makes the tables.
+// initialise creates the tables.
 func initialise(t testing.TB, dsn string) {
 	t.Helper()
 	db := pool(t, dsn)
@@ -59,7 +59,8 @@ func pool(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// conform runs the suite as user, with more parameters of the data source name ("?clientFoundRows=true").
+// conform runs the suite as user, with more parameters of the data source name
+// ("?clientFoundRows=true").
 func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 	drivertest.Run(t, harness(t, server, user, params))
 }
@@ -92,7 +93,7 @@ func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) d
 	}
 }
 
-// refusals are the ways in which the server takes no writes. It takes those of root even when it is read-only.
+// refusals are ways to make the server refuse writes. Root may write even when it is read-only.
 func refusals(server *testenv.MariaDBServer, user string) map[string]func(testing.TB) func() {
 	ways := map[string]func(testing.TB) func(){"a view": func(testing.TB) func() {
 		server.Exec("RENAME TABLE test.hf_lock TO test.hf_away", "CREATE VIEW test.hf_lock AS SELECT * FROM test.hf_away GROUP BY name")
@@ -107,7 +108,7 @@ func refusals(server *testenv.MariaDBServer, user string) map[string]func(testin
 	return ways
 }
 
-// damages are the ways to spoil a row.
+// damages are ways to damage a row.
 func damages(db *sql.DB) map[string]func(testing.TB, string) {
 	ways := map[string]func(testing.TB, string){}
 	for what, damage := range sqltest.Damages {

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// resource is what a name guards. It notes who is there.
+// resource is guarded by a name. It records its current users.
 type resource struct {
 	writers, others, permits atomic.Int64
 	highest                  atomic.Uint64
 }
 
-// visit is what one does who has been granted r with token.
+// visit uses the resource after a grant of r with token.
 func (x *resource) visit(t *testing.T, r *driver.Request, token uint64) {
 	if r.Mode == driver.Exclusive {
 		if last := x.highest.Swap(token); token <= last {
@@ -34,13 +34,13 @@ func (x *resource) visit(t *testing.T, r *driver.Request, token uint64) {
 		}
 		x.others.Add(1)
 		if w := x.writers.Load(); w != 0 {
-			t.Errorf("%s: %d writers beside another", r.Name, w)
+			t.Errorf("%s: %d writers at once", r.Name, w)
 		}
 		if n := x.permits.Add(int64(r.N)); r.Mode == driver.Permits && n > int64(r.Limit) {
 			t.Errorf("%s: %d permits of %d", r.Name, n, r.Limit)
 		}
 	}
-	time.Sleep(rand.N(time.Millisecond)) // what it guards
+	time.Sleep(rand.N(time.Millisecond)) // the guarded work
 	if r.Mode == driver.Exclusive {
 		x.writers.Add(-1)
 	} else {
@@ -49,7 +49,8 @@ func (x *resource) visit(t *testing.T, r *driver.Request, token uint64) {
 	}
 }
 
-// Many sessions of several processes on few names: nobody is in who must not be, tokens grow, and no two transactions ever wait for each other.
+// Many sessions of several processes on few names: exclusion holds, tokens grow, and no
+// transactions deadlock.
 func TestCrowd(t *testing.T) {
 	const processes, sessions, names = 8, 8, 8
 	server := maria(t)
@@ -77,7 +78,7 @@ func TestCrowd(t *testing.T) {
 					switch {
 					case n >= 6: // two of them are semaphores
 						r.Mode, r.Limit, r.N = driver.Permits, 3, 1+rand.IntN(2)
-					case n >= 3 && rand.IntN(3) > 0: // three are read and written
+					case n >= 3 && rand.IntN(3) > 0: // three have readers and writers
 						r.Mode = driver.Shared
 					}
 					r.Wait = rand.IntN(8) > 0

@@ -19,14 +19,15 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// now is the server's clock in microseconds when a statement begins. Not from a local time, which
-// repeats an hour a year.
+// now is the server's clock in microseconds at the start of a statement. It does not use local
+// time, in which one hour a year occurs twice.
 const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // Dialect returns the dialect of MySQL 8 and MariaDB. It works with any pool of
-// github.com/go-sql-driver/mysql, whatever its parameters. What would not work, or not exclude, is refused
-// when a Server is opened, with the reason: autocommit=0, READ UNCOMMITTED, the sql_mode EMPTY_STRING_IS_NULL, a
-// max_allowed_packet below 1 MiB, SET timestamp, and a few more.
+// github.com/go-sql-driver/mysql and nearly all of its parameters. Settings that would break
+// exclusion are refused when a Server is opened, with the reason: autocommit=0, READ UNCOMMITTED,
+// the sql_mode EMPTY_STRING_IS_NULL, a max_allowed_packet below 1 MiB, SET timestamp, and a few
+// more.
 func Dialect() sqllock.Dialect { return newDialect(now) }
 
 type dialect struct {
@@ -34,13 +35,13 @@ type dialect struct {
 
 	clock *strings.Replacer
 	last  *last
-	idle  atomic.Int64 // the wait_timeout of the pool's connections, in seconds; 0: not known
+	idle  atomic.Int64 // wait_timeout of the pool's connections, in seconds; 0: unknown
 
-	bounds  atomic.Bool // the server takes a limit for one statement: it is MariaDB
-	returns atomic.Bool // a statement that inserts may return rows: it is MariaDB 10.5
+	bounds  atomic.Bool // the server accepts a limit for one statement: it is MariaDB
+	returns atomic.Bool // an INSERT may return rows: it is MariaDB 10.5
 
 	mu    sync.Mutex
-	peers map[time.Time]*peers // by when a connection was made
+	peers map[time.Time]*peers // by the time of connection
 }
 
 func newDialect(now string) *dialect {
@@ -55,10 +56,10 @@ func newDialect(now string) *dialect {
 // Name implements [sqllock.Dialect].
 func (d *dialect) Name() string { return "mysql" }
 
-// Migrations implements [sqllock.Dialect]. Names are kept apart byte for byte.
+// Migrations implements [sqllock.Dialect]. Names are compared byte for byte.
 //
-// info is no BLOB, since MariaDB 10.11 confuses VALUES(info) with what the column has been
-// assigned before. It has room for an Info that is escaped from end to end.
+// info is not a BLOB, since MariaDB 10.11 confuses VALUES(info) of a BLOB with the value assigned
+// before. It is long enough for a fully escaped Info.
 func (d *dialect) Migrations() [][]string {
 	return [][]string{{
 		`CREATE TABLE IF NOT EXISTS hf_meta (
@@ -89,7 +90,7 @@ func (d *dialect) Tables() []string { return []string{"hf_meta", "hf_lock", "hf_
 // Text implements [sqllock.Dialect].
 func (d *dialect) Text(statement string) string { return d.clock.Replace(statement) }
 
-// Inline implements [sqllock.Dialect]. Text goes as hexadecimal digits, which mean the same under
+// Inline implements [sqllock.Dialect]. Text is sent as hexadecimal digits, which mean the same in
 // every sql_mode and character set.
 func (d *dialect) Inline(text string, args []any) (string, []any) {
 	if len(args) == 0 {
@@ -119,8 +120,8 @@ func (d *dialect) Inline(text string, args []any) (string, []any) {
 	return string(b), nil
 }
 
-// Prepare implements [sqllock.Dialect]. Names go as hexadecimal digits, which no character set of the connection changes; other
-// text is ASCII.
+// Prepare implements [sqllock.Dialect]. Names are sent as hexadecimal digits, which no character
+// set changes; other text is ASCII.
 func (d *dialect) Prepare(text string, args []any) string {
 	parts := strings.SplitAfter(text, "?")
 	for i, arg := range args {
@@ -149,19 +150,20 @@ func appendHex(b, text []byte) []byte {
 	return append(b, '\'')
 }
 
-// Transactions implements [sqllock.Dialect]: rows are read with locks, which see what was committed last under every
-// isolation level. wait_timeout, which all versions have, counts inside a transaction, too, and is that of
-// the pool's connections again after it.
+// Transactions implements [sqllock.Dialect]. Locking reads see the last commit in every isolation
+// level. All versions have wait_timeout, which also applies in a transaction. After the transaction
+// it is reset to the pool's value.
 func (d *dialect) Transactions() (t sqllock.Transactions) {
-	const silence, set = int64(sqllock.TxIdleLimit / time.Second), "SET SESSION wait_timeout = "
-	if others := d.idle.Load(); others > silence {
-		t.Begin, t.After = []string{set + strconv.FormatInt(silence, 10)}, []string{set + strconv.FormatInt(others, 10)}
+	const limit, set = int64(sqllock.TxIdleLimit / time.Second), "SET SESSION wait_timeout = "
+	if others := d.idle.Load(); others > limit {
+		t.Begin, t.After = []string{set + strconv.FormatInt(limit, 10)}, []string{set + strconv.FormatInt(others, 10)}
 	}
 	t.Begin = append(t.Begin, "START TRANSACTION")
 	return t
 }
 
-// Kept implements [sqllock.Dialect]. A server that does not know another limit than whole seconds is MySQL, not MariaDB.
+// Reserved implements [sqllock.Dialect]. A server whose limits are whole seconds is MySQL, not
+// MariaDB.
 func (d *dialect) Reserved() sqllock.Reserved {
 	const limit = "SET SESSION innodb_lock_wait_timeout = "
 	k := sqllock.Reserved{Renewing: limit + rowWait, Working: limit + rowWait}
@@ -203,13 +205,13 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 		case 1690, 1264: // a number is out of range
 			return sqllock.OutOfRange
 		case 1317, 1053, 1927, 3024, 1969, // interrupted, shutdown, connection killed, took too long
-			1180: // an error at COMMIT: a node of Galera may have lost the others while they heard of it
+			1180: // an error at COMMIT: a Galera node may have lost the others during the commit
 			return sqllock.Unknown
-		case 1461, 1243, 1295, 1615: // too many, not here, cannot be, prepared too long ago
+		case 1461, 1243, 1295, 1615: // too many; unknown here; cannot be prepared; prepared too long ago
 			return sqllock.Unprepared
 		case 1040, 1203, 1226, 1129, 1206, 1637, // too many of something
-			1021, 1114, 1037, 1038, 1041, 1135, // no room, no memory, no thread
-			1047, 3032, 4031: // not ready, offline, closed since nobody used it
+			1021, 1114, 1037, 1038, 1041, 1135, // no space, no memory, no thread
+			1047, 3032, 4031: // not ready, offline, closed after idling
 			return sqllock.NotDone
 		}
 		return sqllock.Refused
@@ -228,20 +230,20 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 func (d *dialect) Advise(err error) string {
 	switch answer(err) {
 	case 1290, 1792, 1836:
-		return "the server is a replica, or read_only is on: lead to the primary"
+		return "the server is a replica, or read_only is on: connect to the primary"
 	case 1044, 1142, 1143, 1370:
 		return "the user needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done and hf_bell"
 	case 1045, 1698:
-		return "look at the user and the password"
+		return "check the user and the password"
 	case 1021, 1114:
-		return "make room on the server's disk"
+		return "free some space on the server's disk"
 	case 1040, 1203, 1226:
 		return "no connection is left: raise the limit, or use fewer"
 	}
 	return ""
 }
 
-// lost reports whether an error is that of a connection, not the server's answer.
+// lost reports whether err is a connection's error, not the server's answer.
 func lost(err error) bool {
 	var said *mysql.MySQLError
 	return err != nil && !errors.As(err, &said) &&

@@ -23,7 +23,7 @@ import (
 
 const durable = "--innodb-flush-log-at-trx-commit=1"
 
-// diagnose returns the findings by code, of which there is one each, and in one text those that are not fine.
+// diagnose returns the findings by code, one for each, and one text of those that are not fine.
 func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) (by map[string]driver.Finding, unlike string) {
 	t.Helper()
 	b := sqllock.New(db, d, nil)
@@ -41,7 +41,7 @@ func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) (b
 		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
 			t.Errorf("incomplete: %+v", f)
 		}
-		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "mysql.latency" { // which depends on the machine
+		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "mysql.latency" { // latency depends on the machine
 			all = append(all, strings.TrimPrefix(f.Code, "mysql.")+" "+f.Severity.String())
 		}
 	}
@@ -57,7 +57,7 @@ func TestDoctor(t *testing.T) {
 	if unlike != "" || len(by) != 15 {
 		t.Errorf("not fine: %q, of %d: %v", unlike, len(by), by)
 	}
-	// A user with the rights of the documents finds out as much.
+	// A user with the documented rights gets the same findings.
 	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell")
 	few := pool(t, server.DSN("app", ""))
 	if _, unlike := diagnose(t, few, mysql.Dialect(), 15*time.Second); unlike != "" {
@@ -77,7 +77,7 @@ func TestDoctor(t *testing.T) {
 		server.Exec(c.set)
 		db := pool(t, server.DSN("root", "")+c.params)
 		by, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
-		if c.params == "?max_statement_time=1" { // whether a second is enough to be woken depends on the machine
+		if c.params == "?max_statement_time=1" { // one second may or may not be enough to be woken
 			unlike = strings.TrimSuffix(unlike, ", wakeups slows")
 			c.want = "timeouts slows"
 		}
@@ -87,14 +87,14 @@ func TestDoctor(t *testing.T) {
 		_ = db.Close()
 		server.Exec(c.back)
 	}
-	// The dialect says why nobody can be woken, and is hidden itself.
-	by, unlike = diagnose(t, db, lonely{mysql.Dialect()}, 15*time.Second)
+	// The dialect has a reason why waiters cannot be woken, and hides that it is an Examiner.
+	by, unlike = diagnose(t, db, noPush{mysql.Dialect()}, 15*time.Second)
 	if f := by["mysql.wakeups"]; unlike != "wakeups slows" || !strings.Contains(f.Found, "it is said so") {
 		t.Errorf("where nobody can be woken, not fine: %q, %+v", unlike, f)
 	}
 }
 
-// The server's clock, as its statements see it, is off, or jumps between two looks.
+// The server's clock, as its statements see it, is wrong, or jumps between two looks.
 func TestDoctorClock(t *testing.T) {
 	t.Parallel()
 	const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -150,7 +150,7 @@ func TestDoctorReplicas(t *testing.T) {
 	if _, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second); unlike != "durability endangers, replicas endangers" {
 		t.Errorf("with a log that is not forced to the disk, not fine: %q", unlike)
 	}
-	// Connections that go now here, now there.
+	// Connections that lead to different servers in turn.
 	spread := &inTurn{}
 	for _, s := range []*testenv.MariaDBServer{primary, replica} {
 		cfg, err := godriver.ParseDSN(s.DSN("root", ""))
@@ -171,7 +171,7 @@ func TestDoctorReplicas(t *testing.T) {
 	}
 }
 
-// inTurn connects to one after the other.
+// inTurn connects to one server after the other.
 type inTurn struct {
 	all []sqldriver.Connector
 	n   atomic.Int64
@@ -183,7 +183,7 @@ func (c *inTurn) Connect(ctx context.Context) (sqldriver.Conn, error) {
 
 func (c *inTurn) Driver() sqldriver.Driver { return c.all[0].Driver() }
 
-// What keeps everybody from locking is an error, after what was found before.
+// A condition that prevents all locking is an error, returned after the earlier findings.
 func TestDoctorErrors(t *testing.T) {
 	t.Parallel()
 	server := testenv.MariaDB(t)
@@ -207,7 +207,7 @@ func TestDoctorErrors(t *testing.T) {
 		t.Errorf("a pool of two: %v, want ErrInvalid", err)
 	}
 	if _, err := ask(pool(t, server.DSN("nobody", ""))); !errors.Is(err, driver.ErrRefused) {
-		t.Errorf("a user that is not there: %v, want ErrRefused", err)
+		t.Errorf("an unknown user: %v, want ErrRefused", err)
 	}
 	server.Kill()
 	if _, err := ask(pool(t, server.DSN("root", ""))); !errors.Is(err, driver.ErrUnavailable) {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// The locks are in the application's own database, and go through its own pool.
+// The locks are in the application's own database, and use its own pool.
 func Example() {
 	ctx := context.Background()
 	db, err := sql.Open("mysql", "app:password@tcp(localhost:3306)/app")
@@ -19,7 +19,7 @@ func Example() {
 	}
 	db.SetMaxOpenConns(20) // at least 3
 	if err := sqllock.Init(ctx, db, mysql.Dialect()); err != nil {
-		log.Fatal(err) // or "holdfast init", once, by somebody who may create tables
+		log.Fatal(err) // or "holdfast init", once, by a user who may create tables
 	}
 	client, err := holdfast.New(ctx, sqllock.New(db, mysql.Dialect(), nil), nil)
 	if err != nil {

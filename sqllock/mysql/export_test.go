@@ -9,7 +9,7 @@ import (
 // DialectAt is Dialect with another clock: an expression in microseconds.
 func DialectAt(now string) sqllock.Dialect { return newDialect(now) }
 
-// Edited is DialectAt with other text in its statements, and whether any has it.
+// Edited is DialectAt with text replaced in its statements, and whether any statement contained it.
 func Edited(now, old, text string) (sqllock.Dialect, bool) {
 	d, found := newDialect(now), false
 	for _, s := range []*string{&d.try, &d.wait, &d.free, &d.joinBlind, &d.joinSeen, &d.freeing, &d.handing, &d.leave} {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A server that takes no changes for a while refuses what is asked; leases that could not be renewed end in
-// time, those that could go on.
+// A server that refuses changes for a while refuses requests. Leases that cannot be renewed end in
+// time; longer ones survive.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -53,7 +53,7 @@ func TestReadOnly(t *testing.T) {
 	select {
 	case <-short.Done():
 	case <-time.After(patient):
-		t.Error("a holder whose lease cannot be renewed was not told")
+		t.Error("a holder whose lease cannot be renewed was not notified")
 	}
 	run(t, admin, "SET GLOBAL read_only = 0")
 	if held.Err() == nil { // it is renewed again
@@ -76,7 +76,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// guarded is what a lock guards: it notes the highest token it has seen, and who believes to hold the lock.
+// guarded is protected by a lock: it records the highest token it has seen, and who trusts a lease.
 type guarded struct {
 	mu      sync.Mutex
 	highest uint64
@@ -91,9 +91,10 @@ func (g *guarded) enter(t *testing.T, lease *holdfast.Lease) {
 	}
 	g.highest = max(g.highest, lease.Token())
 	for other := range g.leases {
-		// The newcomer first: if it is trusted at this moment and the other after it, both are at once.
+		// The newer lease first: if it is trusted at this moment and the other after it, both are
+		// at once.
 		if lease.Err() == nil && other.Err() == nil {
-			t.Errorf("tokens %d and %d are believed in at once", lease.Token(), other.Token())
+			t.Errorf("tokens %d and %d are trusted at once", lease.Token(), other.Token())
 		}
 	}
 	g.leases[lease] = true
@@ -105,8 +106,8 @@ func (g *guarded) leave(lease *holdfast.Lease) {
 	delete(g.leases, lease)
 }
 
-// Whatever happens to the server or the way to it, nobody believes in a lease beside another, tokens grow, and
-// those who wait are served afterwards.
+// Whatever happens to the server or the network, no two leases are trusted at once, tokens grow,
+// and waiters are served afterwards.
 func TestServerFaults(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -125,7 +126,7 @@ func TestServerFaults(t *testing.T) {
 				for ctx.Err() == nil {
 					lease, err := c.Mutex("x").Lock(ctx)
 					if err != nil {
-						continue // the server is not there, or it is the end
+						continue // the server is down, or the test ends
 					}
 					g.enter(t, lease)
 					select {
@@ -142,7 +143,7 @@ func TestServerFaults(t *testing.T) {
 	goesOn := func(after string) {
 		t.Helper()
 		before := grants.Load()
-		eventually(t, "goes on after "+after, func() bool { return grants.Load() > before+20 })
+		eventually(t, "continues after "+after, func() bool { return grants.Load() > before+20 })
 	}
 	goesOn("the beginning")
 	server.Restart(false)
@@ -156,7 +157,7 @@ func TestServerFaults(t *testing.T) {
 	for _, p := range proxies[:2] {
 		p.Hole()
 	}
-	goesOn("half of the clients are cut off") // the others go on
+	goesOn("half of the clients are cut off") // the others continue
 	time.Sleep(short)
 	for _, p := range proxies[:2] {
 		p.Heal()
@@ -173,7 +174,7 @@ func TestServerFaults(t *testing.T) {
 	t.Logf("%d grants", grants.Load())
 }
 
-// A connection that the server closes because nobody used it for long is not missed.
+// A connection that the server closes after idling is replaced.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--wait-timeout=1")
@@ -196,7 +197,7 @@ func TestIdleConnections(t *testing.T) {
 	eventually(t, "idle connections are closed", func() bool {
 		return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
 	})
-	eventually(t, "renewed", func() bool { // by the second attempt, if the first has found the connection closed
+	eventually(t, "renewed", func() bool { // by the second attempt, if the first finds the connection closed
 		changes, err := a.Renew(t.Context(), []driver.Hold{h})
 		if len(changes) > 0 {
 			t.Errorf("Renew = %+v", changes)
@@ -206,7 +207,7 @@ func TestIdleConnections(t *testing.T) {
 	a.release(h)
 }
 
-// What a session or a Server that is closed is asked for is refused, and takes no connection that nobody gives back.
+// A closed session or Server refuses calls, and leaks no connection.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -217,7 +218,7 @@ func TestClosed(t *testing.T) {
 	}
 	h := c.get(c.req("x"))
 	var wg sync.WaitGroup
-	for i := range 8 { // under way while the Server is closed
+	for i := range 8 { // in progress while the Server is closed
 		wg.Go(func() {
 			r := &driver.Request{ID: fmt.Sprint("r-", i), Name: "y", Mode: driver.Exclusive, N: 1, Wait: true}
 			for range 20 {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/drivertest"
 )
 
-// forger interrupts the statements in which waiters sleep, as a user may who may interrupt others' connections. That is all that
-// anybody can tell them.
+// forger interrupts waiters' sleeping statements, as a user with the right to interrupt others'
+// connections could. Attackers can send waiters nothing else.
 func forger(db *sql.DB) *drivertest.Forger {
 	return &drivertest.Forger{
 		Message: func(string, uint64, string) string { return "" },
@@ -26,8 +26,8 @@ func forger(db *sql.DB) *drivertest.Forger {
 			if err := db.QueryRowContext(t.Context(), "SELECT conn FROM hf_bell WHERE server = ?", at[1]).Scan(&conn); err != nil {
 				t.Fatal(err)
 			}
-			for range min(len(messages), 200) { // they say nothing, so more say no more
-				_, _ = db.ExecContext(t.Context(), "KILL QUERY ?", conn) // it may have connected anew
+			for range min(len(messages), 200) { // they have no content, so more add nothing
+				_, _ = db.ExecContext(t.Context(), "KILL QUERY ?", conn) // it may have a new connection
 			}
 		},
 	}

@@ -57,9 +57,10 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Clients at both nodes of a Galera cluster want the same few names. A node commits what it does before the others have heard
-// of it, and is told only then whether another was faster. Meanwhile the nodes lose each other, so that neither may serve, and
-// find each other again. Nobody holds beside another, and tokens grow.
+// Clients at both nodes of a Galera cluster want the same few names. A node executes its change
+// before the others know it, and learns at the commit whether another was faster. Meanwhile the
+// nodes lose each other, so that neither may serve, and reconnect. No two hold at once, and tokens
+// grow.
 func TestGalera(t *testing.T) {
 	if !testenv.Deep() {
 		t.Skip("a cluster is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
@@ -68,7 +69,7 @@ func TestGalera(t *testing.T) {
 	if by, _ := diagnose(t, pool(t, nodes[0].DSN("root", "")), mysql.Dialect(), 15*time.Second); by["mysql.replicas"].Severity != driver.Unclear {
 		t.Errorf("doctor, of a cluster: %+v", by["mysql.replicas"])
 	}
-	const each, names = 300, 3 // each node grants so often before they lose each other, and after
+	const each, names = 300, 3 // each node grants so often before the nodes lose each other, and after
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
 	var inside [names]atomic.Int64
@@ -119,7 +120,7 @@ func TestGalera(t *testing.T) {
 	other := pool(t, nodes[0].DSN("root", ""))
 	eventually(t, "the other node is alone", func() bool { return status(t, other, "wsrep_cluster_size") == 1 })
 	nodes[1].Continue()
-	granted("when they have found each other again")
+	granted("after they reconnected")
 	stop()
 	all.Wait()
 }

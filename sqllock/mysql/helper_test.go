@@ -17,10 +17,10 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// patient is how long something may take that a slow machine does late, but does.
+// patient bounds the wait for an event that a slow machine delays.
 const patient = time.Minute
 
-// maria starts a server and makes the tables in it.
+// maria starts a server and creates the tables in it.
 func maria(t testing.TB, args ...string) *testenv.MariaDBServer {
 	t.Helper()
 	server := testenv.MariaDB(t, args...)
@@ -28,7 +28,7 @@ func maria(t testing.TB, args ...string) *testenv.MariaDBServer {
 	return server
 }
 
-// client is a session with a Server and a pool of its own, as a process has them.
+// client is a session with its own Server and pool, as a process has them.
 type client struct {
 	driver.Session
 	t   testing.TB
@@ -41,7 +41,7 @@ type client struct {
 	borrowed int // connections that the test itself has taken
 }
 
-// join opens a session on a pool of its own.
+// join opens a session on its own pool.
 func join(t testing.TB, dsn string, ttl time.Duration) *client {
 	t.Helper()
 	return joinOn(t, pool(t, dsn), mysql.Dialect(), ttl)
@@ -64,7 +64,7 @@ func joinOn(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) *cli
 func (c *client) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = c.Session.Close(ctx) // its server may be gone by now
+	_ = c.Session.Close(ctx) // its server may be gone
 	_ = c.b.Close()
 	if n := c.db.Stats().InUse; n > c.borrowed {
 		c.t.Errorf("%d connections are in use after Close", n-c.borrowed)
@@ -84,7 +84,7 @@ func user(t testing.TB, db *sql.DB, ttl time.Duration) *holdfast.Client {
 	return c
 }
 
-// req is a request for all of a name that waits.
+// req returns an exclusive request that waits.
 func (c *client) req(name string) *driver.Request {
 	c.ids++
 	return &driver.Request{
@@ -169,7 +169,7 @@ func (c *client) inspect(name string) driver.Record {
 	return rec
 }
 
-// served is the token that is handed to r, which waits. It is not renewed meanwhile.
+// served waits until r is handed the lock, without renewing it.
 func (c *client) served(r *driver.Request, rep driver.Reply) driver.Hold {
 	c.t.Helper()
 	end := time.NewTimer(patient)
@@ -194,7 +194,7 @@ func (c *client) served(r *driver.Request, rep driver.Reply) driver.Hold {
 	return hold(r, rep.Token)
 }
 
-// eventually waits for what has no event to wait for.
+// eventually waits for a condition that has no event.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -206,7 +206,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// value is the one value that a query yields.
+// value returns the single value of a query.
 func value[T any](t testing.TB, db *sql.DB, query string, args ...any) T {
 	t.Helper()
 	var v T

@@ -19,10 +19,10 @@ func TestRefusedInWords(t *testing.T) {
 	server := maria(t)
 	grant(server, "app", "hf_meta", "hf_lock", "hf_done", "hf_bell")
 	for _, c := range []struct{ refuse, undo, words string }{
-		{"SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "lead to the primary"},
+		{"SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "connect to the primary"},
 		{"REVOKE UPDATE ON test.hf_lock FROM app@'127.0.0.1'", "GRANT UPDATE ON test.hf_lock TO app@'127.0.0.1'",
 			"the user needs SELECT, INSERT, UPDATE and DELETE"},
-		{"RENAME TABLE test.hf_lock TO test.hf_away", "RENAME TABLE test.hf_away TO test.hf_lock", "make them with Init"},
+		{"RENAME TABLE test.hf_lock TO test.hf_away", "RENAME TABLE test.hf_away TO test.hf_lock", "create them with Init"},
 	} {
 		sqltest.RefusedInWords(t, pool(t, server.DSN("app", "")), mysql.Dialect(), func() { server.Exec(c.refuse) }, c.words)
 		server.Exec(c.undo)

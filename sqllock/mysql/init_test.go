@@ -20,20 +20,20 @@ func TestInit(t *testing.T) {
 	db := pool(t, dsn)
 	d := mysql.Dialect()
 
-	// Nothing is there.
+	// Without tables.
 	refuses(t, dsn, "holdfast init")
 	server.Exec("CREATE USER nobody@'127.0.0.1'", "GRANT SELECT ON test.* TO nobody@'127.0.0.1'")
 	if err := sqllock.Init(t.Context(), pool(t, server.DSN("nobody", "")), d); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "CREATE command denied") {
-		t.Errorf("Init by one who may not: %v", err)
+		t.Errorf("Init by a user without the right: %v", err)
 	}
 	refuses(t, server.DSN("nobody", ""), "holdfast init")
 
-	// By several at once, and again.
+	// Several at once, and again.
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			if err := sqllock.Init(t.Context(), pool(t, dsn), d); err != nil {
-				t.Errorf("Init beside others: %v", err)
+				t.Errorf("concurrent Init: %v", err)
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestInit(t *testing.T) {
 	}
 	a.release(h)
 
-	// By one who has stopped half way.
+	// After an Init that stopped half way.
 	for _, half := range [][]string{
 		{"DROP TABLE hf_lock, hf_done, hf_bell", "DELETE FROM hf_meta"},
 		{"DROP TABLE hf_bell, hf_meta"},
@@ -62,9 +62,9 @@ func TestInit(t *testing.T) {
 		operations(t, dsn)
 	}
 
-	// Of a later version.
+	// A later version.
 	run(t, db, "UPDATE hf_meta SET version = 99")
-	refuses(t, dsn, "of version 99")
+	refuses(t, dsn, "version 99")
 	if err := sqllock.Init(t.Context(), db, d); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "99") {
 		t.Errorf("Init of tables of a later version: %v", err)
 	}
@@ -72,7 +72,7 @@ func TestInit(t *testing.T) {
 	refuses(t, dsn, "holdfast init")
 }
 
-// Schema is what Init would do, for those who do it by hand.
+// Schema does what Init does, for operators who run it by hand.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	server := testenv.MariaDB(t, "--sql-mode=ANSI,TRADITIONAL,NO_ENGINE_SUBSTITUTION", "--innodb-default-row-format=compact", "--character-set-server=utf8mb4")
@@ -81,7 +81,7 @@ func TestSchema(t *testing.T) {
 	operations(t, server.DSN("root", ""))
 }
 
-// A latch that was broken by deleting its row begins afresh.
+// A latch that ended because its row was deleted starts afresh.
 func TestLatchAfterItsRowWasDeleted(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -97,7 +97,7 @@ func TestLatchAfterItsRowWasDeleted(t *testing.T) {
 	}
 }
 
-// A question, or a request that does not wait and is refused, writes nothing.
+// A read, or a refused request that does not wait, writes nothing.
 func TestQuestionsWriteNothing(t *testing.T) {
 	t.Parallel()
 	server := maria(t)

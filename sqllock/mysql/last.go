@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// last is what a name was like when it was last seen from here, which tells what statement will probably do. If
-// it does not, nothing was done, and another will; so it does not matter that names share places here.
+// last records the state of names when last seen from here, which shows what statement will
+// probably work. If that statement does not match, it does nothing, and another one follows. So
+// names may share entries.
 type last struct {
 	seed   maphash.Seed
 	places [1024]atomic.Uint32
@@ -14,9 +15,9 @@ type last struct {
 
 const (
 	unknown   = iota
-	wasFree   // it was released, and nobody waited
-	wasTaken  // it was free, and was taken
-	wasShared // somebody waited for it, or could not have it
+	wasFree   // released, without waiters
+	wasTaken  // was free, and was taken
+	wasShared // has waiters, or was not free
 )
 
 func newLast() *last { return &last{seed: maphash.MakeSeed()} }

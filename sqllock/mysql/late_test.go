@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// locked is a foreign transaction that has locked the row of a name; end lets it go.
+// locked runs a foreign transaction that locks the row of a name; end ends it.
 func locked(t *testing.T, db *sql.DB, name string) (end func()) {
 	t.Helper()
 	tx, err := db.Begin()
@@ -34,14 +34,14 @@ func blocked(t *testing.T, db *sql.DB, n int) {
 	eventually(t, fmt.Sprint(n, " statements wait for a row"), func() bool { return status(t, db, "Innodb_row_lock_current_waits") >= n })
 }
 
-// status is one of the server's counters.
+// status returns one of the server's counters.
 func status(t *testing.T, db *sql.DB, name string) int {
 	t.Helper()
 	return value[int](t, db, "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?", name)
 }
 
-// A row that is locked for longer than the server lets a statement wait (1205) is an outcome like any other:
-// nothing was done, it is tried again, and done once.
+// A row locked for longer than the server's limit (1205) is an ordinary result: nothing was done,
+// the statement is repeated, and takes effect once.
 func TestRowLocked(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--innodb-lock-wait-timeout=1")
@@ -67,7 +67,7 @@ func TestRowLocked(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.do() }()
 		blocked(t, admin, 1)
-		// The second attempt is under way when the row is free again.
+		// The second attempt is in progress when the row is free again.
 		first := status(t, admin, "Innodb_row_lock_waits")
 		eventually(t, "the statement was given up", func() bool { return status(t, admin, "Innodb_row_lock_waits") > first })
 		end()
@@ -75,14 +75,14 @@ func TestRowLocked(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	// A renewal waits for the row once, and another follows.
+	// One renewal waits for the row, and another follows.
 	end := locked(t, admin, h.Name)
 	if _, err := a.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("Renew beside a locked row: %v; want ErrUnavailable", err)
+		t.Errorf("Renew with a locked row: %v; want ErrUnavailable", err)
 	}
 	end()
 	if ch := a.renew(h); ch.State != 0 {
-		t.Errorf("Renew of a row that is free again: %+v", ch)
+		t.Errorf("Renew after the row is free again: %+v", ch)
 	}
 	if rec := a.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 1 {
 		t.Errorf("x: %+v; want one holder and one place", rec)
@@ -91,7 +91,7 @@ func TestRowLocked(t *testing.T) {
 		t.Errorf("rw: %+v", rec)
 	}
 
-	// Whoever has no time is told that nothing was done, or that it is not known.
+	// A call without enough time returns that nothing was done, or that the result is unknown.
 	defer locked(t, admin, "x")()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -100,14 +100,15 @@ func TestRowLocked(t *testing.T) {
 	}
 }
 
-// A deadlock (1213) with a foreign transaction that locks in another order is not the caller's concern.
+// A deadlock (1213) with a foreign transaction that locks in another order does not reach the
+// caller.
 func TestDeadlockRetried(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--innodb-lock-wait-timeout=20")
 	admin := pool(t, server.DSN("root", ""))
 	a := join(t, server.DSN("root", ""), time.Minute)
 	holds := []driver.Hold{a.get(a.req("a")), a.get(a.req("b"))}
-	// The foreign transaction has changed much, so that the server sacrifices the other one.
+	// The foreign transaction has changed much, so the server rolls back the other one.
 	run(t, admin, "CREATE TABLE foreign_work (n INT PRIMARY KEY) ENGINE=InnoDB")
 	tx, err := admin.Begin()
 	if err != nil {
@@ -129,7 +130,7 @@ func TestDeadlockRetried(t *testing.T) {
 	}()
 	blocked(t, admin, 1)
 	if _, err := tx.Exec("SELECT 1 FROM hf_lock WHERE name = 'a' FOR UPDATE"); err != nil {
-		t.Fatalf("the foreign transaction was sacrificed: %v", err)
+		t.Fatalf("the foreign transaction was rolled back: %v", err)
 	}
 	if status(t, admin, "Innodb_deadlocks") == 0 {
 		t.Error("there was no deadlock")
@@ -142,7 +143,7 @@ func TestDeadlockRetried(t *testing.T) {
 	}
 }
 
-// A statement that waited for its row for longer than the lease lasts gives nobody a lease to believe in.
+// A statement that waited for its row for longer than the lease lasts yields no valid lease.
 func TestStatementLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -150,14 +151,14 @@ func TestStatementLongerThanTheLease(t *testing.T) {
 	dsn := server.DSN("root", "")
 	const short = 300 * time.Millisecond
 	early, next := join(t, dsn, short), join(t, dsn, time.Minute)
-	next.release(next.get(next.req("x"))) // the row is there
+	next.release(next.get(next.req("x"))) // creates the row
 
 	// Taken late.
 	end := locked(t, admin, "x")
 	got := make(chan driver.Hold, 1)
 	go func() { got <- early.get(early.req("x")) }()
 	blocked(t, admin, 1)
-	time.Sleep(2 * short) // the statement is as old as that
+	time.Sleep(2 * short) // the statement is that old now
 	end()
 	lapsed := <-got
 	h := next.get(once(next.req("x")))
@@ -175,12 +176,13 @@ func TestStatementLongerThanTheLease(t *testing.T) {
 		t.Fatalf("Lock: %v", err)
 	}
 
-	// Renewed late, when the lease had run out: its holder knows by then, and the next one gets it.
+	// Renewed late, after the lease has expired: the holder was notified, and the next one gets the
+	// lock.
 	end = locked(t, admin, "x")
 	select {
 	case <-lease.Done():
 	case <-time.After(patient):
-		t.Fatal("the holder was not told")
+		t.Fatal("the holder was not notified")
 	}
 	end()
 	r := next.req("x")
@@ -196,8 +198,8 @@ func TestStatementLongerThanTheLease(t *testing.T) {
 	}
 }
 
-// What a process has locked comes free soon after it is cut off, wherever it was in its work; and the application
-// gets the connections of its pool back as they were.
+// Rows that a process has locked are free soon after it is cut off, at any point of its work. The
+// application gets its pool's connections back unchanged.
 func TestCutOffInATransaction(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -226,8 +228,8 @@ func TestCutOffInATransaction(t *testing.T) {
 	}()
 	blocked(t, admin, 1)
 	proxy.Hole()
-	end()                // now the row is the cut one's
-	count(other, "b", 2) // what was not committed counts nothing
+	end()                // now the cut-off client has the row
+	count(other, "b", 2) // an uncommitted count does not count
 	cancel()
 	if err := <-asked; !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("the call through the hole: %v", err)
@@ -236,7 +238,7 @@ func TestCutOffInATransaction(t *testing.T) {
 	proxy.Heal()
 	want := value[int](t, admin, "SELECT @@wait_timeout")
 	count(cut, "a", 1)
-	for range 3 { // as many as it has
+	for range 3 { // as many as the pool has
 		c, err := cut.db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -249,8 +251,8 @@ func TestCutOffInATransaction(t *testing.T) {
 	}
 }
 
-// Many grants of one session that have company are renewed in one statement, that of others is not; and a row that
-// changes meanwhile is renewed all the same.
+// Many shared grants of one session are renewed in one statement, and those of others are not. A
+// row that changes meanwhile is renewed too.
 func TestRenewalOfMany(t *testing.T) {
 	t.Parallel()
 	server := maria(t)

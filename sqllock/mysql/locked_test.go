@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// lockable is a server on which rows are locked by hand.
+// lockable is a server on which the test locks rows.
 func lockable(t *testing.T) (*sqltest.Locked, *sql.DB, *testenv.MariaDBServer) {
 	server := maria(t)
 	admin := pool(t, server.DSN("root", ""))
@@ -22,14 +22,14 @@ func lockable(t *testing.T) (*sqltest.Locked, *sql.DB, *testenv.MariaDBServer) {
 	}, admin, server
 }
 
-// Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
+// Leases as short as the wait for a row, or shorter, while other rows are locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _, _ := lockable(t)
 	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
 	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
 }
 
-// Rows that somebody has locked, and a connection that dies when its statement is done.
+// Locked rows, and a connection that dies when its statement is done.
 func TestRowsLockedForLong(t *testing.T) {
 	t.Parallel()
 	rows, admin, server := lockable(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// Batches report for themselves: whoever cannot be renewed is unknown, and nobody else.
+// Batches report for themselves: only grants that could not be renewed are unknown.
 func TestBatchesReportForThemselves(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -26,7 +26,7 @@ func TestBatchesReportForThemselves(t *testing.T) {
 	})
 }
 
-// A client with 10,000 leases keeps them all, with statistics of a small table.
+// A client with 10,000 leases keeps them all, with the statistics of a small table.
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--innodb-stats-auto-recalc=OFF")

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// operations does once, between two processes, what can happen to a name, mostly by the statements
-// that are written for one round trip, and compares every answer.
+// operations runs, between two processes, each event that can happen to a name, mostly with the
+// one-statement paths, and compares every answer.
 func operations(t *testing.T, dsn string) {
 	a, b := join(t, dsn, 20*time.Second), join(t, dsn, 20*time.Second)
 	if why := a.b.Polling(); why != "" {
@@ -33,7 +33,7 @@ func operations(t *testing.T, dsn string) {
 	}
 	holds(t, a, name("x"), r, second)
 
-	// A line of four, of which the last, one in the middle and the first leave.
+	// A queue of four, of which the last, one in the middle and the first leave.
 	var line []*driver.Request
 	var replies []driver.Reply
 	for i := range 5 {
@@ -75,7 +75,7 @@ func operations(t *testing.T, dsn string) {
 		t.Errorf("Break: %v", err)
 	}
 	if ch := a.renew(fourth); ch.State != driver.Gone {
-		t.Errorf("Renew of a grant that was broken = %+v", ch)
+		t.Errorf("Renew of a broken grant = %+v", ch)
 	}
 
 	// A minimum hold.
@@ -88,7 +88,7 @@ func operations(t *testing.T, dsn string) {
 		t.Errorf("a minimum hold: %+v", rec)
 	}
 
-	// A lease that runs out.
+	// A lease that expires.
 	short := join(t, dsn, driver.MinTTL)
 	r = short.req(name("short"))
 	r.Wait = false
@@ -96,15 +96,15 @@ func operations(t *testing.T, dsn string) {
 	r = b.req(name("short"))
 	next := b.served(r, b.ask(r))
 	if next.Token <= lapsed.Token {
-		t.Errorf("token %d after %d, which ran out", next.Token, lapsed.Token)
+		t.Errorf("token %d after %d, which expired", next.Token, lapsed.Token)
 	}
 	if err := short.Release(short.ctx, lapsed, 0); err == nil {
-		t.Error("Release of a lease that had run out")
+		t.Error("Release of an expired lease")
 	}
 	others(t, a, b, name)
 }
 
-// others are shared grants, permits and latches, which are decided on the row that was read.
+// others are shared grants, permits and latches, for which Server reads the row.
 func others(t *testing.T, a, b *client, name func(string) string) {
 	reader := a.get(a.shared(name("rw")))
 	b.release(b.get(b.shared(name("rw"))))
@@ -130,11 +130,11 @@ func others(t *testing.T, a, b *client, name func(string) string) {
 	select {
 	case <-rep.Wake:
 	case <-time.After(patient):
-		t.Error("who awaits the latch was not woken")
+		t.Error("a waiter of the latch was not woken")
 	}
 }
 
-// holds checks that r holds name alone.
+// holds checks that r is the only holder of name.
 func holds(t *testing.T, c *client, name string, r *driver.Request, h driver.Hold) {
 	t.Helper()
 	rec := c.inspect(name)
@@ -147,7 +147,7 @@ func holds(t *testing.T, c *client, name string, r *driver.Request, h driver.Hol
 	}
 }
 
-// stands checks who stands in line, in which order.
+// stands checks the queue and its order.
 func stands(t *testing.T, c *client, name string, line ...*driver.Request) {
 	t.Helper()
 	rec := c.inspect(name)
@@ -159,11 +159,11 @@ func stands(t *testing.T, c *client, name string, line ...*driver.Request) {
 		want = append(want, r.ID+" "+r.Info)
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") || rec.Waiting != len(want) {
-		t.Errorf("in line (%d):\n%s\nwant:\n%s", rec.Waiting, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("in the queue (%d):\n%s\nwant:\n%s", rec.Waiting, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// The same happens whatever the application has asked the server for in the pool's parameters.
+// The results do not depend on the pool's parameters.
 func TestParameters(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -202,7 +202,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// dsnParams escapes the values that SET gets.
+// dsnParams escapes the values for SET.
 func dsnParams(params string) string {
 	return strings.NewReplacer("'", "%27", ",", "%2C").Replace(params)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// exhaust takes all connections of a pool that are left, and returns how to give them back.
+// exhaust takes all free connections of a pool, and returns a function that gives them back.
 func exhaust(t *testing.T, db *sql.DB) (n int, back func()) {
 	t.Helper()
 	var all []*sql.Conn
@@ -34,19 +34,19 @@ func exhaust(t *testing.T, db *sql.DB) (n int, back func()) {
 	}
 }
 
-// lonely is the dialect for a server where nobody can be woken, such as a node of a cluster.
-type lonely struct{ sqllock.Dialect }
+// noPush is the dialect for a server that cannot wake waiters, such as a node of a cluster.
+type noPush struct{ sqllock.Dialect }
 
-func (l lonely) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, error) {
+func (l noPush) Check(ctx context.Context, db *sql.DB) (sqllock.Circumstances, error) {
 	c, err := l.Dialect.Check(ctx, db)
 	c.NoPush = "it is said so"
 	return c, err
 }
 
-// renewable is how long a lease lasts that is renewed while a test waits for that.
+// renewable is the TTL of a lease that is renewed while a test waits for that.
 const renewable = 6 * time.Second
 
-// renewed waits until the lease of a name is renewed. An admin looks.
+// renewed waits until the lease of a name is renewed. It reads the row as admin.
 func renewed(t *testing.T, admin *sql.DB, lease *holdfast.Lease, name string) {
 	t.Helper()
 	expires := func() int64 {
@@ -59,13 +59,12 @@ func renewed(t *testing.T, admin *sql.DB, lease *holdfast.Lease, name string) {
 	}
 }
 
-// An application that takes up its pool does not keep leases from being renewed, nor locks from being released
-// and handed over.
+// An application that uses up its pool does not block renewals, releases and hand-overs.
 func TestPoolExhausted(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	for _, size := range []int{3, 5} {
-		for name, d := range map[string]sqllock.Dialect{"woken": mysql.Dialect(), "polling": lonely{mysql.Dialect()}} {
+		for name, d := range map[string]sqllock.Dialect{"woken": mysql.Dialect(), "polling": noPush{mysql.Dialect()}} {
 			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) {
 				t.Parallel()
 				db := pool(t, server.DSN("root", ""))
@@ -116,13 +115,14 @@ func TestPoolExhausted(t *testing.T) {
 	}
 }
 
-// A bell that has lost its connection to an application that takes up the pool still looks now and then.
+// A bell that has lost its connection to an application that uses up the pool still looks now and
+// then.
 func TestBellWithoutConnection(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	db := pool(t, server.DSN("root", ""))
 	db.SetMaxOpenConns(4)
-	b := joinOn(t, db, mysql.Dialect(), time.Hour) // so that no renewal tells it
+	b := joinOn(t, db, mysql.Dialect(), time.Hour) // so no renewal reports the grant
 	a := join(t, server.DSN("root", ""), time.Minute)
 	h := a.get(a.req("x"))
 	r := b.req("x")
@@ -132,7 +132,7 @@ func TestBellWithoutConnection(t *testing.T) {
 	killed := bellOf(t, &client{t: t, db: a.db, id: b.id})
 	before := db.Stats().WaitCount
 	got := make(chan *sql.Conn, 1)
-	go func() { // takes the bell's when that is closed
+	go func() { // takes the bell's connection when that is closed
 		c, err := db.Conn(t.Context())
 		if err != nil {
 			t.Error(err)
@@ -171,7 +171,8 @@ func TestPoolTooSmall(t *testing.T) {
 	}
 }
 
-// When the server takes no more connections, leases are renewed, and whoever needs a connection is told soon.
+// When the server accepts no more connections, leases are still renewed, and calls that need a
+// connection fail soon.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--max-connections=10")

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// preparedNow is how many statements the server keeps parsed.
+// preparedNow counts the server's prepared statements.
 const preparedNow = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'PREPARED_STMT_COUNT'"
 
-// A name is the same name whether statements are prepared or not, whatever the character sets of the connection.
+// A name is the same with and without prepared statements, whatever the character sets of the
+// connection.
 func TestPreparedNames(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -39,11 +40,11 @@ func TestPreparedNames(t *testing.T) {
 			t.Errorf("%s: nothing was prepared", what)
 		}
 		prepares.close()
-		eventually(t, what+": no statement is left when it is closed", func() bool { return value[int](t, plain.db, preparedNow) == 0 })
+		eventually(t, what+": no statement is left after Close", func() bool { return value[int](t, plain.db, preparedNow) == 0 })
 	}
 }
 
-// A server that has no room for more prepared statements is asked without, also if that turns out later.
+// When the server cannot prepare more statements, they run unprepared, also if that happens later.
 func TestPreparedTooMany(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -58,7 +59,7 @@ func TestPreparedTooMany(t *testing.T) {
 				t.Fatalf("%d statements are prepared", n)
 			}
 			run(t, a.db, "SET GLOBAL max_prepared_stmt_count = 0")
-			a.db.SetMaxIdleConns(0) // those that have them are closed
+			a.db.SetMaxIdleConns(0) // connections with prepared statements are closed
 			a.db.SetMaxIdleConns(2)
 			for range 3 {
 				h := a.get(a.req("x"))

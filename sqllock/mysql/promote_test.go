@@ -10,9 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A replica takes over that had confirmed all, and clients still speak to the old primary. It commits nothing without a replica
-// (AFTER_SYNC, and a timeout longer than any lease), so it grants nothing, and hands nothing over. What was granted
-// before stands at the new primary for as long as its holder may rely on it.
+// A replica that has confirmed everything takes over, while clients still use the old primary. That
+// commits nothing without a replica (AFTER_SYNC, and a timeout longer than any lease), so it
+// neither grants nor hands over. Earlier grants remain at the new primary for as long as their
+// holders may trust them.
 func TestPromotedReplica(t *testing.T) {
 	if !testenv.Deep() {
 		t.Skip("two servers are started in the deep run only (HOLDFAST_TEST_DEEP=1)")
@@ -59,7 +60,7 @@ func TestPromotedReplica(t *testing.T) {
 	if next.Token() <= held.Token() {
 		t.Errorf("the new primary has granted %d after %d", next.Token(), held.Token())
 	}
-	time.Sleep(ttl) // the waiter goes on asking the old primary
+	time.Sleep(ttl) // the waiter keeps asking the old primary
 	cancel()
 	<-waited
 }

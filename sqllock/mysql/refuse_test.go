@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// refuses checks that a session is refused, with a reason that says what to do.
+// refuses checks that a session is refused, with advice.
 func refuses(t *testing.T, dsn, says string) {
 	t.Helper()
 	b := sqllock.New(pool(t, dsn), mysql.Dialect(), nil)
@@ -22,7 +22,7 @@ func refuses(t *testing.T, dsn, says string) {
 	}
 }
 
-// What would not work, or not be a lock, is refused before anything is asked.
+// Settings that would break locks are refused before the first request.
 func TestRefusedParameters(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--log-bin", "--binlog-format=STATEMENT", "--server-id=7")
@@ -49,7 +49,7 @@ func TestSmallPacket(t *testing.T) {
 			c := join(t, server.DSN("root", "")+"?"+dsnParams(params), time.Minute)
 			crowd(t, c, c.get(c.req("line "+params)), c.req)
 			crowd(t, c, c.get(c.req("readers in line "+params)), c.shared)
-			if params == "sql_mode=''" { // where what is too long could be cut
+			if params == "sql_mode=''" { // this mode could truncate long text
 				crowd(t, c, c.get(c.shared("readers")), c.shared)
 				crowd(t, c, c.get(c.permits("permits", 1, 999)), func(name string) *driver.Request { return c.permits(name, 1, 999) })
 			}
@@ -60,15 +60,15 @@ func TestSmallPacket(t *testing.T) {
 	refuses(t, server.DSN("root", ""), "max_allowed_packet=65536")
 }
 
-// crowd has more ask for h's name than there is room for, and checks that those who came before are
-// renewed and served.
+// crowd sends more requests for h's name than fit, and checks that earlier ones are renewed and
+// served.
 func crowd(t *testing.T, c *client, h driver.Hold, ask func(name string) *driver.Request) {
 	t.Helper()
 	holds := []driver.Hold{h}
 	waits := map[string]driver.Reply{}
 	for {
 		r := ask(h.Name)
-		r.Info = strings.Repeat(" ", driver.MaxInfo) // as long as can be
+		r.Info = strings.Repeat(" ", driver.MaxInfo) // the maximum length
 		rep, err := c.Acquire(t.Context(), r)
 		if errors.Is(err, driver.ErrRefused) && strings.Contains(err.Error(), "too many") {
 			break
@@ -81,7 +81,7 @@ func crowd(t *testing.T, c *client, h driver.Hold, ask func(name string) *driver
 		}
 	}
 	if len(holds) < 15 {
-		t.Errorf("only %d found room for %q", len(holds), h.Name)
+		t.Errorf("only %d requests fit for %q", len(holds), h.Name)
 	}
 	if changes, err := c.Renew(t.Context(), holds); err != nil {
 		t.Errorf("Renew of %d: %v", len(holds), err)

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Whatever the binary log's format is, a replica comes to the same rows, and goes on when it was
-// started again meanwhile.
+// In each format of the binary log, a replica gets the same rows, and continues after a restart.
 func TestReplica(t *testing.T) {
 	t.Parallel()
 	formats := []string{"MIXED", "ROW", "STATEMENT"}
@@ -39,7 +38,7 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// follows waits until the replica has done all that the primary has, and compares their locks.
+// follows waits until the replica has caught up, and compares the locks.
 func follows(t *testing.T, primary, replica *testenv.MariaDBServer) {
 	t.Helper()
 	p, r := pool(t, primary.DSN("root", "")), pool(t, replica.DSN("root", ""))
@@ -54,7 +53,7 @@ func follows(t *testing.T, primary, replica *testenv.MariaDBServer) {
 	}
 }
 
-// failure is why the replica has stopped.
+// failure returns why the replica has stopped.
 func failure(t *testing.T, r *sql.DB) string {
 	t.Helper()
 	rows, err := r.QueryContext(t.Context(), "SHOW SLAVE STATUS")

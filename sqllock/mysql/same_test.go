@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// A request that has ended and asks again with its old id is not granted what it has released: the name
-// stays taken for as long as it was to be kept.
+// A request ID that is used again after its release is not granted again: the name stays kept.
 func TestSameIDAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	server := maria(t)

@@ -13,38 +13,39 @@ import (
 )
 
 // The statements that do most of the work. An assignment of UPDATE and of ON DUPLICATE KEY UPDATE
-// sees what those before it have assigned, unless sql_mode says SIMULTANEOUS_ASSIGNMENT. So they are
-// in an order in which that does not matter: what a condition looks at is assigned after its
-// last use, or so that the condition stays what it was.
+// sees earlier assignments, unless sql_mode has SIMULTANEOUS_ASSIGNMENT. So they are in an order
+// where that does not matter: a column is assigned after the last condition that reads it, or
+// without changing that condition.
 //
-// The answer is one number, given by LAST_INSERT_ID(n). Affected rows mean different things
-// with clientFoundRows and without.
+// The answer is one number, given by LAST_INSERT_ID(n). Affected rows mean different things with
+// and without clientFoundRows.
 
-// free: nobody holds, keeps or waits for the name. queue: the request may join the line, as far as
-// can be seen here: somebody holds the name, none of those who wait is dead, and it does not
-// stand there yet. Everything else is for those who read the whole row.
+// free: nobody holds, keeps or waits for the name. queue: the request may join the queue, as far as
+// a statement can check: the name has a holder, no place in the queue has expired, and the request
+// has no place. Otherwise Server reads the whole row.
 const (
 	free  = "(busy <= VALUES(at) AND waiting = 0 AND line = '' AND kind < 2 AND more = '')"
 	queue = "(busy > VALUES(at) AND expires > VALUES(at) AND kept = 0 AND kind = 1 AND more = '' AND hid <> VALUES(hid)" +
 		" AND (waiting > 0 OR line = '') AND (waiting = 0 OR due > VALUES(at)) AND LENGTH(line) < {room} AND LOCATE(CONCAT(x'0a', VALUES(hid), ' '), CONCAT(x'0a', line)) = 0)"
 )
 
-// One that has joined is told, in one number, how many are ahead and when the lease in the way
-// ends, in microseconds.
+// For a request that joined, the number has how many are ahead and when the blocking lease ends, in
+// microseconds.
 const (
 	joinedBit = 1 << 62
 	aheadBits = 37
 )
 
-// joinText has the row that is inserted stand at the end of the line. Argument: minimum hold.
+// joinText appends the inserted row's request to the queue. Argument: minimum hold.
 const joinText = `due = IF({queue}, IF(waiting = 0, VALUES(expires), LEAST(due, VALUES(expires))), due),
 	waiting = IF({queue}, waiting + 1, waiting),
 	line = IF({queue}, CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a'), line)`
 
-// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, the longer of the two, info, minimum hold.
-// (Of arguments alone a server that prepares may not know that they are numbers, so they are not compared there.)
-// A new row's ver is the time, since the name may have had a row before, of which somebody knows the version.
+// Arguments: name, floor, id, session, ttl, minimum hold, minimum hold, the longer of the two,
+// info, minimum hold. (A server that prepares may not know the type of a comparison between
+// arguments, so the caller compares them.) A new row's ver is the time, since the name may have had
+// a row before, and someone may know its version.
 const takeText = `INSERT INTO hf_lock
 	(name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more)
 	VALUES (?, 1, 0, 0, LAST_INSERT_ID(GREATEST({now}, ? + 1)), {now}, {now}, ?, ?, {now}, {now} + ?,
@@ -67,16 +68,17 @@ const takeText = `INSERT INTO hf_lock
 	` + joinText + `,
 	busy = IF({free}, VALUES(busy), busy)`
 
-// takeTexts are takeText for those who do not wait, and for those who do.
+// takeTexts returns takeText for requests that do not wait, and for those that do.
 func takeTexts() (try, wait string) {
 	wait = strings.NewReplacer("{free}", free, "{queue}", queue).Replace(takeText)
 	return strings.NewReplacer("{free}", free, "{queue}", "FALSE").Replace(takeText), wait
 }
 
-// What takes a name that is free, or joins a line, and only that: takeText does both and makes the row as well, but
-// MariaDB parses it for longer than it runs.
+// The next two statements take a free name, or join a queue, and nothing else. takeText does both
+// and also creates the row, but MariaDB needs more time to parse it than to run it.
 //
-// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, the longer of the two, name.
+// Arguments: floor, id, session, info, minimum hold, minimum hold, ttl, the longer of the two,
+// name.
 const freeText = `UPDATE hf_lock SET
 	token = LAST_INSERT_ID(GREATEST(token + 1, {now}, ? + 1)),
 	ver = ver + 1, at = GREATEST(at, {now}), lim = 0, kind = 1, counter = 0, hid = ?, hsession = ?, since = {now}, kept = 0, info = ?,
@@ -91,8 +93,8 @@ const joinBlindText = `UPDATE hf_lock SET
 	WHERE name = ? AND busy > {now} AND expires > {now} AND kept = 0 AND kind = 1 AND more = '' AND hid <> ?
 	AND (waiting = 0) = (line = '') AND (waiting = 0 OR due > {now}) AND LENGTH(line) < {room} AND LOCATE(?, CONCAT(x'0a', line)) = 0`
 
-// joinSeenText is joinBlindText where a statement may return the row: who holds the name is told with it. If there is no row, it
-// makes one, and takes the name.
+// joinSeenText is joinBlindText for servers whose INSERT may return the row: it returns the holder.
+// If there is no row, it creates one, and takes the name.
 //
 // Arguments: those of takeText, id.
 var joinSeenText = strings.NewReplacer("{queue}", queue).Replace(`INSERT INTO hf_lock
@@ -140,11 +142,11 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 	return got, err
 }
 
-// Arguments: name, id of who asks.
+// Arguments: name, id of the request.
 const holderText = "SELECT hid, token, since, expires, info, {now} FROM hf_lock WHERE name = ? AND hid <> ? AND kind = 1 AND kept = 0 AND expires > {now}"
 
-// withHolder adds who is in the way, which the number that a statement answers has no room for. It says nothing if the lock
-// has been handed over meanwhile, and what goes wrong with it does not matter: the place in line is taken.
+// withHolder adds the holder, which does not fit in a statement's answer. It adds none if the lock
+// was handed over meanwhile. It ignores errors: the request has its place in the queue.
 func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.Take, got sqllock.Taken) (sqllock.Taken, error) {
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
 		return q.Prepared().Query(ctx, text, []byte(t.Name), t.ID)
@@ -157,10 +159,10 @@ func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.
 	return held(got, &driver.Holder{ID: id, Token: uint64(token)}, since, expires, us, info), nil
 }
 
-// held adds who is in the way.
+// held adds the holder.
 func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info string) sqllock.Taken {
 	text, err := sqllock.Unescape(info)
-	if err != nil { // who reads the whole row says what is wrong
+	if err != nil { // reading the whole row gives the error
 		return sqllock.Taken{}
 	}
 	micros := func(us int64) time.Duration { return max(0, time.Duration(us)*time.Microsecond) }
@@ -169,7 +171,7 @@ func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info st
 	return got
 }
 
-// join asks for a name that somebody holds, or held a moment ago.
+// join requests a name that has, or recently had, a holder.
 func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (got sqllock.Taken, err error) {
 	longer := max(t.TTL, t.MinHold)
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
@@ -181,7 +183,7 @@ func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *s
 	switch err := row(ctx, ask, text, &token, &id, &since, &expires, &info, &waiting, &us, &place); {
 	case err != nil:
 		return got, err
-	case id == t.ID && since == us: // else it is what became of an earlier one, of which more has to be known
+	case id == t.ID && since == us: // otherwise it is an earlier grant, and Server must read the row
 		got.Token = token
 	case id != t.ID && place > 0:
 		got.Queued, got.Ahead, got.Retry = true, waiting-1, max(time.Duration(expires-us), 1)*time.Microsecond
@@ -190,7 +192,7 @@ func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *s
 	return got, nil
 }
 
-// taken reads the answer.
+// taken decodes the answer.
 func taken(res sql.Result, err error) (got sqllock.Taken, _ error) {
 	if err != nil {
 		return got, err
@@ -209,15 +211,15 @@ func taken(res sql.Result, err error) (got sqllock.Taken, _ error) {
 	return got, err
 }
 
-// field is field k, but not the last, of the first item of the line.
+// field is the k-th field of the queue's first item, but not the last field.
 func field(k int) string {
 	return "SUBSTRING_INDEX(SUBSTRING_INDEX(line, ' ', " + strconv.Itoa(k) + "), ' ', -1)"
 }
 
-// lastField is the last.
+// lastField is the last field.
 const lastField = "SUBSTRING_INDEX(SUBSTRING_INDEX(line, x'0a', 1), ' ', -1)"
 
-// A release is one of two statements, since nobody or somebody waits.
+// A release is one of two statements: without waiters, or with waiters.
 //
 // Arguments: name, id, token.
 const freeingText = `UPDATE hf_lock SET
@@ -226,7 +228,7 @@ const freeingText = `UPDATE hf_lock SET
 
 const handedOn = 1 << 32
 
-// The answer is the mark of the next one's Server, and handedOn.
+// The answer is the mark of the next holder's Server, plus handedOn.
 //
 // Arguments: floor, name, id, token, window.
 var handingText = strings.NewReplacer(
@@ -272,7 +274,7 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Releas
 	return got, err
 }
 
-// handed reads the answer.
+// handed decodes the answer.
 func handed(res sql.Result, err error) (got sqllock.Handed, _ error) {
 	if err != nil {
 		return got, err
@@ -284,8 +286,8 @@ func handed(res sql.Result, err error) (got sqllock.Handed, _ error) {
 	return sqllock.Handed{Done: err == nil, To: &sqllock.Ring{Mark: uint32(n - handedOn)}}, err
 }
 
-// Arguments: id, id, name, id, id. While somebody holds the name alone, nobody is let in
-// when a place is given up.
+// Arguments: id, id, name, id, id. While the name has an exclusive holder, leaving the queue lets
+// nobody in.
 const leaveText = `UPDATE hf_lock SET
 	ver = ver + 1,
 	at = GREATEST(at, {now}),
@@ -319,7 +321,8 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 		args = append(args, token)
 	}
 	in := marks(len(names))
-	// All that matches is changed, so it is counted with clientFoundRows and without.
+	// The statement changes every row that matches, so the count is the same with and without
+	// clientFoundRows.
 	res, err := q.Exec(ctx, d.Text(`UPDATE hf_lock FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, {now} + ?), busy = GREATEST(busy, {now} + ?), ver = ver + 1, at = GREATEST(at, {now})
 		WHERE name IN (`+in+`) AND hid IN (`+in+`) AND token IN (`+in+`) AND kept = 0 AND expires > {now}
 		AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`), args...)
@@ -330,8 +333,8 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 	return int(n), err
 }
 
-// Save implements [sqllock.Dialect]. The rows that are written are named first, or the server might read, and lock,
-// the whole table. The answer is how many.
+// Save implements [sqllock.Dialect]. The statement names the new rows first; otherwise the server
+// might read, and lock, the whole table. The answer is how many were written.
 func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.Write) ([]bool, error) {
 	columns := sqllock.Columns()
 	var set, parts []string

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// Tokens of a name grow whatever becomes of its row.
+// Tokens of a name grow whatever happens to its row.
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -36,8 +36,8 @@ func TestTokensGrow(t *testing.T) {
 	r := short.req("x")
 	h := short.get(r)
 	last = h.Token
-	eventually(t, "the lease has run out", func() bool { return len(a.inspect("x").Holders) == 0 })
-	b.release(next("a lease that ran out"))
+	eventually(t, "the lease has expired", func() bool { return len(a.inspect("x").Holders) == 0 })
+	b.release(next("an expired lease"))
 	for _, statement := range []string{"DELETE FROM hf_lock", "TRUNCATE TABLE hf_lock", "DROP TABLE hf_lock"} {
 		h := next("another")
 		ver := value[int64](t, admin, "SELECT ver FROM hf_lock WHERE name = 'x'")
@@ -49,7 +49,7 @@ func TestTokensGrow(t *testing.T) {
 			t.Errorf("Renew after %s = %+v; want Gone", statement, ch)
 		}
 		h = next(statement)
-		// Whoever has read the row that was there must not take this one for it.
+		// A client that has read the old row must not mistake this one for it.
 		if now := value[int64](t, admin, "SELECT ver FROM hf_lock WHERE name = 'x'"); now <= ver {
 			t.Errorf("version %d after %d and %s", now, ver, statement)
 		}
@@ -68,7 +68,8 @@ func TestTokensGrow(t *testing.T) {
 	b.release(next("a restart"))
 }
 
-// A dump that is restored later, here or elsewhere, does not bring tokens back, nor interrupt anybody by the addresses in it.
+// Restoring a dump later, here or elsewhere, neither brings tokens back nor interrupts connections
+// at addresses in it.
 func TestDumpAndRestore(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("mariadb-dump")
@@ -104,7 +105,7 @@ func TestDumpAndRestore(t *testing.T) {
 		}
 		server.Exec(string(text))
 		c := join(t, server.DSN("root", ""), time.Minute)
-		// Held again by a, who has released it, and then by b, who has left.
+		// Held again by a, which has released it, and then by b, which has left.
 		for _, id := range []string{a.id + "-1", place.ID} {
 			rec := c.inspect("x")
 			if len(rec.Holders) != 1 || rec.Holders[0].ID != id {
@@ -120,7 +121,8 @@ func TestDumpAndRestore(t *testing.T) {
 	}
 }
 
-// The server's clock decides, in whatever time zone it or the client is; the client's is never sent.
+// The server's clock decides, in any time zone of server and client; the client's clock is never
+// sent.
 func TestClocks(t *testing.T) {
 	t.Parallel()
 	server := maria(t, "--general-log=1", "--log-output=TABLE", "--default-time-zone=+13:00")
@@ -135,7 +137,7 @@ func TestClocks(t *testing.T) {
 	rep := b.refused(r)
 	a.release(h)
 	b.release(b.served(r, rep))
-	// Statements that do not read the row first have nothing like a time in them.
+	// Statements that do not read the row first contain no time.
 	admin := pool(t, server.DSN("root", ""))
 	run(t, admin, "SET GLOBAL general_log = 0")
 	stamp := value[string](t, admin, "SELECT SUBSTRING(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 1, 5)")
@@ -155,7 +157,7 @@ func TestClocks(t *testing.T) {
 		}
 		switch {
 		case strings.HasPrefix(text, "SELECT"), strings.HasPrefix(text, "CREATE"):
-		case strings.Contains(text, "WHERE name = x'") && strings.Contains(text, "AND ver = "), strings.HasPrefix(text, "INSERT IGNORE"): // what has been read is written back
+		case strings.Contains(text, "WHERE name = x'") && strings.Contains(text, "AND ver = "), strings.HasPrefix(text, "INSERT IGNORE"): // writes back a row that was read
 		default:
 			seen++
 			for _, word := range strings.FieldsFunc(text, func(c rune) bool { return c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' }) {
@@ -173,7 +175,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// Names are kept apart byte for byte, and so are the infos of those who wait, whatever their lengths.
+// Names and waiters' infos are compared byte for byte, whatever their lengths.
 func TestNamesAndInfos(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
@@ -202,8 +204,8 @@ func TestNamesAndInfos(t *testing.T) {
 	}
 }
 
-// A column that is assigned and named by VALUES in one statement is what was meant only if it is no BLOB, on
-// MariaDB 10.11: that is why info is none.
+// On MariaDB 10.11, a statement that assigns a column and reads it with VALUES works only if the
+// column is not a BLOB. So info is not one.
 func TestInfoIsNoBlob(t *testing.T) {
 	t.Parallel()
 	server := maria(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// Whatever isolation the pool has, and wherever its connection breaks. The levels begin with different ways, so that
-// each statement is broken in each of them.
+// In each isolation level, and wherever the connection breaks. Each level starts with another
+// break, so that each statement is broken in all ways.
 func TestTellsOnlyWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	server := maria(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// fallback is how long a wake-up takes that is lost: half of what a bell sleeps.
+// fallback is the least delay after a lost wake-up: half of a bell's sleep.
 const fallback = 500 * time.Millisecond
 
-// turns has clients pass one name round n times, and returns how long each hand-over took.
+// turns passes one name round among clients n times, and returns the duration of each hand-over.
 func turns(t *testing.T, name string, n int, clients ...*client) []time.Duration {
 	t.Helper()
 	var took []time.Duration
@@ -66,8 +66,8 @@ func lostOf(took []time.Duration) (n int) {
 	return n
 }
 
-// wakes fails the test unless a wake-up reaches who waits: the quickest of some hand-overs took less than the look
-// of a waiter whom nobody wakes. A machine that is slow delays some of them, and not all.
+// wakes fails the test unless wake-ups reach waiters: the quickest hand-over took less than a
+// waiter's own look. A slow machine delays some hand-overs, but not all.
 func wakes(t *testing.T, what string, took ...time.Duration) {
 	t.Helper()
 	if quickest := slices.Min(took); quickest > fallback {
@@ -75,7 +75,7 @@ func wakes(t *testing.T, what string, took ...time.Duration) {
 	}
 }
 
-// Hand-overs one after the other between processes, each at once after the last, are told at once.
+// Consecutive hand-overs between processes reach the next waiter at once.
 func TestTimedWoken(t *testing.T) {
 	server := maria(t)
 	var clients []*client
@@ -88,8 +88,8 @@ func TestTimedWoken(t *testing.T) {
 	}
 }
 
-// A user without more rights than these can wake and be woken. Two who may not stop each other's
-// statements wait until the other looks.
+// A user needs only these rights to wake and be woken. Two users that may not stop each other's
+// statements wait for the next look.
 func TestUsers(t *testing.T) {
 	server := maria(t)
 	grant(server, "one", "hf_meta", "hf_lock", "hf_done", "hf_bell")
@@ -105,7 +105,7 @@ func TestUsers(t *testing.T) {
 	turns(t, "another user", 3, a, c)
 }
 
-// grant makes a user who may work with these tables and nothing else.
+// grant creates a user with rights on these tables only.
 func grant(server *testenv.MariaDBServer, user string, tables ...string) {
 	statements := []string{"CREATE USER " + user + "@'127.0.0.1'"}
 	for _, table := range tables {
@@ -114,14 +114,14 @@ func grant(server *testenv.MariaDBServer, user string, tables ...string) {
 	server.Exec(statements...)
 }
 
-// bellOf is the number of the connection that wakes a client's waiters; 0 while there is none.
+// bellOf returns the ID of the connection that wakes a client's waiters; 0: there is none.
 func bellOf(t *testing.T, c *client) int64 {
 	t.Helper()
 	return value[int64](t, c.db, "SELECT COALESCE(MAX(p.id), 0) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
 		"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
 }
 
-// A bell whose connection ends gets another, and who knew the old one finds it.
+// A bell whose connection ends gets another, and others that knew the old one find it.
 func TestBellKilled(t *testing.T) {
 	server := maria(t)
 	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
@@ -151,8 +151,8 @@ func TestBellKilled(t *testing.T) {
 	wakes(t, "later", turns(t, "y", 20, a, b)...)
 }
 
-// The application's connections are never interrupted, be it that the server was started again, that
-// addresses of its earlier life are there yet, or that a bell's connection was given up.
+// The application's connections are never interrupted: not after a restart of the server, with
+// addresses of its earlier run, nor after a bell's connection was given up.
 func TestBystanders(t *testing.T) {
 	server := maria(t)
 	dsn := server.DSN("root", "")
@@ -188,7 +188,7 @@ func TestBystanders(t *testing.T) {
 		if restarted == 1 {
 			break
 		}
-		// Somebody waits whose address stays that of the life before, and is the application's now.
+		// A waiter's address is still that of the earlier run, and belongs to the application now.
 		h := a.get(a.req("y"))
 		far := join(t, server.DSNAt(proxy.Addr, "root", ""), time.Minute)
 		far.refused(far.req("y"))
@@ -213,7 +213,7 @@ func TestBystanders(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the address is wrong", func() bool {
-			// The row may be gone: the server has been killed a moment after it was written.
+			// The row may be lost: the server was killed just after the write.
 			res, err := a.db.ExecContext(t.Context(), "REPLACE INTO hf_bell (server, host, user, life, conn) SELECT ?, host, user, life - 3600, ? FROM hf_bell LIMIT 1",
 				serverOfFirst(t, a.db, "y"), number)
 			if err != nil {
@@ -234,14 +234,14 @@ func TestBystanders(t *testing.T) {
 		eventually(t, "the application sleeps", func() bool {
 			return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'", number) == 1
 		})
-		eventually(t, "who will wake is connected again", func() bool {
+		eventually(t, "the waking client is connected again", func() bool {
 			_, err := a.Renew(a.ctx, []driver.Hold{h})
 			return err == nil
 		})
 		eventually(t, "released", func() bool { return over(a.Release(a.ctx, h, 0)) })
 		rec := a.inspect("y")
 		if len(rec.Holders) != 1 || rec.Holders[0].ID != far.id+"-1" {
-			t.Fatalf("held by %+v; want who is cut off", rec.Holders)
+			t.Fatalf("held by %+v; want the client that is cut off", rec.Holders)
 		}
 		if err := <-slept; err != nil {
 			t.Error(err)
@@ -255,11 +255,11 @@ func TestBystanders(t *testing.T) {
 		b.close()
 	}
 	if ran.Load() == 0 {
-		t.Error("no query of the application's ran beside")
+		t.Error("the application ran no query meanwhile")
 	}
 }
 
-// serverOfFirst is the Server of the first in line.
+// serverOfFirst returns the Server of the first waiter.
 func serverOfFirst(t *testing.T, db *sql.DB, name string) string {
 	t.Helper()
 	line := value[string](t, db, "SELECT line FROM hf_lock WHERE name = ?", name)
@@ -268,8 +268,8 @@ func serverOfFirst(t *testing.T, db *sql.DB, name string) string {
 	return server
 }
 
-// The connection of a bell is closed in the end, so that nobody who heard of it interrupts what the
-// application does on it next.
+// A bell's connection is closed at the end, so that nobody interrupts the application's next use of
+// it.
 func TestBellIsNotHandedBack(t *testing.T) {
 	server := maria(t)
 	a := join(t, server.DSN("root", ""), time.Minute)
@@ -295,7 +295,7 @@ func TestBellIsNotHandedBack(t *testing.T) {
 				return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", conn) == 0
 			})
 			if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE conn = ?", conn); n != 0 {
-				t.Error("its address is there yet")
+				t.Error("its address still exists")
 			}
 			if n := b.db.Stats().InUse; n != 0 {
 				t.Errorf("%d connections are in use after Close", n)
@@ -305,7 +305,7 @@ func TestBellIsNotHandedBack(t *testing.T) {
 	a.release(h)
 }
 
-// Addresses that dead processes have left harm nobody, and are removed by those who come.
+// Addresses of dead processes do no harm, and later processes remove them.
 func TestDeadBells(t *testing.T) {
 	server := maria(t)
 	proxy := testenv.Proxy(t, server.Addr)
@@ -315,12 +315,12 @@ func TestDeadBells(t *testing.T) {
 	dead.refused(dead.req("x"))
 	conn := bellOf(t, dead)
 	proxy.Refuse()
-	a.release(h) // to the dead, if its place has not run out
+	a.release(h) // to the dead client, if its place has not expired
 	r := a.req("x")
 	a.release(a.served(r, a.ask(r)))
 	bells := func() int { return value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE conn = ?", conn) }
 	if bells() != 1 {
-		t.Fatal("a process that died has taken its address with it: this shows nothing")
+		t.Fatal("a process that died has removed its address: this test shows nothing")
 	}
 	eventually(t, "the server has noticed", func() bool {
 		return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", conn) == 0
@@ -329,15 +329,15 @@ func TestDeadBells(t *testing.T) {
 		value[string](t, a.db, "SELECT CAST(? AS CHAR)", conn))
 	b := join(t, server.DSN("root", ""), time.Minute)
 	if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE user <> 'another@user'"); n != 2 {
-		t.Errorf("%d addresses; want those of the two that live", n)
+		t.Errorf("%d addresses; want those of the two live clients", n)
 	}
 	if n := value[int](t, a.db, "SELECT COUNT(*) FROM hf_bell WHERE user = 'another@user'"); n != 1 {
-		t.Error("the address of another user, whose connections cannot be seen, was removed")
+		t.Error("the address of another user, whose connections are not visible, was removed")
 	}
-	wakes(t, "beside dead bells", turns(t, "y", 20, a, b)...)
+	wakes(t, "with dead bells", turns(t, "y", 20, a, b)...)
 }
 
-// A server whose clock was set seems to have another life, but its bells are found.
+// After its clock was set, a server seems to have restarted, but its bells are still found.
 func TestBellsAfterTheClockWasSet(t *testing.T) {
 	server := maria(t)
 	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", ""), time.Minute)
