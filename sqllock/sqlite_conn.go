@@ -172,8 +172,8 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 }
 
-// maxCrowded bounds how many contended names a process remembers.
-const maxCrowded = 1024
+// maxContended bounds how many contended names a process remembers.
+const maxContended = 1024
 
 // errCeiling: a token would reach meta.ceiling, which must be raised first.
 var errCeiling = errors.New("token ceiling reached")
@@ -222,7 +222,7 @@ func (st *store) writeOr(ctx context.Context, name string, quick func() (bool, e
 	once := func() error {
 		dead, verdict = nil, nil // with repeats this while the file is locked
 		err := st.present()
-		if err == nil && !st.crowded[name] {
+		if err == nil && !st.contended[name] {
 			var done bool
 			if done, err = quick(); done {
 				return err
@@ -287,21 +287,21 @@ func (t *tx) commit() error {
 		return err
 	}
 	for _, r := range t.order {
-		t.st.noteCrowd(r.name, r.waiting > 0 || len(t.notifications) > 0)
+		t.st.noteContended(r.name, r.waiting > 0 || len(t.notifications) > 0)
 	}
 	return nil
 }
 
-// noteCrowd records for the next writeOr whether name is contended.
-func (st *store) noteCrowd(name string, crowded bool) {
+// noteContended records for the next writeOr whether name is contended.
+func (st *store) noteContended(name string, contended bool) {
 	switch {
-	case !crowded:
-		delete(st.crowded, name)
-	case len(st.crowded) >= maxCrowded && !st.crowded[name]:
-		clear(st.crowded) // it is only a hint
+	case !contended:
+		delete(st.contended, name)
+	case len(st.contended) >= maxContended && !st.contended[name]:
+		clear(st.contended) // it is only a hint
 		fallthrough
 	default:
-		st.crowded[name] = true
+		st.contended[name] = true
 	}
 }
 

@@ -52,7 +52,7 @@ type store struct {
 	gate     *host.Gate
 	notifier *host.Notifier
 
-	crowded map[string]bool // names known to be contended; guarded by w's gate
+	contended map[string]bool // names known to be contended; guarded by w's gate
 
 	refs int // guarded by opened.mu
 
@@ -85,7 +85,7 @@ func openStore(path string, cfg *SQLiteConfig) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w path: %w", driver.ErrInvalid, err)
 	}
-	st := &store{env: machine, path: abs, driver: name, sessions: map[string]*session{}, crowded: map[string]bool{}}
+	st := &store{env: machine, path: abs, driver: name, sessions: map[string]*session{}, contended: map[string]bool{}}
 	if cfg.env != nil {
 		st.env = *cfg.env
 	}

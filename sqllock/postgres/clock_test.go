@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// The server's clock counts, whatever it says, and no other: one that is off by days, and by different
-// time zones, changes nothing.
+// Only the server's clock counts: one that is wrong by days, or different time zones, change
+// nothing.
 func testClockThatIsOff(t *testing.T, server *testenv.PostgresServer) {
 	for _, off := range []string{"-9999 hours", "9999 hours"} {
 		now := fmt.Sprintf("(extract(epoch FROM statement_timestamp() + interval '%s') * 1000000)::bigint", off)
@@ -36,11 +36,12 @@ func testClockThatIsOff(t *testing.T, server *testenv.PostgresServer) {
 		if rep := q.ask(once); rep.Token != 0 {
 			t.Errorf("clock %s: granted to another", off)
 		}
-		until(t, "the lease runs out", func() bool { return q.ask(once).Token > held.Token })
+		until(t, "the lease expires", func() bool { return q.ask(once).Token > held.Token })
 	}
 }
 
-// When the clock is set back, leases last longer, and end no sooner than they may be relied on. Tokens grow.
+// After the clock is set back, leases last longer, and end no earlier than their holders may trust
+// them. Tokens grow.
 func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	run(t, admin, "CREATE TABLE clock (us bigint)", "INSERT INTO clock VALUES (1800000000000000)")
@@ -84,7 +85,7 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 		move(-time.Hour)
 		if i < 2 {
 			excluded("held before", h)
-			move(30 * time.Second) // the lease goes on from before
+			move(30 * time.Second) // the lease continues
 			excluded("held before, later", h)
 		}
 		p.free(h)
@@ -100,7 +101,7 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 		r.ID = q.mutex("").ID
 		wake := q.queue(r)
 		if ch, err := q.renew(driver.Hold{Name: r.Name, ID: r.ID}); err != nil || ch.State == driver.Gone {
-			t.Errorf("a place in line: %+v, %v", ch, err)
+			t.Errorf("a place in the queue: %+v, %v", ch, err)
 		}
 		p.free(h)
 		given := q.woken(r, wake)
@@ -110,20 +111,20 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 		last = given.Token
 		q.free(given)
 	}
-	// In the end time passes again.
+	// At the end time passes again.
 	h := p.take(p.mutex("set back"))
 	move(3 * time.Hour)
 	if h := q.take(q.mutex("set back")); h.Token <= last {
 		t.Errorf("token %d after %d", h.Token, last)
 	}
 	if ch, err := p.renew(h); err != nil || ch.State != driver.Gone {
-		t.Errorf("a lease that ran out: %+v, %v", ch, err)
+		t.Errorf("an expired lease: %+v, %v", ch, err)
 	}
 }
 
 func TestClockSteps(t *testing.T) {
 	if !testenv.Deep() {
-		t.Skip("a server with a clock of its own is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
+		t.Skip("a server with its own clock is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
 	}
 	server := database(t)
 	sqltest.ClockSteps(t, server.OwnClock(), func() *sql.DB { return pool(t, server.DSN("postgres")) }, postgres.Dialect)

@@ -18,17 +18,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const ttl = 2 * time.Second // longer than a busy machine stands still for
+const ttl = 2 * time.Second // longer than the stalls of a busy machine
 
-// TestConformance is as a role that may do nothing but read and write the rows of the tables, which
-// are in a schema of their own.
+// TestConformance runs as a role that may only read and write the rows of the tables, which are in
+// their own schema.
 func TestConformance(t *testing.T) {
 	drivertest.Run(t, harness(t, plain(t), "plain"))
 }
 
 func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, plain(t), "plain")) }
 
-// plain starts a server with the role.
+// plain starts a server with that role.
 func plain(t *testing.T) *testenv.PostgresServer {
 	t.Helper()
 	server := testenv.Postgres(t)
@@ -42,7 +42,7 @@ func plain(t *testing.T) *testenv.PostgresServer {
 	return server
 }
 
-// initialise makes the tables.
+// initialise creates the tables.
 func initialise(t testing.TB, dsn string) {
 	t.Helper()
 	if err := sqllock.Init(context.Background(), pool(t, dsn), postgres.Dialect()); err != nil {
@@ -60,7 +60,7 @@ func pool(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// harness is that of the suite as user.
+// harness is the suite's, as user.
 func harness(t *testing.T, server *testenv.PostgresServer, user string) drivertest.Harness {
 	return drivertest.Harness{
 		TTL:   ttl,
@@ -84,7 +84,7 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string) driverte
 			server.Restart(true)
 		},
 		Refuse: map[string]func(testing.TB) func(){"default_transaction_read_only": func(testing.TB) func() {
-			const moment = 100 * time.Millisecond // in which every process has read the settings again
+			const moment = 100 * time.Millisecond // enough for all processes to read the settings again
 			server.Exec("ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
 			time.Sleep(moment)
 			return func() {
@@ -97,7 +97,7 @@ func harness(t *testing.T, server *testenv.PostgresServer, user string) driverte
 	}
 }
 
-// damages are the ways to spoil a row.
+// damages are ways to damage a row.
 func damages(db *sql.DB) map[string]func(testing.TB, string) {
 	ways := map[string]func(testing.TB, string){}
 	for what, damage := range sqltest.Damages {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Releases do not wait for the disk, so a crash forgets some. These servers make it likely: the
-// log is written only when somebody waits for that.
+// Releases do not wait for the disk, so a crash loses some. These settings make that likely: the
+// server writes its log only when somebody waits for that.
 func forgetful(t *testing.T) (*testenv.PostgresServer, *sql.DB) {
 	t.Helper()
 	server := database(t, "fsync=on", "synchronous_commit=on", "wal_writer_delay=10s", "wal_writer_flush_after=0",
@@ -20,8 +20,8 @@ func forgetful(t *testing.T) (*testenv.PostgresServer, *sql.DB) {
 	return server, pool(t, server.DSN("postgres"))
 }
 
-// lost is a hand-over that the server has forgotten: a has released, b was told that it holds the
-// lock, and c waits behind it; the server knows a as the holder.
+// lost is a hand-over that the server has lost: a has released, b was notified of its grant, and c
+// is the next waiter; the server has a as the holder.
 type lost struct {
 	server     *testenv.PostgresServer
 	db         *sql.DB
@@ -31,12 +31,12 @@ type lost struct {
 	a, b, c      *party
 	name         string
 	before, held driver.Hold
-	asked        time.Time // b's last sign of life before it held the lock
+	asked        time.Time // b's last call before it held the lock
 	behind       *driver.Request
 	wake         <-chan uint64
 }
 
-// begin brings it to the moment before the crash.
+// begin runs up to the moment before the crash.
 func (l *lost) begin(t *testing.T) {
 	t.Helper()
 	l.names++
@@ -53,7 +53,7 @@ func (l *lost) begin(t *testing.T) {
 	l.held = l.b.woken(r, wake)
 }
 
-// crash reports whether the server has forgotten the hand-over.
+// crash reports whether the server has lost the hand-over.
 func (l *lost) crash(t *testing.T) bool {
 	t.Helper()
 	l.server.Kill()
@@ -61,7 +61,7 @@ func (l *lost) crash(t *testing.T) bool {
 	return value[string](t, l.db, "SELECT hid FROM hf_lock WHERE name = $1", []byte(l.name)) == l.before.ID
 }
 
-// happen lets it happen; last is what comes just before the crash.
+// happen repeats begin and crash until a hand-over is lost; last runs just before the crash.
 func (l *lost) happen(t *testing.T, last func()) {
 	t.Helper()
 	for range 10 {
@@ -71,15 +71,15 @@ func (l *lost) happen(t *testing.T, last func()) {
 			return
 		}
 	}
-	t.Fatal("no hand-over was forgotten: the run proves nothing")
+	t.Fatal("no hand-over was lost: the run proves nothing")
 }
 
-// served waits for c as a client would: it renews its place, which is how it learns what it was not
-// told.
+// served waits for c as a client would: it renews its place, which also finds grants without a
+// notification.
 func (l *lost) served(t *testing.T) (h driver.Hold, at time.Time) {
 	t.Helper()
 	place := driver.Hold{Name: l.name, ID: l.behind.ID}
-	until(t, "the next in line is served", func() bool {
+	until(t, "the next waiter is served", func() bool {
 		ch, err := renewed(l.c, place)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func (l *lost) served(t *testing.T) (h driver.Hold, at time.Time) {
 	return h, time.Now()
 }
 
-// Until the time is over for which b may rely on what it was told, nobody gets in.
+// Nobody else gets the lock while b may trust its lease.
 func TestForgottenHandOver(t *testing.T) {
 	t.Parallel()
 	l := &lost{ttlA: 2 * time.Second, ttlB: 6 * time.Second}
@@ -98,17 +98,17 @@ func TestForgottenHandOver(t *testing.T) {
 	l.happen(t, func() {})
 	h, at := l.served(t)
 	if d := at.Sub(l.asked); d < l.ttlB {
-		t.Errorf("another was let in %v after the holder's last sign of life; it may believe for %v", d, l.ttlB)
+		t.Errorf("another got the lock %v after the holder's last call; it may trust its lease for %v", d, l.ttlB)
 	}
 	if h.Token <= l.held.Token {
 		t.Errorf("token %d after %d", h.Token, l.held.Token)
 	}
 	if ch, err := renewed(l.b, l.held); err != nil || ch.State != driver.Gone {
-		t.Errorf("who held it before: %+v, %v", ch, err)
+		t.Errorf("the former holder: %+v, %v", ch, err)
 	}
 	l.c.free(h)
-	// Whoever has released, which is forgotten as well, does not hold the line up: its Server hears of the
-	// grant that makes up for the forgotten one, if it listens again, and gives that back.
+	// A client whose release was lost too does not block the queue. Its Server listens again,
+	// receives the new grant, and gives that back.
 	l.ttlB = time.Hour
 	l.happen(t, func() { l.b.free(l.held) })
 	until(t, "it listens again", func() bool {
@@ -119,7 +119,7 @@ func TestForgottenHandOver(t *testing.T) {
 	}
 }
 
-// A holder whom the server has forgotten goes on as if nothing had been.
+// A holder whose grant the server has lost continues unaffected.
 func TestForgottenHolderGoesOn(t *testing.T) {
 	t.Parallel()
 	l := &lost{ttlA: time.Minute, ttlB: time.Hour}
@@ -138,15 +138,15 @@ func TestForgottenHolderGoesOn(t *testing.T) {
 		"releases": func() {},
 	} {
 		l.happen(t, func() {})
-		// Those behind look first: that must not matter.
+		// Later waiters look first: that must not matter.
 		if ch, err := renewed(l.c, driver.Hold{Name: l.name, ID: l.behind.ID}); err != nil || ch.State == driver.Granted {
-			t.Errorf("%s: the next in line: %+v, %v", what, ch, err)
+			t.Errorf("%s: the next waiter: %+v, %v", what, ch, err)
 		}
 		f()
 		once := l.a.mutex(l.name)
 		once.Wait = false
 		if rep := l.a.ask(once); rep.Token != 0 {
-			t.Errorf("%s: granted to another beside it", what)
+			t.Errorf("%s: granted to another at the same time", what)
 		}
 		if err := l.b.Release(limited(t), l.held, 0); err != nil {
 			t.Errorf("%s: Release: %v", what, err)
@@ -159,12 +159,12 @@ func TestForgottenHolderGoesOn(t *testing.T) {
 	}
 }
 
-// Tokens that are ahead of the clock (it was set back, or the tables come from elsewhere) grow over
-// a crash as well.
+// Tokens ahead of the clock (it was set back, or the tables come from elsewhere) also grow over a
+// crash.
 func TestForgottenTokenAheadOfTheClock(t *testing.T) {
 	t.Parallel()
-	// The place of the forgotten holder lapses before the lease of its predecessor does, so what it was
-	// told is told to the next.
+	// The lost holder's place expires before its predecessor's lease does, so its grant goes to the
+	// next waiter.
 	l := &lost{ttlA: 3 * time.Second, ttlB: 1500 * time.Millisecond}
 	l.server, l.db = forgetful(t)
 	dsn := l.server.DSN("postgres")
@@ -179,12 +179,12 @@ func TestForgottenTokenAheadOfTheClock(t *testing.T) {
 		behind := c.mutex(name)
 		c.queue(behind)
 		a.free(held)
-		told := b.woken(r, wake)
+		granted := b.woken(r, wake)
 		l.server.Kill()
 		l.server.Start()
 		l.c, l.name, l.behind = c, name, behind
-		if h, _ := l.served(t); h.Token <= told.Token {
-			t.Errorf("token %d after %d", h.Token, told.Token)
+		if h, _ := l.served(t); h.Token <= granted.Token {
+			t.Errorf("token %d after %d", h.Token, granted.Token)
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// news is what a server is told of a genuine grant, which a role that may read the locks hears.
-func news(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) (channel, heard string) {
+// genuineNotification returns the channel and payload of a genuine grant's notification, as a role
+// that may read the locks receives it.
+func genuineNotification(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) (channel, received string) {
 	t.Helper()
 	first, r := holder.take(holder.mutex(name)), waiter.mutex(name)
 	wake := waiter.queue(r)
@@ -29,15 +30,15 @@ func news(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) 
 	}
 	holder.free(first)
 	genuine := regexp.MustCompile("^" + r.ID + " [0-9]+ [0-9a-f]+ [0-9a-f]{32}$")
-	for !genuine.MatchString(heard) {
+	for !genuine.MatchString(received) {
 		n, err := stranger.WaitForNotification(limited(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard = n.Payload
+		received = n.Payload
 	}
 	waiter.free(waiter.woken(r, wake))
-	return channel, heard
+	return channel, received
 }
 
 func looks(t *testing.T, server *testenv.PostgresServer) *pgx.Conn {
@@ -51,13 +52,13 @@ func looks(t *testing.T, server *testenv.PostgresServer) *pgx.Conn {
 	return c
 }
 
-// A role that may read the locks hears what a waiter is told, and repeats it when that is long over, again and again: nothing is
-// held up, and nothing grows.
+// A role that may read the locks receives a waiter's notification, and repeats it many times long
+// after the grant has ended. Nothing is delayed, and nothing grows.
 func TestGenuineNewsRepeated(t *testing.T) {
 	server := database(t)
 	stranger := looks(t, server)
 	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
-	channel, heard := news(t, stranger, holder, waiter, "x")
+	channel, received := genuineNotification(t, stranger, holder, waiter, "x")
 	if _, err := stranger.Exec(limited(t), "UNLISTEN *"); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestGenuineNewsRepeated(t *testing.T) {
 	before := runtime.NumGoroutine()
 	done := make(chan error, 1)
 	go func() {
-		_, err := stranger.Exec(limited(t), fmt.Sprintf("DO $$ BEGIN FOR i IN 1..30000 LOOP PERFORM pg_notify('%s', '%s'); COMMIT; END LOOP; END $$", channel, heard))
+		_, err := stranger.Exec(limited(t), fmt.Sprintf("DO $$ BEGIN FOR i IN 1..30000 LOOP PERFORM pg_notify('%s', '%s'); COMMIT; END LOOP; END $$", channel, received))
 		done <- err
 	}()
 	most, same, other := 0, calm, time.Duration(0)
@@ -83,11 +84,11 @@ func TestGenuineNewsRepeated(t *testing.T) {
 		t.Error(err)
 	}
 	if same > 30*time.Second || most > before+200 {
-		t.Errorf("a name was held up for %v, and there were %d goroutines more", same, most-before)
+		t.Errorf("a name was delayed for %v, and there were %d more goroutines", same, most-before)
 	}
 }
 
-// The secret of notifications is in nothing that the server writes for its administrators.
+// Nothing that the server writes for its administrators contains the secret of notifications.
 func TestSecretIsNotLogged(t *testing.T) {
 	server := testenv.Postgres(t, "log_statement=all", "log_destination=stderr", "logging_collector=on", "log_directory=log", "log_filename=all.log")
 	initialise(t, server.DSN("postgres"))
@@ -104,11 +105,11 @@ func TestSecretIsNotLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(log, secret) {
-		t.Error("the log has the secret")
+		t.Error("the secret is in the log")
 	}
 }
 
-// A role that may only read locks no row and no table against those who write.
+// A role that may only read cannot lock rows or tables against writers.
 func TestDashboardLocksNothing(t *testing.T) {
 	server := database(t)
 	c := looks(t, server)
@@ -126,7 +127,7 @@ func TestDashboardLocksNothing(t *testing.T) {
 	}
 }
 
-// Genuine news of a grant, repeated to another server than the holder's, end no grant.
+// A genuine notification of a grant, repeated to another Server, ends no grant.
 func TestGenuineNewsElsewhere(t *testing.T) {
 	server := database(t)
 	stranger := looks(t, server)
@@ -134,8 +135,8 @@ func TestGenuineNewsElsewhere(t *testing.T) {
 	first, r := holder.take(holder.mutex("x")), waiter.mutex("x")
 	wake := waiter.queue(r)
 	behind := other.mutex("x")
-	told := other.queue(behind)
-	servers := map[string]string{} // by request, as hf_lock shows them
+	waiting := other.queue(behind)
+	servers := map[string]string{} // by request, as in hf_lock
 	var line string
 	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = 'x'").Scan(&line); err != nil {
 		t.Fatal(err)
@@ -149,19 +150,19 @@ func TestGenuineNewsElsewhere(t *testing.T) {
 	}
 	holder.free(first)
 	h := waiter.woken(r, wake)
-	var heard string
-	for !strings.HasPrefix(heard, r.ID+" ") {
+	var received string
+	for !strings.HasPrefix(received, r.ID+" ") {
 		n, err := stranger.WaitForNotification(limited(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard = n.Payload
+		received = n.Payload
 	}
-	if _, err := stranger.Exec(limited(t), "SELECT pg_notify($1, $2)", "hf_"+servers[behind.ID], heard); err != nil {
+	if _, err := stranger.Exec(limited(t), "SELECT pg_notify($1, $2)", "hf_"+servers[behind.ID], received); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case token := <-told:
+	case token := <-waiting:
 		t.Errorf("granted token %d beside the holder of %d", token, h.Token)
 	case <-time.After(time.Second):
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// now is the server's clock in microseconds when a statement begins; the same all through it.
+// now is the server's clock in microseconds at the start of a statement; it is constant during the
+// statement.
 const now = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 
 // Dialect returns the dialect of PostgreSQL 12 and later. It works with pools of
@@ -31,12 +32,12 @@ type dialect struct {
 	renew, save string
 
 	pooled atomic.Bool // there is a pooler, and pgx would prepare statements
-	direct atomic.Bool // there is none
+	direct atomic.Bool // there is no pooler
 
 	began time.Time
-	muted atomic.Int64 // until when nobody is told anything, in time since began
+	muted atomic.Int64 // no notifications until then, as time since began
 
-	idle time.Duration // how long a process listens that waits for nothing
+	idle time.Duration // how long a process without waiters keeps listening
 }
 
 func newDialect(now string) *dialect {
@@ -50,8 +51,8 @@ func newDialect(now string) *dialect {
 // Name implements [sqllock.Dialect].
 func (d *dialect) Name() string { return "postgres" }
 
-// Migrations implements [sqllock.Dialect]. Half of each page is left free, so that a row's new version
-// finds room beside the old one and no index has to be changed.
+// Migrations implements [sqllock.Dialect]. Half of each page is left free, so that a row's new
+// version fits next to the old one and no index changes.
 func (d *dialect) Migrations() [][]string {
 	return [][]string{{
 		`CREATE TABLE IF NOT EXISTS hf_meta (
@@ -83,7 +84,7 @@ func (d *dialect) Text(statement string) string {
 			statement = strings.Replace(statement, " WHERE ", from+"(SELECT "+bounded+") AS bound WHERE ", 1)
 		}
 	}
-	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert { // it may wait for a row that another has not committed
+	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert { // it may wait for another transaction's uncommitted row
 		values, end, _ := strings.Cut(values, ")")
 		statement = begin + " SELECT " + values + " FROM (SELECT " + bounded + ") AS bound" + end
 	}
@@ -100,8 +101,8 @@ func (d *dialect) Text(statement string) string {
 	return b.String()
 }
 
-// Inline implements [sqllock.Dialect]: arguments cost nothing, but statements must not be prepared if the next
-// goes to another connection of a pooler's.
+// Inline implements [sqllock.Dialect]. Arguments cost no extra round trip. But behind a pooler
+// statements must not be prepared, since the next one may go to another connection.
 func (d *dialect) Inline(text string, args []any) (string, []any) {
 	if d.pooled.Load() {
 		args = append([]any{pgx.QueryExecModeExec}, args...)
@@ -109,27 +110,28 @@ func (d *dialect) Inline(text string, args []any) (string, []any) {
 	return text, args
 }
 
-// Prepare implements [sqllock.Dialect]: pgx prepares what it is asked.
+// Prepare implements [sqllock.Dialect]. It returns "", since pgx prepares statements itself.
 func (d *dialect) Prepare(string, []any) string { return "" }
 
 // Bind implements [sqllock.Dialect].
 func (d *dialect) Bind(args []any) []any { return args }
 
-// Transactions implements [sqllock.Dialect]. Statements without arguments may be several in one round trip.
+// Transactions implements [sqllock.Dialect]. Several statements without arguments take one round
+// trip.
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
 var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
 	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.TxIdleLimit.Milliseconds(), bounded)}}
 
-// bounded has a statement wait for a row for a while at most, unless a limit is set already.
+// bounded limits a statement's wait for a row, unless a limit is set already.
 var bounded, boundedBriefly = boundedBy(sqllock.RowWait), boundedBy(50 * time.Millisecond)
 
 func boundedBy(limit time.Duration) string {
 	return fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END", limit.Milliseconds())
 }
 
-// Kept implements [sqllock.Dialect]. A plan that was made when the table was small, or for statistics of then, would read
-// all of it again and again. Behind a pooler others would get what is set here.
+// Reserved implements [sqllock.Dialect]. A plan made for a small table, or for old statistics,
+// would read the whole table each time. Behind a pooler these settings would affect other clients.
 func (d *dialect) Reserved() sqllock.Reserved {
 	if !d.direct.Load() {
 		return sqllock.Reserved{}
@@ -139,12 +141,12 @@ func (d *dialect) Reserved() sqllock.Reserved {
 		Renewing: fmt.Sprintf("SET lock_timeout = %d", sqllock.RowWait.Milliseconds()),
 		Working:  "SET lock_timeout = 20",
 		Hurrying: func(limit time.Duration) string {
-			return fmt.Sprintf("SET lock_timeout = %d", max(20, limit.Milliseconds()/10*10)) // often the same
+			return fmt.Sprintf("SET lock_timeout = %d", max(20, limit.Milliseconds()/10*10)) // few different statements
 		},
 	}
 }
 
-// Bounded implements [sqllock.Dialect]: Text has done it, for a wait that is not brief.
+// Bounded implements [sqllock.Dialect]. Text has added the usual limit.
 func (d *dialect) Bounded(text string, brief bool) string {
 	if brief {
 		return strings.ReplaceAll(text, bounded, boundedBriefly)
@@ -155,7 +157,7 @@ func (d *dialect) Bounded(text string, brief bool) string {
 // InsertNew implements [sqllock.Dialect].
 func (d *dialect) InsertNew() (begin, end string) { return "INSERT", " ON CONFLICT DO NOTHING" }
 
-// sqlState is what the server's errors are, with most drivers.
+// sqlState is the interface of the server's errors in most drivers.
 type sqlState interface {
 	error
 	SQLState() string
@@ -165,7 +167,7 @@ type sqlState interface {
 func (d *dialect) Fault(err error) sqllock.Fault {
 	var said sqlState
 	var connecting *pgconn.ConnectError
-	atFirst := errors.As(err, &connecting) // nothing has been asked yet
+	atFirst := errors.As(err, &connecting) // nothing has been sent
 	if errors.As(err, &said) {
 		switch code := said.SQLState(); {
 		case atFirst && (strings.HasPrefix(code, "57") || strings.HasPrefix(code, "08")): // shutdown, crash, connection
@@ -200,27 +202,28 @@ func (d *dialect) Advise(err error) string {
 	}
 	switch code := said.SQLState(); {
 	case code == "25006":
-		return "the server is a standby, or default_transaction_read_only is on: lead to the primary, with several hosts by target_session_attrs=read-write"
+		return "the server is a standby, or default_transaction_read_only is on: connect to the primary, with several hosts by target_session_attrs=read-write"
 	case code == "42501":
 		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done, and SELECT on hf_secret"
 	case code == "53100":
-		return "make room on the server's disk"
+		return "free some space on the server's disk"
 	case code == "53300":
 		return "the server has no connection left: raise max_connections, or use fewer"
 	case strings.HasPrefix(code, "28"):
-		return "look at the user, the password and the server's pg_hba.conf"
+		return "check the user, the password and the server's pg_hba.conf"
 	}
 	return ""
 }
 
-// again reports whether an error says that another transaction was in the way, or a change of the tables.
+// again reports whether an error means a conflict with another transaction, or a change of the
+// tables.
 func again(said sqlState) bool {
 	switch said.SQLState() {
 	case "40001", "40P01", "55P03": // serialization, deadlock, lock not available
 		return true
-	case "26000", "42P05": // prepared on another connection, or not any more; it is prepared anew
+	case "26000", "42P05": // prepared on another connection, or dropped; it is prepared again
 		return true
-	case "23505", "42P07", "42710": // others make the tables at the same time
+	case "23505", "42P07", "42710": // others create the tables at the same time
 		return true
 	case "0A000", "XX000":
 		return strings.Contains(said.Error(), "cached plan must not change") || strings.Contains(said.Error(), "tuple concurrently")
@@ -228,8 +231,8 @@ func again(said sqlState) bool {
 	return false
 }
 
-// Check implements [sqllock.Dialect]. A pooler tells its clients process numbers that are not those of
-// the server.
+// Check implements [sqllock.Dialect]. It detects a pooler, which gives its clients other process
+// IDs than the server's.
 func (d *dialect) Check(ctx context.Context, db *sql.DB) (c sqllock.Circumstances, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// diagnose returns the findings by code, of which there is one each, and in one text those that are not fine.
+// diagnose returns the findings by code, one for each, and one text of those that are not fine.
 func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) (by map[string]driver.Finding, unlike string) {
 	t.Helper()
 	b := sqllock.New(db, d, cfg)
@@ -36,7 +36,7 @@ func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) 
 		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
 			t.Errorf("incomplete: %+v", f)
 		}
-		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "postgres.latency" { // which depends on the machine
+		if by[f.Code] = f; f.Severity != driver.Fine && f.Code != "postgres.latency" { // latency depends on the machine
 			all = append(all, strings.TrimPrefix(f.Code, "postgres.")+" "+f.Severity.String())
 		}
 	}
@@ -67,7 +67,7 @@ func TestDoctor(t *testing.T) {
 		{"", "GRANT CREATE ON SCHEMA public TO plain", "REVOKE CREATE ON SCHEMA public FROM plain", "", "owners and superusers"}, // it takes locks
 		{"", "GRANT CREATE ON DATABASE postgres TO looks", "REVOKE CREATE ON DATABASE postgres FROM looks", "creators endangers", "(schemas public): looks"},
 		{"", "CREATE SCHEMA postgres; GRANT CREATE ON SCHEMA postgres TO looks", "DROP SCHEMA postgres", "creators endangers", "(schemas postgres, public): looks"},
-		{"", "CREATE SCHEMA other; GRANT CREATE ON SCHEMA other TO looks", "", "", "owners and superusers"}, // which nothing of ours looks into
+		{"", "CREATE SCHEMA other; GRANT CREATE ON SCHEMA other TO looks", "", "", "owners and superusers"}, // our statements do not look there
 	} {
 		if c.do != "" {
 			server.Exec(c.do)
@@ -91,7 +91,8 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 
-	// Behind a pooler in transaction mode all is found out but the wake-ups, which a direct way brings back.
+	// Behind a pooler in transaction mode everything is found except wake-ups, which a direct
+	// connection restores.
 	pooler := testenv.PgBouncer(t, server, "transaction")
 	behind := pool(t, pooler.DSN("postgres"))
 	by, unlike := diagnose(t, behind, postgres.Dialect(), nil)
@@ -99,11 +100,12 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("behind a pooler, not fine: %q, %+v", unlike, f)
 	}
 	if _, unlike := diagnose(t, behind, postgres.Dialect(), &sqllock.Config{Listen: pool(t, server.DSN("postgres"))}); unlike != "" {
-		t.Errorf("behind a pooler, with a direct way, not fine: %q", unlike)
+		t.Errorf("behind a pooler, with a direct connection, not fine: %q", unlike)
 	}
 }
 
-// Transactions that stay open keep old versions of rows, those that prove nothing to wait for do not.
+// Open transactions make the server keep old versions of rows; transactions without a snapshot do
+// not.
 func TestDoctorOldRows(t *testing.T) {
 	t.Parallel()
 	server := database(t, "fsync=on", "max_prepared_transactions=2")
@@ -166,7 +168,7 @@ func TestDoctorDangers(t *testing.T) {
 	if by, unlike := diagnose(t, db, postgres.Dialect(), nil); unlike != own {
 		t.Errorf("not fine: %q, want %q: %v", unlike, own, by)
 	}
-	// Somebody who receives the log, as a standby does.
+	// A client that receives the log, as a standby does.
 	standby, err := pgconn.Connect(t.Context(), server.DSN("postgres")+"&replication=true")
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +188,7 @@ func TestDoctorDangers(t *testing.T) {
 	}
 }
 
-// What keeps everybody from locking is an error, after what was found before.
+// A condition that prevents all locking is an error, returned after the earlier findings.
 func TestDoctorErrors(t *testing.T) {
 	t.Parallel()
 	server := testenv.Postgres(t)
@@ -201,7 +203,7 @@ func TestDoctorErrors(t *testing.T) {
 		t.Errorf("without tables: %v, %v", list, err)
 	}
 	if _, err := ask(server.DSN("nobody")); !errors.Is(err, driver.ErrRefused) {
-		t.Errorf("a role that is not there: %v, want ErrRefused", err)
+		t.Errorf("an unknown role: %v, want ErrRefused", err)
 	}
 	initialise(t, server.DSN("postgres"))
 	list, err = ask(server.DSN("postgres") + "&default_transaction_read_only=on")
@@ -217,6 +219,6 @@ func TestDoctorErrors(t *testing.T) {
 	b := sqllock.New(pool(t, server.DSN("postgres")), postgres.Dialect(), nil)
 	defer func() { _ = b.Close() }()
 	if _, err := b.Diagnose(over, time.Second); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("a context that is over: %v, want ErrUnavailable", err)
+		t.Errorf("an ended context: %v, want ErrUnavailable", err)
 	}
 }

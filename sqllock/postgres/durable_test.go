@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// A crash may forget a release, which is why it does not wait for the disk, but neither a grant nor
-// a renewal: those wait, whatever the server, the role or the URL have set. A trigger writes
-// down what each write of a row does.
+// A crash may lose a release, so that does not wait for the disk. It must not lose a grant or a
+// renewal: those wait, whatever the server, the role or the URL have set. A trigger records the
+// setting at each write of a row.
 func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	run(t, admin, "CREATE TABLE writes (n serial, name bytea, sync text)",
@@ -24,7 +24,7 @@ func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 		`CREATE CONSTRAINT TRIGGER noting AFTER INSERT OR UPDATE ON hf_lock DEFERRABLE INITIALLY DEFERRED
 			FOR EACH ROW WHEN (substring(NEW.name from 1 for 5) = 'disk/') EXECUTE FUNCTION note()`)
 	for _, set := range []string{"on", "off", "local"} {
-		kept := set // a setting that waits is left alone
+		kept := set // a setting that waits is not changed
 		if set == "off" {
 			kept = "on"
 		}
@@ -44,7 +44,7 @@ func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 			written("take of a new name", name("m"), kept)
 			r := b.mutex(name("m"))
 			wake := b.queue(r)
-			written("joining the line", name("m"), kept)
+			written("joining the queue", name("m"), kept)
 			if _, err := a.renew(held); err != nil {
 				t.Error(err)
 			}
@@ -88,7 +88,7 @@ func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// What is done most is one statement, with every driver and behind poolers.
+// The most frequent operations are one statement, with every driver and behind poolers.
 func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 	for _, kind := range []string{"pgx", "foreign"} {
 		db, err := sql.Open(kind, named(t, server))
@@ -103,7 +103,7 @@ func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 		admin := pool(t, server.DSN("postgres"))
 		last := func(what, text string) {
 			t.Helper()
-			// Who cannot listen looks now and then, also a moment after it was answered.
+			// A client that cannot listen polls, also just after an answer.
 			got := value[string](t, admin, "SELECT query FROM pg_stat_activity WHERE application_name = $1"+
 				" AND query NOT LIKE 'SELECT name, kind, counter, token%' ORDER BY query_start DESC LIMIT 1", t.Name())
 			if !strings.HasPrefix(strings.TrimSpace(got), text) {
@@ -124,13 +124,13 @@ func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 		last("hand-over", "WITH ended")
 		mine := p.mutex(name)
 		p.queue(mine)
-		if kind == "pgx" { // others have begun to look
-			last("joining the line", "INSERT INTO hf_lock AS l")
+		if kind == "pgx" { // others poll now
+			last("joining the queue", "INSERT INTO hf_lock AS l")
 		}
 		if err := p.Cancel(limited(t), name, mine.ID); err != nil {
 			t.Error(err)
 		}
-		last("leaving the line", "UPDATE hf_lock AS l SET\n\tver")
+		last("leaving the queue", "UPDATE hf_lock AS l SET\n\tver")
 		q.free(q.woken(behind, wake))
 		p.free(more)
 		last("release", "WITH ended")
@@ -142,7 +142,7 @@ func testOneStatementEach(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// Looking writes nothing.
+// Reading writes nothing.
 func testLookingWritesNothing(t *testing.T, server *testenv.PostgresServer) {
 	p, q := join(t, named(t, server), time.Minute), join(t, named(t, server), time.Minute)
 	const name = "looking"
@@ -159,10 +159,10 @@ func testLookingWritesNothing(t *testing.T, server *testenv.PostgresServer) {
 		once := q.mutex(name)
 		once.Wait = false
 		if what != "free" {
-			_, _ = q.Acquire(limited(t), once) // in use as another kind, for one
+			_, _ = q.Acquire(limited(t), once) // one reason: in use as another kind
 		}
 		if after := ver(); after != before {
-			t.Errorf("%s: looking has written %d times", what, after-before)
+			t.Errorf("%s: reading has written %d times", what, after-before)
 		}
 	}
 	held := p.take(p.mutex(name))

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// What was prepared does not stay good for ever: the application may throw it away, and the tables
-// may change. Nobody is told of that.
+// Prepared statements do not stay valid for ever: the application may drop them, and the tables may
+// change. Callers must not notice.
 func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 	run(t, pool(t, server.DSN("postgres")), "CREATE SCHEMA prepared")
 	dsn := named(t, server) + "&search_path=prepared"
@@ -52,7 +52,7 @@ func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A server that ends connections on which it hears nothing refuses nothing by that.
+// A server that ends idle connections refuses nothing by that.
 func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 	for _, level := range []string{"read%20committed", "serializable"} {
 		p := join(t, named(t, server)+"&idle_session_timeout=1000&default_transaction_isolation="+level, time.Minute)
@@ -76,7 +76,7 @@ func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// Errors say whether something may have been done.
+// Errors distinguish whether something may have been done.
 func testErrors(t *testing.T, server *testenv.PostgresServer) {
 	proxy := testenv.Proxy(t, server.Addr)
 	proxy.Refuse()

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// The locks are in the application's own database, and go through its own pool.
+// The locks are in the application's own database, and use its own pool.
 func Example() {
 	ctx := context.Background()
 	db, err := sql.Open("pgx", "postgres://app@localhost/app")
@@ -19,7 +19,7 @@ func Example() {
 	}
 	db.SetMaxOpenConns(20) // at least 3
 	if err := sqllock.Init(ctx, db, postgres.Dialect()); err != nil {
-		log.Fatal(err) // or "holdfast init", once, by somebody who may create tables
+		log.Fatal(err) // or "holdfast init", once, by a user who may create tables
 	}
 	client, err := holdfast.New(ctx, sqllock.New(db, postgres.Dialect(), nil), nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func Example_pooler() {
 	}
 	defer func() { _ = client.Close(ctx) }()
 	if why := store.Polling(); why != "" {
-		log.Print("waiters ask again and again: ", why)
+		log.Print("waiters poll: ", why)
 	}
 }
 

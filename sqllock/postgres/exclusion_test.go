@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// at once runs f for every party at the same moment and returns what was granted.
+// atOnce runs request for every party at the same moment and returns the grants.
 func atOnce(t *testing.T, all []*party, request func(i int, p *party) *driver.Request) (held []driver.Hold, owners []int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -43,7 +43,7 @@ func atOnce(t *testing.T, all []*party, request func(i int, p *party) *driver.Re
 	return held, owners
 }
 
-// One statement that counts and inserts counts what was there before it waited for the row.
+// One statement that counts and inserts would count rows from before it waited for the row.
 func testPermitsAtOnce(t *testing.T, server *testenv.PostgresServer) {
 	var all []*party
 	for range 4 {
@@ -91,8 +91,8 @@ func testReadersAndWriters(t *testing.T, server *testenv.PostgresServer) {
 	t.Logf("the writer was first in %d of %d rounds", writers, rounds)
 }
 
-// Whatever isolation the role or the URL asks for, the statements run under READ COMMITTED, and what
-// fails as not serializable is tried again.
+// Whatever isolation level the role or the URL asks for, the statements run under READ COMMITTED.
+// Serialization failures are repeated.
 func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	for _, level := range []string{"repeatable read", "serializable"} {
@@ -111,7 +111,7 @@ func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 			})
 		}
 	}
-	// The level changes after the Server has looked.
+	// The level changes after Check.
 	run(t, admin, "CREATE ROLE isolation_late LOGIN SUPERUSER")
 	b, db := backend(t, server.DSN("isolation_late"), nil)
 	c := clientOn(t, b, time.Minute)
@@ -123,7 +123,7 @@ func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 	crowd(t, []*holdfast.Client{c, client(t, server.DSN("postgres"), time.Minute)}, t.Name())
 }
 
-// crowd uses every kind of lock from several goroutines of each client, and checks who is inside.
+// crowd uses every kind of lock from several goroutines of each client, and checks exclusion.
 func crowd(t *testing.T, clients []*holdfast.Client, name string) {
 	t.Helper()
 	ctx := limited(t)
@@ -159,7 +159,7 @@ func crowd(t *testing.T, clients []*holdfast.Client, name string) {
 						err = errors.Join(err, rw.RDo(ctx, func(context.Context) error {
 							readers.Add(1)
 							if w := writer.Load(); w != 0 {
-								t.Errorf("%d writers beside a reader", w)
+								t.Errorf("%d writers with a reader", w)
 							}
 							readers.Add(-1)
 							return nil
@@ -195,7 +195,7 @@ func crowd(t *testing.T, clients []*holdfast.Client, name string) {
 	}
 }
 
-// Rows are locked in one order, so that no two statements or transactions wait for each other.
+// Rows are locked in one order, so that no two statements or transactions deadlock.
 func TestNoDeadlock(t *testing.T) {
 	t.Parallel()
 	server := database(t, "deadlock_timeout=10ms")
@@ -212,7 +212,7 @@ func TestNoDeadlock(t *testing.T) {
 		db.SetMaxIdleConns(20)
 		ends = append(ends, func() { _, _ = b.Close(), db.Close() })
 		for s := range each {
-			// A short TTL, so that there are many renewals of several names at once.
+			// A short TTL causes many concurrent renewals of several names.
 			c := clientOn(t, b, 1500*time.Millisecond)
 			all.Go(func() {
 				defer func() { _ = c.Close(limited(t)) }()
@@ -240,7 +240,7 @@ func TestNoDeadlock(t *testing.T) {
 							cancel()
 						}
 					}
-					// A machine that is slow is not what this is about.
+					// A slow machine is not a failure.
 					slow := []error{nil, context.Canceled, context.DeadlineExceeded, holdfast.ErrLost, holdfast.ErrUnavailable, holdfast.ErrUncertain}
 					if !slices.ContainsFunc(slow, func(s error) bool { return errors.Is(err, s) }) {
 						t.Errorf("step %d: %v", i%5, err)
@@ -253,11 +253,11 @@ func TestNoDeadlock(t *testing.T) {
 	if done.Load() < enough {
 		t.Errorf("only %d locks in %v; want %d", done.Load(), patience, enough)
 	}
-	// What a process has counted is told when it ends at the latest.
+	// A process reports its counts at the latest when it ends.
 	for _, end := range ends {
 		end()
 	}
-	until(t, "the sessions are over", func() bool { return len(server.Backends("query LIKE '%hf_lock%'")) == 0 })
+	until(t, "the sessions have ended", func() bool { return len(server.Backends("query LIKE '%hf_lock%'")) == 0 })
 	admin := pool(t, server.DSN("postgres"))
 	if n := value[int](t, admin, "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"); n != 0 {
 		t.Errorf("%d deadlocks", n)

@@ -21,14 +21,14 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// belief is for how long somebody relied on a lease.
+// belief is the time in which a client trusted a lease.
 type belief struct {
 	token       uint64
 	from, until time.Time
 }
 
-// relay passes one lock around among the clients while harm is done, a turn after the other, and
-// checks that no two relied on it at once, and that its tokens grow.
+// relay passes one lock around among the clients while faults happen, one after the other. It
+// checks that no two trust it at once, and that tokens grow.
 func relay(t *testing.T, clients []*holdfast.Client, harm []func()) {
 	t.Helper()
 	var mu sync.Mutex
@@ -66,7 +66,7 @@ func relay(t *testing.T, clients []*holdfast.Client, harm []func()) {
 					mu.Lock()
 					beliefs = append(beliefs, b)
 					mu.Unlock()
-					_ = l.Release() // the server may be away, or have forgotten
+					_ = l.Release() // the server may be down, or have lost the grant
 				}
 			})
 		}
@@ -98,7 +98,7 @@ func relay(t *testing.T, clients []*holdfast.Client, harm []func()) {
 			t.Errorf("token %d was given out %v before its predecessor %d had ended", b.token, a.until.Sub(b.from), a.token)
 		}
 	}
-	t.Logf("%d grants, %d times harm", len(beliefs), len(harm))
+	t.Logf("%d grants, %d faults", len(beliefs), len(harm))
 }
 
 // Several processes pass a lock around while the server crashes at any moment.
@@ -116,7 +116,7 @@ func TestCrashesDuringHandOvers(t *testing.T) {
 	relay(t, clients, []func(){crash, crash, crash, crash, crash})
 }
 
-// The same while the network and the server are away in other ways.
+// The same with other faults of the network and the server.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
@@ -158,7 +158,7 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// A server that does not answer keeps nobody for longer than their contexts last.
+// A server that does not answer blocks callers no longer than their contexts last.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -218,7 +218,7 @@ func TestFrozenServer(t *testing.T) {
 		_ = answers(t, "Close", p.b.Close)
 		_ = answers(t, "Close", fresh.Close)
 		if n := p.db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are not given back", n)
+			t.Errorf("%d connections are not returned", n)
 		}
 		server.Continue()
 	}
@@ -238,7 +238,7 @@ func answers(t *testing.T, what string, f func() error) error {
 	}
 }
 
-// A pool of pgx's own, under package database/sql's, is no different, and gets its connections back too.
+// A pool of pgx's own under database/sql works the same, and gets its connections back too.
 func testPoolOfPgx(t *testing.T, server *testenv.PostgresServer) {
 	under, err := pgxpool.New(limited(t), named(t, server)+"&pool_max_conns=6")
 	if err != nil {
@@ -262,10 +262,10 @@ func testPoolOfPgx(t *testing.T, server *testenv.PostgresServer) {
 	if err := errors.Join(p.Close(limited(t)), b.Close()); err != nil {
 		t.Error(err)
 	}
-	until(t, "all connections are given back", func() bool { return under.Stat().AcquiredConns() == 0 })
+	until(t, "all connections are returned", func() bool { return under.Stat().AcquiredConns() == 0 })
 }
 
-// What a Server has taken of the pool is given back, also of the one that listens.
+// A Server returns its connections to the pool, including the one that listens.
 func testNothingKept(t *testing.T, server *testenv.PostgresServer) {
 	listen := pool(t, named(t, server))
 	for _, cfg := range []*sqllock.Config{nil, {Listen: listen}} {
@@ -275,7 +275,7 @@ func testNothingKept(t *testing.T, server *testenv.PostgresServer) {
 			p.take(r)
 		}
 		if n := db.Stats().InUse + listen.Stats().InUse; n != 2 {
-			t.Errorf("%d connections are in use; want one for news and one for renewals", n)
+			t.Errorf("%d connections are in use; want one for notifications and one for renewals", n)
 		}
 		if err := p.Close(limited(t)); err != nil {
 			t.Error(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Driver "foreign" stands for any driver but pgx's: its connections are not of pgx's type, and
-// take no arguments but those of package database/sql.
+// Driver "foreign" stands for any driver but pgx's: its connections have another type, and accept
+// only database/sql's kinds of arguments.
 func init() { sql.Register("foreign", foreign{}) }
 
 type foreign struct{}

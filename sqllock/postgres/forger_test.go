@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// forger notifies as a role that may read the locks, and not the secret of their wake-ups.
+// forger notifies as a role that may read the locks, but not the secret of wake-ups.
 func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 	server.Exec("CREATE ROLE stranger LOGIN", "GRANT USAGE ON SCHEMA locks TO stranger", "ALTER ROLE stranger SET search_path = locks",
 		"GRANT SELECT ON locks.hf_lock TO stranger")
@@ -26,7 +26,7 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 		t.Cleanup(func() { _ = c.Close(context.Background()) })
 		return c
 	}
-	// channel is where the session hears, which has a grant or a place on record.
+	// channel is where the session listens; a grant or place of it is on record.
 	channel := func(t testing.TB, c *pgx.Conn, session string) (name string) {
 		t.Helper()
 		err := c.QueryRow(limited(t), `SELECT 'hf_' || substring(concat_ws(' ', hsession, line, more) FROM '([0-9a-z]+)\.' || $1) FROM hf_lock
@@ -58,7 +58,7 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 				t.Fatal(err)
 			}
 			var mu sync.Mutex
-			var heard []string
+			var received []string
 			ctx, stop := context.WithCancel(context.Background())
 			over := make(chan struct{})
 			go func() {
@@ -69,7 +69,7 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 						return
 					}
 					mu.Lock()
-					heard = append(heard, n.Payload)
+					received = append(received, n.Payload)
 					mu.Unlock()
 				}
 			}()
@@ -77,7 +77,7 @@ func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
 			return func() []string {
 				mu.Lock()
 				defer mu.Unlock()
-				return heard
+				return received
 			}
 		},
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// A waiter may ask again and be granted what has just been handed over, before it hears of
-// that. What it hears later must not be taken for news of a request that was given up.
+// A waiter may ask again and be granted the lock before its notification arrives. The late
+// notification must not be mistaken for one of an abandoned request.
 func testNewsOfWhatIsHeldAlready(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	a := join(t, dsn, time.Minute)
@@ -28,7 +28,7 @@ func testNewsOfWhatIsHeldAlready(t *testing.T, server *testenv.PostgresServer) {
 	a.free(x)
 	held := b.take(forX)
 	a.free(y)
-	b.woken(forY, wakeY) // so the news of x, which was told before, has arrived as well
+	b.woken(forY, wakeY) // so the earlier notification of x has arrived too
 	for range 100 {
 		if ch, err := b.renew(held); err != nil || ch.State != 0 {
 			t.Fatalf("the holder's renewal: %+v, %v", ch, err)
@@ -41,8 +41,8 @@ func testNewsOfWhatIsHeldAlready(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A grant to a request that was given up, of which its Server hears, does not stay until its time
-// is over; nor does it if nobody has to be told, because all are of one process.
+// A grant to an abandoned request does not stay until it expires, if its Server is notified. The
+// same holds within one process, where nothing is sent.
 func testNewsOfWhatWasGivenUp(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	b := join(t, dsn, time.Minute)
@@ -55,11 +55,11 @@ func testNewsOfWhatWasGivenUp(t *testing.T, server *testenv.PostgresServer) {
 			b.queue(given)
 			next := others.mutex(first.Name)
 			wake := others.queue(next)
-			// b forgets the request and the server does not: its Cancel did not get through.
+			// b forgets the request, and the server does not: the Cancel fails.
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			if err := b.Cancel(ctx, first.Name, given.ID); err == nil {
-				t.Fatal("a Cancel with a context that has ended was answered")
+				t.Fatal("a Cancel with an ended context was answered")
 			}
 			others.free(held)
 			others.free(others.woken(next, wake))
@@ -67,7 +67,7 @@ func testNewsOfWhatWasGivenUp(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// An answer counts once its transaction is through, not when its row has arrived.
+// An answer counts only after its transaction's commit, not when its row has arrived.
 func testCommitThatFails(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	admin := pool(t, dsn)
@@ -90,12 +90,11 @@ func testCommitThatFails(t *testing.T, server *testenv.PostgresServer) {
 	}
 	run(t, admin, "DROP TRIGGER late ON hf_lock")
 	if ch, err := p.renew(held); err != nil || ch.State != 0 {
-		t.Errorf("Renew, when nothing fails any more: %+v, %v", ch, err)
+		t.Errorf("Renew, after the failures: %+v, %v", ch, err)
 	}
 }
 
-// blocked locks the row of a name as a stranger's transaction would, until the returned
-// function ends that.
+// blocked locks the row of a name with another transaction, until the returned function ends that.
 func blocked(t testing.TB, db *sql.DB, name string) (end func()) {
 	t.Helper()
 	tx, err := db.BeginTx(limited(t), nil)
@@ -114,7 +113,7 @@ func blocked(t testing.TB, db *sql.DB, name string) (end func()) {
 	}
 }
 
-// stuck waits until n statements wait for a lock of the server's.
+// stuck waits until n statements wait for a lock of the server.
 func stuck(t testing.TB, db *sql.DB, n int) {
 	t.Helper()
 	until(t, "statements wait for a row", func() bool {
@@ -122,7 +121,7 @@ func stuck(t testing.TB, db *sql.DB, n int) {
 	})
 }
 
-// What is asked while the session is being closed leaves nothing behind.
+// A request during Close leaves nothing behind.
 func testCloseWhileAcquireWaits(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	admin := pool(t, dsn)
@@ -177,8 +176,8 @@ func testCloseDuringAcquire(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A statement may wait for its row for longer than the lease that it asks for lasts. What it
-// is told then is over already, and everybody sees that.
+// A statement may wait for its row longer than its lease lasts. The lease is over when the answer
+// arrives, and all clients see that.
 func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	admin := pool(t, dsn)
@@ -198,7 +197,7 @@ func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		// It had less than a TTL from when it was sent, so nobody waits for longer.
+		// The lease lasts at most a TTL from when the request was sent, so nobody waits longer.
 		var token uint64
 		until(t, "another has it", func() bool {
 			r := q.mutex(name)
@@ -210,7 +209,7 @@ func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer
 			t.Errorf("%s: token %d, and %d in the row", name, token, last)
 		}
 	}
-	// A lease that runs out while its renewal waits: whatever the renewal says, it is true.
+	// A lease that expires while its renewal waits: the renewal's result is true in any case.
 	p, q := join(t, dsn, short), join(t, dsn, time.Minute)
 	held := p.take(p.mutex("renewed"))
 	end := blocked(t, admin, "renewed")
@@ -230,11 +229,11 @@ func testRowHeldForLongerThanALease(t *testing.T, server *testenv.PostgresServer
 	q.ask(r)
 	until(t, "another has it", func() bool { return q.ask(r).Token > held.Token })
 	if ch, err := p.renew(held); err != nil || ch.State != driver.Gone {
-		t.Errorf("Renew of what another has: %+v, %v", ch, err)
+		t.Errorf("Renew of another's lock: %+v, %v", ch, err)
 	}
 }
 
-// What a process has locked comes free soon after it is cut off, wherever it was in its work.
+// Rows that a process has locked are free soon after it is cut off, at any point of its work.
 func testCutOffInATransaction(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	for what, level := range map[string]string{"counts": "", "everything": "&default_transaction_isolation=serializable"} {
@@ -258,11 +257,11 @@ func testCutOffInATransaction(t *testing.T, server *testenv.PostgresServer) {
 			go func() { asked <- call() }()
 			stuck(t, admin, 1)
 			proxy.Hole()
-			end() // now the row is the cut one's
+			end() // now the cut-off client has the row
 			if level != "" {
 				other.queue(other.mutex(locked))
 			} else if left, err := other.CountDown(limited(t), locked, "b"); left != 1 || err != nil {
-				t.Errorf("CountDown of 2: %d, %v; what was not committed counts nothing", left, err)
+				t.Errorf("CountDown of 2: %d, %v; an uncommitted count does not count", left, err)
 			}
 			cancel()
 			if err := <-asked; !errors.Is(err, driver.ErrUnavailable) {

@@ -16,26 +16,26 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// listener is the one connection on which a process hears of hand-overs.
+// listener is the one connection on which a process receives notifications of hand-overs.
 //
-// The server wakes everybody who listens in a database, whatever is told to whom. So only those listen who wait,
-// or have just waited.
+// The server wakes every listening session of a database for each notification. So a process
+// listens only while it has waiters, and shortly afterwards.
 type listener struct {
 	cfg  sqllock.BellConfig
 	ctx  context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	idle  time.Duration // how long it goes on listening when nobody waits
-	wait  chan struct{} // somebody waits
+	idle  time.Duration // how long it keeps listening without waiters
+	wait  chan struct{} // receives a value when a request starts to wait
 	began time.Time
-	asked atomic.Int64 // when that was said last, in time since began
+	asked atomic.Int64 // when Wait was last called, as time since began
 }
 
-// channel is where a Server is told.
+// channel is where a Server is notified.
 func channel(server string) string { return "hf_" + server }
 
-// testLimit is how long the first notification may take, and patience how long it may take to connect again.
+// testLimit bounds the wait for the first notification, and patience a reconnection.
 const (
 	testLimit = 3 * time.Second
 	patience  = 10 * time.Second
@@ -46,37 +46,37 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	l := &listener{cfg: cfg, idle: d.idle, wait: make(chan struct{}, 1), began: time.Now()}
 	c, pid, secret, err := l.connect(ctx)
 	if errors.Is(err, errOtherDriver) {
-		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so nobody can listen", nil
+		return nil, "the pool's connections are not those of github.com/jackc/pgx/v5/stdlib, so they cannot listen", nil
 	}
 	var said sqlState
 	switch {
 	case errors.As(err, &said) && said.SQLState() == "42501":
-		return nil, "the role may not read hf_secret, as those need who take locks", nil
+		return nil, "the role may not read hf_secret: clients that take locks need that right", nil
 	case errors.Is(err, errNoSecret):
 		return nil, err.Error(), nil
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	heard, err := l.try(ctx, c, pid)
-	if err != nil || !heard {
+	arrived, err := l.try(ctx, c, pid)
+	if err != nil || !arrived {
 		l.unlisten(ctx, c, pid)
 		discard(c)
 		if err != nil {
 			return nil, "", err
 		}
-		return nil, "notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct way", nil
+		return nil, "notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct connection", nil
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.wg.Go(func() { l.listen(c, secret) })
 	return l, "", nil
 }
 
-var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" makes it")
+var errNoSecret = errors.New("hf_secret has no row, or an empty one; \"holdfast init\" creates it")
 
 var errOtherDriver = errors.New("not a connection of pgx")
 
-// connect takes a connection and listens. pid is the server's process behind it.
+// connect takes a connection and listens. pid is the server's process for it.
 func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secret, err error) {
 	if c, err = l.cfg.DB.Conn(ctx); err != nil {
 		return nil, "", nil, err
@@ -99,7 +99,7 @@ func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secr
 	return c, pid, s, nil
 }
 
-// simple runs statements in one transaction, unprepared, and returns the row of the first.
+// simple runs unprepared statements in one transaction and returns the row of the first.
 func simple(ctx context.Context, p *pgx.Conn, statements string) ([]string, error) {
 	results, err := p.PgConn().Exec(ctx, statements).ReadAll()
 	if err != nil {
@@ -115,8 +115,8 @@ func simple(ctx context.Context, p *pgx.Conn, statements string) ([]string, erro
 	return row, nil
 }
 
-// unlisten ends listening on the server's process pid, which a pooler may lend to others next. It is
-// found by asking for a connection again and again; as a rule the first is the one.
+// unlisten stops listening in the server's process pid, which a pooler may lend to others next. It
+// requests connections until it gets that process, usually at once.
 func (l *listener) unlisten(ctx context.Context, c *sql.Conn, pid string) {
 	for range 50 {
 		var got string
@@ -133,7 +133,7 @@ func (l *listener) unlisten(ctx context.Context, c *sql.Conn, pid string) {
 	}
 }
 
-// raw lends pgx's connection under c.
+// raw calls f with pgx's connection of c.
 func raw(c *sql.Conn, f func(*pgx.Conn) error) error {
 	return c.Raw(func(dc any) error {
 		p, ok := dc.(*stdlib.Conn)
@@ -144,7 +144,7 @@ func raw(c *sql.Conn, f func(*pgx.Conn) error) error {
 	})
 }
 
-// discard closes a connection that nobody else may get: it listens.
+// discard closes a connection that listens, so nobody else gets it.
 func discard(c *sql.Conn) {
 	_ = c.Raw(func(dc any) error {
 		if p, ok := dc.(*stdlib.Conn); ok {
@@ -157,16 +157,16 @@ func discard(c *sql.Conn) {
 	_ = c.Close()
 }
 
-// try tells this Server something, the way others do, and reports whether that arrives. It does not
-// where the kept connection turns out to be the same process of the server, pid, as c: they are lent to
-// whoever has a transaction.
-func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (heard bool, err error) {
-	var told, teller string
+// try notifies this Server as others do, and reports whether the notification arrives. It fails if
+// the reserved connection and c share the server's process pid: then a pooler lends processes to
+// transactions.
+func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (arrived bool, err error) {
+	var notified, sender string
 	err = l.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
-		_, err := one(ctx, q, "SELECT pg_notify($1, '')::text, pg_backend_pid()::text", []any{channel(l.cfg.Server)}, &told, &teller)
+		_, err := one(ctx, q, "SELECT pg_notify($1, '')::text, pg_backend_pid()::text", []any{channel(l.cfg.Server)}, &notified, &sender)
 		return err
 	})
-	if err != nil || teller == pid {
+	if err != nil || sender == pid {
 		return false, err
 	}
 	limit := testLimit
@@ -185,21 +185,22 @@ func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (heard bool
 	return err == nil, err
 }
 
-// checkEvery is how often a connection on which nothing comes is asked whether it lives, and restEvery the
-// same of one that does not listen.
+// checkEvery is how often a silent connection is pinged, and restEvery how often if it does not
+// listen.
 const (
 	checkEvery = 5 * time.Second
 	restEvery  = 30 * time.Second
 )
 
-// secretFor is how long the secret counts at least that was read, whatever a stranger sends.
+// secretFor is the least time between two reads of the secret, whatever a stranger sends.
 const secretFor = 5 * time.Second
 
-// alert is how long who waits for nothing listens after a connection broke. The server may have crashed and
-// forgotten that somebody has released, or left the line; when it grants to him again, he gives that back.
+// alert is how long a process without waiters listens after a connection broke. The server may have
+// crashed and lost a release or a cancel. When it grants to that request again, the process gives
+// the grant back.
 const alert = time.Minute
 
-// listen hears what others tell, and connects again when the connection breaks.
+// listen receives notifications, and reconnects when the connection breaks.
 func (l *listener) listen(c *sql.Conn, s secret) {
 	failed := 0
 	for l.ctx.Err() == nil {
@@ -211,12 +212,12 @@ func (l *listener) listen(c *sql.Conn, s secret) {
 			}
 		}
 		began := time.Now()
-		_ = raw(c, func(p *pgx.Conn) error { return l.hear(p, s) })
+		_ = raw(c, func(p *pgx.Conn) error { return l.receive(p, s) })
 		discard(c)
 		c = nil
 		if failed++; time.Since(began) > time.Second {
 			failed = 0
-		} else { // it breaks as soon as it is made
+		} else { // it breaks as soon as it is open
 			l.pause(failed)
 		}
 	}
@@ -225,7 +226,7 @@ func (l *listener) listen(c *sql.Conn, s secret) {
 	}
 }
 
-// again connects again, and looks up what was told meanwhile.
+// again reconnects, and looks for what was missed.
 func (l *listener) again() (*sql.Conn, secret) {
 	ctx, cancel := context.WithTimeout(l.ctx, patience)
 	defer cancel()
@@ -241,12 +242,12 @@ func (l *listener) again() (*sql.Conn, secret) {
 	return c, s
 }
 
-// hear reports what arrives, until the connection breaks.
-func (l *listener) hear(p *pgx.Conn, s secret) error {
-	doubt := false // somebody has used another secret: a stranger, or all others, after it was made anew
+// receive handles notifications until the connection breaks.
+func (l *listener) receive(p *pgx.Conn, s secret) error {
+	doubt := false // a sender used another secret: a stranger, or all others after a new secret
 	for began, alive := time.Now(), time.Now(); ; {
 		if doubt && time.Since(began) >= secretFor {
-			return errNoSecret // it is read again, with a new connection
+			return errNoSecret // reconnecting reads the secret again
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, min(l.idle, checkEvery))
 		n, err := p.WaitForNotification(ctx)
@@ -285,16 +286,16 @@ func (l *listener) alive(p *pgx.Conn) error {
 	return p.Ping(ctx)
 }
 
-// needed reports whether somebody waits, or did a moment ago.
+// needed reports whether requests wait, or waited recently.
 func (l *listener) needed() bool {
 	select {
-	case <-l.wait: // whoever it was is among those that are asked for now, or needs nothing any more
+	case <-l.wait: // its request is in Waiting, or has ended
 	default:
 	}
 	return time.Since(l.began)-time.Duration(l.asked.Load()) < l.idle || len(l.cfg.Waiting()) > 0
 }
 
-// rest does not listen until somebody waits, and looks up what was told meanwhile.
+// rest stops listening until a request waits, and then looks for what was missed.
 func (l *listener) rest(p *pgx.Conn) error {
 	say := func(statement string) error {
 		ctx, cancel := context.WithTimeout(l.ctx, testLimit)
@@ -325,7 +326,7 @@ func (l *listener) rest(p *pgx.Conn) error {
 	return l.cfg.Look(ctx)
 }
 
-// pause keeps a server that cannot serve from being asked all the time.
+// pause limits attempts while the server cannot serve.
 func (l *listener) pause(failed int) {
 	t := time.NewTimer(min(5*time.Millisecond<<min(failed, 10), time.Second))
 	defer t.Stop()
@@ -335,7 +336,6 @@ func (l *listener) pause(failed int) {
 	}
 }
 
-// Wait implements [sqllock.Bell].
 func (l *listener) Wait() {
 	if now := int64(time.Since(l.began)); now > l.asked.Load() {
 		l.asked.Store(now)
@@ -346,34 +346,34 @@ func (l *listener) Wait() {
 	}
 }
 
-// Close implements [sqllock.Bell].
 func (l *listener) Close() error {
 	l.stop()
 	l.wg.Wait()
 	return nil
 }
 
-// Announce implements [sqllock.Dialect]: who is told hears it when the transaction commits.
+// Announce implements [sqllock.Dialect]. The notifications arrive when the transaction commits.
 func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllock.Ring) error {
 	if !d.tells() {
 		return nil
 	}
 	channels, payloads := make([]string, len(rings)), make([]string, len(rings))
 	for i, r := range rings {
-		channels[i], payloads[i] = channel(r.Server), told(r)
+		channels[i], payloads[i] = channel(r.Server), payloadOf(r)
 	}
 	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
 	return err
 }
 
-// muteFor is how long nobody is told anything after the server's queue of notifications was found to be full. A session that
-// listens and stays in a transaction fills it, for the whole server, and every transaction that notifies fails.
-// Those who were not told find out when they renew their places.
+// muteFor is how long no notifications are sent after the server's queue of notifications was full.
+// A session that listens and stays in a transaction fills that queue, for the whole server. Then
+// every transaction that notifies fails. Waiters without notifications find out when they renew
+// their places.
 const muteFor = 10 * time.Second
 
 func (d *dialect) tells() bool { return time.Since(d.began) >= time.Duration(d.muted.Load()) }
 
 func (d *dialect) mute() { d.muted.Store(int64(time.Since(d.began) + muteFor)) }
 
-// Wake implements [sqllock.Dialect]: they have been told.
+// Wake implements [sqllock.Dialect]. It does nothing: the transaction has sent the notifications.
 func (d *dialect) Wake(context.Context, sqllock.Querier, time.Time, []sqllock.Ring) error { return nil }

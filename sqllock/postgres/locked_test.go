@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// lockable is a server on which rows are locked by hand.
+// lockable is a server on which the test locks rows.
 func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *sql.DB) {
 	admin := pool(t, named(t, server))
 	return &sqltest.Locked{
@@ -23,7 +23,7 @@ func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *s
 	}, admin
 }
 
-// Leases as short as the wait for a row, or shorter, beside a row that somebody has locked.
+// Leases as short as the wait for a row, or shorter, while other rows are locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _ := lockable(t, database(t, lazy...))
 	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
@@ -31,7 +31,7 @@ func TestTimedLockedRow(t *testing.T) {
 	t.Run("many", rows.RenewalsBesideManyLockedRows)
 }
 
-// Rows that somebody has locked, and a connection that dies when its statement is done.
+// Locked rows, and a connection that dies when its statement is done.
 func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	rows, admin := lockable(t, server)
 	t.Run("crowd", rows.CrowdBehindALockedRow)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// Whatever the server believes of the table's size, a renewal finds its rows by their key.
+// Whatever the server's statistics of the table, a renewal finds its rows by key.
 func TestRenewalUsesTheKey(t *testing.T) {
 	t.Parallel()
 	server := testenv.Postgres(t, "autovacuum=off")
@@ -29,39 +29,40 @@ func TestRenewalUsesTheKey(t *testing.T) {
 	renew := func(what string) {
 		t.Helper()
 		before := value[int64](t, admin, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'hf_lock'")
-		if news, err := p.Renew(limited(t), holds); err != nil || len(news) > 0 {
-			t.Fatalf("%s: %d news, %v", what, len(news), err)
+		if changes, err := p.Renew(limited(t), holds); err != nil || len(changes) > 0 {
+			t.Fatalf("%s: %d changes, %v", what, len(changes), err)
 		}
 		until(t, "statistics", func() bool { // they come late
 			run(t, admin, "SELECT pg_stat_force_next_flush()")
 			return value[int64](t, admin, "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'hf_lock'") >= int64(len(holds))
 		})
 		if n := value[int64](t, admin, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'hf_lock'") - before; n > 0 {
-			t.Errorf("%s: the renewal read %d rows one after the other", what, n)
+			t.Errorf("%s: the renewal read %d rows sequentially", what, n)
 		}
 	}
 	take(2)
 	run(t, admin, "VACUUM ANALYZE hf_lock")
-	for range 7 { // so that what is prepared has its plan
-		if news, err := p.Renew(limited(t), holds); err != nil || len(news) > 0 {
-			t.Fatalf("%d news, %v", len(news), err)
+	for range 7 { // enough for prepared statements to get their plan
+		if changes, err := p.Renew(limited(t), holds); err != nil || len(changes) > 0 {
+			t.Fatalf("%d changes, %v", len(changes), err)
 		}
 	}
 	take(600)
 	renew("statistics of a small table")
 	run(t, admin, "ANALYZE hf_lock")
-	renew("statistics of now")
+	renew("current statistics")
 	run(t, admin, "UPDATE pg_class SET reltuples = 0, relpages = 1 WHERE relname = 'hf_lock'")
-	renew("statistics that say that it is empty")
+	renew("statistics of an empty table")
 }
 
-// Batches report for themselves: whoever cannot be renewed is unknown, and the next attempt begins with those.
+// Batches report for themselves: only grants that could not be renewed are unknown, and the next
+// attempt begins with those.
 func testBatchesReportForThemselves(t *testing.T, server *testenv.PostgresServer) {
 	dsn := server.DSN("postgres")
 	sqltest.BatchesReportForThemselves(t, postgres.Dialect(), pool(t, dsn), func(name string) (end func()) { return blocked(t, pool(t, dsn), name) })
 }
 
-// A client with 10,000 leases keeps them all, with statistics of a small table.
+// A client with 10,000 leases keeps them all, with the statistics of a small table.
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
 	server := testenv.Postgres(t, "autovacuum=off")

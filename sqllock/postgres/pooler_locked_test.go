@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Behind a pooler, too, no statement waits for a row for more than a second: a renewal, whose row is locked, and
-// a request for a name of which another transaction has made the row and not committed that.
+// Behind a pooler, too, no statement waits for a row for more than a second: neither a renewal with
+// a locked row, nor a request for a name whose row another transaction has inserted and not
+// committed.
 func TestLockedRowBehindAPooler(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -41,7 +42,7 @@ func TestLockedRowBehindAPooler(t *testing.T) {
 	}
 }
 
-// longestWait is for how long a statement of do's has waited for a lock of the server, in seconds.
+// longestWait returns how long a statement of do waited for a lock of the server, in seconds.
 func longestWait(admin *sql.DB, t *testing.T, do func(ctx context.Context)) (longest float64) {
 	t.Helper()
 	done := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// Behind a pooler that lends a connection for a transaction, nothing arrives that was listened for, and
-// statements that were prepared on one connection are asked for on another.
+// A pooler in transaction mode lends a connection for each transaction. No notifications arrive,
+// and statements prepared on one connection are executed on another.
 func TestPoolerOfTransactions(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -34,7 +34,7 @@ func TestPoolerOfTransactions(t *testing.T) {
 	}
 	nobodyListens(t, dsn)
 
-	// Waiters are served all the same, and soon: nobody renews here, and the leases last for an hour.
+	// Waiters are still served, and soon: no renewal happens here, and the leases last for an hour.
 	a, w := session(t, b, db, time.Hour), join(t, dsn, time.Hour)
 	for range 5 {
 		held := a.take(a.mutex("x"))
@@ -45,7 +45,7 @@ func TestPoolerOfTransactions(t *testing.T) {
 	}
 	crowd(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "crowd")
 
-	// With a direct way for the one connection that listens, everything is as without a pooler.
+	// With a direct connection for the listener, everything works as without a pooler.
 	l, ldb := backend(t, dsn, &sqllock.Config{Listen: pool(t, server.DSN("postgres"))})
 	p := session(t, l, ldb, time.Hour)
 	if why := l.Polling(); why != "" {
@@ -75,18 +75,18 @@ func nobodyListens(t *testing.T, dsn string) {
 			t.Fatal(err)
 		}
 		if pids[pid] = true; channels != 0 {
-			t.Errorf("a connection of the pooler's listens on %d channels", channels)
+			t.Errorf("a connection of the pooler listens on %d channels", channels)
 		}
 	}
 	for _, tx := range open {
 		_ = tx.Rollback()
 	}
 	if len(pids) != 6 {
-		t.Errorf("%d connections were looked at; want all 6", len(pids))
+		t.Errorf("%d connections were checked; want all 6", len(pids))
 	}
 }
 
-// A pooler that lends a connection for a session is no different from none.
+// A pooler in session mode is no different from none.
 func TestPoolerOfSessions(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -104,7 +104,7 @@ func TestPoolerOfSessions(t *testing.T) {
 		b.free(b.woken(r, wake))
 	}
 	crowd(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "crowd")
-	// What listened is not lent to others.
+	// Connections that listened are not lent to others.
 	for _, p := range []*party{a, b} {
 		if err := p.b.Close(); err != nil {
 			t.Error(err)

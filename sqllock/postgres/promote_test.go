@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A synchronous standby takes over, and clients still speak to the old primary. What it commits waits for a standby, but for
-// releases: it hands the lock to the next in line, of which the new primary knows the place and not the grant. The new
-// primary grants it to nobody for as long as that one relies on it.
+// A synchronous standby takes over, while clients still use the old primary. Its commits wait for a
+// standby, except for releases: it hands the lock to the next waiter. The new primary knows that
+// waiter's place, but not its grant. It grants the lock to nobody while that waiter may trust its
+// lease.
 func TestPromotedStandby(t *testing.T) {
 	if !testenv.Deep() {
 		t.Skip("two servers are started in the deep run only (HOLDFAST_TEST_DEEP=1)")
@@ -61,7 +62,7 @@ func TestPromotedStandby(t *testing.T) {
 	select {
 	case <-handed.Done():
 	default:
-		t.Errorf("the new primary has granted %d beside %d", next.Token(), handed.Token())
+		t.Errorf("the new primary has granted %d at the same time as %d", next.Token(), handed.Token())
 	}
 	if next.Token() <= handed.Token() {
 		t.Errorf("the new primary has granted %d after %d", next.Token(), handed.Token())

@@ -32,13 +32,13 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 		}
 		return err
 	}
-	// Without tables there is a hint what to do.
+	// Without tables the error has advice.
 	missing := at("missing")
 	want(t, open(missing), driver.ErrRefused, "Init")
 	if _, err := sqllock.New(missing, postgres.Dialect(), nil).Inspect(limited(t), "x"); err != nil {
 		want(t, err, driver.ErrRefused, "Init")
 	}
-	// Several at once, again and again.
+	// Several at once, repeatedly.
 	for round := range 5 {
 		schema := fmt.Sprintf("many%d", round)
 		var all sync.WaitGroup
@@ -55,7 +55,7 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 			t.Error(err)
 		}
 	}
-	// Half of it is made up for, wherever it broke off.
+	// An interrupted Init is completed, wherever it stopped.
 	statements := sqllock.Schema(postgres.Dialect())
 	for n := range statements {
 		db := at(fmt.Sprintf("half%d", n))
@@ -70,24 +70,25 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 			t.Errorf("after %d statements: %v", n, err)
 		}
 	}
-	// Schema is what Init does.
+	// Schema does what Init does.
 	byHand := at("byhand")
 	run(t, byHand, statements...)
 	if err := open(byHand); err != nil {
 		t.Error(err)
 	}
-	// Later tables are left alone.
+	// Tables of a later version stay unchanged.
 	run(t, byHand, "UPDATE hf_meta SET version = 99")
 	want(t, open(byHand), driver.ErrRefused, "version 99")
 	want(t, sqllock.Init(limited(t), byHand, postgres.Dialect()), driver.ErrRefused, "version 99")
 	run(t, byHand, "UPDATE hf_meta SET version = 0")
 	want(t, open(byHand), driver.ErrRefused, "Init")
-	// Whoever may not make tables is told by the server which right is missing.
+	// A user without the right to create tables gets the server's error, which names the missing
+	// right.
 	run(t, admin, "CREATE ROLE maker LOGIN", "CREATE SCHEMA foreigners")
 	want(t, sqllock.Init(limited(t), pool(t, server.DSN("maker")+"&search_path=foreigners"), postgres.Dialect()), driver.ErrRefused)
 }
 
-// A database that takes no writes refuses, in words, and serves again when it does.
+// A read-only database refuses requests, with a reason, and serves again when it takes writes.
 func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	run(t, admin, "CREATE ROLE reader LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO reader", "GRANT SELECT ON hf_secret TO reader")
@@ -104,7 +105,7 @@ func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 	want(t, err, driver.ErrRefused, "read-only")
 	want(t, p.Release(limited(t), held, 0), driver.ErrRefused, "read-only")
 	if _, err := p.b.Inspect(limited(t), "readonly/held"); err != nil {
-		t.Errorf("looking is refused: %v", err)
+		t.Errorf("reading is refused: %v", err)
 	}
 	run(t, admin, "ALTER ROLE reader RESET default_transaction_read_only")
 	until(t, "it takes writes again", func() bool {
@@ -113,7 +114,7 @@ func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 	p.free(p.take(p.mutex("readonly/new")))
 }
 
-// An application that takes up its pool for itself loses no lease, and can give its locks back.
+// An application that uses up its pool loses no lease, and can release its locks.
 func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 	for _, kind := range []string{"pgx", "foreign"} {
 		for _, size := range []int{3, 5} {
@@ -128,7 +129,7 @@ func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 				db.SetMaxOpenConns(size)
 				b := sqllock.New(db, postgres.Dialect(), nil)
 				t.Cleanup(func() { _ = b.Close() })
-				if kind == "foreign" { // nothing has been renewed yet, and the pool is used up
+				if kind == "foreign" { // nothing has been renewed so far, and the pool is used up
 					c, err := db.Conn(limited(t))
 					if err != nil {
 						t.Fatal(err)
@@ -169,7 +170,7 @@ func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 				}
 				l, err := c.Mutex(name + "/m").TryLock(limited(t))
 				if err != nil {
-					t.Errorf("%s: TryLock with a pool that is used up: %v", name, err)
+					t.Errorf("%s: TryLock with an exhausted pool: %v", name, err)
 				} else if err := l.Release(); err != nil {
 					t.Error(err)
 				}
@@ -186,7 +187,7 @@ func testExhaustedPool(t *testing.T, server *testenv.PostgresServer) {
 	want(t, err, driver.ErrInvalid, "2 connections", "at least 3", "SetMaxOpenConns")
 }
 
-// A pool of another driver works too, without waking.
+// A pool of another driver works too, by polling.
 func testOtherDriver(t *testing.T, server *testenv.PostgresServer) {
 	open := func() (*sqllock.Server, *holdfast.Client) {
 		db, err := sql.Open("foreign", named(t, server))
@@ -206,7 +207,7 @@ func testOtherDriver(t *testing.T, server *testenv.PostgresServer) {
 	crowd(t, []*holdfast.Client{first, second}, "other driver")
 }
 
-// When the server has no connection left, that is an outage, and it ends.
+// When the server has no free connection, that is an outage, and it ends.
 func TestConnectionsUsedUp(t *testing.T) {
 	t.Parallel()
 	server := database(t, "max_connections=12", "superuser_reserved_connections=2", "max_wal_senders=0")
@@ -233,7 +234,7 @@ func TestConnectionsUsedUp(t *testing.T) {
 	if ch, err := p.renew(held); err != nil || ch.State != 0 {
 		t.Errorf("Renew: %+v, %v", ch, err)
 	}
-	// More at once than there are connections for it: some are told that there is an outage.
+	// More concurrent calls than connections: some report an outage.
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Where what wake-ups are sealed with is missing, waiters look for themselves, or releases are refused in words. Init mends it.
+// Without the secret that seals wake-ups, waiters poll, or releases are refused with a reason. Init
+// restores the secret.
 func TestSecretGone(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -17,7 +18,7 @@ func TestSecretGone(t *testing.T) {
 	for how, refused := range map[string]bool{
 		"DELETE FROM hf_secret": false, "UPDATE hf_secret SET secret = ''": false, "DROP TABLE hf_secret": true, "REVOKE SELECT ON hf_secret FROM app": true,
 	} {
-		if !refused { // it is found out when they open
+		if !refused { // it is found when they open
 			run(t, admin, how)
 		}
 		a, b := join(t, server.DSN("app"), time.Minute), join(t, server.DSN("app"), time.Minute)

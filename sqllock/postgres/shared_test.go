@@ -6,16 +6,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// lazy are settings of a server that forces a commit to the disk, and nothing before.
+// lazy are settings of a server that syncs only at commits.
 var lazy = []string{"fsync=on", "wal_writer_delay=10s"}
 
-// TestServer is all tests that leave the server as it was: one serves them all.
+// TestServer runs all tests that leave the server unchanged, on one server.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	server := database(t, lazy...)
 	for name, f := range map[string]func(*testing.T, *testenv.PostgresServer){
-		"news of what is held already":       testNewsOfWhatIsHeldAlready,
-		"news of what was given up":          testNewsOfWhatWasGivenUp,
+		"late notification of a held lock":   testNewsOfWhatIsHeldAlready,
+		"grant to an abandoned request":      testNewsOfWhatWasGivenUp,
 		"a commit that fails":                alone(testCommitThatFails),
 		"close while acquire waits":          testCloseWhileAcquireWaits,
 		"a row held for longer than a lease": testRowHeldForLongerThanALease,
@@ -24,21 +24,21 @@ func TestServer(t *testing.T) {
 		"readers and writers":                testReadersAndWriters,
 		"isolation":                          testIsolation,
 		"hand-over is pushed":                testHandOverIsPushed,
-		"line of processes":                  testLineOfProcesses,
+		"queue of processes":                 testLineOfProcesses,
 		"odd names":                          testOddNames,
-		"nothing told":                       testNothingToldWhileNobodyWaits,
+		"no needless notifications":          testNothingToldWhileNobodyWaits,
 		"listener ended":                     testListenerThatIsEnded,
 		"long silence":                       testLongSilence,
 		"rest":                               testRest,
 		"rest and wait":                      testRestAndWait,
 		"what waits for the disk":            alone(testWhatWaitsForTheDisk),
-		"looking writes nothing":             testLookingWritesNothing,
+		"reading writes nothing":             testLookingWritesNothing,
 		"init":                               testInit,
 		"read-only":                          testReadOnly,
 		"exhausted pool":                     testExhaustedPool,
 		"other driver":                       testOtherDriver,
 		"one statement each":                 testOneStatementEach,
-		"nothing kept":                       testNothingKept,
+		"no leaked connections":              testNothingKept,
 		"pool of pgx":                        testPoolOfPgx,
 		"prepared before":                    testPreparedBefore,
 		"silent connections":                 testSilentConnections,
@@ -63,7 +63,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// alone gives a test a server of its own: it changes the tables, for which the statements of all others would wait.
+// alone gives a test its own server: it changes the tables, and statements of all other tests would
+// wait for that.
 func alone(f func(*testing.T, *testenv.PostgresServer)) func(*testing.T, *testenv.PostgresServer) {
 	return func(t *testing.T, _ *testenv.PostgresServer) {
 		t.Helper()

@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// The statements that do most of the work. Under READ COMMITTED, ON CONFLICT DO UPDATE and UPDATE wait for
-// a row's lock and then look at its latest version; nothing here looks at another row.
+// The statements that do most of the work. Under READ COMMITTED, ON CONFLICT DO UPDATE and UPDATE
+// wait for a row's lock and then use its latest version; these statements use no other row.
 
-// durable has a write wait for the disk where the server, the role or the pool have set that none does: a
-// crash may forget a release, but not a grant or a renewal.
+// durable makes a write wait for the disk where the server, the role or the pool have turned that
+// off. A crash may lose a release, but no grant and no renewal.
 const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 
-// free: nobody holds, keeps or waits for the name. queue: the request may join the line, as far as
-// can be seen here: somebody holds the name, none of those who wait is dead, and it does not
-// stand there yet. Everything else is for those who read the whole row.
+// free: nobody holds, keeps or waits for the name. queue: the request may join the queue, as far as
+// a statement can check: the name has a holder, no place in the queue has expired, and the request
+// has no place. Otherwise Server reads the whole row.
 const (
 	free  = "(l.busy <= excluded.at AND l.waiting = 0 AND l.line = '' AND l.kind < 2 AND l.more = '')"
 	queue = "(l.busy > excluded.at AND l.expires > excluded.at AND l.kept = 0 AND l.kind = 1 AND l.more = '' AND l.hid <> excluded.hid" +
@@ -82,7 +82,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		got.Queued, got.Ahead = true, waiting-1
 		got.Retry = max(micros(expires-us), time.Microsecond)
 		text, err := sqllock.Unescape(info)
-		if err != nil { // who reads the whole row says what is wrong
+		if err != nil { // reading the whole row gives the error
 			return sqllock.Taken{}, nil
 		}
 		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: max(0, micros(us-since)), Left: got.Retry, Info: text}
@@ -92,7 +92,7 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// one runs a statement that answers with a row or none.
+// one runs a statement that returns one row or none.
 func one(ctx context.Context, q sqllock.Querier, text string, args []any, dest ...any) (found bool, err error) {
 	rows, err := q.Query(ctx, text, args...)
 	if err != nil {
@@ -106,16 +106,16 @@ func one(ctx context.Context, q sqllock.Querier, text string, args []any, dest .
 	return found, errors.Join(err, rows.Err())
 }
 
-// field is field k of the first item of the line.
+// field is the k-th field of the queue's first item.
 func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), ' ', " + k + ")" }
 
-// The release is not forced to the disk before it is answered, unlike everything else. If the server
-// crashes and forgets it, the lease runs out; if it forgets a hand-over, the next has its place
-// in line yet, which lasts as long as it may believe to hold the lock, and nobody passes it
-// there; its next word puts the hand-over back. The token is the time, so it is not given out again: a
-// hand-over with one that is ahead of the clock is not done here.
+// Unlike all other changes, a release does not wait for the disk. If the server crashes and loses
+// it, the lease expires. If the server loses a hand-over, the next holder still has its place in
+// the queue. The place lasts as long as that holder may trust its lease, and nobody overtakes it.
+// The holder's next call restores the hand-over. The token is the time, so it is not given out
+// again: this statement does no hand-over with a token ahead of the clock.
 //
-// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to tell others
+// $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to notify others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
 	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}", sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
@@ -144,15 +144,15 @@ var handText = strings.NewReplacer(
 func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (got sqllock.Handed, err error) {
 	var id, server string
 	var token int64
-	var told sql.NullString
-	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id, &server, &token, &told)
+	var notified sql.NullString
+	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id, &server, &token, &notified)
 	if server == h.Server {
 		got.To = &sqllock.Ring{Name: h.Name, Server: server, ID: id, Token: uint64(token)}
 	}
 	return got, err
 }
 
-// While somebody holds the name alone, nobody is let in when a place is given up. $1 name, $2 id
+// While the name has an exclusive holder, leaving the queue lets nobody in. $1 name, $2 id
 var leaveText = strings.NewReplacer("{at}", `strpos(E'\n' || l.line, E'\n' || $2 || ' ')`, "{bounded}", bounded).Replace(`UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, {now}),
 	line = substr(l.line, 1, {at} - 1) || substr(l.line, {at} + strpos(substr(l.line, {at}), E'\n')),
@@ -171,9 +171,10 @@ func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string)
 	return n > 0, err
 }
 
-// The first statement has the second find the rows by their key, whatever the server believes of the size of the table;
-// both are one transaction, so it concerns no other. They are not prepared, so the plan is of now. Nobody else who
-// waits for a row has one of these locked, so the order in which they are locked does not matter.
+// The first statement makes the second find rows by key, whatever the server's statistics of the
+// table. Both are one transaction, so the setting affects no other. They are not prepared, so the
+// plan is current. Waiting statements hold no other row's lock, so the locking order does not
+// matter.
 //
 // [1] ttl, [2] names, [3] ids, [4] tokens
 var renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + bounded + `, ` + durable + `;
@@ -181,7 +182,7 @@ var renewText = `SELECT set_config('enable_seqscan', 'off', true), ` + bounded +
 	WHERE name = ANY (ARRAY[%[2]s]) AND hid = ANY ('{%[3]s}'::text[]) AND token = ANY ('{%[4]s}'::bigint[])
 	AND kept = 0 AND expires > {now} AND kind = 1 AND more = '' AND (waiting = 0) = (line = '')`
 
-// array is an array as the server reads it, since not every driver takes one.
+// array is an array as text, since not every driver accepts arrays.
 func array(items []string) string {
 	escape := strings.NewReplacer("\\", "\\\\", "\"", "\\\"")
 	var b strings.Builder
@@ -198,7 +199,7 @@ func array(items []string) string {
 	return b.String()
 }
 
-// Renew implements [sqllock.Dialect]. The ids are those of requests that were taken, so they need no quotes.
+// Renew implements [sqllock.Dialect]. The IDs were accepted in requests, so they need no quotes.
 func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
 	keys, numbers := make([]string, len(names)), make([]string, len(tokens))
 	for i, name := range names {
@@ -214,10 +215,11 @@ func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []str
 
 func bytea(name string) string { return fmt.Sprintf(`\x%x`, name) }
 
-// saveText writes rows that still have the version that they were read with, and tells with them who was granted
-// something. Rows that others have locked are passed over: nobody waits for one with another locked.
+// saveText writes rows whose version is unchanged since they were read, and notifies their new
+// holders. It skips rows that others have locked, so it never waits for one row while it locks
+// another.
 //
-// $1 names, $2 versions, $3 names of whom to tell, $4 channels, $5 what they are told, and the columns.
+// $1 names, $2 versions, $3 names of the notified, $4 channels, $5 payloads, and the columns.
 func saveText() string {
 	text := map[string]bool{"hid": true, "hsession": true, "info": true, "line": true, "more": true}
 	var set, arrays []string
@@ -240,7 +242,7 @@ func saveText() string {
 // Save implements [sqllock.Dialect].
 func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.Write) ([]bool, error) {
 	at := make(map[string]int, len(writes))
-	var names, versions, whom, channels, news []string
+	var names, versions, whom, channels, payloads []string
 	columns := make([][]string, len(sqllock.Columns()))
 	for i, w := range writes {
 		at[w.Name] = i
@@ -252,10 +254,10 @@ func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.
 			if !d.tells() {
 				break
 			}
-			whom, channels, news = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(news, told(r))
+			whom, channels, payloads = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(payloads, payloadOf(r))
 		}
 	}
-	args := []any{array(names), array(versions), array(whom), array(channels), array(news)}
+	args := []any{array(names), array(versions), array(whom), array(channels), array(payloads)}
 	for _, c := range columns {
 		args = append(args, array(c))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// NOTIFY needs no right. A role that may read the locks sends waiters what it likes, hears what they are
-// told, and repeats it: nobody believes any of it, and no other name is held up.
+// NOTIFY needs no right. A role that may read the locks sends forged notifications to waiters,
+// receives theirs, and repeats them: nobody trusts any of them, and no other name is delayed.
 func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	run(t, admin, "CREATE ROLE onlooker LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO onlooker")
@@ -42,51 +42,52 @@ func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	}
 	place := strings.Fields(line)
 	if id := place[0]; id != r.ID {
-		t.Fatalf("the line has %q", line)
+		t.Fatalf("the queue has %q", line)
 	}
 	session, _, _ = strings.Cut(place[1], ".")
 	do("LISTEN hf_" + session)
-	tell := func(news string) {
+	notify := func(text string) {
 		t.Helper()
-		do("SELECT pg_notify($1, $2)", "hf_"+session, news)
+		do("SELECT pg_notify($1, $2)", "hf_"+session, text)
 	}
 	said := fmt.Sprintf("%s %d %x", r.ID, first.Token+1, r.Name)
-	for _, news := range []string{
+	for _, text := range []string{
 		said, said + " ", said + " " + strings.Repeat("0", 32), fmt.Sprintf("%s 0 %x", r.ID, r.Name), fmt.Sprintf("%s 9223372036854775807 %x", r.ID, r.Name),
 		"", " ", strings.Repeat("x", 7999), strings.Repeat("a ", 3999),
 	} {
-		tell(news)
+		notify(text)
 	}
-	for i := range 20000 / 100 { // a flood, each for a request that nobody knows
+	for i := range 20000 / 100 { // a flood, each for an unknown request
 		do("SELECT pg_notify($1, 'r' || $2::text || g::text || ' 77 00') FROM generate_series(1, 100) AS g", "hf_"+session, fmt.Sprint(i))
 	}
 	waiter.free(waiter.take(waiter.mutex("stranger/other")))
 	select {
 	case token := <-wake:
-		t.Errorf("the waiter was told %d", token)
+		t.Errorf("the waiter was notified of %d", token)
 	case <-time.After(200 * time.Millisecond):
 	}
 
-	// Its own waiter, who is told nothing false, is handed the lock; what it was told is repeated for another.
+	// The waiter, which got no false notification, is handed the lock; its notification is repeated
+	// for another waiter.
 	holder.free(first)
 	second := waiter.woken(r, wake)
 	genuine := regexp.MustCompile("^" + r.ID + fmt.Sprintf(" %d [0-9a-f]+ [0-9a-f]{32}$", second.Token))
-	var heard string
-	for !genuine.MatchString(heard) {
+	var received string
+	for !genuine.MatchString(received) {
 		n, err := stranger.WaitForNotification(limited(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard = n.Payload
+		received = n.Payload
 	}
 	next := waiter.mutex("stranger/x")
 	wake = waiter.queue(next)
-	for _, news := range []string{heard, strings.Replace(heard, r.ID, next.ID, 1), heard + "00"} {
-		tell(news)
+	for _, text := range []string{received, strings.Replace(received, r.ID, next.ID, 1), received + "00"} {
+		notify(text)
 	}
 	select {
 	case token := <-wake:
-		t.Errorf("the next waiter was told %d", token)
+		t.Errorf("the next waiter was notified of %d", token)
 	case <-time.After(200 * time.Millisecond):
 	}
 	if c, err := waiter.renew(second); err != nil || c != (driver.Change{}) {
@@ -96,7 +97,8 @@ func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	waiter.free(waiter.woken(next, wake))
 }
 
-// A token that the server's clock cannot have made is no hand-over that a crash has made it forget.
+// A token that the server's clock cannot have made does not count as a hand-over that a crash has
+// lost.
 func testTokenOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	holder, waiter := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
 	first, r := holder.take(holder.mutex("stranger/token")), waiter.mutex("stranger/token")

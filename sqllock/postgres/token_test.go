@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Every token of a name is larger than those before, whatever becomes of the rows.
+// Every token of a name is larger than earlier ones, whatever happens to the rows.
 func TestTokensSurvive(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	dsn := server.DSN("postgres")
 	admin := pool(t, dsn)
-	p, q := join(t, dsn, 5*time.Second), join(t, dsn, 300*time.Millisecond) // a crash may forget a release
+	p, q := join(t, dsn, 5*time.Second), join(t, dsn, 300*time.Millisecond) // a crash may lose a release
 	last := map[string]uint64{}
 	versions := map[string]int64{}
 	grow := func(what string, p *party) {
@@ -40,7 +40,7 @@ func TestTokensSurvive(t *testing.T) {
 				t.Errorf("%s: token %d of %q after %d", what, h.Token, name, last[name])
 			}
 			last[name] = h.Token
-			// Nor does a version of a row come back, by which those who read it know that it is as it was.
+			// Versions of a row do not repeat either: clients rely on them to detect changes.
 			ver := value[int64](t, p.db, "SELECT ver FROM hf_lock WHERE name = $1", []byte(name))
 			if ver <= versions[name] {
 				t.Errorf("%s: version %d of %q after %d", what, ver, name, versions[name])
@@ -70,7 +70,7 @@ func TestTokensSurvive(t *testing.T) {
 	grow("a dump brought back", join(t, strings.Replace(dsn, "/postgres?", "/other?", 1), time.Minute))
 }
 
-// dump copies the tables into another database, by way of text.
+// dump copies the tables into another database, as text.
 func dump(t *testing.T, server *testenv.PostgresServer) {
 	t.Helper()
 	server.Exec("CREATE DATABASE other TEMPLATE template0")
@@ -99,7 +99,7 @@ func dump(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A row that is written again and again stays where it is, and what it leaves behind is used again.
+// A row that is written repeatedly stays in place, and its old versions' space is reused.
 func TestNoBloat(t *testing.T) {
 	t.Parallel()
 	server := database(t, "autovacuum=off", "synchronous_commit=off")
@@ -116,7 +116,7 @@ func TestNoBloat(t *testing.T) {
 		}
 	}
 	held := p.take(p.mutex("x"))
-	for range 200 { // and with others in line
+	for range 200 { // with waiters
 		r := q.mutex("x")
 		wake := q.queue(r)
 		p.free(held)

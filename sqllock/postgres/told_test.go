@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// Whatever isolation the pool has, and wherever its connection breaks.
+// In each isolation level, and wherever the connection breaks.
 func testTellsOnlyWhatIsWritten(t *testing.T, server *testenv.PostgresServer) {
 	for level, breaks := range map[string][]sqltest.Break{
 		"read committed": {sqltest.NotSent, sqltest.Sent}, "repeatable read": {sqltest.Stale}, "serializable": {sqltest.Sent, sqltest.NotSent},

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A hand-over between processes is pushed. That nothing else than the push has brought it is seen from
-// the leases: nobody renews here, nobody asks again, and they last for an hour.
+// A hand-over between processes is pushed. The leases show that nothing but the push has brought
+// it: no renewal happens, nobody asks again, and they last for an hour.
 func testHandOverIsPushed(t *testing.T, server *testenv.PostgresServer) {
 	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
 	if why := a.b.Polling(); why != "" {
@@ -30,7 +30,7 @@ func testHandOverIsPushed(t *testing.T, server *testenv.PostgresServer) {
 			b.free(b.woken(r, wake))
 			fastest = min(fastest, time.Since(start))
 		}
-		// Who polls does not see it sooner than this, again and again.
+		// A poller cannot be faster than this repeatedly.
 		if fastest > 20*time.Millisecond {
 			t.Errorf("%s: the fastest of 50 hand-overs took %v", name, fastest)
 		}
@@ -71,7 +71,7 @@ func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 		for _, other := range line[i+1:] {
 			select {
 			case token := <-other.wake:
-				t.Fatalf("somebody behind waiter %d was told %d", i, token)
+				t.Fatalf("a waiter behind waiter %d was notified of %d", i, token)
 			default:
 			}
 		}
@@ -79,7 +79,7 @@ func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A name of any bytes is told whole, within what a notification may carry.
+// A name of any bytes is sent whole, within the limit of a notification.
 func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
 	for _, name := range []string{
@@ -103,11 +103,11 @@ func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 		}
 		b.free(h)
 
-		// In the texts of a row, which are sent in arrays when there are several.
+		// In the texts of a row, which are sent in arrays if there are several.
 		first, second := b.shared(name), b.shared(name+"2"[:min(1, driver.MaxName-len(name))])
 		first.Info, second.Info = `"\{}, NULL'`, r.Info
 		if second.Name == name {
-			continue // there is no longer one
+			continue // the name cannot be longer
 		}
 		holds := []driver.Hold{b.take(first), b.take(second)}
 		if changes, err := b.Renew(limited(t), holds); err != nil || len(changes) > 0 {
@@ -123,7 +123,8 @@ func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// Notifying commits wait for each other in the whole cluster, so nothing is told while nobody waits.
+// Commits that notify wait for each other in the whole cluster, so nothing is sent while nobody
+// waits.
 func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServer) {
 	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
 	c, err := pgx.Connect(limited(t), server.DSN("postgres"))
@@ -150,7 +151,7 @@ func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServe
 		r := a.take(a.shared("told/r"))
 		a.free(r)
 	}
-	// What was told before arrives before this.
+	// Earlier notifications arrive before this.
 	held = a.take(a.mutex("told/x"))
 	r := b.mutex("told/x")
 	wake := b.queue(r)
@@ -161,16 +162,16 @@ func testNothingToldWhileNobodyWaits(t *testing.T, server *testenv.PostgresServe
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("%s %d %x ", r.ID, h.Token, r.Name); !strings.HasPrefix(n.Payload, want) {
-		t.Errorf("told %q before %q", n.Payload, want)
+		t.Errorf("received %q before %q", n.Payload, want)
 	}
 }
 
-// listening is what holds for the connections that listen.
+// listening selects the connections that listen.
 const listening = "(query LIKE '%LISTEN%' OR query = '-- ping')"
 
-// Notifications that break off are noticed, and what was told meanwhile is looked up.
+// A broken listener is detected, and missed notifications are looked up.
 func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
-	a, b := restless(t, named(t, server), time.Hour), restless(t, named(t, server), time.Hour)
+	a, b := joinIdleAfter(t, named(t, server), time.Hour), joinIdleAfter(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	listeners := func() int {
 		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name())
@@ -182,7 +183,7 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 		held := a.take(a.mutex("ended"))
 		r := b.mutex("ended")
 		wake := b.queue(r)
-		// No order is right here: the hand-over may come before, between or after.
+		// Every order is valid here: the hand-over may come before, between or after.
 		if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name()); err != nil {
 			t.Fatal(err)
 		}
@@ -192,9 +193,9 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// A connection on which nothing comes for long is asked whether it lives, and stays.
+// A silent connection is pinged, and kept.
 func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
-	a, b := restless(t, named(t, server), time.Hour), restless(t, named(t, server), time.Hour)
+	a, b := joinIdleAfter(t, named(t, server), time.Hour), joinIdleAfter(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	pids := func() string {
 		return value[string](t, admin, "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = $1", t.Name())
@@ -204,7 +205,7 @@ func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
 	wake := b.queue(r)
 	before := pids()
 	pinged := "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query = '-- ping'"
-	until(t, "both were asked whether they live", func() bool { return value[int](t, admin, pinged, t.Name()) == 2 })
+	until(t, "both were pinged", func() bool { return value[int](t, admin, pinged, t.Name()) == 2 })
 	a.free(held)
 	b.free(b.woken(r, wake))
 	if after := pids(); after != before {
@@ -212,8 +213,8 @@ func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
 	}
 }
 
-// PostgreSQL ends all its processes when one was killed, and recovers. Nobody holds what another
-// holds, and who waits is served.
+// PostgreSQL ends all its processes when one is killed, and recovers. No two hold at once, and
+// waiters are served.
 func TestKilledBackend(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -245,7 +246,7 @@ func TestKilledBackend(t *testing.T) {
 		t.Errorf("token %d after %d", token, lost.Token)
 	}
 	if ch, err := renewed(b, lost); err != nil || ch.State != driver.Gone {
-		t.Errorf("who was silent for long: %+v, %v", ch, err)
+		t.Errorf("the client that was silent for long: %+v, %v", ch, err)
 	}
 	wake := b.queue(r)
 	a.free(held)

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// When the server's queue of notifications is full, locks are released and handed over all the same: who is not told finds
-// out at the next renewal.
+// When the server's queue of notifications is full, releases and hand-overs still work: waiters
+// without a notification find out at the next renewal.
 func testFullQueue(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	run(t, admin, "CREATE SCHEMA full_queue")
@@ -27,7 +27,7 @@ func testFullQueue(t *testing.T, server *testenv.PostgresServer) {
 	for _, r := range []*driver.Request{r, shared} {
 		ch, err := b.renew(driver.Hold{Name: r.Name, ID: r.ID})
 		if err != nil || ch.State != driver.Granted || ch.Token == 0 {
-			t.Fatalf("Renew of a place that was granted: %+v, %v", ch, err)
+			t.Fatalf("Renew of a granted place: %+v, %v", ch, err)
 		}
 		b.free(driver.Hold{Name: r.Name, ID: r.ID, Token: ch.Token})
 	}

@@ -10,19 +10,20 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// restless joins as a process that goes on listening for so long when it waits for nothing.
-func restless(t *testing.T, dsn string, idle time.Duration) *party {
+// joinIdleAfter joins as a process that keeps listening for idle without waiters.
+func joinIdleAfter(t *testing.T, dsn string, idle time.Duration) *party {
 	t.Helper()
 	db := pool(t, dsn)
-	b := sqllock.New(db, postgres.Restless(idle), nil)
+	b := sqllock.New(db, postgres.IdleAfter(idle), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	return session(t, b, db, time.Hour)
 }
 
-// Who waits for nothing does not listen, since whoever listens is woken by every hand-over in the database.
+// A process without waiters does not listen, since every hand-over in the database wakes all
+// listeners.
 func testRest(t *testing.T, server *testenv.PostgresServer) {
 	a := join(t, named(t, server), time.Hour)
-	b := restless(t, named(t, server)+"%2Fb", 10*time.Millisecond)
+	b := joinIdleAfter(t, named(t, server)+"%2Fb", 10*time.Millisecond)
 	said := func(word string) func() bool {
 		return func() bool {
 			return value[int](t, b.db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name')"+
@@ -36,16 +37,17 @@ func testRest(t *testing.T, server *testenv.PostgresServer) {
 	until(t, "it listens", said("LISTEN"))
 	a.free(held)
 	b.free(b.woken(r, wake))
-	until(t, "it does not listen any more", said("UNLISTEN"))
+	until(t, "it no longer listens", said("UNLISTEN"))
 }
 
-// Nothing is lost while somebody goes to rest or ceases to. Nobody renews or asks again, and leases last for an hour.
+// No notification is lost when a process stops or starts listening. Nobody renews or asks again,
+// and leases last for an hour.
 func testRestAndWait(t *testing.T, server *testenv.PostgresServer) {
 	const idle = time.Millisecond
-	a, b := restless(t, named(t, server), idle), restless(t, named(t, server), idle)
+	a, b := joinIdleAfter(t, named(t, server), idle), joinIdleAfter(t, named(t, server), idle)
 	for range testenv.Rounds(60, 300) {
 		held := a.take(a.mutex("rest and wait"))
-		time.Sleep(rand.N(4 * idle)) // so that it happens at every moment
+		time.Sleep(rand.N(4 * idle)) // so that it happens at any moment
 		r := b.mutex("rest and wait")
 		wake := b.queue(r)
 		time.Sleep(rand.N(2 * idle))

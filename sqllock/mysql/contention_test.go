@@ -51,7 +51,7 @@ func (x *resource) visit(t *testing.T, r *driver.Request, token uint64) {
 
 // Many sessions of several processes on few names: exclusion holds, tokens grow, and no
 // transactions deadlock.
-func TestCrowd(t *testing.T) {
+func TestContention(t *testing.T) {
 	const processes, sessions, names = 8, 8, 8
 	server := maria(t)
 	var all [names]resource

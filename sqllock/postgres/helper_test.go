@@ -19,8 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// patience is how long a test waits for what has to come; a slow machine needs it, a good one
-// does not notice.
+// patience bounds how long a test waits for an event, for slow machines.
 const patience = time.Minute
 
 // database starts a server with the tables.
@@ -31,7 +30,7 @@ func database(t testing.TB, settings ...string) *testenv.PostgresServer {
 	return server
 }
 
-// backend makes a Server as a process would, on a pool of its own.
+// backend returns a Server on its own pool, as a process would have it.
 func backend(t testing.TB, dsn string, cfg *sqllock.Config) (*sqllock.Server, *sql.DB) {
 	t.Helper()
 	db := pool(t, dsn)
@@ -40,7 +39,7 @@ func backend(t testing.TB, dsn string, cfg *sqllock.Config) (*sqllock.Server, *s
 	return b, db
 }
 
-// party is one session on a Server. It renews only when it is told to.
+// party is one session on a Server. It renews only on request.
 type party struct {
 	driver.Session
 	t    testing.TB
@@ -50,7 +49,7 @@ type party struct {
 	last atomic.Int64
 }
 
-// join opens a session as a process of its own would.
+// join opens a session as a separate process would.
 func join(t testing.TB, dsn string, ttl time.Duration) *party {
 	t.Helper()
 	b, db := backend(t, dsn, nil)
@@ -74,14 +73,14 @@ func session(t testing.TB, b *sqllock.Server, db *sql.DB, ttl time.Duration) *pa
 	return p
 }
 
-// limited is a context that ends when a test should have long got on.
+// limited returns a context that ends long after the test should have continued.
 func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// mutex is a new exclusive request.
+// mutex returns a new exclusive request.
 func (p *party) mutex(name string) *driver.Request {
 	return &driver.Request{ID: fmt.Sprintf("%s-%d", p.id, p.last.Add(1)), Name: name, Mode: driver.Exclusive, N: 1, Wait: true}
 }
@@ -107,7 +106,7 @@ func (p *party) ask(r *driver.Request) driver.Reply {
 	return rep
 }
 
-// take is ask for what must be granted at once.
+// take is ask for a request that must be granted at once.
 func (p *party) take(r *driver.Request) driver.Hold {
 	p.t.Helper()
 	rep := p.ask(r)
@@ -117,7 +116,7 @@ func (p *party) take(r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}
 }
 
-// queue is ask for what must not be granted yet.
+// queue is ask for a request that must wait.
 func (p *party) queue(r *driver.Request) <-chan uint64 {
 	p.t.Helper()
 	rep := p.ask(r)
@@ -127,13 +126,13 @@ func (p *party) queue(r *driver.Request) <-chan uint64 {
 	return rep.Wake
 }
 
-// woken waits until a request was told of its grant.
+// woken waits until a request is notified of its grant.
 func (p *party) woken(r *driver.Request, wake <-chan uint64) driver.Hold {
 	p.t.Helper()
 	select {
 	case token := <-wake:
 		if token == 0 {
-			p.t.Fatalf("%q: told to ask again", r.Name)
+			p.t.Fatalf("%q: notified to ask again", r.Name)
 		}
 		return driver.Hold{Name: r.Name, ID: r.ID, Token: token}
 	case <-time.After(patience):
@@ -149,7 +148,7 @@ func (p *party) free(h driver.Hold) {
 	}
 }
 
-// renew is Renew of one hold; the zero Change is no news.
+// renew is Renew of one hold; the zero Change means no change.
 func (p *party) renew(h driver.Hold) (driver.Change, error) {
 	changes, err := p.Renew(limited(p.t), []driver.Hold{h})
 	if err != nil || len(changes) == 0 {
@@ -158,7 +157,7 @@ func (p *party) renew(h driver.Hold) (driver.Change, error) {
 	return changes[0], nil
 }
 
-// client opens a holdfast client on a Server of its own.
+// client opens a holdfast client on its own Server.
 func client(t testing.TB, dsn string, ttl time.Duration) *holdfast.Client {
 	t.Helper()
 	b, _ := backend(t, dsn, nil)
@@ -179,17 +178,17 @@ func clientOn(t testing.TB, b *sqllock.Server, ttl time.Duration) *holdfast.Clie
 	return c
 }
 
-// until waits for what no event tells.
+// until waits for a condition that has no event.
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came to this: %s", what)
+			t.Fatalf("this never happened: %s", what)
 		}
 	}
 }
 
-// value is the answer of a query with one row of one column.
+// value returns the single value of a query.
 func value[T any](t testing.TB, db *sql.DB, query string, args ...any) (v T) {
 	t.Helper()
 	if err := db.QueryRowContext(limited(t), query, args...).Scan(&v); err != nil {
@@ -215,13 +214,13 @@ func want(t testing.TB, err error, sentinel error, words ...string) {
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %v; want it to say %q", err, w)
+			t.Errorf("error %v; want it to contain %q", err, w)
 		}
 	}
 }
 
-// named is the server's URL with the test's name as the application's, so that what other tests do at
-// the same server can be told apart.
+// named returns the server's URL with the test's name as the application's, to tell it from other
+// tests at the same server.
 func named(t testing.TB, server *testenv.PostgresServer) string {
 	return server.DSN("postgres") + "&application_name=" + url.QueryEscape(t.Name())
 }
