@@ -12,14 +12,14 @@ func TestCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	sqltest.CancelledLeavesNothing(t, func() *sql.DB { return pool(t, server.DSN("root", "")) }, mysql.Dialect)
-	sqltest.CrowdThatLeaves(t, pool(t, server.DSN("root", "")), mysql.Dialect())
+	sqltest.ManyCancels(t, pool(t, server.DSN("root", "")), mysql.Dialect())
 }
 
 func TestCrowdOfLocks(t *testing.T) {
 	t.Parallel()
 	server := maria(t)
 	admin := pool(t, server.DSN("root", ""))
-	sqltest.CrowdOfLocks(t, pool(t, server.DSN("root", "")), mysql.Dialect(), func() (n int) {
+	sqltest.ManyRequests(t, pool(t, server.DSN("root", "")), mysql.Dialect(), func() (n int) {
 		if err := admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist").Scan(&n); err != nil {
 			t.Fatal(err)
 		}

@@ -25,21 +25,21 @@ func lockable(t *testing.T) (*sqltest.Locked, *sql.DB, *testenv.MariaDBServer) {
 // Leases as short as the wait for a row, or shorter, while other rows are locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _, _ := lockable(t)
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
-	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
+	t.Run("kept", func(t *testing.T) { rows.KeptWithALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
+	t.Run("short leases", rows.ShortLeasesWithALockedRow)
 }
 
 // Locked rows, and a connection that dies when its statement is done.
 func TestRowsLockedForLong(t *testing.T) {
 	t.Parallel()
 	rows, admin, server := lockable(t)
-	t.Run("crowd", rows.CrowdBehindALockedRow)
-	t.Run("renewals", rows.RenewalsBesideALockedRow)
+	t.Run("crowd", rows.ManyRequestsForALockedRow)
+	t.Run("renewals", rows.RenewalsWithALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
-	t.Run("closing", rows.CloseBesideALockedRow)
-	t.Run("others", rows.OthersBesideLockedRows)
-	t.Run("given up", rows.GivenUpBesideALockedRow)
-	t.Run("ended unheard", func(t *testing.T) {
-		sqltest.EndedUnheard(t, mysql.Dialect, admin, server.DSN("root", ""))
+	t.Run("closing", rows.CloseWithALockedRow)
+	t.Run("others", rows.OthersWithLockedRows)
+	t.Run("given up", rows.GivenUpWithALockedRow)
+	t.Run("ended unanswered", func(t *testing.T) {
+		sqltest.EndedUnanswered(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})
 }

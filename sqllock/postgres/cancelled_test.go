@@ -12,14 +12,14 @@ func TestCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	sqltest.CancelledLeavesNothing(t, func() *sql.DB { return pool(t, server.DSN("postgres")) }, postgres.Dialect)
-	sqltest.CrowdThatLeaves(t, pool(t, server.DSN("postgres")), postgres.Dialect())
+	sqltest.ManyCancels(t, pool(t, server.DSN("postgres")), postgres.Dialect())
 }
 
 func TestCrowdOfLocks(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	admin := pool(t, server.DSN("postgres"))
-	sqltest.CrowdOfLocks(t, pool(t, server.DSN("postgres")), postgres.Dialect(), func() int {
+	sqltest.ManyRequests(t, pool(t, server.DSN("postgres")), postgres.Dialect(), func() int {
 		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
 	})
 }

@@ -26,21 +26,21 @@ func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *s
 // Leases as short as the wait for a row, or shorter, while other rows are locked.
 func TestTimedLockedRow(t *testing.T) {
 	rows, _ := lockable(t, database(t, lazy...))
-	t.Run("kept", func(t *testing.T) { rows.KeptBesideALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
-	t.Run("short leases", rows.ShortLeasesBesideALockedRow)
-	t.Run("many", rows.RenewalsBesideManyLockedRows)
+	t.Run("kept", func(t *testing.T) { rows.KeptWithALockedRow(t, 500*time.Millisecond, time.Second, 5*time.Second) })
+	t.Run("short leases", rows.ShortLeasesWithALockedRow)
+	t.Run("many", rows.RenewalsWithManyLockedRows)
 }
 
 // Locked rows, and a connection that dies when its statement is done.
 func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	rows, admin := lockable(t, server)
-	t.Run("crowd", rows.CrowdBehindALockedRow)
-	t.Run("renewals", rows.RenewalsBesideALockedRow)
+	t.Run("crowd", rows.ManyRequestsForALockedRow)
+	t.Run("renewals", rows.RenewalsWithALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
-	t.Run("closing", rows.CloseBesideALockedRow)
-	t.Run("others", rows.OthersBesideLockedRows)
-	t.Run("given up", rows.GivenUpBesideALockedRow)
-	t.Run("ended unheard", func(t *testing.T) {
-		sqltest.EndedUnheard(t, postgres.Dialect, admin, server.DSN("postgres"))
+	t.Run("closing", rows.CloseWithALockedRow)
+	t.Run("others", rows.OthersWithLockedRows)
+	t.Run("given up", rows.GivenUpWithALockedRow)
+	t.Run("ended unanswered", func(t *testing.T) {
+		sqltest.EndedUnanswered(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})
 }

@@ -11,28 +11,28 @@ import (
 	"testing"
 )
 
-// Break is what happens to a connection at a statement.
+// Break is a fault of a connection at a statement.
 type Break int
 
-// The breaks. A statement that was sent has been carried out; its answer is lost.
+// The breaks. A statement that was sent has been executed; its answer is lost.
 const (
 	NotSent Break = iota // the caller does not know whether it was
 	Stale                // the caller knows that it was not
 	Sent
-	Unheard // it was sent, and the connection stays silent until the caller gives up
+	Unanswered // it was sent, and the connection stays silent until the caller gives up
 )
 
 // String names the break for the messages of tests.
-func (b Break) String() string { return [...]string{"not sent", "stale", "sent", "unheard"}[b] }
+func (b Break) String() string { return [...]string{"not sent", "stale", "sent", "unanswered"}[b] }
 
-// Breaking is a pool whose connections break at a statement that a test chooses.
+// Breaking is a pool whose connections break at a chosen statement.
 type Breaking struct {
 	*sql.DB
 
 	under sqldriver.Connector
 	mu    sync.Mutex
-	left  int    // statements until then, that one included; 0: none breaks
-	text  string // what such a statement contains, with a line break at its end
+	left  int    // statements until the break, including that one; 0: none breaks
+	text  string // contained in that statement, with a line break at its end
 	how   Break
 	broke string // the statement at which a connection broke
 }
@@ -57,14 +57,15 @@ func (b *Breaking) Arm(n int, how Break) {
 	b.left, b.how, b.text, b.broke = n, how, "", ""
 }
 
-// ArmAt breaks the connection at the next statement that contains text; a line break is its end.
+// ArmAt breaks the connection at the next statement that contains text; a line break is the
+// statement's end.
 func (b *Breaking) ArmAt(text string, how Break) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left, b.how, b.text, b.broke = 1, how, text, ""
 }
 
-// Disarm returns the statement at which a connection broke, "" if none did.
+// Disarm returns the statement at which a connection broke; "": none.
 func (b *Breaking) Disarm() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +73,8 @@ func (b *Breaking) Disarm() string {
 	return b.broke
 }
 
-// due reports whether a connection is to break at this statement. The statements by which processes are woken do
-// not count: they come at any time.
+// due reports whether a connection must break at this statement. Statements that wake processes do
+// not count, since they come at any time.
 func (b *Breaking) due(text string) bool {
 	for _, other := range []string{"hf_bell", "GET_LOCK", "RELEASE_LOCK", "KILL", "SHOW", "hf_meta"} {
 		if strings.Contains(text, other) {
@@ -123,7 +124,7 @@ func through[T any](ctx context.Context, c *breakingConn, text string, run func(
 	switch c.pool.how {
 	case Stale:
 		return none, sqldriver.ErrBadConn
-	case Sent, Unheard:
+	case Sent, Unanswered:
 		got, err := run()
 		if rows, ok := any(got).(sqldriver.Rows); ok && err == nil {
 			values := make([]sqldriver.Value, len(rows.Columns()))
@@ -134,7 +135,7 @@ func through[T any](ctx context.Context, c *breakingConn, text string, run func(
 		if err != nil && !errors.Is(err, sqldriver.ErrSkip) {
 			return none, err
 		}
-		if c.pool.how == Unheard {
+		if c.pool.how == Unanswered {
 			<-ctx.Done()
 			return none, ctx.Err()
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// CancelledLeavesNothing gives up locks at every moment of their way to the server: none leaves a grant or a place. Leases
-// last for a minute, so nothing has run out when the names are looked at. HOLDFAST_CANCELS says how many locks; it is
-// some hundred otherwise.
+// CancelledLeavesNothing cancels locks at every moment of their way to the server: none leaves a
+// grant or a place. Leases last for a minute, so none has expired at the check. HOLDFAST_CANCELS
+// sets the number of locks, some hundred by default.
 func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
 	n := testenv.Rounds(160, 600)
 	if v := os.Getenv("HOLDFAST_CANCELS"); v != "" {
@@ -33,7 +33,7 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close(context.Background()) }()
-	const workers, round = 8, 5000 // locks between two looks: fewer than a lease lasts
+	const workers, round = 8, 5000 // locks between two checks: fewer than fit in a lease's time
 	granted, looked := 0, 0
 	for left := n; left > 0; left -= round {
 		var all sync.WaitGroup
@@ -65,12 +65,12 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 			}
 		}
 	}
-	t.Logf("%d locks, %d of them granted in time; looked %d times, nothing was left", n, granted, looked)
+	t.Logf("%d locks, %d of them granted in time; checked %d times, nothing was left", n, granted, looked)
 }
 
-// CrowdOfLocks asks for many names at once, on a pool without a limit: all are granted, and there is room at the server for
-// others meanwhile. connections counts the server's.
-func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
+// ManyRequests locks many names at once, on a pool without a limit. All are granted, and the server
+// still has connections for others. connections counts the server's.
+func ManyRequests(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
 	const most = 60
 	crowd := testenv.Rounds(4*most, 1000)
 	b := sqllock.New(db, dialect, nil)
@@ -108,8 +108,8 @@ func CrowdOfLocks(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections
 	_ = c.Close(context.Background())
 }
 
-// CrowdThatLeaves has a crowd give up a name at once: they go together, in few changes of its row.
-func CrowdThatLeaves(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
+// ManyCancels cancels many requests for a name at once: they share few changes of its row.
+func ManyCancels(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	const crowd = 200
 	db.SetMaxIdleConns(8)
 	b := sqllock.New(db, dialect, nil)
@@ -157,9 +157,9 @@ func CrowdThatLeaves(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	all.Wait()
 	waiting(0)
 	if n := writes() - before; n > crowd/2 {
-		t.Errorf("%d changes of the row, for %d who gave up at once", n, crowd)
+		t.Errorf("%d changes of the row, for %d concurrent cancels", n, crowd)
 	} else {
-		t.Logf("%d changes of the row, for %d who gave up at once", n, crowd)
+		t.Logf("%d changes of the row, for %d concurrent cancels", n, crowd)
 	}
 	if err := held.Release(); err != nil {
 		t.Errorf("Release: %v", err)

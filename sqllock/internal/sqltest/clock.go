@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// ClockSetBack sets the server's clock back by an hour, again and again: a lease lasts as long as its
-// holder believes, whichever way it was granted, and tokens grow. The dialect must take
-// Clock for the time.
+// ClockSetBack sets the server's clock back by an hour, repeatedly. A lease lasts as long as its
+// holder may trust it, in each way of granting, and tokens grow. The dialect must use Clock for the
+// time.
 func ClockSetBack(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	const ttl = 5 * time.Second
 	ctx := t.Context()
@@ -66,16 +66,16 @@ func ClockSetBack(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	}
 	stands := func(s driver.Session, h driver.Hold) {
 		t.Helper()
-		news, err := s.Renew(ctx, []driver.Hold{h})
-		if err != nil || len(news) > 0 {
-			t.Errorf("renewal: %+v, %v", news, err)
+		changes, err := s.Renew(ctx, []driver.Hold{h})
+		if err != nil || len(changes) > 0 {
+			t.Errorf("renewal: %+v, %v", changes, err)
 		}
 		if _, reply := ask(all[1], driver.Exclusive, false); reply.Token != 0 {
-			t.Errorf("token %d was granted beside %d", reply.Token, h.Token)
+			t.Errorf("token %d was granted at the same time as %d", reply.Token, h.Token)
 		}
 	}
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-		// Taken while the row has seen a later time.
+		// Taken while the row has a later time.
 		set(-time.Hour)
 		r, reply := ask(all[0], mode, true)
 		if reply.Token == 0 {
@@ -106,10 +106,10 @@ func ClockSetBack(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 			t.Fatal(err)
 		}
 	}
-	// Who died before is not waited for longer than the clock went back.
+	// A holder that died before blocks no longer than the clock went back.
 	ask(all[0], driver.Exclusive, false)
 	set(ttl + time.Microsecond)
 	if _, reply := ask(all[1], driver.Exclusive, false); reply.Token == 0 {
-		t.Error("a lease that has run out is in the way")
+		t.Error("an expired lease blocks the name")
 	}
 }

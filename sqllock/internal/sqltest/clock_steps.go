@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// ClockSteps sets the clock of the whole server forward while somebody holds a lock and another waits, and back: the waiter
-// gets it early, the holder is told by its next renewal, and tokens grow. What is granted while the clock is ahead
-// stays granted, and is renewed and released, when it is right again.
+// ClockSteps sets the clock of the whole server forward, with a holder and a waiter, and back. The
+// waiter gets the lock early, the holder learns of it at its next renewal, and tokens grow. Grants
+// made while the clock is ahead stay, and can be renewed and released afterwards.
 func ClockSteps(t *testing.T, clock *testenv.Clock, open func() *sql.DB, dialect func() sqllock.Dialect) {
 	const ttl = 6 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -57,7 +57,7 @@ func ClockSteps(t *testing.T, clock *testenv.Clock, open func() *sql.DB, dialect
 		clock.Jump(time.Hour)
 		next := <-got
 		if next == nil {
-			t.Fatal("the waiter got nothing when the clock had been set forward")
+			t.Fatal("the waiter got nothing after the clock was set forward")
 		}
 		if next.Token() <= last.Token() {
 			t.Errorf("token %d after %d", next.Token(), last.Token())
@@ -68,15 +68,15 @@ func ClockSteps(t *testing.T, clock *testenv.Clock, open func() *sql.DB, dialect
 				t.Errorf("the lease that has ended early: %v", last.Err())
 			}
 		case <-ctx.Done():
-			t.Fatal("the holder was never told that its lease has ended")
+			t.Fatal("the holder was never notified of the end of its lease")
 		}
 		clock.Jump(-2 * time.Hour)
 		if l, err := third.Mutex("x").TryLock(ctx); !errors.Is(err, holdfast.ErrHeld) {
-			t.Errorf("TryLock of what was granted while the clock was ahead = %v, %v", l, err)
+			t.Errorf("TryLock of a lock granted while the clock was ahead = %v, %v", l, err)
 		}
 		time.Sleep(ttl / 2) // it is renewed meanwhile
 		if err := next.Err(); err != nil {
-			t.Errorf("the lease that was granted while the clock was ahead: %v", err)
+			t.Errorf("the lease granted while the clock was ahead: %v", err)
 		}
 		if err := next.Release(); err != nil {
 			t.Errorf("Release: %v", err)

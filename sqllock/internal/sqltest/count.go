@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// CountsAnyID counts a latch down with ids of every form that is promised, each twice: it counts once.
+// CountsAnyID counts a latch down with IDs of every allowed form, each twice: it counts once.
 func CountsAnyID(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// Damages are ways to spoil the row of a name, each an assignment.
+// Damages are ways to damage the row of a name, each an assignment.
 var Damages = map[string]string{
 	"no such kind":      "kind = 9",
 	"negative token":    "token = -1, kind = 2, hid = ''",
@@ -40,8 +40,8 @@ func Spoil(t testing.TB, db *sql.DB, name, damage string) {
 	}
 }
 
-// DamageStaysAlone spoils one record in each way: whatever is asked of its name is ErrDamaged and says where, and other
-// names do not notice (R15).
+// DamageStaysAlone damages one record in each way. All calls for its name return ErrDamaged with
+// its place, and other names are not affected (R15).
 func DamageStaysAlone(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	ctx := t.Context()
 	b := sqllock.New(db, dialect, nil)
@@ -81,16 +81,16 @@ func DamageStaysAlone(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 				t.Errorf("%s: %s: %v; want ErrDamaged, with the table and the name", what, call, err)
 			}
 		}
-		news, err := s.Renew(ctx, holds)
+		changes, err := s.Renew(ctx, holds)
 		if err != nil {
 			t.Errorf("%s: Renew: %v", what, err)
 		}
 		gone := map[int]bool{}
-		for _, ch := range news {
+		for _, ch := range changes {
 			gone[ch.Index] = ch.State == driver.Gone && !ch.Missing
 		}
-		if len(news) != 2 || !gone[0] || !gone[1] {
-			t.Errorf("%s: Renew: %+v; want that the grant and the place of the damaged name are gone", what, news)
+		if len(changes) != 2 || !gone[0] || !gone[1] {
+			t.Errorf("%s: Renew: %+v; want Gone for the grant and the place of the damaged name", what, changes)
 		}
 		list, err := b.List(ctx, what+"/", "", 100)
 		if err != nil || len(list) != 11 {
@@ -115,15 +115,15 @@ func DamageStaysAlone(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	for _, f := range findings {
 		if strings.HasSuffix(f.Code, ".records") {
 			if !strings.Contains(f.Found, "/bad") || f.Do == "" {
-				t.Errorf("doctor says %+v", f)
+				t.Errorf("doctor reports %+v", f)
 			}
 			return
 		}
 	}
-	t.Errorf("doctor does not speak of the damaged records: %+v", findings)
+	t.Errorf("doctor does not report the damaged records: %+v", findings)
 }
 
-// EvictedIsMissing deletes a row: renewal says that there is no record any more.
+// EvictedIsMissing deletes a row: renewal reports that the record is gone.
 func EvictedIsMissing(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
@@ -137,8 +137,8 @@ func EvictedIsMissing(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	if _, err := db.Exec("DELETE FROM hf_lock WHERE name = 'evicted'"); err != nil {
 		t.Fatal(err)
 	}
-	news, err := s.Renew(t.Context(), []driver.Hold{{Name: r.Name, ID: r.ID, Token: rep.Token}})
-	if err != nil || len(news) != 1 || news[0].State != driver.Gone || !news[0].Missing {
-		t.Errorf("Renew: %+v, %v; want Gone and Missing", news, err)
+	changes, err := s.Renew(t.Context(), []driver.Hold{{Name: r.Name, ID: r.ID, Token: rep.Token}})
+	if err != nil || len(changes) != 1 || changes[0].State != driver.Gone || !changes[0].Missing {
+		t.Errorf("Renew: %+v, %v; want Gone and Missing", changes, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// WaitersLearnWhoHolds gives up waiting, and is told in whose favour.
+// WaitersLearnWhoHolds gives up waiting, and learns the holder.
 func WaitersLearnWhoHolds(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
 	client := func() *holdfast.Client {
 		b := sqllock.New(open(), dialect(), nil)
@@ -33,11 +33,11 @@ func WaitersLearnWhoHolds(t *testing.T, open func() *sql.DB, dialect func() sqll
 	_, err = b.Mutex("who", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context())
 	var e *holdfast.Error
 	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || e.Holder.Token != l.Token() || e.Holder.Note != "the first of all" {
-		t.Errorf("%v; want ErrHeld, and who holds", err)
+		t.Errorf("%v; want ErrHeld, with the holder", err)
 	}
 }
 
-// RefusedInWords asks a server that takes no writes: the error is ErrRefused and has words.
+// RefusedInWords calls a server that refuses writes: the error is ErrRefused, with a reason.
 func RefusedInWords(t *testing.T, db *sql.DB, dialect sqllock.Dialect, refuse func(), words string) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()

@@ -14,10 +14,11 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// KeptBesideALockedRow renews beside a row that somebody has locked, in a pool that the application has used up and waits for.
-// The connection for renewals must not be given up for that row: somebody else would get it, and all leases would end. The
-// exchanges have the time that clients allow theirs: a third of the TTL, at most 5 s.
-func (x *Locked) KeptBesideALockedRow(t *testing.T, exchanges ...time.Duration) {
+// KeptWithALockedRow renews while one row is locked, on a pool that the application has used up and
+// waits for. The reserved connection must not be given up for that row: the application would get
+// it, and all leases would end. The exchanges get the time that clients allow: a third of the TTL,
+// at most 5 s.
+func (x *Locked) KeptWithALockedRow(t *testing.T, exchanges ...time.Duration) {
 	for _, exchange := range exchanges {
 		t.Run(exchange.String(), func(t *testing.T) {
 			t.Parallel()
@@ -77,9 +78,10 @@ func (x *Locked) KeptBesideALockedRow(t *testing.T, exchanges ...time.Duration) 
 	}
 }
 
-// RenewalsBesideManyLockedRows renews leases of which somebody has locked the rows of many, in the time that clients with a
-// TTL of 15 s allow it. All others are proven, or they would be lost before a third attempt has come far.
-func (x *Locked) RenewalsBesideManyLockedRows(t *testing.T) {
+// RenewalsWithManyLockedRows renews leases while many of their rows are locked, in the time that
+// clients allow for a TTL of 15 s. All others must be proven; otherwise they would be lost before a
+// third attempt gets far.
+func (x *Locked) RenewalsWithManyLockedRows(t *testing.T) {
 	const all, each, exchange = 128, 6, 5 * time.Second
 	b := sqllock.New(x.Open(), x.Dialect(), nil)
 	t.Cleanup(func() { _ = b.Close() })
@@ -105,12 +107,12 @@ func (x *Locked) RenewalsBesideManyLockedRows(t *testing.T) {
 		}
 	}
 	if missed > 0 {
-		t.Errorf("%d of %d leases were not proven whose rows nobody has locked", missed, all-len(locked))
+		t.Errorf("%d of %d leases without a locked row were not proven", missed, all-len(locked))
 	}
 }
 
-// ShortLeasesBesideALockedRow keeps leases of a short TTL while the row of one of them is locked.
-func (x *Locked) ShortLeasesBesideALockedRow(t *testing.T) {
+// ShortLeasesWithALockedRow keeps leases of a short TTL while the row of one of them is locked.
+func (x *Locked) ShortLeasesWithALockedRow(t *testing.T) {
 	for _, ttl := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +141,7 @@ func (x *Locked) ShortLeasesBesideALockedRow(t *testing.T) {
 			}
 			end()
 			if lost > 0 {
-				t.Errorf("%d of 19 leases are lost, whose rows nobody has locked", lost)
+				t.Errorf("%d of 19 leases without a locked row are lost", lost)
 			}
 		})
 	}

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// CloseBesideALockedRow closes a session while the row of one of its leases is locked. All others are free then.
-func (x *Locked) CloseBesideALockedRow(t *testing.T) {
+// CloseWithALockedRow closes a session while the row of one of its leases is locked. All others are
+// free afterwards.
+func (x *Locked) CloseWithALockedRow(t *testing.T) {
 	b := sqllock.New(x.Open(), x.Dialect(), nil)
 	t.Cleanup(func() { _ = b.Close() })
 	s, o := open(t, b, "s"), open(t, b, "o")
 	holds := Take(t, s, "closing", 20, driver.Exclusive)
 	end := x.Block(holds[5].Name)
 	defer end()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // it has to be enough on a busy machine
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // enough on a busy machine
 	defer cancel()
 	began := time.Now()
 	err := s.Close(ctx)
@@ -37,6 +38,6 @@ func (x *Locked) CloseBesideALockedRow(t *testing.T) {
 		}
 	}
 	if taken > 0 {
-		t.Errorf("%d of 19 names are held by a session that is closed, whose rows nobody has locked", taken)
+		t.Errorf("a closed session still holds %d of 19 names without a locked row", taken)
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// OthersBesideLockedRows takes and gives back a name while several callers each ask for a dozen others, whose rows are locked.
-func (x *Locked) OthersBesideLockedRows(t *testing.T) {
-	const names, callers, enough = 12, 5, 8 * time.Second // enough for ten pairs, which take some milliseconds each
+// OthersWithLockedRows takes and releases a name while several callers each ask for a dozen others
+// with locked rows.
+func (x *Locked) OthersWithLockedRows(t *testing.T) {
+	const names, callers, enough = 12, 5, 8 * time.Second // enough for ten pairs of some milliseconds each
 	c := x.user(t)
 	name := func(i int) string { return fmt.Sprintf("%s/%d", t.Name(), i) }
 	for i := range names {
@@ -44,7 +45,7 @@ func (x *Locked) OthersBesideLockedRows(t *testing.T) {
 	}
 	for began := time.Now(); x.Waiting() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > 30*time.Second {
-			t.Fatal("nobody waits for a row")
+			t.Fatal("nothing waits for a row")
 		}
 	}
 	began := time.Now()
@@ -56,18 +57,18 @@ func (x *Locked) OthersBesideLockedRows(t *testing.T) {
 			t.Fatalf("Lock of a name whose row nobody has locked: %v", err)
 		}
 		if err := l.Release(); err != nil {
-			t.Errorf("Release of a name whose row nobody has locked: %v", err)
+			t.Errorf("Release of a name without a locked row: %v", err)
 		}
 	}
 	if d := time.Since(began); d > enough {
-		t.Errorf("a name whose row nobody has locked was taken and given back ten times in %v; want %v at most", d, enough)
+		t.Errorf("a name without a locked row was taken and released ten times in %v; want %v at most", d, enough)
 	}
 }
 
-// GivenUpBesideALockedRow has a crowd give up a name whose row is locked, and then one waiter another name. The store
-// hears of that at once: Cancels of the first name wait for its row, and hold up none of the others.
-func (x *Locked) GivenUpBesideALockedRow(t *testing.T) {
-	const crowd, enough = 200, 4 * time.Second // one Cancel beside a locked row may take 5 s
+// GivenUpWithALockedRow cancels many requests for a name with a locked row, and then one for
+// another name. Cancels of the first name wait for its row, and delay none of the others.
+func (x *Locked) GivenUpWithALockedRow(t *testing.T) {
+	const crowd, enough = 200, 4 * time.Second // one Cancel may wait 5 s for a locked row
 	c, d := x.user(t), x.user(t)
 	locked, other := t.Name()+"/locked", t.Name()+"/other"
 	lock := func(c *holdfast.Client, ctx context.Context, name string) (*holdfast.Lease, error) {
@@ -92,7 +93,7 @@ func (x *Locked) GivenUpBesideALockedRow(t *testing.T) {
 		t.Helper()
 		for began := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {
 			if time.Since(began) > 30*time.Second {
-				t.Fatal("after 30 s: not yet: " + what)
+				t.Fatal("not within 30 s: " + what)
 			}
 		}
 	}
@@ -108,12 +109,12 @@ func (x *Locked) GivenUpBesideALockedRow(t *testing.T) {
 	until("all wait", func() bool { return waiting(locked) == crowd && waiting(other) == 1 })
 	defer x.Block(locked)()
 	stop()
-	until("somebody waits for the row", func() bool { return x.Waiting() > 0 })
+	until("a statement waits for the row", func() bool { return x.Waiting() > 0 })
 	giveUp()
 	all.Wait()
 	began := time.Now()
-	until("the other place is given up", func() bool { return waiting(other) == 0 })
+	until("the other place is cancelled", func() bool { return waiting(other) == 0 })
 	if d := time.Since(began); d > enough {
-		t.Errorf("a place in a line whose row nobody has locked was given up %v after its owner had; want %v at most", d, enough)
+		t.Errorf("a place without a locked row ended %v after its cancel; want %v at most", d, enough)
 	}
 }

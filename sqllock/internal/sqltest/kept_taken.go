@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// ReleasedWhenTaken releases what another has got meanwhile, by a statement whose answer is lost at first. It must not be told
-// that the release has ended the grant.
+// ReleasedWhenTaken releases a grant that has ended while another client has the lock. The first
+// statement's answer is lost. The caller must get an error: not its release has ended the grant.
 func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken=%v", taken), func(t *testing.T) {
@@ -47,13 +47,13 @@ func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 			time.Sleep(50 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			db.ArmAt("UPDATE hf_lock", Unheard)
+			db.ArmAt("UPDATE hf_lock", Unanswered)
 			err = s.Release(ctx, driver.Hold{Name: t.Name(), ID: "id", Token: rep.Token}, 0)
 			if db.Disarm() == "" {
-				t.Fatal("every statement was heard of")
+				t.Fatal("every statement was answered")
 			}
 			if want := map[bool]error{true: driver.ErrTaken, false: driver.ErrGone}[taken]; !errors.Is(err, want) && !errors.Is(err, driver.ErrUncertain) {
-				t.Errorf("Release of what had ended before: %v; want %v", err, want)
+				t.Errorf("Release of a grant that had ended: %v; want %v", err, want)
 			}
 		})
 	}

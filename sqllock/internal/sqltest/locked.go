@@ -18,12 +18,12 @@ import (
 // Locked is a server on which a test locks rows.
 type Locked struct {
 	Dialect func() sqllock.Dialect
-	Open    func() *sql.DB                 // a pool of its own
+	Open    func() *sql.DB                 // a new pool
 	Block   func(name string) (end func()) // locks the row of name in a transaction
 	Waiting func() int                     // statements that wait for a row
 }
 
-// user is a client of the library on a pool of its own.
+// user returns a client of the library on its own pool.
 func (x *Locked) user(t *testing.T) *holdfast.Client {
 	b := sqllock.New(x.Open(), x.Dialect(), nil)
 	t.Cleanup(func() { _ = b.Close() })
@@ -35,10 +35,11 @@ func (x *Locked) user(t *testing.T) *holdfast.Client {
 	return c
 }
 
-// CrowdBehindALockedRow has a crowd ask for a name whose row somebody has locked, and give up, again and again. It has a few
-// connections of the server at most, also for what it has given up; other names are taken and given back meanwhile.
-func (x *Locked) CrowdBehindALockedRow(t *testing.T) {
-	const crowd, most = 40, 10 // at most: as many requests as a name may have at once, cancels, and what was given up just now
+// ManyRequestsForALockedRow requests a name with a locked row many times, and gives up, repeatedly.
+// The requests use few of the server's connections, abandoned ones included; other names can be
+// taken and released meanwhile.
+func (x *Locked) ManyRequestsForALockedRow(t *testing.T) {
+	const crowd, most = 40, 10 // at most: the concurrent requests of a name, cancels, and requests just abandoned
 	c := x.user(t)
 	own := func(name string) string { return t.Name() + "/" + name }
 	lock := func(name string) *holdfast.Lease {
@@ -80,7 +81,7 @@ func (x *Locked) CrowdBehindALockedRow(t *testing.T) {
 	seen := 0
 	for began := time.Now(); seen == 0; time.Sleep(10 * time.Millisecond) {
 		if seen = x.Waiting(); time.Since(began) > 30*time.Second {
-			t.Fatal("nobody waits for the row")
+			t.Fatal("nothing waits for the row")
 		}
 	}
 	for range 10 {
@@ -88,7 +89,7 @@ func (x *Locked) CrowdBehindALockedRow(t *testing.T) {
 		seen = max(seen, x.Waiting())
 	}
 	release(held)
-	for range 20 { // what is given up must not add up
+	for range 20 { // abandoned requests must not add up
 		time.Sleep(100 * time.Millisecond)
 		seen = max(seen, x.Waiting())
 	}
@@ -97,9 +98,9 @@ func (x *Locked) CrowdBehindALockedRow(t *testing.T) {
 	}
 }
 
-// RenewalsBesideALockedRow asks for a name whose row somebody has locked, in a pool that the application has used up.
-// Renewals share a connection with these requests, and wait for none of them.
-func (x *Locked) RenewalsBesideALockedRow(t *testing.T) {
+// RenewalsWithALockedRow requests a name with a locked row, on a pool that the application has used
+// up. Renewals share a connection with these requests, and wait for none of them.
+func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
 	const renewals, enough = 20, 15 * time.Second // a renewal takes some milliseconds, or a second if it waits for a row
 	db := x.Open()
 	db.SetMaxOpenConns(4)
@@ -146,7 +147,7 @@ func (x *Locked) RenewalsBesideALockedRow(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(200 * time.Millisecond) // until they are at it
+	time.Sleep(200 * time.Millisecond) // until they wait
 	began := time.Now()
 	for n := range renewals {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -157,16 +158,17 @@ func (x *Locked) RenewalsBesideALockedRow(t *testing.T) {
 		}
 	}
 	if d := time.Since(began); d > enough {
-		t.Errorf("%d renewals took %v, beside %d requests", renewals, d, asked.Load())
+		t.Errorf("%d renewals took %v, with %d requests", renewals, d, asked.Load())
 	}
 }
 
-// EndedUnheard ends a grant on the connection that is kept, which dies when the server has done that and before its answer is
-// there. It is asked once more, on another connection, and the answer says what became of it all the same.
-func EndedUnheard(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
+// EndedUnanswered ends a grant on the reserved connection, which dies after the server's execution
+// and before the answer. The call is repeated on another connection, and its result is still
+// correct.
+func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
 	for _, do := range []struct {
 		what string
-		at   string // the statement that is not heard of
+		at   string // the statement without an answer
 		run  func(ctx context.Context, b *sqllock.Server, s driver.Session, h driver.Hold) error
 		want error
 	}{
@@ -204,13 +206,13 @@ func EndedUnheard(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, d
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			db.ArmAt(do.at, Unheard)
+			db.ArmAt(do.at, Unanswered)
 			err = do.run(ctx, b, s, driver.Hold{Name: t.Name(), ID: "id", Token: rep.Token})
 			if db.Disarm() == "" {
-				t.Fatal("every statement was heard of")
+				t.Fatal("every statement was answered")
 			}
 			if !errors.Is(err, do.want) {
-				t.Errorf("%s, whose first run was not heard: %v; want %v", do.what, err, do.want)
+				t.Errorf("%s, whose first run was not answered: %v; want %v", do.what, err, do.want)
 			}
 		})
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// BatchesReportForThemselves renews many leases while a stranger has locked the row of one: only those that are renewed
-// in the same batch may be Unknown, and soon that one alone is. block locks the row of a name until end is called.
+// BatchesReportForThemselves renews many leases while another transaction has locked the row of
+// one. At first only leases of the same batch may be Unknown, and soon only that one. block locks
+// the row of a name until end is called.
 func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.DB, block func(name string) (end func())) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
@@ -25,12 +26,12 @@ func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.D
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		news, err := s.Renew(ctx, holds)
+		changes, err := s.Renew(ctx, holds)
 		if err != nil {
 			t.Fatal(err)
 		}
 		unknown = map[int]bool{}
-		for _, ch := range news {
+		for _, ch := range changes {
 			if ch.State != driver.Unknown {
 				t.Errorf("%+v", ch)
 			}
@@ -39,7 +40,7 @@ func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.D
 		return unknown
 	}
 	if n := len(states(time.Minute)); n != 0 {
-		t.Fatalf("%d of 300 are not proven, and nothing is wrong", n)
+		t.Fatalf("%d of 300 are not proven, without any fault", n)
 	}
 	end := block(holds[150].Name) // of the second batch
 	unknown := states(4 * time.Second)
@@ -50,7 +51,7 @@ func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.D
 		unknown = states(4 * time.Second)
 	}
 	if len(unknown) != 1 || !unknown[150] {
-		t.Errorf("%d of 300 are not proven; want that the one whose row is locked is alone", len(unknown))
+		t.Errorf("%d of 300 are not proven; want only the one whose row is locked", len(unknown))
 	}
 	end()
 	if n := len(states(time.Minute)); n != 0 {
@@ -79,8 +80,8 @@ func Take(t *testing.T, s driver.Session, prefix string, n int, mode driver.Mode
 	return holds
 }
 
-// ManyLeases renews many leases of each kind again and again, 10,000 in the deep run, each time within the exchange that a
-// TTL of 15 s allows.
+// ManyLeases renews many leases of each kind repeatedly, 10,000 in the deep run, each time within
+// the exchange that a TTL of 15 s allows.
 func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialect) {
 	db := open()
 	db.SetMaxIdleConns(8)
@@ -98,13 +99,13 @@ func ManyLeases(t *testing.T, open func() *sql.DB, dialect func() sqllock.Dialec
 			unproven := map[int]bool{0: true}
 			for try := 0; len(unproven) > 0 && try < 6; try++ { // a slow machine needs several exchanges
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				news, err := s.Renew(ctx, holds)
+				changes, err := s.Renew(ctx, holds)
 				cancel()
 				if err != nil {
 					t.Fatal(err)
 				}
 				clear(unproven)
-				for _, ch := range news {
+				for _, ch := range changes {
 					if ch.State != driver.Unknown {
 						t.Fatalf("%+v", ch)
 					}

@@ -1,4 +1,4 @@
-// Package sqltest is what the tests of the dialects have in common.
+// Package sqltest has the tests that the dialects share.
 package sqltest
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// Clock is what dialects under the model test take for the server's clock.
+// Clock is the dialects' time in the model test.
 const Clock = "(SELECT c.us FROM hf_clock AS c)"
 
-// Model compares a dialect with package rule, on a clock that the history moves: dialect must take
-// Clock for the time. Each session has a Server and a pool of its own, so all wake-ups go through
-// the database.
+// Model compares a dialect with package rule, on a clock that the history moves: dialect must use
+// Clock for the time. Each session has its own Server and pool, so all wake-ups go through the
+// database.
 func Model(t *testing.T, open func() *sql.DB, dialect sqllock.Dialect) func(*rapid.T) modeltest.Store {
 	t.Helper()
 	ctx := context.Background()
@@ -90,7 +90,7 @@ func (p *pools) put(db *sql.DB) {
 	p.free = append(p.free, db)
 }
 
-// front is a backend whose sessions have a Server each. Operators have one as well.
+// front is a backend whose sessions have a Server each. So do operators.
 type front struct {
 	*sqllock.Server
 	pools   *pools
@@ -106,7 +106,6 @@ func (f *front) server() *sqllock.Server {
 	return b
 }
 
-// Open implements [driver.Backend].
 func (f *front) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	return f.server().Open(ctx, cfg)
 }
@@ -118,10 +117,11 @@ func (f *front) close() {
 	}
 }
 
-// check finds connections that were not given back.
+// check finds leaked connections.
 func (f *front) check() error {
 	for _, db := range f.used {
-		// The bell's, the one that is kept, and for a moment that of somebody who is at work beside.
+		// In use are the bell's connection, the reserved one, and for a moment that of background
+		// work.
 		for end := time.Now().Add(time.Minute); db.Stats().InUse > 2; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				return fmt.Errorf("%d connections are in use", db.Stats().InUse)
@@ -131,7 +131,7 @@ func (f *front) check() error {
 	return nil
 }
 
-// dropping is a dialect whose single statements are carried out and not answered while drop says so.
+// dropping is a dialect whose single statements are executed but not answered while drop is set.
 type dropping struct {
 	sqllock.Dialect
 	drop bool
@@ -146,7 +146,6 @@ func (d *dropping) looks() []func(context.Context) error {
 	return append([]func(context.Context) error(nil), d.known...)
 }
 
-// OpenBell implements [sqllock.Dialect].
 func (d *dropping) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock.Bell, string, error) {
 	d.mu.Lock()
 	d.known = append(d.known, cfg.Look)
@@ -161,19 +160,16 @@ func (d *dropping) lost(did bool, err error) error {
 	return err
 }
 
-// Take implements [sqllock.Dialect].
 func (d *dropping) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) (sqllock.Taken, error) {
 	got, err := d.Dialect.Take(ctx, q, t)
 	return got, d.lost(got.Token != 0 || got.Queued, err)
 }
 
-// Hand implements [sqllock.Dialect].
 func (d *dropping) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.ReleaseReq) (sqllock.Handed, error) {
 	got, err := d.Dialect.Hand(ctx, q, h)
 	return got, d.lost(got.Done, err)
 }
 
-// Leave implements [sqllock.Dialect].
 func (d *dropping) Leave(ctx context.Context, q sqllock.Querier, name, id string) (bool, error) {
 	did, err := d.Dialect.Leave(ctx, q, name, id)
 	return did, d.lost(did, err)

@@ -16,10 +16,11 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// TellsOnlyWhatIsWritten breaks the connection at each statement of each operation, in each of the ways, and checks that
-// nobody has heard of a grant that is not on record, that the record is that of before or of after the operation, and
-// that asking again completes it (R5, R13). params are added to dsn for the connections that break; admin leads to
-// the same tables, and everybody else uses it.
+// TellsOnlyWhatIsWritten breaks the connection at each statement of each operation, with each kind
+// of break. It checks that nobody is notified of a grant that is not on record, that the record is
+// as before or after the operation, and that repeating the call completes it (R5, R13). params are
+// added to dsn for the connections that break; admin leads to the same tables, and all others use
+// it.
 func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn, params string, breaks ...Break) {
 	broken := OpenBreaking(t, admin, dsn+params)
 	x := &side{b: sqllock.New(broken.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})}
@@ -69,7 +70,7 @@ func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin 
 
 func head(text string) string { return text[:min(len(text), 60)] }
 
-// listens is where x listens, if its own connections cannot.
+// listens returns the pool on which x listens, if its own connections cannot.
 func listens(d sqllock.Dialect, db *sql.DB) *sql.DB {
 	if d.Name() == "postgres" {
 		return db
@@ -92,15 +93,15 @@ type side struct {
 	session driver.Session
 }
 
-// scene is one name, and who has to do with it: own works on connections that break, x is in the same process, and
-// y in another.
+// scene is one name and its clients: own works on connections that break, x is in the same process,
+// and y in another.
 type scene struct {
 	t     *testing.T
 	admin *sql.DB
 	x, y  *side
 	own   driver.Session
 	name  string
-	roles map[string]string // by request id
+	roles map[string]string // by request ID
 	ears  []ear
 }
 
@@ -160,7 +161,7 @@ func (s *scene) record() driver.Record {
 	return rec
 }
 
-// summary is the record as all runs of an operation should see it.
+// summary describes the record, without what differs between runs of an operation.
 func (s *scene) summary() string {
 	s.t.Helper()
 	rec := s.record()
@@ -175,7 +176,7 @@ func (s *scene) summary() string {
 	return b.String()
 }
 
-// check compares what everybody has heard with the record.
+// check compares all notifications with the record.
 func (s *scene) check(what, before, after string, err error) {
 	s.t.Helper()
 	if s.elsewhere() {
@@ -193,7 +194,7 @@ func (s *scene) check(what, before, after string, err error) {
 			granted = granted || h.ID == e.id && h.Token == token
 		}
 		if token != 0 && !granted {
-			s.t.Errorf("%s: %s has heard of token %d, which is not on record: %s", what, s.roles[e.id], token, s.summary())
+			s.t.Errorf("%s: %s was notified of token %d, which is not on record: %s", what, s.roles[e.id], token, s.summary())
 		}
 	}
 	switch got := s.summary(); {
@@ -213,7 +214,7 @@ func (s *scene) elsewhere() bool {
 	return false
 }
 
-// mark returns when y has heard all that was told until now: news arrive in order.
+// mark returns when y has received all notifications sent until now: they arrive in order.
 func (s *scene) mark() {
 	s.t.Helper()
 	m := &scene{t: s.t, admin: s.admin, x: s.x, y: s.y, name: s.name + "/mark", roles: map[string]string{}}
@@ -225,11 +226,12 @@ func (s *scene) mark() {
 	select {
 	case <-m.ears[0].wake:
 	case <-time.After(30 * time.Second):
-		s.t.Fatal("a hand-over was not heard")
+		s.t.Fatal("no notification of a hand-over")
 	}
 }
 
-// operations are what own does. Each prepares a scene and returns the step that breaks; it may be taken again.
+// operations are the operations of own. Each prepares a scene and returns the step that breaks; the
+// step may be repeated.
 var operations = map[string]func(s *scene) func(context.Context) error{
 	"acquire":          func(s *scene) func(context.Context) error { return s.acquires(driver.Exclusive) },
 	"acquire a share":  func(s *scene) func(context.Context) error { return s.acquires(driver.Shared) },
@@ -238,7 +240,7 @@ var operations = map[string]func(s *scene) func(context.Context) error{
 		s.ask(s.y.session, "holder", driver.Exclusive)
 		return s.acquires(driver.Exclusive)
 	},
-	"acquire beside readers": func(s *scene) func(context.Context) error {
+	"acquire with readers": func(s *scene) func(context.Context) error {
 		s.ask(s.y.session, "reader", driver.Shared)
 		return s.acquires(driver.Shared)
 	},
@@ -321,7 +323,7 @@ func (s *scene) acquires(mode driver.Mode) func(context.Context) error {
 	}
 }
 
-// answered is an answer as something that was heard.
+// answered returns an answer as a notification.
 func answered(token uint64) <-chan uint64 {
 	c := make(chan uint64, 1)
 	c <- token
@@ -353,8 +355,8 @@ func (s *scene) downgrade(h driver.Hold) func(context.Context) error {
 
 func (s *scene) renews(h driver.Hold) func(context.Context) error {
 	return func(ctx context.Context) error {
-		news, err := s.own.Renew(ctx, []driver.Hold{h})
-		for _, ch := range news {
+		changes, err := s.own.Renew(ctx, []driver.Hold{h})
+		for _, ch := range changes {
 			switch ch.State {
 			case driver.Granted:
 				s.ears = append(s.ears, ear{h.ID, answered(ch.Token), false})
