@@ -17,7 +17,7 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 	g := newGate(requestsAtOnce)
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	crowd := func(name string) {
+	fill := func(name string) {
 		for range 6 {
 			all.Go(func() {
 				if p, err := g.enter(ctx, name); err == nil {
@@ -35,15 +35,15 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 		}
 		p.note(true, false)
 		if i%2 == 0 {
-			crowd(name)
+			fill(name)
 		}
 		p.leave()
 		if i%2 != 0 { // now nobody asks for it
-			crowd(name)
+			fill(name)
 		}
 	}
 	for i := range 8 {
-		crowd(fmt.Sprint("busy-", i))
+		fill(fmt.Sprint("busy-", i))
 	}
 	for range 100 {
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -153,8 +153,8 @@ func (r *record) isOf(id, server string) bool {
 		slices.ContainsFunc(r.entry.Line, func(p rule.Place) bool { return p.ID == id && of(p.Session) })
 }
 
-// mint returns the next token. It is larger than the last one, than those of deleted rows, and than
-// any that the clock gave out before now, in case their rows are lost.
+// mint returns the next token. It is larger than the last one and than those of deleted rows. It is
+// also larger than any that the clock gave out before now, in case their rows are lost.
 func (r *record) mint(last uint64) uint64 {
 	return uint64(max(int64(last)+1, r.floor+1, r.now))
 }

@@ -125,10 +125,10 @@ const (
 )
 
 // sweep deletes rows of names unused for a day. One Server at a time does it. A row stays until its
-// token is a day behind the clock, because other Servers do not know that token and make the next
-// from the clock. The highest token of the deleted rows goes into hf_meta.floor first, and all
-// later tokens exceed that floor. Each sweep reads the floor again, long before a clock could have
-// gone back by a day.
+// token is a day behind the clock: other Servers do not know that token, and make the next from the
+// clock. The highest token of the deleted rows goes into hf_meta.floor first, and all later tokens
+// exceed that floor. Each sweep reads the floor again, long before a clock could have gone back by
+// a day.
 func (b *Server) sweep() {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()

@@ -98,18 +98,18 @@ func (h *helper) await(req *driver.Request, wake <-chan uint64) (uint64, error) 
 				return token, nil
 			}
 		case <-beat.C:
-			news, err := h.s.Renew(context.Background(), []driver.Hold{{Name: req.Name, ID: req.ID}})
+			changes, err := h.s.Renew(context.Background(), []driver.Hold{{Name: req.Name, ID: req.ID}})
 			if err != nil {
 				return 0, err
 			}
-			if len(news) == 1 && news[0].State == driver.Granted {
-				return news[0].Token, nil
+			if len(changes) == 1 && changes[0].State == driver.Granted {
+				return changes[0].Token, nil
 			}
 		}
 	}
 }
 
-// loop takes and releases a name repeatedly, and prints for each round the token, the time of the
+// loop takes and releases a name repeatedly. For each round it prints the token, the time of the
 // grant, and the time at which the release began.
 func (h *helper) loop(name, rounds, hold string) error {
 	var n int

@@ -33,7 +33,7 @@ func TestTimedLockedRow(t *testing.T) {
 func TestRowsLockedForLong(t *testing.T) {
 	t.Parallel()
 	rows, admin, server := lockable(t)
-	t.Run("crowd", rows.ManyRequestsForALockedRow)
+	t.Run("many requests", rows.ManyRequestsForALockedRow)
 	t.Run("renewals", rows.RenewalsWithALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
 	t.Run("closing", rows.CloseWithALockedRow)

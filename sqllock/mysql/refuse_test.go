@@ -47,11 +47,11 @@ func TestSmallPacket(t *testing.T) {
 	for _, params := range []string{"sql_mode='STRICT_TRANS_TABLES'", "sql_mode=''"} {
 		t.Run(params, func(t *testing.T) {
 			c := join(t, server.DSN("root", "")+"?"+dsnParams(params), time.Minute)
-			crowd(t, c, c.get(c.req("line "+params)), c.req)
-			crowd(t, c, c.get(c.req("readers in line "+params)), c.shared)
+			overfill(t, c, c.get(c.req("line "+params)), c.req)
+			overfill(t, c, c.get(c.req("queued readers "+params)), c.shared)
 			if params == "sql_mode=''" { // this mode could truncate long text
-				crowd(t, c, c.get(c.shared("readers")), c.shared)
-				crowd(t, c, c.get(c.permits("permits", 1, 999)), func(name string) *driver.Request { return c.permits(name, 1, 999) })
+				overfill(t, c, c.get(c.shared("readers")), c.shared)
+				overfill(t, c, c.get(c.permits("permits", 1, 999)), func(name string) *driver.Request { return c.permits(name, 1, 999) })
 			}
 		})
 	}
@@ -60,9 +60,9 @@ func TestSmallPacket(t *testing.T) {
 	refuses(t, server.DSN("root", ""), "max_allowed_packet=65536")
 }
 
-// crowd sends more requests for h's name than fit, and checks that earlier ones are renewed and
+// overfill sends more requests for h's name than fit, and checks that earlier ones are renewed and
 // served.
-func crowd(t *testing.T, c *client, h driver.Hold, ask func(name string) *driver.Request) {
+func overfill(t *testing.T, c *client, h driver.Hold, ask func(name string) *driver.Request) {
 	t.Helper()
 	holds := []driver.Hold{h}
 	waits := map[string]driver.Reply{}

@@ -28,7 +28,7 @@ func testClockThatIsOff(t *testing.T, server *testenv.PostgresServer) {
 			clients = append(clients, clientOn(t, b, 5*time.Second))
 			parties = append(parties, session(t, b, db, 400*time.Millisecond))
 		}
-		crowd(t, clients, "clock "+off)
+		contend(t, clients, "clock "+off)
 		p, q := parties[0], parties[1]
 		held := p.take(p.mutex("off " + off))
 		once := q.mutex(held.Name)

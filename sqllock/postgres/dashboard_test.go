@@ -163,7 +163,7 @@ func TestGenuineNewsElsewhere(t *testing.T) {
 	}
 	select {
 	case token := <-waiting:
-		t.Errorf("granted token %d beside the holder of %d", token, h.Token)
+		t.Errorf("granted token %d while %d is held", token, h.Token)
 	case <-time.After(time.Second):
 	}
 	if c, err := waiter.renew(h); err != nil || c.State != 0 {

@@ -107,7 +107,7 @@ func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 				if got := value[string](t, pool(t, dsn), "SHOW transaction_isolation"); got != level {
 					t.Fatalf("isolation %s", got)
 				}
-				crowd(t, []*holdfast.Client{client(t, dsn, time.Minute), client(t, dsn, time.Minute)}, t.Name())
+				contend(t, []*holdfast.Client{client(t, dsn, time.Minute), client(t, dsn, time.Minute)}, t.Name())
 			})
 		}
 	}
@@ -120,11 +120,11 @@ func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 	until(t, "the pool's connections are new ones", func() bool {
 		return value[string](t, db, "SHOW transaction_isolation") == "serializable"
 	})
-	crowd(t, []*holdfast.Client{c, client(t, server.DSN("postgres"), time.Minute)}, t.Name())
+	contend(t, []*holdfast.Client{c, client(t, server.DSN("postgres"), time.Minute)}, t.Name())
 }
 
-// crowd uses every kind of lock from several goroutines of each client, and checks exclusion.
-func crowd(t *testing.T, clients []*holdfast.Client, name string) {
+// contend uses every kind of lock from several goroutines of each client, and checks exclusion.
+func contend(t *testing.T, clients []*holdfast.Client, name string) {
 	t.Helper()
 	ctx := limited(t)
 	var mutex, writer, readers, permits atomic.Int64

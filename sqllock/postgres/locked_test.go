@@ -34,7 +34,7 @@ func TestTimedLockedRow(t *testing.T) {
 // Locked rows, and a connection that dies when its statement is done.
 func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	rows, admin := lockable(t, server)
-	t.Run("crowd", rows.ManyRequestsForALockedRow)
+	t.Run("many requests", rows.ManyRequestsForALockedRow)
 	t.Run("renewals", rows.RenewalsWithALockedRow)
 	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
 	t.Run("closing", rows.CloseWithALockedRow)

@@ -43,7 +43,7 @@ func TestPoolerOfTransactions(t *testing.T) {
 		a.free(held)
 		w.free(w.woken(r, wake))
 	}
-	crowd(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "crowd")
+	contend(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "contended")
 
 	// With a direct connection for the listener, everything works as without a pooler.
 	l, ldb := backend(t, dsn, &sqllock.Config{Listen: pool(t, server.DSN("postgres"))})
@@ -103,7 +103,7 @@ func TestPoolerOfSessions(t *testing.T) {
 		a.free(held)
 		b.free(b.woken(r, wake))
 	}
-	crowd(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "crowd")
+	contend(t, []*holdfast.Client{client(t, dsn, 5*time.Second), client(t, dsn, 5*time.Second)}, "contended")
 	// Connections that listened are not lent to others.
 	for _, p := range []*party{a, b} {
 		if err := p.b.Close(); err != nil {

@@ -204,7 +204,7 @@ func testOtherDriver(t *testing.T, server *testenv.PostgresServer) {
 	if why := b.Polling(); !strings.Contains(why, "pgx") {
 		t.Errorf("polling: %q", why)
 	}
-	crowd(t, []*holdfast.Client{first, second}, "other driver")
+	contend(t, []*holdfast.Client{first, second}, "other driver")
 }
 
 // When the server has no free connection, that is an outage, and it ends.

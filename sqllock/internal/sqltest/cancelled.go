@@ -72,7 +72,7 @@ func CancelledLeavesNothing(t *testing.T, open func() *sql.DB, dialect func() sq
 // still has connections for others. connections counts the server's.
 func ManyRequests(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections func() int) {
 	const most = 60
-	crowd := testenv.Rounds(4*most, 1000)
+	many := testenv.Rounds(4*most, 1000)
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
 	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
@@ -80,9 +80,9 @@ func ManyRequests(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	for i := range crowd {
+	for i := range many {
 		all.Go(func() {
-			l, err := c.Mutex(fmt.Sprintf("crowd/%d", i)).Lock(t.Context())
+			l, err := c.Mutex(fmt.Sprintf("many/%d", i)).Lock(t.Context())
 			if err == nil {
 				err = l.Release()
 			}
@@ -110,7 +110,7 @@ func ManyRequests(t *testing.T, db *sql.DB, dialect sqllock.Dialect, connections
 
 // ManyCancels cancels many requests for a name at once: they share few changes of its row.
 func ManyCancels(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
-	const crowd = 200
+	const many = 200
 	db.SetMaxIdleConns(8)
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
@@ -119,14 +119,14 @@ func ManyCancels(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close(context.Background()) }()
-	held, err := c.Mutex("crowd/x").Lock(t.Context())
+	held, err := c.Mutex("many/x").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	waiting := func(n int) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			r, err := b.Inspect(t.Context(), "crowd/x")
+			r, err := b.Inspect(t.Context(), "many/x")
 			if err == nil && r.Waiting == n {
 				return
 			}
@@ -144,22 +144,22 @@ func ManyCancels(t *testing.T, db *sql.DB, dialect sqllock.Dialect) {
 	}
 	ctx, giveUp := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for range crowd {
+	for range many {
 		all.Go(func() {
-			if l, err := c.Mutex("crowd/x").Lock(ctx); err == nil {
-				t.Errorf("granted beside the holder, with token %d", l.Token())
+			if l, err := c.Mutex("many/x").Lock(ctx); err == nil {
+				t.Errorf("granted while another holds it, with token %d", l.Token())
 			}
 		})
 	}
-	waiting(crowd)
+	waiting(many)
 	before := writes()
 	giveUp()
 	all.Wait()
 	waiting(0)
-	if n := writes() - before; n > crowd/2 {
-		t.Errorf("%d changes of the row, for %d concurrent cancels", n, crowd)
+	if n := writes() - before; n > many/2 {
+		t.Errorf("%d changes of the row, for %d concurrent cancels", n, many)
 	} else {
-		t.Logf("%d changes of the row, for %d concurrent cancels", n, crowd)
+		t.Logf("%d changes of the row, for %d concurrent cancels", n, many)
 	}
 	if err := held.Release(); err != nil {
 		t.Errorf("Release: %v", err)

@@ -68,7 +68,7 @@ func (x *Locked) OthersWithLockedRows(t *testing.T) {
 // GivenUpWithALockedRow cancels many requests for a name with a locked row, and then one for
 // another name. Cancels of the first name wait for its row, and delay none of the others.
 func (x *Locked) GivenUpWithALockedRow(t *testing.T) {
-	const crowd, enough = 200, 4 * time.Second // one Cancel may wait 5 s for a locked row
+	const many, enough = 200, 4 * time.Second // one Cancel may wait 5 s for a locked row
 	c, d := x.user(t), x.user(t)
 	locked, other := t.Name()+"/locked", t.Name()+"/other"
 	lock := func(c *holdfast.Client, ctx context.Context, name string) (*holdfast.Lease, error) {
@@ -100,13 +100,13 @@ func (x *Locked) GivenUpWithALockedRow(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all sync.WaitGroup
-	for range crowd {
+	for range many {
 		all.Go(func() { _, _ = lock(c, ctx, locked) })
 	}
 	one, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	all.Go(func() { _, _ = lock(c, one, other) })
-	until("all wait", func() bool { return waiting(locked) == crowd && waiting(other) == 1 })
+	until("all wait", func() bool { return waiting(locked) == many && waiting(other) == 1 })
 	defer x.Block(locked)()
 	stop()
 	until("a statement waits for the row", func() bool { return x.Waiting() > 0 })

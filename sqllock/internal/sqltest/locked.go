@@ -39,7 +39,7 @@ func (x *Locked) user(t *testing.T) *holdfast.Client {
 // The requests use few of the server's connections, abandoned ones included; other names can be
 // taken and released meanwhile.
 func (x *Locked) ManyRequestsForALockedRow(t *testing.T) {
-	const crowd, most = 40, 10 // at most: the concurrent requests of a name, cancels, and requests just abandoned
+	const many, most = 40, 10 // at most: the concurrent requests of a name, cancels, and requests just abandoned
 	c := x.user(t)
 	own := func(name string) string { return t.Name() + "/" + name }
 	lock := func(name string) *holdfast.Lease {
@@ -66,7 +66,7 @@ func (x *Locked) ManyRequestsForALockedRow(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop()
-	for range crowd {
+	for range many {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)

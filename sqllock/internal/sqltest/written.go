@@ -17,10 +17,9 @@ import (
 )
 
 // TellsOnlyWhatIsWritten breaks the connection at each statement of each operation, with each kind
-// of break. It checks that nobody is notified of a grant that is not on record, that the record is
-// as before or after the operation, and that repeating the call completes it (R5, R13). params are
-// added to dsn for the connections that break; admin leads to the same tables, and all others use
-// it.
+// of break. It checks that nobody is notified of a grant that is not on record. The record must be
+// as before or after the operation, and a repeated call completes it (R5, R13). params are added to
+// dsn for the connections that break; admin leads to the same tables, and all others use it.
 func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn, params string, breaks ...Break) {
 	broken := OpenBreaking(t, admin, dsn+params)
 	x := &side{b: sqllock.New(broken.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})}
