@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// stepper stands before a script. The call whose number is in the key step:at fails. Whatever is published is noted
-// in step:heard, and the clock is ahead by the seconds in step:ahead.
+// stepper is put before a script. The redis call whose number is in the key step:at fails.
+// Published messages are recorded in step:published. The clock is ahead by the seconds in step:ahead.
 const stepper = `
 local redis = (function(real)
   local left, ahead = tonumber(real.call('GET', 'step:at') or 0), tonumber(real.call('GET', 'step:ahead') or 0)
@@ -29,7 +29,7 @@ local redis = (function(real)
     end
     local r = f(name, ...)
     if name == 'TIME' then return {tostring(r[1] + ahead), r[2]} end
-    if name == 'PUBLISH' or name == 'SPUBLISH' then real.call('RPUSH', 'step:heard', ({...})[2]) end
+    if name == 'PUBLISH' or name == 'SPUBLISH' then real.call('RPUSH', 'step:published', ({...})[2]) end
     return r
   end
   return {
@@ -46,7 +46,7 @@ local redis = (function(real)
 end)(redis)
 `
 
-// stepped is a table whose scripts can fail at each of their stepped.
+// stepped is a lock table whose scripts can fail at each of their steps.
 type stepped struct {
 	*redislock.Backend
 	ctx    context.Context
@@ -54,16 +54,16 @@ type stepped struct {
 	tag    string
 	kind   kind
 
-	a, b, c, d driver.Session // d has no ears
+	a, b, c, d driver.Session // d has no subscription
 }
 
 func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	s := &stepped{ctx: within(t, 10*time.Minute), client: rawClient(t, addr), kind: kind, tag: newID()}
-	conn := func(deaf bool) redislock.Conn {
-		return &sided{Conn: rueidisconn.New(s.client), cluster: kind != server, deaf: deaf}
+	conn := func(mute bool) redislock.Conn {
+		return &sided{Conn: rueidisconn.New(s.client), cluster: kind != server, mute: mute}
 	}
-	open := func(deaf bool) driver.Session {
-		b := redislock.NewEdited(conn(deaf), &redislock.Config{Prefix: "hf:"}, func(_, text string) string { return stepper + text })
+	open := func(mute bool) driver.Session {
+		b := redislock.NewEdited(conn(mute), &redislock.Config{Prefix: "hf:"}, func(_, text string) string { return stepper + text })
 		b.ListenEarly()
 		s.Backend = b
 		return openSession(t, b, time.Minute)
@@ -72,23 +72,23 @@ func newStepped(t *testing.T, kind kind, addr string) *stepped {
 	return s
 }
 
-// sided is a Conn that may say of itself that it leads to a Cluster, and may have no ears.
+// sided is a Conn that may claim to lead to a Cluster, and may refuse to subscribe.
 type sided struct {
 	redislock.Conn
-	cluster, deaf bool
+	cluster, mute bool
 }
 
 func (c *sided) Cluster() bool { return c.cluster }
 
 func (c *sided) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	if c.deaf {
+	if c.mute {
 		return func() {}, nil
 	}
 	return c.Conn.Subscribe(ctx, channel, message, again)
 }
 
 func (c *sided) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	if c.deaf {
+	if c.mute {
 		return func() {}, nil
 	}
 	return c.Conn.SubscribeShard(ctx, channel, message, again)
@@ -103,7 +103,7 @@ func (s *stepped) do(t testing.TB, words ...string) rueidis.RedisResult {
 	return r
 }
 
-// later lets time pass for the scripts.
+// later moves the clock of the scripts forward.
 func (s *stepped) later(t testing.TB, d time.Duration) {
 	s.do(t, "INCRBY", "step:ahead", strconv.Itoa(int(d/time.Second)))
 }
@@ -113,7 +113,7 @@ type scene struct {
 	*stepped
 	t     testing.TB
 	name  string
-	ids   map[string]driver.Hold // what was asked for, by its letter; its token is 0 unless it was granted at once
+	ids   map[string]driver.Hold // by letter; the token is 0 unless the request was granted at once
 	latch bool
 }
 
@@ -121,7 +121,7 @@ func (z *scene) session(letter string) driver.Session {
 	return map[byte]driver.Session{'a': z.a, 'b': z.b, 'c': z.c, 'd': z.d}[letter[0]]
 }
 
-// ask makes a request in the name of a letter: a, b and c are heard, d is not.
+// ask makes the request of a letter: sessions a, b and c are subscribed, d is not.
 func (z *scene) ask(letter string, mode driver.Mode, n, limit int, min time.Duration) error {
 	h, known := z.ids[letter]
 	if !known {
@@ -156,7 +156,7 @@ func (z *scene) renew(letters ...string) error {
 	return err
 }
 
-// scenes make a name ready; each has the requests that may fail there.
+// scenes prepare a name. Each has the requests that may fail there.
 var scenes = map[string]struct {
 	prepare func(z *scene) error
 	do      map[string]func(z *scene) error
@@ -248,7 +248,7 @@ var scenes = map[string]struct {
 	}},
 }
 
-// handOver is what may pass a name on.
+// handOver are the requests that may hand a name over.
 var handOver = map[string]func(z *scene) error{
 	"release":        func(z *scene) error { return z.release("a", 0) },
 	"release, kept":  func(z *scene) error { return z.release("a", time.Second) },
@@ -270,22 +270,23 @@ func (z *scene) await(letter string) error {
 	return err
 }
 
-// adopt lets one letter adopt what another has, as a third one that begins with it.
+// adopt lets the session of one letter adopt the grant of another, under a new ID that begins with
+// its letter.
 func (z *scene) adopt(from, by string) error {
 	h := driver.Hold{Name: z.name, ID: newID(), Token: z.ids[from].Token}
 	z.ids[by+"3"] = h
 	return z.session(by).Adopt(z.ctx, z.ids[from], h.ID, "{}")
 }
 
-// passes are the scenes in which a name is passed on.
+// passes are the scenes in which a name is handed over.
 var passes = map[string]bool{
 	"held and waited for": true, "the first is gone": true, "readers wait": true, "the last reader": true,
 	"a large permit": true, "permits": true, "kept, and waited for": true, "a latch": true,
 }
 
-// TestAborted lets each script fail at each of its steps. What was told is on record then, nobody holds what
-// another has, and the name goes on. Unless it runs at full size it takes every third step where nothing is passed
-// on, and of the scripts for a Cluster, which differ in how they tell, the scenes where something is.
+// TestAborted lets each script fail at each of its steps. Every published grant must then be on
+// record, no lock may have two holders, and the name must stay usable. Unless it runs at full size,
+// it takes every third step in scenes without a hand-over, and for a Cluster only scenes with one.
 func TestAborted(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []kind{server, cluster} {
@@ -313,7 +314,7 @@ func TestAborted(t *testing.T) {
 						if err := p.prepare(z); err != nil {
 							t.Fatalf("%s: %v", where, err)
 						}
-						s.do(t, "DEL", "step:heard", "step:failed")
+						s.do(t, "DEL", "step:published", "step:failed")
 						s.do(t, "SET", "step:at", strconv.Itoa(n))
 						err := do(z)
 						s.do(t, "DEL", "step:at")

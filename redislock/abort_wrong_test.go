@@ -10,21 +10,21 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// wrong looks at what became of the name.
+// wrong reports what is wrong with the name.
 func (z *scene) wrong() string {
-	heard, _ := z.do(z.t, "LRANGE", "step:heard", "0", "-1").AsStrSlice()
+	published, _ := z.do(z.t, "LRANGE", "step:published", "0", "-1").AsStrSlice()
 	rec, err := z.Inspect(z.ctx, z.name)
 	if err != nil {
 		return "Inspect: " + err.Error()
 	}
-	for _, message := range heard {
+	for _, message := range published {
 		id, text, _ := strings.Cut(message, " ")
 		token, _ := strconv.ParseUint(text, 10, 64)
 		switch {
 		case token == 1 && (rec.Kind != driver.Latch || rec.Count != 0):
-			return fmt.Sprintf("told %q of %+v", message, rec)
+			return fmt.Sprintf("published %q of %+v", message, rec)
 		case token > 1 && !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == id && h.Token == token }):
-			return fmt.Sprintf("told %q, which is not on record: %+v", message, rec)
+			return fmt.Sprintf("published %q, which is not on record: %+v", message, rec)
 		}
 	}
 	if z.latch {
@@ -33,7 +33,7 @@ func (z *scene) wrong() string {
 	if w := z.crowded(rec); w != "" {
 		return w
 	}
-	// Everybody renews, and learns who has it.
+	// All requests renew, and learn which of them has the lock.
 	last := rec.Token
 	for letter, h := range z.ids {
 		if err := z.renew(letter); err != nil {
@@ -47,7 +47,7 @@ func (z *scene) wrong() string {
 	if w := z.crowded(rec); w != "" {
 		return w
 	}
-	// A newcomer waits or is granted, and has it when all others have left.
+	// A new request waits or is granted, and has the lock once all others have left.
 	if err := z.x("c4"); err != nil && !errors.Is(err, driver.ErrKind) {
 		return "Acquire: " + err.Error()
 	}
@@ -61,7 +61,7 @@ func (z *scene) wrong() string {
 	}
 	for _, h := range rec.Holders {
 		if !h.Kept {
-			return fmt.Sprintf("held by nobody who asked: %+v", rec)
+			return fmt.Sprintf("held without a request: %+v", rec)
 		}
 		if err := z.Break(z.ctx, z.name, h.Token); err != nil {
 			return fmt.Sprintf("Break: %v", err)
@@ -77,7 +77,7 @@ func (z *scene) wrong() string {
 	return ""
 }
 
-// crowded tells whether more hold the name than may.
+// crowded reports whether there are more holders than allowed.
 func (z *scene) crowded(rec driver.Record) string {
 	n, exclusive := 0, 0
 	for _, h := range rec.Holders {
@@ -91,13 +91,13 @@ func (z *scene) crowded(rec driver.Record) string {
 	return ""
 }
 
-// wrongLatch counts the rest down.
+// wrongLatch counts the latch down.
 func (z *scene) wrongLatch() string {
 	if err := errors.Join(z.await("b"), z.await("c")); err != nil {
 		if !errors.Is(err, driver.ErrGone) {
 			return "Await: " + err.Error()
 		}
-		if _, err := z.a.SetCount(z.ctx, z.name, 2); err != nil { // it was removed, or not made yet
+		if _, err := z.a.SetCount(z.ctx, z.name, 2); err != nil { // it was removed, or not created yet
 			return "SetCount: " + err.Error()
 		}
 	}

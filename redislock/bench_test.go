@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// BenchmarkPair compares an uncontended acquire and release with the least that any lock
-// in Redis needs: SET NX PX and a script that compares and deletes, on the same client.
+// BenchmarkPair compares an uncontended acquire and release with the least that any lock in Redis
+// needs: SET NX PX and a script that compares and deletes, on the same client.
 func BenchmarkPair(b *testing.B) {
 	client := rawClient(b, testenv.Existing(b))
 	s := openSession(b, redislock.New(rueidisconn.New(client), nil), 30*time.Second)
@@ -43,7 +43,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 	for _, n := range []int{1, 64} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			// The two take turns, so that what else the machine does meets both.
+			// The two alternate, so that other load on the machine affects both.
 			const turns = 20
 			var took [2]time.Duration
 			var times [2][]time.Duration
@@ -109,7 +109,7 @@ func openSession(t testing.TB, b *redislock.Backend, ttl time.Duration) driver.S
 
 var ids atomic.Int64
 
-// newID returns a name that no other test uses, on a shared server either.
+// newID returns a name that no other test uses, even on a shared server.
 func newID() string {
 	return strings.ToLower(strconv.FormatInt(time.Now().UnixNano(), 36)) + strconv.FormatInt(ids.Add(1), 36)
 }

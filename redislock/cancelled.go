@@ -2,14 +2,15 @@ package redislock
 
 import "context"
 
-// cancelled are the names of requests that were cancelled lately, by id. A cancellation may overtake its request,
-// which then stands in line all the same, and is handed the lock in its turn: the session gives it back at once.
+// cancelled holds the names of recently cancelled requests, by ID. A cancellation may overtake its
+// request. The request then still gets a place in the queue and later the lock, which the session
+// gives back at once.
 //
-// The oldest are forgotten first, half of them at a time: a request seldom arrives long after its cancellation, and
-// nobody has to look through them.
+// The oldest are forgotten first, half of them at a time. A request seldom arrives long after its
+// cancellation, and halves need no search.
 type cancelled struct{ recent, older map[string]string }
 
-// mostCancelled is how many are remembered, of which mostCancelled/2 are the latest at any time.
+// mostCancelled bounds how many are remembered. The latest mostCancelled/2 are always among them.
 const mostCancelled = 4096
 
 func (c *cancelled) add(id, name string) {
@@ -23,7 +24,7 @@ func (c *cancelled) add(id, name string) {
 	c.recent[id] = name
 }
 
-// take forgets a request, and reports whether it was remembered.
+// take removes a request, and reports whether it was there.
 func (c *cancelled) take(id string) (name string, ok bool) {
 	for _, m := range []map[string]string{c.recent, c.older} {
 		if n, known := m[id]; known {
@@ -34,16 +35,16 @@ func (c *cancelled) take(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// remembers notes that a request is being cancelled.
+// remembers records that a request is being cancelled.
 func (s *session) remembers(id, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cancelled.add(id, name)
 }
 
-// unwanted gives back a lock that was handed over to a request after its cancellation: by another cancellation,
-// which ends what is on record for the id, and nothing if the message was forged. There is one for each
-// cancelled request at most. Called with s.mu held.
+// unwanted gives back a lock that a request got after its cancellation. It sends another
+// cancellation, which does nothing if the message was forged. Each cancelled request causes at most
+// one. The caller holds s.mu.
 func (s *session) unwanted(id string, token uint64) {
 	if token <= 1 || s.closed {
 		return
@@ -58,6 +59,6 @@ func (s *session) unwanted(id string, token uint64) {
 		ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 		defer cancel()
 		call := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
-		_, _ = s.b.run(ctx, s.b.scripts.cancel, call) // else the grant runs out by itself
+		_, _ = s.b.run(ctx, s.b.scripts.cancel, call) // if it fails, the grant expires
 	}()
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestUnwanted: a request that arrives after its cancellation stands in line. When its turn comes the session gives the
-// lock back, and the next one has it. However many were cancelled before, the latest are known.
+// TestUnwanted: a request that arrives after its cancellation joins the queue. When it gets the
+// lock, the session gives it back, and the next waiter gets it. The latest cancellations are known,
+// however many came before.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()
 	const ttl = long
@@ -38,7 +39,7 @@ func TestUnwanted(t *testing.T) {
 	if err := s.Cancel(within(t, soon), r.Name, r.ID); err != nil {
 		t.Fatal(err)
 	}
-	late, lateBackend := open() // by which the request arrives, of the same session
+	late, lateBackend := open() // a second connection of the same session, for the late request
 	acquire(t, late, r)
 	if err := lateBackend.Close(); err != nil {
 		t.Fatal(err)
@@ -48,11 +49,12 @@ func TestUnwanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if token := woken(t, reply); token <= h.Token {
-		t.Errorf("the next in line was told %d; want a token above %d", token, h.Token)
+		t.Errorf("the next waiter received %d; want a token above %d", token, h.Token)
 	}
 }
 
-// TestCloseCrossesAcquire: nothing is held after Close, though requests were under way, on other connections.
+// TestCloseCrossesAcquire: after Close nothing is held, though requests were under way on other
+// connections.
 func TestCloseCrossesAcquire(t *testing.T) {
 	t.Parallel()
 	const requests = 50

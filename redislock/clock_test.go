@@ -16,7 +16,8 @@ import (
 
 const clockStart = 1_700_000_000
 
-// clocked is a server whose scripts read a clock that set moves to so many seconds after its start.
+// clocked returns a server whose scripts read a clock. set moves it to so many seconds after its
+// start.
 func clocked(t *testing.T) (client rueidis.Client, b *redislock.Backend, set func(s int)) {
 	t.Helper()
 	client = rawClient(t, testenv.Redis(t).Addr)
@@ -34,8 +35,8 @@ func clocked(t *testing.T) (client rueidis.Client, b *redislock.Backend, set fun
 	return client, b, set
 }
 
-// TestSeenAfterClockSetBack: who holds and who waits since before the clock was set back is still shown, and in the
-// way of others; for how long the server cannot say, and so says not at all.
+// TestSeenAfterClockSetBack: holders and waiters from before the clock was set back are still
+// listed, and still block others. Their ages are unknown, so none is reported.
 func TestSeenAfterClockSetBack(t *testing.T) {
 	t.Parallel()
 	_, b, set := clocked(t)
@@ -50,7 +51,7 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 			r := *first
 			r.ID, r.Name = newID(), name
 			if name == "shared" {
-				r.Mode = driver.Exclusive // which does not fit beside it
+				r.Mode = driver.Exclusive // which cannot share it
 			}
 			return &r
 		}
@@ -97,7 +98,7 @@ func TestClockSetBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// More than a minute passes: the name is forgotten.
+		// After more than a minute the name is forgotten.
 		keys, err := client.Do(ctx, client.B().Keys().Pattern("hf:{*}:l:x").Build()).AsStrSlice()
 		if err != nil || len(keys) != 1 {
 			t.Fatal(keys, err)

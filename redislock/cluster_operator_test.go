@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// clusterOperator gives orders to the servers of a Cluster of three primaries.
+// clusterOperator sends an operator's commands to a Cluster of three primaries.
 type clusterOperator struct {
 	t     *testing.T
 	c     *testenv.RedisClusterServers
@@ -23,7 +23,7 @@ type clusterOperator struct {
 	ids   []string
 	slot  string
 	owner int // the server that has the lock
-	next  int // another one, which gets the slot
+	next  int // another server, which gets the slot
 }
 
 func (o *clusterOperator) do(server int, words ...string) (string, error) {
@@ -43,8 +43,8 @@ func (o *clusterOperator) must(server int, words ...string) string {
 	return reply
 }
 
-// forget has the others forget the owner, and gives its slots to one of them. The owner learns of that
-// by the larger epoch of the other, if it still has anything to lose.
+// forget makes the others forget the owner, and gives its slots to one of them. If the owner still
+// has slots to lose, it learns of that from the larger epoch of the other.
 func (o *clusterOperator) forget() {
 	for i := range o.each {
 		if i != o.owner {
@@ -55,9 +55,9 @@ func (o *clusterOperator) forget() {
 	o.must(o.next, "CLUSTER", "BUMPEPOCH")
 }
 
-// TestClusterOrders: an operator takes the slot from the server that has the lock, and its data with
-// it, in each way that a Cluster allows. The waiter is granted the lock under a larger token, the first
-// holder is told, and the name can be used afterwards.
+// TestClusterOrders: an operator takes the slot and its data from the server that has the lock, in
+// each way that a Cluster allows. The waiter gets the lock under a larger token, the first holder's
+// lease is lost, and the name stays usable.
 func TestClusterOrders(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
@@ -136,19 +136,19 @@ func TestClusterOrders(t *testing.T) {
 			})
 			order(o)
 			begun := time.Now()
-			var told time.Time
+			var lost time.Time
 			ended := first.Done()
 			var g grant
-			for told.IsZero() || g.at.IsZero() {
+			for lost.IsZero() || g.at.IsZero() {
 				select {
 				case <-ended:
-					told, ended = time.Now(), nil
+					lost, ended = time.Now(), nil
 				case g = <-granted:
 				case <-time.After(soon):
-					t.Fatalf("the holder was told at %v, the waiter granted the lock at %v", told, g.at)
+					t.Fatalf("the holder lost its lease at %v, the waiter granted the lock at %v", lost, g.at)
 				}
 			}
-			t.Logf("the holder was told after %v (%v), the waiter was granted after %v, %v", told.Sub(begun), first.Err(), g.at.Sub(begun), g.err)
+			t.Logf("the holder lost its lease after %v (%v), the waiter was granted after %v, %v", lost.Sub(begun), first.Err(), g.at.Sub(begun), g.err)
 			if g.err != nil {
 				t.Fatal(g.err)
 			}

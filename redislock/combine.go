@@ -10,38 +10,37 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A combiner runs one of the lean scripts for many goroutines at once. As long as few of
-// them ask, each has an exchange of its own. When there are more, those that come while the
-// exchanges are under way share the next: a busy process asks the server less often, and
-// nobody waits for company.
+// A combiner runs one of the fast-path scripts for many goroutines. While few exchanges are under
+// way, each call gets its own. Calls beyond that number share the next exchange. So a busy process
+// sends fewer requests, and no call waits for others to join.
 type combiner struct {
 	conn   *exchanger
 	script *Script
-	single bool     // nothing is combined: the keys might lie on different nodes
-	sure   *Backend // replicas have to confirm it; else nil
+	single bool     // never combine: the keys may be on different nodes
+	sure   *Backend // set if replicas have to confirm the calls
 
 	mu    sync.Mutex
 	busy  int // exchanges under way
 	queue []*part
 }
 
-// part is a call that waits for an exchange to share.
+// part is a call that waits for a shared exchange.
 type part struct {
 	call     *call
-	patience time.Duration // with replicas
+	patience time.Duration // how long replicas are waited for
 	answer   chan Result
-	answered bool // by its exchange
-	left     bool // its caller has gone
+	answered bool // its exchange has answered
+	left     bool // its caller has returned
 	of       requester
 }
 
 const (
 	atOnce    = 4                // exchanges under way, before calls are combined
-	mostParts = 32               // in one exchange: a script keeps the server from others
-	sharedFor = 10 * time.Second // bounds a shared exchange; callers have bounds of their own
+	mostParts = 32               // in one exchange: a script blocks the server
+	sharedFor = 10 * time.Second // bounds a shared exchange; each caller has its own bound
 )
 
-// run is Backend.runFor, or Backend.sure, perhaps together with others.
+// run is Backend.runFor, or Backend.sure. It may combine the call with others.
 func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of requester) (v Value, err error) {
 	c.done()
 	m.mu.Lock()
@@ -75,12 +74,12 @@ func (m *combiner) run(ctx context.Context, patience time.Duration, c *call, of 
 			r := <-p.answer
 			return r.Value, r.Err
 		}
-		return Value{}, unheard(ctx)
+		return Value{}, noAnswer(ctx)
 	}
 }
 
-// next takes the parts of the next exchange from the queue; if there are none, an exchange
-// less is under way.
+// next takes the parts of the next exchange from the queue. If there are none, it counts one
+// exchange less as under way.
 func (m *combiner) next() []*part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,8 +94,8 @@ func (m *combiner) next() []*part {
 	return parts
 }
 
-// withdraw takes p out of the queue, and reports that it waited there. Else p is left to its exchange, unless that has
-// answered it already.
+// withdraw takes p out of the queue and reports that it was there. Otherwise p stays with its
+// exchange, unless that has answered already.
 func (m *combiner) withdraw(p *part) (waiting, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +113,7 @@ func (m *combiner) withdraw(p *part) (waiting, answered bool) {
 	return false, false
 }
 
-// answer gives p its answer.
+// answer delivers the answer of p.
 func (m *combiner) answer(p *part, r Result) {
 	p.call.free()
 	m.mu.Lock()
@@ -133,13 +132,13 @@ func (m *combiner) exchange(patience time.Duration, keys, args []string) (Value,
 	ctx, cancel := context.WithTimeout(context.Background(), sharedFor)
 	defer cancel()
 	if m.sure == nil {
-		return m.conn.Conn.Run(ctx, m.script, keys, args) // its callers leave by themselves
+		return m.conn.Conn.Run(ctx, m.script, keys, args) // its callers watch their own contexts
 	}
 	r := m.sure.confirm(ctx, patience, []Call{{m.script, keys, args}}, true)[0]
 	return r.Value, r.Err
 }
 
-// share makes exchanges until the queue is empty.
+// share runs exchanges until the queue is empty.
 func (m *combiner) share(parts []*part) {
 	var keys, args []string
 	for parts != nil {
@@ -164,7 +163,7 @@ func (m *combiner) share(parts []*part) {
 			}
 			m.answer(p, r)
 		}
-		runtime.Gosched() // those who have their answer may be about to ask again
+		runtime.Gosched() // callers that got an answer may be about to call again
 		parts = m.next()
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// calm makes a session remember count names as calm, which lets it use the lean scripts.
-func calm(t testing.TB, s driver.Session, count int) (names []string) {
+// uncontended makes a session see count names as uncontended, so that it uses the fast path.
+func uncontended(t testing.TB, s driver.Session, count int) (names []string) {
 	t.Helper()
 	for i := range count {
-		names = append(names, fmt.Sprintf("calm-%d", i))
+		names = append(names, fmt.Sprintf("uncontended-%d", i))
 		for range 3 {
 			if err := s.Release(within(t, soon), granted(t, s, exclusive(names[i])), 0); err != nil {
 				t.Fatal(err)
@@ -29,14 +29,14 @@ func calm(t testing.TB, s driver.Session, count int) (names []string) {
 	return names
 }
 
-// Many goroutines share exchanges. A name whose key is spoilt does not harm the others.
+// Many goroutines share exchanges. A name with a damaged key does not harm the others.
 func TestCombined(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds = 64, 50
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), long)
-	names := calm(t, s, goroutines)
-	// It is taken for calm, and has become something else.
+	names := uncontended(t, s, goroutines)
+	// It counts as uncontended, and its key has changed.
 	spoilt := names[0]
 	h := granted(t, s, exclusive(spoilt))
 	raw := rawClient(t, server.Addr)
@@ -90,14 +90,14 @@ func TestCombined(t *testing.T) {
 	}
 }
 
-// Whoever gives up while the exchange that it shares is under way leaves nothing behind.
+// A caller that gives up during a shared exchange leaves nothing behind.
 func TestCombinedCancel(t *testing.T) {
 	t.Parallel()
 	const goroutines = 64
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), time.Minute)
 	other, _ := session(t, server.URL(), time.Minute)
-	names := calm(t, s, goroutines)
+	names := uncontended(t, s, goroutines)
 	for range 5 {
 		server.Pause()
 		var asked, group sync.WaitGroup
@@ -132,14 +132,14 @@ func TestCombinedCancel(t *testing.T) {
 	}
 }
 
-// TestCombinedGivenUp: callers give up at the moment when the exchange that they share is answered. The session knows of
-// each whether its request is under way, and can be closed.
+// TestCombinedGivenUp: callers give up at the moment when their shared exchange is answered. The
+// session knows for each whether its request is under way, and can be closed.
 func TestCombinedGivenUp(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds = 64, 30
 	server := testenv.Redis(t)
 	s, _ := session(t, server.URL(), long)
-	names := calm(t, s, goroutines)
+	names := uncontended(t, s, goroutines)
 	var group sync.WaitGroup
 	for n, name := range names {
 		group.Go(func() {

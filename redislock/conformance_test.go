@@ -14,15 +14,16 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// aclRule is the rule that the package's documentation gives.
+// aclRule is the rule in the package's documentation.
 const aclRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:s:* -@all " +
 	"+evalsha +eval +publish +pubsub|numsub +subscribe +unsubscribe +hello +ping +select " +
 	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
 	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
 
-const ttl = 2 * time.Second // longer than a busy machine stands still for
+const ttl = 2 * time.Second // longer than a busy machine stalls
 
-// TestConformance runs the whole suite with one client, as a user with no more than the documented rights.
+// TestConformance runs the whole suite with one client, as a user with only the documented
+// permissions.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
@@ -37,16 +38,17 @@ func TestConformanceGoRedis(t *testing.T) {
 	drivertest.Run(t, harness(testenv.Redis(t, "--appendonly", "yes"), connected("no deadline"), dialGoRedis))
 }
 
-// TestTimedConformance runs the checks of what must be done in time, with both clients.
+// TestTimedConformance runs the checks with time limits, with both clients.
 func TestTimedConformance(t *testing.T) {
 	server := testenv.Redis(t)
 	t.Run("rueidis", func(t *testing.T) { drivertest.RunTimed(t, harness(server, nil, dialRueidis)) })
 	t.Run("go-redis", func(t *testing.T) { drivertest.RunTimed(t, harness(server, nil, dialGoRedis)) })
 }
 
-// connected are the checks of what depends on the client and on the way to the servers: wake-ups, answers and
-// connections that get lost, requests that overtake each other, refusals, and what the servers' errors mean.
-// The scripts decide all else, and are the same for each client. At full size it is nil, which is every check.
+// connected are the checks that depend on the client and its connections: wake-ups, lost answers
+// and connections, requests that overtake each other, refusals, and the meaning of errors.
+// Everything else is decided by the scripts, which are the same for each client. At full size it is
+// nil: every check.
 func connected(more ...string) []string {
 	if testenv.Deep() {
 		return nil

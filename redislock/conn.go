@@ -6,44 +6,43 @@ import (
 	"time"
 )
 
-// Conn is what this package needs of a Redis client; packages rueidisconn and goredisconn
-// provide it. Its methods may be called concurrently. Once ctx has ended a method sends nothing any more, and
-// it returns then, or after a limit of the client's own: a Backend does not wait for that. keys, args and
-// calls are the caller's again when a method has returned.
+// Conn is what this package needs of a Redis client. Packages rueidisconn and goredisconn implement
+// it. Its methods may be called concurrently. Once ctx has ended, a method sends nothing more. It
+// returns then or after the client's own time limit: a Backend does not wait for it. keys, args and
+// calls belong to the caller again when a method has returned.
 //
-// Errors wrap a sentinel of package driver beside their cause: what ServerError says of an
-// error reply, ErrUnavailable if nothing was sent, ErrUncertain if no answer came,
-// ErrClosed after Close.
+// Errors wrap a sentinel of package driver and their cause: for an error reply what ServerError
+// returns, ErrUnavailable if nothing was sent, ErrUncertain if no answer came, ErrClosed after
+// Close.
 type Conn interface {
-	// Cluster reports whether this leads to a Cluster: several servers, each of which has the keys
-	// of some hash slots. It sends nothing and never changes. The client knows this; an option
-	// beside it could only contradict it.
+	// Cluster reports whether this leads to a Cluster: several servers, each with the keys of some
+	// hash slots. It sends nothing and never changes.
 	Cluster() bool
 
-	// Run runs one script: by its hash, and if the server does not know it by its text.
+	// Run runs one script by its hash, or by its text if the server does not know the hash.
 	Run(ctx context.Context, s *Script, keys, args []string) (Value, error)
 
-	// RunAll runs several in one pipeline. The results are those of calls, in order.
+	// RunAll runs several scripts in one pipeline. The results are in the order of calls.
 	RunAll(ctx context.Context, calls []Call) []Result
 
-	// RunWait runs calls and then WAIT for that many replicas, in one pipeline on one
-	// connection that nobody else uses meanwhile: WAIT speaks of what its own connection has
-	// written. acked is how many replicas have confirmed all of it within timeout; it is not
-	// known if err is not nil. If a call has to be sent again with its text, so is WAIT. The
-	// keys of all calls must be on one server; one that has not got their slot answers MOVED or ASK, nothing is done then, and
-	// the next try goes to the server that has it, once that is known.
+	// RunWait runs calls and then WAIT for that many replicas, in one pipeline on one connection of
+	// its own: WAIT covers what its own connection has written. acked is how many replicas have
+	// confirmed all of it within timeout; ignore acked if err is not nil. If a call has to be sent
+	// again with its text, RunWait sends WAIT again too. The keys of all calls must be on one
+	// server. A server without their slot answers MOVED or ASK and does nothing. The next try goes
+	// to the right server, once the client knows it.
 	RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (results []Result, acked int, err error)
 
-	// Subscribe returns when the server has confirmed the subscription to channel. From
-	// then on message is called with every payload, and again with every later
-	// confirmation, that is after messages may have been missed. Both are called one at a
-	// time and must not block. The subscription lasts until stop is called, across
-	// lost connections; after stop has returned neither is called.
+	// Subscribe returns when the server has confirmed the subscription to channel. From then on it
+	// calls message with every payload, and again after every later confirmation, because messages
+	// may have been missed before it. Both are called one at a time and must not block. The
+	// subscription survives lost connections and ends with stop. After stop has returned, neither
+	// is called.
 	Subscribe(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
 
-	// SubscribeShard is Subscribe for a sharded channel of a Cluster: at the server that has the slot of
-	// the channel's hash tag, and after that has changed at the new one, with a call of again. A
-	// server that has no such channels (before Redis 7) refuses it: see NoShards.
+	// SubscribeShard is Subscribe for a sharded channel of a Cluster, at the server with the slot
+	// of the channel's hash tag. If the slot moves, it subscribes at the new server and calls
+	// again. Servers before Redis 7 have no sharded channels and refuse it: see NoShards.
 	SubscribeShard(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
 
 	// Close frees what belongs to the Conn. It may be called more than once.
@@ -76,7 +75,7 @@ type Value struct {
 	List []Value
 }
 
-// ValueKind says which field of a Value counts.
+// ValueKind says which field of a Value is set.
 type ValueKind uint8
 
 // The kinds of values.

@@ -12,26 +12,26 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// damagedKeys are what somebody else may have done to the keys of the name x, which is held and waited for.
-// @ stands for the name's part of the key.
+// damagedKeys are ways in which another program may damage the keys of the name x, which has a
+// holder and a waiter. @ stands for the name's part of the key.
 var damagedKeys = map[string][]string{
-	"the state is a list":              {"DEL l@", "RPUSH l@ a"},
-	"the state is a number":            {"SET l@ 5"},
-	"the state is cut short":           {"SETRANGE l@ 0 X0", "SET l@ X01234"},
-	"a letter among the digits":        {"SETRANGE l@ 40 z"},
-	"a letter in the token":            {"SETRANGE l@ 7 z"},
-	"another kind":                     {"SETRANGE l@ 0 Q"},
-	"a token that is too large":        {"SETRANGE l@ 2 9007199254740992"},
-	"the largest token that fits":      {"SETRANGE l@ 2 9999999999999999"},
-	"the line is a string":             {"SET z@ a"},
-	"the records are a string":         {"SET m@ a"},
-	"a record of a waiter is none":     {"HSET m@ wID a"},
-	"a record of a waiter is longer":   {"HSET m@ wID 0000000000000000000000000000000000000000000000000000000000000000000000000000x"},
-	"a number of the line is a letter": {"HSET m@ s a"},
+	"the state is a list":               {"DEL l@", "RPUSH l@ a"},
+	"the state is a number":             {"SET l@ 5"},
+	"the state is cut short":            {"SETRANGE l@ 0 X0", "SET l@ X01234"},
+	"a letter among the digits":         {"SETRANGE l@ 40 z"},
+	"a letter in the token":             {"SETRANGE l@ 7 z"},
+	"another kind":                      {"SETRANGE l@ 0 Q"},
+	"a token that is too large":         {"SETRANGE l@ 2 9007199254740992"},
+	"the largest token that fits":       {"SETRANGE l@ 2 9999999999999999"},
+	"the queue is a string":             {"SET z@ a"},
+	"the records are a string":          {"SET m@ a"},
+	"a record of a waiter is none":      {"HSET m@ wID a"},
+	"a record of a waiter is longer":    {"HSET m@ wID 0000000000000000000000000000000000000000000000000000000000000000000000000000x"},
+	"a number of the queue is a letter": {"HSET m@ s a"},
 }
 
-// TestDamaged: one name is damaged. That alone is said to be, in words that name its key; others are granted, renewed,
-// handed over and listed as if it were not there.
+// TestDamaged: one name is damaged. Only that name is reported as damaged, with its key. Other
+// names are granted, renewed, handed over and listed as usual.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -72,10 +72,10 @@ func TestDamaged(t *testing.T) {
 						t.Errorf("%s: %v; want an error that names the key", what, err)
 					}
 				}
-				if _, err := back.Inspect(ctx, "x"); !strings.Contains(what, "number of the line") {
+				if _, err := back.Inspect(ctx, "x"); !strings.Contains(what, "number of the queue") {
 					damaged("Inspect", err)
 				}
-				// A newcomer looks at no other waiter's record.
+				// A new request reads no other waiter's record.
 				if _, err := a.Acquire(ctx, exclusive("x")); !strings.Contains(what, "record of a waiter") {
 					damaged("Acquire", err)
 				}
@@ -93,7 +93,7 @@ func TestDamaged(t *testing.T) {
 						}
 					}
 				}
-				if err := a.Release(ctx, h, 0); !strings.Contains(what, "number of the line") {
+				if err := a.Release(ctx, h, 0); !strings.Contains(what, "number of the queue") {
 					damaged("Release", err)
 				}
 				for i, h := range holds {
@@ -112,7 +112,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestDamagedShard: what belongs to all names of a shard is no obstacle for any of them.
+// TestDamagedShard: damaged keys that serve all names of a shard harm none of the names.
 func TestDamagedShard(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// decodeNotYet reads what acquire.lua answers when it does not grant. last is the name's
-// last token.
+// decodeNotYet reads the answer of acquire.lua that grants nothing. last is the name's last token.
 func decodeNotYet(v Value) (r driver.Reply, last uint64, err error) {
 	f := v.List
 	if len(f) == 4 && f[3].Kind == Text { // of a mutex
@@ -36,7 +35,7 @@ func decodeNotYet(v Value) (r driver.Reply, last uint64, err error) {
 	return r, uint64(f[3].Int), nil
 }
 
-// decodeState reads the state of a mutex that is held, at the time now; see layout.go.
+// decodeState reads the state of a held mutex at the time now; see layout.go.
 func decodeState(s string, now int64) (h driver.Holder, err error) {
 	bad := func() (driver.Holder, error) { return driver.Holder{}, strange(Value{Kind: Text, Text: s}) }
 	if len(s) < 82 || s[0] != 'X' {
@@ -61,7 +60,7 @@ func decodeState(s string, now int64) (h driver.Holder, err error) {
 	}, nil
 }
 
-// cutCounted cuts off a string that is preceded by its length in two digits.
+// cutCounted cuts off a string after its length in two digits.
 func cutCounted(s string) (head, rest string, ok bool) {
 	if len(s) < 2 {
 		return "", "", false
@@ -73,8 +72,8 @@ func cutCounted(s string) (head, rest string, ok bool) {
 	return s[2 : 2+n], s[2+n:], true
 }
 
-// decodeHolder reads {id, mode, n, token, age, left, kept, info}. The age is below zero if the server's clock has been
-// set back since; nothing depends on it.
+// decodeHolder reads {id, mode, n, token, age, left, kept, info}. The age is negative if the
+// server's clock was set back; nothing depends on the age.
 func decodeHolder(v Value) (driver.Holder, error) {
 	f := v.List
 	if v.Kind != List || len(f) != 8 || f[0].Kind != Text || f[1].Kind != Text || f[7].Kind != Text {
@@ -90,7 +89,7 @@ func decodeHolder(v Value) (driver.Holder, error) {
 	if mode == 0 {
 		return driver.Holder{}, strange(v)
 	}
-	id, _, _ := strings.Cut(f[0].Text, "~") // set aside, see common.lua
+	id, _, _ := strings.Cut(f[0].Text, "~") // set aside: see common.lua
 	return driver.Holder{
 		ID: id, Mode: mode, N: int(f[2].Int), Token: uint64(f[3].Int),
 		Age: micros(f[4].Int), Left: micros(f[5].Int), Kept: f[6].Int == 1, Info: f[7].Text,
@@ -148,7 +147,7 @@ func decodeRecord(name string, v Value) (driver.Record, error) {
 	return r, nil
 }
 
-// senseless is the error of a record whose description no script of ours gives.
+// senseless is the error of a description that none of our scripts gives.
 func senseless(name string, v Value) error {
-	return fmt.Errorf("%w: %q: what the server says of it makes no sense: %.200s", driver.ErrDamaged, name, fmt.Sprint(v))
+	return fmt.Errorf("%w: %q: the server's description makes no sense: %.200s", driver.ErrDamaged, name, fmt.Sprint(v))
 }

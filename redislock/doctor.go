@@ -16,25 +16,26 @@ import (
 
 var _ driver.Diagnoser = (*Backend)(nil)
 
-// node is what one server says of itself.
+// node is what one server reports about itself.
 type node struct {
 	server string
 	info   map[string]string // INFO's fields
 	why    error             // why there are none
 	config map[string]string
 	denied error // why settings are missing
-	alone  bool  // the Conn leads to no other
+	alone  bool  // the Conn leads to no other server
 	many   bool  // the Conn leads to a Cluster
 	wait   int   // replicas that have to confirm grants
 }
 
-// settings are what CONFIG GET is asked for. Nothing that is secret.
+// settings are the names that CONFIG GET is asked for. None is secret.
 var settings = []string{
 	"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxclients",
 	"client-output-buffer-limit", "lua-time-limit", "min-replicas-to-write",
 }
 
-// Diagnose implements [driver.Diagnoser]. It asks for INFO, CONFIG GET, ACL, TIME, PING and CLUSTER NODES, as far as the user may.
+// Diagnose implements [driver.Diagnoser]. It sends INFO, CONFIG GET, ACL, TIME, PING and CLUSTER
+// NODES, as far as the user's permissions allow.
 func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -95,7 +96,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	return f.List, nil
 }
 
-// asker is who asks for b, if its Conn can.
+// asker returns the Asker of b, if its Conn is one.
 func (b *Backend) asker() (Asker, bool) {
 	conn := b.conn.Conn
 	if g, ok := conn.(*gate); ok {
@@ -105,8 +106,8 @@ func (b *Backend) asker() (Asker, bool) {
 	return asking{a}, ok
 }
 
-// failure is the first error among answers, if there is nothing else among them: a server of several that does
-// not answer is a finding.
+// failure returns the first error among answers if all of them are errors. If only some servers do
+// not answer, that is a finding.
 func failure(all []Answer) (err error) {
 	for _, a := range all {
 		if a.Err == nil {
@@ -119,10 +120,10 @@ func failure(all []Answer) (err error) {
 	return err
 }
 
-// refused reports whether err is the server's answer that it will not say.
+// refused reports whether the server answered that it will not do what was asked.
 func refused(err error) bool { return errors.Is(err, driver.ErrRefused) }
 
-// interview asks every server what it says of itself.
+// interview asks every server about itself.
 func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings) ([]*node, error) {
 	var nodes []*node
 	by := map[string]*node{}
@@ -144,7 +145,7 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 		nodes, by[a.Server] = append(nodes, n), n
 	}
 	if len(nodes) == 0 {
-		f.List = nil // the error says it
+		f.List = nil // the error is enough
 		return nil, last
 	}
 	for _, name := range settings {
@@ -153,7 +154,7 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 			n := by[a.Server]
 			switch {
 			case n == nil:
-			case a.Err == nil && len(a.Value.List) == 2: // a name that the server does not know has no value
+			case a.Err == nil && len(a.Value.List) == 2: // unknown names have no value
 				n.config[name] = a.Value.List[1].Text
 				answered = true
 			case a.Err == nil:
@@ -164,14 +165,14 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 				return nodes, a.Err
 			}
 		}
-		if !answered { // nor will it be for the others
+		if !answered { // the other names will get no answer either
 			break
 		}
 	}
 	return nodes, nil
 }
 
-// fields reads INFO's answer.
+// fields parses the answer to INFO.
 func fields(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -182,7 +183,7 @@ func fields(text string) map[string]string {
 	return m
 }
 
-// looks asks every server for its clock.
+// looks reads the clock of every server.
 func looks(ctx context.Context, asker Asker) (map[string]doctor.Look, error) {
 	var answers []Answer
 	l, err := doctor.LookAt(ctx, func(ctx context.Context) (int64, error) {
@@ -207,7 +208,7 @@ func looks(ctx context.Context, asker Asker) (map[string]doctor.Look, error) {
 func (b *Backend) tryScripts(ctx context.Context, f *doctor.Findings) error {
 	_, err := b.Inspect(ctx, "holdfast doctor")
 	if b.cluster && unstable(err) {
-		return nil // its slot is moving; there is a finding of that
+		return nil // its slot is moving, which is a finding of its own
 	}
 	if err != nil {
 		return fmt.Errorf("running a script: %w", err)
@@ -216,16 +217,16 @@ func (b *Backend) tryScripts(ctx context.Context, f *doctor.Findings) error {
 	return nil
 }
 
-// hearing is how long a message may be on its way.
-const hearing = 3 * time.Second
+// messageLimit bounds how long a message may take to arrive.
+const messageLimit = 3 * time.Second
 
-// tryWakeups sends a message to itself, on a channel such as sessions have.
+// tryWakeups sends itself a message, on a channel like those of sessions.
 func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Findings) error {
 	const code = "redis.wakeups"
-	heard := make(chan struct{}, 1)
-	hear := func(string) {
+	received := make(chan struct{}, 1)
+	receive := func(string) {
 		select {
-		case heard <- struct{}{}:
+		case received <- struct{}{}:
 		default:
 		}
 	}
@@ -236,10 +237,10 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		channel, publish, count, subscribe = strings.Clone(c.strs[0]), "SPUBLISH", "SHARDNUMSUB", b.conn.SubscribeShard
 		c.free()
 	}
-	stop, err := subscribe(ctx, channel, hear, func() {})
+	stop, err := subscribe(ctx, channel, receive, func() {})
 	if NoShards(err) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the servers have no sharded channels, which came with Redis 7",
-			Why: "every message goes to every server, and no script sees whether anybody hears it: a waiter that has died is passed over only when its place runs out",
+			Why: "every message goes to every server, and no script can count subscribers: a waiter that has died is passed over only when its place expires",
 			Do:  "upgrade to Redis 7 or later"})
 		return nil
 	}
@@ -249,7 +250,7 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 	defer stop()
 	counts := asker.Ask(ctx, "PUBSUB", count, channel)
 	if err := failure(counts); err != nil {
-		return fmt.Errorf("counting who listens: %w", err)
+		return fmt.Errorf("counting subscribers: %w", err)
 	}
 	var counted int64
 	for _, a := range counts {
@@ -257,27 +258,27 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 			counted += a.Value.List[1].Int
 		}
 	}
-	// In a Cluster all servers but one send us to that.
+	// In a Cluster all servers but one redirect the command to that one.
 	if err := failure(asker.Ask(ctx, publish, channel, "0")); err != nil {
 		return fmt.Errorf("publishing: %w", err)
 	}
-	limit := time.NewTimer(hearing)
+	limit := time.NewTimer(messageLimit)
 	defer limit.Stop()
 	select {
-	case <-heard:
+	case <-received:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 	case <-limit.C:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
-			Found: fmt.Sprintf("a message that was published did not arrive within %v", hearing),
-			Why:   "who waits is not told when its turn has come, and finds out when it renews its place, up to a third of the TTL later",
+			Found: fmt.Sprintf("a message that was published did not arrive within %v", messageLimit),
+			Why:   "a waiter is not told that it got the lock, and finds out when it renews its place, up to a third of the TTL later",
 			Do:    "let subscriptions through, or connect to the server directly: a proxy that shares connections among clients does not pass messages on"})
 		return nil
 	}
 	if counted == 0 {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
-			Found: fmt.Sprintf("a message that was published did arrive, but PUBSUB %s counted nobody who listens", count),
-			Why:   "a release takes waiters that do not listen at the server for dead and passes them over: they lose their place in line",
+			Found: fmt.Sprintf("a message that was published did arrive, but PUBSUB %s counted no subscriber", count),
+			Why:   "a release takes waiters without a subscription at the server for dead and passes them over: they lose their place in the queue",
 			Do:    "connect to the server directly"})
 		return nil
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/doctor"
 )
 
-// lookForDamage lists names, up to a number, and tells of records that cannot be read.
+// lookForDamage lists names, up to a limit, and reports records that cannot be read.
 func (b *Backend) lookForDamage(ctx context.Context, f *doctor.Findings) error {
 	const code, most = "redis.records", 1000
 	const why, do = "calls for such a name fail with ErrDamaged until it is removed; no other name is harmed",
-		"find out what else writes keys with this prefix; delete the name's keys when nobody relies on the lock"
+		"find out what else writes keys with this prefix; delete the name's keys when no program relies on the lock"
 	records, err := b.List(ctx, "", "", most)
 	if errors.Is(err, driver.ErrDamaged) {
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: err.Error(), Why: "names cannot be listed", Do: do})
 		return nil
 	}
 	if unanswered(err) {
-		return nil // of a server that cannot be reached there is a finding
+		return nil // an unreachable server is a finding of its own
 	}
 	if err != nil {
 		return fmt.Errorf("listing names: %w", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/doctor"
 )
 
-// lookForMoves tells of slots of ours that are on their way from one server of a Cluster to another, or were left so by
-// a move that somebody gave up.
+// lookForMoves reports slots with locks that are moving to another server of a Cluster, or that an
+// abandoned move left in between.
 func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findings) {
 	const code = "redis.slots"
 	if !b.cluster {
@@ -28,9 +28,9 @@ func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findi
 		case refused(a.Err):
 			f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Server: a.Server,
 				Found: fmt.Sprintf("whether slots are moving could not be found out: %v", a.Err), Why: whyMovesHarm,
-				Do: "examine it as a user who may: ACL SETUSER NAME +cluster|nodes. Or see what redis-cli --cluster check says"})
+				Do: "examine it as a user with the permission: ACL SETUSER NAME +cluster|nodes. Or run redis-cli --cluster check"})
 			return
-		case a.Err != nil: // there is a finding of a server that does not answer
+		case a.Err != nil: // a server that does not answer is a finding of its own
 			continue
 		}
 		asked = true
@@ -42,7 +42,7 @@ func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findi
 			f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Server: a.Server,
 				Found: fmt.Sprintf("slot %d, which keeps locks, is moving %s", m.slot, m.where), Why: whyMovesHarm,
 				Do: "begin no failover before the move has ended, then wait until the replicas of the new owner have caught up; " +
-					"redis-cli --cluster fix ends a move that somebody gave up"})
+					"redis-cli --cluster fix ends an abandoned move"})
 		}
 	}
 	if asked && !moving {
@@ -50,8 +50,8 @@ func (b *Backend) lookForMoves(ctx context.Context, asker Asker, f *doctor.Findi
 	}
 }
 
-const whyMovesHarm = "if the old or the new owner is replaced before the slot has arrived, and with it its replicas' copy, " +
-	"grants are forgotten and given again, whatever WaitReplicas says"
+const whyMovesHarm = "if the old or the new owner is replaced before the slot has arrived, and its replicas' copy is lost with it, " +
+	"grants are forgotten and their locks granted again, whatever WaitReplicas says"
 
 // move is a slot that a server gives away or receives.
 type move struct {
@@ -59,7 +59,8 @@ type move struct {
 	where string
 }
 
-// movesOf reads what CLUSTER NODES says of the server that answers: [slot->-id] gives away, [slot-<-id] receives.
+// movesOf parses the answer to CLUSTER NODES, for the server that answers: [slot->-id] gives away,
+// [slot-<-id] receives.
 func movesOf(nodes string) (all []move) {
 	for line := range strings.Lines(nodes) {
 		words := strings.Fields(line)
@@ -85,7 +86,7 @@ func movesOf(nodes string) (all []move) {
 	return all
 }
 
-// slotOf is the slot of a hash tag: CRC16 as XMODEM has it, modulo the number of slots.
+// slotOf returns the slot of a hash tag: CRC16 (XMODEM) modulo the number of slots.
 func slotOf(tag string) int {
 	crc := uint16(0)
 	for i := range len(tag) {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestDoctorMovingSlot: a slot that is on its way is told by both of its servers, whoever asks, and is no finding once it has
-// arrived. What keeps the doctor's own tries from being answered meanwhile does not end the report.
+// TestDoctorMovingSlot: both servers of a moving slot report it, and it is no finding once it has
+// arrived. If the doctor's own requests get no answer meanwhile, the report continues.
 func TestDoctorMovingSlot(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{Args: good})

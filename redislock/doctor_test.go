@@ -19,7 +19,7 @@ import (
 
 var good = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// diagnose returns the findings by code, of which there is one each.
+// diagnose returns the findings by code. There must be one of each.
 func diagnose(t testing.TB, conn redislock.Conn, ttl time.Duration) map[string]driver.Finding {
 	t.Helper()
 	list, err := diagnoseAll(t, conn, ttl)
@@ -46,7 +46,7 @@ func diagnoseAll(t testing.TB, conn redislock.Conn, ttl time.Duration) ([]driver
 	return b.Diagnose(within(t, soon), ttl)
 }
 
-// unlike are the codes and severities of those that are not as they should be.
+// unlike are the codes and severities of findings that are not fine.
 func unlike(by map[string]driver.Finding) string {
 	var all []string
 	for code, f := range by {
@@ -58,7 +58,7 @@ func unlike(by map[string]driver.Finding) string {
 	return strings.Join(all, ", ")
 }
 
-// ofTheMachine are findings that depend on the machine, and that servers of tests need no password.
+// ofTheMachine reports findings that depend on the machine, and that test servers need no password.
 func ofTheMachine(f driver.Finding) bool {
 	return f.Code == "redis.latency" || f.Code == "redis.users" && f.Severity == driver.Unclear && strings.Contains(f.Found, "needs no password")
 }
@@ -101,14 +101,14 @@ func TestDoctorSettings(t *testing.T) {
 		"rewrite":  {append([]string{"--no-appendfsync-on-rewrite", "yes"}, good...), "persistence endangers", "no-appendfsync-on-rewrite no"},
 		"clients":  {append([]string{"--maxclients", "8"}, good...), "connections slows", "raise maxclients"},
 		"buffer":   {append([]string{"--client-output-buffer-limit", "pubsub 100kb 50kb 1"}, good...), "output-buffer slows", "pubsub 102400 51200 1"},
-		"replicas": {append([]string{"--min-replicas-to-write", "2"}, good...), "min-replicas slows", "hears of 0 replicas, and min-replicas-to-write asks for 2"},
+		"replicas": {append([]string{"--min-replicas-to-write", "2"}, good...), "min-replicas slows", "reaches 0 replicas, and min-replicas-to-write asks for 2"},
 		"scripts":  {append([]string{"--lua-time-limit", "5"}, good...), "script-limit slows", "BUSY"},
 		"renamed":  {append([]string{"--rename-command", "CONFIG", ""}, good...), "output-buffer unknown, persistence unknown, script-limit unknown", "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			by := diagnose(t, dialRueidis(t, testenv.Redis(t, c.args...).Addr), 15*time.Second)
-			// Where scripts may run for 5 ms only, or memory is full, nothing more is of interest.
+			// If scripts may run for only 5 ms, or memory is full, other findings do not matter.
 			if got := unlike(by); got != c.want {
 				t.Errorf("not fine: %q, want %q", got, c.want)
 			}
@@ -125,11 +125,11 @@ func TestDoctorSettings(t *testing.T) {
 	}
 }
 
-// askUsers are the rights to find out what other users may.
+// askUsers are the permissions to find out what other users may do.
 const askUsers = "+acl|whoami +acl|users +acl|getuser +acl|dryrun"
 
-// A user with the rights of the documents and no others is told nothing, and may lock; with two rights more
-// all is known.
+// A user with only the documented permissions gets no answers, and may lock; with more permissions
+// the doctor finds out everything.
 func TestDoctorPermissions(t *testing.T) {
 	t.Parallel()
 	more := strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get " + askUsers
@@ -147,12 +147,12 @@ func TestDoctorPermissions(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	server.Do("ACL SETUSER default resetpass >secret") // the tests' own, which is open
+	server.Do("ACL SETUSER default resetpass >secret") // the tests' own user, which is open
 	if got := unlike(diagnose(t, dial("asker"), 15*time.Second)); got != "" {
 		t.Errorf("not fine with the rights to ask: %q", got)
 	}
-	// Rights that locking needs are no matter of opinion.
-	for command, doing := range map[string]string{"publish": "publishing", "pubsub|numsub": "counting who listens"} {
+	// A missing permission that locking needs is an error.
+	for command, doing := range map[string]string{"publish": "publishing", "pubsub|numsub": "counting subscribers"} {
 		poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, " +"+command, "", 1)}, good...)
 		conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
 		if _, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), doing) {
@@ -161,7 +161,7 @@ func TestDoctorPermissions(t *testing.T) {
 	}
 }
 
-// replicaOf starts a replica that has what its primary has.
+// replicaOf starts a replica and waits until it has its primary's data.
 func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *testenv.RedisServer {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr)
@@ -177,7 +177,7 @@ func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *test
 			return r
 		}
 		select {
-		case <-time.After(10 * time.Millisecond): // no event tells
+		case <-time.After(10 * time.Millisecond): // there is no event for it
 		case <-ctx.Done():
 			t.Fatalf("no replica: %+v", a)
 		}
@@ -206,14 +206,14 @@ func TestDoctorReplicas(t *testing.T) {
 	if by["redis.role"].Severity != driver.Endangers {
 		t.Errorf("a replica that takes writes: %+v", by["redis.role"])
 	}
-	// What is published at the primary arrives at the replica's subscribers, and is not counted.
+	// A message published at the primary arrives at the replica's subscribers, and is not counted.
 	conn := otherWay{dialRueidis(t, primary.Addr), dialRueidis(t, replica.Addr)}
-	if f := diagnose(t, conn, 15*time.Second)["redis.wakeups"]; f.Severity != driver.Slows || !strings.Contains(f.Found, "counted nobody") {
+	if f := diagnose(t, conn, 15*time.Second)["redis.wakeups"]; f.Severity != driver.Slows || !strings.Contains(f.Found, "counted no subscriber") {
 		t.Errorf("a subscription elsewhere: %+v", f)
 	}
 }
 
-// otherWay subscribes at another server than it asks, as behind something that spreads connections.
+// otherWay subscribes at another server than it asks, as behind a proxy that spreads connections.
 type otherWay struct {
 	redislock.Conn
 	other redislock.Conn
@@ -238,7 +238,7 @@ func TestDoctorWakeupsGetLost(t *testing.T) {
 	}
 }
 
-// scriptsOnly is a Conn of somebody else's, which is no Asker.
+// scriptsOnly is a foreign Conn, which is no Asker.
 type scriptsOnly struct{ redislock.Conn }
 
 func TestDoctorWithoutAsker(t *testing.T) {
@@ -255,7 +255,7 @@ func TestDoctorNodeOfACluster(t *testing.T) {
 	server.Do("CLUSTER ADDSLOTSRANGE 0 16383")
 	for ctx := within(t, soon); server.Do("SET x 1") != "+OK"; {
 		select {
-		case <-time.After(10 * time.Millisecond): // no event tells
+		case <-time.After(10 * time.Millisecond): // there is no event for it
 		case <-ctx.Done():
 			t.Fatal(server.Do("SET x 1"))
 		}

@@ -10,19 +10,19 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/doctor"
 )
 
-// A SentinelAsker is an Asker that can ask the sentinels behind it, too.
+// A SentinelAsker is an Asker that can also ask the sentinels of its primary.
 type SentinelAsker interface {
 	Asker
 
-	// Sentinels returns an Asker of the sentinels that lead to the primary, nil if there are none, and a function that
-	// closes its connections. Its Servers are sentinels.
+	// Sentinels returns an Asker for those sentinels, or nil if there are none, and a function that
+	// closes its connections.
 	Sentinels() (Asker, func())
 }
 
-// hello is the channel on which sentinels tell each other, and their clients, who is the primary.
+// hello is the channel on which sentinels publish which server is the primary.
 const hello = "__sentinel__:hello"
 
-// users is what is found out about the users of one server.
+// users is what is known about the users of one server.
 type users struct {
 	server string
 	denied error
@@ -32,25 +32,25 @@ type users struct {
 	who    map[string][]string // the users that have a right
 }
 
-// right is what users may have: who has it may run one of its commands. It is asked for only of those who have one of
-// the rights after which it comes.
+// right is a permission: a user has it if the user may run one of the commands. Only users that
+// have one of the rights in after are checked for it.
 type right struct {
 	name     string
 	after    []string
 	commands [][]string
 }
 
-// What users may do.
+// The rights.
 const (
-	mayTell  = "publish to sessions"
-	mayHear  = "know what to publish"
-	mayLock  = "write the records"
-	mayGreet = "publish what sentinels publish"
-	mayLead  = "do what sentinels do"
+	mayPublish = "publish to sessions"
+	mayKnow    = "know what to publish"
+	mayLock    = "write the records"
+	mayPose    = "publish what sentinels publish"
+	mayLead    = "do what sentinels do"
 )
 
-// lookAtUsers tells who could make a waiter believe that it holds a lock, though the user may take none, and who
-// could lead clients to another server.
+// lookAtUsers finds users that could forge a grant for a waiter although they may take no locks,
+// and users that could redirect clients to another server.
 func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findings) {
 	session, key := "s:doctor", b.prefix+"doctor"
 	channel, publish, subscribe := b.prefix+session, "PUBLISH", "SUBSCRIBE"
@@ -67,17 +67,17 @@ func (b *Backend) lookAtUsers(ctx context.Context, asker Asker, f *doctor.Findin
 		}
 	}
 	for _, u := range usersOf(ctx, asker,
-		right{mayTell, nil, [][]string{{publish, channel, "0"}}},
-		right{mayHear, []string{mayTell}, [][]string{{subscribe, channel}, {"PSUBSCRIBE", channel}, {"MONITOR"},
+		right{mayPublish, nil, [][]string{{publish, channel, "0"}}},
+		right{mayKnow, []string{mayPublish}, [][]string{{subscribe, channel}, {"PSUBSCRIBE", channel}, {"MONITOR"},
 			{"GET", key}, {"HGET", key, "x"}, {"HGETALL", key}, {"ZRANGE", key, "0", "0"}, {"DUMP", key}}},
-		right{mayLock, []string{mayHear}, [][]string{{"SET", key, "x"}, {"HSET", key, "x", "x"}}},
-		right{mayGreet, nil, [][]string{{"PUBLISH", hello, "x"}}},
-		right{mayLead, []string{mayGreet}, [][]string{{"SLAVEOF", "NO", "ONE"}}},
+		right{mayLock, []string{mayKnow}, [][]string{{"SET", key, "x"}, {"HSET", key, "x", "x"}}},
+		right{mayPose, nil, [][]string{{"PUBLISH", hello, "x"}}},
+		right{mayLead, []string{mayPose}, [][]string{{"SLAVEOF", "NO", "ONE"}}},
 	) {
 		f.Server = u.server
 		u.judge(f)
 		if watched[u.server] {
-			u.leaders(f, false) // what else it means that the user default is open, judge has said
+			u.leaders(f, false) // judge has reported the other consequences of an open user default
 		}
 	}
 	f.Server = ""
@@ -100,14 +100,14 @@ func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.F
 	if sentinels == nil {
 		if watched {
 			f.Add(driver.Finding{Code: sentinelCode, Severity: driver.Unclear, MayEndanger: true,
-				Found: "sentinels watch the server, and who may publish at them could not be found out: this client does not lead to them",
-				Why:   whyLeads + ". By default everybody who reaches a sentinel may", Do: "examine it by a URL of the sentinels (redis+sentinel://). " + doLeads})
+				Found: "sentinels watch the server; the users that may publish at them are unknown, because this client does not lead to them",
+				Why:   whyLeads + ". By default every client that reaches a sentinel may publish it", Do: "examine it by a URL of the sentinels (redis+sentinel://). " + doLeads})
 		}
 		return
 	}
 	for _, u := range usersOf(ctx, asking{sentinels},
-		right{mayGreet, nil, [][]string{{"PUBLISH", hello, "x"}}},
-		right{mayLead, []string{mayGreet}, [][]string{{"SENTINEL", "IS-MASTER-DOWN-BY-ADDR", "127.0.0.1", "1", "0", "*"}}},
+		right{mayPose, nil, [][]string{{"PUBLISH", hello, "x"}}},
+		right{mayLead, []string{mayPose}, [][]string{{"SENTINEL", "IS-MASTER-DOWN-BY-ADDR", "127.0.0.1", "1", "0", "*"}}},
 	) {
 		f.Server = u.server
 		u.leaders(f, true)
@@ -115,7 +115,7 @@ func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.F
 	f.Server = ""
 }
 
-// usersOf asks every server for its users, and for who has which rights.
+// usersOf asks every server for its users, and which of them have which rights.
 func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
 	const most = 200
 	by := map[string]*users{}
@@ -123,7 +123,7 @@ func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
 		u := &users{server: a.Server, denied: a.Err, me: a.Value.Text, who: map[string][]string{}}
 		all, by[a.Server] = append(all, u), u
 	}
-	// each asks all servers, and gives the answers of those that have refused nothing so far.
+	// each asks all servers, and passes on the answers of those that have refused nothing so far.
 	each := func(f func(*users, Answer), words ...string) {
 		for _, a := range asker.Ask(ctx, words...) {
 			if u := by[a.Server]; u != nil && u.denied == nil {
@@ -185,7 +185,7 @@ func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
 	return all
 }
 
-// flagsOf are the flags in the answer to ACL GETUSER.
+// flagsOf returns the flags in the answer to ACL GETUSER.
 func flagsOf(v Value) (flags []string) {
 	for i := 0; i+1 < len(v.List); i += 2 {
 		if v.List[i].Text == "flags" {
@@ -197,62 +197,63 @@ func flagsOf(v Value) (flags []string) {
 	return flags
 }
 
-// but are the names that are not among others.
+// but returns the names that are not among others.
 func but(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
 const (
-	doAskUsers = "examine it as a user who may: ACL SETUSER NAME +acl|whoami +acl|users +acl|getuser +acl|dryrun (Redis 7 or later). Or see what ACL LIST says: "
+	doAskUsers = "examine it as a user with the permissions: ACL SETUSER NAME +acl|whoami +acl|users +acl|getuser +acl|dryrun (Redis 7 or later). Or read the answer to ACL LIST: "
 	doOpen     = "give the user default a password (requirepass), or ACL SETUSER default off"
 )
 
-// judge is about the sessions' channels.
+// judge reports on the sessions' channels.
 func (u *users) judge(f *doctor.Findings) {
 	const code = "redis.users"
-	const open = "the user default is on and needs no password: everybody who reaches the server is that user"
-	const why = "whoever can publish to a session, and knows its requests, makes a waiter believe that it holds the lock"
-	forgers := slices.DeleteFunc(but(u.who[mayTell], u.who[mayLock]), func(name string) bool { return !slices.Contains(u.who[mayHear], name) })
+	const open = "the user default is on and needs no password: every client that reaches the server is that user"
+	const why = "a user that can publish to a session and knows its requests can make a waiter believe that it holds the lock"
+	forgers := slices.DeleteFunc(but(u.who[mayPublish], u.who[mayLock]), func(name string) bool { return !slices.Contains(u.who[mayKnow], name) })
 	switch {
 	case u.denied != nil:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "who else may publish to sessions could not be found out: " + u.denied.Error(), Why: why,
-			Do: doAskUsers + "no other user may have PUBLISH and our channels (&*)"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "which other users may publish to sessions could not be found out: " + u.denied.Error(), Why: why,
+			Do: doAskUsers + "no other user may have PUBLISH and the channels of holdfast (&*)"})
 	case len(forgers) > 0:
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "users that may take no locks may publish to sessions, and know what: " + strings.Join(forgers, ", "),
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "users that may take no locks may publish to sessions, and know what to publish: " + strings.Join(forgers, ", "),
 			Why: why, Do: "ACL SETUSER NAME resetchannels, and the channels that it needs, for each of them; set acl-pubsub-default to resetchannels"})
 	case u.open && u.me != "default":
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open, Why: "whoever can reach it may do what that user may, whatever the passwords of others", Do: doOpen})
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open, Why: "every client that reaches the server may do what that user may, whatever the passwords of other users", Do: doOpen})
 	case u.open:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Who can reach it could not be found out",
-			Why: "whoever can may end or forge every lock", Do: doOpen + ". Or let nobody reach the server who may not lock"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Which clients can reach it is unknown",
+			Why: "such a client can end or forge every lock", Do: doOpen + ". Or let no client reach the server that may not lock"})
 	default:
-		f.Fine(code, "nobody may publish to sessions, and know what, who may not take locks (%s)", strings.Join(u.who[mayLock], ", "))
+		f.Fine(code, "all users that may publish to sessions, and know what to publish, may take locks (%s)", strings.Join(u.who[mayLock], ", "))
 	}
 }
 
 const sentinelCode, whyLeads, doLeads = "redis.sentinels",
-	"one message on " + hello + " leads all clients to another server, which knows nothing of who holds what",
+	"one message on " + hello + " leads all clients to another server, which knows none of the grants",
 	"For each other user ACL SETUSER NAME resetchannels, and the channels that it needs, at servers and sentinels"
 
-// leaders is about the channel of sentinels. alone says that nothing else is said about this server.
+// leaders reports on the channel of sentinels. alone is true if nothing else is reported about this
+// server.
 func (u *users) leaders(f *doctor.Findings, alone bool) {
 	const code = sentinelCode
 	const open = "the user default is on, needs no password, and may publish on " + hello
-	strangers := but(u.who[mayGreet], u.who[mayLead])
-	exposed := alone && u.open && slices.Contains(u.who[mayGreet], "default")
+	strangers := but(u.who[mayPose], u.who[mayLead])
+	exposed := alone && u.open && slices.Contains(u.who[mayPose], "default")
 	switch {
 	case u.denied != nil:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Found: "who may publish on " + hello + " could not be found out: " + u.denied.Error(),
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Found: "which users may publish on " + hello + " could not be found out: " + u.denied.Error(),
 			Why: whyLeads, Do: doAskUsers + "no user but that of the sentinels may have PUBLISH and this channel (&*)"})
 	case len(strangers) > 0:
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("users that are no sentinels may publish on %s: %s", hello, strings.Join(strangers, ", ")),
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("users other than sentinels may publish on %s: %s", hello, strings.Join(strangers, ", ")),
 			Why: whyLeads, Do: doLeads})
 	case exposed && u.me != "default":
 		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open, Why: whyLeads, Do: doOpen})
 	case exposed:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Who can reach it could not be found out", Why: whyLeads,
-			Do: doOpen + ". Or let nobody reach the sentinels but their clients"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Which clients can reach it is unknown", Why: whyLeads,
+			Do: doOpen + ". Or let only their clients reach the sentinels"})
 	default:
-		f.Fine(code, "nobody but sentinels may publish on %s (%s)", hello, strings.Join(u.who[mayGreet], ", "))
+		f.Fine(code, "only sentinels may publish on %s (%s)", hello, strings.Join(u.who[mayPose], ", "))
 	}
 }

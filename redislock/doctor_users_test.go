@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// Who may publish to sessions and know what, but may take no locks, is found, and only who can.
+// Users that can forge a push but may take no locks are reported, and no other users.
 func TestDoctorUsers(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get " + askUsers}, good...)
@@ -42,21 +42,21 @@ func TestDoctorUsers(t *testing.T) {
 		"~hf:* resetchannels &hf:s:* +@all -@admin": false, // takes locks
 	} {
 		change("ACL SETUSER stranger reset on >p " + rule)
-		if want, says := driver.Fine, "nobody may publish"; !does {
+		if want, says := driver.Fine, "all users that may publish"; !does {
 			look("asker", want, says)
 			continue
 		}
-		look("asker", driver.Endangers, "know what: stranger")
+		look("asker", driver.Endangers, "know what to publish: stranger")
 		change("ACL SETUSER stranger off")
-		look("asker", driver.Fine, "nobody may publish")
+		look("asker", driver.Fine, "all users that may publish")
 		change("ACL SETUSER stranger on resetchannels &theirs:*")
-		look("asker", driver.Fine, "nobody may publish")
+		look("asker", driver.Fine, "all users that may publish")
 	}
 	change("ACL SETUSER asker -acl|dryrun")
 	look("asker", driver.Unclear, "NOPERM")
 }
 
-// ofVersion says that the servers are of another version than they are.
+// ofVersion makes the servers report another version.
 type ofVersion struct {
 	redislock.Conn
 	version string

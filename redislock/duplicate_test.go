@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestClientRepeats: the first copy of a request arrives when the lock that the second one took has been released. Nobody
-// holds the lock then, and it is free long before a TTL is over.
+// TestClientRepeats: the client sends a request twice, and the first copy arrives after the lock of
+// the second was released. The lock then has no holder, and is free long before a TTL has passed.
 func TestClientRepeats(t *testing.T) {
 	t.Parallel()
 	const ttl, soon = time.Minute, 40 * time.Second

@@ -11,25 +11,27 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// An exchanger is a Conn whose methods return when their context ends, whatever the client does. Clients of Redis
-// disregard contexts in places: while they connect again, wait for another's connection or for room in a queue, or
-// read an answer. So each exchange has a goroutine of its own, which its caller leaves when the context ends. That
-// is dear; without it go those that no caller has set a bound to, as long as the client answers.
+// An exchanger is a Conn whose methods return when their context ends. Redis clients ignore
+// contexts in places: while they reconnect, wait for a connection or for room in a queue, or read
+// an answer. So each exchange has its own goroutine, which the caller leaves when the context ends.
+// A goroutine is expensive. Exchanges whose caller set no bound go without it while the server
+// answers.
 //
-// A request that its caller has left may still reach the server, behind the cancellation that the caller then sends
-// on another connection. So a request for a lock is cancelled again when the client has come to its end with it.
+// An abandoned request may still reach the server, after the cancellation that its caller then
+// sends on another connection. So a request for a lock is cancelled again once the client has
+// finished with it.
 type exchanger struct {
 	Conn
-	silent atomic.Bool // the last exchange has not been answered
+	silent atomic.Bool // the last exchange got no answer
 	guide  guide
 }
 
-// inline reports whether an exchange needs no goroutine of its own.
+// inline reports whether an exchange needs no goroutine.
 func (x *exchanger) inline(ctx context.Context) bool {
 	return ctx.Done() == nil || driver.IsOwnBound(ctx) && !x.silent.Load()
 }
 
-// answered notes whether err is, or there is, an answer, and returns err for the caller.
+// answered records whether the server answered, and returns err for the caller.
 func (x *exchanger) answered(ctx context.Context, err error) error {
 	if silent := unanswered(err); silent != x.silent.Load() {
 		x.silent.Store(silent)
@@ -40,20 +42,21 @@ func (x *exchanger) answered(ctx context.Context, err error) error {
 	return callers(ctx, x.guide.directed(ctx, x.Conn, err))
 }
 
-// A requester is whom an exchange asks on behalf of: a request of a session. None if the session is nil.
+// A requester is the request that an exchange is for. A nil session means none.
 type requester struct {
 	s        *session
 	name, id string
 }
 
-// left is called by the requester, when it leaves an exchange that is under way.
+// left notes that the requester leaves an exchange that is under way.
 func (r requester) left() {
 	if r.s != nil {
 		r.s.flights.Add(1)
 	}
 }
 
-// over is called when an exchange has ended that its requester has left. nothing says that nothing was sent.
+// over notes that an exchange has ended after its requester left. nothing means that nothing was
+// sent.
 func (r requester) over(nothing bool) {
 	switch {
 	case r.s == nil:
@@ -67,13 +70,14 @@ func (r requester) over(nothing bool) {
 	}
 }
 
-// obey returns what f returns, or when ctx ends. It reports false then, and calls over when f has returned.
+// obey returns what f returns. If ctx ends first, it returns false, and calls over when f has
+// returned.
 func obey[T any](ctx context.Context, f func() T, over func(T)) (result T, ok bool) {
 	if ctx.Done() == nil {
 		return f(), true
 	}
 	done := make(chan T, 1)
-	var settled atomic.Bool // who comes second knows that the other was first
+	var settled atomic.Bool // the second to set it knows that it came second
 	go func() {
 		r := f()
 		if settled.CompareAndSwap(false, true) {
@@ -93,20 +97,21 @@ func obey[T any](ctx context.Context, f func() T, over func(T)) (result T, ok bo
 	}
 }
 
-// unheard is the error of an exchange whose context ended before there was an answer.
-func unheard(ctx context.Context) error {
+// noAnswer returns the error of an exchange whose context ended before the answer came.
+func noAnswer(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 }
 
-// callers is err for a caller whose context is ctx. If that has ended err says so, whatever else it says. If not, err
-// does not look like its end: clients of Redis have limits of their own, and contexts for them.
+// callers returns err for a caller with the context ctx. If ctx has ended, the error says so. If
+// not, the error does not look as if it had: Redis clients have time limits and contexts of their
+// own.
 func callers(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	ended := ctx.Err()
 	if end, ok := ctx.Deadline(); ended == nil && ok && (!time.Now().Before(end) || errors.Is(err, context.DeadlineExceeded) && time.Until(end) < early) {
-		select { // the client's clock was faster; whoever called us shall see the end, too
+		select { // the client's clock was faster: let the caller see the end too
 		case <-ctx.Done():
 		case <-time.After(early):
 		}
@@ -124,19 +129,19 @@ func callers(ctx context.Context, err error) error {
 	return err
 }
 
-// early is by how much a client of Redis may see the end of a context too soon: it gives a connection its deadline, which
-// expires before the context's timer if the machine was busy when it was set.
+// early is how much too soon a Redis client may report the end of a context. It passes the deadline
+// to a connection, whose timer may expire before the context's timer on a busy machine.
 const early = 20 * time.Millisecond
 
-// unanswered reports whether err is none of the server's.
+// unanswered reports whether err did not come from the server.
 func unanswered(err error) bool {
 	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable)
 }
 
-// unsent reports whether err says that nothing was sent.
+// unsent reports whether err means that nothing was sent.
 func unsent(err error) bool { return errors.Is(err, driver.ErrUnavailable) }
 
-// flight is an exchange of one script. It is what obey does, without its allocations.
+// flight is an exchange of one script. It works as obey does, without its allocations.
 type flight struct {
 	fly     func() // run, bound once
 	conn    Conn
@@ -163,13 +168,13 @@ func newFlight() *flight {
 func (f *flight) run() {
 	f.result.Value, f.result.Err = f.conn.Run(f.ctx, f.script, f.call.keyList(), f.call.argList())
 	if f.settled.CompareAndSwap(false, true) {
-		f.done <- struct{}{} // f is the caller's
+		f.done <- struct{}{} // f belongs to the caller
 		return
 	}
 	f.of.over(unsent(f.result.Err))
 }
 
-// exchange runs a script whose keys and arguments c holds, which has to be left alone afterwards if abandoned is true.
+// exchange runs a script with the keys and arguments in c. If abandoned is true, c is still in use.
 func (x *exchanger) exchange(ctx context.Context, s *Script, c *call, of requester) (v Value, abandoned bool, err error) {
 	if x.inline(ctx) {
 		v, err = x.Conn.Run(ctx, s, c.keyList(), c.argList())
@@ -185,7 +190,7 @@ func (x *exchanger) exchange(ctx context.Context, s *Script, c *call, of request
 		of.left()
 		if f.settled.CompareAndSwap(false, true) {
 			x.silent.Store(true)
-			return Value{}, true, unheard(ctx)
+			return Value{}, true, noAnswer(ctx)
 		}
 		<-f.done
 		of.over(true)
@@ -196,11 +201,11 @@ func (x *exchanger) exchange(ctx context.Context, s *Script, c *call, of request
 	return v, false, err
 }
 
-// RunAll is Conn.RunAll. If ctx ends calls belong to it.
+// RunAll implements Conn.RunAll. If ctx ends, the exchange keeps calls.
 func (x *exchanger) RunAll(ctx context.Context, calls []Call) []Result {
 	all, ok := obey(ctx, func() []Result { return x.Conn.RunAll(ctx, calls) }, nil)
 	if !ok {
-		return failed(len(calls), unheard(ctx))
+		return failed(len(calls), noAnswer(ctx))
 	}
 	for i := range all {
 		all[i].Err = callers(ctx, all[i].Err)
@@ -208,7 +213,7 @@ func (x *exchanger) RunAll(ctx context.Context, calls []Call) []Result {
 	return all
 }
 
-// failed are n results of the same error.
+// failed returns n results with the same error.
 func failed(n int, err error) []Result {
 	all := make([]Result, n)
 	for i := range all {
@@ -217,24 +222,24 @@ func failed(n int, err error) []Result {
 	return all
 }
 
-// subscribed is what Subscribe returns.
-type subscribed struct {
+// subscribeResult is what Subscribe returns.
+type subscribeResult struct {
 	stop func()
 	err  error
 }
 
-func (r subscribed) drop() {
+func (r subscribeResult) drop() {
 	if r.stop != nil {
 		r.stop()
 	}
 }
 
-// Subscribe is Conn.Subscribe.
+// Subscribe implements Conn.Subscribe.
 func (x *exchanger) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	return subscribe(ctx, x.Conn.Subscribe, channel, message, again)
 }
 
-// SubscribeShard is Conn.SubscribeShard.
+// SubscribeShard implements Conn.SubscribeShard.
 func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	return subscribe(ctx, x.Conn.SubscribeShard, channel, message, again)
 }
@@ -242,24 +247,24 @@ func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message 
 func subscribe(ctx context.Context, by func(context.Context, string, func(string), func()) (func(), error),
 	channel string, message func(string), again func(),
 ) (func(), error) {
-	r, ok := obey(ctx, func() (r subscribed) {
+	r, ok := obey(ctx, func() (r subscribeResult) {
 		r.stop, r.err = by(ctx, channel, message, again)
 		return r
-	}, subscribed.drop)
+	}, subscribeResult.drop)
 	if !ok {
 		return nil, fmt.Errorf("%w: no answer to SUBSCRIBE: %w", driver.ErrUnavailable, ctx.Err())
 	}
 	return r.stop, callers(ctx, r.err)
 }
 
-// An asking is an Asker that returns when its context ends.
+// asking is an Asker whose Ask returns when its context ends.
 type asking struct{ Asker }
 
-// Ask is Asker.Ask.
+// Ask implements Asker.Ask.
 func (a asking) Ask(ctx context.Context, words ...string) []Answer {
 	all, ok := obey(ctx, func() []Answer { return a.Asker.Ask(ctx, words...) }, nil)
 	if !ok {
-		return []Answer{{Err: unheard(ctx)}}
+		return []Answer{{Err: noAnswer(ctx)}}
 	}
 	for i := range all {
 		all[i].Err = callers(ctx, all[i].Err)

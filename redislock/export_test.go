@@ -16,16 +16,16 @@ func NewEdited(conn Conn, cfg *Config, edit func(name, text string) string) *Bac
 // SetClock replaces the clock of the process.
 func (b *Backend) SetClock(now func() time.Duration) { b.now = now }
 
-// ListenEarly makes each Acquire one script in a Cluster, too.
+// ListenEarly makes each Acquire one script, also in a Cluster.
 func (b *Backend) ListenEarly() { b.early = true }
 
-// DecodeRecord and DecodeHolder read answers of scripts.
+// DecodeRecord and DecodeHolder parse answers of scripts.
 var (
 	DecodeRecord = decodeRecord
 	DecodeHolder = decodeHolder
 )
 
-// Scripts is the text of every script, by what it is for and its name.
+// Scripts returns the text of every script, by deployment and name.
 func Scripts() map[string]map[string]string {
 	all := map[string]map[string]string{"server": {}, "cluster": {}, "member": {}}
 	m := &membership{prefix: "it's \"hf\"\\\n:", quarantine: time.Minute, servers: "0123abcd"}
@@ -38,7 +38,7 @@ func Scripts() map[string]map[string]string {
 	return all
 }
 
-// ScriptFiles is the text of every file that scripts are made of, by its name.
+// ScriptFiles returns the text of every script file, by its name.
 func ScriptFiles() map[string]string {
 	all := map[string]string{}
 	files, err := lua.ReadDir("lua")
@@ -52,8 +52,8 @@ func ScriptFiles() map[string]string {
 	return all
 }
 
-// Answered reports whether v ends the call that s was run for. The lean scripts may leave it
-// to another.
+// Answered reports whether v ends the call that s was run for. A fast-path script may leave it to
+// another.
 func (b *Backend) Answered(s *Script, v Value) bool {
 	switch s {
 	case b.scripts.take:
@@ -66,20 +66,21 @@ func (b *Backend) Answered(s *Script, v Value) bool {
 	return true
 }
 
-// ShardOf is the shard of a name.
+// ShardOf returns the shard of a name.
 func ShardOf(name string) int { return shardOf(name) }
 
-// Hear lets a session with one waiter, of request id, hear messages, and returns what the waiter is told.
-func Hear(id string, last uint64, messages ...string) (told uint64, heard bool) {
-	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, asks: map[string]ask{}}
-	_, _ = s.enter(id, ask{name: "n"})
+// Deliver passes messages to a session with one waiter, of request id, and returns what the waiter
+// receives.
+func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool) {
+	s := &session{b: &Backend{now: func() time.Duration { return 0 }}, requests: map[string]request{}}
+	_, _ = s.register(id, request{name: "n"})
 	wake, _ := s.waits(id, last)
 	for _, m := range messages {
 		s.message(m)
 	}
 	select {
-	case told = <-wake:
-		return told, true
+	case pushed = <-wake:
+		return pushed, true
 	default:
 		return 0, false
 	}

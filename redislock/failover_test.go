@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// deployment is a set of servers of which one has the lock, and others can take its place.
+// deployment is a set of servers. One of them has the lock, and the others can replace it.
 type deployment struct {
 	servers  []*testenv.RedisServer
-	primary  func() int        // the index of the server that has the lock
-	promoted func(old int) int // waits until another one has
+	primary  func() int        // returns the index of the server that has the lock
+	promoted func(old int) int // waits until another server has it
 	follows  func(old int)     // waits until old, which runs again, is a replica in sync
 	conns    []redislock.Conn  // clients of both kinds
 	url      string
@@ -34,7 +34,7 @@ func deploySentinel(t *testing.T) *deployment {
 	return &deployment{
 		servers: s.Servers, replicas: len(s.Servers) - 1, primary: s.Primary, promoted: s.Promoted, url: url,
 		follows: func(old int) {
-			// The sentinels would tell it some ten seconds later.
+			// The sentinels would do it some ten seconds later.
 			s.Servers[old].Do("REPLICAOF " + strings.Replace(s.Servers[s.Primary()].Addr, ":", " ", 1))
 			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
 			s.InSync()
@@ -50,7 +50,7 @@ func deployCluster(t *testing.T) *deployment {
 	url := c.URL("holdfast:secret")
 	tag := tagOf(failoverLock)
 	now := c.Owner(tag, 0)
-	witness := (now + 1) % 3 // a primary that nothing happens to
+	witness := (now + 1) % 3 // a primary without faults
 	return &deployment{
 		servers: c.Servers, replicas: 1, url: url,
 		primary:  func() int { return c.Owner(tag, witness) },
@@ -70,7 +70,7 @@ func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 	return all
 }
 
-// TestFailover: whatever happens to the server that has the lock, clients of both kinds are served
+// TestFailover: after any fault of the server that has the lock, clients of both kinds are served
 // again, and no token is granted twice. Exclusion is not promised: replication is asynchronous.
 func TestFailover(t *testing.T) {
 	t.Parallel()
@@ -113,8 +113,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFailoverReplicas: if all replicas have to confirm what holders rely on, two never hold at once, whichever of
-// them is promoted. Nothing is granted until as many follow the new primary.
+// TestFailoverReplicas: if all replicas have to confirm grants, there are never two holders,
+// whichever replica is promoted. Nothing is granted until as many replicas follow the new primary.
 func TestFailoverReplicas(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
@@ -140,7 +140,8 @@ func TestFailoverReplicas(t *testing.T) {
 	}
 }
 
-// TestFailoverKeeps: a grant, and a place in line, that had reached the replica survive the primary.
+// TestFailoverKeeps: a grant and a place in the queue that had reached the replica survive the
+// primary.
 func TestFailoverKeeps(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
@@ -176,7 +177,7 @@ func TestFailoverKeeps(t *testing.T) {
 	}
 }
 
-// replicated reports whether all replicas of a server have received all that it has sent.
+// replicated reports whether all replicas of a server have received everything that it sent.
 func (d *deployment) replicated(primary int) bool {
 	text := d.servers[primary].Info("replication")
 	var offset int64
@@ -196,8 +197,8 @@ func (d *deployment) replicated(primary int) bool {
 	return n > 0
 }
 
-// TestFailoverForgets: a grant that had not reached the replica when the primary died is lost, which
-// no client can know before it renews: it is told then, and the next grant has a larger token.
+// TestFailoverForgets: a grant that had not reached the replica is lost when the primary dies. The
+// client learns that when it renews, and the next grant has a larger token.
 func TestFailoverForgets(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
@@ -221,7 +222,7 @@ func TestFailoverForgets(t *testing.T) {
 			for _, r := range replicas {
 				r.Pause()
 			}
-			// Else they would read from their sockets what the primary has sent.
+			// Otherwise they would still read what the primary has sent from their sockets.
 			d.servers[old].Do("CLIENT KILL TYPE replica")
 			h := granted(t, a, exclusive(failoverLock))
 			d.servers[old].Kill()
@@ -244,7 +245,7 @@ func TestFailoverForgets(t *testing.T) {
 			if next.Token <= h.Token {
 				t.Errorf("token %d after %d", next.Token, h.Token)
 			}
-			until(t, "the holder is told", func() bool {
+			until(t, "the holder knows", func() bool {
 				changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
 				return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
 			})
@@ -252,8 +253,9 @@ func TestFailoverForgets(t *testing.T) {
 	}
 }
 
-// TestOldPrimaryLives: the old primary was silent, another was promoted, and the old one is back and
-// nobody tells it. Who is still connected to it learns that nothing is said there any more.
+// TestOldPrimaryLives: the old primary was silent, another was promoted, and the old one is back
+// but not demoted. Clients that are still connected to it find out that it is no longer the
+// primary.
 func TestOldPrimaryLives(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}})
@@ -265,7 +267,7 @@ func TestOldPrimaryLives(t *testing.T) {
 		openSession(t, b, long)
 	}
 	old := s.Primary()
-	s.Servers[old].Do("ACL SETUSER default -replicaof -slaveof") // nobody can
+	s.Servers[old].Do("ACL SETUSER default -replicaof -slaveof") // it cannot be demoted
 	if n := subscribers(t, s.Servers[old]); n != len(backends) {
 		t.Fatalf("%d subscribers; want %d", n, len(backends))
 	}
@@ -283,7 +285,7 @@ func TestOldPrimaryLives(t *testing.T) {
 	until(t, "all sessions are at the new primary", func() bool { return subscribers(t, s.Servers[now]) == len(backends) })
 }
 
-// TestEviction: a server that evicts has forgotten who holds. The holder is told; tokens grow.
+// TestEviction: a server that evicts has forgotten a grant. Its holder learns that; tokens grow.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, "--maxmemory-policy", "allkeys-random")

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// forger publishes on the channels of sessions, at the server that has a name. In a Cluster these belong to shards.
-// believed is false where replicas are asked about what was told.
+// forger publishes forged messages on the channels of sessions, at the server that has a name. In a
+// Cluster these channels belong to shards. believed is false if replicas have to confirm a grant.
 func forger(server func(name string) *testenv.RedisServer, cluster, believed bool) *drivertest.Forger {
 	return &drivertest.Forger{
 		Believed: believed,
@@ -32,8 +32,8 @@ func forger(server func(name string) *testenv.RedisServer, cluster, believed boo
 				if err != nil {
 					t.Fatalf("%s: %v", command, err)
 				}
-				if n == 0 && !cluster { // there a session listens to the shards in which it waits
-					t.Fatalf("nobody listens to %s", channel)
+				if n == 0 && !cluster { // a session of a Cluster is subscribed only for shards in which it waits
+					t.Fatalf("no subscriber of %s", channel)
 				}
 			}
 		},

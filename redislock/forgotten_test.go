@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestForgottenPool: the network forgets all connections of a pool, and tells nobody. A renewal must reach the server
-// long before the lease of the default TTL runs out: the pool's connections are not tried one after the other.
+// TestForgottenPool: the network drops all connections of a pool without notice. A renewal must
+// reach the server long before a lease of the default TTL expires: the client must not try the
+// connections one after the other.
 func TestForgottenPool(t *testing.T) {
 	t.Parallel()
 	for _, obedient := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// fill lets a server's memory be full: every command that may need some is refused.
+// fill makes a server's memory full: every command that may need some is refused.
 func fill(t testing.TB, r *testenv.RedisServer) {
 	t.Helper()
 	for _, c := range []string{"CONFIG SET maxmemory-policy noeviction", "CONFIG SET maxmemory 1"} {
@@ -25,7 +25,8 @@ func fill(t testing.TB, r *testenv.RedisServer) {
 	}
 }
 
-// TestFullMemory: what is held is kept and released and handed over while memory is full. Nothing new is granted.
+// TestFullMemory: while memory is full, leases are renewed, released and handed over. Nothing new
+// is granted.
 func TestFullMemory(t *testing.T) {
 	t.Parallel()
 	for what, start := range map[string]func(t *testing.T) ([]*testenv.RedisServer, func() *redislock.Backend){
@@ -60,7 +61,7 @@ func TestFullMemory(t *testing.T) {
 				return err == nil
 			})
 			var holds []driver.Hold
-			for i := range 10 { // "x0" is waited for, the others are not
+			for i := range 10 { // "x0" has a waiter, the others have none
 				holds = append(holds, granted(t, a, exclusive(fmt.Sprint("x", i))))
 			}
 			waits := exclusive("x0")
@@ -75,7 +76,7 @@ func TestFullMemory(t *testing.T) {
 			for _, r := range servers {
 				fill(t, r)
 			}
-			// end is when a lease ends, not later if late and not sooner if not.
+			// end checks when a lease ends: not later if late, not sooner otherwise.
 			end := func(late bool) time.Time {
 				now := time.Now()
 				rec, err := table.Inspect(ctx, "x1")

@@ -8,36 +8,34 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// newborn is what a script of a member answers when the server may not take part yet, or nobody
-// has looked yet whether it may.
+// newborn is a member's answer when its server may not vote, or when that has not been checked.
 const newborn = "holdfast: newborn"
 
-// A gate is the Conn of a member. A script that finds no record of the server's present life makes it look
-// whether the server may take part. Every answer says what the server's clock is, and counts only if that is
-// where it should be.
+// A gate is the Conn of a member. If a script finds no valid birth record, the gate checks whether
+// the server may vote. Every answer contains the server's clock. The answer is valid only if the
+// clock is plausible.
 type gate struct {
 	Conn
-	births   *Script // puts a birth on record
-	timeless *Script // the one that grants nothing, and does not tell the clock
+	births   *Script // records a birth
+	timeless *Script // grants nothing, and answers without the clock
 	prefix   string
 	watch    Watch // may be nil
 }
 
-// A Watch is told where the clock of a member's server is, and says whether it is where it should be. Its methods may
-// be called concurrently.
+// A Watch checks the clock of a member's server. Its methods may be called concurrently.
 type Watch interface {
-	// Answered: what was sent at sent has been answered when the server's clock was at clock. An
-	// error takes the place of the answer.
+	// Answered is called with each answer: when the request was sent, and the server's clock in the
+	// answer. If it returns an error, the error replaces the answer.
 	Answered(sent time.Time, clock time.Duration) error
 
-	// Pushed reports whether what the server decided when its clock was at clock, and pushed, counts.
+	// Pushed reports whether a push, sent when the server's clock was at clock, is valid.
 	Pushed(clock time.Duration) bool
 
-	// Looked: the server was asked at sent what is on record of it.
+	// Looked is called when the server's record was read by a request sent at sent.
 	Looked(sent time.Time, b Birth)
 }
 
-// Run is Conn.Run.
+// Run implements Conn.Run.
 func (g *gate) Run(ctx context.Context, s *Script, keys, args []string) (Value, error) {
 	sent := time.Now()
 	v, err := g.Conn.Run(ctx, s, keys, args)
@@ -47,7 +45,7 @@ func (g *gate) Run(ctx context.Context, s *Script, keys, args []string) (Value, 
 	return g.admitted(ctx, s, keys, args)
 }
 
-// answered takes the clock off an answer of s.
+// answered cuts the clock off an answer of s.
 func (g *gate) answered(s *Script, sent time.Time, v Value, err error) (Value, error) {
 	switch {
 	case err != nil || s == g.timeless:
@@ -65,7 +63,7 @@ func (g *gate) answered(s *Script, sent time.Time, v Value, err error) (Value, e
 	return v.List[1], nil
 }
 
-// admitted runs s if the server may take part by now.
+// admitted runs s if the server may vote now.
 func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Value, error) {
 	b, err := g.birth(ctx)
 	if err != nil {
@@ -76,13 +74,13 @@ func (g *gate) admitted(ctx context.Context, s *Script, keys, args []string) (Va
 	}
 	sent := time.Now()
 	v, err := g.Conn.Run(ctx, s, keys, args)
-	if err == nil && v.Text == newborn { // it has restarted, or was emptied, just now
+	if err == nil && v.Text == newborn { // it has restarted, or lost its data, just now
 		return Value{}, &Newborn{time.Millisecond}
 	}
 	return g.answered(s, sent, v, err)
 }
 
-// RunAll is Conn.RunAll.
+// RunAll implements Conn.RunAll.
 func (g *gate) RunAll(ctx context.Context, calls []Call) []Result {
 	sent := time.Now()
 	results := g.Conn.RunAll(ctx, calls)
@@ -96,9 +94,9 @@ func (g *gate) RunAll(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// RunWait refuses: the servers of a quorum have no replicas that count.
+// RunWait refuses: a quorum does not use replicas.
 func (g *gate) RunWait(_ context.Context, calls []Call, _ int, _ time.Duration) ([]Result, int, error) {
-	err := fmt.Errorf("%w: a member of a quorum waits for no replicas", driver.ErrInvalid)
+	err := fmt.Errorf("%w: a member of a quorum does not wait for replicas", driver.ErrInvalid)
 	results := make([]Result, len(calls))
 	for i := range results {
 		results[i].Err = err
@@ -106,7 +104,7 @@ func (g *gate) RunWait(_ context.Context, calls []Call, _ int, _ time.Duration) 
 	return results, 0, err
 }
 
-// birth puts the server's birth on record, if it is not, or what args says.
+// birth records the server's birth if it is not recorded, or does what args says.
 func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 	sent := time.Now()
 	v, err := g.Conn.Run(ctx, g.births, nil, args)
@@ -129,10 +127,10 @@ func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 	case -1:
 		return b, fmt.Errorf("%w: the quarantine on record is %v: all clients of a quorum must use the same", driver.ErrRefused, micros(v.List[3].Int))
 	case -4:
-		return b, fmt.Errorf("%w: on record are other servers, or they were called otherwise: all clients of a quorum must name the same; "+
+		return b, fmt.Errorf("%w: the record has other servers, or other names for them: all clients of a quorum must use the same; "+
 			"to change them, stop all clients, remove the record (the key %sb) from all servers, and declare the quorum new", driver.ErrRefused, g.prefix)
 	case -3:
-		return b, fmt.Errorf("%w: a quorum uses database 0 of its servers; a prefix of its own keeps it apart", driver.ErrRefused)
+		return b, fmt.Errorf("%w: a quorum uses database 0 of its servers; use a separate prefix instead", driver.ErrRefused)
 	case -2:
 		return b, fmt.Errorf("%w: a member of a quorum must be Redis 7 or later", driver.ErrRefused)
 	case -5:
@@ -141,16 +139,16 @@ func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 	return b, strange(v)
 }
 
-// Newborn is the error of a member whose server has started, was emptied or had its clock set less than the
-// quarantine ago. It is ErrUnavailable.
+// Newborn is the error of a member whose server started, lost its data or had its clock set less
+// than the quarantine ago. It wraps ErrUnavailable.
 type Newborn struct {
-	Left time.Duration // how long it stays out yet
+	Left time.Duration // what is left of the quarantine
 }
 
-// Error says for how long.
+// Error says how long the quarantine lasts.
 func (e *Newborn) Error() string {
-	return fmt.Sprintf("%v: the server has started or lost its data, or its clock was set, and stays out for another %v", driver.ErrUnavailable, e.Left.Round(time.Millisecond))
+	return fmt.Sprintf("%v: the server has started or lost its data, or its clock was set, and has no vote for another %v", driver.ErrUnavailable, e.Left.Round(time.Millisecond))
 }
 
-// Unwrap returns ErrUnavailable.
+// Unwrap returns driver.ErrUnavailable.
 func (e *Newborn) Unwrap() error { return driver.ErrUnavailable }

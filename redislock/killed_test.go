@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// The server has ended all connections while nobody used them, as its setting timeout makes it do. It
-// answers whoever connects, so no call fails: also if a pool has many such connections.
+// The server has ended all idle connections, as its setting timeout makes it do. It accepts new
+// ones, so no call fails, even if a pool has many ended connections.
 func TestIdleConnectionsThatEnded(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]struct{ tls, rueidis bool }{
@@ -33,12 +33,12 @@ func TestIdleConnectionsThatEnded(t *testing.T) {
 }
 
 func idleConnectionsThatEnded(t *testing.T, server *testenv.RedisServer, rueidis bool) {
-	const crowd = 40
+	const connections = 40
 	var conn redislock.Conn
 	if rueidis {
 		conn = must(rueidisconn.Dial(server.URL()))(t)
 	} else {
-		opt := &redis.Options{Addr: server.Addr, PoolSize: crowd}
+		opt := &redis.Options{Addr: server.Addr, PoolSize: connections}
 		if server.TLS != nil {
 			opt.TLSConfig = server.TLS.Client(t)
 		}
@@ -60,7 +60,7 @@ func idleConnectionsThatEnded(t *testing.T, server *testenv.RedisServer, rueidis
 		"Inspect": func(l *holdfast.Lease) error { _, err := c.Inspect(ctx, l.Name()); return err },
 	} {
 		var all sync.WaitGroup
-		for range crowd {
+		for range connections {
 			all.Go(func() { _, _ = c.Inspect(ctx, "x") })
 		}
 		all.Wait()

@@ -7,10 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// maxCount is the largest count of a latch: beyond it Lua's numbers are not exact.
+// maxCount is the largest count of a latch: Lua's numbers are exact up to it.
 const maxCount = 1 << 52
 
-// SetCount is driver.Session.SetCount.
 func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
 	if n < 0 || n > maxCount {
 		return false, fmt.Errorf("%w count %d: allowed are 0 to %d", driver.ErrInvalid, n, int64(maxCount))
@@ -20,14 +19,12 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 	return v == 1 && err == nil, err
 }
 
-// CountDown is driver.Session.CountDown.
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
 	return s.latchRun(ctx, s.latch(name, "down").str(id).end(), requester{})
 }
 
-// Await is driver.Session.Await.
 func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, error) {
-	again, err := s.enter(id, ask{name: name, group: true})
+	again, err := s.register(id, request{name: name, group: true})
 	if err != nil {
 		return driver.Reply{}, err
 	}
@@ -38,16 +35,16 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	}
 	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(), requester{s, name, id})
 	if short, other := lacking(err); short != nil && v == 0 {
-		err = other // not yet: nobody relies on that
+		err = other // not yet: no caller relies on that
 	}
 	switch {
 	case err != nil:
 		if driver.IsOver(err) {
-			s.leave(id)
+			s.unregister(id)
 		}
 		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)
 	case v == 1:
-		s.leave(id)
+		s.unregister(id)
 		return driver.Reply{Token: 1}, nil
 	}
 	wake, ok := s.waits(id, 0)

@@ -9,46 +9,46 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// The keys. A name belongs to one of 64 shards, whose number is the hash tag, so that
-// everything a script needs lies in one slot of a Cluster and each shard can have an index.
-// The name ends its keys byte for byte: it needs no encoding.
+// The keys. A name belongs to one of 64 shards, whose number is the hash tag. So all keys of a
+// script are in one slot of a Cluster, and each shard can have an index. A name ends its keys byte
+// for byte, without an encoding.
 //
 //	hf:{3f}:l:NAME  string: the state of NAME, see below
-//	hf:{3f}:z:NAME  zset: ends of holds, line, deadlines of places; see state.lua
-//	hf:{3f}:m:NAME  hash: h<id> a hold of a group, w<id> a place in line, s the
+//	hf:{3f}:z:NAME  zset: ends of grants, queue, deadlines of places; see state.lua
+//	hf:{3f}:m:NAME  hash: h<id> a grant of a group, w<id> a place in the queue, s the
 //	                number of the last place; of a latch
-//	                d<id> has counted, a<id> waits
+//	                d<id> has counted down, a<id> waits
 //	hf:{3f}:t       string: the floor of the shard's tokens; see common.lua
 //	hf:{3f}:i       zset, all scores 0: the shard's names, for listing
-//	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" says: ask again
+//	hf:s:SESSION    channel: "<id> <token>" hands a lock over, "<id> 0" means: ask again
 //	hf:{3f}:s:SESSION
-//	                the same as a sharded channel, in a Cluster, for what is waited for in that shard
+//	                the same as a sharded channel, in a Cluster, for waiters in that shard
 //
-// The state is of fixed width, so that string.sub reads it. Times are readings of the
-// server's clock in microseconds; a lease has run out when TIME says so, never because a
-// key has: keys live for a good while longer than what they protect.
+// The state has fields of fixed width, so that string.sub reads them. Times are readings of the
+// server's clock in microseconds. Scripts compare a deadline with TIME, and never rely on the
+// expiry of a key: keys live much longer than what they protect.
 //
 //	1      F free, X held exclusively, S by a group of readers, P of permits, L latch
-//	2      1 if somebody waits
+//	2      1 if there are waiters
 //	3-18   the last token
 //	X:     19-34 renewed at, 35-50 TTL, 51-66 minimum hold, 67-82 granted at, id,
 //	       session, info
-//	S, P:  19-28 sum of n, 29-38 number of holds, 39-48 limit
+//	S, P:  19-28 sum of n, 29-38 number of grants, 39-48 limit
 //	L:     19-34 count
 //
-// id and session are preceded by their length in two digits. The session of a place in line begins
-// with a + if it listens on the sharded channel, with a - if it listens on the other one in a
-// Cluster, where PUBLISH does not count all who hear it. So the scripts of all clients
-// understand each other, also while a Cluster is being upgraded to Redis 7.
+// A length of two digits precedes id and session. In a place in the queue the first character of
+// the session says where it listens in a Cluster: + on the sharded channel, - on the other one, for
+// which PUBLISH does not count all subscribers. So the scripts of all clients understand each
+// other, also during an upgrade of a Cluster to Redis 7.
 //
-// A key of another type, or a value that is none of the above, damages its name, and no other one. A
-// script that is asked for the name changes nothing then and answers an error of this form:
+// A key of another type, or a value in no form above, damages its name and no other name. A script
+// for that name then changes nothing and answers this error:
 //
 //	DAMAGED KEY: WHAT IS WRONG WITH IT
 //
-// Scripts for several names go on with the others. take.lua, drop.lua and renew.lua leave a damaged name to the
-// script that decides. refresh.lua, whose answer has five numbers for each hold, says of a hold that is gone
-// (state 1) in its third number, the token, why:
+// Scripts for several names continue with the others. take.lua, drop.lua and renew.lua leave a
+// damaged name to the full script. refresh.lua answers five numbers for each grant or place. For
+// one that is gone (state 1), the third number, the token, gives the reason:
 //
 //	0  the grant or the place has ended
 //	1  there is no record of the name (driver.Change.Missing)
@@ -85,13 +85,13 @@ func newCall() *call {
 	return c
 }
 
-// free gives c back. Strings taken from it stay valid.
+// free returns c to the pool. Strings taken from c stay valid.
 func (c *call) free() {
 	clear(c.strs[:])
 	callPool.Put(c)
 }
 
-// end ends the string that was being built.
+// end ends the current string.
 func (c *call) end() *call {
 	c.ends[c.n] = len(c.buf)
 	c.n++
@@ -103,7 +103,7 @@ func (c *call) str(s string) *call {
 	return c
 }
 
-// padded appends n with leading zeros.
+// padded appends n in that many digits, with leading zeros.
 func (c *call) padded(n uint64, width int) *call {
 	from := len(c.buf)
 	for range width {
@@ -128,7 +128,7 @@ func (c *call) micros(d time.Duration) *call {
 	return c.padded(uint64(max(d, 0)/time.Microsecond), 16)
 }
 
-// counted appends s after its length in two digits.
+// counted appends the length of s in two digits, then s.
 func (c *call) counted(s string) *call {
 	return c.padded(uint64(len(s)), 2).str(s)
 }
@@ -139,7 +139,7 @@ func (c *call) tag(prefix string, shard int) *call {
 	return c
 }
 
-// name adds the keys of name that kinds lists, each by its letter.
+// name adds the keys of name, one for each letter of kinds.
 func (c *call) name(prefix, name, kinds string) *call {
 	shard := shardOf(name)
 	for i := range len(kinds) {
@@ -154,7 +154,7 @@ func (c *call) name(prefix, name, kinds string) *call {
 	return c
 }
 
-// done cuts the strings. There must be no more building after it.
+// done cuts the strings. Nothing may be appended after it.
 func (c *call) done() *call {
 	s, from := string(c.buf), 0
 	for i, to := range c.ends[:c.n] {
@@ -166,7 +166,7 @@ func (c *call) done() *call {
 func (c *call) keyList() []string { return c.strs[:c.keys] }
 func (c *call) argList() []string { return c.strs[c.keys:c.n] }
 
-// modes are the letters of the modes.
+// modes has the letter of each driver.Mode at its index.
 const modes = "?xsp"
 
 func modeOf(letter string) driver.Mode {

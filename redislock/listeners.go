@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 )
 
-// Listeners says how many listen to the channel that is its key, at the server that takes writes for it. Its
-// argument is NUMSUB, or SHARDNUMSUB for a sharded channel. A Conn finds out with it whether a subscription is
-// where waiters are told, and not at a replica.
+// Listeners is a script that counts the subscribers to its key, a channel, at the server that takes
+// writes for it. Its argument is NUMSUB, or SHARDNUMSUB for a sharded channel. A Conn uses it to
+// check that a subscription is at the server that publishes, and not at a replica.
 var Listeners = newScript(join("listeners"))
 
 func newScript(text string) *Script {
-	sum := sha1.Sum([]byte(text)) // the server's name for it, no secret
+	sum := sha1.Sum([]byte(text)) // how the server addresses a script; not for security
 	return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// A promise is what clients must see.
+// A promise is what clients must observe.
 type promise int
 
 const (
 	tokensDiffer promise = iota // the store may be away, and forget grants
 	oneAtATime                  // the store may be away, and forgets no grant
-	alwaysThere                 // and is never away, but for a slot that takes its time to move
+	alwaysThere                 // the store is never away, except while a slot moves
 )
 
 // load are clients that take a lock in turns.
@@ -28,17 +28,19 @@ type load struct {
 	holder atomic.Pointer[holdfast.Lease]
 	rounds []atomic.Int64 // of each client
 	last   atomic.Uint64
-	tokens sync.Map     // those that were granted
-	moves  atomic.Int64 // of the slot, one more when each begins and when it ends
+	tokens sync.Map     // all tokens granted
+	moves  atomic.Int64 // of the slot: counts each beginning and each end of a move
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 	failed chan error
 }
 
-// loadTTL is that of the clients. An exchange that the store puts off is given up after a third of it, or later.
+// loadTTL is the TTL of the clients. A call that the store delays is given up after a third of it,
+// or later.
 const loadTTL = 5 * time.Second
 
-// errMoved: a call was given up in the end because the slot was on its way. What that takes is the machine's.
+// errMoved: a call failed in the end because the slot was moving. How long that takes depends on
+// the machine.
 var errMoved = errors.New("the slot was on its way")
 
 // patiently returns the error of call, or errMoved.
@@ -56,13 +58,13 @@ func away(err error) bool {
 	return errors.Is(err, holdfast.ErrUncertain) || errors.Is(err, holdfast.ErrUnavailable)
 }
 
-// contend makes a client of each backend, with two goroutines each that contend for name.
+// contend makes a client of each backend, each with two goroutines that contend for name.
 func contend(t testing.TB, backends []*redislock.Backend, name string, p promise) *load {
 	t.Helper()
 	l := &load{promise: p, rounds: make([]atomic.Int64, len(backends)), failed: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	const pause = 5 * time.Millisecond // between two rounds of a goroutine, so that the processor is free for the servers
+	const pause = 5 * time.Millisecond // between two rounds of a goroutine, to leave the processor to the servers
 	for i, b := range backends {
 		client, err := holdfast.New(within(t, soon), b, &holdfast.Config{TTL: loadTTL})
 		if err != nil {
@@ -107,7 +109,7 @@ func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int6
 			return fmt.Errorf("token %d after %d", lease.Token(), last)
 		}
 	}
-	if rounds.Add(1)%8 == 0 && l.promise == oneAtATime { // whatever happens shall happen to a holder, too
+	if rounds.Add(1)%8 == 0 && l.promise == oneAtATime { // let every fault hit a holder, too
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-lease.Done():
@@ -120,7 +122,7 @@ func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int6
 	return nil
 }
 
-// goesOn waits until each client has had the lock n times more.
+// goesOn waits until each client has had the lock n more times.
 func (l *load) goesOn(t testing.TB, n int64) {
 	t.Helper()
 	want := make([]int64, len(l.rounds))

@@ -13,38 +13,38 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A Member is one server of a quorum of independent servers, for package quorum. Its scripts
-// differ from those of a Backend in five ways: they do nothing before the server has been
-// up for the quarantine; a token can be proposed, so that all servers give the same; an answer
-// tells the place in line; every answer and push tells the server's clock; and there are scripts by which
-// contenders that share the servers among them come to terms.
+// A Member is one server of a quorum of independent servers, for package quorum. Its scripts differ
+// from those of a Backend in five ways. They do nothing until the server has been up for the
+// quarantine. A caller can propose a token, so that all servers give the same one. Answers contain
+// the place in the queue. Every answer and push contains the server's clock. More scripts let
+// contenders settle a split vote.
 type Member struct {
 	*Backend
 	gate *gate
 }
 
-// Hooks are told what a member's server pushes. They are called with a lock held: they must
-// not block, nor call the session.
+// Hooks are called for what a member's server pushes. The caller holds a mutex: a hook must not
+// block, nor call the session.
 type Hooks struct {
-	// Pushed: there is something in the Wake of the request with this id.
+	// Pushed: the Wake of the request with this ID has a value.
 	Pushed func(id string)
 
-	// Claimed: the request named by asks the one with this id to give way here; see
+	// Claimed: the request named by asks the one with this ID to give way at this server; see
 	// MemberSession.Claim.
 	Claimed func(id string, rank int, by string)
 
 	counts func(clock time.Duration) bool // see Watch.Pushed
 }
 
-// NewMember is New for a member of a quorum. Nothing is granted before the server has been up for the
-// quarantine. servers is what tells this set of servers from others: whoever names another is refused.
-// watch, if not nil, looks after the server's clock. Errors: those of [CheckMember].
+// NewMember is New for a member of a quorum. The server grants nothing until it has been up for the
+// quarantine. servers identifies the set of servers: a client that names another set is refused.
+// watch, if not nil, checks the server's clock. Errors: those of [CheckMember].
 func NewMember(conn Conn, prefix string, quarantine time.Duration, servers string, watch Watch) (*Member, error) {
 	if err := CheckMember(prefix, quarantine); err != nil {
 		return nil, err
 	}
 	if conn.Cluster() {
-		return nil, fmt.Errorf("%w: a member of a quorum must be a server of its own, not a Cluster", driver.ErrInvalid)
+		return nil, fmt.Errorf("%w: a member of a quorum must be a single server, not a Cluster", driver.ErrInvalid)
 	}
 	sum := sha256.Sum256([]byte(servers))
 	g := &gate{Conn: conn, prefix: prefix, watch: watch}
@@ -53,8 +53,8 @@ func NewMember(conn Conn, prefix string, quarantine time.Duration, servers strin
 	return &Member{b, g}, nil
 }
 
-// CheckMember returns an error that is ErrInvalid unless prefix is not empty and has letters, digits and
-// . : _ - only, and quarantine is a TTL that is allowed.
+// CheckMember returns ErrInvalid unless prefix is one or more letters, digits and . : _ - and
+// quarantine is an allowed TTL.
 func CheckMember(prefix string, quarantine time.Duration) error {
 	if prefix == "" || strings.ContainsFunc(prefix, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".:_-", r)
@@ -67,24 +67,25 @@ func CheckMember(prefix string, quarantine time.Duration) error {
 	return nil
 }
 
-// Birth is what a member's server says of itself.
+// Birth is what a member's server knows about itself. The server is born when it starts, loses its
+// data or gets its clock set: from then on it must wait for the quarantine.
 type Birth struct {
 	Clock time.Duration // its clock, since 1970
-	Left  time.Duration // how long it stays out yet; 0: it takes part
-	Run   string        // tells this run of this server from all others
-	Born  time.Duration // its clock when it was born, which tells this life of it from all others
+	Left  time.Duration // what is left of its quarantine; 0: it votes
+	Run   string        // identifies this run of this server
+	Born  time.Duration // its clock when it was born; identifies this life of the server
 
-	Era   string        // which time Skew refers to: 8 characters, or none
-	Skew  time.Duration // by how much its clock was ahead of that time
-	Noted time.Duration // its clock when that was put on record
+	Era   string        // the clock record that Skew refers to: 8 characters, or none
+	Skew  time.Duration // how far its clock was ahead of that record
+	Noted time.Duration // its clock when that was recorded
 }
 
-// Birth asks the server how long it stays out, and puts on record that it has been born if it
-// is not yet. declare says that it is new: it takes part at once then.
+// Birth returns how long the server's quarantine lasts, and records the server's birth if it has no
+// valid record. declare marks the server as new, without a quarantine.
 //
-// Errors: ErrRefused if it is on record with another quarantine or as one of other servers, if conn leads
-// to another database than 0, or to a Redis before 7; ErrUnavailable if the server is a replica;
-// those of Conn.
+// Errors: ErrRefused if the server's record has another quarantine or other servers, if conn leads
+// to a database other than 0, or if the server is older than Redis 7; ErrUnavailable if the server
+// is a replica; those of Conn.
 func (m *Member) Birth(ctx context.Context, declare bool) (Birth, error) {
 	if declare {
 		return m.gate.birth(ctx, "new")
@@ -92,9 +93,9 @@ func (m *Member) Birth(ctx context.Context, declare bool) (Birth, error) {
 	return m.gate.birth(ctx)
 }
 
-// Note puts on record by how much the server's clock is ahead of the time of an era (8 characters), if what is
-// on record is still of the birth and era of b. It returns what is on record then. set says that the clock was
-// set: the server forgets who has what, and stays out for the quarantine. Errors: those of Birth.
+// Note records how far the server's clock is ahead of the time of an era (8 characters), if the
+// record still has the birth and era of b. It returns the record that then stands. set means that
+// the clock was set: the server forgets all grants and starts a quarantine. Errors: those of Birth.
 func (m *Member) Note(ctx context.Context, b Birth, era string, skew time.Duration, set bool) (Birth, error) {
 	how := "0"
 	if set {
@@ -115,23 +116,24 @@ func (m *Member) Join(ctx context.Context, cfg driver.SessionConfig, hooks Hooks
 	return &MemberSession{s}, nil
 }
 
-// A MemberSession is a session at a member of a quorum.
+// A MemberSession is a session at a member of a quorum. Its methods may be called concurrently.
 type MemberSession struct{ *session }
 
-// Ask is Acquire. The token is the one proposed, if it is larger than the last one and than
-// the server's clock, and not too far ahead of that. place is the place in line, if req waits.
+// Ask is Acquire with a proposed token. The grant has that token if it is larger than the last
+// token and the server's clock, and not too far ahead of the clock. place is the place in the
+// queue, if req waits.
 func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose uint64) (reply driver.Reply, place uint64, err error) {
 	return s.acquire(ctx, req, propose)
 }
 
-// Pass is Release. If somebody waits, propose is proposed as its token.
+// Pass is Release. propose is the token proposed for the next waiter, if there is one.
 func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error {
 	return s.pass(ctx, h, keep, propose)
 }
 
-// Raise gives the grant h a larger token, and renews it if renew is true. It returns the token
-// that h then has, which is larger than asked for if another grant has come in between, and the
-// server's clock. Errors as for Release.
+// Raise gives the grant h a larger token, and renews it if renew is true. It returns the token of h
+// and the server's clock. The token is larger than asked for if another grant came in between.
+// Errors: as for Release.
 func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (uint64, time.Duration, error) {
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end()
 	if renew {
@@ -153,7 +155,7 @@ func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, 
 	return raised, micros(v.List[1].Int), nil
 }
 
-// Move gives a waiter another place in line.
+// Move gives a waiter another place in the queue.
 func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64) error {
 	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
@@ -161,16 +163,16 @@ func (s *MemberSession) Move(ctx context.Context, name, id string, place uint64)
 	return verdict(s.b.run(ctx, s.b.scripts.move, c))
 }
 
-// Claim asks those who hold the name at this server to Yield it to the waiter id, if they lack a
-// majority and have a higher rank. ErrGone: id does not wait here.
+// Claim asks the holders of the name at this server to Yield it to the waiter id. Holders do so if
+// they lack a majority and have a higher rank. ErrGone: id does not wait here.
 func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) error {
 	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end().number(rank).end()
 	return verdict(s.b.run(ctx, s.b.scripts.claim, c))
 }
 
-// Yield gives the grant h to the waiter with the id to, or whoever is next, and waits in its
-// turn, at the place given, or at the end if that is 0. It returns the place. The request
-// then has the Wake that is returned. Errors as for Release.
+// Yield gives the grant h to the waiter with the ID to, or to the next one if to does not wait
+// here. The request of h then waits at the given place, or at the end if place is 0. Yield returns
+// the request's Wake and its place. Errors: as for Release.
 func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error) {
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
@@ -198,11 +200,12 @@ type membership struct {
 }
 
 const (
-	timeless = "drop"  // the script of a member that grants nothing: any server may run it, at whatever time
-	birth    = "birth" // the one that finds out, and puts on record, whether the server may take part
+	timeless = "drop"  // grants nothing, so any server may run it at any time
+	birth    = "birth" // finds out and records whether the server may vote
 )
 
-// memberFiles are the files in lua that make the scripts which only a member has, or has otherwise.
+// memberFiles names the files in lua of scripts that only a member has, or that a member has
+// differently.
 var memberFiles = map[string]string{
 	"take":  "member_take",
 	"raise": "hooks state common member_raise",
@@ -212,8 +215,8 @@ var memberFiles = map[string]string{
 	"birth": "member_birth",
 }
 
-// script returns the text of a member's script. All but those two begin with the question whether the server may take
-// part, and end with the clock.
+// script returns the text of a member's script. All but birth and timeless first check whether the
+// server may vote, and add the clock to their answer.
 func (m *membership) script(name, header string) string {
 	header += locals(
 		"PREFIX", m.prefix,
@@ -230,10 +233,10 @@ func (m *membership) script(name, header string) string {
 	return header + join("member") + "\nlocal function answer()" + text + "end\n" + join("member_clock")
 }
 
-// Lead is how far ahead of a member's clock a proposed token may be.
+// Lead returns how far a proposed token may be ahead of a member's clock.
 func Lead(quarantine time.Duration) time.Duration { return quarantine / 4 }
 
-// proposal adds the token that is proposed, which only the scripts of a member expect.
+// proposal adds the proposed token, which only the scripts of a member expect.
 func (b *Backend) proposal(c *call, want uint64) *call {
 	if b.member != nil {
 		c.padded(min(want, maxToken), 16)
@@ -241,7 +244,7 @@ func (b *Backend) proposal(c *call, want uint64) *call {
 	return c
 }
 
-// cutPlace takes the place in line off a member's answer.
+// cutPlace cuts the place in the queue off a member's answer.
 func cutPlace(v Value) (uint64, Value, error) {
 	last := v.List[len(v.List)-1]
 	place, err := strconv.ParseUint(last.Text, 10, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// tagOf is the hash tag of a name's keys, which all keys of its shard have.
+// tagOf returns the hash tag of a name's keys, which is that of its shard.
 func tagOf(name string) string {
 	return fmt.Sprintf("{%02x}", redislock.ShardOf(name))
 }
@@ -36,8 +36,8 @@ func clusterBackend(t testing.TB, url string, edit func(string) string) *redislo
 	return b
 }
 
-// TestMigrationSteps: while a slot moves, and its keys with it, every request does what it always
-// does, or has to wait until the slot has arrived. None does the half of it.
+// TestMigrationSteps: while a slot moves with its keys, every request works as usual, or waits
+// until the slot has arrived. No request is done by half.
 func TestMigrationSteps(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true})
@@ -53,7 +53,7 @@ func TestMigrationSteps(t *testing.T) {
 		})
 	}
 	t.Run("careless scripts", func(t *testing.T) {
-		// Without what keeps the keys from vanishing, a script ends in its middle.
+		// Without the guard that keeps the keys from vanishing, a script ends halfway.
 		const guard = "write('ZADD', KZ, '+inf', '!')\n    write('HSET', KM, '!', '')\n    guarded = true"
 		changed := false
 		err := steps["break"].run(t, c, "no key", func(text string) string {
@@ -66,9 +66,9 @@ func TestMigrationSteps(t *testing.T) {
 	})
 }
 
-// step is one request, made while the slot is on its way, and what was made ready for it.
+// step is one request during a move, with its preparation.
 type step struct {
-	// prepare returns what is to be done, and what must be true after it.
+	// prepare returns the request, and a check of its result.
 	prepare func(t testing.TB, p *pair, name string) (do func(context.Context) error, check func(testing.TB))
 }
 
@@ -78,7 +78,7 @@ type pair struct {
 	back *redislock.Backend
 }
 
-// run does it. It returns an error that says that more than nothing and less than all may have been done.
+// run makes the request. It returns an error that means that it may have been done by half.
 func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, edit func(string) string) error {
 	name := newID()
 	back := clusterBackend(t, c.URL(""), edit)
@@ -102,7 +102,7 @@ func (s step) run(t testing.TB, c *testenv.RedisClusterServers, moved string, ed
 		m.MoveKey("hf:" + tag + ":t")
 	}
 	if moved == "some keys" {
-		// It arrives while the request is being repeated.
+		// The slot arrives while the request is being retried.
 		timer := time.AfterFunc(200*time.Millisecond, m.End)
 		defer timer.Stop()
 	}
@@ -132,7 +132,7 @@ func (p *pair) one(t testing.TB, name string, token uint64, waiting int) {
 	}
 }
 
-// gets waits until r is granted, asking again when told to.
+// gets waits until r is granted, and asks again when told to.
 func gets(t testing.TB, s driver.Session, r *driver.Request, reply driver.Reply) uint64 {
 	t.Helper()
 	for reply.Token == 0 {
@@ -253,8 +253,8 @@ var steps = map[string]step{
 	}},
 }
 
-// TestMigrationUnderLoad: a slot goes round the Cluster while clients contend for names in it. Nobody
-// is let in twice, tokens grow, and everybody gets on.
+// TestMigrationUnderLoad: a slot moves around the Cluster while clients contend for names in it.
+// There are never two holders, tokens grow, and every client makes progress.
 func TestMigrationUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
@@ -271,7 +271,8 @@ func TestMigrationUnderLoad(t *testing.T) {
 			tag := tagOf(lock)
 			load := contend(t, backends, lock, alwaysThere)
 			for range 6 {
-				// In between nobody may get on: what is on neither side, as a line that is empty, cannot be made.
+				// During a move clients may have to wait: keys on neither side, such as an empty
+				// queue, cannot be created.
 				load.moves.Add(1)
 				m := c.Migrate(tag, (c.Owner(tag, 0)+1)%3)
 				for m.Move(1) > 0 {
@@ -285,7 +286,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 	}
 }
 
-// another is another name in the same slot.
+// another returns another name in the same slot.
 func another(name string) string {
 	for i := 0; ; i++ {
 		if other := fmt.Sprint(name, i); tagOf(other) == tagOf(name) {

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestModel compares the scripts, and what is around them, with package rule.
+// TestModel compares the scripts, and the code around them, with package rule.
 func TestModel(t *testing.T) {
 	client := rawClient(t, testenv.Existing(t))
 	for _, kind := range []kind{server, cluster, oldCluster} {
@@ -30,7 +30,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// kind is what a Conn says that it leads to. The scripts of a Cluster, and sharded channels, work on one server, too.
+// kind is what a Conn claims to lead to. The scripts of a Cluster and sharded channels also work on
+// one server.
 type kind string
 
 const (
@@ -56,30 +57,30 @@ func TestModelCatches(t *testing.T) {
 			t.Error("the scripts have no such text")
 		}
 	}
-	// Those that it takes hundreds of histories to notice are put in at full size.
+	// Bugs that take hundreds of histories to find are tested at full size only.
 	hard := map[string]bool{
-		"what has run out is renewed": true, "a latch at zero wakes nobody": true, "a lean take forgets a minimum hold": true,
-		"a lean release does not look at the token": true, "a lean hand-over grants a full TTL": true,
-		"a kept grant is overwritten": true, "nobody is told how long a name is kept": true,
+		"an expired grant is renewed": true, "a latch at zero wakes no waiter": true, "a fast take forgets a minimum hold": true,
+		"a fast release ignores the token": true, "a fast hand-over grants a full TTL": true,
+		"a kept grant is overwritten": true, "no waiter learns how long a name is kept": true,
 	}
 	for _, m := range []struct{ what, old, new string }{
-		{"newcomers ignore the line", "if not line and fits(mode, n)", "if fits(mode, n)"},
+		{"newcomers ignore the queue", "if not line and fits(mode, n)", "if fits(mode, n)"},
 		{"a hand-over gets a full TTL", "give(id, mode, n, deadline, hold, owner)", "give(id, mode, n, now + 1000000, hold, owner)"},
-		{"the line is served from its end", "call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]", "call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]"},
+		{"the queue is served from its end", "call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]", "call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]"},
 		{"dead waiters stay", "for _, w in ipairs(call('ZRANGEBYSCORE', KZ, LINE, fmt('%.0f', now))) do", "for _, w in ipairs({}) do"},
-		{"what has run out is renewed", "if exp > now and field(tail, 1) == id and (token", "if field(tail, 1) == id and (token"},
+		{"an expired grant is renewed", "if exp > now and field(tail, 1) == id and (token", "if field(tail, 1) == id and (token"},
 		{"a minimum hold is forgotten", "local k = hold > 0 and now + hold or 0", "local k = 0"},
 		{"cancel keeps the grant", "if t and e > now then dropHold(id, n) end", ""},
 		{"tokens repeat", "local token = num(agreed(max(now, last + 1), now))", "local token = max(now, last)"},
 		{"an adopted permit keeps its id", "putHold(new, t, till", "putHold(id, t, till"},
 		{"an adopted mutex keeps its id", "len2(new) .. session", "len2(id) .. session"},
-		{"nobody is told how long a name is kept", "tell(field(o, 1), first, 0)", ""},
-		{"the lock goes to who is not there", "local there = hears(session)", "local there = true"},
-		{"a broken latch wakes nobody", "rouse(0)", ""},
-		{"a latch at zero wakes nobody", "rouse(1)", ""},
-		{"a lean take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
-		{"a lean release does not look at the token", "'X0' .. ARGV[2 * i - 1]", "string.sub(v, 1, 18)"},
-		{"a lean hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..", ".. token .. '0000000001000000' .. zero .. zero .."},
+		{"no waiter learns how long a name is kept", "notify(field(o, 1), first, 0)", ""},
+		{"the lock goes to a waiter that is gone", "local there = subscribed(session)", "local there = true"},
+		{"a broken latch wakes no waiter", "notifyAll(0)", ""},
+		{"a latch at zero wakes no waiter", "notifyAll(1)", ""},
+		{"a fast take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
+		{"a fast release ignores the token", "'X0' .. ARGV[2 * i - 1]", "string.sub(v, 1, 18)"},
+		{"a fast hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..", ".. token .. '0000000001000000' .. zero .. zero .."},
 		{"a kept grant is overwritten", "setAside(id)\n    st =", "st ="},
 	} {
 		if testenv.Deep() || !hard[m.what] {
@@ -87,7 +88,7 @@ func TestModelCatches(t *testing.T) {
 		}
 	}
 	for _, m := range []struct{ what, old, new string }{
-		{"the lock goes to who is not there", "local there = hears(session)", "local there = true"},
+		{"the lock goes to a waiter that is gone", "local there = subscribed(session)", "local there = true"},
 		{"another shard's channel", "sub(KT, 1, -2) .. 's:'", "sub(KT, 1, -2) .. 't:'"},
 	} {
 		t.Run("cluster: "+m.what, func(t *testing.T) { catches(t, cluster, m.old, m.new) })
@@ -97,7 +98,7 @@ func TestModelCatches(t *testing.T) {
 // clockKey stands for the server's clock in all histories, so that the scripts are the same.
 var clockKey = "hf:" + newID()
 
-// model opens a store with a prefix of its own, on a clock that the history moves.
+// model opens a store with a prefix of its own, and a clock that the history moves.
 func model(t *rapid.T, client rueidis.Client, kind kind, edit func(string) string) modeltest.Store {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -197,7 +198,7 @@ type tapped struct {
 
 func (c *tapped) Cluster() bool { return c.kind != server }
 
-// of are the taps of a session, or all.
+// of returns the taps of a session, or all.
 func (c *tapped) of(session string) map[string]*tap {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +230,7 @@ func (c *tapped) RunAll(ctx context.Context, calls []redislock.Call) []redislock
 }
 
 func (c *tapped) RunWait(ctx context.Context, calls []redislock.Call, _ int, _ time.Duration) ([]redislock.Result, int, error) {
-	return c.RunAll(ctx, calls), 0, nil // of a server without replicas
+	return c.RunAll(ctx, calls), 0, nil // a server without replicas
 }
 
 func (c *tapped) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
@@ -266,18 +267,18 @@ func (c *tapped) tap(ctx context.Context, channel string, message func(string), 
 	return tap.stop, err
 }
 
-// tap is what lies between the server and one session.
+// tap is between the server and one session.
 type tap struct {
 	message func(string)
 	again   func()
 	stop    func()
-	shard   bool // the channel is a sharded one
+	shard   bool // the channel is sharded
 	lost    atomic.Bool
 	marks   chan string
 	gone    chan struct{} // closed when it has stopped
 }
 
-const markWord = "mark " // begins a message that tells how far the others have arrived
+const markWord = "mark " // begins a message that shows how far the others have arrived
 
 func (p *tap) hear(payload string) {
 	if mark, ok := strings.CutPrefix(payload, markWord); ok {
@@ -287,7 +288,7 @@ func (p *tap) hear(payload string) {
 	}
 }
 
-// lose lets messages get lost, or tells the session that they do no longer.
+// lose lets messages get lost, or ends that and notifies the session.
 func (p *tap) lose(lost bool) {
 	if p.lost.Store(lost); !lost {
 		p.again()
@@ -301,7 +302,7 @@ func (p *tap) wait(ctx context.Context, mark string) error {
 			return fmt.Errorf("mark %s; want %s", m, mark)
 		}
 		return nil
-	case <-p.gone: // its session has nothing to wait for any more
+	case <-p.gone: // its session waits for nothing any more
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

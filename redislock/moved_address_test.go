@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestAddressThatMovesOn: an address leads to the next primary, and connections that stand stay at the old one, which is a replica
-// now without a link to its primary. However the replica says so, the client leaves it.
+// TestAddressThatMovesOn: an address leads to the next primary. Existing connections stay at the
+// old one, which is now a replica without a link to its primary. However the replica reports that,
+// the client leaves it.
 func TestAddressThatMovesOn(t *testing.T) {
 	t.Parallel()
 	for _, stale := range []string{"yes", "no"} {

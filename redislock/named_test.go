@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestDamagedNameLikeAReply: a damaged record is told with its name. That the name reads like a server's reply harms nobody:
-// the connections that all others use stay (rueidis), and nobody waits for a slot to arrive (Cluster).
+// TestDamagedNameLikeAReply: the error of a damaged record contains its name, which reads like a
+// server's error reply. No other call is harmed: rueidis keeps the shared connections, and in a
+// Cluster no call waits for a slot.
 func TestDamagedNameLikeAReply(t *testing.T) {
 	t.Parallel()
 	t.Run("READONLY", func(t *testing.T) {

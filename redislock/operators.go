@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Inspect is driver.Backend.Inspect.
+// Inspect implements driver.Backend.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	if err := driver.CheckName(name); err != nil {
 		return driver.Record{}, err
@@ -26,7 +26,7 @@ func (b *Backend) inspection(name string) *call {
 	return newCall().name(b.prefix, name, "lzmt").number(driver.MaxWaiters).end()
 }
 
-// Break is driver.Backend.Break.
+// Break implements driver.Backend.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if token == 0 || token > maxToken {
 		return driver.ErrGone
@@ -35,7 +35,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
-// SetLimit is driver.Backend.SetLimit.
+// SetLimit implements driver.Backend.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
@@ -44,15 +44,15 @@ func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	return verdict(b.run(ctx, b.scripts.change, c))
 }
 
-// List is driver.Backend.List. It asks the index of every shard for its next names, and
-// goes on while many of them turn out to be no longer in use.
+// List implements driver.Backend. It reads the next names from the index of every shard, and
+// continues while many of them are no longer in use.
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
 	var records []driver.Record
 	for limit > len(records) {
-		// Unused names are remembered for a while, so more than the limit is looked at.
+		// The index keeps unused names for a while, so List asks for more than the limit.
 		want := min(limit-len(records)+16, 512)
 		names, err := b.page(ctx, prefix, after, want)
 		if err != nil {
@@ -81,7 +81,7 @@ func (b *Backend) page(ctx context.Context, prefix, after string, want int) ([]s
 	if after >= prefix {
 		from = "(" + after
 	}
-	end := []byte(prefix) // the first that comes after all names with the prefix
+	end := []byte(prefix) // the first string after all those with the prefix
 	for len(end) > 0 && end[len(end)-1] == 0xff {
 		end = end[:len(end)-1]
 	}
@@ -139,8 +139,8 @@ func (b *Backend) inspectAll(ctx context.Context, names []string) ([]driver.Reco
 	return records, nil
 }
 
-// collect keeps two names of the index that a new one came with, to see whether they can
-// be forgotten: so the index does not grow with names that are used once.
+// collect keeps two names of the index that came with the answer for a new name, to remove unused
+// ones from the index. So the index does not grow with names that are used once.
 func (s *session) collect(ctx context.Context, name string, v []Value) {
 	const enough = 128
 	s.mu.Lock()
@@ -155,12 +155,12 @@ func (s *session) collect(ctx context.Context, name string, v []Value) {
 	}
 	s.mu.Unlock()
 	if stray != nil {
-		// If this fails others will come across the same names.
+		// If this fails, other sessions will see the same names.
 		_ = s.b.forget(ctx, stray)
 	}
 }
 
-// forget takes those of names out of the index that the store does not remember.
+// forget removes those of names from the index that have no record.
 func (b *Backend) forget(ctx context.Context, names []string) error {
 	var sorted [shards][]string
 	for _, name := range names {

@@ -9,27 +9,26 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Config is optional: the zero value, or nil, works.
+// Config configures a Backend. The zero value, or nil, works.
 type Config struct {
-	// Prefix begins every key and channel; "hf:" if empty. Clients exclude each other
-	// only under one prefix (and one database). It must not contain braces.
+	// Prefix begins every key and channel; empty means "hf:". Clients exclude each other only if
+	// they use the same prefix and the same database. Braces are not allowed.
 	Prefix string
 
-	// WaitReplicas, if positive, makes a grant count only once that many replicas of the
-	// primary have it; likewise everything else that a holder relies on. A grant that they
-	// do not confirm in time is taken back, and Acquire fails with ErrUnavailable; a lease
-	// that they do not confirm any more is given up before it runs out. With fewer replicas in
-	// reach no lock is granted or kept. Only the number of all replicas guarantees that
-	// whichever is promoted knows every lease: docs/guarantees.md. The user needs the permission
-	// +wait.
+	// WaitReplicas, if positive, is how many replicas must confirm a grant before it counts. The
+	// same holds for everything else that a holder relies on. Without their confirmation in time,
+	// the grant is taken back and Acquire fails with ErrUnavailable; a lease is given up before it
+	// expires. If fewer replicas are reachable, no lock is granted or kept. A promoted replica is
+	// certain to know every lease only if WaitReplicas is the number of all replicas: see
+	// docs/guarantees.md. The Redis user needs the permission +wait.
 	WaitReplicas int
 
-	// WaitTimeout is how long replicas are waited for, at most a third of the TTL; 0 means
-	// half a second, or a quarter of the TTL if that is shorter.
+	// WaitTimeout bounds the wait for replicas, at most a third of the TTL. Zero means half a
+	// second, or a quarter of the TTL if that is shorter.
 	WaitTimeout time.Duration
 }
 
-// Backend is a lock table in Redis. Use New.
+// Backend is a lock table in Redis. New makes one. Its methods may be called concurrently.
 type Backend struct {
 	conn    *exchanger
 	cluster bool // see Conn.Cluster
@@ -37,21 +36,21 @@ type Backend struct {
 	scripts *scripts
 	take    *combiner
 	drop    *combiner
-	member  *membership          // of a quorum; nil for a store of its own
+	member  *membership          // of a quorum's server; else nil
 	err     error                // of the Config
 	now     func() time.Duration // this process's monotonic clock
-	early   bool                 // in a Cluster, tests: who waits listens before it asks the first time
+	early   bool                 // in a Cluster, for tests: subscribe before the first Acquire that may wait
 
 	waitReplicas int
-	waitTimeout  time.Duration   // 0: by the TTL
-	life         context.Context // ends with Close; of exchanges whose caller has left
+	waitTimeout  time.Duration   // 0: from the TTL
+	life         context.Context // ends with Close; for exchanges whose caller has left
 	end          context.CancelFunc
 }
 
 var _ driver.Backend = (*Backend)(nil)
 
-// New returns the lock table that conn leads to. It sends nothing yet. A cfg that makes
-// no sense is reported by every method. The Backend takes over conn: Close closes it.
+// New returns the lock table that conn leads to. It sends nothing. If cfg is invalid, every method
+// returns ErrInvalid. The Backend owns conn: Close closes it.
 func New(conn Conn, cfg *Config) *Backend {
 	return newBackend(conn, cfg, nil, nil)
 }
@@ -81,7 +80,7 @@ func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text stri
 	return b
 }
 
-// Name is "redis".
+// Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
 // Close closes the Conn.
@@ -90,8 +89,8 @@ func (b *Backend) Close() error {
 	return b.conn.Close()
 }
 
-// Open starts a session. It subscribes to the session's channel; in a Cluster that is put off
-// until the session waits for something in a shard, and who only holds does without.
+// Open starts a session and subscribes to its channel. In a Cluster the session subscribes when it
+// first waits in a shard; a session that never waits subscribes to nothing.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := b.open(ctx, cfg, Hooks{})
 	if err != nil {
@@ -117,15 +116,15 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 	}
 	s := &session{
 		b: b, id: cfg.ID, ttl: cfg.TTL.Truncate(time.Microsecond), patience: patience,
-		asks: map[string]ask{}, quiet: map[string]int8{}, hooks: hooks,
+		requests: map[string]request{}, streak: map[string]int8{}, hooks: hooks,
 	}
 	if b.cluster {
-		// Whoever may not even look, or reaches nobody, is told now.
+		// A missing permission or an unreachable server is reported now.
 		if _, err := b.Inspect(ctx, cfg.ID); err != nil {
 			return nil, err
 		}
-		s.ears.of(s)
-		s.stop = s.ears.close
+		s.subscriptions.start(s)
+		s.stop = s.subscriptions.close
 		return s, nil
 	}
 	stop, err := b.conn.Subscribe(ctx, b.channel(cfg.ID), s.message, s.again)
@@ -139,7 +138,7 @@ func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hook
 // channel is the channel of a session.
 func (b *Backend) channel(session string) string { return b.prefix + "s:" + session }
 
-// run runs a script whose keys and arguments c holds, and frees c.
+// run runs a script with the keys and arguments in c, and frees c.
 func (b *Backend) run(ctx context.Context, s *Script, c *call) (Value, error) {
 	return b.runFor(ctx, s, c, requester{})
 }
@@ -160,8 +159,8 @@ func (b *Backend) runFor(ctx context.Context, s *Script, c *call, of requester) 
 	return v, err
 }
 
-// verdict is the error that a script's answer means which is 0: done, 1: gone, 2: taken,
-// or a text: in use as that. That something was done has to be confirmed by replicas.
+// verdict turns a script's answer into an error. 0: done; 1: gone; 2: taken; a text: what the name
+// is in use as. "Done" is an error too if replicas have to confirm it and did not.
 func verdict(v Value, err error) error {
 	short, err := lacking(err)
 	switch {
@@ -181,7 +180,7 @@ func verdict(v Value, err error) error {
 	return nil
 }
 
-// strange is the error for an answer that no script of ours gives.
+// strange returns the error for an answer that none of our scripts gives.
 func strange(v Value) error {
 	return fmt.Errorf("%w: the server's answer makes no sense: %.200s", driver.ErrRefused, fmt.Sprint(v))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A client of a Cluster closes connections, and looks for changes, some seconds later than it could.
+	// A client of a Cluster is slow by default to close connections and to look for changes.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// long is a lease that does not run out in a test, however slow the machine is.
+	// long is a lease that does not expire during a test, however slow the machine is.
 	long = time.Minute
 
-	// soon is the bound for what a working program does at once. It is less than long: what has happened by then has
-	// not waited for a lease to run out.
+	// soon bounds what a working program does at once. It is less than long, so what has happened
+	// by then did not wait for a lease to expire.
 	soon = 30 * time.Second
 
-	// attempt is what one of several attempts has.
+	// attempt is the state of one of several attempts.
 	attempt = 5 * time.Second
 )
 
@@ -131,8 +131,8 @@ func TestTransports(t *testing.T) {
 			"another server name":              server.URL() + "&servername=other.example",
 		} {
 			_, err := rueidisconn.Dial(url)
-			// In TLS 1.3 the server refuses a client only after the handshake, and its reason may
-			// be overtaken by the reset of the connection.
+			// In TLS 1.3 the server refuses a client only after the handshake, and a reset of the
+			// connection may overtake its reason.
 			late := strings.HasPrefix(what, "no client") && errors.Is(err, driver.ErrUncertain)
 			if !errors.Is(err, driver.ErrRefused) && !late {
 				t.Errorf("%s: %v; want ErrRefused", what, err)
@@ -238,7 +238,7 @@ func TestOutages(t *testing.T) {
 	}
 	server.Continue()
 	server.Kill()
-	for end := time.Now().Add(soon); ; { // the first may find the broken connection
+	for end := time.Now().Add(soon); ; { // the first call may find the broken connection
 		_, err := b.Inspect(within(t, soon), "x")
 		if errors.Is(err, driver.ErrUnavailable) {
 			break
@@ -272,7 +272,7 @@ func TestMemoryLimit(t *testing.T) {
 	server.Do("REPLICAOF NO ONE")
 }
 
-// TestRule: the documented rule is the one that the tests run under.
+// TestRule: the tests run under the documented rule.
 func TestRule(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// refusals are the server's words that mean more than that it does not want to. docs/redis.md has the same table.
+// refusals are error replies with a special meaning. docs/redis.md has the same table.
 var refusals = []struct {
 	code    string
 	is      error
-	moving  error // what it is if another server may take the place of this one; nil: the same
+	moving  error // the error if another server may replace this one; nil: the same
 	meaning string
 }{
 	{"NOAUTH", driver.ErrRefused, nil, "the server wants a password"},
@@ -35,16 +35,17 @@ var refusals = []struct {
 	{"UNBLOCKED", driver.ErrUnavailable, nil, ""},
 }
 
-// Refusal is what a server answered in place of a result. It wraps the sentinel that it means and the client's error.
+// Refusal is an error reply of a server. It wraps the sentinel for its meaning and the client's
+// error.
 type Refusal struct {
-	Code    string // its first word, such as READONLY
-	Primary string // of a replica, host:port, if it told
+	Code    string // the first word of the reply, such as READONLY
+	Primary string // of a replica, host:port, if known
 
 	is, cause error
 	text      string
 }
 
-// Error says what it means, and what the server said.
+// Error says what the reply means, and quotes the reply.
 func (e *Refusal) Error() string {
 	s := e.is.Error() + ": " + e.text
 	if e.Primary != "" {
@@ -56,9 +57,10 @@ func (e *Refusal) Error() string {
 // Unwrap returns the sentinel and the cause.
 func (e *Refusal) Unwrap() []error { return []error{e.is, e.cause} }
 
-// ServerError wraps an error reply of the server with the sentinel that it means. text is the reply; cause what the
-// client made of it. moves says that the client finds a server that has taken the place of this one, as in a Cluster
-// or behind sentinels: what a demoted server refuses is worth asking again then.
+// ServerError wraps an error reply with the sentinel for its meaning. text is the reply, cause the
+// client's error. moves means that the client finds the successor of a server, as in a Cluster or
+// behind sentinels. Then a refusal of a demoted server is ErrUnavailable, because a retry may
+// succeed.
 func ServerError(text string, cause error, moves bool) error {
 	said := spoken(text)
 	code, rest, _ := strings.Cut(said, " ")
@@ -80,22 +82,22 @@ func ServerError(text string, cause error, moves bool) error {
 		}
 		return e
 	}
-	is := driver.ErrRefused // such as an unknown command: asking again does not help
+	is := driver.ErrRefused // for instance an unknown command: a retry does not help
 	switch {
 	case strings.Contains(said, "non local key"):
-		is = driver.ErrUncertain // it is refused in the middle of a script, which may have done something before
+		is = driver.ErrUncertain // refused in the middle of a script, which may have written before
 	case strings.Contains(said, "max number of clients"), strings.Contains(said, "shutting down"):
 		is = driver.ErrUnavailable
 	case code == "MOVED", code == "ASK":
 		said = "the server belongs to a Cluster, and was not addressed as one (redis+cluster://): " + said
-	case strings.Contains(said, "value is not a"): // an integer, a valid float: of a key
+	case strings.Contains(said, "value is not a"): // an integer, a valid float: about the value of a key
 		is = driver.ErrDamaged
 	}
 	return &Refusal{Code: code, is: is, cause: cause, text: said}
 }
 
-// momentary is err for a request that may have a place in line, or a grant. Of such a one ErrRefused would say that
-// it has nothing. Replicas that are away for a moment are no reason to give up the place.
+// momentary returns err for a request that may have a place in the queue or a grant. ErrRefused
+// would mean that it has neither. A short lack of replicas is no reason to give up the place.
 func momentary(err error) error {
 	if r := (*Refusal)(nil); errors.As(err, &r) && r.Code == "NOREPLICAS" {
 		e := *r
@@ -105,12 +107,12 @@ func momentary(err error) error {
 	return err
 }
 
-// spoken is the server's reply without what Redis adds about the script that met it.
+// spoken returns the reply without what Redis adds about the script.
 func spoken(text string) string {
 	if i := strings.Index(text, " script: "); i > 0 { // Redis 7
 		text = text[:i]
 	}
-	if strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") { // before it
+	if strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") { // before Redis 7
 		if i := strings.LastIndex(text, "-"); i >= 0 {
 			if first, _, _ := strings.Cut(text[i+1:], " "); first != "" && first == strings.ToUpper(first) {
 				return text[i+1:]
@@ -123,7 +125,7 @@ func spoken(text string) string {
 	return text
 }
 
-// whatIsWrong is what err says of a damaged record.
+// whatIsWrong returns what err says about a damaged record.
 func whatIsWrong(err error) string {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return r.text
@@ -131,14 +133,15 @@ func whatIsWrong(err error) string {
 	return strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")
 }
 
-// A guide knows where the primary of a replica is.
+// A guide finds out which server is the primary of a replica.
 type guide struct {
 	mu      sync.Mutex
 	asked   time.Time
 	primary string
 }
 
-// directed adds to an error of a replica where its primary is, if the server tells. It asks once in a while.
+// directed adds the address of the primary to an error of a replica, if the server reports it. It
+// asks at most once in a few seconds.
 func (g *guide) directed(ctx context.Context, conn Conn, err error) error {
 	var r *Refusal
 	asker, ok := conn.(Asker)
@@ -152,7 +155,7 @@ func (g *guide) directed(ctx context.Context, conn Conn, err error) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		g.asked, g.primary = time.Now(), ""
-		all := asking{asker}.Ask(ctx, "ROLE") // which the user may not be allowed to
+		all := asking{asker}.Ask(ctx, "ROLE") // the user may lack the permission
 		if len(all) == 1 && all[0].Err == nil && len(all[0].Value.List) >= 3 && all[0].Value.List[0].Text == "slave" {
 			g.primary = fmt.Sprintf("%s:%d", all[0].Value.List[1].Text, all[0].Value.List[2].Int)
 		}

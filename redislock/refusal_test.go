@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestServerError: what the servers' replies mean, as Redis 7 and Redis 6 word them.
+// TestServerError: what the servers' replies mean, in the words of Redis 7 and Redis 6.
 func TestServerError(t *testing.T) {
 	const seven, six = " script: 8f43ad, on @user_script:3.", "ERR Error running script (call to f_8f43ad): @user_script:3: @user_script: 3: -"
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestServerError(t *testing.T) {
 	}
 }
 
-// TestTooFewReplicasTold: a client of a server that lacks replicas opens without asking again and again whether it
-// listens, and is told what is refused.
+// TestTooFewReplicasTold: a client opens at a server that lacks replicas, without checking its
+// subscription again and again. Its requests are refused with the reason.
 func TestTooFewReplicasTold(t *testing.T) {
 	t.Parallel()
 	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
@@ -84,7 +84,7 @@ func TestTooFewReplicasTold(t *testing.T) {
 	}
 }
 
-// TestReplicaTold: who locks at a replica is told at once that it is one, and where the primary is.
+// TestReplicaTold: a client of a replica gets an error at once, with the address of the primary.
 func TestReplicaTold(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -108,7 +108,7 @@ func TestReplicaTold(t *testing.T) {
 				t.Errorf("Lock: %v; want ErrRefused, with the primary's address %s:%s", err, info["master_host"], info["master_port"])
 			}
 			if d := time.Since(start); d > soon {
-				t.Errorf("Lock told it after %v", d)
+				t.Errorf("Lock failed after %v", d)
 			}
 		})
 	}

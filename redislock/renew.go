@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	renewBatch   = 256 // exclusive holds in one script: a GET and a SET each
-	refreshBatch = 64  // others: up to 13 commands each
+	renewBatch   = 256 // exclusive grants in one script: a GET and a SET each
+	refreshBatch = 64  // other grants and places: up to 13 commands each
 )
 
-// Renew is driver.Session.Renew: exclusive holds by renew.lua, everything else by
-// refresh.lua, batch by batch in one pipeline; those that renew.lua did not find simply
-// alive by refresh.lua in a second one. A batch keeps to one shard in a Cluster; if the slot is
-// on its way, what was in it is renewed name by name, and exclusive holds, which have one key,
-// wherever that is.
+// Renew runs renew.lua for exclusive grants and refresh.lua for all others, batch by batch in one
+// pipeline. A second pipeline runs refresh.lua for the exclusive grants that renew.lua could not
+// prove. In a Cluster a batch keeps to one shard. If its slot is moving, its holds are renewed name
+// by name, and exclusive ones singly: they have one key, so either server can renew them.
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	plain, other, err := s.sort(holds)
 	if err != nil {
@@ -29,14 +28,14 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	x.renew(ctx, append(x.batched(plain, renewBatch, true), x.batched(other, refreshBatch, false)...))
 	x.renew(ctx, x.batched(x.left, refreshBatch, false))
 	s.prune()
-	s.quieten()
+	s.pruneSubscriptions()
 	if x.failed != nil && x.proven == 0 {
 		return nil, x.failed
 	}
 	return x.changes, nil
 }
 
-// sort divides holds: exclusive grants, and all others. It notes that they are in use.
+// sort splits holds into exclusive grants and all others, and marks them as in use.
 func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,10 +44,10 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 	}
 	now := s.b.now()
 	for i := range holds {
-		a, ok := s.asks[holds[i].ID]
+		a, ok := s.requests[holds[i].ID]
 		if ok {
 			a.seen = now
-			s.asks[holds[i].ID] = a
+			s.requests[holds[i].ID] = a
 		}
 		if holds[i].Token != 0 && !a.group {
 			plain = append(plain, i)
@@ -56,16 +55,16 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 			other = append(other, i)
 		}
 	}
-	// Those of one name beside each other: refresh.lua reads and writes it once.
+	// Holds of one name stand together, so that refresh.lua reads and writes the name once.
 	slices.SortStableFunc(other, func(i, j int) int { return strings.Compare(holds[i].Name, holds[j].Name) })
 	return plain, other, nil
 }
 
-// batch is what one script renews: holds by their index.
+// batch is what one script renews: the indexes of holds.
 type batch struct {
 	of    []int
 	plain bool
-	last  bool // it is not divided any more
+	last  bool // it is not split again
 }
 
 // exchanges are the pipelines of one Renew.
@@ -75,11 +74,11 @@ type exchanges struct {
 
 	changes []driver.Change
 	failed  error
-	proven  int   // holds that were answered for
-	left    []int // holds that another script has to look at
+	proven  int   // number of holds with an answer
+	left    []int // holds that refresh.lua has to check
 }
 
-// batched divides holds into batches, in a Cluster by their shards.
+// batched splits holds into batches, in a Cluster by shard.
 func (x *exchanges) batched(of []int, most int, plain bool) (all []batch) {
 	parts := [][]int{of}
 	if x.s.b.cluster {
@@ -97,7 +96,7 @@ func (x *exchanges) batched(of []int, most int, plain bool) (all []batch) {
 	return all
 }
 
-// divided are the parts of a batch that have a name of their own each.
+// divided splits a batch by name.
 func (x *exchanges) divided(b batch) (all []batch) {
 	from := 0
 	for i := range b.of {
@@ -109,8 +108,8 @@ func (x *exchanges) divided(b batch) (all []batch) {
 	return all
 }
 
-// renew renews batches in one pipeline; in a second one the parts of those that were refused
-// because their slot is on its way, or a record damaged.
+// renew renews batches in one pipeline. Batches that were refused because of a moving slot or a
+// damaged record are split, and renewed in a second one.
 func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	if len(batches) == 0 {
 		return
@@ -122,7 +121,8 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	var apart []batch
 	for i, r := range x.s.b.sureAll(ctx, x.s.patience, calls, batches[0].last) {
 		b := batches[i]
-		// A damaged record is the matter of its own name. The scripts see to that, but for what they do not foresee.
+		// A damaged record fails only its own name: the scripts handle that, except for damage they
+		// do not foresee.
 		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable(r.Err) || damaged) && !b.last {
 			apart = append(apart, x.divided(b)...)
 			continue
@@ -135,13 +135,13 @@ func (x *exchanges) renew(ctx context.Context, batches []batch) {
 	x.renew(ctx, apart)
 }
 
-// damaged reports those of b, which have a name of their own, as gone.
+// damaged reports the holds of b, a batch of one name, as gone.
 func (x *exchanges) damaged(b batch) {
 	x.proven += len(b.of)
 	for _, j := range b.of {
 		x.changes = append(x.changes, driver.Change{Index: j, State: driver.Gone})
 		if x.holds[j].Token != 0 {
-			x.s.leave(x.holds[j].ID)
+			x.s.unregister(x.holds[j].ID)
 		}
 	}
 }
@@ -177,27 +177,27 @@ func (x *exchanges) answered(b batch, r Result) {
 		}
 		return
 	}
-	var told []int
+	var reported []int
 	for v := r.Value.List; len(v) >= 5; v = v[5:] {
 		if v[0].Int < 1 || v[0].Int > int64(len(b.of)) || short != nil && driver.State(v[1].Int) != driver.Gone {
 			continue
 		}
-		told = append(told, b.of[v[0].Int-1])
-		x.changes = append(x.changes, x.s.news(x.holds, b.of[v[0].Int-1], v))
+		reported = append(reported, b.of[v[0].Int-1])
+		x.changes = append(x.changes, x.s.change(x.holds, b.of[v[0].Int-1], v))
 	}
 	if short != nil {
-		x.doubt(b.of, told)
+		x.doubt(b.of, reported)
 	}
 }
 
-// fails notes an error, which all batches on one connection have mostly together.
+// fails records an error. Batches on one connection mostly fail with the same one.
 func (x *exchanges) fails(err error) {
 	if x.failed == nil || !strings.Contains(x.failed.Error(), err.Error()) {
 		x.failed = errors.Join(x.failed, err)
 	}
 }
 
-// doubt reports those of a batch that are not in but as unproven.
+// doubt reports the holds of a batch as unproven, except those in but.
 func (x *exchanges) doubt(of, but []int) {
 	for _, j := range of {
 		if !slices.Contains(but, j) {
@@ -231,17 +231,18 @@ func (s *session) renewal(holds []driver.Hold, b batch) Call {
 	return Call{script, keys, args}
 }
 
-// noRecord says in an answer of refresh.lua that the store has no record of the name; see layout.go.
+// noRecord in an answer of refresh.lua means that the store has no record of the name; see
+// layout.go.
 const noRecord = 1
 
-// news reads five numbers of refresh.lua about holds[i].
-func (s *session) news(holds []driver.Hold, i int, v []Value) driver.Change {
+// change reads five numbers of refresh.lua about holds[i].
+func (s *session) change(holds []driver.Hold, i int, v []Value) driver.Change {
 	c := driver.Change{Index: i, State: driver.State(v[1].Int)}
 	switch c.State {
 	case driver.Gone:
 		c.Missing = holds[i].Token != 0 && v[2].Int == noRecord
 		if holds[i].Token != 0 {
-			s.leave(holds[i].ID)
+			s.unregister(holds[i].ID)
 		}
 	case driver.Granted:
 		c.Token = uint64(v[2].Int)
@@ -252,8 +253,8 @@ func (s *session) news(holds []driver.Hold, i int, v []Value) driver.Change {
 	return c
 }
 
-// prune forgets requests that their owner has long stopped renewing and never ended,
-// because the store was away: they have run out there.
+// prune forgets requests that were neither renewed nor ended for long, for instance because the
+// store was away. They have expired there.
 func (s *session) prune() {
 	const slack = time.Minute
 	s.mu.Lock()
@@ -263,25 +264,25 @@ func (s *session) prune() {
 		return
 	}
 	s.pruned = now
-	for id, a := range s.asks {
+	for id, a := range s.requests {
 		if now-a.seen > 3*s.ttl+slack {
-			delete(s.asks, id)
+			delete(s.requests, id)
 		}
 	}
 }
 
-// quieten ends subscriptions that nobody needs any more.
-func (s *session) quieten() {
+// pruneSubscriptions ends subscriptions that nothing uses.
+func (s *session) pruneSubscriptions() {
 	if !s.b.cluster {
 		return
 	}
 	var busy [shards]bool
 	s.mu.Lock()
-	for _, a := range s.asks {
+	for _, a := range s.requests {
 		if a.waits || a.token == 0 {
 			busy[shardOf(a.name)] = true
 		}
 	}
 	s.mu.Unlock()
-	s.ears.prune(&busy, s.b.now())
+	s.subscriptions.prune(&busy, s.b.now())
 }

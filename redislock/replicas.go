@@ -11,33 +11,30 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// With Config.WaitReplicas nothing counts that a caller will rely on before so many replicas
-// have confirmed it: grants, renewals, adoptions, downgrades, breaks, counts of a latch. The
-// script and WAIT are sent together on one connection, because WAIT speaks of what its own
-// connection has written; on another it would promise what it has not looked at.
+// With Config.WaitReplicas an answer that a caller relies on counts only after so many replicas
+// have confirmed it: grants, renewals, adoptions, downgrades, breaks, latch counts. The script and
+// WAIT go together on one connection, because WAIT covers what its own connection has written.
 //
-// What a caller does not rely on is not waited for. A release, a cancellation or a place in
-// line that a failover forgets costs time (the old lease runs out, the place is taken again),
-// never the lock.
+// Other answers are not confirmed. If a failover forgets a release, a cancellation or a place in
+// the queue, that costs time, never the lock: the old lease expires, or the waiter queues again.
 //
-// Renewals have to be confirmed, too. A renewal that only the primary knows makes the holder
-// trust a lease that ends earlier at the replica: if that is promoted it gives the lock to the
-// next while the first still counts on it. So whoever is cut off from the replicas, with the
-// primary, stops trusting in time. A renewal's answer that a grant is gone needs nobody's
-// confirmation: who believes it is on the safe side.
+// Renewals must be confirmed too. If only the primary knows a renewal, the lease ends earlier at
+// the replica. Once promoted, it would give the lock to the next client while the first still
+// trusts its lease. So a client that is cut off from the replicas together with the primary stops
+// trusting its lease in time. An answer that a grant is gone needs no confirmation: it is always
+// safe to believe.
 
 const (
-	defaultWait = 500 * time.Millisecond // for replicas, unless the TTL is shorter than four times that
-	waitSlack   = 3 * time.Second        // beyond the wait for replicas, after which a silent server is given up
+	defaultWait = 500 * time.Millisecond // for replicas, or a quarter of the TTL if that is shorter
+	waitSlack   = 3 * time.Second        // beyond the wait for replicas, before a silent server is given up
 	mostWait    = 32                     // replicas
 )
 
-// unreplicated says that the primary has done what it was asked, and too few replicas have
-// confirmed it.
+// unreplicated says that the primary has done what was asked, but too few replicas confirmed it.
 type unreplicated struct {
 	acked, want int
 	within      time.Duration
-	cause       error // WAIT failed
+	cause       error // why WAIT failed
 }
 
 func (e *unreplicated) Error() string { return fmt.Sprintf("%v: %s", driver.ErrUncertain, e.text()) }
@@ -51,7 +48,7 @@ func (e *unreplicated) text() string {
 
 func (e *unreplicated) Unwrap() []error { return []error{driver.ErrUncertain, e.cause} }
 
-// lacking tells an exchange that replicas did not confirm from one that failed.
+// lacking separates a lack of confirmations from all other errors.
 func lacking(err error) (*unreplicated, error) {
 	if short, ok := err.(*unreplicated); ok { // sure returns it unwrapped
 		return short, nil
@@ -59,7 +56,7 @@ func lacking(err error) (*unreplicated, error) {
 	return nil, err
 }
 
-// checkReplicas looks at what Config says of replicas.
+// checkReplicas checks what Config says about replicas.
 func checkReplicas(cfg *Config) error {
 	switch {
 	case cfg.WaitReplicas < 0 || cfg.WaitReplicas > mostWait:
@@ -72,7 +69,7 @@ func checkReplicas(cfg *Config) error {
 	return nil
 }
 
-// patience is how long a session with that TTL waits for replicas.
+// patience returns how long a session with that TTL waits for replicas.
 func (b *Backend) patience(ttl time.Duration) (time.Duration, error) {
 	if b.waitTimeout == 0 {
 		return min(defaultWait, ttl/4), nil
@@ -83,8 +80,8 @@ func (b *Backend) patience(ttl time.Duration) (time.Duration, error) {
 	return b.waitTimeout, nil
 }
 
-// sure is run for what the caller relies on. If replicas have to confirm it and did not, the
-// error is an *unreplicated beside the script's answer.
+// sure is run for answers that the caller relies on. If replicas have to confirm the answer and did
+// not, it returns the answer together with an *unreplicated.
 func (b *Backend) sure(ctx context.Context, patience time.Duration, s *Script, c *call, of requester) (Value, error) {
 	if b.waitReplicas == 0 {
 		return b.runFor(ctx, s, c, of)
@@ -100,8 +97,8 @@ func (b *Backend) sure(ctx context.Context, patience time.Duration, s *Script, c
 	return r.all[0].Value, r.all[0].Err
 }
 
-// sureAll is RunAll for what the caller relies on; see sure. Calls that are refused because their
-// slot is on its way are repeated if again is true.
+// sureAll is RunAll for answers that the caller relies on; see sure. If again is true, calls
+// refused because of a moving slot are retried.
 func (b *Backend) sureAll(ctx context.Context, patience time.Duration, calls []Call, again bool) []Result {
 	switch {
 	case b.waitReplicas == 0 && again:
@@ -123,7 +120,7 @@ type results struct {
 	err error // the caller's context ended
 }
 
-// apart runs f beside its caller, who leaves when ctx ends. The answer is waited for all the same: the
+// apart runs f in a goroutine, which the caller leaves when ctx ends. f still completes: the
 // replicas may confirm what the caller then cancels.
 func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(context.Context, time.Duration) []Result, of requester) results {
 	if b.err != nil {
@@ -132,7 +129,7 @@ func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(cont
 	if err := ctx.Err(); err != nil {
 		return results{err: fmt.Errorf("%w: %w", driver.ErrUnavailable, err)}
 	}
-	// The caller shall hear how many replicas have it, and still have time to take it back.
+	// Leave the caller time to learn how many replicas have it, and to take it back.
 	if end, ok := ctx.Deadline(); ok {
 		patience = max(min(patience, time.Until(end)*3/4), time.Millisecond)
 	}
@@ -143,7 +140,7 @@ func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(cont
 		return f(ctx, patience)
 	}, func(all []Result) { of.over(unsent(all[0].Err)) })
 	if !ok {
-		return results{err: unheard(ctx)}
+		return results{err: noAnswer(ctx)}
 	}
 	of.over(true)
 	for i := range all {
@@ -154,8 +151,8 @@ func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(cont
 	return results{all: all}
 }
 
-// confirm runs calls and waits for replicas. Answers that too few have confirmed get an
-// *unreplicated beside them.
+// confirm runs calls and waits for replicas. A result that too few replicas confirmed has an
+// *unreplicated as its error.
 func (b *Backend) confirm(ctx context.Context, patience time.Duration, calls []Call, again bool) []Result {
 	run := func(ctx context.Context, calls []Call) []Result { return b.confirmOnce(ctx, patience, calls) }
 	if !again {
@@ -168,7 +165,7 @@ func (b *Backend) confirmOnce(ctx context.Context, patience time.Duration, calls
 	if !b.cluster || len(calls) == 1 {
 		return b.confirmHere(ctx, patience, calls)
 	}
-	// WAIT speaks of one server: each slot has an exchange of its own.
+	// WAIT covers one server, so each slot has its own exchange.
 	results, parts := make([]Result, len(calls)), map[string][]int{}
 	for i, c := range calls {
 		tag, _, _ := strings.Cut(c.Keys[0], "}")
@@ -204,8 +201,8 @@ func (b *Backend) confirmHere(ctx context.Context, patience time.Duration, calls
 	return all
 }
 
-// takeBack gives back a grant that too few replicas have. Nobody has been told its token. A renewal that
-// is under way may still tell of it, and a cancellation without an answer may still be carried out: so
+// takeBack cancels a grant that too few replicas have. Its token is still secret. But a renewal
+// under way may report the grant, and a cancellation without an answer may still take effect. So
 // the request is spent.
 func (s *session) takeBack(ctx context.Context, name, id string, short *unreplicated) error {
 	if err := s.Cancel(ctx, name, id); err != nil {
@@ -217,15 +214,15 @@ func (s *session) takeBack(ctx context.Context, name, id string, short *unreplic
 	return driver.Spent(fmt.Errorf("%w: %s; it was taken back", driver.ErrUnavailable, short.text()))
 }
 
-// handOver tells a waiter what was pushed for it: the token of its grant, or 0. Called with
-// s.mu held.
-func (s *session) handOver(id string, a *ask, token uint64) {
+// handOver gives a waiter what was pushed for it: the token of its grant, or 0. The caller holds
+// s.mu.
+func (s *session) handOver(id string, a *request, token uint64) {
 	switch {
 	case s.b.waitReplicas == 0 || token == 0:
 		a.push(token)
-	case token == 1: // of a latch: Await makes sure
+	case token == 1: // of a latch: Await confirms it
 		a.push(0)
-	case a.confirms: // anybody may repeat a push
+	case a.confirms: // any push may come twice
 	default:
 		a.confirms = true
 		name := a.name
@@ -233,22 +230,21 @@ func (s *session) handOver(id string, a *ask, token uint64) {
 	}
 }
 
-// confirmed tells a waiter of a grant that was handed over to it once replicas have it. What
-// is written to that end comes after the grant in the stream that they follow; it does not
-// prolong the lease. If they do not confirm it the waiter asks again, and the grant is taken
-// back then if they still do not.
+// confirmed wakes a waiter with a handed-over grant once replicas have it. It writes to the record,
+// so its WAIT covers the grant; it does not prolong the lease. Without confirmation the waiter asks
+// again. If replicas still do not confirm the grant then, it is taken back.
 func (s *session) confirmed(name, id string, token uint64) {
 	c := newCall().name(s.b.prefix, name, "lzmt").str("confirm").end().str(id).end().padded(token, 16).end()
 	err := verdict(s.b.sure(s.b.life, s.patience, s.b.scripts.change, c, requester{}))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.asks[id]
+	a, ok := s.requests[id]
 	if ok {
 		a.confirms = false
-		s.asks[id] = a
+		s.requests[id] = a
 	}
 	switch {
-	case !ok || !a.waits || a.token != token: // it has been cancelled, or asked for
+	case !ok || !a.waits || a.token != token: // cancelled, or being asked for
 	case err != nil:
 		a.push(0)
 	default:

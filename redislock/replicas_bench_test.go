@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// BenchmarkWaitReplicas compares an uncontended acquire and release that one replica has to
-// confirm with one that it need not, on the same primary, which the replica follows all the time.
+// BenchmarkWaitReplicas compares an uncontended acquire and release that one replica has to confirm
+// with one that it need not, on the same primary and with the replica in sync.
 func BenchmarkWaitReplicas(b *testing.B) {
 	for _, client := range []string{"rueidis", "go-redis"} {
 		dial := map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis}[client]
@@ -35,7 +35,7 @@ func BenchmarkWaitReplicas(b *testing.B) {
 		}
 		for _, n := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", client, n), func(b *testing.B) {
-				const turns = 20 // what else the machine does meets both
+				const turns = 20 // so that other load affects both
 				var took [2]time.Duration
 				var times [2][]time.Duration
 				for turn := range 2 * turns {

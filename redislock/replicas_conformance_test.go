@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestConformanceReplicas: what the contract asks holds when a replica has to confirm it.
+// TestConformanceReplicas: the contract holds when a replica has to confirm answers.
 func TestConformanceReplicas(t *testing.T) {
 	t.Parallel()
 	rule := strings.Fields("--" + aclRule + " +wait")
@@ -22,7 +22,7 @@ func TestConformanceReplicas(t *testing.T) {
 	var mu sync.Mutex
 	var all []*redislock.Backend
 	drivertest.Run(t, drivertest.Harness{
-		TTL:    2 * ttl, // of which replicas have a third
+		TTL:    2 * ttl, // replicas get a third of it
 		Only:   connected(),
 		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),
 		Damage: damages(func(string) *testenv.RedisServer { return set.Primary }),
@@ -49,8 +49,8 @@ func TestConformanceReplicas(t *testing.T) {
 			t.Helper()
 			set.Primary.Restart(true)
 			set.InSync(set.Replicas[0], set.Primary)
-			// A client has two connections here, and each learns of the restart when it is
-			// used. The suite asks again with requests only, which is one of the two.
+			// A client has two connections here, and each learns of the restart when it is used.
+			// The suite retries requests only, which use one of the two.
 			mu.Lock()
 			defer mu.Unlock()
 			for _, b := range all {

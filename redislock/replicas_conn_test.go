@@ -26,7 +26,7 @@ var write = &redislock.Script{
 	Text: "return redis.call('SET', KEYS[1], ARGV[1])", SHA1: "0b52ef1a0c1d5f2d2a9f3f1b0ba3b9e6d2f0c111", // unknown: sent by its text
 }
 
-// confirm waits until a replica has all that the server has written.
+// confirm waits until a replica has everything that the server has written.
 func confirm(t testing.TB, r *testenv.RedisServer) {
 	t.Helper()
 	conn := dialRueidis(t, r.Addr)
@@ -65,8 +65,8 @@ func TestWaitOnAnotherConnection(t *testing.T) {
 	})
 }
 
-// Scripts and WAIT go over one connection, with nothing else between, also when many ask at
-// once and connections are lost: the server is asked what it saw.
+// Scripts and WAIT go over one connection, with nothing in between, even if many goroutines ask at
+// once and connections are lost. MONITOR shows what the server received.
 func TestOneConnection(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, dial func(testing.TB, string) redislock.Conn) {
@@ -122,7 +122,7 @@ func TestOneConnection(t *testing.T) {
 	})
 }
 
-// monitoring collects what MONITOR shows.
+// monitoring collects the output of MONITOR.
 type monitoring struct {
 	mu    sync.Mutex
 	lines map[string][]string // by the client's address
@@ -173,7 +173,7 @@ func (m *monitoring) again(t testing.TB, r *testenv.RedisServer) {
 	}()
 }
 
-// all returns what was shown until the-end.
+// all returns the output up to the-end.
 func (m *monitoring) all(t testing.TB) map[string][]string {
 	t.Helper()
 	for {
@@ -191,7 +191,7 @@ func (m *monitoring) all(t testing.TB) map[string][]string {
 	}
 }
 
-// A request that was given up before its answer leaves nothing, although the cancellation went over
+// A request that was given up before its answer leaves nothing, although its cancellation went over
 // another connection.
 func TestLateGrant(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestLateGrant(t *testing.T) {
 		}
 		set.Primary.Continue()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			// The request has arrived, late, when its replica confirmed what came after it.
+			// The request arrived late, when its replica confirmed what came after it.
 			confirm(t, set.Primary)
 			rec, err := table.Inspect(within(t, soon), r.Name)
 			if err == nil && rec.Kind == driver.Unused {
@@ -313,7 +313,7 @@ func TestReplicasConfig(t *testing.T) {
 	}
 }
 
-// A user that may not WAIT is refused, and holds nothing.
+// A user without permission for WAIT is refused, and holds nothing.
 func TestWaitIsNotPermitted(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisACL(t, []string{aclRule})
@@ -326,7 +326,7 @@ func TestWaitIsNotPermitted(t *testing.T) {
 	unused(t, table, "x")
 }
 
-// A URL says how many replicas are waited for.
+// A URL gives the number of replicas to wait for.
 func TestReplicasOfAURL(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -348,7 +348,8 @@ func TestReplicasOfAURL(t *testing.T) {
 	}
 }
 
-// In a Cluster the connection has to be one to the server that has the name, also after its slot has moved.
+// In a Cluster the connection must lead to the server that has the name, also after its slot has
+// moved.
 func TestReplicasOfACluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{Users: []string{clusterRule + " +wait"}})
@@ -365,7 +366,7 @@ func TestReplicasOfACluster(t *testing.T) {
 		name := held[0].Name
 		m := c.Migrate(tagOf(name), (c.Owner(tagOf(name), 0)+1)%3)
 		m.End()
-		// Nobody has told the client.
+		// The client does not know it yet.
 		if changes, err := s.Renew(within(t, soon), held); err != nil || len(changes) != 0 {
 			t.Errorf("%s: Renew: %+v, %v", what, changes, err)
 		}
@@ -376,7 +377,7 @@ func TestReplicasOfACluster(t *testing.T) {
 		m = c.Migrate(tagOf(name), m.From)
 		var moved sync.WaitGroup
 		moved.Go(func() {
-			time.Sleep(300 * time.Millisecond) // of which the request spends a part waiting
+			time.Sleep(300 * time.Millisecond) // the request spends a part of it waiting
 			m.End()
 		})
 		granted(t, s, exclusive(another(name)))

@@ -24,7 +24,7 @@ func both(t *testing.T, f func(t *testing.T, dial func(testing.TB, string) redis
 	}
 }
 
-// Patience that a busy machine does not exhaust, and one for what is not going to happen.
+// A wait that a busy machine does not exceed, and one for confirmations that will not come.
 var (
 	patient   = &redislock.Config{WaitReplicas: 1, WaitTimeout: 5 * time.Second}
 	impatient = &redislock.Config{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond}
@@ -44,7 +44,7 @@ func unconfirmed(t testing.TB, reply driver.Reply, err error, want string) {
 		t.Fatalf("Acquire: %+v, %v; want ErrUnavailable", reply, err)
 	}
 	if !errors.Is(err, driver.ErrSpent) {
-		t.Errorf("%v; want ErrSpent, too: a renewal under way may still tell of the grant", err)
+		t.Errorf("%v; want ErrSpent, too: a renewal under way may still report the grant", err)
 	}
 	if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "taken back") {
 		t.Fatalf("Acquire: %v; want %q", err, want)
@@ -58,8 +58,8 @@ func unused(t testing.TB, b *redislock.Backend, name string) {
 	}
 }
 
-// Without WaitReplicas a failover may grant twice. The later token is larger, so a resource
-// that checks tokens refuses the first holder from when it has seen the second.
+// Without WaitReplicas a failover may grant twice. The later token is larger. So a resource that
+// checks tokens refuses the first holder once it has seen the second.
 func TestFailoverGrantsTwice(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -75,8 +75,8 @@ func TestFailoverGrantsTwice(t *testing.T) {
 	}
 }
 
-// With WaitReplicas the first grant is never given, and one that was given is known after a
-// failover: nobody else gets in.
+// With WaitReplicas a grant without confirmation fails. A confirmed grant is known after a
+// failover: no other client gets the lock.
 func TestFailoverGrantsOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, dial func(testing.TB, string) redislock.Conn) {
@@ -85,7 +85,7 @@ func TestFailoverGrantsOnce(t *testing.T) {
 		table := redislock.New(dial(t, set.Primary.Addr), two)
 		a := openSession(t, table, long)
 		held := eventually(t, a, exclusive("held"))
-		name := "lean" // granted at once again and again, it takes the lean scripts
+		name := "lean" // granted at once again and again, it takes the fast path
 		for range 4 {
 			if err := a.Release(within(t, soon), eventually(t, a, exclusive(name)), 0); err != nil {
 				t.Fatal(err)
@@ -127,7 +127,7 @@ func eventually(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	}
 }
 
-// A replica that is frozen keeps what it was sent in its socket; it does not confirm it.
+// A frozen replica keeps what it was sent in its socket, and does not confirm it.
 func TestFrozenReplica(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -141,8 +141,8 @@ func TestFrozenReplica(t *testing.T) {
 	eventually(t, s, exclusive("x"))
 }
 
-// Even with min-replicas-to-write a primary that is cut off goes on granting for a while. Not
-// with WaitReplicas.
+// Even with min-replicas-to-write, a primary that is cut off goes on granting for a while. With
+// WaitReplicas it does not.
 func TestMinReplicasToWrite(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -156,7 +156,7 @@ func TestMinReplicasToWrite(t *testing.T) {
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")
 }
 
-// A waiter is not told of a grant that replicas do not confirm.
+// A waiter does not receive a grant that replicas do not confirm.
 func TestHandOverIsConfirmed(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -184,8 +184,8 @@ func TestHandOverIsConfirmed(t *testing.T) {
 	}
 }
 
-// What replicas do not confirm is not proven, except that a grant is gone: who believes that is on
-// the safe side. All of it may be asked for again.
+// Nothing counts as proven without confirmation, except that a grant is gone, which is always safe
+// to believe. Every request may be repeated.
 func TestReplicasConfirmTheRest(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -247,8 +247,9 @@ func TestReplicasConfirmTheRest(t *testing.T) {
 	}
 }
 
-// A primary that is cut off from its replicas, one of which is promoted: whoever holds a lock
-// there stops trusting in it before the new primary gives it away. Without WaitReplicas it does not.
+// A primary is cut off from its replicas, and one of them is promoted. Holders at the old primary
+// stop trusting their leases before the new primary grants the locks. Without WaitReplicas they do
+// not.
 func TestIsolatedPrimary(t *testing.T) {
 	t.Parallel()
 	for wait := range 2 {
@@ -306,7 +307,7 @@ func TestTokensOverFailover(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what  string
-		known bool // to the replica the last grant is
+		known bool // the replica knows the last grant
 		moved time.Duration
 		wait  int
 		grows bool
@@ -338,7 +339,7 @@ func TestTokensOverFailover(t *testing.T) {
 			if (err == nil) != (c.wait == 0) {
 				t.Fatalf("token %d, %v", token, err)
 			}
-			last = max(last, token) // the largest that anybody was given
+			last = max(last, token) // the largest token that a client received
 			if c.known {
 				confirm(t, set.Primary)
 			}

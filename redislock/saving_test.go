@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// cannotSave lets a server find that it cannot write its data to the disk, so that it refuses all that changes
-// them, and PING besides. It must have been started with protectedConfig.
+// cannotSave makes a server unable to write its data to the disk, so that it refuses all writes,
+// and PING. The server must have been started with protectedConfig.
 func cannotSave(t *testing.T, r *testenv.RedisServer) (heal func()) {
 	t.Helper()
 	move := func(dir string) {
@@ -45,8 +45,8 @@ func cannotSave(t *testing.T, r *testenv.RedisServer) (heal func()) {
 
 var protectedConfig = []string{"--enable-protected-configs", "yes"}
 
-// TestCannotSave: whatever clients do at a server that cannot save its data, they are told that it refuses. They may
-// come and go meanwhile, and all is well afterwards.
+// TestCannotSave: all requests to a server that cannot save its data are refused with that reason.
+// Clients may come and go meanwhile, and everything works afterwards.
 func TestCannotSave(t *testing.T) {
 	t.Parallel()
 	for what, start := range map[string]func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend){

@@ -13,14 +13,14 @@ import (
 var lua embed.FS
 
 const (
-	// retention is how long a name is remembered after its last lease has run out. It is
-	// longer than two granules: see mint.
+	// retention is how long a name's record stays after its last lease has expired. It is longer
+	// than two granules: see mint in common.lua.
 	retention = time.Minute
 
-	latchLife = 24 * time.Hour    // after its last touch
-	interest  = time.Hour         // how long a latch remembers who awaits it, at least
-	granule   = 10 * time.Second  // in which the floor of the tokens is kept; take.lua and release_fast.lua rely on its digits
-	lineBand  = 1_000_000_000_000 // scores of a line are below it, deadlines above it; see state.lua
+	latchLife = 24 * time.Hour    // since its last use
+	interest  = time.Hour         // how long a latch remembers an Await, at least
+	granule   = 10 * time.Second  // unit of the floor of tokens; take.lua and release_fast.lua rely on its digits
+	lineBand  = 1_000_000_000_000 // scores of the queue are below it, deadlines above it; see state.lua
 )
 
 // scripts are the scripts of one Backend.
@@ -30,7 +30,8 @@ type scripts struct {
 	raise, move, claim, yield, birth *Script // of a member of a quorum
 }
 
-// files are the files in lua that make each script, in their order. Before them stands a header; see load.
+// files names the files in lua that make each script, in their order. load puts a header before
+// them.
 var files = map[string]string{
 	"take":    "take",
 	"acquire": "hooks acquire_fast state common acquire",
@@ -46,8 +47,8 @@ var files = map[string]string{
 	"forget":  "forget",
 }
 
-// load assembles the scripts, for a Cluster or for one server; see guard in common.lua. m, if not nil, makes
-// them those of a member of a quorum. edit, if not nil, changes the text of each, for tests.
+// load assembles the scripts, for a Cluster or for one server; see guard in common.lua. If m is not
+// nil, they are those of a member of a quorum. If edit is not nil, it changes each text, for tests.
 func load(cluster bool, m *membership, edit func(name, text string) string) *scripts {
 	header := locals(
 		"RETAIN", retention.Milliseconds(),
@@ -68,7 +69,7 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 		if edit != nil {
 			text = edit(name, text)
 		}
-		sum := sha1.Sum([]byte(text)) // the server's name for it, no secret
+		sum := sha1.Sum([]byte(text)) // how the server addresses a script; not for security
 		return &Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 	}
 	s := &scripts{
@@ -84,8 +85,8 @@ func load(cluster bool, m *membership, edit func(name, text string) string) *scr
 	return s
 }
 
-// body returns the text of a script. If it has the table of a name, that and what is its own become the function that
-// finish.lua runs; see state.lua.
+// body returns the text of a script. If the script uses common.lua, that file and the script's own
+// text become the function that finish.lua runs; see state.lua.
 func body(names string) string {
 	before, own, ok := strings.Cut(names, " common ")
 	if !ok {
@@ -100,7 +101,7 @@ func join(names string) string {
 	for name := range strings.FieldsSeq(names) {
 		b, err := lua.ReadFile("lua/" + name + ".lua")
 		if err != nil {
-			panic(err) // it is embedded
+			panic(err) // cannot happen: the file is embedded
 		}
 		text.WriteString("\n")
 		text.Write(b)
@@ -108,7 +109,7 @@ func join(names string) string {
 	return text.String()
 }
 
-// locals returns a line of Lua that declares constants, given as names and values in turn.
+// locals returns a line of Lua that declares constants. pairs are names and values in turn.
 func locals(pairs ...any) string {
 	var names, values []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -122,7 +123,7 @@ func locals(pairs ...any) string {
 	return "local " + strings.Join(names, ", ") + " = " + strings.Join(values, ", ") + "\n"
 }
 
-// quote returns s as a string of Lua, whatever bytes it has.
+// quote returns s, which may have any bytes, as a Lua string.
 func quote(s string) string {
 	var q strings.Builder
 	q.WriteByte('\'')

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestScriptsCompile lets a server compile every file by itself, and every script.
 func TestScriptsCompile(t *testing.T) {
@@ -41,8 +41,8 @@ func TestScriptsCompile(t *testing.T) {
 	}
 }
 
-// TestScriptsGolden compares the assembled text of every script with testdata/scripts: its own lines, and
-// which files stand where.
+// TestScriptsGolden compares the assembled text of every script with testdata/scripts: its own
+// lines, and the order of files.
 func TestScriptsGolden(t *testing.T) {
 	files := redislock.ScriptFiles()
 	for kind, all := range redislock.Scripts() {

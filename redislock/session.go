@@ -10,52 +10,51 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// session is a driver.Session.
+// session implements driver.Session.
 type session struct {
-	b    *Backend
-	id   string
-	ttl  time.Duration
-	stop func() // ends the subscription
-	ears ears   // in a Cluster: its subscriptions
+	b             *Backend
+	id            string
+	ttl           time.Duration
+	stop          func()        // ends the subscription
+	subscriptions subscriptions // in a Cluster
 
-	patience time.Duration  // with replicas
+	patience time.Duration  // how long replicas are waited for
 	flights  sync.WaitGroup // exchanges that may take a place or a grant
-	hooks    Hooks          // of a member of a quorum
+	hooks    Hooks          // of a quorum
 
 	mu        sync.Mutex
-	asks      map[string]ask // by request id: all that the session holds, waits for or is asking for
+	requests  map[string]request // by request ID: grants, places in the queue, and requests under way
 	cancelled cancelled
-	quiet     map[string]int8 // names that were granted at once; see calm
-	pruned    time.Duration   // when prune was last at work
+	streak    map[string]int8 // of names that were free or contended lately; see fastpath.go
+	pruned    time.Duration   // when prune last worked
 	closed    bool
-	stray     []string // names that the index listed and that may be forgotten
+	stray     []string // names from the index that may be forgotten
 }
 
-// TTL is the one asked for, in whole microseconds.
+// TTL returns the TTL that was asked for, in whole microseconds.
 func (s *session) TTL() time.Duration { return s.ttl }
 
-// Lost is never closed: each lease stands for itself.
+// Lost is never closed: each lease ends by itself.
 func (s *session) Lost() <-chan struct{} { return nil }
 
-// Acquire is driver.Session.Acquire.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	reply, _, err := s.acquire(ctx, req, 0)
 	return reply, err
 }
 
-// acquire is Acquire with the token that a member of a quorum proposes. It returns the place in line, too, which
-// only a member learns.
+// acquire is Acquire with the token that a member of a quorum proposes. place is the place in the
+// queue, for a member only.
 func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (reply driver.Reply, place uint64, err error) {
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	again, err := s.enter(req.ID, ask{name: req.Name, group: req.Mode != driver.Exclusive})
+	again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
 	if err != nil {
 		return reply, 0, err
 	}
 	defer s.flights.Done()
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
-	if req.Mode == driver.Exclusive && s.calm(req.Name) {
+	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
 		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(s.ttl).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
@@ -69,13 +68,13 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 			reply, err = s.granted(ctx, req, uint64(v.Int))
 			return reply, 0, err
 		}
-		s.contended(req.Name)
+		s.noteContended(req.Name)
 	}
-	// In a Cluster who does not listen yet asks without waiting first: mostly nobody is in the way.
-	wait := req.Wait && (s.b.early || s.listens(req.Name))
-	v, short, err := s.ask(ctx, req, wait, px, want)
+	// In a Cluster an unsubscribed session first asks without a place: mostly the name is free.
+	wait := req.Wait && (s.b.early || s.subscribed(req.Name))
+	v, short, err := s.runAcquire(ctx, req, wait, px, want)
 	if wait != req.Wait && err == nil && v.Kind == List && len(v.List) > 0 && v.List[0].Int == 0 {
-		v, short, err = s.ask(ctx, req, true, px, want)
+		v, short, err = s.runAcquire(ctx, req, true, px, want)
 	}
 	switch {
 	case err != nil:
@@ -83,21 +82,21 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	case short != nil && (v.Int > 0 || v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0):
 		return reply, 0, s.takeBack(ctx, req.Name, req.ID, short)
 	case v.Kind == Text:
-		s.leave(req.ID)
+		s.unregister(req.ID)
 		return reply, 0, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
 	case v.Kind == Int && v.Int > 0:
-		s.atOnce(req.Name)
+		s.noteFree(req.Name)
 		reply, err = s.granted(ctx, req, uint64(v.Int))
 		return reply, 0, err
 	case v.Kind == List && len(v.List) > 0 && v.List[0].Int > 0:
-		s.atOnce(req.Name)
+		s.noteFree(req.Name)
 		s.collect(ctx, req.Name, v.List[1:])
 		reply, err = s.granted(ctx, req, uint64(v.List[0].Int))
 		return reply, 0, err
 	case v.Kind != List || len(v.List) < 4:
 		return reply, 0, strange(v)
 	}
-	s.contended(req.Name)
+	s.noteContended(req.Name)
 	if s.b.member != nil {
 		if place, v, err = cutPlace(v); err != nil {
 			return reply, 0, err
@@ -108,19 +107,19 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 		return driver.Reply{}, 0, err
 	}
 	if !req.Wait {
-		s.leave(req.ID)
+		s.unregister(req.ID)
 		return reply, 0, nil
 	}
 	wake, ok := s.waits(req.ID, last)
-	if !ok { // cancelled meanwhile, and perhaps before the store had heard of it
+	if !ok { // cancelled meanwhile, perhaps before the store received the request
 		return reply, 0, s.takenBack(ctx, req.Name, req.ID)
 	}
 	reply.Wake = wake
 	return reply, place, nil
 }
 
-// ask runs acquire.lua. short is not nil if replicas lack what it did.
-func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (v Value, short *unreplicated, err error) {
+// runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
+func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err != nil {
 		return Value{}, nil, err
@@ -138,20 +137,21 @@ func (s *session) ask(ctx context.Context, req *driver.Request, wait bool, px in
 	return v, short, err
 }
 
-// refused passes on an error; a final one ends a request that is not asked again. One that is may have a place. A request
-// that was cancelled meanwhile, by Close perhaps, is cancelled again if the server may hear of it only now.
+// refused passes on the error of a request. A final error ends a request, unless it is asked again:
+// that one may have a place. If the request was cancelled meanwhile, for instance by Close, it is
+// cancelled again, because the server may process it only now.
 func (s *session) refused(r requester, again bool, err error) error {
 	if again && s.b.member == nil {
 		err = momentary(err)
 	}
 	if driver.IsFinal(err) {
 		if !again {
-			s.leave(r.id)
+			s.unregister(r.id)
 		}
 		return err
 	}
 	s.mu.Lock()
-	_, asked := s.asks[r.id]
+	_, asked := s.requests[r.id]
 	s.mu.Unlock()
 	if !asked && !unsent(err) {
 		r.left()
@@ -170,24 +170,24 @@ func (s *session) granted(ctx context.Context, req *driver.Request, token uint64
 	return driver.Reply{Token: token}, nil
 }
 
-// undo cancels a request that was cancelled already, and that the store may have heard of
-// only after that.
+// undo cancels a request that was cancelled already, because the store may have received it after
+// its cancellation.
 func (s *session) undo(name, id string) {
 	s.mu.Lock()
-	_, asked := s.asks[id]
+	_, asked := s.requests[id]
 	s.mu.Unlock()
 	if asked {
-		return // it is being asked again
+		return // the caller asks again
 	}
 	ctx, cancel := context.WithTimeout(s.b.life, sharedFor)
 	defer cancel()
-	_ = s.Cancel(ctx, name, id) // else the grant runs out by itself
+	_ = s.Cancel(ctx, name, id) // if it fails, the grant expires
 }
 
-// takenBack cancels a request that has been answered after its cancellation.
+// takenBack cancels a request whose answer came after its cancellation.
 func (s *session) takenBack(ctx context.Context, name, id string) error {
 	err := s.Cancel(ctx, name, id)
-	if err != nil { // nobody else will
+	if err != nil { // no other code retries it
 		r := requester{s, name, id}
 		r.left()
 		r.over(false)
@@ -195,43 +195,41 @@ func (s *session) takenBack(ctx context.Context, name, id string) error {
 	return err
 }
 
-// Cancel is driver.Session.Cancel.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
-	s.leave(id)
+	s.unregister(id)
 	s.remembers(id, name)
 	c := newCall().name(s.b.prefix, name, "lzmt").str(id).end()
 	return verdict(s.b.run(ctx, s.b.scripts.cancel, c))
 }
 
-// Release is driver.Session.Release.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	return s.pass(ctx, h, keep, 0)
 }
 
-// pass is Release with the token that a member of a quorum proposes for the next in line.
+// pass is Release with the token that a member of a quorum proposes for the next waiter.
 func (s *session) pass(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
-	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.simple(h) {
+	if keep == 0 && h.Token > 0 && h.Token <= maxToken && s.canDrop(h) {
 		c := newCall().name(s.b.prefix, h.Name, "l").padded(h.Token, 16).end().counted(h.ID).end()
 		v, err := s.b.drop.run(ctx, 0, c, requester{})
 		switch {
 		case err != nil:
 			return err
 		case v.Kind == Int && v.Int == 0:
-			s.leave(h.ID)
+			s.unregister(h.ID)
 			return nil
 		}
-		s.contended(h.Name)
+		s.noteContended(h.Name)
 	}
 	err := s.b.release(ctx, h, keep, want)
 	if err == nil || driver.IsOver(err) {
-		s.leave(h.ID)
+		s.unregister(h.ID)
 	}
 	return err
 }
 
 func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration, want uint64) error {
 	switch {
-	case h.Token > maxToken || h.Token == 0: // no grant has it
+	case h.Token > maxToken || h.Token == 0: // no grant has such a token
 		if _, err := b.Inspect(ctx, h.Name); errors.Is(err, driver.ErrDamaged) {
 			return err
 		}
@@ -246,7 +244,6 @@ func (b *Backend) releaseCall(h driver.Hold, keep time.Duration, want uint64) *c
 	return b.proposal(newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).end()
 }
 
-// Downgrade is driver.Session.Downgrade.
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	if h.Token > maxToken || h.Token == 0 {
 		return driver.ErrGone
@@ -259,7 +256,6 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
-// Adopt is driver.Session.Adopt.
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := driver.CheckID(id); err != nil {
 		return err
@@ -276,18 +272,18 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 		micros(s.ttl).end().str(s.id).end().str(id).end().str(info).end()
 	v, err := s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{s, h.Name, id})
 	if _, failed := lacking(err); failed == nil && v.Kind == Int && v.Int == 3 {
-		err = fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
+		err = fmt.Errorf("%w id: it belongs to another request of %q", driver.ErrInvalid, h.Name)
 	} else {
 		err = verdict(v, err)
 	}
 	if err != nil {
 		if fresh && (driver.IsFinal(err) || driver.IsOver(err)) {
-			s.leave(id)
+			s.unregister(id)
 		}
-		return err // if the outcome is open, Close gives it back
+		return err // the outcome is open: Close gives the grant back
 	}
 	s.regroup(id)
-	if !s.holds(id, h.Token) { // cancelled meanwhile, and perhaps before the store had heard of it
+	if !s.holds(id, h.Token) { // cancelled meanwhile, perhaps before the store received the request
 		if err := s.takenBack(ctx, h.Name, id); err != nil {
 			return err
 		}
@@ -296,8 +292,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	return nil
 }
 
-// Close is driver.Session.Close. Requests that are under way cancel themselves when they are answered; it waits
-// for them, too.
+// Close also waits for requests under way, which cancel themselves when their answer comes.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -305,27 +300,27 @@ func (s *session) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
-	asks, stray := s.asks, s.stray
-	s.asks, s.stray = map[string]ask{}, nil
+	requests, stray := s.requests, s.stray
+	s.requests, s.stray = map[string]request{}, nil
 	s.mu.Unlock()
-	err := s.end(ctx, asks)
+	err := s.end(ctx, requests)
 	if err == nil && len(stray) > 0 {
 		err = s.b.forget(ctx, stray)
 	}
 	_, landed := obey(ctx, func() any { s.flights.Wait(); return nil }, nil)
 	if err == nil && !landed {
-		err = unheard(ctx)
+		err = noAnswer(ctx)
 	}
 	_, _ = obey(ctx, func() any { s.stop(); return nil }, nil)
 	return err
 }
 
-// end gives back the grants among asks and cancels the others, a pipeline for each few hundred.
-func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
+// end releases the grants among requests, and cancels the others, in pipelines of a few hundred.
+func (s *session) end(ctx context.Context, requests map[string]request) (err error) {
 	const most = 512
 	built := make([]*call, 0, most)
 	calls := make([]Call, 0, most)
-	for id, a := range asks {
+	for id, a := range requests {
 		script := s.b.scripts.cancel
 		var c *call
 		if a.token > 1 {
@@ -335,12 +330,12 @@ func (s *session) end(ctx context.Context, asks map[string]ask) (err error) {
 		}
 		c.done()
 		built, calls = append(built, c), append(calls, Call{script, c.keyList(), c.argList()})
-		delete(asks, id)
-		if len(calls) < most && len(asks) > 0 {
+		delete(requests, id)
+		if len(calls) < most && len(requests) > 0 {
 			continue
 		}
 		err = s.b.runAll(ctx, calls)
-		for try := 1; unanswered(err) && try < 3 && ctx.Err() == nil; try++ { // the connection broke, for another's sake perhaps
+		for try := 1; unanswered(err) && try < 3 && ctx.Err() == nil; try++ { // another request may have broken the connection
 			err = s.b.runAll(ctx, calls)
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// shardListeners counts who listens on sharded channels of our kind at a server.
+// shardListeners counts the subscribers to sharded channels of sessions at a server.
 func shardListeners(t testing.TB, r *testenv.RedisServer) (n int) {
 	t.Helper()
 	const script = "local n = 0 for _, c in ipairs(redis.call('PUBSUB','SHARDCHANNELS')) do n = n + redis.call('PUBSUB','SHARDNUMSUB',c)[2] end return n"
@@ -23,12 +23,12 @@ func shardListeners(t testing.TB, r *testenv.RedisServer) (n int) {
 	return n
 }
 
-// owner is the server that has the keys of a name.
+// owner returns the server that has the keys of a name.
 func owner(c *testenv.RedisClusterServers, name string) *testenv.RedisServer {
 	return c.Servers[c.Owner(tagOf(name), 0)]
 }
 
-// TestShards is what only a Cluster does: each part leaves it as it was.
+// TestShards tests what only a Cluster does. Each part leaves the Cluster as it was.
 func TestShards(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}})
@@ -69,7 +69,8 @@ func shardNames(t *testing.T, url string) {
 	}
 }
 
-// movingNames: exclusive grants are renewed while their slot is on its way, wherever each of them is.
+// movingNames: exclusive grants are renewed while their slot moves, at whichever server each of
+// them is.
 func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
 	s, _ := session(t, url, long)
 	ctx := within(t, soon)
@@ -97,7 +98,8 @@ func movingNames(t *testing.T, c *testenv.RedisClusterServers, url string) {
 
 type opener func(*testing.T) (*redislock.Backend, *testenv.TCPProxies)
 
-// shardSilence: who only holds does not listen, who waits does, and stops some time after.
+// shardSilence: a session without waiters is not subscribed. It subscribes to wait, and stops some
+// time after.
 func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	b, _ := open(t)
 	var now time.Duration
@@ -122,7 +124,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 			t.Fatal(err)
 		}
 	}
-	now += time.Hour / 2 // what is waited for is listened for however long it takes
+	now += time.Hour / 2 // a waiter stays subscribed for however long it takes
 	renew()
 	if n := shardListeners(t, server); n != before+1 {
 		t.Errorf("%d listen; want %d", n, before+1)
@@ -130,7 +132,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	if err := s.Close(within(t, soon)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nobody listens", func() bool { return shardListeners(t, server) == before })
+	until(t, "no subscriber", func() bool { return shardListeners(t, server) == before })
 
 	s = openSession(t, b, long)
 	name = newID()
@@ -144,7 +146,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	}
 	now += time.Minute
 	renew()
-	until(t, "nobody listens", func() bool { return shardListeners(t, server) == before })
+	until(t, "no subscriber", func() bool { return shardListeners(t, server) == before })
 	reply := acquire(t, s, r) // and again
 	if n := shardListeners(t, server); n != before+1 {
 		t.Errorf("%d listen; want %d", n, before+1)
@@ -157,7 +159,7 @@ func shardSilence(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	}
 }
 
-// shardKilledWaiter: the first in line is gone, and the server knows.
+// shardKilledWaiter: the first waiter is gone, and the server knows.
 func shardKilledWaiter(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	first, p := open(t)
 	second, _ := open(t)
@@ -182,8 +184,8 @@ func shardKilledWaiter(t *testing.T, c *testenv.RedisClusterServers, open opener
 	}
 }
 
-// shardThrownOut: who reads too slowly loses the subscription, and what was said meanwhile. It
-// subscribes again and looks.
+// shardThrownOut: a slow reader loses its subscription, and messages with it. It subscribes and
+// asks again.
 func shardThrownOut(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	b, p := open(t)
 	s := openSession(t, b, long)
@@ -208,7 +210,8 @@ func shardThrownOut(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	until(t, "it listens again", func() bool { return shardListeners(t, server) == before+1 })
 }
 
-// TestOldCluster: servers without sharded channels. PUBLISH reaches everybody, and does not say whom.
+// TestOldCluster: servers without sharded channels. PUBLISH reaches all servers, and does not count
+// subscribers.
 func TestOldCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: []string{
@@ -252,7 +255,7 @@ func TestSeveralTransports(t *testing.T) {
 	}
 }
 
-// TestSeveralRefused: URLs that lead to something else, or are not let in.
+// TestSeveralRefused: URLs that lead to something else, or that are refused.
 func TestSeveralRefused(t *testing.T) {
 	t.Parallel()
 	const canary = "c4n4ry"
@@ -279,7 +282,7 @@ func TestSeveralRefused(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	// One server of a Cluster, as if it were alone: names of others are not there.
+	// One server of a Cluster, used without the others: it does not have their names.
 	conn, err := rueidisconn.Dial("redis://holdfast:secret@" + c.Servers[0].Addr)
 	if err != nil {
 		t.Fatal(err)

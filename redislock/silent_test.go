@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	patience  = 100 * time.Millisecond // the context that each call has while the servers are silent
-	obedience = time.Second            // within which the calls of TestTimedSilent are back
+	patience  = 100 * time.Millisecond // the bound of each call while the servers are silent
+	obedience = time.Second            // in which the calls of TestTimedSilent return
 )
 
-// silentServers are servers of which all can fall silent, and a client of them.
+// silentServers are servers that can all stop answering, and a client of them.
 type silentServers struct {
 	servers []*testenv.RedisServer
 	links   *testenv.TCPProxies
 	dial    func(testing.TB) redislock.Conn
 }
 
-// TestSilent: every call returns when its context ends, with the context's error, whatever the servers do and
-// whichever client asks them. The clients' own limits are far longer.
+// TestSilent: every call returns when its context ends, with the context's error, whatever the
+// servers do and whichever client is used. The clients' own limits are far longer.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]func(*testing.T) *silentServers{
@@ -53,7 +53,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestTimedSilent: so it is with clients as programs have them, and soon.
+// TestTimedSilent: the same with clients as programs have them, and soon.
 func TestTimedSilent(t *testing.T) {
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
 		"rueidis": plainRueidis, "rueidis, by URL": dialRueidis, "go-redis": plainGoRedis(false), "go-redis, obedient": plainGoRedis(true),
@@ -65,7 +65,7 @@ func TestTimedSilent(t *testing.T) {
 	}
 }
 
-// faults are ways to fall silent. Each returns what ends it.
+// faults are ways to stop answering. Each returns a function that ends it.
 func (d *silentServers) faults() map[string]func() (end func()) {
 	each := func(do func(*testenv.TCPProxy)) { d.links.Each(do) }
 	heal := func() { each((*testenv.TCPProxy).Heal) }
@@ -90,9 +90,9 @@ func (d *silentServers) faults() map[string]func() (end func()) {
 	}
 }
 
-// fallSilent makes all calls at once with short contexts, twice, while the servers are silent and others with longer
-// contexts are under way. Each must be back before the bound. Where connections end, their errors are as good as the
-// contexts'.
+// fallSilent makes all calls at once with short contexts, twice, while the servers are silent and
+// others with longer contexts are under way. Each must return before the bound. If connections end,
+// their errors count as well as the contexts'.
 func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func(), breaks bool, bound time.Duration) {
 	const ttl = long
 	b := redislock.New(dial(t), nil)
@@ -112,9 +112,9 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 	if _, err := s.SetCount(within(t, soon), latch, 1); err != nil {
 		t.Fatal(err)
 	}
-	calm := name() // the lean scripts are used for it
+	uncontended := name() // the fast path is used for it
 	for range 3 {
-		r := exclusive(calm)
+		r := exclusive(uncontended)
 		if err := s.Release(within(t, soon), granted(t, s, r), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 		others.Wait()
 		_ = c.Close(within(t, soon))
 	}()
-	for range 3 { // clients connect again on behalf of these, which have time
+	for range 3 { // clients reconnect for these, which have time
 		others.Go(func() { _, _ = s.Acquire(within(t, 2*time.Second), exclusive(name())) })
 	}
 	type call struct {
@@ -150,7 +150,7 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 	}
 	calls := []call{
 		{"Acquire", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(name())); return err }},
-		{"Acquire of a name that was free", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(calm)); return err }},
+		{"Acquire of a name that was free", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(uncontended)); return err }},
 		{"Acquire, no wait", func(ctx context.Context) error {
 			r := exclusive(taken.Name)
 			r.Wait = false
@@ -232,7 +232,7 @@ func silentSingle(dial func(testing.TB, string) redislock.Conn) func(*testing.T)
 	}
 }
 
-// plainRueidis and plainGoRedis are clients with the options that they have by themselves.
+// plainRueidis and plainGoRedis are clients with default options.
 func plainRueidis(t testing.TB, addr string) redislock.Conn {
 	return viaRueidis(t, rueidis.ClientOption{InitAddress: []string{addr}})
 }

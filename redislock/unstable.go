@@ -9,31 +9,31 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// While a slot of a Cluster is on its way from one server to another, some of its keys are here
-// and some there, and a script that needs several of them is refused by both with TRYAGAIN,
-// before it has done anything. The same goes for keys that are on neither, as those of a line
-// that nobody stands in. So scripts of one key go on all the time, and the others wait.
+// While a slot of a Cluster moves between two servers, each server has some of its keys. Both
+// refuse a script of several keys with TRYAGAIN before it has done anything. They also do that for
+// keys that exist on neither server, such as those of an empty queue. So scripts of one key go on
+// all the time, and the others wait.
 
-// unstable reports whether err says that; or that another server has the slot by now, which is
-// an answer only to what has to stay with one server (Conn.RunWait).
+// unstable reports whether err is such a refusal, or says that another server has the slot now. The
+// latter reaches only calls that must stay with one server (Conn.RunWait).
 func unstable(err error) bool {
-	if err == nil || errors.Is(err, driver.ErrDamaged) { // which shows a name
+	if err == nil || errors.Is(err, driver.ErrDamaged) { // whose text contains a name
 		return false
 	}
 	text := err.Error()
 	return strings.Contains(text, "TRYAGAIN") || strings.Contains(text, "MOVED ") || strings.Contains(text, "ASK ")
 }
 
-// unstableFor bounds how long one exchange waits for a slot to arrive. Callers ask again after it.
+// unstableFor bounds how long one exchange waits for a slot. Callers ask again after that.
 const unstableFor = 2 * time.Second
 
-// A pacer spaces the repetitions of a request that was refused as unstable.
+// A pacer spaces the retries of a request that was refused as unstable.
 type pacer struct {
 	start time.Time
 	pause time.Duration
 }
 
-// wait waits for the next time. It reports false when there is none.
+// wait waits until the next retry. It returns false if there is none.
 func (p *pacer) wait(ctx context.Context) bool {
 	const shortest, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	if p.start.IsZero() {
@@ -53,7 +53,7 @@ func (p *pacer) wait(ctx context.Context) bool {
 	}
 }
 
-// pipeline runs calls, and those again that were refused as unstable.
+// pipeline runs calls, and retries those that were refused as unstable.
 func (b *Backend) pipeline(ctx context.Context, run func(context.Context, []Call) []Result, calls []Call) []Result {
 	results := run(ctx, calls)
 	if !b.cluster {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestKilledWaiter: the connection of the first in line is gone, so that the hand-over
-// goes to the second at once.
+// TestKilledWaiter: the connection of the first waiter is gone, so the second one gets the lock at
+// once.
 func TestKilledWaiter(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -41,8 +41,8 @@ func TestKilledWaiter(t *testing.T) {
 	}
 }
 
-// TestBlackHoledWaiter: the first in line is cut off and the server does not know; it
-// holds up the line as long as its place would have lasted, and not for ever.
+// TestBlackHoledWaiter: the first waiter is cut off without the server's knowledge. It delays the
+// queue for as long as its place would have lasted, and no longer.
 func TestBlackHoledWaiter(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second
@@ -60,7 +60,7 @@ func TestBlackHoledWaiter(t *testing.T) {
 	if err := a.Release(within(t, soon), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the second in line has it", func() bool {
+	until(t, "the second waiter has it", func() bool {
 		changes, err := c.Renew(within(t, soon), []driver.Hold{{Name: "x", ID: r.ID}})
 		return err == nil && len(changes) == 1 && changes[0].State == driver.Granted
 	})
@@ -70,8 +70,8 @@ func TestBlackHoledWaiter(t *testing.T) {
 	proxy.Heal()
 }
 
-// TestSubscriptionCut: a hand-over that was published while the subscription was down is
-// made up for when it is back.
+// TestSubscriptionCut: a hand-over that was published while the subscription was down is noticed
+// when the subscription is back.
 func TestSubscriptionCut(t *testing.T) {
 	t.Parallel()
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
@@ -103,20 +103,20 @@ func TestSubscriptionCut(t *testing.T) {
 	}
 }
 
-func TestLongLine(t *testing.T) {
+func TestLongQueue(t *testing.T) {
 	t.Parallel()
 	n := testenv.Rounds(600, 5000)
 	server := testenv.Redis(t)
 	a, b := session(t, server.URL(), long)
 	c, _ := session(t, server.URL(), long)
 	h := granted(t, a, exclusive("x"))
-	line := make([]*driver.Request, n)
+	queue := make([]*driver.Request, n)
 	wakes := make([]driver.Reply, n)
 	places := make([]driver.Hold, n)
-	for i := range line {
-		line[i] = exclusive("x")
-		wakes[i] = acquire(t, c, line[i])
-		places[i] = driver.Hold{Name: "x", ID: line[i].ID}
+	for i := range queue {
+		queue[i] = exclusive("x")
+		wakes[i] = acquire(t, c, queue[i])
+		places[i] = driver.Hold{Name: "x", ID: queue[i].ID}
 		if wakes[i].Ahead != i {
 			t.Fatalf("%d ahead; want %d", wakes[i].Ahead, i)
 		}
@@ -140,13 +140,13 @@ func TestLongLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := h.Token
-	for i := range line {
+	for i := range queue {
 		token := woken(t, wakes[i])
 		if token <= last {
 			t.Fatalf("token %d after %d", token, last)
 		}
 		last = token
-		if err := c.Release(within(t, soon), driver.Hold{Name: "x", ID: line[i].ID, Token: token}, 0); err != nil {
+		if err := c.Release(within(t, soon), driver.Hold{Name: "x", ID: queue[i].ID, Token: token}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestManyPermits(t *testing.T) {
 	}
 }
 
-// TestCostOfLeases: thousands of leases need no goroutines, and little memory. Nothing runs beside it.
+// TestCostOfLeases: thousands of leases need no goroutines, and little memory.
 func TestCostOfLeases(t *testing.T) {
 	n := testenv.Rounds(3000, 10_000)
 	server := testenv.Redis(t)
@@ -224,7 +224,7 @@ func TestCostOfLeases(t *testing.T) {
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what lies in pools goes with the second
+	runtime.GC() // objects in pools go with the second
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
@@ -283,7 +283,7 @@ func TestIndexForgets(t *testing.T) {
 	}
 }
 
-// subscribers counts the sessions that the server knows of.
+// subscribers counts the sessions that are subscribed at the server.
 func subscribers(t testing.TB, server *testenv.RedisServer) int {
 	t.Helper()
 	n := 0

@@ -8,33 +8,32 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// ask is a request as its session knows it: from before it is sent, so that no hand-over
+// request is what the session knows about a request: from before it is sent, so that no hand-over
 // can overtake it, until it has ended.
-type ask struct {
+type request struct {
 	name  string
 	token uint64        // of its grant
-	early uint64        // a token that was pushed before the answer to the request
-	wake  chan uint64   // of a request in line
-	seen  time.Duration // when it was asked for or renewed
-	group bool          // shared or permits: renewed by another script
-	waits bool          // wake is in the caller's hands
-	nudge bool          // asking again was advised before the answer to the request
+	early uint64        // a token that was pushed before the answer
+	wake  chan uint64   // of a waiter
+	seen  time.Duration // when it was last sent or renewed
+	group bool          // shared or permits: refresh.lua renews it
+	waits bool          // the caller has wake
+	nudge bool          // a push before the answer said to ask again
 
-	confirms bool // replicas are being asked about its token
+	confirms bool // replicas are being asked to confirm its token
 }
 
-// enter notes a request that is about to be sent. flights.Done has to be called when it has been answered.
-// again says that the session knows it already: it may have a place in line.
-func (s *session) enter(id string, a ask) (again bool, err error) {
+// register adds a request that is about to be sent. The caller must call flights.Done after the
+// answer. again is true if the session knows the request already: it may have a place in the queue.
+func (s *session) register(id string, a request) (again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, driver.ErrClosed
 	}
-	old, again := s.asks[id]
+	old, again := s.requests[id]
 	if again {
-		// What lies in the channel belongs to an earlier exchange. The answer to this one
-		// knows better.
+		// A value in the channel belongs to an earlier exchange. The answer to this one is newer.
 		if a.wake = old.wake; a.wake != nil {
 			select {
 			case <-a.wake:
@@ -44,14 +43,13 @@ func (s *session) enter(id string, a ask) (again bool, err error) {
 		a.group = a.group || old.group
 	}
 	a.seen = s.b.now()
-	s.asks[id] = a
+	s.requests[id] = a
 	s.flights.Add(1)
 	return again, nil
 }
 
-// adopts notes that h is about to be adopted as id, and reports whether id was unknown. Of what
-// mode h is, is not known; as one of a group it is renewed right whatever it is. flights.Done has to be called
-// after the answer.
+// adopts adds h, which is about to be adopted as id, and reports whether id was new. The mode of h
+// is unknown: refresh.lua renews every mode. The caller must call flights.Done after the answer.
 func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,31 +57,31 @@ func (s *session) adopts(id string, h driver.Hold) (fresh bool, err error) {
 		return false, driver.ErrClosed
 	}
 	s.flights.Add(1)
-	if _, known := s.asks[id]; known {
+	if _, known := s.requests[id]; known {
 		return false, nil
 	}
-	s.asks[id] = ask{name: h.Name, token: h.Token, group: true, seen: s.b.now()}
+	s.requests[id] = request{name: h.Name, token: h.Token, group: true, seen: s.b.now()}
 	return true, nil
 }
 
-// holds notes that id was granted. It reports false if id has been cancelled.
+// holds records that id was granted. It returns false if id was cancelled.
 func (s *session) holds(id string, token uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.asks[id]
+	a, ok := s.requests[id]
 	if ok {
 		a.token, a.wake, a.waits, a.nudge, a.early = token, nil, false, false, 0
-		s.asks[id] = a
+		s.requests[id] = a
 	}
 	return ok
 }
 
-// waits returns the channel of a request that the store answered with not yet, when last was
-// the latest token of the name. It reports false if id has been cancelled.
+// waits returns the wake-up channel of a request that was not granted. last is the latest token of
+// the name in that answer. It returns false if id was cancelled.
 func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.asks[id]
+	a, ok := s.requests[id]
 	if !ok {
 		return nil, false
 	}
@@ -99,16 +97,16 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 		a.wake <- 0
 	}
 	a.early, a.nudge = last, false
-	s.asks[id] = a
+	s.requests[id] = a
 	return a.wake, true
 }
 
-// offers notes that a grant is about to be given to another, and may be handed over again before
-// the answer to that is here.
+// offers records that a grant is about to be yielded. The name may be handed back before the answer
+// to that comes.
 func (s *session) offers(id string, token uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.asks[id]
+	a, ok := s.requests[id]
 	if !ok {
 		return
 	}
@@ -119,20 +117,20 @@ func (s *session) offers(id string, token uint64) {
 		}
 	}
 	a.token, a.early, a.waits, a.nudge = 0, token, false, false
-	s.asks[id] = a
+	s.requests[id] = a
 }
 
-// leave forgets a request that has ended.
-func (s *session) leave(id string) {
+// unregister forgets a request that has ended.
+func (s *session) unregister(id string) {
 	s.mu.Lock()
-	if a, ok := s.asks[id]; ok {
+	if a, ok := s.requests[id]; ok {
 		if a.wake != nil {
 			select { // no wake-up after Cancel
 			case <-a.wake:
 			default:
 			}
 		}
-		delete(s.asks, id)
+		delete(s.requests, id)
 	}
 	s.mu.Unlock()
 }
@@ -140,13 +138,13 @@ func (s *session) leave(id string) {
 func (s *session) regroup(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a, ok := s.asks[id]; ok {
+	if a, ok := s.requests[id]; ok {
 		a.group = true
-		s.asks[id] = a
+		s.requests[id] = a
 	}
 }
 
-// message takes what was published on the session's channel.
+// message handles a message from the session's channel.
 func (s *session) message(payload string) {
 	id, text, ok := strings.Cut(payload, " ")
 	if s.hooks.Claimed != nil && strings.HasPrefix(text, "c ") {
@@ -159,11 +157,11 @@ func (s *session) message(payload string) {
 	text, clock, clocked := strings.Cut(text, " ")
 	token, err := strconv.ParseUint(text, 10, 64)
 	if !ok || err != nil || token > maxToken || clocked && !s.counts(clock) {
-		return // not ours
+		return // not one of our messages
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.asks[id]
+	a, ok := s.requests[id]
 	switch {
 	case !ok:
 		s.unwanted(id, token)
@@ -177,38 +175,38 @@ func (s *session) message(payload string) {
 		if a.waits {
 			a.push(0)
 		}
-		s.asks[id] = a
+		s.requests[id] = a
 		s.pushed(id)
 	case a.waits:
 		s.handOver(id, &a, token)
 		if token != 0 {
 			a.token = token
-			s.asks[id] = a
+			s.requests[id] = a
 		}
 		s.pushed(id)
 	case a.token == 0: // before the answer
 		a.early, a.nudge = max(a.early, token), a.nudge || token == 0
-		s.asks[id] = a
+		s.requests[id] = a
 	}
 }
 
-// counts reports whether what a member's server pushed, at that time of its clock, counts.
+// counts reports whether a push from a member's server, at that time of its clock, is valid.
 func (s *session) counts(clock string) bool {
 	n, err := strconv.ParseInt(clock, 10, 64)
 	return err == nil && (s.hooks.counts == nil || s.hooks.counts(micros(n)))
 }
 
-// doubts reports whether the waiter has to ask what a push of token is about. Anybody may have sent it who may
-// publish on the session's channel and has heard of the request. No server's clock has made a token that is a day
-// ahead of what is known of it, and one wait ends with one grant.
-func (a *ask) doubts(token uint64) bool {
+// doubts reports whether the waiter must ask the store about a push of token. A forger may have
+// sent it: any client that may publish on the session's channel and knows the request. No server's
+// clock makes a token a day ahead of what is known here, and one wait ends with one grant.
+func (a *request) doubts(token uint64) bool {
 	day := uint64((24 * time.Hour).Microseconds())
 	known := max(a.early, a.token, uint64(max(time.Now().UnixMicro(), 0)))
 	return token > known+day || a.waits && token != 0 && a.token != 0 && token != a.token
 }
 
-// push leaves v in the channel, unless a token lies there already.
-func (a *ask) push(v uint64) {
+// push puts v into the channel, unless a token is already there.
+func (a *request) push(v uint64) {
 	select {
 	case old := <-a.wake:
 		v = max(v, old)
@@ -217,14 +215,14 @@ func (a *ask) push(v uint64) {
 	a.wake <- v // there is room: only push sends, under s.mu
 }
 
-// again tells every waiter to ask again, after messages may have been missed.
+// again wakes every waiter, because messages may have been missed.
 func (s *session) again() { s.againIn(-1) }
 
-// againIn is again for one shard, or with -1 for all.
+// againIn is again for one shard, or for all with -1.
 func (s *session) againIn(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, a := range s.asks {
+	for id, a := range s.requests {
 		if shard >= 0 && shardOf(a.name) != shard {
 			continue
 		}
@@ -233,7 +231,7 @@ func (s *session) againIn(shard int) {
 			s.pushed(id)
 		} else if a.token == 0 {
 			a.nudge = true
-			s.asks[id] = a
+			s.requests[id] = a
 		}
 	}
 }

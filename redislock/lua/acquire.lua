@@ -1,11 +1,11 @@
--- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), TTL and
--- minimum hold in microseconds (16 digits each), n, limit (10 digits each). ARGV[2]: the
--- id with its length, the session's id with its length, info. ARGV[3]: how many
--- milliseconds the key has to live if it is granted.
+-- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), TTL and minimum
+-- hold in microseconds (16 digits each), n, limit (10 digits each). ARGV[2]: the id with its
+-- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
+-- it is granted.
 --
--- Answers the token; or {token, two names of the index} for a name that is new here; or a
--- text: in use as that; or {0, retry, ahead, last token, one holder}; or {0, ahead, now,
--- state}, which says the same of a mutex.
+-- Answers one of: the token; {token, two names of the index} for a name that is new here; a text:
+-- what the name is in use as; {0, retry, ahead, last token, one holder}; {0, ahead, now, state},
+-- which says the same about a mutex.
 
 local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 18)), num(sub(a, 19, 34))
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
@@ -14,10 +14,10 @@ local owner = sub(ARGV[2], at)
 propose(sub(a, 55, 70))
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4], v)
-if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left by an eviction or a deletion
+if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left over from an eviction or a deletion
 advance()
 
--- Holds it already: the answer was lost, or a hand-over is being confirmed.
+-- It has the grant already: the answer was lost, or the client confirms a hand-over.
 if st == 'X' then
   if exp > now and field(tail, 1) == id then
     exp, dirty = now + ttl, true
@@ -55,7 +55,7 @@ if not joined then
   if not line and fits(mode, n) then
     local new = fresh
     local token = give(id, mode, n, now + ttl, hold, owner)
-    -- The index belongs to many names. What is wrong with it must not harm them.
+    -- The index serves many names, so a damaged index must not fail this one.
     if new then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
     save()
     if not new then return token end

@@ -1,4 +1,4 @@
--- Takes a request out of the line, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
+-- Takes a request out of the queue, and gives back its grant. KEYS: l, z, m, t. ARGV[1]: id.
 
 local id = ARGV[1]
 needed = true
@@ -16,7 +16,7 @@ elseif count > 0 then
   local t, e, _, _, n = getHold(id)
   if t and e > now then dropHold(id, n) end
 end
-if line and st == 'F' then st = 'S' end -- an empty group: advance looks at the line
+if line and st == 'F' then st = 'S' end -- an empty group: advance then looks at the queue
 advance()
 save()
 return 0

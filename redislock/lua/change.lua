@@ -1,5 +1,5 @@
--- Changes a grant that stands, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers
--- 0: done; 1: gone; 2: taken; 3: the new id stands for another request; a text: in use as that.
+-- Changes a grant, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers 0: done; 1: gone; 2:
+-- taken; 3: the new id belongs to another request; a text: what the name is in use as.
 --   downgrade id token
 --   adopt     id token TTL session, new id, info
 --   break     token
@@ -36,8 +36,8 @@ if what == 'break' then
   elseif st == 'L' then
     found = token == 1
     if found then
-      write('SETRANGE', KL, 0, 'F2') -- z and m go; see unsettle
-      rouse(0)
+      write('SETRANGE', KL, 0, 'F2') -- z and m will be removed; see unsettle
+      notifyAll(0)
       forget()
       st, count, dirty = 'F', 0, true
     end
@@ -82,7 +82,7 @@ end
 
 if not mine then return done(why) end
 
-dirty = true -- also if nothing changes: something must be written, for WAIT to speak of
+dirty = true -- also without a change: WAIT needs a write to refer to
 if what == 'confirm' then return done(0) end
 if st == 'P' then return done(kind()) end
 if st == 'X' then

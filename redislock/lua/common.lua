@@ -1,7 +1,7 @@
--- What scripts do with the table of a name; see state.lua.
+-- Functions for the record of a name; see state.lua.
 
--- write is call for commands that write. When memory is full Redis refuses the first command of a script
--- that may need some, and none after one that needs none.
+-- write is call for commands that write. When memory is full, Redis refuses a script whose first
+-- write may need memory. It refuses no write after one that needs none.
 local function write(...)
   if wrote then return call(...) end
   wrote = true
@@ -14,9 +14,9 @@ local function write(...)
   return r
 end
 
--- guard keeps z and m from vanishing with their last members until save. It is called before anything goes from
--- them. While a slot of a Cluster is on its way to another server, the script would fail in its middle on the first look
--- at a key that is not there.
+-- guard keeps z and m from vanishing with their last members until save. It must run before
+-- anything is removed from them. While a slot of a Cluster moves, a look at a missing key would
+-- fail the script halfway.
 local function guard()
   if CLUSTER and not guarded then
     write('ZADD', KZ, '+inf', '!')
@@ -25,15 +25,14 @@ local function guard()
   end
 end
 
--- unsettle marks l before z or m change in more than the times of what is there. save takes
--- the mark away.
+-- unsettle marks l before more than times change in z or m. save removes the mark.
 local function unsettle()
   if marked then return end
   marked, dirty = true, true
   if stored then write('SETRANGE', KL, 1, '2') end
 end
 
--- extend makes a key live ms longer, but never shorter than it would have, and reports whether it did.
+-- extend makes a key live for at least ms more, and reports whether that changed anything.
 local function extend(key, ms)
   if call('PTTL', key) < ms then
     write('PEXPIRE', key, ms)
@@ -55,15 +54,15 @@ local function put()
   end
   local ms = floor(max(stay - now, 0) / 1000) + RETAIN
   if line or st == 'S' or st == 'P' or st == 'L' then
-    local left = call('PTTL', KL) -- others may rely on it for longer than this script knows
-    ms = left >= ms and left or ms + RETAIN -- more than is needed, so that it is not needed often
+    local left = call('PTTL', KL) -- other grants may need it for longer than this script knows
+    ms = left >= ms and left or ms + RETAIN -- more than needed, so that it is rarely needed
     if (reach > 0 or st == 'L') and extend(KZ, ms) then extend(KM, ms) end -- m lives as long as z, or longer
   end
   write('SET', KL, v, 'PX', fmt('%.0f', ms))
   dirty, marked = false, false
 end
 
--- save writes the state, and then tells who has to be told.
+-- save writes the state, and then sends the messages.
 local function save()
   if dirty then put() end
   if guarded then
@@ -71,19 +70,19 @@ local function save()
     write('HDEL', KM, '!')
   end
   guarded = false
-  local told = queue
-  queue = nil
-  for _, m in ipairs(told or {}) do call(m[1], m[2], m[3]) end
+  local messages = outbox
+  outbox = nil
+  for _, m in ipairs(messages or {}) do call(m[1], m[2], m[3]) end
 end
 
--- forget removes z and m. Neither is looked at again.
+-- forget removes z and m. The script must not read them after that.
 local function forget()
   write('DEL', KZ, KM)
   guarded = false
 end
 
--- floorOf returns the floor of the shard's tokens and when it was noted. What is no floor counts as none, and
--- is replaced: it belongs to many names.
+-- floorOf returns the floor of the shard's tokens and when it was written. A damaged floor counts
+-- as none and is replaced, because it serves many names.
 local function floorOf()
   local v = redis.pcall('GET', KT)
   local _, to = find(type(v) == 'string' and v or '', '^%d+')
@@ -93,9 +92,9 @@ local function floorOf()
   return f, at
 end
 
--- mint returns the next token. The floor of the shard (the highest granule of time that a
--- token came from, and when that was noted) keeps the tokens of a name growing after its
--- own record has run out, although the clock was set back since.
+-- mint returns the next token. The floor of a shard is the highest granule of time that a token
+-- came from, with the time when that was written. It keeps the tokens of a name growing after the
+-- name's record has expired, even if the clock was set back since.
 local function mint()
   local token = num(agreed(max(now, last + 1), now))
   local g = floor(token / GRANULE)
@@ -120,21 +119,22 @@ local function len2(s)
   return fmt('%02d', #s) .. s
 end
 
--- field reads a string that is preceded by its length in two digits.
+-- field reads a string after its length in two digits.
 local function field(s, from)
   local n = num(sub(s, from, from + 1))
   if not n or #s < from + 1 + n then damaged(KL, 'a record of the name is cut short') end
   return sub(s, from + 2, from + 1 + n), from + 2 + n
 end
 
--- putHold writes a hold of a group. owner is its session and info.
+-- putHold writes a grant of a group. owner is its session and info.
 local function putHold(id, token, e, k, s, n, owner)
   write('ZADD', KZ, fmt('%.0f', (e > now and e or k) - SHIFT), 'h' .. id)
   write('HSET', KM, 'h' .. id, fmt('%016.0f%016.0f%016.0f%016.0f%010.0f', token, e, k, s, n) .. owner)
   reach = max(reach, e, k)
 end
 
--- getHold returns token, lease end, keep time, since, n, owner of a group's hold. must says that z has it.
+-- getHold returns token, lease end, keep time, since, n, owner of a group's grant. must: z has the
+-- grant.
 local function getHold(id, must)
   local r = call('HGET', KM, 'h' .. id)
   if not r then
@@ -142,7 +142,7 @@ local function getHold(id, must)
     return
   end
   local _, to = find(r, '^%d+')
-  if not to or to < 76 or sub(r, 1, 16) > MAXTOKEN then damaged(KM, 'the record of a grant is none') end
+  if not to or to < 76 or sub(r, 1, 16) > MAXTOKEN then damaged(KM, 'the record of a grant cannot be read') end
   return num(sub(r, 1, 16)), num(sub(r, 17, 32)), num(sub(r, 33, 48)), num(sub(r, 49, 64)), num(sub(r, 65, 74)), sub(r, 75)
 end
 
@@ -158,7 +158,7 @@ local function dropHold(id, n)
   used, count, dirty = used - n, count - 1, true
 end
 
--- putPlace writes a place. number is its place in line, for a new one.
+-- putPlace writes a place. number is its position in the queue, for a new one.
 local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   local till = fmt('%.0f', deadline)
   if number then
@@ -171,13 +171,13 @@ local function putPlace(id, deadline, joined, hold, mode, n, owner, number)
   reach = max(reach, deadline)
 end
 
--- getPlace returns deadline, when it joined, minimum hold, mode, n, owner of a waiter.
+-- getPlace returns deadline, time of joining, minimum hold, mode, n, owner of a waiter.
 local function getPlace(id)
   local r = call('HGET', KM, 'w' .. id)
   if not r then return end
   local _, to = find(r, '^%d+')
   local _, n = find(r, '^[xsp]%d+', 49)
-  if to ~= 48 or not n or n < 61 then damaged(KM, 'the record of a waiter is none') end
+  if to ~= 48 or not n or n < 61 then damaged(KM, 'the record of a waiter cannot be read') end
   return num(sub(r, 1, 16)), num(sub(r, 17, 32)), num(sub(r, 33, 48)), sub(r, 49, 49), num(sub(r, 50, 59)), sub(r, 60)
 end
 
@@ -188,12 +188,12 @@ local function dropPlace(id)
   write('ZREM', KZ, 'w' .. id, 'q' .. id)
 end
 
--- mend makes z and m agree with each other and with the state, after a script failed in its middle, or somebody
--- else has removed something.
-local function mend()
+-- repair makes z and m agree with each other and with the state, after a script failed halfway or
+-- another program removed something.
+local function repair()
   dirty = true
   if st == 'L' then
-    local c = num(call('HGET', KM, 'c') or '') -- what the last one to count down left
+    local c = num(call('HGET', KM, 'c') or '') -- written by the last count-down
     if c and c < count then count = c end
     return
   end
@@ -217,7 +217,7 @@ local function mend()
   end
 end
 
--- load reads a name. v, if not nil, is what l has.
+-- load reads a name. v is the value of l, if the caller has it.
 local function load(l, z, m, t, v)
   KL, KZ, KM, KT = l, z, m, t
   if v == nil or type(v) == 'table' then v = call('GET', l) end
@@ -241,7 +241,7 @@ local function load(l, z, m, t, v)
   end
   if marked or st ~= 'L' and (line or count > 0)
     and (call('EXISTS', z, m) < 2 or count > 0 and call('ZCOUNT', z, '-inf', 0) ~= count) then
-    mend()
+    repair()
   end
 end
 
@@ -254,10 +254,10 @@ local function waiters()
   return line and call('ZCOUNT', KZ, 1, LINE) or 0
 end
 
--- ahead returns how many wait before id, or nothing if z does not have its place.
+-- ahead returns how many waiters are before id, or nothing if z does not have its place.
 local function ahead(id)
   local rank = call('ZRANK', KZ, 'q' .. id)
-  return rank and rank - count -- the holds of a group come before the line
+  return rank and rank - count -- the grants of a group come before the queue
 end
 
 local function fits(mode, n)
@@ -266,8 +266,7 @@ local function fits(mode, n)
   return mode == 's' or count == 0
 end
 
--- setAside gives another name to a grant of a group that is kept after its end: its id came
--- again.
+-- setAside renames a grant of a group that has ended but is kept: its id is in use again.
 local function setAside(id)
   local t, e, k, s, n, o = getHold(id)
   if not t then return end
@@ -275,7 +274,7 @@ local function setAside(id)
   putHold(id .. '~' .. fmt('%.0f', t), t, e, k, s, n, o)
 end
 
--- give makes id a holder of the name. owner: the session's id and its length, info.
+-- give makes id a holder of the name. owner: the session's id with its length, info.
 local function give(id, mode, n, e, hold, owner)
   local token = mint()
   local k = hold > 0 and now + hold or 0
@@ -291,8 +290,8 @@ local function give(id, mode, n, e, hold, owner)
   return token
 end
 
--- channel returns where a session listens, and how to publish there. The session's first character says
--- which kind of channel it is; see layout.go.
+-- channel returns the channel of a session, and how to publish there. The session's first character
+-- gives the kind of channel; see layout.go.
 local function channel(session)
   local kind = sub(session, 1, 1)
   if kind == '+' then return sub(KT, 1, -2) .. 's:' .. sub(session, 2), 'SPUBLISH', 'SHARDNUMSUB' end
@@ -300,39 +299,40 @@ local function channel(session)
   return sub(KT, 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'
 end
 
--- hears reports whether a session listens at this server. Those at its replicas do not count, nor do patterns. In a
--- Cluster without sharded channels nobody knows.
-local function hears(session)
+-- subscribed reports whether a session is subscribed at this server. Subscribers at replicas and
+-- patterns do not count. In a Cluster without sharded channels that is unknown, and counts as yes.
+local function subscribed(session)
   local to, _, count_ = channel(session)
   return not count_ or call('PUBSUB', count_, to)[2] > 0
 end
 
--- publish has save send a message.
+-- publish queues a message for save to send.
 local function publish(session, message)
   local to, how = channel(session)
-  queue = queue or {}
-  queue[#queue + 1] = {how, to, message}
+  outbox = outbox or {}
+  outbox[#outbox + 1] = {how, to, message}
 end
 
--- tell has save tell a waiter.
-local function tell(session, id, token)
+-- notify queues a message to a waiter.
+local function notify(session, id, token)
   publish(session, id .. ' ' .. fmt('%.0f', token) .. stamp(now))
 end
 
--- grantNext gives the name to a waiter that leaves the line, if its session listens. The lease runs from the waiter's
--- last sign of life, so that a dead one does not hold up the line for longer than its place would have.
+-- grantNext gives the name to a waiter that leaves the queue, if its session is subscribed. The
+-- lease runs from the waiter's last renewal, so that a dead one delays the queue no longer than its
+-- place would have.
 local function grantNext(id, mode, n, deadline, hold, owner)
   local session = field(owner, 1)
-  local there = hears(session)
+  local there = subscribed(session)
   dropPlace(id)
   if there then
-    tell(session, id, give(id, mode, n, deadline, hold, owner))
+    notify(session, id, give(id, mode, n, deadline, hold, owner))
   else
     mint() -- each turn has a token
   end
 end
 
--- advance lets time pass: ends what has run out, and hands what is free to the line.
+-- advance ends what has expired, and hands what is free to the queue.
 local function advance()
   if st == 'F' or st == 'L' then return end
   if st == 'X' then
@@ -342,7 +342,7 @@ local function advance()
       local id = sub(h, 2)
       local token, _, k, _, n = getHold(id)
       if not token then
-        mend()
+        repair()
       elseif k > now then
         write('ZADD', KZ, fmt('%.0f', k - SHIFT), h)
       else
@@ -373,19 +373,19 @@ local function advance()
   if not line and count == 0 and st ~= 'X' and st ~= 'F' then st, dirty = 'F', true end
 end
 
--- retry says in how many microseconds the first hold ends; 0: none is held.
+-- retry returns how many microseconds are left until the first grant ends; 0: there is none.
 local function retry()
   if st == 'X' then return (exp > now and exp or keep) - now end
   if count == 0 then return 0 end
   return call('ZRANGE', KZ, 0, 0, 'WITHSCORES')[2] + SHIFT - now
 end
 
--- rouse tells everybody who awaits the latch, and forgets them.
-local function rouse(token)
+-- notifyAll notifies all waiters of the latch, and forgets them.
+local function notifyAll(token)
   for _, a in ipairs(call('ZRANGE', KZ, 0, -1)) do
     if a ~= '!' then
       local session = call('HGET', KM, a)
-      if session then tell(session, sub(a, 2), token) end
+      if session then notify(session, sub(a, 2), token) end
       guard()
       write('HDEL', KM, a)
       write('ZREM', KZ, a)
@@ -393,14 +393,14 @@ local function rouse(token)
   end
 end
 
--- kind says as what the name is in use.
+-- kind describes what the name is in use as.
 local function kind()
   if st == 'P' then return fmt('it is a semaphore of %.0f', limit) end
   if st == 'L' then return 'it is a latch' end
   return 'it is a lock'
 end
 
--- owned reports whether id holds the name under token; else 1 (gone) or 2 (taken).
+-- owned reports whether id holds the name under token; if not, also 1 (gone) or 2 (taken).
 local function owned(id, token)
   if st == 'X' then
     if exp <= now then return false, 1 end
@@ -411,7 +411,7 @@ local function owned(id, token)
   local t, e = getHold(id)
   if t and same(t, token) and e > now then return true end
   if last > token then
-    for i = 0, count - 1 do -- mostly the first is one; there may be thousands
+    for i = 0, count - 1 do -- mostly the first is unexpired; there may be thousands
       local _, e2 = getHold(sub(call('ZRANGE', KZ, i, i)[1], 2), true)
       if e2 > now then return false, 2 end
     end

@@ -1,4 +1,4 @@
--- Ends a script that has the table of a name. That and its own text are the function general.
+-- Ends a script that uses common.lua. That file and the script's own text are the function general.
 
 local done, answer = pcall(general)
 if not done then answer = failure(answer) end

@@ -1,5 +1,5 @@
--- Takes names out of the index that the store knows nothing of any more. KEYS: i, then the
--- l of each. ARGV: the names. Answers how many that were.
+-- Removes names without a record from the index. KEYS: i, then the l of each. ARGV: the names.
+-- Answers how many were removed.
 
 local gone = 0
 for n = 1, #ARGV do
@@ -7,7 +7,7 @@ for n = 1, #ARGV do
     local r = redis.pcall('ZREM', KEYS[1], ARGV[n])
     if type(r) == 'number' then
       gone = gone + r
-    elseif not string.find(r.err, 'WRONGTYPE', 1, true) then -- what is no index has no names
+    elseif not string.find(r.err, 'WRONGTYPE', 1, true) then -- a damaged index has no names
       return r
     end
   end

@@ -1,16 +1,17 @@
--- What the scripts of a member of a quorum do otherwise: see member_hooks.lua, which has the same functions.
+-- Functions that a member of a quorum has differently: member_hooks.lua has the same ones.
 
--- propose notes which token the caller would like the next grant to have.
+-- propose takes the token that the caller proposes for the next grant.
 local function propose() end
 
--- agreed returns the token of a new grant, as a number or 16 digits. token is the least that it may be.
+-- agreed returns the token of a new grant, as a number or 16 digits. token is the least that is
+-- allowed.
 local function agreed(token) return token end
 
--- same reports whether the owner of a grant, which knows it by token, means the one whose token is has.
+-- same reports whether has is the token of the grant that its owner knows under token.
 local function same(has, token) return has == token end
 
--- place returns what the answer to a waiter says of its place in line beside: nothing.
+-- place returns what an answer to a waiter adds about its place: nothing.
 local function place() end
 
--- stamp returns what follows a token that is published.
+-- stamp returns what a message adds to a token: nothing.
 local function stamp() return '' end

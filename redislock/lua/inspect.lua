@@ -1,8 +1,9 @@
--- Describes a name. KEYS: l, z, m, t. ARGV[1]: how many of the line to list. Answers {state,
--- limit, count, last token, length of the line, holders, waiters}; a holder or waiter is
--- {id, mode, n, token, age, left, kept, info}.
+-- Describes a name. KEYS: l, z, m, t. ARGV[1]: how many waiters to list. Answers {state, limit,
+-- count, last token, length of the queue, holders, waiters}; a holder or waiter is {id, mode, n,
+-- token, age, left, kept, info}.
 --
--- A server that takes no writes says what it has: what has run out is left out, and handed over to nobody.
+-- A server that takes no writes answers with its data: it leaves out what has expired, and hands
+-- nothing over.
 
 needed = true
 local looking -- nothing may be written
@@ -17,7 +18,7 @@ local function describe()
     holders[1] = {id, 'x', 1, last, now - since, retry(), exp <= now and 1 or 0, sub(tail, q)}
   elseif count > 0 and st ~= 'L' then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
-      local t, e, k, s, n, o = getHold(sub(h, 2), not looking) -- a script may have failed in its middle; see mend
+      local t, e, k, s, n, o = getHold(sub(h, 2), not looking) -- a script may have failed halfway; see repair
       if t and (not looking or e > now or k > now) then
         local _, q = field(o, 1)
         holders[#holders + 1] = {sub(h, 2), st, n, t, now - s, (e > now and e or k) - now, e <= now and 1 or 0, sub(o, q)}
@@ -25,7 +26,7 @@ local function describe()
     end
   end
   if line then
-    -- The places that have run out stand anywhere in the line.
+    -- Expired places may be anywhere in the queue.
     for _, w in ipairs(call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, looking and -1 or ARGV[1])) do
       local d, s, _, m, n, o = getPlace(sub(w, 2))
       if d and not (looking and d <= now) then

@@ -1,8 +1,8 @@
--- A latch. KEYS: l, z, m, t, i. ARGV[1]: what. Answers -1: no such latch; a text: the name
--- is in use as that.
---   set   n            1: created; 0: there already
+-- A latch. KEYS: l, z, m, t, i. ARGV[1]: what. Answers -1: no such latch; a text: what the name is
+-- in use as.
+--   set   n            1: created; 0: it exists
 --   down  id           what is left
---   await id session TTL   1: zero; 0: not yet, and the session is told when
+--   await id session TTL   1: zero; 0: not yet, and the session will be notified
 
 local what, id = ARGV[1], ARGV[2]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
@@ -10,7 +10,7 @@ advance()
 
 if what == 'set' then
   if st == 'L' then
-    dirty = true -- something must be written, for WAIT to speak of
+    dirty = true -- WAIT needs a write to refer to
     save()
     return 0
   end
@@ -20,7 +20,7 @@ if what == 'set' then
   end
   forget()
   st, count, dirty = 'L', num(ARGV[2]), true
-  -- The index belongs to many names. What is wrong with it must not harm them.
+  -- The index serves many names, so a damaged index must not fail this one.
   if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
   save()
   return 1
@@ -30,7 +30,7 @@ if st ~= 'L' then
   save()
   return -1
 end
-dirty = true -- every touch prolongs its life
+dirty = true -- every use prolongs its life
 
 if what == 'await' then
   if count == 0 then
@@ -51,8 +51,8 @@ end
 if call('HEXISTS', KM, 'd' .. id) == 0 then
   unsettle()
   if count > 0 then count = count - 1 end
-  write('HSET', KM, 'd' .. id, 1, 'c', fmt('%.0f', count)) -- mend reads c
-  if count == 0 then rouse(1) end
+  write('HSET', KM, 'd' .. id, 1, 'c', fmt('%.0f', count)) -- repair reads c
+  if count == 0 then notifyAll(1) end
 end
 save()
 return count

@@ -1,7 +1,7 @@
--- Stands before every script of a member of a quorum but member_birth.lua, which see, and drop.lua, which
--- only ends what has been granted. It lets a script go on if the server's present life is on record and may
--- grant. The replication id on record is the server's own as long as neither has it started again nor has
--- another server's data taken the place of its own.
+-- Comes before every script of a member of a quorum, except member_birth.lua and drop.lua, which
+-- grants nothing. It lets a script continue if the server's present life is on record and may vote.
+-- The replication id changes when the server restarts, or when another server's data replaces its
+-- own.
 
 local mark, links = redis.call('GET', MARK) or '', redis.call('INFO', 'replication')
 if string.sub(mark, 1, 25) ~= 'R' .. QUARANTINE .. SERVERS or not string.find(links, 'role:master', 1, true)

@@ -1,19 +1,22 @@
--- Says when this life of a member's server began, and puts that on record if it is not. It grants nothing. ARGV[1]: new, if
--- an operator says that this is a new deployment; note, to put on record where the server's clock is
--- (ARGV: the birth and the era that were on record, or nothing is done; the era; the skew; 1 if the clock was
--- set: then the server forgets who has what, and begins a new life). Answers {1: may grant, 0: not yet, -1:
--- another quarantine, -2: before Redis 7, -3: another database than 0, -4: other servers, -5: a replica;
--- microseconds to wait; its clock; the quarantine on record; the run of the server; when it was
--- born; the era; the skew; since when that is on record}.
+-- Finds out when the present life of a member's server began, and records that. It grants nothing.
+-- ARGV[1]: new, if an operator declares a new deployment; note, to record where the server's clock
+-- is. note has more ARGV: the birth and the era on record (if they differ, nothing is done); the
+-- new era; the skew; 1 if the clock was set. If it was, the server forgets all grants and begins a
+-- new life.
 --
--- The record: R (may grant) or N (newborn); the quarantine (16 digits); which servers make the
--- quorum (8); when it was born (16); the run of the server (40); its replication id (40); and, once it is
--- known how the clocks of the servers compare, the era (8); by how much this server's is ahead of the time of that era
--- (16, with its sign); when that was noted (16). See package quorum, clocks.go.
+-- Answers {1: may vote, 0: not yet, -1: another quarantine, -2: before Redis 7, -3: a database
+-- other than 0, -4: other servers, -5: a replica; microseconds to wait; its clock; the quarantine
+-- on record; the run of the server; when it was born; the era; the skew; when that was recorded}.
 --
--- A record of another run came with older data. So did one of this run, if the server has been a replica since:
--- on its way back it makes a new replication id, and keeps its primary's as the second. A new id and no
--- second one means only that a first replica came or that the last one has been gone for long.
+-- The record: R (may vote) or N (newborn); the quarantine (16 digits); the servers of the quorum
+-- (8); when it was born (16); the run of the server (40); its replication id (40). Once the clocks
+-- of the servers have been compared, also: the era (8); how far this server's clock is ahead of
+-- that era (16, with its sign); when that was recorded (16). See package quorum, clocks.go.
+--
+-- A record of another run came with older data. So did a record of this run if the server has been
+-- a replica since: when it becomes a primary again, it makes a new replication id and keeps the old
+-- one as the second. A new id without a second one only means that a first replica came, or that
+-- the last one has been gone for long.
 
 local sub, match, t = string.sub, string.match, redis.call('TIME')
 local info, links = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
@@ -45,14 +48,14 @@ local left, may = 0, sub(b, 1, 1) == 'R' and 1 or 0
 if may == 0 then left = had - (now - sub(b, 26, 41)) end
 local born, era, skew, noted = tonumber(sub(b, 26, 41)), sub(b, 122, 129), tonumber(sub(b, 130, 145)) or 0, tonumber(sub(b, 146, 161)) or 0
 
--- Whoever may not change the database is in the first one. What is selected here is so until the end of the script.
+-- A user without SELECT is in database 0. What is selected here lasts until the end of the script.
 if b ~= old then redis.call('SET', MARK .. '?', now, 'PX', 1000) end
 redis.pcall('SELECT', 0)
 if b ~= old and redis.call('DEL', MARK .. '?') == 0 or redis.call('GET', MARK) ~= old then
   return {-3, 0, clock, tonumber(had), run, born, era, skew, noted}
 end
 if b ~= old then redis.call('SET', MARK, b) end
-if set then -- what is there was written by a wrong time, and its keys live by that: for too short, or for a month
+if set then -- its records have wrong times, and its keys' expiry relies on them
   for shard = 0, 63 do
     local at = PREFIX .. string.format('{%02x}:', shard)
     for _, name in ipairs(redis.call('ZRANGE', at .. 'i', 0, -1)) do

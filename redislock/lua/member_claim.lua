@@ -1,9 +1,9 @@
--- Asks those who hold the name here to give way, if they lack a majority. KEYS: l, z, m, t.
--- ARGV: the claimant's id, its rank. Answers 1 if the claimant does not wait here.
+-- Asks the holders here to give way if they lack a majority. KEYS: l, z, m, t. ARGV: the claimant's
+-- id, its rank. Answers 1 if the claimant does not wait here.
 --
--- Readers do not give way to readers, nor need they: one that other servers have let in enters,
--- whoever is in front of it in line. Else readers that each have some servers would keep a writer
--- waiting at all, and it them.
+-- Readers need not give way to readers. A reader that other servers have granted enters, whatever
+-- is before it in the queue. Otherwise readers with some servers each could block a writer
+-- everywhere, and it them.
 
 local id, claim = ARGV[1], ' c ' .. ARGV[2] .. ' ' .. ARGV[1]
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])

@@ -1,5 +1,5 @@
--- Ends a script of a member of a quorum, whose text is the function answer. It answers {the clock, its
--- answer}: whoever asks sees whether the clock was set.
+-- Ends a script of a member of a quorum, whose text is the function answer. Answers {the clock, the
+-- script's answer}, so that the caller sees whether the clock was set.
 
 local t = redis.call('TIME')
 local a = answer()

@@ -1,16 +1,16 @@
 -- hooks.lua for a member of a quorum.
 
-local want = 0 -- the token that was proposed, as 16 digits
+local want = 0 -- the proposed token, as 16 digits
 
 local function propose(token) want = token end
 
--- A proposal that is too far ahead of the clock does not count.
+-- A proposal that is too far ahead of the clock is ignored.
 local function agreed(token, now)
   if tonumber(want) > tonumber(token) and want - now <= LEAD then return want end
   return token
 end
 
--- A grant that was raised without its owner knowing is still the owner's.
+-- A grant whose token was raised without its owner's knowledge still belongs to the owner.
 local function same(has, token) return has >= token end
 
 local function place(id) return id and redis.call('ZSCORE', KEYS[2], 'q' .. id) or '0' end

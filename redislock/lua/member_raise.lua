@@ -1,9 +1,9 @@
--- Gives a grant the token that the quorum has agreed on. KEYS: l, z, m, t. ARGV: id; its token
--- here; the token to have; TTL in microseconds if the grant is to be renewed, else 0. Answers
--- {the token that it has now, the clock}; or 1: gone; 2: taken.
+-- Gives a grant the token that the quorum agreed on. KEYS: l, z, m, t. ARGV: id; its token here;
+-- the new token; TTL in microseconds if the grant is to be renewed, else 0. Answers {the token that
+-- it has now, the clock}; or 1: gone; 2: taken.
 --
--- Every token is given out once here, so the new one is either larger than all before or the
--- one that the grant has; if another grant has got past it, a larger one comes back.
+-- A server uses each token once. So the new one is larger than all before, or it is the one that
+-- the grant has. If another grant here has a larger one, the answer is larger still.
 
 local id, token, to, ttl = ARGV[1], num(ARGV[2]), num(ARGV[3]), num(ARGV[4])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
@@ -23,7 +23,7 @@ if to > has then
     if g > floorOf() then write('SET', KT, fmt('%016.0f%016.0f', g, now)) end
   end
 else
-  to = has -- it was asked before
+  to = has -- a repeated request
 end
 if st == 'X' then
   if ttl > 0 then exp, dirty = now + ttl, true end

@@ -1,9 +1,9 @@
--- take.lua for a member of a quorum. ARGV, three for each: the token that is proposed, TTL and
--- minimum hold (16 digits each); id, session, info; how many milliseconds the key has to live.
+-- take.lua for a member of a quorum. ARGV, three for each: the proposed token, TTL and minimum hold
+-- (16 digits each); id, session, info; how many milliseconds the key lives.
 
 local answers, now = {}, nil
 for i, l in ipairs(KEYS) do
-  local v, token = redis.pcall('GET', l), 0 -- a key that is not a string must not spoil the others
+  local v, token = redis.pcall('GET', l), 0 -- a key that is not a string must not fail the others
   if type(v) == 'string' and string.sub(v, 1, 2) == 'F0' then
     if not now then
       local t = redis.call('TIME')
@@ -11,7 +11,7 @@ for i, l in ipairs(KEYS) do
     end
     local p = string.sub(ARGV[3 * i - 2], 1, 16)
     if p < now or p - now > LEAD then p = now end
-    -- A token that begins a new granule needs a look at the floor.
+    -- A token that begins a new granule needs acquire.lua to check the floor.
     if p > string.sub(v, 3, 18) and string.find(v, string.sub(p, 1, 9), 3, true) == 3 then
       redis.call('SET', l, 'X0' .. p .. now .. string.sub(ARGV[3 * i - 2], 17) .. now .. ARGV[3 * i - 1], 'PX', ARGV[3 * i])
       token = tonumber(p)

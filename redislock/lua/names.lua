@@ -1,4 +1,4 @@
--- Names of the index in byte order. KEYS: i. ARGV: from, to (as for ZRANGEBYLEX), how many.
+-- Lists names of the index in byte order. KEYS: i. ARGV: from, to (as for ZRANGEBYLEX), how many.
 
 local names = redis.pcall('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
 if names.err and string.find(names.err, 'WRONGTYPE', 1, true) then

@@ -1,20 +1,20 @@
--- Renews grants and places of any kind; those of one name at little cost if they follow
--- each other. KEYS: l, z, m, t of each. ARGV[1]: TTL in microseconds. ARGV[2...]: of each its
--- token (16 digits, 0: a place), its id. Answers the news, five numbers for each: position
--- (from 1), state, token, retry, ahead; the states are those of package driver. Of what is gone
--- the token says why; see layout.go.
+-- Renews grants and places of any kind. Entries of one name should stand together: it is then read
+-- and written once. KEYS: l, z, m, t of each. ARGV[1]: TTL in microseconds. ARGV[2...]: the token
+-- of each (16 digits, 0: a place), its id. Answers the changes, five numbers for each: position
+-- (from 1), state, token, retry, ahead. The states are those of package driver. For a hold that is
+-- gone, the token gives the reason; see layout.go.
 
 needed = true
-local ttl, news = num(ARGV[1]), {}
+local ttl, changes = num(ARGV[1]), {}
 local function report(...)
-  for _, x in ipairs({...}) do news[#news + 1] = x end
+  for _, x in ipairs({...}) do changes[#changes + 1] = x end
 end
 
--- one renews what stands at position i.
+-- one renews the entry at position i.
 local function one(i)
   local token, id = num(sub(ARGV[i + 1], 1, 16)), sub(ARGV[i + 1], 17)
   local gone = fresh and 1 or 0
-  local held -- the token of id's grant that stands
+  local held -- the token of id's unexpired grant
   if st == 'X' then
     if exp > now and field(tail, 1) == id and (token == 0 or same(last, token)) then
       held, exp, dirty = last, now + ttl, true
@@ -44,7 +44,7 @@ local function one(i)
   end
 end
 
--- name renews what stands at positions from to to, all of one name.
+-- name renews the entries at positions from to to, all of one name.
 local function name(from, to)
   load(KEYS[4 * from - 3], KEYS[4 * from - 2], KEYS[4 * from - 1], KEYS[4 * from])
   advance()
@@ -59,11 +59,11 @@ for i = 1, #ARGV - 1 do
     if not done then
       e = failure(e)
       if sub(e.err, 1, 8) ~= 'DAMAGED ' then error(e) end
-      for j = #news, had + 1, -1 do news[j] = nil end
+      for j = #changes, had + 1, -1 do changes[j] = nil end
       for j = from, i do report(j, 1, 2, 0, 0) end
-      queue, guarded = nil, false
+      outbox, guarded = nil, false
     end
-    from, had = i + 1, #news
+    from, had = i + 1, #changes
   end
 end
-return news
+return changes

@@ -1,11 +1,11 @@
--- What release.lua does first: the case that is met most often under load. See there. What is not as it
--- should be is left to release.lua.
+-- Fast path of release.lua for the most frequent case under load. Every unexpected value is left to
+-- release.lua.
 
 local a, v, sub = ARGV[1], redis.pcall('GET', KEYS[1]), string.sub
 local zero = '0000000000000000'
 if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17, 32) == zero
   and string.find(v, zero, 51, true) == 51 and string.find(v, ARGV[2], 83, true) == 83 then
-  -- A mutex that somebody waits for: it goes to the first in line.
+  -- A mutex with waiters: the first of them gets it.
   local call, t = redis.call, redis.call('TIME')
   local now = t[1] .. sub('000000', #t[2] + 1) .. t[2]
   propose(sub(a, 33, 48))
@@ -18,7 +18,7 @@ if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17,
   if length and digits and digits >= 84
     and sub(v, 19, 34) + sub(v, 35, 50) > tonumber(now) and sub(w, 1, 16) > now and sub(w, 33, 49) == zero .. 'x'
     and token > sub(a, 1, 16) and sub(token, 1, 9) == sub(a, 1, 9) then
-    -- As advance does it. What else is in line is asked before the first leaves it: see guard.
+    -- As in advance. Whether others wait is read before the first one leaves: see guard.
     local session, others = sub(w, 62, 61 + tonumber(length)), call('ZCARD', KEYS[2]) > 2
     local channel, publish, numsub = sub(KEYS[4], 1, -7) .. 's:' .. session, 'PUBLISH', 'NUMSUB'
     local where = string.byte(session)
@@ -28,10 +28,10 @@ if type(v) == 'string' and sub(v, 1, 18) == 'X1' .. sub(a, 1, 16) and sub(a, 17,
       channel, numsub = sub(KEYS[4], 1, -7) .. 's:' .. sub(session, 2), nil
     end
     if not numsub or call('PUBSUB', numsub, channel)[2] > 0 then
-      -- A script that fails in between has told nobody; the waiter asks again.
+      -- If the script fails in between, no waiter was notified; it asks again.
       call('HDEL', KEYS[3], 'w' .. id)
       call('ZREM', KEYS[2], first, 'w' .. id)
-      -- The lease runs from the waiter's last sign of life; see grantNext.
+      -- The lease runs from the waiter's last renewal; see grantNext.
       call('SET', KEYS[1], (others and 'X1' or 'X0') .. token .. sub(w, 1, 16) .. zero .. zero .. now
         .. string.format('%02d', #id) .. id .. sub(w, 60), 'KEEPTTL')
       call(publish, channel, id .. ' ' .. token .. stamp(now))

@@ -29,11 +29,11 @@ var AllMended = []Mended{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
 	}}, "redislock", "TestAborted/cluster"},
 	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script tells waiters in its middle, and may fail before it has written who was granted", Edits: []Edit{
-		{"redislock/lua/common.lua", `queue[#queue + 1] = {how, to, message}`, `call(how, to, message)`},
+		{"redislock/lua/common.lua", `outbox[#outbox + 1] = {how, to, message}`, `call(how, to, message)`},
 	}}, "redislock", "TestAborted"},
 	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter that does not listen at the primary is passed over, and its token published all the same", Edits: []Edit{
-		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    tell(session, id, mint())`},
-	}}, "redislock", "TestPassedOverHearsNothing"},
+		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
+	}}, "redislock", "TestPassedOverGetsNothing"},
 	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool that listens to everything counts as each dead waiter", Edits: []Edit{
 		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
 		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},

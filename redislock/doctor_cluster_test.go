@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// complaints are the codes that are not fine, each with its severity and how many servers it is about.
+// complaints are the codes that are not fine, each with its severity and its number of servers.
 func complaints(list []driver.Finding) string {
 	count := map[string]int{}
 	for _, f := range list {
@@ -80,7 +80,7 @@ func TestDoctorWholeCluster(t *testing.T) {
 		})
 	}
 	conn, victim := anonymousRueidis(t, c, direct), 0
-	for victim == c.Owner(tagOf("holdfast doctor"), 0) || victim == c.Owner("{00}", 0) { // what is tried is tried at these
+	for victim == c.Owner(tagOf("holdfast doctor"), 0) || victim == c.Owner("{00}", 0) { // the doctor's own requests go to these
 		victim++
 	}
 	c.Servers[victim].Kill()
@@ -91,7 +91,8 @@ func TestDoctorWholeCluster(t *testing.T) {
 	}
 }
 
-// everywhere returns a function that runs commands at each server, as the user default, who may get a password meanwhile.
+// everywhere returns a function that runs commands at each server, as the user default, whose
+// password may be set meanwhile.
 func everywhere(t testing.TB, servers ...*testenv.RedisServer) func(commands ...string) {
 	var clients []rueidis.Client
 	for _, s := range servers {
@@ -135,7 +136,8 @@ func TestDoctorSentinel(t *testing.T) {
 			}
 		})
 	}
-	// Who may publish what sentinels publish leads clients away; what doctor advises keeps them from it.
+	// A user that may publish on the channel of sentinels can redirect clients; the doctor's advice
+	// prevents that.
 	expect := func(want string) {
 		t.Helper()
 		list := diagnoseWaiting(t, dialed(t, s, nil), 2)

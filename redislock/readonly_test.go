@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestLookingWritesNothing: a server that takes no writes can be asked who holds what, also about a lease that has run out
-// and that it cannot end.
-func TestLookingWritesNothing(t *testing.T) {
+// TestReadOnlyInspect: a server that takes no writes can list holders and waiters, even if a
+// lease has expired and the server cannot end it.
+func TestReadOnlyInspect(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
 		t.Parallel()
@@ -32,7 +32,7 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 	mutex, readers, latch := newID(), newID(), newID()
 	h := granted(t, s, exclusive(mutex))
 	if r := acquire(t, s, exclusive(mutex)); r.Token != 0 {
-		t.Fatalf("granted beside another: %+v", r)
+		t.Fatalf("granted next to another: %+v", r)
 	}
 	for range 2 {
 		r := exclusive(readers)
@@ -46,7 +46,7 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 	granted(t, brief, exclusive(short))
 	granted(t, brief, exclusive(followed))
 	if r := acquire(t, s, exclusive(followed)); r.Token != 0 {
-		t.Fatalf("granted beside another: %+v", r)
+		t.Fatalf("granted next to another: %+v", r)
 	}
 	for _, of := range []driver.Session{s, brief} {
 		r := exclusive(both)
@@ -69,13 +69,13 @@ func looks(t *testing.T, b *redislock.Backend, servers ...*testenv.RedisServer) 
 	for stop := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		r, err := b.Inspect(within(t, soon), short)
 		if err != nil || time.Now().After(stop) {
-			t.Fatalf("a lease that runs out: %+v, %v", r, err)
+			t.Fatalf("a lease that expires: %+v, %v", r, err)
 		}
 		if r.Kind == driver.Unused {
 			break
 		}
 	}
-	until(t, "the other leases of that session have run out as well", func() bool {
+	until(t, "the other leases of that session have expired as well", func() bool {
 		one, err := b.Inspect(within(t, soon), followed)
 		two, err2 := b.Inspect(within(t, soon), both)
 		return err == nil && err2 == nil && len(one.Holders) == 0 && len(two.Holders) == 1

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestReplicaAway: the only replica is away for a moment, and the server takes no writes meanwhile. Waiters that have
-// to ask just then, because their subscription was lost, keep their places. Who is new is refused.
+// TestReplicaAway: the only replica is away for a moment, so the server takes no writes. Waiters
+// that ask again then, because they lost their subscription, keep their places. New requests are
+// refused.
 func TestReplicaAway(t *testing.T) {
 	t.Parallel()
 	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": plainGoRedis(false)} {
@@ -49,7 +50,7 @@ func TestReplicaAway(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				until(t, "one more is in line", func() bool {
+				until(t, "one more waiter", func() bool {
 					r, err := c.Inspect(ctx, "x")
 					return err == nil && len(r.Waiters) == i+1
 				})

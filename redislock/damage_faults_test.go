@@ -30,9 +30,9 @@ func refusals(server func() *testenv.RedisServer) map[string]func(testing.TB) fu
 	}
 }
 
-// refusalsOf are refusals of several servers at once. A server that becomes a replica would move what it serves
-// elsewhere. In a Cluster an Inspect writes, to see whether a slot is on its way, so that only a server whose memory is
-// full answers reads.
+// refusalsOf are refusals of several servers at once. A server that became a replica would move its
+// slots elsewhere. In a Cluster an Inspect writes, to see whether a slot is moving. So only a
+// server whose memory is full answers reads.
 func refusalsOf(servers []*testenv.RedisServer, ways ...string) map[string]func(testing.TB) func() {
 	all := map[string]func(testing.TB) func(){}
 	for _, way := range ways {
@@ -51,7 +51,7 @@ func refusalsOf(servers []*testenv.RedisServer, ways ...string) map[string]func(
 	return all
 }
 
-// damages are the ways in which the state of a name is spoilt. server is the one that has a name.
+// damages are ways to damage the state of a name. server is the one that has a name.
 func damages(server func(name string) *testenv.RedisServer) map[string]func(testing.TB, string) {
 	spoil := func(command string) func(testing.TB, string) {
 		return func(t testing.TB, name string) {

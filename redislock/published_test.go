@@ -20,17 +20,17 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// ear hears all that is published at one server.
-type ear struct {
-	mu    sync.Mutex
-	heard []string
-	marks chan string
+// listener records all messages published at one server.
+type listener struct {
+	mu        sync.Mutex
+	published []string
+	marks     chan string
 }
 
-func listen(t testing.TB, addr string) *ear {
+func listen(t testing.TB, addr string) *listener {
 	t.Helper()
 	client := rawClient(t, addr)
-	e := &ear{marks: make(chan string, 1)}
+	e := &listener{marks: make(chan string, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -42,7 +42,7 @@ func listen(t testing.TB, addr string) *ear {
 				return
 			}
 			e.mu.Lock()
-			e.heard = append(e.heard, m.Message)
+			e.published = append(e.published, m.Message)
 			e.mu.Unlock()
 		})
 	}()
@@ -51,8 +51,9 @@ func listen(t testing.TB, addr string) *ear {
 	return e
 }
 
-// settled returns what was heard since the last time, when all that was published before has arrived.
-func (e *ear) settled(t testing.TB, primary *testenv.RedisServer, mark string) []string {
+// settled returns the messages recorded since the last call, once all earlier messages have
+// arrived.
+func (e *listener) settled(t testing.TB, primary *testenv.RedisServer, mark string) []string {
 	t.Helper()
 	primary.Do("PUBLISH mark: " + mark)
 	for {
@@ -62,41 +63,41 @@ func (e *ear) settled(t testing.TB, primary *testenv.RedisServer, mark string) [
 				continue
 			}
 		case <-time.After(long):
-			t.Fatal("an ear hears nothing")
+			t.Fatal("a listener receives nothing")
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		heard := e.heard
-		e.heard = nil
-		return heard
+		published := e.published
+		e.published = nil
+		return published
 	}
 }
 
-// elsewhere is a Conn that listens at another server than it asks.
+// elsewhere is a Conn that subscribes at another server than it asks.
 type elsewhere struct {
 	redislock.Conn
-	ears redislock.Conn
+	subscribeAt redislock.Conn
 }
 
 func (c *elsewhere) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
-	return c.ears.Subscribe(ctx, channel, message, again)
+	return c.subscribeAt.Subscribe(ctx, channel, message, again)
 }
 
-// TestPassedOverHearsNothing: some of those who wait listen at a replica or not at all. Whatever is heard of a
-// grant is on record for the one that it was said to. The ear is at the replica, where it hears all that the
-// primary publishes and is not counted.
-func TestPassedOverHearsNothing(t *testing.T) {
+// TestPassedOverGetsNothing: some waiters are subscribed at a replica or not at all. Every
+// published grant is on record for the request that it names. The listener is at the replica: it
+// receives all messages of the primary and is not counted.
+func TestPassedOverGetsNothing(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
 	primary, replica := set.Primary, set.Replicas[0]
-	ear := listen(t, replica.Addr)
+	listener := listen(t, replica.Addr)
 	here := redislock.New(dialRueidis(t, primary.Addr), nil)
 	away := dialRueidis(t, replica.Addr)
 	defer func() { _ = away.Close() }()
 	sessions := []driver.Session{
 		openSession(t, here, long),
 		openSession(t, redislock.New(&elsewhere{dialRueidis(t, primary.Addr), away}, nil), long),
-		openSession(t, redislock.New(&sided{Conn: dialRueidis(t, primary.Addr), deaf: true}, nil), long),
+		openSession(t, redislock.New(&sided{Conn: dialRueidis(t, primary.Addr), mute: true}, nil), long),
 		openSession(t, redislock.New(dialGoRedis(t, primary.Addr), nil), long),
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -108,7 +109,7 @@ func TestPassedOverHearsNothing(t *testing.T) {
 	}
 	ctx := within(t, 2*time.Minute)
 	all := map[string][]asked{}
-	told := 0
+	grants := 0
 	for i := range 600 {
 		mode := driver.Exclusive + driver.Mode(rng.IntN(3))
 		name := fmt.Sprint(mode/driver.Permits, rng.IntN(2)) // permits apart from the others
@@ -140,31 +141,32 @@ func TestPassedOverHearsNothing(t *testing.T) {
 		if rec, err = here.Inspect(ctx, name); err != nil {
 			t.Fatal(err)
 		}
-		for _, message := range ear.settled(t, primary, fmt.Sprint(i)) {
+		for _, message := range listener.settled(t, primary, fmt.Sprint(i)) {
 			id, text, _ := strings.Cut(message, " ")
 			token, _ := strconv.ParseUint(text, 10, 64)
 			if token == 0 {
 				continue
 			}
-			told++
+			grants++
 			if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == id && h.Token == token }) {
-				t.Fatalf("step %d: heard %q, which is not on record: %+v", i, message, rec)
+				t.Fatalf("step %d: published %q, which is not on record: %+v", i, message, rec)
 			}
 		}
 	}
-	if told < 20 {
-		t.Errorf("only %d grants were told of", told)
+	if grants < 20 {
+		t.Errorf("only %d grants were published", grants)
 	}
 }
 
-// TestPatternListener: somebody listens to all channels, and the first in line is gone. The line goes on at once.
+// TestPatternListener: a client is subscribed to all channels, and the first waiter is gone. The
+// hand-over happens at once.
 func TestPatternListener(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	listen(t, server.Addr)
 	a, _ := session(t, server.URL(), long)
 	c, _ := session(t, server.URL(), long)
-	dead := openSession(t, redislock.New(&sided{Conn: dialRueidis(t, server.Addr), deaf: true}, nil), long)
+	dead := openSession(t, redislock.New(&sided{Conn: dialRueidis(t, server.Addr), mute: true}, nil), long)
 	h := granted(t, a, exclusive("x"))
 	acquire(t, dead, exclusive("x"))
 	reply := acquire(t, c, exclusive("x"))
@@ -176,8 +178,8 @@ func TestPatternListener(t *testing.T) {
 	}
 }
 
-// TestRefusingWrites: a server answers and refuses to write. Nobody is told of a hand-over; when it writes again the
-// first in line has the lock.
+// TestRefusingWrites: a server answers and refuses to write. No hand-over is published. When it
+// writes again, the first waiter gets the lock.
 func TestRefusingWrites(t *testing.T) {
 	t.Parallel()
 	for what, f := range map[string]struct{ refuse, heal string }{
@@ -190,7 +192,7 @@ func TestRefusingWrites(t *testing.T) {
 				server := testenv.Redis(t, protectedConfig...)
 				a, _ := session(t, server.URL(), long)
 				b, back := session(t, server.URL(), long)
-				ear := listen(t, server.Addr)
+				listener := listen(t, server.Addr)
 				h := granted(t, a, exclusive("x"))
 				r := &driver.Request{ID: newID(), Name: "x", Mode: mode, N: 1, Wait: true}
 				reply := acquire(t, b, r)
@@ -205,11 +207,11 @@ func TestRefusingWrites(t *testing.T) {
 						t.Errorf("Release: %v; want ErrUnavailable or ErrRefused", err)
 					}
 				}
-				if heard := ear.settled(t, server, "1"); len(heard) > 0 {
-					t.Errorf("told %q while nothing could be written", heard)
+				if published := listener.settled(t, server, "1"); len(published) > 0 {
+					t.Errorf("published %q while nothing could be written", published)
 				}
 				heal()
-				until(t, "it is released", func() bool { // the client may have to connect again
+				until(t, "it is released", func() bool { // the client may have to reconnect
 					err := a.Release(within(t, soon), h, 0)
 					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUncertain) && !driver.IsOver(err) {
 						t.Fatalf("Release: %v", err)
@@ -221,21 +223,21 @@ func TestRefusingWrites(t *testing.T) {
 					t.Fatalf("Inspect: %+v, %v", rec, err)
 				}
 				if token := woken(t, reply); token != rec.Holders[0].Token && token != 0 {
-					t.Errorf("told %d; on record is %d", token, rec.Holders[0].Token)
+					t.Errorf("received %d; on record is %d", token, rec.Holders[0].Token)
 				}
 			})
 		}
 	}
 }
 
-// TestLineDeleted: one or both of the keys of a line vanish while a mutex is held. Nobody is told of what is not
-// on record; those whose places are gone are told so and queue again.
-func TestLineDeleted(t *testing.T) {
+// TestQueueDeleted: one or both keys of a queue vanish while a mutex is held. No grant is published
+// that is not on record. Waiters whose places are gone learn that and queue again.
+func TestQueueDeleted(t *testing.T) {
 	t.Parallel()
 	for what, letters := range map[string]string{"its order": "z", "its records": "m", "both": "zm"} {
 		t.Run(what, func(t *testing.T) {
 			server := testenv.Redis(t)
-			ear := listen(t, server.Addr)
+			listener := listen(t, server.Addr)
 			client := rawClient(t, server.Addr)
 			b := redislock.NewEdited(rueidisconn.New(client), nil, func(_, text string) string { return stepper + text })
 			var sessions []driver.Session
@@ -276,8 +278,8 @@ func TestLineDeleted(t *testing.T) {
 				t.Fatalf("Inspect: %+v, %v", rec, err)
 			}
 			want := fmt.Sprint(rec.Holders[0].ID, " ", rec.Holders[0].Token)
-			if heard := ear.settled(t, server, "1"); len(heard) > 1 || len(heard) == 1 && heard[0] != want {
-				t.Errorf("told %q; on record: %+v", heard, rec)
+			if published := listener.settled(t, server, "1"); len(published) > 1 || len(published) == 1 && published[0] != want {
+				t.Errorf("published %q; on record: %+v", published, rec)
 			}
 		})
 	}

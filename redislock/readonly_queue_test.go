@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestLookingAtALongLine: a server that takes no writes counts all of a line, and those who wait are not hidden by the
-// places in front of them that have run out.
-func TestLookingAtALongLine(t *testing.T) {
+// TestReadOnlyLongQueue: a server that takes no writes counts a whole queue. Expired places at its
+// head do not hide the waiters behind them.
+func TestReadOnlyLongQueue(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	b := redislock.New(dialRueidis(t, server.Addr), nil)
@@ -22,7 +22,7 @@ func TestLookingAtALongLine(t *testing.T) {
 	join := func(of driver.Session, name string, n int) {
 		for range n {
 			if r := acquire(t, of, exclusive(name)); r.Token != 0 {
-				t.Fatal("granted beside another; the machine is too slow for this")
+				t.Fatal("granted next to another; the machine is too slow for this")
 			}
 		}
 	}
@@ -33,7 +33,7 @@ func TestLookingAtALongLine(t *testing.T) {
 	join(s, hidden, living)
 	server.Do("CONFIG SET min-replicas-to-write 5")
 	defer server.Do("CONFIG SET min-replicas-to-write 0")
-	until(t, "the brief session's leases and places have run out", func() bool {
+	until(t, "the brief session's leases and places have expired", func() bool {
 		first, err := b.Inspect(within(t, soon), long)
 		second, err2 := b.Inspect(within(t, soon), hidden)
 		return err == nil && err2 == nil && len(first.Holders)+len(second.Holders) == 0 && second.Waiting == living

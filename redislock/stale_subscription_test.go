@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestDemoted: a waiter whose subscription is left at a server that has become a replica listens at the new
-// primary as soon as an exchange shows that there is one, and is handed the lock.
+// TestDemoted: a waiter's subscription stays at a server that has become a replica. As soon as an
+// exchange shows the new primary, the waiter subscribes there, and then gets the lock.
 func TestDemoted(t *testing.T) {
 	t.Parallel()
 	for client, dial := range map[string]func(testing.TB, rueidisconn.Dialer) redislock.Conn{
@@ -53,7 +53,7 @@ func TestDemoted(t *testing.T) {
 			set.Promote(0)
 			to.Store(fresh)
 			set.Follow(old, fresh)
-			old.Do("CLIENT KILL TYPE normal") // subscriptions stay
+			old.Do("CLIENT KILL TYPE normal") // keeps subscriptions
 			channels := listening(t, old, "CHANNELS", "hf:s:*")
 			if len(channels) != 2 {
 				t.Fatalf("at the old primary there are listeners to %q; want two", channels)
@@ -70,17 +70,17 @@ func TestDemoted(t *testing.T) {
 			}
 			token := woken(t, reply)
 			record, err := b.Inspect(within(t, soon), r.Name)
-			if token == 0 { // it was told to ask again
+			if token == 0 { // told to ask again
 				granted(t, s, r)
 			} else if err != nil || len(record.Holders) != 1 || record.Holders[0].ID != r.ID || record.Holders[0].Token != token {
-				t.Errorf("the waiter %s was told %d; on record is %+v (%v)", r.ID, token, record.Holders, err)
+				t.Errorf("the waiter %s received %d; on record is %+v (%v)", r.ID, token, record.Holders, err)
 			}
 		})
 	}
 }
 
-// TestAddressMoves: a client whose server has become a replica, and that has a connection that works, is led to the new
-// primary by the address.
+// TestAddressMoves: a client has a working connection to a server that has become a replica. The
+// address then leads it to the new primary.
 func TestAddressMoves(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
@@ -114,7 +114,7 @@ func TestAddressMoves(t *testing.T) {
 	}
 }
 
-// listening is what PUBSUB says at a server.
+// listening returns the answer of a server to PUBSUB.
 func listening(t testing.TB, server *testenv.RedisServer, words ...string) []string {
 	t.Helper()
 	raw := rawClient(t, server.Addr)
@@ -125,8 +125,8 @@ func listening(t testing.TB, server *testenv.RedisServer, words ...string) []str
 	return all
 }
 
-// TestListensAtPrimary: who waits in a Cluster listens at the primary when Acquire returns, though the client does not
-// know of a failover yet, or reads from replicas.
+// TestListensAtPrimary: when Acquire returns, a waiter of a Cluster is subscribed at the primary,
+// even if the client does not know of a failover, or reads from replicas.
 func TestListensAtPrimary(t *testing.T) {
 	t.Parallel()
 	goRedis := func(opt redis.ClusterOptions) func(testing.TB, *testenv.RedisClusterServers) redislock.Conn {
@@ -168,9 +168,9 @@ func TestListensAtPrimary(t *testing.T) {
 						return len(listening(t, primary, "SHARDCHANNELS", "*{"+strings.Trim(tag, "{}")+"}*")) > 0
 					}
 					if seen[tag] { // subscribed to before the failover
-						until(t, "somebody listens at the primary of "+name(i), listens)
+						until(t, "a subscriber at the primary of "+name(i), listens)
 					} else if !listens() {
-						t.Errorf("nobody listens at the primary of %q when Acquire has returned", name(i))
+						t.Errorf("no subscriber at the primary of %q when Acquire has returned", name(i))
 					}
 					seen[tag] = true
 				}

@@ -9,57 +9,56 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// ears are what a session hears with in a Cluster: for each shard in which it waits for
-// something a subscription to the sharded channel, at the server that has the shard, so that a
-// script there sees whether anybody hears it. Where there are no such channels (before Redis 7),
-// one to the session's channel, which all servers pass on.
-type ears struct {
+// subscriptions are the subscriptions of a session in a Cluster. For each shard in which the
+// session waits there is one to the sharded channel, at the server of the shard, so that a script
+// there can count its subscribers. If servers have no sharded channels (before Redis 7), one
+// subscription to the session's channel serves all shards: all servers forward its messages.
+type subscriptions struct {
 	in  *session
 	ctx context.Context // of what is under way; ends with close
 	end context.CancelFunc
 
 	mu     sync.Mutex
-	shards map[int]*ear
-	plain  *ear // for all shards that have no channels of their own
+	shards map[int]*subscription
+	plain  *subscription // serves all shards if there are no sharded channels
 	closed bool
 	ending sync.WaitGroup
 }
 
-// ear is one subscription.
-type ear struct {
+type subscription struct {
 	ready chan struct{} // closed when the subscription stands, or has failed
 	err   error         // why it failed
-	mark  string        // what the session is called in records: see layout.go
-	stop  func()        // nil if the subscription is the plain one
-	used  time.Duration // when something was last about to wait here
+	mark  string        // prefix of the session's ID in records: see layout.go
+	stop  func()        // nil if plain serves the shard
+	used  time.Duration // when a request last needed it
 
 	ended chan struct{} // not nil: it is being stopped; closed when that is done
 }
 
-// deafAfter is how long a subscription is kept when nothing is waited for.
-const deafAfter = 30 * time.Second
+// idleAfter is how long an unused subscription is kept.
+const idleAfter = 30 * time.Second
 
-func (e *ears) of(s *session) {
-	e.in, e.shards = s, map[int]*ear{}
+func (e *subscriptions) start(s *session) {
+	e.in, e.shards = s, map[int]*subscription{}
 	e.ctx, e.end = context.WithCancel(context.Background())
 }
 
-// listening makes sure that the session hears what happens to name, if it is going to wait, and
-// returns what it is called in the record of its place.
+// listening makes sure that the session gets messages about name, if wait is true. It returns the
+// session's ID as its place records it.
 func (s *session) listening(ctx context.Context, name string, wait bool) (string, error) {
 	if !s.b.cluster || !wait {
 		return s.id, nil
 	}
-	mark, err := s.ears.listen(ctx, shardOf(name))
+	mark, err := s.subscriptions.listen(ctx, shardOf(name))
 	return mark + s.id, err
 }
 
-// listens reports whether it does already.
-func (s *session) listens(name string) bool {
+// subscribed reports whether the session gets messages about name already.
+func (s *session) subscribed(name string) bool {
 	if !s.b.cluster {
 		return true
 	}
-	e := &s.ears
+	e := &s.subscriptions
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.shards[shardOf(name)]
@@ -75,7 +74,7 @@ func (s *session) listens(name string) bool {
 }
 
 // listen returns when the subscription for a shard stands.
-func (e *ears) listen(ctx context.Context, shard int) (mark string, err error) {
+func (e *subscriptions) listen(ctx context.Context, shard int) (mark string, err error) {
 	for {
 		e.mu.Lock()
 		if e.closed {
@@ -84,7 +83,7 @@ func (e *ears) listen(ctx context.Context, shard int) (mark string, err error) {
 		}
 		l, known := e.shards[shard]
 		if !known {
-			l = &ear{ready: make(chan struct{})}
+			l = &subscription{ready: make(chan struct{})}
 			e.shards[shard] = l
 			e.ending.Go(func() { e.open(l, shard) })
 		}
@@ -108,8 +107,8 @@ func (e *ears) listen(ctx context.Context, shard int) (mark string, err error) {
 	}
 }
 
-// open subscribes, on behalf of all who wait for l.
-func (e *ears) open(l *ear, shard int) {
+// open subscribes, for all callers that wait for l.
+func (e *subscriptions) open(l *subscription, shard int) {
 	ctx, cancel := context.WithTimeout(e.ctx, sharedFor)
 	defer cancel()
 	s := e.in
@@ -131,15 +130,15 @@ func (e *ears) open(l *ear, shard int) {
 }
 
 // openPlain subscribes to the session's channel, once.
-func (e *ears) openPlain(ctx context.Context) error {
+func (e *subscriptions) openPlain(ctx context.Context) error {
 	e.mu.Lock()
 	l := e.plain
 	if l != nil {
 		e.mu.Unlock()
-		<-l.ready // whoever opens it is bounded
+		<-l.ready // the call that opens it is bounded
 		return l.err
 	}
-	l = &ear{ready: make(chan struct{})}
+	l = &subscription{ready: make(chan struct{})}
 	e.plain = l
 	e.mu.Unlock()
 	s := e.in
@@ -153,9 +152,9 @@ func (e *ears) openPlain(ctx context.Context) error {
 	return l.err
 }
 
-// prune ends the subscriptions of shards in which nothing has been waited for lately. busy are
-// those in which something is.
-func (e *ears) prune(busy *[shards]bool, now time.Duration) {
+// prune ends the subscriptions of shards that were not used lately. busy are the shards with
+// waiters.
+func (e *subscriptions) prune(busy *[shards]bool, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -167,7 +166,7 @@ func (e *ears) prune(busy *[shards]bool, now time.Duration) {
 		default:
 			continue
 		}
-		if busy[shard] || now-l.used < deafAfter || l.ended != nil || l.err != nil {
+		if busy[shard] || now-l.used < idleAfter || l.ended != nil || l.err != nil {
 			continue
 		}
 		l.ended = make(chan struct{})
@@ -184,12 +183,12 @@ func (e *ears) prune(busy *[shards]bool, now time.Duration) {
 }
 
 // close ends all subscriptions.
-func (e *ears) close() {
+func (e *subscriptions) close() {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
 	e.end()
-	e.ending.Wait() // no other begins now
+	e.ending.Wait() // no other can start now
 	var all sync.WaitGroup
 	for _, l := range e.shards {
 		if l.stop != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// What somebody else publishes, who has heard of a request, makes its waiter ask, and believe nothing.
-func TestNewsOfAStranger(t *testing.T) {
+// A forged message of another user who knows the request makes its waiter ask, and has no other
+// effect.
+func TestForgedMessage(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	holder, _ := session(t, server.URL(), time.Minute)
@@ -24,14 +25,14 @@ func TestNewsOfAStranger(t *testing.T) {
 		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, time.Now().Add(48*time.Hour).UnixMicro()))
 	}
 	if channel == "" {
-		t.Fatal("nobody listens")
+		t.Fatal("no subscriber")
 	}
 	asks := func() driver.Reply {
 		t.Helper()
 		select {
 		case token := <-reply.Wake:
 			if token != 0 {
-				t.Errorf("the waiter believes in token %d", token)
+				t.Errorf("the waiter accepts token %d", token)
 			}
 		case <-within(t, time.Minute).Done():
 			t.Fatal("the waiter does not ask")
@@ -39,17 +40,17 @@ func TestNewsOfAStranger(t *testing.T) {
 		return acquire(t, waiter, r)
 	}
 	if reply = asks(); reply.Token != 0 {
-		t.Fatalf("granted beside the holder: %+v", reply)
+		t.Fatalf("granted next to the holder: %+v", reply)
 	}
 	if err := holder.Release(within(t, time.Minute), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the waiter has been told", func() bool { return len(reply.Wake) == 1 })
+	until(t, "the waiter has a push", func() bool { return len(reply.Wake) == 1 })
 	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
 		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, h.Token+uint64(time.Minute.Microseconds())))
 	}
 	server.Do("PING")
-	time.Sleep(50 * time.Millisecond) // for what was published to arrive
+	time.Sleep(50 * time.Millisecond) // for the messages to arrive
 	rec, err := b.Inspect(within(t, time.Minute), r.Name)
 	if err != nil || len(rec.Holders) != 1 {
 		t.Fatalf("Inspect: %+v, %v", rec, err)

@@ -19,24 +19,25 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// clusterRule is the rule for a Cluster that the package's documentation gives.
+// clusterRule is the rule for a Cluster in the package's documentation.
 const clusterRule = "user holdfast on >secret resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all " +
 	"+evalsha +eval +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command " +
 	"+get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby " +
 	"+zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex"
 
-// sentinelRule is the rule for servers that sentinels watch, and watcherRule the one at the sentinels.
+// sentinelRule is the rule for servers behind sentinels, and watcherRule the one for the sentinels.
 const (
 	sentinelRule = aclRule + " +role"
 	watcherRule  = "user watcher on >watch resetchannels &* -@all +hello +ping +subscribe +unsubscribe +punsubscribe " +
 		"+sentinel|get-master-addr-by-name +sentinel|sentinels"
 )
 
-// TestConformanceCluster runs the suite in a Cluster, with both clients, as a user with no more than the documented rights.
+// TestConformanceCluster runs the suite in a Cluster, with both clients, as a user with only the
+// documented permissions.
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}, Args: []string{"--appendonly", "yes"}})
-	// A request whose answer is lost is carried out only where its script is known already.
+	// A request whose answer is lost is executed only if the server knows its script already.
 	teach := func(t testing.TB) {
 		for _, r := range c.Servers {
 			client := rawClient(t, r.Addr)
@@ -67,7 +68,7 @@ func TestConformanceCluster(t *testing.T) {
 	}
 }
 
-// TestConformanceSentinel runs it at the server that sentinels call the primary.
+// TestConformanceSentinel runs the suite at the primary behind sentinels.
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
@@ -84,7 +85,7 @@ func TestConformanceSentinel(t *testing.T) {
 	}
 }
 
-// holdAll is Hold of every proxy.
+// holdAll calls Hold of every proxy.
 func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	var all []func()
 	p.Each(func(p *testenv.TCPProxy) { all = append(all, p.Hold()) })
@@ -98,7 +99,7 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(testing.TB),
 	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
 ) {
-	var names []string // one of each server that has names
+	var names []string // one for each server that has names
 	for i, seen := 0, map[string]bool{}; i < 100; i++ {
 		name := fmt.Sprint("any", i)
 		if addr := primary(name).Addr; !seen[addr] {
@@ -123,8 +124,8 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 				Cut:         func() func() { p.Each((*testenv.TCPProxy).Hole); return heal },
 				DropReplies: func() func() { p.Each((*testenv.TCPProxy).DropReplies); return heal },
 				Hold: func() func() {
-					// A request is not kept back if it needs a new connection: each server has some to spare, since
-					// these are under way at the same time.
+					// A request that needs a new connection is not held back: each server has spare
+					// connections, because these requests run at the same time.
 					p.Each(func(p *testenv.TCPProxy) { p.Delay(20 * time.Millisecond) })
 					var all sync.WaitGroup
 					for _, name := range names {

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestLookingAtWhatIsHalfDone: a script has failed in its middle, and the server takes no writes since. What the next script would
-// mend is no damage.
-func TestLookingAtWhatIsHalfDone(t *testing.T) {
+// TestReadOnlyUnfinishedScript: a script has failed halfway, and the server has taken no writes
+// since. A state that the next script would repair is not reported as damage.
+func TestReadOnlyUnfinishedScript(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	b := redislock.New(dialRueidis(t, server.Addr), nil)
@@ -28,7 +28,7 @@ func TestLookingAtWhatIsHalfDone(t *testing.T) {
 	acquire(t, s, waiter)
 	acquire(t, s, exclusive(line))
 	key := func(what, name string) string { return "hf:" + tagOf(name) + ":" + what + ":" + name }
-	// As removeHold and dropPlace leave it after their first step.
+	// The state that removeHold and dropPlace leave after their first step.
 	server.Do("SETRANGE " + key("l", readers) + " 1 2")
 	server.Do("HDEL " + key("m", readers) + " h" + held[0].ID)
 	server.Do("SETRANGE " + key("l", line) + " 1 2")
@@ -44,7 +44,7 @@ func TestLookingAtWhatIsHalfDone(t *testing.T) {
 	for name, want := range map[string][3]int{readers: {1, 0, 0}, line: {1, 1, 1}} {
 		r, err := b.Inspect(within(t, soon), name)
 		if got := [3]int{len(r.Holders), len(r.Waiters), r.Waiting}; err != nil || got != want {
-			t.Errorf("mended: holders, waiters, waiting: %v, %v; want %v", got, err, want)
+			t.Errorf("repaired: holders, waiters, waiting: %v, %v; want %v", got, err, want)
 		}
 	}
 }
