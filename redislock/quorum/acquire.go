@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Acquire is driver.Session.Acquire. It returns when a majority has granted, or cannot grant any more.
-// A majority is asked first, at once, if nobody has been in the way lately, and the others if one of
-// it refuses or takes its time: a lock that nobody contends for costs no more servers than needed.
+// Acquire returns when a majority has granted, or cannot grant any more. If the name was free
+// lately, it first asks a majority only. It asks the others if one server refuses or is slow. So an
+// uncontended lock costs no more servers than necessary.
 func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	if err := req.Check(); err != nil {
 		return driver.Reply{}, err
@@ -19,7 +19,7 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	if req.Mode == driver.Permits {
 		return driver.Reply{}, noMajority("a semaphore")
 	}
-	r, err := s.enter(req, driver.Hold{})
+	r, err := s.register(req, driver.Hold{})
 	if err != nil {
 		return driver.Reply{}, err
 	}
@@ -28,32 +28,32 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		if err != nil || reply.Token != 0 || req.Wait {
 			return reply, err
 		}
-		// It does not wait: unless somebody may have a majority, several try at once.
+		// A request that does not wait: unless another may have a majority, several try at once.
 		r.mu.Lock()
 		_, most := r.inTheWay()
-		at := r.standing(r.since)
+		at := r.tally(r.since)
 		stays := r.first(r.since)
 		r.mu.Unlock()
 		if most+at.failed+at.open >= s.b.need() || round == tries {
-			s.forsake(ctx, r, true)
+			s.giveUp(ctx, r, true)
 			return reply, nil
 		}
 		if !stays {
-			s.forsake(ctx, r, false)
+			s.giveUp(ctx, r, false)
 		}
 		if !sleep(ctx, tryAgain<<round) {
-			s.forsake(ctx, r, true)
+			s.giveUp(ctx, r, true)
 			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err()))
 		}
 	}
 }
 
 const (
-	tries    = 6 // more, of a request that does not wait, when nobody has a majority
+	tries    = 6 // repeated attempts of a request that does not wait, when no request has a majority
 	tryAgain = 400 * time.Microsecond
 )
 
-// noMajority is the error for what a majority of servers cannot keep.
+// noMajority returns the error for kinds that a majority of servers cannot keep.
 func noMajority(what string) error {
 	return fmt.Errorf("%w: a quorum of independent servers keeps no %s: two majorities have a server in common, not a permit or a count; "+
 		"allowed are mutexes and read/write locks", driver.ErrInvalid, what[len("a "):])
@@ -62,15 +62,15 @@ func noMajority(what string) error {
 // first reports whether the request holds the first of the servers that have answered.
 func (r *request) first(since int64) bool {
 	for _, i := range r.order {
-		if s := &r.seats[i]; s.heard >= since {
+		if s := &r.votes[i]; s.answered >= since {
 			return s.state == granted
 		}
 	}
 	return false
 }
 
-// enter returns the request of that id, which is asked again, or new, and then perhaps made by adopting h.
-func (s *session) enter(req *driver.Request, h driver.Hold) (*request, error) {
+// register returns the request with that ID, or makes a new one, perhaps by adopting h.
+func (s *session) register(req *driver.Request, h driver.Hold) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -78,7 +78,7 @@ func (s *session) enter(req *driver.Request, h driver.Hold) (*request, error) {
 	}
 	r := s.requests[req.ID]
 	if r == nil {
-		r = newRequest(req, len(s.posts))
+		r = newRequest(req, len(s.endpoints))
 		r.adopted = h
 		s.requests[req.ID] = r
 	}
@@ -93,9 +93,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	r.since, r.sinceAt, r.token, r.asking = stamp, began, 0, true
 	r.claims = 0
 	drain(r.wake)
-	drain(r.news)
+	drain(r.changed)
 	r.mu.Unlock()
-	defer s.heed(r)
+	defer s.stopAsking(r)
 	propose := s.clock.propose()
 	first, rest := s.split(r)
 	for _, p := range first {
@@ -116,15 +116,15 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	var late <-chan time.Time
 	for {
 		r.mu.Lock()
-		at := r.standing(stamp)
+		at := r.tally(stamp)
 		token := r.agreed(stamp)
 		if token != 0 {
 			r.token, r.proved = token, began
 			r.mu.Unlock()
-			if len(first) < len(s.posts) {
+			if len(first) < len(s.endpoints) {
 				s.completeSoon(r)
 			}
-			s.quick(r.driver.Name, s.clock.now()-began)
+			s.noteFree(r.driver.Name, s.clock.now()-began)
 			return driver.Reply{Token: token}, nil
 		}
 		if len(rest) > 0 && at.refused+at.failed > 0 {
@@ -132,9 +132,9 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			askRest()
 			continue
 		}
-		open := 0 // of those that can be expected to answer soon
-		for i, p := range s.posts {
-			if seat := &r.seats[i]; seat.sent >= stamp && seat.heard < stamp && seat.failed < stamp && p.slow.Load() == 0 {
+		open := 0 // servers that can be expected to answer soon
+		for i, p := range s.endpoints {
+			if vote := &r.votes[i]; vote.sent >= stamp && vote.answered < stamp && vote.failed < stamp && p.slow.Load() == 0 {
 				open++
 			}
 		}
@@ -144,7 +144,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			return driver.Reply{}, driver.ErrClosed
 		case r.over:
 			r.mu.Unlock()
-			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled while it was asked for", driver.ErrUncertain))
+			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: the request was cancelled during Acquire", driver.ErrUncertain))
 		case at.granted >= r.need && open == 0:
 			since := r.since
 			r.raising = true
@@ -157,20 +157,20 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 				return driver.Reply{}, err
 			}
 			continue
-		case at.failed > len(s.posts)-r.need:
+		case at.failed > len(s.endpoints)-r.need:
 			err := s.b.verdict(r.errs(stamp))
-			lined := r.lined()
+			queued := r.queued()
 			r.mu.Unlock()
-			if !lined && !errors.Is(err, driver.ErrUncertain) { // nobody will ask for what a minority has granted
-				s.forsake(ctx, r, true)
+			if !queued && !errors.Is(err, driver.ErrUncertain) { // no caller will repeat a request that a minority has granted
+				s.giveUp(ctx, r, true)
 				err = driver.Spent(err)
 			}
 			return driver.Reply{}, err
 		case at.granted+at.open < r.need && open == 0 && at.granted+at.refused >= r.need:
-			s.contended(r.driver.Name, s.clock.now()-began)
+			s.noteContended(r.driver.Name, s.clock.now()-began)
 			if err := r.finalError(stamp); err != nil {
 				r.mu.Unlock()
-				s.forsake(ctx, r, true)
+				s.giveUp(ctx, r, true)
 				return driver.Reply{}, err
 			}
 			reply := r.notYet()
@@ -185,7 +185,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			late = timer.C
 		}
 		select {
-		case <-r.news:
+		case <-r.changed:
 		case <-hurry:
 			hurry = nil
 			time.AfterFunc(s.leisure(), func() { s.notice(r, stamp) }) // then it is more than busy
@@ -200,17 +200,17 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	}
 }
 
-// errs are the errors of one exchange.
+// errs returns the errors of one exchange.
 func (r *request) errs(stamp int64) (errs []error) {
-	for i := range r.seats {
-		if s := &r.seats[i]; s.failed >= stamp && s.heard < stamp {
+	for i := range r.votes {
+		if s := &r.votes[i]; s.failed >= stamp && s.answered < stamp {
 			errs = append(errs, s.err)
 		}
 	}
 	return errs
 }
 
-// finalError is an error of one server that says that the request can never be granted by any.
+// finalError returns an error of one server that means that no server can grant the request.
 func (r *request) finalError(stamp int64) error {
 	for _, err := range r.errs(stamp) {
 		if driver.IsFinal(err) && !lone(err) {
@@ -220,24 +220,24 @@ func (r *request) finalError(stamp int64) error {
 	return nil
 }
 
-// notice marks the servers that have not answered this exchange: they are not waited for until
-// they do.
+// notice marks the servers that have not answered this exchange. Later exchanges do not wait for
+// them until they answer.
 func (s *session) notice(r *request, stamp int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, p := range s.posts {
-		if seat := &r.seats[i]; seat.sent >= stamp && seat.heard < stamp && seat.failed < stamp {
+	for i, p := range s.endpoints {
+		if vote := &r.votes[i]; vote.sent >= stamp && vote.answered < stamp && vote.failed < stamp {
 			p.slows(s.clock.now().Microseconds())
 		}
 	}
 }
 
 // askOne asks one server, in the background.
-func (s *session) askOne(r *request, p *post, stamp int64, propose uint64) {
+func (s *session) askOne(r *request, p *endpoint, stamp int64, propose uint64) {
 	r.mu.Lock()
-	r.seats[p.index].sent = stamp
+	r.votes[p.index].sent = stamp
 	req := r.driver
-	req.Wait = req.Wait || r.token != 0 // a grant that a majority has is waited for at the others
+	req.Wait = req.Wait || r.token != 0 // a grant of a majority is waited for at the other servers
 	r.mu.Unlock()
 	var reply driver.Reply
 	var place uint64
@@ -249,11 +249,11 @@ func (s *session) askOne(r *request, p *post, stamp int64, propose uint64) {
 		defer r.mu.Unlock()
 		switch {
 		case r.over && err != nil:
-			p.owe(req.Name, req.ID, s.ttl)
+			p.addPending(req.Name, req.ID, s.ttl)
 			return
-		case r.over && r.seats[p.index].passing: // it must not be ended before the release has been answered
-			r.seats[p.index].stray = reply.Token != 0 || reply.Wake != nil
-		case r.over: // this may have overtaken, or been overtaken by, what has ended it
+		case r.over && r.votes[p.index].passing: // it must not be ended before the release is answered
+			r.votes[p.index].stray = reply.Token != 0 || reply.Wake != nil
+		case r.over: // this answer and the request's end may have crossed
 			if reply.Token != 0 && !r.keeps || reply.Wake != nil {
 				s.cancelOne(p, req.Name, req.ID, func(error) {})
 			}
@@ -263,37 +263,38 @@ func (s *session) askOne(r *request, p *post, stamp int64, propose uint64) {
 			s.grantedAt(r, p, stamp, reply.Token)
 		default:
 			r.waits(p.index, stamp, place, reply)
-			r.pushed(p.index) // it may have come before
+			r.pushed(p.index) // it may have come before the answer
 		}
-		s.settle(r)
+		s.evaluate(r)
 		if !r.asking {
 			s.align(r)
 		}
 	})
 }
 
-// heed lets what is pushed decide, when nobody asks any more.
-func (s *session) heed(r *request) {
+// stopAsking lets pushes decide, because no exchange is listening any more.
+func (s *session) stopAsking(r *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asking = false
-	s.settle(r)
+	s.evaluate(r)
 	s.align(r)
 }
 
-// forsake gives back what a request has that no majority has granted, and forgets it if it is over. It
-// waits for the servers that answer; the others are told later, so the ID of a request that is over is spent.
-func (s *session) forsake(ctx context.Context, r *request, over bool) {
+// giveUp gives back the grants and places of a request that has no majority, and forgets it if over
+// is true. It waits for the servers that answer. The others get the cancellation later, so the ID
+// of a forgotten request is spent.
+func (s *session) giveUp(ctx context.Context, r *request, over bool) {
 	if over {
 		s.drop(r)
 	}
 	r.mu.Lock()
-	var from []*post
-	for i, p := range s.posts {
-		seat := &r.seats[i]
-		if seat.state == granted || seat.state == waiting || seat.sent > seat.heard {
+	var from []*endpoint
+	for i, p := range s.endpoints {
+		vote := &r.votes[i]
+		if vote.state == granted || vote.state == waiting || vote.sent > vote.answered {
 			from = append(from, p)
-			seat.state, seat.shut = nothing, true
+			vote.state, vote.shut = nothing, true
 		}
 	}
 	r.mu.Unlock()
@@ -314,7 +315,7 @@ func (s *session) forsake(ctx context.Context, r *request, over bool) {
 		case i := <-answers:
 			if i >= 0 {
 				r.mu.Lock()
-				r.seats[i].shut, r.seats[i].heard = false, max(r.seats[i].heard, s.stamp.Add(1))
+				r.votes[i].shut, r.votes[i].answered = false, max(r.votes[i].answered, s.stamp.Add(1))
 				r.mu.Unlock()
 			}
 		case <-timer.C:

@@ -8,8 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// Adopt is driver.Session.Adopt: at every server that has granted it. What its token is there, only
-// the server knows.
+// Adopt goes to every server that has granted h. Only the server knows its token for h.
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := driver.CheckID(id); err != nil {
 		return err
@@ -20,21 +19,21 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	if err := s.checkToken(ctx, h, id); err != nil {
 		return err
 	}
-	r, err := s.enter(&driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info}, h)
+	r, err := s.register(&driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info}, h)
 	if err != nil {
 		return err
 	}
 	if r.adopted != h {
-		return fmt.Errorf("%w id: it stands for another request of %q", driver.ErrInvalid, h.Name)
+		return fmt.Errorf("%w id: it belongs to another request of %q", driver.ErrInvalid, h.Name)
 	}
 	stamp, began := s.stamp.Add(1), s.clock.now()
-	answers := make(chan error, len(s.posts))
+	answers := make(chan error, len(s.endpoints))
 	r.mu.Lock()
-	for i := range r.seats {
-		r.seats[i].sent = stamp // whoever does not answer may have done it
+	for i := range r.votes {
+		r.votes[i].sent = stamp // a server without an answer may have done it
 	}
 	r.mu.Unlock()
-	for _, p := range s.posts {
+	for _, p := range s.endpoints {
 		var own driver.Holder
 		s.at(p, func(ctx context.Context, m member) (err error) {
 			own, err = s.adoptAt(ctx, p, m, h, id, info)
@@ -44,8 +43,8 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			switch {
 			case err == nil:
 				r.granted(p.index, stamp, own.Token)
-				r.seats[p.index].writer = own.Mode == driver.Exclusive
-				if own.Mode == driver.Shared { // the others have not heard of it
+				r.votes[p.index].writer = own.Mode == driver.Exclusive
+				if own.Mode == driver.Shared { // the others do not know the downgrade
 					r.driver.Mode = driver.Shared
 				}
 			case driver.IsOver(err):
@@ -55,7 +54,7 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			answers <- err
 		})
 	}
-	err = s.sum(ctx, answers, len(s.posts), false)
+	err = s.sum(ctx, answers, len(s.endpoints), false)
 	r.mu.Lock()
 	mine := r.common() != 0
 	if err == nil && mine {
@@ -63,15 +62,16 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 	}
 	r.mu.Unlock()
 	if err != nil && !mine && (driver.IsOver(err) || driver.IsFinal(err)) {
-		s.giveUp(r)
+		s.cancelEverywhere(r)
 	}
 	return err
 }
 
-// checkToken refuses a grant whose token is another, as that of a ticket which somebody has edited. A majority has agreed on the
-// token, so a server of any other majority knows it. The grant may have been adopted as id.
+// checkToken refuses a grant with a wrong token, for instance of an edited ticket. A majority
+// agreed on the token, so a server of any other majority knows it. The grant may already be adopted
+// as id.
 func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) error {
-	records, _, err := ask(ctx, s.b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, h.Name) })
+	records, _, err := query(ctx, s.b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, h.Name) })
 	if err != nil {
 		return err
 	}
@@ -88,11 +88,11 @@ func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) erro
 	if found {
 		return driver.ErrGone
 	}
-	return nil // what has become of it is found out below
+	return nil // adoptAt finds out what has become of it
 }
 
-// adoptAt adopts h at one server. It returns what it holds there.
-func (s *session) adoptAt(ctx context.Context, p *post, m member, h driver.Hold, id, info string) (driver.Holder, error) {
+// adoptAt adopts h at one server. It returns the grant there.
+func (s *session) adoptAt(ctx context.Context, p *endpoint, m member, h driver.Hold, id, info string) (driver.Holder, error) {
 	b, err := p.get(ctx)
 	if err != nil {
 		return driver.Holder{}, err

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// TestAdoptedReader: a lock that was downgraded, which one server has not heard, is a reader's for who adopts it.
-// As a writer's it would stand beside the readers who have come in.
+// TestAdoptedReader: a lock was downgraded, but one server does not know. A session that adopts the
+// lock gets it as a reader's. As a writer's it would stand next to the readers that have entered.
 func TestAdoptedReader(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
@@ -25,7 +25,7 @@ func TestAdoptedReader(t *testing.T) {
 	ways := g.proxies()
 	giver, reader, taker := client(ways.addrs()), client(g.addrs()), client(g.addrs())
 	wrong := 0
-	const rounds = 6 // a third of which went wrong
+	const rounds = 6 // a third of them failed before the fix
 	for i := range rounds {
 		name := fmt.Sprint("x", i)
 		l, err := giver.RWMutex(name).Lock(within(t))
@@ -64,6 +64,6 @@ func TestAdoptedReader(t *testing.T) {
 		_ = r.Release()
 	}
 	if wrong > 0 {
-		t.Errorf("in %d of %d rounds the taker had a write lease beside a reader", wrong, rounds)
+		t.Errorf("in %d of %d rounds the adopter had a write lease next to a reader", wrong, rounds)
 	}
 }

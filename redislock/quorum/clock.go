@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// A clock guesses what the clocks of a majority will not yet have reached when a request
-// arrives, so that they accept the token proposed by it. A wrong guess costs an exchange, and the
-// answers to that correct it.
+// A clock estimates a time that the clocks of a majority will not have reached when a request
+// arrives, so that they accept the proposed token. A wrong estimate costs an exchange, and its
+// answers correct it.
 type clock struct {
 	start time.Time
 
 	mu     sync.Mutex
 	offset []time.Duration // of each server's clock, from this process's
-	trip   time.Duration   // how long its exchanges take
+	trip   time.Duration   // how long exchanges take
 	lead   time.Duration   // the most that a server accepts
 }
 
-// spare is how much later than the last exchanges one may arrive before its token is refused.
+// spare is how much later than the last exchanges a request may arrive before its token is refused.
 const spare = 5 * time.Millisecond
 
 func newClock(servers int, lead time.Duration) *clock {
 	return &clock{start: time.Now(), offset: make([]time.Duration, servers), lead: lead}
 }
 
-// now is the time that has passed here.
+// now returns the time since start.
 func (c *clock) now() time.Duration { return time.Since(c.start) }
 
-// saw notes that server i, asked at sent, answered that its clock was at t.
+// saw records that server i answered a request sent at sent with the clock t.
 func (c *clock) saw(i int, sent, t time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.offset[i] = t - sent // later by the way there, which the next request has to go as well
+	c.offset[i] = t - sent // later by the way there, which the next request takes too
 	c.trip = (3*c.trip + c.now() - sent) / 4
 }
 
@@ -50,7 +50,7 @@ func (c *clock) propose() uint64 {
 		return 0
 	}
 	slices.Sort(seen)
-	// The slowest clock that a majority does not exceed: a few mad clocks do not decide.
+	// The slowest clock that a majority does not exceed: a few wrong clocks do not decide.
 	offset := seen[min(len(c.offset)/2, len(seen)-1)]
 	return uint64((c.now() + offset + min(spare+c.trip, c.lead/2)).Microseconds())
 }

@@ -10,32 +10,33 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// clocks finds out when the clock of a server is set. What a server decides then, it decides by a wrong time: it
-// ends leases too early, or keeps them for too long. So it must not vote until all that was granted before has
-// run out, as if it had lost its data.
+// clocks finds out when the clock of a server is set. Such a server decides by a wrong time: it
+// ends leases too early, or keeps them for too long. So it must not vote until all earlier grants
+// have expired, as if it had lost its data.
 //
-// Every answer, and every push, says what the server's clock was. A process that has
-// seen the clock before knows what it must be now, by its own monotonic clock, but for the time that the exchange
-// took. One that is new compares the clocks with each other: the servers have on record how their clocks
-// compared when they were last seen, as the skew of each from a time that they have in common,
-// that of an era. Those that still agree, if they are a majority, are right. The other ones, or those
-// whose clock leaves its place under the eyes of a process, stay out for a quarantine, which that process puts on record there.
+// Every answer and every push contains the server's clock. A process that has seen the clock before
+// knows what it must be now: its own monotonic clock shows it, up to the time of the exchange. A
+// new process compares the clocks with each other. The servers record how their clocks compared
+// when they were last seen: the skew of each from a common time, which is called an era. Clocks
+// that still agree are right if they are a majority. The other servers get a quarantine, which the
+// process records there. So does a server whose clock moves while a process watches.
 //
-// This notices no step that is smaller than the exchanges take, than a fortieth of the shortest TTL, or than
-// what clocks drift by since the last look; the margin of package holdfast is for these. If more than a minority of the clocks are set by
-// the same amount at the same time, it is the others that seem to be wrong.
+// This notices no step that is smaller than the time of an exchange, than a fortieth of the
+// shortest TTL, or than the drift since the last look. The margin of package holdfast covers those.
+// If more than a minority of the clocks are set by the same amount at the same time, the others
+// seem to be wrong.
 type clocks struct {
 	b     *Backend
 	start time.Time
 
 	mu      sync.Mutex
 	views   []view
-	slack   time.Duration // what a clock may be off without having been set
+	slack   time.Duration // how far off a clock may be without having been set
 	looked  time.Duration // when they were last compared
-	unclear time.Duration // since when it has not been clear which of them are right; 0: it is
+	unclear time.Duration // since when it is unclear which of them are right; 0: it is clear
 	running bool          // look is under way
 
-	deciding sync.Mutex // held by whoever compares them
+	deciding sync.Mutex // held during a comparison
 	life     context.Context
 	end      context.CancelFunc
 	bg       sync.WaitGroup
@@ -44,7 +45,7 @@ type clocks struct {
 // view is what is known of one server's clock.
 type view struct {
 	trust  trust
-	lo, hi time.Duration // by how much it is ahead of the time since start
+	lo, hi time.Duration // how far it is ahead of the time since start
 	at     time.Duration // when that was seen
 	birth  redislock.Birth
 }
@@ -52,18 +53,18 @@ type view struct {
 type trust uint8
 
 const (
-	unseen  trust = iota // it was not compared with the others yet
+	unseen  trust = iota // not compared with the others yet
 	sound                // it is where it should be
 	doubted              // it was not, or its server began a new life
 )
 
 const (
-	driftRate  = 2000  // clocks drift by less than this part of the time, while somebody looks
-	longDrift  = 10000 // and over days by less than this part: what nobody corrects is the quartz's
+	driftRate  = 2000  // clocks drift by less than this part of the time, while a process watches
+	longDrift  = 10000 // and over days by less than this part: the drift of uncorrected quartz
 	leastSlack = 2 * time.Millisecond
 	lookPause  = 50 * time.Millisecond // before the clocks are compared again
 	lookTimes  = 40
-	lookMost   = 500 * time.Millisecond // how long a server is waited for
+	lookMost   = 500 * time.Millisecond // the wait for one server
 )
 
 func newClocks(b *Backend) *clocks {
@@ -72,7 +73,7 @@ func newClocks(b *Backend) *clocks {
 	return c
 }
 
-// close ends what goes on in the background.
+// close ends the background work.
 func (c *clocks) close() {
 	c.mu.Lock()
 	c.end()
@@ -80,14 +81,15 @@ func (c *clocks) close() {
 	c.bg.Wait()
 }
 
-// uses notes that a session has leases of that length.
+// uses records that a session has leases of that TTL.
 func (c *clocks) uses(ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slack = max(min(c.slack, ttl/40), leastSlack)
 }
 
-// moved is the error of a server whose clock is not where it should be. What was asked may have been done.
+// moved is the error of a server whose clock is not where it should be. The request may have been
+// done.
 type moved struct{ server string }
 
 func (e *moved) Error() string {
@@ -96,7 +98,7 @@ func (e *moved) Error() string {
 
 func (e *moved) Unwrap() error { return driver.ErrUncertain }
 
-// A watch looks after the clock of one server. It implements redislock.Watch.
+// A watch checks the clock of one server. It implements redislock.Watch.
 type watch struct {
 	c *clocks
 	i int
@@ -114,13 +116,13 @@ func (w watch) Answered(sent time.Time, clock time.Duration) error {
 	if v.trust == sound && clock >= v.birth.Born && v.fits(sent.Sub(c.start), time.Since(c.start), clock, c.slack) {
 		return nil
 	}
-	if v.trust == sound { // else it is being looked at anew
+	if v.trust == sound { // else a comparison is under way
 		c.doubt(w.i)
 	}
 	return &moved{c.b.servers[w.i].Name}
 }
 
-// Pushed implements redislock.Watch. What was pushed may come late, so the clock may have gone on since.
+// Pushed implements redislock.Watch. A push may come late, so the clock may have gone on since.
 func (w watch) Pushed(clock time.Duration) bool {
 	c := w.c
 	c.mu.Lock()
@@ -153,14 +155,15 @@ func (w watch) Looked(sent time.Time, b redislock.Birth) {
 	v.lo, v.hi, v.at, v.birth = b.Clock-now, b.Clock-from, now, b
 }
 
-// drift is by how much the clock may have drifted since it was seen. After a long time it may be more; then the clocks are
-// compared, which does no harm.
+// drift returns how far the clock may have drifted since it was seen. After a long time it may be
+// more; then the clocks are compared, which does no harm.
 func (v *view) drift(now time.Duration) time.Duration { return min(now-v.at, stale) / driftRate }
 
-// near reports whether what was seen since, which is between lo and hi, can be the same but for some time.
+// near reports whether a new reading, between lo and hi, differs from the last one by at most some.
 func (v *view) near(lo, hi, some time.Duration) bool { return lo <= v.hi+some && hi >= v.lo-some }
 
-// fits reports whether the clock is where it was expected at some time between from and to, and remembers it.
+// fits reports whether the clock is where it was expected at some time between from and to, and
+// records it.
 func (v *view) fits(from, to, clock, slack time.Duration) bool {
 	drift := v.drift(to)
 	lo, hi := clock-to, clock-from
@@ -174,21 +177,22 @@ func (v *view) fits(from, to, clock, slack time.Duration) bool {
 	return true
 }
 
-// doubt notes that a server's clock is not where it should be. Called with c.mu held.
+// doubt records that a server's clock is not where it should be. The caller holds c.mu.
 func (c *clocks) doubt(i int) {
 	c.views[i].trust, c.views[i].at = doubted, 0
 	c.soon()
 }
 
-// votes reports whether what server i decides counts.
-func (c *clocks) votes(i int) bool {
+// mayVote reports whether the decisions of server i count.
+func (c *clocks) mayVote(i int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.views[i].trust == sound
 }
 
-// check returns an error if what server i decides does not count. Then the clocks are compared soon; and every now and then,
-// so that what is on record does not become old while somebody uses it.
+// check returns an error if the decisions of server i do not count. In that case, and also from
+// time to time, the clocks are compared soon, so that records do not become old while they are in
+// use.
 func (c *clocks) check(i int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +206,7 @@ func (c *clocks) check(i int) error {
 	return fmt.Errorf("%w: %s: its clock is being compared with the others'", driver.ErrUnavailable, c.b.servers[i].Name)
 }
 
-// soon compares the clocks in the background. Called with c.mu held.
+// soon compares the clocks in the background. The caller holds c.mu.
 func (c *clocks) soon() {
 	if c.running || c.life.Err() != nil {
 		return
@@ -211,7 +215,7 @@ func (c *clocks) soon() {
 	c.bg.Go(func() {
 		for n := range lookTimes {
 			c.look()
-			if c.settled() || !sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
+			if c.allSound() || !sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
 				break
 			}
 		}
@@ -221,8 +225,8 @@ func (c *clocks) soon() {
 	})
 }
 
-// settled reports whether nothing is to be found out about any server that is connected.
-func (c *clocks) settled() bool {
+// allSound reports whether no connected server needs a comparison.
+func (c *clocks) allSound() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, s := range c.b.servers {
@@ -233,7 +237,7 @@ func (c *clocks) settled() bool {
 	return true
 }
 
-// look asks all servers what their clocks are, and compares them.
+// look asks all servers for their clocks, and compares them.
 func (c *clocks) look() {
 	ctx, cancel := context.WithTimeout(c.life, lookMost)
 	defer cancel()
@@ -257,8 +261,8 @@ func (c *clocks) look() {
 	c.decide(c.life)
 }
 
-// decide compares the clocks, as far as they have been seen, and puts on record what follows from that. A server that does not
-// hear of it is not sound.
+// decide compares the clocks that have been seen, and records the result. A server that does not
+// get its ruling is not sound.
 func (c *clocks) decide(ctx context.Context) {
 	c.deciding.Lock()
 	defer c.deciding.Unlock()
@@ -288,7 +292,8 @@ func (c *clocks) decide(ctx context.Context) {
 	all.Wait()
 }
 
-// carryOut puts a ruling on record at the server, if need be, and here; unless the clock has left the place where it was judged.
+// carryOut records a ruling at the server, if necessary, and here; unless the clock has moved since
+// the comparison.
 func (c *clocks) carryOut(ctx context.Context, i int, judged view, r ruling) {
 	on := judged.birth
 	life, era := on.Born, on.Era
@@ -299,7 +304,7 @@ func (c *clocks) carryOut(ctx context.Context, i int, judged view, r ruling) {
 		}
 		b, err := m.Note(ctx, on, r.era, r.skew, r.set)
 		if err != nil || b.Era != r.era || b.Skew != r.skew || !r.set && b.Born != on.Born {
-			return // or another was faster, and it is decided anew
+			return // or another process was faster, and the next look decides
 		}
 		life, era = b.Born, b.Era
 	}

@@ -18,7 +18,8 @@ import (
 
 const setQuarantine = 2 * time.Second
 
-// stepped is three servers, of which one has a clock of its own, and a holder that reaches that one and another.
+// stepped is three servers, one of them with its own clock, and a holder that reaches that one and
+// another.
 type stepped struct {
 	*group
 	ways  proxies
@@ -38,9 +39,10 @@ func withClock(t *testing.T, quarantine time.Duration) *stepped {
 	return s
 }
 
-// TestClockIsSet: a lock is held on two of three servers. The clock of one of these is set, so that the lease is over there, or the name
-// is forgotten. Nobody gets the lock before the lease is over: neither who has just come, nor who has been there, nor who
-// waits for it; nor if the clock is set right again. Then the server is back in its time.
+// TestClockIsSet: a lock is held on two of three servers. The clock of one of them is set, so that
+// the lease is over there, or the name is forgotten. No client gets the lock before the lease is
+// over: neither a new one, nor an old one, nor a waiter, nor one after the clock is set right
+// again. Then the server votes again.
 func TestClockIsSet(t *testing.T) {
 	t.Parallel()
 	type step struct{ first, then time.Duration }
@@ -53,27 +55,27 @@ func TestClockIsSet(t *testing.T) {
 		"a month ahead":           {30 * 24 * time.Hour, 0},
 	}
 	for i, what := range slices.Sorted(maps.Keys(steps)) {
-		for j, who := range []string{"who comes", "who was there", "who waits"} {
+		for j, who := range []string{"a new client", "an old client", "a waiter"} {
 			if !testenv.Deep() && what != "a minute ahead" && i%3 != j { // each step with one of them
 				continue
 			}
 			step := steps[what]
 			t.Run(what+", "+who, func(t *testing.T) {
 				t.Parallel()
-				step := step // of its own: it is changed below
+				step := step // a copy: it is changed below
 				s := withClock(t, setQuarantine)
 				if step.first < 0 { // the lease is granted by the wrong time
 					s.clock.Jump(step.first)
 				}
 				a := open(t, s.backend(s.ways.addrs()), "a", setQuarantine)
 				var b driver.Session
-				if who != "who comes" {
+				if who != "a new client" {
 					b = open(t, s.backend(s.addrs()), "b", setQuarantine)
 				}
 				asked := time.Now()
 				h := get(t, a, try("x", "a-1"))
 				req := try("x", "b-1")
-				req.Wait = who == "who waits"
+				req.Wait = who == "a waiter"
 				if req.Wait {
 					if reply, err := b.Acquire(within(t), req); err != nil || reply.Wake == nil {
 						t.Fatalf("Acquire: %+v, %v", reply, err)
@@ -122,7 +124,7 @@ func (s *stepped) until(b driver.Session, req *driver.Request, meanwhile func())
 			return driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}
 		}
 	}
-	s.t.Fatal("nobody gets the lock")
+	s.t.Fatal("no client gets the lock")
 	return driver.Hold{}
 }
 
@@ -142,11 +144,11 @@ func (s *stepped) returns(b driver.Session, holds ...driver.Hold) {
 	}
 }
 
-// TestClockIsSetUnderAHolder: who holds a lock on a majority keeps it while the clock of any one server is set again
-// and again, and a release is a release.
+// TestClockIsSetUnderAHolder: the holder of a lock on a majority keeps it while the clock of any
+// one server is set again and again, and its release succeeds.
 func TestClockIsSetUnderAHolder(t *testing.T) {
 	t.Parallel()
-	const ttl = 15 * time.Second // nothing runs out within the test
+	const ttl = 15 * time.Second // nothing expires within the test
 	s := withClock(t, ttl)
 	a := open(t, s.backend(s.addrs()), "a", ttl)
 	for i := range 6 {
@@ -166,8 +168,8 @@ func TestClockIsSetUnderAHolder(t *testing.T) {
 	}
 }
 
-// TestClocksApart: servers whose clocks differ by hours are as good as others, if the clocks go on as they are. So are
-// processes that come one after the other.
+// TestClocksApart: servers whose clocks differ by hours work like others, if the clocks run on.
+// Successive processes agree on that.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	g := &group{t: t, quarantine: setQuarantine}
@@ -193,7 +195,7 @@ func TestClocksApart(t *testing.T) {
 		last = reply.Token
 		for k := range 3 {
 			if _, err := member(t, g, k).Inspect(within(t), "x"); err != nil {
-				t.Errorf("server %d stays out: %v", k, err)
+				t.Errorf("server %d has no vote: %v", k, err)
 			}
 		}
 		if err := s.Release(within(t), driver.Hold{Name: "x", ID: fmt.Sprint("r-", i), Token: last}, 0); err != nil {
@@ -204,8 +206,8 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// TestPushedByAWrongClock: a server whose clock was set hands a lock over before the lease is over, because somebody who does not
-// know better asks it for something. The push is not believed.
+// TestPushedByAWrongClock: a server whose clock was set hands a lock over before the lease is over,
+// at the request of a client that does not know about the clock. The push is ignored.
 func TestPushedByAWrongClock(t *testing.T) {
 	t.Parallel()
 	s := withClock(t, setQuarantine)
@@ -213,7 +215,7 @@ func TestPushedByAWrongClock(t *testing.T) {
 	b := open(t, s.backend(s.addrs()), "b", setQuarantine)
 	asked := time.Now()
 	get(t, a, try("x", "a-1"))
-	time.Sleep(setQuarantine / 2) // the place in line lasts for longer than the lease
+	time.Sleep(setQuarantine / 2) // the place in the queue lasts longer than the lease
 	req := try("x", "b-1")
 	req.Wait = true
 	reply, err := b.Acquire(within(t), req)
@@ -232,14 +234,14 @@ func TestPushedByAWrongClock(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	s.clock.Jump(r.Holders[0].Left + setQuarantine/8)
-	var young *redislock.Newborn // it has been found out before
-	if reply, _, err := c.Ask(within(t), try("x", "c-1"), 0); err == nil && reply.Holder == nil || err != nil && !errors.As(err, &young) {
+	var quarantined *redislock.Newborn // it has been noticed before
+	if reply, _, err := c.Ask(within(t), try("x", "c-1"), 0); err == nil && reply.Holder == nil || err != nil && !errors.As(err, &quarantined) {
 		t.Fatalf("the server has not handed it over: %+v, %v", reply, err)
 	}
 	for over := time.After(time.Until(asked.Add(setQuarantine))); ; {
 		select {
 		case token := <-reply.Wake:
-			if token == 0 { // to ask again is no harm
+			if token == 0 { // asking again does no harm
 				continue
 			}
 			t.Fatalf("a second holder %v after the first, whose lease was of %v", time.Since(asked), setQuarantine)
@@ -250,8 +252,8 @@ func TestPushedByAWrongClock(t *testing.T) {
 	s.until(b, req, func() {})
 }
 
-// TestClockIsSetForgets: a server whose clock was set forgets what it had written by a wrong time: it would keep that for too long,
-// or lose it in the middle of the next lease.
+// TestClockIsSetForgets: a server whose clock was set forgets its records with wrong times. It
+// would keep them for too long, or lose them during the next lease.
 func TestClockIsSetForgets(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second
@@ -264,7 +266,7 @@ func TestClockIsSetForgets(t *testing.T) {
 		h := get(t, a, try(fmt.Sprint("x", i), fmt.Sprint("a-", i)))
 		holds = append(holds, h)
 	}
-	s.returns(a, holds...) // the clock is taken as it is by now
+	s.returns(a, holds...) // the clock counts as it is by now
 	s.clock.Jump(-30 * 24 * time.Hour)
 	for end := time.Now().Add(time.Minute); !strings.HasSuffix(s.servers[1].Do(`EVAL "return #redis.call('KEYS', 'hfq:{??}:[lzmi]*')" 0`), ":0"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

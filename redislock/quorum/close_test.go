@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestCloseBesideLocks: a session that is closed while many ask leaves nothing behind at any server, not even at a
-// minority, and those who ask learn of it.
+// TestCloseBesideLocks: a session is closed during many requests. It leaves nothing behind at any
+// server, not even at a minority, and the requests fail.
 func TestCloseBesideLocks(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)

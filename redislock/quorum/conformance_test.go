@@ -53,7 +53,7 @@ func harness(g *group) drivertest.Harness {
 			"OOM":        refuse("maxmemory"),
 		},
 		Forger: g.forger(),
-		// At all servers: a minority of them is in nobody's way, see TestOneDamaged.
+		// At all servers: a minority of them blocks no lock, see TestOneDamaged.
 		Damage: map[string]func(testing.TB, string){
 			"type": func(t testing.TB, name string) {
 				t.Helper()
@@ -64,8 +64,8 @@ func harness(g *group) drivertest.Harness {
 			},
 			"value": func(t testing.TB, name string) { t.Helper(); g.each("SET " + g.record(name) + " nonsense") },
 		},
-		// A quorum keeps its data as long as only a minority restarts. From then on the others
-		// are alone: the quarantine is long, for the sake of the longest TTL here.
+		// A quorum keeps its data as long as only a minority restarts. After that the others are
+		// alone: the quarantine is long here, because the longest TTL is.
 		Restart: func(t testing.TB) {
 			t.Helper()
 			g.servers[1].Restart(true)

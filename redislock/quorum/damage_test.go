@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
-// record is the key of a name's record.
+// record returns the key of a name's record.
 func (g *group) record(name string) string {
 	g.t.Helper()
 	for _, s := range g.servers {
@@ -33,7 +33,7 @@ func retype(t testing.TB, s *testenv.RedisServer, key string) {
 	}
 }
 
-// TestOneDamaged: a record that is damaged at a minority of the servers is in nobody's way.
+// TestOneDamaged: a record that is damaged at a minority of the servers blocks nothing.
 func TestOneDamaged(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
@@ -61,7 +61,7 @@ func TestOneDamaged(t *testing.T) {
 	r.Wait = true
 	reply, err := b.Acquire(within(t), r)
 	if err != nil || reply.Wake == nil {
-		t.Fatalf("Acquire: %+v, %v; want a place in line", reply, err)
+		t.Fatalf("Acquire: %+v, %v; want a place in the queue", reply, err)
 	}
 	back := g.backend(g.addrs())
 	if rec, err := back.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Waiting != 1 {

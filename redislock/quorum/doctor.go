@@ -15,16 +15,16 @@ import (
 
 var _ driver.Diagnoser = (*Backend)(nil)
 
-// examined is what was found out about one server.
+// examined is the result of examining one server.
 type examined struct {
 	list  []driver.Finding
 	birth redislock.Birth
-	ahead time.Duration // its clock, of this machine's, by half of how long the question took
+	ahead time.Duration // how far its clock is ahead of this machine's, to within half the time of the request
 	err   error
 }
 
-// Diagnose implements [driver.Diagnoser]. Every server is examined as one of package redislock is, at the same
-// time; what matters less where a majority decides is judged so.
+// Diagnose implements [driver.Diagnoser]. It examines all servers at the same time, each as a
+// server of package redislock. Findings that matter less with a majority are adapted.
 func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
 	switch {
 	case b.err != nil:
@@ -46,17 +46,17 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	for i, s := range b.servers {
 		x := &all[i]
 		f.Server = s.Name
-		var young *redislock.Newborn
-		if x.err != nil && !errors.As(x.err, &young) {
+		var quarantined *redislock.Newborn
+		if x.err != nil && !errors.As(x.err, &quarantined) {
 			errs = append(errs, x.err)
-			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows, Found: fmt.Sprintf("no use can be made of it: %v", x.err),
-				Why: "one vote less: fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
+			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows, Found: fmt.Sprintf("it cannot be used: %v", x.err),
+				Why: "it has no vote, so fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
 		} else {
 			f.Fine("quorum.reach", "it answers")
-			b.young(&f, x.birth)
+			b.judgeQuarantine(&f, x.birth)
 		}
 		for _, one := range x.list {
-			if one, ok := retold(one); ok {
+			if one, ok := forQuorum(one); ok {
 				one.Server = s.Name
 				f.Add(one)
 			}
@@ -68,7 +68,7 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	return f.List, nil
 }
 
-// examine looks at one server.
+// examine examines one server.
 func (s *server) examine(ctx context.Context, ttl time.Duration) (x examined) {
 	m, err := s.get(ctx)
 	if err == nil {
@@ -85,7 +85,7 @@ func (s *server) examine(ctx context.Context, ttl time.Duration) (x examined) {
 	return x
 }
 
-// size judges how many servers there are.
+// size judges the number of servers.
 func (b *Backend) size(f *doctor.Findings) {
 	n := len(b.servers)
 	if n%2 == 0 {
@@ -96,7 +96,7 @@ func (b *Backend) size(f *doctor.Findings) {
 	f.Fine("quorum.size", "%d servers, of which %d may fail", n, (n-1)/2)
 }
 
-// runsOf looks for servers that have two names.
+// runsOf looks for servers with two names.
 func (b *Backend) runsOf(f *doctor.Findings, all []examined) {
 	const code = "quorum.servers"
 	by := map[string]int{}
@@ -110,7 +110,7 @@ func (b *Backend) runsOf(f *doctor.Findings, all []examined) {
 		if twice {
 			fine = false
 			f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("%s and %s are one server", b.servers[j].Name, b.servers[i].Name),
-				Why: "it has two votes, and what it gives away under one name it is still taken to hold under the other. Sessions are refused",
+				Why: "it would have two votes, and a lock that it gives away under one name would seem held under the other. Sessions are refused",
 				Do:  "name each server once; see what the names resolve to"})
 		}
 		by[run] = i
@@ -120,7 +120,7 @@ func (b *Backend) runsOf(f *doctor.Findings, all []examined) {
 	}
 }
 
-// clocksOf judges by how much the servers' clocks differ.
+// clocksOf judges how much the servers' clocks differ.
 func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	const code = "quorum.clocks"
 	var seen []time.Duration
@@ -137,45 +137,46 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	switch {
 	case apart > b.quarantine-lead:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers' clocks differ by %v; the quarantine is %v", apart.Round(time.Millisecond), b.quarantine),
-			Why: "a server that has lost its data may come back with a clock behind tokens that were given out before: tokens may go back, and a resource that checks them may take in an old holder",
+			Why: "a server that has lost its data may come back with a clock behind earlier tokens: tokens may go back, and a resource that checks them may accept an old holder",
 			Do:  "let chrony or ntpd keep the clocks together"})
 	case apart > lead/2:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers' clocks differ by %v", apart.Round(time.Millisecond)),
-			Why: "the servers give different tokens, and have to be told of one in another exchange", Do: "let chrony or ntpd keep the clocks together"})
+			Why: "the servers give different tokens, and need another exchange to agree on one", Do: "let chrony or ntpd keep the clocks together"})
 	default:
 		f.Fine(code, "the servers' clocks agree to %v", max(apart.Round(time.Millisecond), time.Millisecond))
 	}
 }
 
-// young judges whether a server takes part.
-func (b *Backend) young(f *doctor.Findings, birth redislock.Birth) {
+// judgeQuarantine judges whether a server votes.
+func (b *Backend) judgeQuarantine(f *doctor.Findings, birth redislock.Birth) {
 	const code = "quorum.quarantine"
 	if birth.Left > 0 {
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and stays out for another %v", birth.Left.Round(time.Second)),
-			Why: "what it has forgotten must have run out first. Until then it has no vote: fewer of the others may fail",
-			Do:  "wait. If the whole quorum is new and nobody has used it, holdfast init declares it so"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and has no vote for another %v", birth.Left.Round(time.Second)),
+			Why: "its forgotten grants must expire first. Until then it has no vote, so fewer of the others may fail",
+			Do:  "wait. If the whole quorum is new and unused, run holdfast init to declare it new"})
 		return
 	}
-	f.Fine(code, "it takes part (the quarantine is %v)", b.quarantine)
+	f.Fine(code, "it votes (the quarantine is %v)", b.quarantine)
 }
 
-// retold is what a finding about a server means where it is one of a quorum; false if nothing.
-func retold(one driver.Finding) (driver.Finding, bool) {
+// forQuorum adapts a finding about a single server to a server of a quorum; false if it does not
+// matter there.
+func forQuorum(one driver.Finding) (driver.Finding, bool) {
 	if one.Severity == driver.Fine {
 		return one, true
 	}
 	switch one.Code {
 	case "redis.persistence":
 		one.Severity, one.MayEndanger, one.Why, one.Do = driver.Fine, false, "", ""
-		one.Found += "; a server of a quorum that restarts stays out until what it may have forgotten has run out"
-	case "redis.cutoff": // there is nothing to take over
+		one.Found += "; a server of a quorum that restarts has no vote until its forgotten grants have expired"
+	case "redis.cutoff": // a quorum needs no failover
 		return one, false
 	case "redis.replicas":
 		if one.Severity != driver.Endangers {
 			break
 		}
-		one.Why = "if one takes over it stays out for the quarantine, as after a restart; but when clients do not agree on which of the two is the server, one vote is cast twice"
-		one.Do = "no replicas that take over: a quorum does without them"
+		one.Why = "a promoted replica has no vote for the quarantine, as after a restart; but if clients do not agree on which of the two is the server, one vote is cast twice"
+		one.Do = "do not let replicas be promoted: a quorum needs none"
 	case "redis.reach":
 		one.Code = "quorum.reach"
 	}

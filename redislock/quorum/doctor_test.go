@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
-// diagnosed are the codes of what is not fine, but for what depends on the machine, with the servers.
+// diagnosed are the codes that are not fine, with their servers, except those that depend on the
+// machine.
 func diagnosed(t *testing.T, b *quorum.Backend) (all []string, err error) {
 	t.Helper()
 	list, err := b.Diagnose(within(t), time.Second)

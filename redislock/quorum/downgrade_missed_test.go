@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestDowngradeMissedByOne: a server that did not hear of a downgrade, or refused it for a moment, learns of it with a
-// renewal. Else, when another server fails, no reader comes in for as long as the one that was a writer reads.
+// TestDowngradeMissedByOne: a server that did not receive a downgrade, or refused it for a moment,
+// gets it with a renewal. Otherwise, if another server fails, no reader enters while the former
+// writer reads.
 func TestDowngradeMissedByOne(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"unreachable", "NOREPLICAS"} {

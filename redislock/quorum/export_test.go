@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Describe says what a session knows of its requests, for tests that fail.
+// Describe shows what a session knows of its requests, for tests that fail.
 func Describe(ds driver.Session) string {
 	s := ds.(*session)
 	s.mu.Lock()
@@ -20,17 +20,17 @@ func Describe(ds driver.Session) string {
 	for _, r := range all {
 		r.mu.Lock()
 		fmt.Fprintf(&out, "%s %s: token %d, since %d, asking %v, raising %v, over %v, claims %d, timer %v, rank %d, order %v\n", r.driver.ID, r.driver.Name, r.token, r.since, r.asking, r.raising, r.over, r.claims, r.timer != nil, r.rank(), r.order)
-		for i := range r.seats {
-			seat := &r.seats[i]
-			fmt.Fprintf(&out, "   %d: %s token %d place %d sent %d heard %d failed %d slow %v %v\n", i,
-				[]string{"nothing", "waiting", "granted", "leaving", "kept"}[seat.state], seat.token, seat.place, seat.sent, seat.heard, seat.failed, s.posts[i].slow.Load() != 0, seat.err)
+		for i := range r.votes {
+			vote := &r.votes[i]
+			fmt.Fprintf(&out, "   %d: %s token %d place %d sent %d answered %d failed %d slow %v %v\n", i,
+				[]string{"nothing", "waiting", "granted", "yielding", "kept"}[vote.state], vote.token, vote.place, vote.sent, vote.answered, vote.failed, s.endpoints[i].slow.Load() != 0, vote.err)
 		}
 		r.mu.Unlock()
 	}
 	return out.String()
 }
 
-// agree has the clocks of servers that are not real count.
+// agree makes the clocks of simulated servers count.
 func (b *Backend) agree() {
 	b.clocks = newClocks(b)
 	for i := range b.clocks.views {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
-// fault is what can happen to a server, and how it is undone.
+// fault is a fault of a server, and its repair.
 type fault struct {
 	name string
 	do   func(s *testenv.RedisServer, way *testenv.TCPProxy) (undo func())
@@ -31,7 +31,7 @@ var faults = []fault{
 	{"refusing", func(_ *testenv.RedisServer, way *testenv.TCPProxy) func() { way.Refuse(); return way.Heal }},
 }
 
-// tally is a resource that checks who uses it: never two at a time, and tokens grow.
+// tally is a resource that checks its users: never two at a time, and tokens grow.
 type tally struct {
 	t      *testing.T
 	inside atomic.Int64
@@ -40,7 +40,7 @@ type tally struct {
 	n      int
 }
 
-// use is the critical section. The holder is expected to hold the lock as long as ctx lasts.
+// use is the critical section. The caller must hold the lock as long as ctx lasts.
 func (y *tally) use(ctx context.Context) error {
 	if n := y.inside.Add(1); n != 1 {
 		y.t.Errorf("%d inside", n)
@@ -66,8 +66,8 @@ func (y *tally) count() int {
 
 const faultTTL = 15 * time.Second
 
-// TestMinority: whatever happens to a minority of the servers, those who contend for a lock go on
-// getting it, one at a time, with growing tokens; and nobody loses it who has it.
+// TestMinority: whatever happens to a minority of the servers, contenders go on getting a lock, one
+// at a time, with growing tokens; and no holder loses it.
 func TestMinority(t *testing.T) {
 	t.Parallel()
 	for i, f := range faults {
@@ -84,7 +84,7 @@ func TestMinority(t *testing.T) {
 }
 
 func minority(t *testing.T, size int, f fault) {
-	const pause = 5 * time.Millisecond // between two rounds of a client, so that the processor is free for the servers
+	const pause = 5 * time.Millisecond // between two rounds of a client, to leave the processor to the servers
 	g := start(t, size, faultTTL+time.Second)
 	ways := g.proxies()
 	y := &tally{t: t}
@@ -95,7 +95,7 @@ func minority(t *testing.T, size int, f fault) {
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var sessions []driver.Session
-	var renewed atomic.Int64 // how often what is kept was renewed
+	var renewed atomic.Int64 // how often the held lock was renewed
 	client := func(o *holdfast.Observer) *holdfast.Client {
 		c, err := holdfast.New(ctx, spied{g.backend(ways.addrs()), &mu, &sessions}, &holdfast.Config{TTL: faultTTL, Observer: o})
 		if err != nil {
@@ -122,7 +122,7 @@ func minority(t *testing.T, size int, f fault) {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				err := c.Mutex("busy").Do(ctx, y.use)
-				if err != nil && ctx.Err() == nil && !passing(err) { // a release may have gone unheard
+				if err != nil && ctx.Err() == nil && !passing(err) { // a release may have been lost
 					t.Errorf("Do: %v", err)
 					return
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 )
 
-// forger publishes at all servers, with the time that each has.
+// forger publishes at all servers, with the clock of each.
 func (g *group) forger() *drivertest.Forger {
 	return &drivertest.Forger{
 		Believed: true,
@@ -32,7 +32,7 @@ func (g *group) forger() *drivertest.Forger {
 				}
 				for _, r := range raw.DoMulti(within(t), all...) {
 					if n, err := r.AsInt64(); n == 0 || err != nil {
-						t.Fatalf("nobody listens: %v", err)
+						t.Fatalf("no subscriber: %v", err)
 					}
 				}
 			}

@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// group is servers of a test's own that have been declared a quorum.
+// group is a test's own servers, declared a quorum.
 type group struct {
 	t          testing.TB
 	servers    []*testenv.RedisServer
 	quarantine time.Duration
 }
 
-// start starts n servers that take part at once.
+// start starts n servers that vote at once.
 func start(t testing.TB, n int, quarantine time.Duration, args ...string) *group {
 	t.Helper()
 	g := &group{t: t, quarantine: quarantine}
@@ -71,7 +71,7 @@ func at(addrs []string) (all []quorum.Server) {
 	return all
 }
 
-// set is what tells these servers from others.
+// set identifies these servers.
 func (g *group) set() (all string) {
 	for _, s := range at(g.addrs()) {
 		all += s.Name + "\n"
@@ -79,7 +79,7 @@ func (g *group) set() (all string) {
 	return all
 }
 
-// proxies are ways to the servers that can be spoilt.
+// proxies are connections to the servers that can be disturbed.
 type proxies []*testenv.TCPProxy
 
 func (g *group) proxies() (all proxies) {
@@ -104,7 +104,7 @@ func (p proxies) each(f func(*testenv.TCPProxy)) {
 	all.Wait()
 }
 
-// member looks at one server as the quorum does.
+// member opens one server as the quorum does.
 func member(t testing.TB, g *group, i int) *redislock.Member {
 	t.Helper()
 	return memberAt(t, g, g.servers[i].Addr)
@@ -124,14 +124,14 @@ func memberAt(t testing.TB, g *group, addr string) *redislock.Member {
 	return m
 }
 
-// within is a context for what must not hang.
+// within bounds calls that must not hang.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// passing reports whether err may be due to a connection that has to be made anew.
+// passing reports whether err may be due to a connection that has to be made again.
 func passing(err error) bool {
 	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable)
 }

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// ruling is what follows for one server from a comparison of the clocks.
+// ruling is the result of a comparison of the clocks for one server.
 type ruling struct {
-	sound bool // what it says counts, once it is on record
-	note  bool // it has to be put on record
+	sound bool // its answers count, once the ruling is recorded
+	note  bool // it must be recorded
 	era   string
 	skew  time.Duration
 	set   bool // its clock was set
 }
 
-// stale is how old the record of a clock becomes while somebody uses the server.
+// stale is the greatest age of a clock record while the server is in use.
 const stale = time.Minute
 
-// judge compares the clocks of the servers that have been seen with what they have on record. It depends on
-// nothing else. It reports false if it is not clear which are right, and then rules that none is, if
-// it must rule now.
+// judge compares the clocks that have been seen with the servers' records. It depends on nothing
+// else. It returns false if it is unclear which clocks are right. If it must decide then, it rules
+// that none is.
 //
-// The era that most servers have on record is the one that counts; whatever has another, or none, as a server that has
-// begun a new life, takes it over. Those of the era that agree on what its time is now are right if
-// they are a majority of all servers, or if there are none that do not.
+// The era that most servers have on record counts. A server with another era, or without one after
+// a loss of its data, adopts it. Servers of the era that agree on its time now are right if they
+// are a majority of all servers, or if all of them agree.
 func judge(views []view, need int, slack time.Duration, must bool) (rulings []ruling, clear bool) {
 	rulings = make([]ruling, len(views))
 	var seen []int
@@ -50,7 +50,7 @@ func judge(views []view, need int, slack time.Duration, must bool) (rulings []ru
 	if !clear && !must {
 		return rulings, false
 	}
-	var now time.Duration // by how much the time of the era is ahead of ours
+	var now time.Duration // how far the time of the era is ahead of ours
 	if clear && len(agree) > 0 {
 		now = median(agree, func(i int) time.Duration { return views[i].middle() - views[i].birth.Skew })
 	} else {
@@ -76,10 +76,10 @@ func judge(views []view, need int, slack time.Duration, must bool) (rulings []ru
 	return rulings, clear
 }
 
-// middle is about by how much the clock is ahead of ours.
+// middle estimates how far the clock is ahead of ours.
 func (v *view) middle() time.Duration { return v.lo + (v.hi-v.lo)/2 }
 
-// age is how old what is on record is.
+// age returns the age of the record.
 func (v *view) age() time.Duration { return (v.birth.Clock - v.birth.Noted).Abs() }
 
 // eraOf returns the era that most of the servers have on record; "" if none has one.
@@ -99,11 +99,11 @@ func eraOf(views []view, seen []int) string {
 	return best
 }
 
-// agreeing returns the most servers of one era that agree on what its time is.
+// agreeing returns the largest group of servers of one era that agree on its time now.
 func agreeing(views []view, members []int, slack time.Duration) (best []int) {
 	between := func(i int) (from, to time.Duration) {
 		v := &views[i]
-		// What is on record was seen no more exactly than this.
+		// The record is no more exact than this.
 		wide := slack + (v.hi-v.lo)/2 + v.age()/longDrift
 		return v.lo - v.birth.Skew - wide, v.hi - v.birth.Skew + wide
 	}

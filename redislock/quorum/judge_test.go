@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// seenAs is a server whose clock is ahead of ours by so much, and that has an era and a skew on record.
+// seenAs is a server whose clock is ahead of ours by that much, with an era and a skew on record.
 func seenAs(ahead time.Duration, era string, skew time.Duration) view {
 	return view{lo: ahead - time.Millisecond, hi: ahead + time.Millisecond, at: 1, birth: redislock.Birth{Clock: time.Hour, Noted: time.Hour, Era: era, Skew: skew}}
 }
 
-// TestJudge: who is right about the time, and what follows for the others.
+// TestJudge: which clocks are right, and the ruling for the others.
 func TestJudge(t *testing.T) {
 	const slack = 20 * time.Millisecond
-	type want string // of each server: s sound, n put on record, x its clock was set, - nothing
+	type want string // of each server: s sound, n recorded, x its clock was set, - nothing
 	for name, c := range map[string]struct {
 		views []view
 		must  bool
@@ -68,13 +68,14 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// old is a view of what was put on record a day ago.
+// old is a view of a day-old record.
 func old(v view) view {
 	v.birth.Noted -= 24 * time.Hour
 	return v
 }
 
-// TestJudgeSettles: whatever the clocks and records are, when what was ruled is on record all that were seen agree.
+// TestJudgeSettles: whatever the clocks and records are, all servers seen agree once the rulings
+// are recorded.
 func TestJudgeSettles(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -106,19 +107,19 @@ func TestJudgeSettles(t *testing.T) {
 	}
 }
 
-// TestRuledTooLate: a ruling does not count for a server whose clock was set between the look and the ruling, and that was seen again
-// since, unless it stays out by the ruling.
+// TestRuledTooLate: a clock was set after the look and before the ruling, and the server was seen
+// again. The ruling does not count for it, unless the ruling withholds its vote anyway.
 func TestRuledTooLate(t *testing.T) {
 	for what, c := range map[string]struct {
-		ahead time.Duration // by how much more the clock is ahead than it was when it was judged
+		ahead time.Duration // how much more the clock is ahead than when it was judged
 		set   bool
 		want  trust
 	}{
-		"as it was":           {0, false, sound},
-		"drifted":             {10 * time.Millisecond, false, sound},
-		"set meanwhile":       {time.Minute, false, doubted},
-		"set back meanwhile":  {-time.Minute, false, doubted},
-		"it stays out anyway": {time.Minute, true, sound},
+		"as it was":             {0, false, sound},
+		"drifted":               {10 * time.Millisecond, false, sound},
+		"set meanwhile":         {time.Minute, false, doubted},
+		"set back meanwhile":    {-time.Minute, false, doubted},
+		"it has no vote anyway": {time.Minute, true, sound},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := &Backend{quarantine: time.Second, servers: []*server{{}}}

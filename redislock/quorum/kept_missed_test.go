@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// TestKeptMissedByOne: a name that is kept for a minimum stays so when one server did not hear of the release, or refused
-// it for a moment, and later another loses its data. The lease runs out in the test, the minimum does not.
+// TestKeptMissedByOne: one server did not receive the release that keeps a name, or refused it for
+// a moment, and later another loses its data. The name stays kept. The lease expires in the test,
+// the minimum does not.
 func TestKeptMissedByOne(t *testing.T) {
 	t.Parallel()
 	const ttl, minimum = 5 * time.Second, 10 * time.Minute
@@ -29,7 +30,7 @@ func TestKeptMissedByOne(t *testing.T) {
 			}
 			heal()
 			for over := time.Now().Add(ttl + ttl/2); time.Now().Before(over); time.Sleep(50 * time.Millisecond) {
-				_, _ = a.Renew(within(t), nil) // with which the third server hears what it has missed
+				_, _ = a.Renew(within(t), nil) // sends the third server what it has missed
 			}
 			for i := range g.servers {
 				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].Kept }, func() {})

@@ -18,9 +18,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestModel drives the sessions of several clients, as they are, over servers and a network of its own,
-// in which messages overtake each other. One name; everybody takes and releases it some times. It checks
-// that no two hold it, that tokens grow, and that nobody waits for long.
+// TestModel drives the real sessions of several clients over simulated servers and a simulated
+// network, in which messages overtake each other. All clients take and release one name some times.
+// It checks that there are never two holders, that tokens grow, and that no client waits for long.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]model{
@@ -68,10 +68,10 @@ func TestModel(t *testing.T) {
 func TestModelCatches(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]model{
-		"servers that have forgotten take part at once": {servers: 3, dead: 1, forget: true, flaw: hasty},
-		"servers with older data take part at once":     {servers: 3, dead: 1, forget: true, older: true, flaw: blind},
-		"nobody gives way":                              {servers: 5, dead: 1, flaw: stubborn},
-		"tokens are not made known":                     {servers: 3, apart: true, flaw: vain},
+		"servers without their data vote at once": {servers: 3, dead: 1, forget: true, flaw: noQuarantine},
+		"servers with older data vote at once":    {servers: 3, dead: 1, forget: true, older: true, flaw: noReplicaCheck},
+		"no holder gives way":                     {servers: 5, dead: 1, flaw: noClaims},
+		"tokens are not made known":               {servers: 3, apart: true, flaw: forgetsRaise},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,10 +89,10 @@ func TestModelCatches(t *testing.T) {
 type model struct {
 	servers  int
 	dead     int           // so many do not answer, or come and go
-	forget   bool          // instead they forget everything now and then, a minority within a quarantine
-	older    bool          // they do not forget everything, but what came after some time
+	forget   bool          // instead they lose all data now and then, a minority within a quarantine
+	older    bool          // they lose only their latest data
 	apart    bool          // the clocks show different times
-	lose     float64       // of the answers and pushes get lost
+	lose     float64       // fraction of the answers and pushes that get lost
 	deaths   int           // so many more clients ask once and vanish, whatever they have by then
 	patience time.Duration // the longest wait; zero: less than it takes until places are renewed
 	slow     time.Duration // how long the lock is held, at most; zero: some milliseconds
@@ -112,7 +112,7 @@ func (m model) run(seed uint64) []string {
 	b := &Backend{quarantine: modelQuarantine}
 	for i := range m.servers {
 		v := &simServer{w: w, dead: i < m.dead && !m.forget}
-		if m.apart { // less than the quarantine, which is what they may
+		if m.apart { // by less than the quarantine, which is the limit
 			v.ahead = time.Duration(w.rng.Int64N(int64(modelQuarantine / 2)))
 		}
 		w.servers = append(w.servers, v)
@@ -128,11 +128,11 @@ func (m model) run(seed uint64) []string {
 	y := &account{seed: seed, world: w}
 	for i := range modelClients + m.deaths {
 		s := newSession(b, driver.SessionConfig{ID: fmt.Sprint("s", i), TTL: modelTTL})
-		for k, p := range s.posts {
+		for k, p := range s.endpoints {
 			sim := &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
 			var here member = sim
 			p.here.Store(&here)
-			w.mu.Lock() // servers forget already
+			w.mu.Lock() // servers already lose data
 			clock := sim.v.clock()
 			w.mu.Unlock()
 			s.clock.saw(k, s.clock.now(), time.Duration(clock)*time.Microsecond)
@@ -146,7 +146,7 @@ func (m model) run(seed uint64) []string {
 				return
 			}
 			m.contend(ctx, s, y, i)
-			time.Sleep(time.Second) // Close waits for nobody
+			time.Sleep(time.Second) // Close does not wait for every server
 			if err := s.Close(ctx); err != nil {
 				y.fail("Close: %v", err)
 			}
@@ -155,7 +155,7 @@ func (m model) run(seed uint64) []string {
 	group.Wait()
 	stop()
 	background.Wait()
-	if err := b.Close(); err != nil { // it waits for what is still under way
+	if err := b.Close(); err != nil { // it waits for exchanges under way
 		y.fail("Close: %v", err)
 	}
 	if y.n != modelClients*modelRounds {
@@ -164,7 +164,7 @@ func (m model) run(seed uint64) []string {
 	return y.wrong
 }
 
-// vanish asks, and is gone a little later: before the answer, in line, or with the lock in its hands.
+// vanish asks, and is gone a little later: before the answer, while it waits, or with the lock.
 func (w *world) vanish(s *session, client int) {
 	w.mu.Lock()
 	after := time.Duration(w.rng.Int64N(int64(30 * time.Millisecond)))
@@ -176,11 +176,11 @@ func (w *world) vanish(s *session, client int) {
 	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
 	sleep(ctx, left)
 	s.end()
-	// Its goroutines end as those of a process do. Nobody is told anything.
+	// Its goroutines end like those of a process, and notify no server.
 	_ = s.Close(context.Background())
 }
 
-// forgetting empties one server after the other: those that do within a quarantine and a TTL are a minority.
+// forgetting empties one server after the other: within a quarantine and a TTL only a minority.
 func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 	for i := 0; ; i++ {
 		w.mu.Lock()
@@ -205,7 +205,7 @@ func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 	}
 }
 
-// account is what they lock for.
+// account is the locked resource.
 type account struct {
 	seed   uint64
 	mu     sync.Mutex
@@ -224,12 +224,12 @@ func (y *account) fail(format string, args ...any) {
 	y.wrong = append(y.wrong, fmt.Sprintf(format, args...))
 }
 
-// look keeps how it is when somebody waits for long, to tell of it.
+// look keeps the state when a client waits for long, to report it.
 func (y *account) look() {
 	var text strings.Builder
 	y.world.mu.Lock()
 	for i, v := range y.world.servers {
-		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; in line %v\n", i, v.holder.id, v.token, time.Until(v.end), v.line)
+		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; queue %v\n", i, v.holder.id, v.token, time.Until(v.end), v.queue)
 	}
 	y.world.mu.Unlock()
 	for _, s := range y.all {
@@ -281,7 +281,7 @@ func (m model) contend(ctx context.Context, s *session, y *account, client int) 
 		y.enter(token)
 		time.Sleep(time.Duration(rng.Int64N(int64(max(m.slow, 3*time.Millisecond)))))
 		y.leave()
-		// What is not heard is repeated, as package holdfast does in the background.
+		// A lost release is repeated, as package holdfast does in the background.
 		_ = s.Release(s.limited(), driver.Hold{Name: "x", ID: req.ID, Token: token}, 0)
 		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
 	}

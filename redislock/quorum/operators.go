@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// ask makes one exchange with every server, and returns what was answered by a majority or more: those that
-// answer a little later are waited for.
-func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (values []T, of []int, err error) {
+// query makes one exchange with every server, and returns the answers of a majority or more: it
+// waits briefly for late ones.
+func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (values []T, of []int, err error) {
 	if b.err != nil {
 		return nil, nil, b.err
 	}
@@ -72,16 +72,16 @@ func ask[T any](ctx context.Context, b *Backend, f func(context.Context, *redisl
 	return nil, nil, b.verdict(errs)
 }
 
-// Inspect is driver.Backend.Inspect. It shows what a majority of the servers knows.
+// Inspect implements driver.Backend. It returns what a majority of the servers knows.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	records, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+	records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
 	if err != nil {
 		return driver.Record{}, err
 	}
 	return b.merge(name, records), nil
 }
 
-// merge makes one record of those of several servers.
+// merge makes one record from those of several servers.
 func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	out := driver.Record{Name: name}
 	var holders, places [][]driver.Holder
@@ -98,7 +98,7 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 		holders, places = append(holders, r.Holders), append(places, r.Waiters)
 		waiting = append(waiting, r.Waiting)
 	}
-	if damaged > len(b.servers)-b.need() { // no majority can have it as it should be
+	if damaged > len(b.servers)-b.need() { // no majority can have an undamaged one
 		return out
 	}
 	out.Damaged = ""
@@ -112,7 +112,7 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 		out.Token = max(out.Token, h.Token)
 		held[h.ID] = true
 	}
-	// Who has some servers and waits at the others, waits.
+	// A request that has some servers and waits at the others counts as a waiter.
 	for i := range holders {
 		early := slices.DeleteFunc(slices.Clone(holders[i]), func(h driver.Holder) bool { return held[h.ID] || h.Kept })
 		for k := range early {
@@ -135,7 +135,7 @@ func (b *Backend) merge(name string, records []driver.Record) driver.Record {
 	return out
 }
 
-// common returns those that a majority of the lists has, in the order of the first that has each.
+// common returns the holders that are in a majority of the lists, in order of first appearance.
 func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.Holder {
 	count := map[string][]driver.Holder{}
 	var order []string
@@ -161,8 +161,9 @@ func (b *Backend) common(lists [][]driver.Holder, not map[string]bool) []driver.
 	return out
 }
 
-// one makes one holder of what several servers say of it: the token that most have given, and the time that a
-// majority still gives it. Where one says that it reads, it reads: the others have not heard of its downgrade.
+// one makes one holder from several servers' answers: the token that most have given, and the time
+// that a majority still gives it. It reads if one server says so: the others do not know its
+// downgrade.
 func (b *Backend) one(same []driver.Holder) driver.Holder {
 	slices.SortFunc(same, func(a, b driver.Holder) int { return cmp.Compare(b.Left, a.Left) })
 	h := same[0]
@@ -185,18 +186,18 @@ func (b *Backend) one(same []driver.Holder) driver.Holder {
 	return h
 }
 
-// List is driver.Backend.List.
+// List implements driver.Backend.
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	var out []driver.Record
 	for len(out) < limit {
 		want := limit - len(out)
-		lists, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
+		lists, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) ([]driver.Record, error) {
 			return m.List(ctx, prefix, after, want)
 		})
 		if err != nil {
 			return nil, err
 		}
-		// A list that is full may lack names after its last that others have.
+		// A full list may lack names after its last one that others have.
 		records, end := map[string][]driver.Record{}, ""
 		for _, l := range lists {
 			if len(l) == want && (end == "" || l[want-1].Name < end) {
@@ -226,11 +227,11 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	return out, nil
 }
 
-// Break is driver.Backend.Break: every server ends what it has of the grant. It looks again whether that was
-// enough: the holder may just have extended the grant to servers that had nothing of it yet.
+// Break implements driver.Backend. Every server ends its part of the grant. Break then checks the
+// result: the holder may just have extended the grant to servers without it.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	for id := ""; ; {
-		records, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+		records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
 		if err != nil {
 			return err
 		}
@@ -252,9 +253,9 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	}
 }
 
-// breakAt ends what the servers have of the grant of id.
+// breakAt ends the servers' parts of the grant of id.
 func (b *Backend) breakAt(ctx context.Context, name, id string) error {
-	_, _, err := ask(ctx, b, func(ctx context.Context, m *redislock.Member) (struct{}, error) {
+	_, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (struct{}, error) {
 		r, err := m.Inspect(ctx, name)
 		if err != nil {
 			return struct{}{}, err

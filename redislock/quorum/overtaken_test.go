@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// askedAgain is a server that knows of the request what reply says.
+// askedAgain is a server that answers for the request with reply.
 type askedAgain struct {
 	member
 	reply driver.Reply
@@ -33,9 +33,9 @@ func (m *askedAgain) Ask(context.Context, *driver.Request, uint64) (driver.Reply
 	return m.reply, 1, nil
 }
 
-// TestWaitingAfterPush: servers push a grant, and answer a renewal by saying that the request waits. The push may have
-// overtaken the answer, or be of an earlier life of the place: so the servers are asked again, and only what they
-// say then counts.
+// TestWaitingAfterPush: servers push a grant, and answer a renewal that the request waits. The push
+// may have overtaken the answer, or be for an earlier place. So the servers are asked again, and
+// only that answer counts.
 func TestWaitingAfterPush(t *testing.T) {
 	for name, want := range map[string]uint64{"the push is old": 0, "the push overtook the answer": 7} {
 		t.Run(name, func(t *testing.T) {
@@ -50,14 +50,14 @@ func TestWaitingAfterPush(t *testing.T) {
 				s.requests[r.driver.ID] = r
 				const pushed, renewed = 5, 6
 				s.stamp.Store(renewed)
-				for i, p := range s.posts {
+				for i, p := range s.endpoints {
 					var here member = &askedAgain{reply: driver.Reply{Token: want, Wake: make(chan uint64)}}
 					p.here.Store(&here)
-					r.seats[i] = seat{state: granted, token: 7, sent: pushed, heard: pushed}
+					r.votes[i] = vote{state: granted, token: 7, sent: pushed, answered: pushed}
 				}
 				r.since = renewed // the caller may count a lease from then on
 				holds := []hold{{Hold: driver.Hold{Name: "x", ID: r.driver.ID}, r: r}}
-				for _, p := range s.posts {
+				for _, p := range s.endpoints {
 					s.learn(p, holds, []int{0}, []driver.Change{{Index: 0, State: driver.Waiting}}, nil, renewed)
 				}
 				r.mu.Lock()
@@ -72,7 +72,7 @@ func TestWaitingAfterPush(t *testing.T) {
 					t.Errorf("token %d after they were asked again; want %d", r.token, want)
 				}
 				r.mu.Unlock()
-				s.leave()
+				s.shutDown()
 			})
 		})
 	}

@@ -49,9 +49,9 @@ func get(t testing.TB, s driver.Session, r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-// TestForgetfulServer is the classic failure of a quorum: a server that forgets what it had granted
-// makes a second majority. Here it stays out until nothing that it forgot can matter, whether it
-// restarted with or without its data, or was emptied.
+// TestForgetfulServer is the classic failure of a quorum: a server that forgets its grant makes a
+// second majority. Here the server has no vote until the grant has expired, whether it restarted
+// with or without its data, or lost its data while running.
 func TestForgetfulServer(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(s *testenv.RedisServer){
@@ -64,7 +64,7 @@ func TestForgetfulServer(t *testing.T) {
 			const quarantine = 1500 * time.Millisecond
 			g := start(t, 3, quarantine)
 			ways := g.proxies()
-			// The holder reaches two of three, and then no more.
+			// The holder reaches two of three, and then none.
 			ways[2].Hole()
 			a := open(t, g.backend(ways.addrs()), "a", quarantine)
 			asked := time.Now()
@@ -90,7 +90,7 @@ func TestForgetfulServer(t *testing.T) {
 				t.Errorf("token %d after %d", token, h.Token)
 			}
 			holds := []driver.Hold{{Name: "x", ID: "b-1", Token: token}}
-			// With the third server and the first there is a majority all the same; the second comes back.
+			// The third server and the first make a majority; the second comes back.
 			for end := forgot.Add(quarantine + 30*time.Second); ; time.Sleep(20 * time.Millisecond) {
 				r, err := member(t, g, 1).Inspect(within(t), "x")
 				if err == nil && len(r.Holders) == 1 {
@@ -108,7 +108,7 @@ func TestForgetfulServer(t *testing.T) {
 	}
 }
 
-// keep renews holds. What has run out because the machine stood still for so long is taken again.
+// keep renews holds. A hold that expired because the machine stalled is taken again.
 func keep(t testing.TB, s driver.Session, holds []driver.Hold) {
 	t.Helper()
 	changes, err := s.Renew(within(t), holds)
@@ -123,8 +123,8 @@ func keep(t testing.TB, s driver.Session, holds []driver.Hold) {
 	}
 }
 
-// TestCounters: any minority may lose its counters, again and again, and tokens grow, although the
-// name has been forgotten and another minority grants next.
+// TestCounters: any minority may lose its counters, again and again. Tokens still grow, although
+// the name was forgotten and another minority grants next.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	const quarantine = 300 * time.Millisecond
@@ -134,7 +134,7 @@ func TestCounters(t *testing.T) {
 	for i := range 12 {
 		var h driver.Hold
 		for end := time.Now().Add(20 * time.Second); h.Token == 0; time.Sleep(5 * time.Millisecond) {
-			// What the server that forgot cannot release runs out at the others.
+			// A grant that the server without its data cannot release expires at the others.
 			r := try("x", fmt.Sprint("a-", i))
 			reply, err := s.Acquire(within(t), r)
 			if err != nil && !passing(err) || time.Now().After(end) {
@@ -146,7 +146,7 @@ func TestCounters(t *testing.T) {
 			t.Fatalf("token %d after %d", h.Token, last)
 		}
 		last = h.Token
-		// On a slow machine the lease has run out by now.
+		// On a slow machine the lease has expired by now.
 		if err := s.Release(within(t), h, 0); err != nil && !passing(err) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) {
 			t.Fatalf("Release: %v", err)
 		}
@@ -156,8 +156,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestDeclare: a new deployment waits for the quarantine unless somebody says that it is new; and
-// nobody can say so of one that is not.
+// TestDeclare: a new deployment waits for the quarantine unless it is declared new; a used one
+// cannot be declared new.
 func TestDeclare(t *testing.T) {
 	t.Parallel()
 	g := &group{t: t, quarantine: time.Minute}
@@ -190,8 +190,8 @@ func TestDeclare(t *testing.T) {
 	}
 }
 
-// TestMajorityGone: without a majority nothing is granted, nothing hangs, and all is well again
-// when it is back.
+// TestMajorityGone: without a majority nothing is granted and nothing hangs. When it is back,
+// everything works.
 func TestMajorityGone(t *testing.T) {
 	t.Parallel()
 	for name, hurt := range map[string]func(s *testenv.RedisServer, way *testenv.TCPProxy) func(){
@@ -283,8 +283,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a quorum whose servers cannot be reached says so at once.
-// TestNothingStays: what a minority has granted is given back when there is no majority.
+// TestNothingStays: grants of a minority are given back if there is no majority.
 func TestNothingStays(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, time.Minute)
@@ -352,7 +351,8 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+// TestUnreachable: a quorum whose servers cannot be reached reports that at once.
+func TestUnreachable(t *testing.T) {
 	b := quorum.New(at([]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}), nil)
 	defer func() { _ = b.Close() }()
 	if _, err := b.Open(within(t), driver.SessionConfig{ID: "a", TTL: time.Second}); !errors.Is(err, driver.ErrUnavailable) {
@@ -360,8 +360,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestFullStrength: a lock that a majority has granted is had by all servers soon after, those
-// included that were away; redsync's never is.
+// TestFullStrength: soon after a majority has granted a lock, all servers have it, even those that
+// were away. With redsync they never do.
 func TestFullStrength(t *testing.T) {
 	t.Parallel()
 	const quarantine = 6 * time.Second // the lease is as long

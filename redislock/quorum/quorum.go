@@ -24,45 +24,47 @@ const (
 
 // A Server is one of the independent servers of a quorum.
 type Server struct {
-	// Name says which it is, such as its host and port: to people, in errors, and to other
-	// clients, which must call it the same. No credentials.
+	// Name identifies the server, for instance by its host and port: in errors, for people, and to
+	// other clients, which must use the same name. It must not contain credentials.
 	Name string
 
-	// Dial connects to it. It is called when the server is first needed, and again after it
-	// has failed; it must not take longer than some seconds. The quorum closes the Conn. The
-	// Conn must be as rueidisconn.Dial makes it: it must not repeat requests by itself.
+	// Dial connects to the server. It is called when the server is first needed, and again after a
+	// failure. It must return within some seconds. The quorum closes the Conn. The Conn must not
+	// repeat requests by itself; rueidisconn.Dial makes such a Conn.
 	Dial func() (redislock.Conn, error)
 }
 
-// Config is optional: the zero value, or nil, works. All clients of a quorum must agree on it.
+// Config configures a Backend. The zero value, or nil, works. All clients of a quorum must use the
+// same.
 type Config struct {
-	// Prefix begins every key and channel; DefaultPrefix if empty. It must differ from that of
-	// locks which the same servers keep each for itself. Allowed are letters, digits and . : _ -
+	// Prefix begins every key and channel; empty means DefaultPrefix. It must differ from the
+	// prefix of locks that a single server keeps. Allowed are letters, digits and . : _ -
 	Prefix string
 
-	// Quarantine is how long a server stays out after it has started or was emptied. It is also
-	// the longest TTL that clients may use, and more than the clocks of the servers may
-	// differ by. From 100 ms to 24 h; DefaultQuarantine if zero. The servers have it on record.
+	// Quarantine is how long a server has no vote after it has started or lost its data. It is also
+	// the longest TTL that clients may use, and must exceed the differences of the servers' clocks.
+	// Allowed are 100 ms to 24 h; zero means DefaultQuarantine. The servers record it.
 	Quarantine time.Duration
 }
 
-// Backend is a lock table on a quorum of servers. Use New.
+// Backend is a lock table on a quorum of servers. New makes one. Its methods may be called
+// concurrently.
 type Backend struct {
 	servers    []*server
 	quarantine time.Duration
-	err        error // of what New was given
+	err        error // of the arguments of New
 	clocks     *clocks
 
 	mu     sync.Mutex
-	runs   map[int]string // of each server that has been reached
+	runs   map[int]string // of each server that was reached
 	closed bool
-	bg     sync.WaitGroup // what goes on when its caller has gone
+	bg     sync.WaitGroup // work that outlasts its caller
 }
 
 var _ driver.Backend = (*Backend)(nil)
 
-// New returns the lock table that is kept by a majority of servers: 3 to 9 of them, the same
-// for all clients. It connects to none yet. What makes no sense is reported by every method.
+// New returns the lock table of a majority of servers: 3 to 9 of them, the same for all clients. It
+// does not connect yet. If the arguments are invalid, every method returns ErrInvalid.
 func New(servers []Server, cfg *Config) *Backend {
 	if cfg == nil {
 		cfg = &Config{}
@@ -75,15 +77,15 @@ func New(servers []Server, cfg *Config) *Backend {
 	if b.quarantine == 0 {
 		b.quarantine = DefaultQuarantine
 	}
-	// Contenders come to terms by the order of the servers, so it is the same for all.
+	// The order of the servers settles split votes, so it is the same for all clients.
 	servers = slices.SortedFunc(slices.Values(servers), func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 	names, set := map[string]bool{}, ""
 	for _, s := range servers {
-		set += s.Name + "\n" // whoever has others has another majority
+		set += s.Name + "\n" // a client with other servers would have other majorities
 	}
 	for _, s := range servers {
 		if s.Dial == nil || s.Name == "" || names[s.Name] {
-			b.err = fmt.Errorf("%w quorum: each server needs a way to it, and a name of its own", driver.ErrInvalid)
+			b.err = fmt.Errorf("%w quorum: each server needs a Dial function and a unique name", driver.ErrInvalid)
 		}
 		names[s.Name] = true
 		b.servers = append(b.servers, &server{Server: s, prefix: prefix, quarantine: b.quarantine, set: set})
@@ -95,14 +97,14 @@ func New(servers []Server, cfg *Config) *Backend {
 	if n := len(servers); n < MinServers || n > MaxServers {
 		b.err = fmt.Errorf("%w quorum of %d servers: allowed are %d to %d, best an odd number", driver.ErrInvalid, n, MinServers, MaxServers)
 	}
-	// What is wrong with these, every connection would report.
+	// Every connection would report these errors.
 	if err := redislock.CheckMember(prefix, b.quarantine); err != nil {
 		b.err = err
 	}
 	return b
 }
 
-// Name is "redis-quorum".
+// Name returns "redis-quorum".
 func (b *Backend) Name() string { return "redis-quorum" }
 
 // Close closes the connections.
@@ -121,8 +123,8 @@ func (b *Backend) Close() error {
 	return errors.Join(errs...)
 }
 
-// background runs f beside its caller, and reports false if b is closed. A Conn may take longer than the context that it
-// is given, so nobody waits for f but Close.
+// background runs f in the background, or returns false if b is closed. A Conn may take longer than
+// the context that it is given, so only Close waits for f.
 func (b *Backend) background(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,36 +137,35 @@ func (b *Backend) background(f func()) bool {
 
 func (b *Backend) need() int { return len(b.servers)/2 + 1 }
 
-// twins is the error of a server that is another of the quorum, too. One that had two of the votes would take
-// what one of them gives away for still held by the other.
-type twins struct{ a, b string }
+// duplicateServer reports that two names lead to one server, which would then cast two votes.
+type duplicateServer struct{ a, b string }
 
-func (e *twins) Error() string {
-	return fmt.Sprintf("%v: %s and %s are one server: each of a quorum must be a server of its own", driver.ErrRefused, e.a, e.b)
+func (e *duplicateServer) Error() string {
+	return fmt.Sprintf("%v: %s and %s are one server: a quorum needs different servers", driver.ErrRefused, e.a, e.b)
 }
 
-func (e *twins) Unwrap() error { return driver.ErrRefused }
+func (e *duplicateServer) Unwrap() error { return driver.ErrRefused }
 
-// meets notes which run of a server was found under the name of server i.
+// meets records which run of a server has the name of server i.
 func (b *Backend) meets(i int, run string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for j, other := range b.runs {
 		if j != i && other == run {
-			return &twins{b.servers[min(i, j)].Name, b.servers[max(i, j)].Name}
+			return &duplicateServer{b.servers[min(i, j)].Name, b.servers[max(i, j)].Name}
 		}
 	}
 	b.runs[i] = run
 	return nil
 }
 
-// Declare says that the deployment is new: no server of it has ever granted anything. They take
-// part at once then, instead of after the quarantine. It must reach every server.
+// Declare marks the deployment as new: none of its servers has ever granted anything. The servers
+// then vote at once, instead of after the quarantine. It must reach every server.
 //
-// Errors: ErrRefused if one of them takes part already, that is if the deployment is not new and
-// another has restarted: that one comes back by itself, in its time. Nothing is done if all
-// take part. ErrUnavailable, ErrUncertain: not all were reached; it may be repeated before the first
-// use, and whichever was not reached comes in after its quarantine.
+// Errors: ErrRefused if a server votes already. Then the deployment is not new, and another server
+// has restarted: its vote returns after the quarantine. If all servers vote, Declare does nothing.
+// ErrUnavailable, ErrUncertain: not all servers were reached. Declare may be repeated before the
+// first use; a server that was not reached gets its vote after its quarantine.
 func (b *Backend) Declare(ctx context.Context) error {
 	if b.err != nil {
 		return b.err
@@ -176,7 +177,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 		for i, s := range b.servers {
 			all.Go(func() {
 				err := fmt.Errorf("%w: %s: not asked", driver.ErrUnavailable, s.Name)
-				// A connection that broke since it was last used is noticed now.
+				// A connection that broke since its last use is noticed now.
 				for range 3 {
 					var m *redislock.Member
 					if m, err = s.get(ctx); err == nil {
@@ -214,21 +215,21 @@ func (b *Backend) Declare(ctx context.Context) error {
 		b.clocks.decide(ctx)
 		return err
 	}
-	return fmt.Errorf("%w: this quorum is not new: only %s stays out, since it has restarted or lost its data; it comes back by itself, %v after that",
+	return fmt.Errorf("%w: this quorum is not new: only %s has no vote, because it has restarted or lost its data; its vote returns %v after that",
 		driver.ErrRefused, strings.Join(out, ", "), b.quarantine)
 }
 
-// verdict is the error when so many servers failed that there is no majority.
+// verdict returns the error for so many failed servers that there is no majority.
 func (b *Backend) verdict(errs []error) error {
 	var kept []error
-	young, refused, damaged, closed, uncertain := 0, 0, 0, 0, false
+	quarantined, refused, damaged, closed, uncertain := 0, 0, 0, 0, false
 	for _, err := range errs {
 		var newborn *redislock.Newborn
 		switch {
 		case err == nil:
 			continue
 		case errors.As(err, &newborn):
-			young++
+			quarantined++
 		case errors.Is(err, driver.ErrRefused):
 			refused++
 		case errors.Is(err, driver.ErrDamaged):
@@ -244,7 +245,7 @@ func (b *Backend) verdict(errs []error) error {
 	switch {
 	case closed > 0:
 		return driver.ErrClosed
-	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most: // the others would do
+	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most: // the others are enough
 		what = driver.ErrDamaged
 	case refused+damaged > most:
 		what = driver.ErrRefused
@@ -252,13 +253,13 @@ func (b *Backend) verdict(errs []error) error {
 		what = driver.ErrUncertain
 	}
 	hint := ""
-	if young > most {
-		hint = " (if this is a new deployment, that nobody has used yet, declare it so: holdfast init, or quorum.Backend.Declare)"
+	if quarantined > most {
+		hint = " (a new deployment that was never used must be declared: holdfast init, or quorum.Backend.Declare)"
 	}
 	return &failure{what, fmt.Sprintf("%d of %d servers failed%s", len(kept), len(b.servers), hint), kept}
 }
 
-// failure is an error of which the quorum, not its servers, says what it means.
+// failure is an error whose meaning the quorum decides, not its servers.
 type failure struct {
 	what  error
 	text  string
@@ -274,6 +275,6 @@ func (e *failure) Error() string {
 	return fmt.Sprintf("%v: %s: %s", e.what, e.text, strings.Join(slices.Compact(parts), "; "))
 }
 
-// Unwrap returns what the failure means. The causes are in the text only: what one server's
-// error means is not what the quorum's does.
+// Unwrap returns what the failure means. The servers' errors are only in the text: their meaning is
+// not that of the quorum's error.
 func (e *failure) Unwrap() error { return e.what }

@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestOtherServers: clients that name different sets of servers have majorities that do not meet, so the
-// second is refused; and so is another database, whose record nobody looks at when the scripts are loaded.
+// TestOtherServers: clients with different sets of servers have majorities without a common server,
+// so the second client is refused. So is a client of another database, whose record the scripts do
+// not see.
 func TestOtherServers(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, time.Minute)
@@ -32,7 +33,7 @@ func TestOtherServers(t *testing.T) {
 		defer func() { _ = b.Close() }()
 		ctx := within(t)
 		s, err := b.Open(ctx, driver.SessionConfig{ID: "x", TTL: time.Second})
-		for err == nil && ctx.Err() == nil { // it does not wait for a server that is slow, and so did not meet both
+		for err == nil && ctx.Err() == nil { // it does not wait for a slow server, and so did not meet both
 			if err := s.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +58,7 @@ func TestOtherServers(t *testing.T) {
 	twice := at(addrs)
 	twice[2].Dial = twice[1].Dial
 	refused("one server under two names", twice, "are one server")
-	// The order in which they are named does not matter.
+	// The order of their names does not matter.
 	turned := at(addrs)
 	slices.Reverse(turned)
 	b := quorum.New(turned, &quorum.Config{Quarantine: time.Minute})
@@ -65,7 +66,7 @@ func TestOtherServers(t *testing.T) {
 	open(t, b, "a", time.Second)
 }
 
-// TestRights: what docs/quorum.md says is all that a user needs.
+// TestRights: a user needs only the permissions in docs/quorum.md.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/quorum.md")
@@ -102,7 +103,7 @@ func TestRights(t *testing.T) {
 	}
 	var all4 sync.WaitGroup
 	for _, c := range clients {
-		all4.Go(func() { // they come at once: the votes split, and they come to terms
+		all4.Go(func() { // they come at once: the votes split, and the clients settle that
 			for range 20 {
 				if err := c.RWMutex("x").Do(within(t), func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
@@ -123,8 +124,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestKept: a name that is kept after its release is kept by all servers, although a majority was enough to
-// take it: nobody extends it any more when one of them forgets it.
+// TestKept: a name kept after its release is kept by all servers, although a majority was enough to
+// take it. Nothing renews it after one of them loses its data.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	const quarantine = 2 * time.Second
@@ -170,21 +171,21 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestBusyReaders: many readers and some writers that come at once all get their turn; tokens of those who come
-// later are larger.
+// TestBusyReaders: many readers and some writers come at once, and all get their turn. Later ones
+// have larger tokens.
 func TestBusyReaders(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, 2*time.Minute)
 	const clients, rounds = 16, 8
 	var readers, writers atomic.Int64
 	var tokens sync.Mutex
-	var last uint64 // of those who have left
+	var last uint64 // of those that have left
 	var group sync.WaitGroup
 	begin := make(chan struct{})
 	var done atomic.Int64
 	var mu sync.Mutex
 	var sessions []driver.Session
-	watch := time.AfterFunc(35*time.Second, func() { // a third of the TTL is 40 s: renewals must not be what helps
+	watch := time.AfterFunc(35*time.Second, func() { // a third of the TTL is 40 s: it must not take renewals
 		t.Errorf("it stands still after %d", done.Load())
 		mu.Lock()
 		defer mu.Unlock()
@@ -214,11 +215,11 @@ func TestBusyReaders(t *testing.T) {
 				err := do(within(t), func(ctx context.Context) error {
 					n, m := mine.Add(1), others.Load()
 					if write && (n != 1 || readers.Load() != 0) || !write && m != 0 {
-						t.Errorf("%d inside of those who write: %v; and others", n, write)
+						t.Errorf("%d inside, writers: %v; and others", n, write)
 					}
 					token := holdfast.Token(ctx)
 					if token <= before {
-						t.Errorf("token %d of one who came after %d", token, before)
+						t.Errorf("token %d of a client that came after %d", token, before)
 					}
 					tokens.Lock()
 					last = max(last, token)

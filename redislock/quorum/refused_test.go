@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// shows waits until server i says of the name what ok wants.
+// shows waits until the record of the name at server i satisfies ok.
 func (g *group) shows(t testing.TB, i int, name, what string, ok func(driver.Record) bool, meanwhile func()) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -33,14 +33,14 @@ func (g *group) everywhere(t testing.TB, name string, n int) {
 	}
 }
 
-// misses are ways in which the third server does not hear, or does not do, what it is told, until it is healed.
+// misses are ways in which the third server does not receive or do a request, until it is healed.
 var misses = map[string]func(g *group, ways proxies) (heal func()){
 	"unreachable": func(_ *group, ways proxies) func() { ways[2].Refuse(); return ways[2].Heal },
 	"NOREPLICAS":  func(g *group, _ proxies) func() { return g.refusal(2, "min-replicas-to-write") },
 	"OOM":         func(g *group, _ proxies) func() { return g.refusal(2, "maxmemory") },
 }
 
-// refusal has server i refuse writes by a setting of 1.
+// refusal makes server i refuse writes by a setting of 1.
 func (g *group) refusal(i int, setting string) (heal func()) {
 	g.servers[i].Do("CONFIG SET " + setting + " 1")
 	return func() { g.servers[i].Do("CONFIG SET " + setting + " 0") }
@@ -77,8 +77,9 @@ func granted(t testing.TB, s driver.Session, r *driver.Request, meanwhile func()
 	}
 }
 
-// TestReleaseMissedByOne: a server that did not hear of a release or a cancel, or refused it for a moment, is told of it
-// later. Else its grant would be in the way for a TTL, a minute here, if another server failed meanwhile.
+// TestReleaseMissedByOne: a server that did not receive a release or a cancel, or refused it for a
+// moment, gets it later. Otherwise its grant would block others for a TTL, a minute here, if
+// another server failed meanwhile.
 func TestReleaseMissedByOne(t *testing.T) {
 	t.Parallel()
 	for how, miss := range misses {
@@ -106,7 +107,7 @@ func TestReleaseMissedByOne(t *testing.T) {
 	}
 }
 
-// TestPlaceWhileRefused: a request in line that asks again while a majority refuses writes keeps its place.
+// TestPlaceWhileRefused: a waiter that asks again while a majority refuses writes keeps its place.
 func TestPlaceWhileRefused(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute+time.Second)
@@ -116,7 +117,7 @@ func TestPlaceWhileRefused(t *testing.T) {
 	r := try("x", "b-1")
 	r.Wait = true
 	if reply, err := b.Acquire(within(t), r); err != nil || reply.Wake == nil {
-		t.Fatalf("Acquire: %+v, %v; want a place in line", reply, err)
+		t.Fatalf("Acquire: %+v, %v; want a place in the queue", reply, err)
 	}
 	inLine := func(rec driver.Record) bool { return rec.Waiting == 1 }
 	for i := range g.servers {
@@ -133,7 +134,7 @@ func TestPlaceWhileRefused(t *testing.T) {
 	if err != nil && !passing(err) || len(changes) > 0 && changes[0].State == driver.Gone {
 		t.Errorf("Renew: %+v, %v", changes, err)
 	}
-	time.Sleep(100 * time.Millisecond) // in which a cancellation would arrive
+	time.Sleep(100 * time.Millisecond) // a cancellation would arrive in that time
 	for i := range g.servers {
 		g.shows(t, i, "x", "the waiter", inLine, func() {})
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Release is driver.Session.Release: at every server at once, also at those that may have
-// granted it without our knowing. It returns when a majority has done it; or, while the lease is
-// still proven, when so few servers have not answered that they are in nobody's way.
+// Release goes to every server at once, also to those that may have granted the request without an
+// answer. It returns when a majority has done it. While the lease is still proven, it also returns
+// when the servers without an answer are too few to block others.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	r := s.holding(h)
 	proven := false
@@ -22,15 +22,16 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		proven = keep == 0 && s.clock.now()-r.proved < s.ttl*9/10
 		r.mu.Unlock()
 	}
-	// Not behind the token that most of them have: another session may have guessed it higher.
+	// The proposal must exceed the token that most of them have: another session may have proposed
+	// a higher one.
 	propose := max(s.clock.propose(), h.Token+1)
 	if r != nil && (keep > 0 || r.driver.MinHold > 0) {
 		r.mu.Lock()
 		r.keeps = true
-		var others []*post
-		for i, p := range s.posts {
-			if seat := &r.seats[i]; seat.state != granted {
-				seat.state, seat.sent, others = kept, max(seat.sent, 1), append(others, p)
+		var others []*endpoint
+		for i, p := range s.endpoints {
+			if vote := &r.votes[i]; vote.state != granted {
+				vote.state, vote.sent, others = kept, max(vote.sent, 1), append(others, p)
 			}
 		}
 		r.mu.Unlock()
@@ -38,14 +39,15 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 			s.keepAt(r, p, keep, propose)
 		}
 	}
-	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *post, m member, own driver.Hold) error {
+	return s.everywhere(ctx, r, h, proven, func(ctx context.Context, _ *endpoint, m member, own driver.Hold) error {
 		return m.Pass(ctx, own, keep, propose)
 	})
 }
 
-// keepAt takes a server that has not granted r, as far as is known, and keeps the name there as well: what is kept
-// after the release nobody extends any more, so it must not stand on a bare majority, of which one may fail.
-func (s *session) keepAt(r *request, p *post, keep time.Duration, propose uint64) {
+// keepAt takes a server that has not granted r, as far as is known, and keeps the name there as
+// well. Nothing renews a kept name after the release, so it must not depend on a bare majority, of
+// which one may fail.
+func (s *session) keepAt(r *request, p *endpoint, keep time.Duration, propose uint64) {
 	req := r.driver
 	req.Wait = false
 	s.at(p, func(ctx context.Context, m member) error {
@@ -53,13 +55,13 @@ func (s *session) keepAt(r *request, p *post, keep time.Duration, propose uint64
 		switch {
 		case err != nil:
 			return err
-		case reply.Token == 0: // another has it, and this request may be in line
+		case reply.Token == 0: // another request has it, and this one may be queued
 			return m.Cancel(ctx, req.Name, req.ID)
 		}
 		return m.Pass(ctx, driver.Hold{Name: req.Name, ID: req.ID, Token: reply.Token}, keep, 0)
 	}, func(err error) {
-		if unheard(err) {
-			p.owe(req.Name, req.ID, s.ttl)
+		if undelivered(err) {
+			p.addPending(req.Name, req.ID, s.ttl)
 		}
 	})
 }
@@ -78,23 +80,23 @@ func (s *session) holding(h driver.Hold) *request {
 	return r
 }
 
-// everywhere does something to the grant h at all servers, under the token that it has at each. It
-// takes away what r has at those that have not granted it. proven says that the lease has not run out.
-func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool, f func(context.Context, *post, member, driver.Hold) error) error {
-	answers := make(chan error, len(s.posts))
+// everywhere runs f on the grant h at all servers, under the token that it has at each. At servers
+// that have not granted r it cancels r. proven means that the lease has not expired.
+func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool, f func(context.Context, *endpoint, member, driver.Hold) error) error {
+	answers := make(chan error, len(s.endpoints))
 	asked := 0
-	for i, p := range s.posts {
+	for i, p := range s.endpoints {
 		own, has := h, true
 		if r != nil {
 			r.mu.Lock()
-			seat := &r.seats[i]
-			if seat.state == granted {
-				own.Token = seat.token
+			vote := &r.votes[i]
+			if vote.state == granted {
+				own.Token = vote.token
 			}
-			// Where it has nothing any more, the server may tell whether another holds it.
-			has = seat.state == granted || seat.state == nothing && seat.sent <= seat.heard
-			seat.passing = has && r.over
-			never := seat.sent == 0 || seat.state == kept
+			// A server without the grant may report whether another request holds the lock.
+			has = vote.state == granted || vote.state == nothing && vote.sent <= vote.answered
+			vote.passing = has && r.over
+			never := vote.sent == 0 || vote.state == kept
 			r.mu.Unlock()
 			if never {
 				continue
@@ -106,9 +108,10 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 		}
 		asked++
 		s.at(p, func(ctx context.Context, m member) error { return f(ctx, p, m, own) }, func(err error) {
-			// What is kept for a minimum is not taken back there: the grant runs out, and the minimum stands.
-			if unheard(err) && r != nil && r.isOver() && !r.isKept() {
-				p.owe(h.Name, h.ID, s.ttl)
+			// A name kept for a minimum hold is not cancelled: the grant expires, and the minimum
+			// stays.
+			if undelivered(err) && r != nil && r.isOver() && !r.isKept() {
+				p.addPending(h.Name, h.ID, s.ttl)
 			}
 			s.passed(r, p)
 			answers <- err
@@ -117,21 +120,21 @@ func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, pro
 	return s.sum(ctx, answers, asked, proven)
 }
 
-// passed notes that p has answered to the release of r, and cancels what it has granted since.
-func (s *session) passed(r *request, p *post) {
+// passed records that p has answered the release of r, and cancels a grant that it gave meanwhile.
+func (s *session) passed(r *request, p *endpoint) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seat := &r.seats[p.index]
-	if seat.stray {
+	vote := &r.votes[p.index]
+	if vote.stray {
 		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
 	}
-	seat.passing, seat.stray = false, false
+	vote.passing, vote.stray = false, false
 }
 
-// unsure reports whether what was asked may have been done, in spite of err.
+// unsure reports whether a request may have been done in spite of err.
 func unsure(err error) bool { return errors.Is(err, driver.ErrUncertain) }
 
 func (r *request) isKept() bool {
@@ -146,16 +149,16 @@ func (r *request) isOver() bool {
 	return r.over
 }
 
-// sum waits for the answers of a majority to something that was asked of so many servers. If it is proven that
-// nothing has ended by itself, it is enough that a majority is rid of it, asked or not.
+// sum waits for the answers of a majority to a request that asked servers received. If the grant is
+// proven not to have ended before, it is enough that a majority no longer has it, asked or not.
 func (s *session) sum(ctx context.Context, answers <-chan error, asked int, proven bool) error {
 	done, gone, taken := 0, 0, 0
 	var errs []error
 	var late <-chan time.Time
 	need := s.b.need()
 	for open := asked; open > 0; open-- {
-		rid := proven && done > 0 && gone+taken == 0 && open+len(errs) <= len(s.posts)-need
-		if late == nil && (rid || done+open+len(errs) < need) { // it is over; more may tell whether another has it
+		rid := proven && done > 0 && gone+taken == 0 && open+len(errs) <= len(s.endpoints)-need
+		if late == nil && (rid || done+open+len(errs) < need) { // it is over; more answers may report another holder
 			timer := time.NewTimer(grace)
 			defer timer.Stop()
 			late = timer.C
@@ -175,7 +178,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 				errs = append(errs, err)
 			}
 		case <-late:
-			open = 1 // and that is that
+			open = 1 // wait no longer
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 		}
@@ -184,12 +187,12 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 		}
 	}
 	switch {
-	case proven && done > 0 && gone+taken == 0 && asked-done <= len(s.posts)-need:
+	case proven && done > 0 && gone+taken == 0 && asked-done <= len(s.endpoints)-need:
 		return nil
 	case len(errs) >= need && !slices.ContainsFunc(errs, unsure): // a majority has refused
 		return s.b.verdict(errs)
-	case done > 0 && done+len(errs) >= need: // some have done it, whatever the others say
-		return &failure{driver.ErrUncertain, fmt.Sprintf("%d of %d servers failed", len(errs), len(s.posts)), errs}
+	case done > 0 && done+len(errs) >= need: // some have done it, whatever the others answer
+		return &failure{driver.ErrUncertain, fmt.Sprintf("%d of %d servers failed", len(errs), len(s.endpoints)), errs}
 	case done+len(errs) >= need:
 		return s.b.verdict(errs)
 	case taken > 0:
@@ -200,7 +203,7 @@ func (s *session) sum(ctx context.Context, answers <-chan error, asked int, prov
 	return driver.ErrGone
 }
 
-// Cancel is driver.Session.Cancel: at every server. It returns when a majority has done it.
+// Cancel cancels the request at every server. It returns when a majority has done it.
 func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if r := s.find(id); r != nil {
 		s.drop(r)
@@ -208,32 +211,32 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 	if s.isClosed() {
 		return nil // Close has given everything back
 	}
-	answers := make(chan error, len(s.posts))
-	for _, p := range s.posts {
+	answers := make(chan error, len(s.endpoints))
+	for _, p := range s.endpoints {
 		s.cancelOne(p, name, id, func(err error) { answers <- err })
 	}
-	return s.sum(ctx, answers, len(s.posts), false)
+	return s.sum(ctx, answers, len(s.endpoints), false)
 }
 
-// cancelOne cancels a request at one server. If that does not hear it now, it will be told later.
-func (s *session) cancelOne(p *post, name, id string, done func(error)) {
+// cancelOne cancels a request at one server. A server that does not receive it now gets it later.
+func (s *session) cancelOne(p *endpoint, name, id string, done func(error)) {
 	s.at(p, func(ctx context.Context, m member) error { return m.Cancel(ctx, name, id) }, func(err error) {
-		if unheard(err) {
-			p.owe(name, id, s.ttl)
+		if undelivered(err) {
+			p.addPending(name, id, s.ttl)
 		}
 		done(err)
 	})
 }
 
-// settleDebts tells the servers what they have yet to hear.
-func (s *session) settleDebts() {
-	for _, p := range s.posts {
+// sendPending sends the pending cancellations to their servers.
+func (s *session) sendPending() {
+	for _, p := range s.endpoints {
 		if p.slow.Load() != 0 || p.at() == nil {
 			continue
 		}
-		if owed := p.owed(); len(owed) > 0 {
+		if pending := p.takePending(); len(pending) > 0 {
 			s.background(func() {
-				for id, what := range owed {
+				for id, what := range pending {
 					s.cancelOne(p, what.name, id, func(error) {})
 				}
 			})
@@ -241,24 +244,23 @@ func (s *session) settleDebts() {
 	}
 }
 
-// Downgrade is driver.Session.Downgrade.
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	r := s.holding(h)
 	if r != nil {
 		r.mu.Lock()
-		r.driver.Mode = driver.Shared // what is asked of the other servers from now on
-		for i := range r.seats {
-			r.seats[i].writer = r.seats[i].state == granted
+		r.driver.Mode = driver.Shared // for later requests to the other servers
+		for i := range r.votes {
+			r.votes[i].writer = r.votes[i].state == granted
 		}
 		r.mu.Unlock()
 	}
-	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, p *post, m member, own driver.Hold) error {
+	err := s.everywhere(ctx, r, h, false, func(ctx context.Context, p *endpoint, m member, own driver.Hold) error {
 		return r.downgraded(p.index, m.Downgrade(ctx, own))
 	})
 	if r != nil {
 		r.mu.Lock()
-		for i := range r.seats { // there the writer was taken out of the line
-			if seat := &r.seats[i]; seat.state == waiting {
+		for i := range r.votes { // the downgrade took the writer out of the queue there
+			if vote := &r.votes[i]; vote.state == waiting {
 				r.gone(i, s.stamp.Add(1))
 			}
 		}
@@ -267,11 +269,12 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
-// downgraded notes what server i has said to a downgrade, which it is told of again if it did not hear it.
+// downgraded records the answer of server i to a downgrade. Without an answer the downgrade is sent
+// again.
 func (r *request) downgraded(i int, err error) error {
-	if r != nil && !unheard(err) {
+	if r != nil && !undelivered(err) {
 		r.mu.Lock()
-		r.seats[i].writer = false
+		r.votes[i].writer = false
 		r.mu.Unlock()
 	}
 	return err
@@ -282,12 +285,12 @@ func (s *session) SetCount(context.Context, string, int64) (bool, error) {
 	return false, noMajority("a latch")
 }
 
-// CountDown refuses, as SetCount.
+// CountDown refuses: see doc.go.
 func (s *session) CountDown(context.Context, string, string) (int64, error) {
 	return 0, noMajority("a latch")
 }
 
-// Await refuses, as SetCount.
+// Await refuses: see doc.go.
 func (s *session) Await(context.Context, string, string) (driver.Reply, error) {
 	return driver.Reply{}, noMajority("a latch")
 }

@@ -13,24 +13,24 @@ type hold struct {
 	driver.Hold
 	r     *request // nil: this session does not know it
 	alive int      // of a hold without a request: servers that have it
-	none  int      // servers that have no record of the name at all
-	open  int      // and that have not answered
+	none  int      // servers without any record of the name
+	open  int      // servers that have not answered
 }
 
-// Renew is driver.Session.Renew. Every server is asked for everything in one exchange; it returns when
-// what a majority says of each hold is known.
+// Renew asks every server about all holds in one exchange. It returns when a majority has decided
+// each hold.
 func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Change, error) {
 	if s.isClosed() {
 		return nil, driver.ErrClosed
 	}
-	s.settleDebts()
+	s.sendPending()
 	if len(asked) == 0 {
 		return nil, nil
 	}
 	stamp, began := s.stamp.Add(1), s.clock.now()
 	holds := make([]hold, len(asked))
 	for i, h := range asked {
-		holds[i] = hold{Hold: h, r: s.find(h.ID), open: len(s.posts)}
+		holds[i] = hold{Hold: h, r: s.find(h.ID), open: len(s.endpoints)}
 		r := holds[i].r
 		if r == nil {
 			continue
@@ -39,18 +39,18 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 		if h.Token != 0 && h.Token != r.token {
 			holds[i].r = nil
 		} else if h.Token == 0 {
-			r.since, r.sinceAt = stamp, began // the caller may count a lease from this exchange soon
+			r.since, r.sinceAt = stamp, began // the caller may soon count a lease from this exchange
 		}
 		r.mu.Unlock()
 	}
 	type answer struct {
-		p       *post
+		p       *endpoint
 		of      []int // holds
 		changes []driver.Change
 		err     error
 	}
-	answers := make(chan answer, len(s.posts))
-	for _, p := range s.posts {
+	answers := make(chan answer, len(s.endpoints))
+	for _, p := range s.endpoints {
 		of, own := s.at1(p, holds)
 		if len(own) == 0 {
 			answers <- answer{p: p}
@@ -64,7 +64,7 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	}
 	var errs []error
 	var late <-chan time.Time
-	for heard, open := 0, len(s.posts); open > 0; {
+	for answered, open := 0, len(s.endpoints); open > 0; {
 		var a answer
 		select {
 		case a = <-answers:
@@ -76,12 +76,12 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 			late = nil
 			continue
 		case <-ctx.Done():
-			return s.changes(ctx, holds, stamp, began, append(errs, fmt.Errorf("%w: the others have not answered", driver.ErrUncertain)))
+			return s.changes(ctx, holds, stamp, began, append(errs, fmt.Errorf("%w: the other servers have not answered", driver.ErrUncertain)))
 		}
 		s.learn(a.p, holds, a.of, a.changes, a.err, stamp)
 		if a.err != nil {
 			errs = append(errs, a.err)
-		} else if heard++; heard == s.b.need() {
+		} else if answered++; answered == s.b.need() {
 			timer := time.NewTimer(grace)
 			defer timer.Stop()
 			late = timer.C
@@ -90,7 +90,7 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 	return s.changes(ctx, holds, stamp, began, errs)
 }
 
-// undecided reports whether more answers may say more of some hold.
+// undecided reports whether more answers may change the result of some hold.
 func undecided(holds []hold, stamp int64, need int) bool {
 	for i := range holds {
 		h := &holds[i]
@@ -109,16 +109,17 @@ func undecided(holds []hold, stamp int64, need int) bool {
 	return false
 }
 
-// at1 returns which of holds server p has something of, as far as is known, and what.
-func (s *session) at1(p *post, holds []hold) (of []int, own []driver.Hold) {
+// at1 returns the holds that server p has, as far as is known: their indexes, and their state
+// there.
+func (s *session) at1(p *endpoint, holds []hold) (of []int, own []driver.Hold) {
 	for i := range holds {
 		h := holds[i].Hold
 		if r := holds[i].r; r != nil {
 			r.mu.Lock()
-			seat := &r.seats[p.index]
-			known := seat.state != nothing || seat.sent > seat.heard
-			if h.Token != 0 && seat.state == granted {
-				h.Token = seat.token
+			vote := &r.votes[p.index]
+			known := vote.state != nothing || vote.sent > vote.answered
+			if h.Token != 0 && vote.state == granted {
+				h.Token = vote.token
 			} else {
 				h.Token = 0
 			}
@@ -132,15 +133,15 @@ func (s *session) at1(p *post, holds []hold) (of []int, own []driver.Hold) {
 	return of, own
 }
 
-// learn takes in what server p said.
-func (s *session) learn(p *post, holds []hold, of []int, changes []driver.Change, err error, stamp int64) {
-	news := make(map[int]driver.Change, len(changes))
+// learn applies the answer of server p.
+func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Change, err error, stamp int64) {
+	byIndex := make(map[int]driver.Change, len(changes))
 	for _, c := range changes {
-		news[c.Index] = c
+		byIndex[c.Index] = c
 	}
 	for k, i := range of {
 		h := &holds[i]
-		c := news[k]
+		c := byIndex[k]
 		if err != nil {
 			c.State = driver.Unknown
 		}
@@ -159,35 +160,36 @@ func (s *session) learn(p *post, holds []hold, of []int, changes []driver.Change
 		}
 		r := h.r
 		r.mu.Lock()
-		seat := &r.seats[p.index]
+		vote := &r.votes[p.index]
 		switch c.State {
 		case driver.Gone:
-			if seat.state == granted && seat.heard <= stamp {
-				seat.ended = stamp
+			if vote.state == granted && vote.answered <= stamp {
+				vote.ended = stamp
 			}
 			r.gone(p.index, stamp)
 		case driver.Granted:
 			s.grantedAt(r, p, stamp, c.Token)
 		case driver.Waiting:
-			if seat.state == granted && seat.heard <= stamp {
-				// What was pushed has overtaken this answer; or it is of an earlier life of the place, which has run out since,
-				// and this answer is about the place that another exchange has taken meanwhile. The server knows.
+			if vote.state == granted && vote.answered <= stamp {
+				// Either a push has overtaken this answer. Or the push was for an earlier place,
+				// which has expired since, and this answer is about a place that another exchange
+				// took. The server knows which.
 				s.background(func() { s.askOne(r, p, s.stamp.Add(1), s.clock.propose()) })
 				break
 			}
-			seat = r.hear(p.index, stamp)
-			if seat != nil {
-				if seat.state == nothing || seat.state == leaving {
-					seat.state, seat.token = waiting, 0
+			vote = r.accept(p.index, stamp)
+			if vote != nil {
+				if vote.state == nothing || vote.state == yielding {
+					vote.state, vote.token = waiting, 0
 				}
-				seat.reply.Retry, seat.reply.Ahead = c.Retry, c.Ahead
-				if seat.wake == nil && !r.over { // the answer that it is in line was lost, and with it the way to be told
+				vote.reply.Retry, vote.reply.Ahead = c.Retry, c.Ahead
+				if vote.wake == nil && !r.over { // the answer with the place was lost, and its wake-up channel with it
 					s.background(func() { s.rejoin(r, p, stamp) })
 				}
 			}
 		case 0:
-			if seat.state == granted {
-				r.hear(p.index, stamp)
+			if vote.state == granted {
+				r.accept(p.index, stamp)
 			}
 		default:
 			r.fails(p.index, stamp, err)
@@ -196,7 +198,7 @@ func (s *session) learn(p *post, holds []hold, of []int, changes []driver.Change
 	}
 }
 
-// changes says what has become of each hold, and completes those that some servers lack.
+// changes returns the changes of all holds, and extends those that some servers lack.
 func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began time.Duration, errs []error) ([]driver.Change, error) {
 	var all []driver.Change
 	proven := 0
@@ -213,7 +215,7 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 		default:
 			c.State = driver.Unknown
 		}
-		c.Missing = c.State == driver.Gone && h.none > len(s.posts)-s.b.need()
+		c.Missing = c.State == driver.Gone && h.none > len(s.endpoints)-s.b.need()
 		if c.State != driver.Unknown {
 			proven++
 		}
@@ -234,7 +236,7 @@ func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began 
 	return all, nil
 }
 
-// handedOver brings a place to one token that a majority has granted under different ones.
+// handedOver raises a place that a majority has granted under different tokens to one token.
 func (s *session) handedOver(ctx context.Context, h *hold, stamp int64) {
 	r := h.r
 	r.mu.Lock()
@@ -245,21 +247,21 @@ func (s *session) handedOver(ctx context.Context, h *hold, stamp int64) {
 	if !differ {
 		return
 	}
-	_ = s.agree(ctx, r, since) // if it failed, the seats show it
+	_ = s.agree(ctx, r, since) // a failure shows in the votes
 	r.mu.Lock()
 	r.raising = false
 	r.mu.Unlock()
 }
 
-// state says what has become of h.
+// state sets c to the state of h.
 func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Change) {
 	r := h.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	got, stands := r.count(stamp, granted), r.count(stamp, granted, waiting)
-	open := 0 // of what they would say is not known
-	for i := range r.seats {
-		if seat := &r.seats[i]; seat.heard < stamp && (seat.state != nothing || seat.sent > seat.heard) {
+	open := 0 // servers whose state is unknown
+	for i := range r.votes {
+		if vote := &r.votes[i]; vote.answered < stamp && (vote.state != nothing || vote.sent > vote.answered) {
 			open++
 		}
 	}
@@ -268,16 +270,16 @@ func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Cha
 		c.State = driver.Gone
 	case h.Token != 0 && got >= r.need:
 		r.proved = began
-		for i := range r.seats {
-			r.seats[i].ended = 0
+		for i := range r.votes {
+			r.votes[i].ended = 0
 		}
 		s.complete(r)
 	case h.Token != 0 && got+open < r.need:
 		c.State = driver.Gone
-		s.background(func() { s.giveUp(r) })
+		s.background(func() { s.cancelEverywhere(r) })
 	case h.Token != 0:
 		c.State = driver.Unknown
-		// Else it may have run out, or have been broken, and must not be revived.
+		// Otherwise it may have expired, or have been broken, and must not be revived.
 		if s.clock.now()-r.proved < s.ttl*3/4 && !r.ended() {
 			s.complete(r)
 		}
@@ -290,7 +292,7 @@ func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Cha
 	case stands >= r.need:
 		reply := r.notYet()
 		c.State, c.Retry, c.Ahead = driver.Waiting, reply.Retry, reply.Ahead
-		s.settle(r)
+		s.evaluate(r)
 		s.complete(r)
 	case stands+open < r.need:
 		c.State = driver.Gone
@@ -299,16 +301,16 @@ func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Cha
 	}
 }
 
-// giveUp cancels what is left of a grant that a majority has ended.
-func (s *session) giveUp(r *request) {
+// cancelEverywhere cancels what is left of a grant that a majority has ended.
+func (s *session) cancelEverywhere(r *request) {
 	s.drop(r)
-	for _, p := range s.posts {
+	for _, p := range s.endpoints {
 		s.cancelOne(p, r.driver.Name, r.driver.ID, func(error) {})
 	}
 }
 
-// completeAfter is when a grant that only a majority was asked for is extended to the other servers:
-// most locks have been released by then.
+// completeAfter is when a grant of a first majority is extended to the other servers: most locks
+// are released before that.
 const completeAfter = 50 * time.Millisecond
 
 // completeSoon extends a grant to the other servers if it lasts.
@@ -334,18 +336,18 @@ func (s *session) completeSoon(r *request) {
 	})
 }
 
-// complete asks the servers that know nothing of r again: they have restarted, or did not answer. Of
-// a grant it asks those that have it in line only, too, to be preferred there, and those that have not heard that it was
-// downgraded. Called with r.mu held.
+// complete asks the servers that do not know r again: they have restarted, or did not answer. For a
+// grant it also claims servers that have queued it, and repeats a downgrade that did not arrive.
+// The caller holds r.mu.
 func (s *session) complete(r *request) {
-	for i, p := range s.posts {
-		if seat := &r.seats[i]; seat.state == granted && seat.writer && r.driver.Mode == driver.Shared && p.slow.Load() == 0 && p.at() != nil {
-			own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: seat.token}
+	for i, p := range s.endpoints {
+		if vote := &r.votes[i]; vote.state == granted && vote.writer && r.driver.Mode == driver.Shared && p.slow.Load() == 0 && p.at() != nil {
+			own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}
 			s.background(func() {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})
 			})
 		}
-		if seat := &r.seats[i]; seat.state == nothing && p.slow.Load() == 0 && p.at() != nil {
+		if vote := &r.votes[i]; vote.state == nothing && p.slow.Load() == 0 && p.at() != nil {
 			stamp, propose := s.stamp.Add(1), max(r.token, s.clock.propose())
 			s.background(func() { s.askOne(r, p, stamp, propose) })
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// settings is a file that server 1 reads when it starts, beside its command line.
+// settings is a file that server 1 reads when it starts, in addition to its command line.
 type settings string
 
 func (s settings) set(t *testing.T, lines string) {
@@ -27,7 +27,7 @@ func (s settings) set(t *testing.T, lines string) {
 	}
 }
 
-// scene is three servers. Server 1 will lose what it granted: a has x from servers 0 and 1 and never
+// scene is three servers. Server 1 will lose its grant: a has x from servers 0 and 1 and never
 // reaches server 2, where x is free.
 type scene struct {
 	*group
@@ -44,7 +44,7 @@ type loss struct {
 	args   []string       // of server 1
 	before func(s *scene) // before the grant is taken
 	after  func(s *scene) // the server loses it
-	heal   func(s *scene) // it accepts writes again, after somebody has asked it
+	heal   func(s *scene) // it accepts writes again, after a client has asked it
 }
 
 func must(t *testing.T, s *testenv.RedisServer, line string) {
@@ -69,7 +69,7 @@ func follow(t *testing.T, s *testenv.RedisServer, addr string) {
 	}
 }
 
-// snapshot keeps what s has now for its next start.
+// snapshot keeps the present data of s for its next start.
 func snapshot(s *scene) { must(s.t, s.x, "SAVE") }
 
 // folder is where a server keeps its data.
@@ -101,7 +101,7 @@ func replicated(s *scene) {
 	s.link.Hole()
 }
 
-// copyFile takes what server from saved to server 1.
+// copyFile copies a file of server from to server 1.
 func copyFile(s *scene, from *testenv.RedisServer) {
 	must(s.t, from, "SAVE")
 	text, err := os.ReadFile(filepath.Join(folder(from), "dump.rdb"))
@@ -183,8 +183,8 @@ var losses = map[string]loss{
 	}},
 }
 
-// TestForgottenVote: a server loses a grant in one of many ways. Somebody asks it at once and again and again. It
-// casts no vote before the grant's lease is over, so nobody gets the lock.
+// TestForgottenVote: a server loses a grant in one of many ways. A client asks it at once and again
+// and again. It casts no vote before the grant's lease is over, so no client gets the lock.
 func TestForgottenVote(t *testing.T) {
 	t.Parallel()
 	for what, how := range losses {
@@ -194,12 +194,12 @@ func TestForgottenVote(t *testing.T) {
 			if how.before != nil {
 				how.before(s)
 			}
-			const ttl = time.Minute // nothing runs out within the test
+			const ttl = time.Minute // nothing expires within the test
 			s.ways[2].Hole()
 			a := open(t, s.backend(s.ways.addrs()), "a", ttl)
 			h := get(t, a, try("x", "a-1"))
 			s.ways.each((*testenv.TCPProxy).Hole)
-			// Who asks has been there before: whoever comes anew looks at the servers first.
+			// The client has asked the servers before: a new one would first look at their records.
 			ways := s.proxies()
 			b := open(t, s.backend(ways.addrs()), "b", ttl)
 			get(t, b, try("y", "b-y"))
@@ -226,15 +226,15 @@ func TestForgottenVote(t *testing.T) {
 			}
 			b = open(t, s.backend(ways.addrs()), "c", ttl)
 			refused()
-			var young *redislock.Newborn // for how long, it says itself
-			if _, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); !errors.As(err, &young) || young.Left < ttl/2 {
+			var quarantined *redislock.Newborn // its error says for how long
+			if _, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); !errors.As(err, &quarantined) || quarantined.Left < ttl/2 {
 				t.Errorf("the server that forgot: %v; want it to stay out for most of the quarantine", err)
 			}
 		})
 	}
 }
 
-// TestNothingForgotten: what looks like a loss of data and is none costs no vote.
+// TestNothingForgotten: an apparent loss of data that is none costs no vote.
 func TestNothingForgotten(t *testing.T) {
 	t.Parallel()
 	for what, f := range map[string]func(s *scene){
@@ -267,7 +267,7 @@ func TestNothingForgotten(t *testing.T) {
 			s := newScene(t, "--enable-debug-command", "yes")
 			a := open(t, s.backend(s.addrs()), "a", time.Minute)
 			h := get(t, a, try("x", "a-1"))
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had, when it was answered
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had it at the time of the answer
 				r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x")
 				if err == nil && len(r.Holders) == 1 {
 					break
@@ -282,7 +282,7 @@ func TestNothingForgotten(t *testing.T) {
 			}
 			s.servers[0].Kill() // so that the votes of the two others are needed
 			changes, err := a.Renew(within(t), []driver.Hold{h})
-			for passing(err) && t.Context().Err() == nil { // connections have to be made anew
+			for passing(err) && t.Context().Err() == nil { // connections have to be made again
 				changes, err = a.Renew(within(t), []driver.Hold{h})
 			}
 			if err != nil || len(changes) != 0 {
@@ -312,7 +312,7 @@ func newScene(t *testing.T, args ...string) *scene {
 	return &scene{group: g, t: t, conf: conf, ways: g.proxies(), x: g.servers[1]}
 }
 
-// failover hands over to the replica, although that is behind. The replica is not reached through the
+// failover promotes the replica, although it is behind. The replica is not reached through the
 // proxy now, and server 1 follows it.
 func failover(s *scene) {
 	host, port, err := net.SplitHostPort(s.copy.Addr)

@@ -21,7 +21,7 @@ func simulated(servers int) (*world, *session) {
 	}
 	b.agree()
 	s := newSession(b, driver.SessionConfig{ID: "s", TTL: modelTTL})
-	for k, p := range s.posts {
+	for k, p := range s.endpoints {
 		var here member = &simMember{w: w, v: w.servers[k], s: s, p: p, ctx: s.life, asks: map[string]*simAsk{}}
 		p.here.Store(&here)
 		s.clock.saw(k, s.clock.now(), time.Duration(w.servers[k].clock())*time.Microsecond)
@@ -29,8 +29,9 @@ func simulated(servers int) (*world, *session) {
 	return w, s
 }
 
-// TestBrokenStaysBroken: a grant that a server has ended, while so many others are silent that a majority may or may not
-// still have it, is not taken again from those that are free: somebody may have broken it, and had the lock since.
+// TestBrokenStaysBroken: a server has ended a grant while others are silent, so a majority may or
+// may not have it. The session does not take it again from free servers: an operator may have
+// broken it, and another client may have had the lock since.
 func TestBrokenStaysBroken(t *testing.T) {
 	for what, broken := range map[string]bool{"broken": true, "silent only": false} {
 		t.Run(what, func(t *testing.T) {
@@ -69,7 +70,8 @@ func TestBrokenStaysBroken(t *testing.T) {
 					}
 				}
 				w.mu.Unlock()
-				// Those that were not asked before are, as long as nobody may have broken it.
+				// Servers that were not asked before are asked, as long as no operator may have
+				// broken the grant.
 				if (left == 3) == broken {
 					t.Errorf("%d of the 3 servers that answer have granted it", left)
 				}

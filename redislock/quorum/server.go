@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// server is one of the quorum's, as the backend knows it.
+// server is one server of the quorum, as the backend knows it.
 type server struct {
 	Server
 	prefix     string
@@ -24,8 +24,8 @@ type server struct {
 	member *redislock.Member
 	closed bool
 	dial   *dialing
-	again  time.Time // when it may be dialled again after a failure
-	err    error     // of that
+	again  time.Time // earliest next attempt to connect after a failure
+	err    error     // of that failure
 }
 
 // dialing is an attempt to connect.
@@ -79,13 +79,13 @@ func (s *server) connect(d *dialing) {
 	case err != nil:
 		s.err, s.again = fmt.Errorf("%s: %w", s.Name, err), time.Now().Add(redial)
 	case s.closed:
-		_ = m.Close() // nobody waits for it any more
+		_ = m.Close() // its caller has gone
 	default:
 		s.member = m
 	}
 }
 
-// connected returns the member if it is connected to, else nil.
+// connected returns the member if there is a connection, else nil.
 func (s *server) connected() *redislock.Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *server) close() error {
 	return m.Close()
 }
 
-// member is a session at one server: a *redislock.MemberSession, but for the model test.
+// member is a session at one server: a *redislock.MemberSession, except in the model test.
 type member interface {
 	Ask(ctx context.Context, req *driver.Request, propose uint64) (driver.Reply, uint64, error)
 	Pass(ctx context.Context, h driver.Hold, keep time.Duration, propose uint64) error
@@ -122,56 +122,56 @@ type member interface {
 	Close(ctx context.Context) error
 }
 
-// post is a session's presence at one server.
-type post struct {
+// endpoint is a session's state at one server.
+type endpoint struct {
 	*server
 	index  int
 	clocks *clocks
 	here   atomic.Pointer[member]
-	slow   atomic.Int64   // since when it leaves somebody waiting for an answer, by the session's clock; 0: it answers
+	slow   atomic.Int64   // since when the server owes an answer, by the session's clock; 0: it answers
 	out    atomic.Int32   // exchanges under way
 	busy   sync.WaitGroup // the same, and those that are about to begin
-	until  atomic.Int64   // newborn: do not ask before this time, in microseconds of the session's clock
+	until  atomic.Int64   // in quarantine: do not ask before this time, in microseconds of the session's clock
 
-	mu     sync.Mutex
-	err    error             // why there is no session here
-	unsaid map[string]parted // what it has yet to hear
+	mu             sync.Mutex
+	err            error                    // why there is no session here
+	pendingCancels map[string]pendingCancel // cancellations that the server may not have received
 }
 
-// parted is a request that has ended, of which the server may not have heard.
-type parted struct {
+// pendingCancel is a request that has ended; the server may not know that.
+type pendingCancel struct {
 	name  string
-	until time.Time // then it has run out there
+	until time.Time // when it expires there
 }
 
 const (
-	stuckMost   = 8    // exchanges under way with a server that has not answered for stuckAfter; others are not sent
-	mostUnsaid  = 8192 // endings kept for a server that does not answer; more run out there
+	stuckMost   = 8    // exchanges under way with a server that has not answered for stuckAfter; no more are sent
+	mostPending = 8192 // cancellations kept for a silent server; the others expire there
 	flushAtOnce = 64
 )
 
-// at returns the session at this server; nil if there is none yet.
-func (p *post) at() member {
+// at returns the session at this server, or nil if there is none.
+func (p *endpoint) at() member {
 	if m := p.here.Load(); m != nil {
 		return *m
 	}
 	return nil
 }
 
-// stuckAfter is in microseconds. A server that is merely busy answers something meanwhile.
+// stuckAfter is in microseconds. A server that is merely busy gives some answer in that time.
 const stuckAfter = 500_000
 
-// stuck reports whether it makes no sense to send more.
-func (p *post) stuck(now int64) bool {
+// stuck reports whether no more exchanges should be sent.
+func (p *endpoint) stuck(now int64) bool {
 	since := p.slow.Load()
 	return since != 0 && now-since > stuckAfter && p.out.Load() >= stuckMost
 }
 
-// slows notes that the server has left somebody waiting.
-func (p *post) slows(now int64) { p.slow.CompareAndSwap(0, max(now, 1)) }
+// slows records that an answer of the server is late.
+func (p *endpoint) slows(now int64) { p.slow.CompareAndSwap(0, max(now, 1)) }
 
-// session returns the session at this server, or why it cannot be asked now.
-func (p *post) session(now int64) (member, error) {
+// session returns the session at this server, or why it cannot be used now.
+func (p *endpoint) session(now int64) (member, error) {
 	s := p.at()
 	switch {
 	case s == nil:
@@ -192,8 +192,8 @@ func (p *post) session(now int64) (member, error) {
 	return s, nil
 }
 
-// do makes one exchange, and notes how the server is.
-func (p *post) do(now int64, f func(member) error) error {
+// do makes one exchange, and records the state of the server.
+func (p *endpoint) do(now int64, f func(member) error) error {
 	s, err := p.session(now)
 	if err != nil {
 		return err
@@ -201,15 +201,15 @@ func (p *post) do(now int64, f func(member) error) error {
 	p.out.Add(1)
 	err = f(s)
 	p.out.Add(-1)
-	var young *redislock.Newborn
+	var quarantined *redislock.Newborn
 	var set *moved
 	switch {
 	case err == nil || driver.IsFinal(err) || driver.IsOver(err) || errors.As(err, &set):
 		p.slow.Store(0)
-	case errors.As(err, &young):
+	case errors.As(err, &quarantined):
 		p.slow.Store(0)
-		// Not much longer than need be, since another client may declare it new.
-		p.until.Store(now + min(young.Left, 200*time.Millisecond).Microseconds())
+		// Not much longer than necessary, because another client may declare the quorum new.
+		p.until.Store(now + min(quarantined.Left, 200*time.Millisecond).Microseconds())
 	case errors.Is(err, driver.ErrUncertain), errors.Is(err, driver.ErrUnavailable):
 		p.slows(now)
 	}
@@ -219,29 +219,29 @@ func (p *post) do(now int64, f func(member) error) error {
 	return err
 }
 
-// owe notes that the server has yet to hear that a request has ended.
-func (p *post) owe(name, id string, ttl time.Duration) {
+// addPending records that the server must still receive a cancellation.
+func (p *endpoint) addPending(name, id string, ttl time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unsaid == nil {
-		p.unsaid = map[string]parted{}
+	if p.pendingCancels == nil {
+		p.pendingCancels = map[string]pendingCancel{}
 	}
-	if len(p.unsaid) < mostUnsaid {
-		p.unsaid[id] = parted{name, time.Now().Add(2 * ttl)}
+	if len(p.pendingCancels) < mostPending {
+		p.pendingCancels[id] = pendingCancel{name, time.Now().Add(2 * ttl)}
 	}
 }
 
-// owed takes some of what the server has yet to hear.
-func (p *post) owed() map[string]parted {
+// takePending removes and returns some of the pending cancellations.
+func (p *endpoint) takePending() map[string]pendingCancel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	some := map[string]parted{}
+	some := map[string]pendingCancel{}
 	now := time.Now()
-	for id, what := range p.unsaid {
+	for id, what := range p.pendingCancels {
 		if len(some) == flushAtOnce {
 			break
 		}
-		delete(p.unsaid, id)
+		delete(p.pendingCancels, id)
 		if now.Before(what.until) {
 			some[id] = what
 		}
@@ -249,13 +249,13 @@ func (p *post) owed() map[string]parted {
 	return some
 }
 
-// lone reports whether err is final at one server, and says nothing of the others.
+// lone reports whether err is final at one server, but says nothing about the others.
 func lone(err error) bool {
 	return errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
 }
 
-// unheard reports whether a server has yet to be told what it answered with err: it did not hear it, or refuses
-// now, and may not do so later.
-func unheard(err error) bool {
+// undelivered reports whether a request that failed with err must be repeated: the server did not
+// receive it, or refuses now and may accept it later.
+func undelivered(err error) bool {
 	return err != nil && !driver.IsOver(err) && (!driver.IsFinal(err) || errors.Is(err, driver.ErrRefused))
 }

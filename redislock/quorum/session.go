@@ -12,34 +12,34 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// session is a driver.Session: one at each server.
+// session implements driver.Session, with a session at each server.
 type session struct {
-	b     *Backend
-	cfg   driver.SessionConfig
-	ttl   time.Duration
-	posts []*post
-	clock *clock
-	stamp atomic.Int64 // of the last exchange
+	b         *Backend
+	cfg       driver.SessionConfig
+	ttl       time.Duration
+	endpoints []*endpoint
+	clock     *clock
+	stamp     atomic.Int64 // of the last exchange
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
-	bg   sync.WaitGroup // whatever goes on by itself
+	bg   sync.WaitGroup // background work
 
-	jobs    chan func() // to those of the workers that have nothing to do
+	jobs    chan func() // to idle workers
 	workers sync.WaitGroup
 
 	mu       sync.Mutex
 	requests map[string]*request
 	closed   bool
-	restless map[string]int8 // names that are contended for, see calm.go
+	streak   map[string]int8 // of contended names, see fastpath.go
 	pace     time.Duration   // how long a majority takes
-	partial  []*request      // granted by those that were asked, see completeSoon
+	partial  []*request      // granted by a first majority, see completeSoon
 	bound    context.Context // shared by exchanges, see limited
 	until    time.Time
 }
 
-// Open starts a session at every server that answers; those that do not are tried again while
-// it lasts. A majority must answer.
+// Open starts a session at every server that answers, and retries the others as long as the session
+// lasts. A majority must answer.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	switch {
 	case b.err != nil:
@@ -50,7 +50,7 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 	b.clocks.uses(cfg.TTL)
 	s := newSession(b, cfg)
 	tried := make(chan tried, len(b.servers))
-	for _, p := range s.posts {
+	for _, p := range s.endpoints {
 		s.bg.Go(func() { s.join(p, tried) })
 	}
 	if err := s.opened(ctx, tried); err != nil {
@@ -58,47 +58,47 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 		s.closed = true
 		s.mu.Unlock()
 		s.end()
-		if !b.background(s.leave) {
-			s.leave()
+		if !b.background(s.shutDown) {
+			s.shutDown()
 		}
 		return nil, err
 	}
 	return s, nil
 }
 
-// newSession returns a session that has not joined any server yet.
+// newSession returns a session that has not joined any server.
 func newSession(b *Backend, cfg driver.SessionConfig) *session {
-	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond), requests: map[string]*request{}, restless: map[string]int8{},
+	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond), requests: map[string]*request{}, streak: map[string]int8{},
 		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
 	s.life, s.end = context.WithCancel(context.Background())
 	for i, srv := range b.servers {
-		s.posts = append(s.posts, &post{server: srv, index: i, clocks: b.clocks})
+		s.endpoints = append(s.endpoints, &endpoint{server: srv, index: i, clocks: b.clocks})
 	}
 	return s
 }
 
-// tried is the first outcome of joining a server.
+// tried is the first result of joining a server.
 type tried struct {
-	server int
-	young  bool // it is in quarantine
-	err    error
+	server      int
+	quarantined bool // it is in quarantine
+	err         error
 }
 
-// opened waits until a majority has been joined that can vote, and for the others for a moment; or until all
+// opened waits for a majority that can vote, and then briefly for the others; or until all servers
 // have been tried.
 func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 	var errs []error
 	moment := make(<-chan time.Time)
 	var timer *time.Timer
 	var ripe []int // servers that are not in quarantine
-	for joined := 0; joined+len(errs) < len(s.posts); {
+	for joined := 0; joined+len(errs) < len(s.endpoints); {
 		select {
 		case one := <-tried:
-			var same *twins
+			var same *duplicateServer
 			switch {
 			case one.err == nil:
 				joined++
-				if !one.young {
+				if !one.quarantined {
 					ripe = append(ripe, one.server)
 				}
 			case errors.As(one.err, &same):
@@ -110,16 +110,16 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 			return nil
 		case <-ctx.Done():
 			if len(errs) == 0 {
-				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.posts), ctx.Err())
+				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.endpoints), ctx.Err())
 			}
 			return fmt.Errorf("%w: %w", s.b.verdict(errs), ctx.Err())
 		}
-		if len(errs) > len(s.posts)-s.b.need() {
+		if len(errs) > len(s.endpoints)-s.b.need() {
 			return s.b.verdict(errs)
 		}
 		voting := 0
 		for _, i := range ripe {
-			if s.b.clocks.votes(i) { // that may have turned out with those that came later
+			if s.b.clocks.mayVote(i) { // a later answer may have decided that
 				voting++
 			}
 		}
@@ -132,14 +132,14 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 	return nil
 }
 
-// join opens the session at one server, however long that takes. The first outcome goes to tried.
-func (s *session) join(p *post, first chan<- tried) {
+// join opens the session at one server, however long that takes. The first result goes to first.
+func (s *session) join(p *endpoint, first chan<- tried) {
 	for pause := redial; ; pause = min(2*pause, time.Second) {
 		ctx, cancel := context.WithTimeout(s.life, openLimit)
-		young, err := s.joined(ctx, p)
+		quarantined, err := s.joined(ctx, p)
 		cancel()
 		if first != nil {
-			first <- tried{p.index, young, err}
+			first <- tried{p.index, quarantined, err}
 			first = nil
 		}
 		if err == nil {
@@ -154,7 +154,7 @@ func (s *session) join(p *post, first chan<- tried) {
 	}
 }
 
-func (s *session) joined(ctx context.Context, p *post) (young bool, err error) {
+func (s *session) joined(ctx context.Context, p *endpoint) (quarantined bool, err error) {
 	m, err := p.get(ctx)
 	if err != nil {
 		return false, err
@@ -178,7 +178,7 @@ func (s *session) joined(ctx context.Context, p *post) (young bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	if !s.b.clocks.votes(p.index) {
+	if !s.b.clocks.mayVote(p.index) {
 		s.b.clocks.decide(ctx)
 	}
 	var here member = at
@@ -188,23 +188,22 @@ func (s *session) joined(ctx context.Context, p *post) (young bool, err error) {
 
 const (
 	openLimit = 5 * time.Second
-	lookLimit = 10 * time.Second // for what operators ask, which may be a long list
+	lookLimit = 10 * time.Second // for operators' requests, which may return a long list
 	askLimit  = 3 * time.Second  // for one server's answer, at most; see limited
-	// closeLimit is for a server that is to hear of what is under way there, and that the session is closed.
+	// closeLimit lets a server finish exchanges under way, and then close the session.
 	closeLimit = 2 * askLimit
 
-	// grace is how long servers are waited for that are not needed for a majority, where it
-	// does no harm.
+	// grace is how long to wait for servers beyond a majority, where waiting does no harm.
 	grace = 50 * time.Millisecond
 )
 
-// TTL is the one asked for, in whole microseconds.
+// TTL returns the TTL that was asked for, in whole microseconds.
 func (s *session) TTL() time.Duration { return s.ttl }
 
-// Lost is never closed: each lease stands for itself.
+// Lost is never closed: each lease ends by itself.
 func (s *session) Lost() <-chan struct{} { return nil }
 
-// limited bounds an exchange with one server, which goes on when its caller has gone.
+// limited returns the context of an exchange with one server, which may outlast its caller.
 // Exchanges that begin at about the same time share a context.
 func (s *session) limited() context.Context {
 	limit := min(max(s.ttl/3, askLimit/2), askLimit)
@@ -213,14 +212,14 @@ func (s *session) limited() context.Context {
 	if now := time.Now(); s.bound == nil || !now.Before(s.until) {
 		s.until = now.Add(limit / 8)
 		ctx, cancel := context.WithDeadline(s.life, s.until.Add(limit))
-		_ = cancel // it is left to its timer: exchanges may still run under it when the next is made
+		_ = cancel // its timer ends it: exchanges may still use it when the next is made
 		s.bound = driver.OwnBound(ctx)
 	}
 	return s.bound
 }
 
 // at makes an exchange with one server in the background.
-func (s *session) at(p *post, f func(context.Context, member) error, done func(error)) {
+func (s *session) at(p *endpoint, f func(context.Context, member) error, done func(error)) {
 	ctx := s.limited()
 	if err := s.begin(p); err != nil {
 		done(err)
@@ -238,7 +237,7 @@ func (s *session) at(p *post, f func(context.Context, member) error, done func(e
 	}
 }
 
-// work makes an exchange, and then others as long as there are some: a goroutine whose stack has grown already
+// work makes an exchange, and then others from jobs. A goroutine whose stack has already grown
 // costs half as much as a new one.
 func (s *session) work(one func()) {
 	idle := time.NewTimer(workerIdle)
@@ -258,8 +257,8 @@ func (s *session) work(one func()) {
 
 const workerIdle = time.Second
 
-// begin counts what goes on in the background, and at p if it is an exchange, unless the session is closed.
-func (s *session) begin(p *post) error {
+// begin counts background work, and at p if it is an exchange. It fails if the session is closed.
+func (s *session) begin(p *endpoint) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -284,7 +283,7 @@ func (s *session) find(id string) *request {
 	return s.requests[id]
 }
 
-// drop forgets a request. What is granted to it from now on is given back.
+// drop forgets a request. Later grants of it are given back.
 func (s *session) drop(r *request) {
 	s.mu.Lock()
 	if s.requests[r.driver.ID] == r {
@@ -297,9 +296,9 @@ func (s *session) drop(r *request) {
 	drain(r.wake)
 }
 
-// Close is driver.Session.Close. At each server it waits for what is under way there: that may be a grant, which the
-// session at the server has to know before it is closed. It returns when a majority is done, and the others are or take
-// long: they go on in the background.
+// Close waits, at each server, for exchanges under way: one may be a grant, which the session there
+// must know before it is closed. It returns when a majority is closed and the others are closed or
+// slow; those continue in the background.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -315,49 +314,49 @@ func (s *session) Close(ctx context.Context) error {
 		r.end()
 		r.mu.Unlock()
 	}
-	errs, left := make(chan error, len(s.posts)), make(chan struct{})
-	leave := func() {
+	errs, left := make(chan error, len(s.endpoints)), make(chan struct{})
+	finish := func() {
 		defer close(left)
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
 		var all sync.WaitGroup
-		for _, p := range s.posts {
+		for _, p := range s.endpoints {
 			all.Go(func() { errs <- s.closeAt(bound, p) })
 		}
 		all.Wait()
-		s.leave()
+		s.shutDown()
 	}
-	if !s.b.background(leave) {
-		leave()
+	if !s.b.background(finish) {
+		finish()
 	}
 	var failed []error
 	var patience <-chan time.Time
-	for done, heard := 0, 0; done < len(s.posts); done++ {
+	for done, answered := 0, 0; done < len(s.endpoints); done++ {
 		select {
 		case err := <-errs:
 			if err != nil {
 				failed = append(failed, err)
-			} else if heard++; heard == s.b.need() {
+			} else if answered++; answered == s.b.need() {
 				patience = time.After(4 * grace)
 			}
 		case <-patience:
 			return nil
 		case <-ctx.Done():
-			if heard < s.b.need() {
-				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, done, len(s.posts), ctx.Err())
+			if answered < s.b.need() {
+				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, done, len(s.endpoints), ctx.Err())
 			}
 			return nil
 		}
 	}
 	<-left
-	if len(failed) > len(s.posts)-s.b.need() {
+	if len(failed) > len(s.endpoints)-s.b.need() {
 		return s.b.verdict(failed)
 	}
 	return nil
 }
 
 // closeAt closes the session at one server.
-func (s *session) closeAt(ctx context.Context, p *post) error {
+func (s *session) closeAt(ctx context.Context, p *endpoint) error {
 	m := p.at()
 	if m == nil {
 		return fmt.Errorf("%w: %s: not connected", driver.ErrUnavailable, p.Name)
@@ -371,14 +370,14 @@ func (s *session) closeAt(ctx context.Context, p *post) error {
 	return m.Close(ctx)
 }
 
-// leave ends what goes on in the background, and closes what that has opened meanwhile.
-func (s *session) leave() {
+// shutDown ends the background work, and closes sessions that were opened meanwhile.
+func (s *session) shutDown() {
 	s.end()
 	s.bg.Wait()
 	s.workers.Wait()
-	for _, p := range s.posts {
+	for _, p := range s.endpoints {
 		if m := p.at(); m != nil {
-			_ = m.Close(s.life) // it has nothing, or has been closed
+			_ = m.Close(s.life) // it has no requests, or has been closed
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestContexts: while a majority is silent, every call is back soon after its context has ended, with the context's
-// error, or before with the servers'.
+// TestContexts: while a majority is silent, every call returns soon after its context has ended
+// with the context's error, or earlier with the servers'.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	const patience = 100 * time.Millisecond
@@ -66,9 +66,9 @@ func TestContexts(t *testing.T) {
 			if d > 30*time.Second {
 				t.Errorf("%s: %s with a context of %v: back after %v: %v", round, what, patience, d, err)
 			}
-			// Servers that are known to be silent are not waited for, and those that nothing was asked of need not hear
-			// of a release.
-			// A server's own limit for silence is longer than what a busy machine may add here.
+			// No call waits for servers that are known to be silent, and servers that were not
+			// asked need no release. A server's own limit for silence is longer than the delays of
+			// a busy machine.
 			if !errors.Is(err, context.DeadlineExceeded) && (d >= patience+time.Second || err != nil && !passing(err)) {
 				t.Errorf("%s: %s with a context of %v: %v after %v; want context.DeadlineExceeded", round, what, patience, err, d)
 			}

@@ -16,7 +16,7 @@ type simMember struct {
 	w   *world
 	v   *simServer
 	s   *session
-	p   *post
+	p   *endpoint
 	ctx context.Context
 
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func (w *world) lost() bool {
 	return w.rng.Float64() < w.lose
 }
 
-// exchange carries a request there and the answer back.
+// exchange carries a request to the server and the answer back.
 func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) error {
 	if !sleep(ctx, m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
@@ -75,7 +75,7 @@ func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) er
 	return err
 }
 
-// push tells the session of a grant, in a while. Called with w.mu held.
+// push sends the session a grant, after a delay. The caller holds w.mu.
 func (m *simMember) push(id string, token uint64) {
 	go func() {
 		if m.w.lost() || !sleep(m.ctx, m.w.delay()) {
@@ -116,8 +116,8 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 		case v.token != 0 && v.holder.id == req.ID:
 			v.end, reply.Token = end, v.token
 		case i >= 0:
-			v.line[i].deadline, place = end, v.line[i].place
-		case v.token == 0 && len(v.line) == 0:
+			v.queue[i].deadline, place = end, v.queue[i].place
+		case v.token == 0 && len(v.queue) == 0:
 			v.give(me, end, propose)
 			reply.Token = v.token
 		case req.Wait:
@@ -170,7 +170,7 @@ func (m *simMember) Cancel(ctx context.Context, _, id string) error {
 	m.leave(id)
 	return m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
-			v.line = slices.Delete(v.line, i, i+1)
+			v.queue = slices.Delete(v.queue, i, i+1)
 		}
 		if v.holder.id == id {
 			v.token = 0
@@ -199,7 +199,7 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, rene
 		if err := v.owned(h.ID, h.Token); err != nil {
 			return err
 		}
-		if token > v.token && m.w.flaw == vain {
+		if token > v.token && m.w.flaw == forgetsRaise {
 			got, clock = token, time.Duration(v.clock())*time.Microsecond
 			return nil
 		}
@@ -218,9 +218,9 @@ func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, rene
 func (m *simMember) Move(ctx context.Context, _, id string, place uint64) error {
 	return m.exchange(ctx, func(v *simServer) error {
 		if i := v.find(id); i >= 0 {
-			p := v.line[i]
+			p := v.queue[i]
 			p.place, v.seq = place, place
-			v.line = slices.Delete(v.line, i, i+1)
+			v.queue = slices.Delete(v.queue, i, i+1)
 			v.join(p)
 		}
 		return nil
@@ -232,7 +232,7 @@ func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 		if v.find(id) < 0 {
 			return driver.ErrGone
 		}
-		if h := v.holder; v.token != 0 && m.w.flaw != stubborn {
+		if h := v.holder; v.token != 0 && m.w.flaw != noClaims {
 			go func() {
 				if !m.w.lost() && sleep(h.who.ctx, m.w.delay()) {
 					h.who.s.claimed(h.who.p, h.id, rank, id)
@@ -260,8 +260,8 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 		}
 		v.token = 0
 		if i := v.find(to); i >= 0 {
-			p := v.line[i]
-			v.line = slices.Delete(v.line, i, i+1)
+			p := v.queue[i]
+			v.queue = slices.Delete(v.queue, i, i+1)
 			v.give(p, p.deadline, 0)
 			p.who.push(p.id, v.token)
 		}
@@ -302,7 +302,7 @@ func (m *simMember) Renew(ctx context.Context, holds []driver.Hold) (changes []d
 					changes = append(changes, driver.Change{Index: k, State: driver.Granted, Token: v.token})
 				}
 			case h.Token == 0 && i >= 0:
-				v.line[i].deadline = time.Now().Add(m.w.ttl)
+				v.queue[i].deadline = time.Now().Add(m.w.ttl)
 				changes = append(changes, driver.Change{Index: k, State: driver.Waiting, Retry: time.Until(v.end), Ahead: i})
 			default:
 				changes = append(changes, driver.Change{Index: k, State: driver.Gone})

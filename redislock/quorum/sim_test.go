@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// world is servers by the rules of the scripts, and a network between them and their clients in
-// which every message takes a time of its own: messages overtake each other in all ways.
+// world is servers that follow the rules of the scripts, and a network between them and their
+// clients. Every message takes its own time, so messages overtake each other in all ways.
 type world struct {
 	mu         sync.Mutex
 	rng        *rand.Rand
 	servers    []*simServer
 	ttl        time.Duration
 	quarantine time.Duration
-	lose       float64 // of the answers and pushes get lost
-	older      bool    // servers that lose their data have older ones then, without a restart
+	lose       float64 // fraction of the answers and pushes that get lost
+	older      bool    // servers that lose their data go back to older data, without a restart
 	flaw       flaw
 }
 
@@ -28,24 +28,24 @@ type world struct {
 type flaw int
 
 const (
-	none     flaw = iota
-	hasty         // servers that have forgotten take part at once
-	blind         // so do those whose data were replaced without a restart
-	stubborn      // nobody is asked to give way
-	vain          // a raised token is not remembered
+	none           flaw = iota
+	noQuarantine        // servers without their data vote at once
+	noReplicaCheck      // so do those whose data were replaced without a restart
+	noClaims            // no holder is asked to give way
+	forgetsRaise        // a raised token is not remembered
 )
 
 // simServer is one server's record of one name.
 type simServer struct {
 	w      *world
-	ahead  time.Duration // its clock, before the others'
+	ahead  time.Duration // its clock, ahead of the others'
 	dead   bool
-	out    time.Time // it takes part from then on
+	out    time.Time // it votes from then on
 	last   uint64
-	holder simPlace // of the one who has it
+	holder simPlace // the holder
 	token  uint64
 	end    time.Time
-	line   []simPlace
+	queue  []simPlace
 	seq    uint64
 	copy   *simServer // as it was at some time
 }
@@ -59,7 +59,7 @@ type simPlace struct {
 
 func (p simPlace) String() string { return fmt.Sprintf("%s at %d", p.id, p.place) }
 
-// clock is the server's, in microseconds.
+// clock returns the server's clock, in microseconds.
 func (v *simServer) clock() uint64 { return uint64(time.Now().Add(v.ahead).UnixMicro()) }
 
 func (v *simServer) mint(want uint64) uint64 {
@@ -74,28 +74,28 @@ func (v *simServer) give(p simPlace, end time.Time, want uint64) {
 	v.holder, v.token, v.end = p, v.mint(want), end
 }
 
-// advance lets time pass: leases and places run out, and what is free goes to the line.
+// advance lets time pass: leases and places expire, and a free name goes to the queue.
 func (v *simServer) advance(want uint64) {
 	now := time.Now()
 	if v.token != 0 && !v.end.After(now) {
 		v.token = 0
 	}
-	v.line = slices.DeleteFunc(v.line, func(p simPlace) bool { return !p.deadline.After(now) })
-	if v.token == 0 && len(v.line) > 0 {
-		first := v.line[0]
-		v.line = v.line[1:]
+	v.queue = slices.DeleteFunc(v.queue, func(p simPlace) bool { return !p.deadline.After(now) })
+	if v.token == 0 && len(v.queue) > 0 {
+		first := v.queue[0]
+		v.queue = v.queue[1:]
 		v.give(first, first.deadline, want)
 		first.who.push(first.id, v.token)
 	}
 }
 
 func (v *simServer) join(p simPlace) {
-	v.line = append(v.line, p)
-	slices.SortStableFunc(v.line, func(a, b simPlace) int { return int(a.place) - int(b.place) })
+	v.queue = append(v.queue, p)
+	slices.SortStableFunc(v.queue, func(a, b simPlace) int { return int(a.place) - int(b.place) })
 }
 
 func (v *simServer) find(id string) int {
-	return slices.IndexFunc(v.line, func(p simPlace) bool { return p.id == id })
+	return slices.IndexFunc(v.queue, func(p simPlace) bool { return p.id == id })
 }
 
 func (v *simServer) owned(id string, token uint64) error {
@@ -110,14 +110,15 @@ func (v *simServer) owned(id string, token uint64) error {
 	return driver.ErrGone
 }
 
-// forget empties the server, or gives it the data of its copy, as a replica that was behind does. It then stays out.
+// forget empties the server, or gives it the data of its copy, as a replica that was behind does.
+// It then has no vote.
 func (v *simServer) forget() {
 	now := simServer{w: v.w, ahead: v.ahead}
 	if v.w.older && v.copy != nil {
 		now = *v.copy
 	}
 	now.out = time.Now().Add(v.w.quarantine)
-	if v.w.flaw == hasty || v.w.flaw == blind && v.w.older {
+	if v.w.flaw == noQuarantine || v.w.flaw == noReplicaCheck && v.w.older {
 		now.out = time.Now()
 	}
 	*v = now
@@ -126,6 +127,6 @@ func (v *simServer) forget() {
 // keep makes a copy of the server.
 func (v *simServer) keep() {
 	c := *v
-	c.line, c.copy = slices.Clone(v.line), nil
+	c.queue, c.copy = slices.Clone(v.queue), nil
 	v.copy = &c
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestSpentRequest: a request that no server could be asked for is given back by the session, which tells the servers
-// when it reaches them again. By then the lock may have been asked for again and be held: under the same ID it would be
-// taken from its holder and given to the next.
+// TestSpentRequest: no server can be asked for a request, and the session gives it back. It cancels
+// it at the servers once it reaches them again. By then the lock may be asked for again and be
+// held: under the same ID the holder would lose it to the next waiter.
 func TestSpentRequest(t *testing.T) {
 	t.Parallel()
 	const ttl = 15 * time.Second
@@ -65,7 +65,7 @@ func TestSpentRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select { // by its first renewal the servers have been told
+	select { // by its first renewal the servers have the cancellations
 	case <-l.Done():
 		t.Errorf("the lease ended: %v", l.Err())
 	case <-renewed:

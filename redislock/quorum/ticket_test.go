@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// A ticket whose token somebody has edited is one for no grant: whoever adopts a grant has its token.
+// A ticket with an edited token is invalid: an adopted grant has its own token.
 func TestEditedTicket(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)

@@ -11,7 +11,7 @@ var quorum = []Mutant{
 	{
 		ID: "quorum-half-is-enough", Store: Quorum, Class: in(history.S1),
 		Bug:   "a majority is counted as n/2",
-		Edits: []Edit{{"redislock/quorum/request.go", `need: servers/2 + 1, seats`, `need: servers / 2, seats`}},
+		Edits: []Edit{{"redislock/quorum/request.go", `need: servers/2 + 1, votes`, `need: servers / 2, votes`}},
 		Run:   Run{Faults: "kill"},
 	},
 	{
@@ -22,7 +22,7 @@ var quorum = []Mutant{
 		}
 	}
 	return 0`, `		if t != 0 && n >= r.need {
-			return t/uint64(len(r.seats)) + uint64(i)
+			return t/uint64(len(r.votes)) + uint64(i)
 		}
 	}
 	return 0`}},
@@ -38,7 +38,7 @@ var quorum = []Mutant{
 		ID: "quorum-release-at-one", Store: Quorum, Class: in(history.L1, history.L2),
 		Bug: "a release goes to one of the servers that have granted",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `			never := seat.sent == 0 || seat.state == kept`, `			never := seat.sent == 0 || seat.state == kept || asked > 0`},
+			{"redislock/quorum/release.go", `			never := vote.sent == 0 || vote.state == kept`, `			never := vote.sent == 0 || vote.state == kept || asked > 0`},
 			{"redislock/quorum/release.go", `	need := s.b.need()
 	for open := asked;`, `	need := 1
 	for open := asked;`},

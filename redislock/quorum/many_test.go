@@ -31,9 +31,9 @@ func (b spied) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sessi
 	return s, err
 }
 
-// TestCrowd: many clients that come at the same moment, to a name that nobody has used, get it one after
-// the other, without standstill: they share the servers among them at first.
-func TestCrowd(t *testing.T) {
+// TestManyAtOnce: many clients contend at the same moment for a name that was never used. They get
+// it one after the other without a standstill, although they split the servers at first.
+func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, 2*time.Minute)
 	const clients = 24
@@ -53,9 +53,9 @@ func TestCrowd(t *testing.T) {
 		var inside atomic.Int64
 		var group sync.WaitGroup
 		begin := make(chan struct{})
-		name := fmt.Sprint("crowd-", round)
+		name := fmt.Sprint("many-", round)
 		var done atomic.Int64
-		watch := time.AfterFunc(35*time.Second, func() { // a third of the TTL is 40 s: renewals must not be what helps
+		watch := time.AfterFunc(35*time.Second, func() { // a third of the TTL is 40 s: it must not take renewals
 			t.Errorf("round %d stands still after %d", round, done.Load())
 			mu.Lock()
 			defer mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// pushed takes what a server has pushed for the request id.
-func (s *session) pushed(p *post, id string) {
+// pushed handles a push of a server for the request id.
+func (s *session) pushed(p *endpoint, id string) {
 	r := s.find(id)
 	if r == nil {
 		return
@@ -20,20 +20,20 @@ func (s *session) pushed(p *post, id string) {
 	grant, ask := r.pushed(p.index)
 	switch {
 	case grant:
-		s.settle(r)
+		s.evaluate(r)
 	case ask && r.token == 0 && !r.over:
 		s.wake(r, 0)
 	}
 }
 
-// wake tells the caller. Called with r.mu held.
+// wake wakes the caller of a request. The caller of wake holds r.mu.
 func (s *session) wake(r *request, token uint64) {
 	drain(r.wake)
 	r.wake <- token // there is room: only this sends, under r.mu
 }
 
-// settle draws the conclusions from news. Called with r.mu held.
-func (s *session) settle(r *request) {
+// evaluate acts on the current votes. The caller holds r.mu.
+func (s *session) evaluate(r *request) {
 	switch {
 	case r.over:
 		return
@@ -48,7 +48,7 @@ func (s *session) settle(r *request) {
 		s.wake(r, token)
 		return
 	}
-	if r.common() != 0 && r.count(0, granted) == len(r.seats) {
+	if r.common() != 0 && r.count(0, granted) == len(r.votes) {
 		r.raising = true
 		s.background(func() { s.confirm(r) })
 		return
@@ -58,7 +58,7 @@ func (s *session) settle(r *request) {
 	}
 }
 
-// background runs f beside the caller, unless the session is closed.
+// background runs f in the background, unless the session is closed.
 func (s *session) background(f func()) {
 	if s.begin(nil) != nil {
 		return
@@ -69,39 +69,39 @@ func (s *session) background(f func()) {
 	}()
 }
 
-// confirm brings those who have handed a request over to one token, and renews the grants that
-// were proven before the caller's last exchange.
+// confirm raises grants that were handed over to one token, and renews those that were proven
+// before the caller's last exchange.
 func (s *session) confirm(r *request) {
 	r.mu.Lock()
 	since := r.since
 	r.mu.Unlock()
-	_ = s.agree(s.limited(), r, since) // if it failed, the seats show it
+	_ = s.agree(s.limited(), r, since) // a failure shows in the votes
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.raising = false
-	s.settle(r)
+	s.evaluate(r)
 }
 
-// agree gives the grants of r one token, and renews those not proven since. It returns when a majority has
-// done that, or cannot any more.
+// agree gives the grants of r one token, and renews those not proven since. It returns when a
+// majority has done that, or cannot any more.
 func (s *session) agree(ctx context.Context, r *request, since int64) error {
-	for range len(s.posts) { // another grant may get in between; not more often than there are servers at a time
+	for range len(s.endpoints) { // another grant may come in between, at most once for each server at a time
 		stamp := s.stamp.Add(1)
 		r.mu.Lock()
 		to := r.common()
 		type one struct {
-			p     *post
+			p     *endpoint
 			h     driver.Hold
 			renew bool
 		}
 		var behind []one
-		for i, p := range s.posts {
-			if seat := &r.seats[i]; seat.firm() && (seat.token < to || seat.token == to && seat.heard < since) {
-				behind = append(behind, one{p, driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: seat.token}, seat.heard < since})
+		for i, p := range s.endpoints {
+			if vote := &r.votes[i]; vote.confirmed() && (vote.token < to || vote.token == to && vote.answered < since) {
+				behind = append(behind, one{p, driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}, vote.answered < since})
 			}
 		}
 		r.mu.Unlock()
-		done, asked := make(chan error, len(s.posts)), len(behind)
+		done, asked := make(chan error, len(s.endpoints)), len(behind)
 		for _, o := range behind {
 			s.raiseOne(r, o.p, stamp, o.h, to, o.renew, done)
 		}
@@ -133,7 +133,7 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 }
 
 // raiseOne raises the token of a grant at one server.
-func (s *session) raiseOne(r *request, p *post, stamp int64, h driver.Hold, to uint64, renew bool, done chan<- error) {
+func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, to uint64, renew bool, done chan<- error) {
 	var token uint64
 	sent := s.clock.now()
 	s.at(p, func(ctx context.Context, m member) (err error) {
@@ -144,15 +144,15 @@ func (s *session) raiseOne(r *request, p *post, stamp int64, h driver.Hold, to u
 		return err
 	}, func(err error) {
 		r.mu.Lock()
-		seat := &r.seats[p.index]
+		vote := &r.votes[p.index]
 		switch {
 		case err == nil && renew:
 			r.granted(p.index, stamp, token)
-		case err == nil && seat.state == granted && seat.token == h.Token:
-			seat.token = token
+		case err == nil && vote.state == granted && vote.token == h.Token:
+			vote.token = token
 		case driver.IsOver(err):
 			r.gone(p.index, stamp)
-			// Nobody knows whether it is in line there: the grant was over, or a stranger's push has told of it.
+			// It is unknown whether it is queued there: the grant was over, or a push was forged.
 			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
 				s.wake(r, 0)
 			}
@@ -164,20 +164,19 @@ func (s *session) raiseOne(r *request, p *post, stamp int64, h driver.Hold, to u
 	})
 }
 
-// claimAfter is how long those who have some servers wait for more before they ask others to
-// give way, or those who have a majority before they raise its tokens. What is on its way by
-// then is seldom later.
+// claimAfter is a wait for more votes, before a request with some servers claims others, or one
+// with a majority raises its tokens. Later votes are rare.
 const claimAfter = time.Millisecond
 
-// moment is claimAfter, or longer where the servers are far or busy.
+// moment returns claimAfter, or longer if the servers are far or busy.
 func (s *session) moment() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return min(max(claimAfter, 2*s.pace), s.ttl/6)
 }
 
-// claim does what must be done when nothing more comes by itself: it asks those who have the other
-// servers to give way, or brings a majority to one token.
+// claim acts when no more votes come by themselves: it asks the holders of the other servers to
+// give way, or raises a majority to one token.
 func (s *session) claim(r *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,24 +196,24 @@ func (s *session) claim(r *request) {
 	if r.claims < askAgain {
 		return
 	}
-	for i, p := range s.posts { // what was asked there may have been done, and the answer lost
-		if seat := &r.seats[i]; (seat.state == nothing || seat.state == granted) && seat.failed > seat.heard {
+	for i, p := range s.endpoints { // the server may have done it, and its answer was lost
+		if vote := &r.votes[i]; (vote.state == nothing || vote.state == granted) && vote.failed > vote.answered {
 			stamp := s.stamp.Add(1)
 			s.background(func() { s.askOne(r, p, stamp, s.clock.propose()) })
 		}
 	}
 }
 
-// askAgain is after how many claims those are asked again that did not answer.
+// askAgain is after how many claims servers without an answer are asked again.
 const askAgain = 3
 
-// claimAll asks every server that has r in line. Called with r.mu held.
+// claimAll claims every server that has queued r. The caller holds r.mu.
 func (s *session) claimAll(r *request, rank int) {
-	for i, p := range s.posts {
-		if r.seats[i].state != waiting {
+	for i, p := range s.endpoints {
+		if r.votes[i].state != waiting {
 			continue
 		}
-		stamp := r.seats[i].heard
+		stamp := r.votes[i].answered
 		s.at(p, func(ctx context.Context, m member) error {
 			return m.Claim(ctx, r.driver.Name, r.driver.ID, rank)
 		}, func(err error) {
@@ -225,13 +224,14 @@ func (s *session) claimAll(r *request, rank int) {
 	}
 }
 
-// grantedAt notes that p has granted r, in the exchange that was sent as stamp. Called with r.mu held.
+// grantedAt records that p granted r, in the exchange stamp. The caller holds r.mu.
 //
-// The grant may be one that was offered to another, of which p has not heard: the offer was lost, or it is on its
-// way and may arrive at any time. Under a larger token it is void, and then the grant counts again.
-func (s *session) grantedAt(r *request, p *post, stamp int64, token uint64) {
+// The grant may be one that was offered to another request without p's knowledge: the offer was
+// lost, or may still arrive. Under a larger token the offer is void, and then the grant counts
+// again.
+func (s *session) grantedAt(r *request, p *endpoint, stamp int64, token uint64) {
 	r.granted(p.index, stamp, token)
-	if seat := &r.seats[p.index]; token > seat.yielded || seat.state != nothing || seat.shut || r.over {
+	if vote := &r.votes[p.index]; token > vote.yielded || vote.state != nothing || vote.shut || r.over {
 		return
 	}
 	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: token}
@@ -241,41 +241,41 @@ func (s *session) grantedAt(r *request, p *post, stamp int64, token uint64) {
 		<-done
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		s.settle(r)
+		s.evaluate(r)
 	})
 }
 
-// rejoin asks a server again that says that it does not have r in line. What was heard is the
-// exchange that had said otherwise.
-func (s *session) rejoin(r *request, p *post, heard int64) {
+// rejoin asks a server again that reports that r is not queued. answered is the exchange in which
+// it reported the opposite.
+func (s *session) rejoin(r *request, p *endpoint, answered int64) {
 	r.mu.Lock()
-	seat := &r.seats[p.index]
-	again := !r.over && seat.state == waiting && seat.heard == heard
+	vote := &r.votes[p.index]
+	again := !r.over && vote.state == waiting && vote.answered == answered
 	r.mu.Unlock()
 	if again {
 		s.askOne(r, p, s.stamp.Add(1), s.clock.propose())
 	}
 }
 
-// claimed is told that another asks the request id to give way at p.
-func (s *session) claimed(p *post, id string, rank int, by string) {
+// claimed handles a claim: the request by asks the request id to give way at p.
+func (s *session) claimed(p *endpoint, id string, rank int, by string) {
 	r := s.find(id)
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if seat := &r.seats[p.index]; seat.state == waiting && !r.over {
-		// The server says that r holds it, which was not heard here.
-		heard := seat.heard
-		s.background(func() { s.rejoin(r, p, heard) })
+	if vote := &r.votes[p.index]; vote.state == waiting && !r.over {
+		// According to the server r holds it, but that answer has not arrived.
+		answered := vote.answered
+		s.background(func() { s.rejoin(r, p, answered) })
 		return
 	}
 	if !r.gives(p.index, rank) {
 		return
 	}
 	stamp := s.stamp.Add(1)
-	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.seats[p.index].token}
+	h := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: r.votes[p.index].token}
 	place, _ := r.place()
 	var wake <-chan uint64
 	s.at(p, func(ctx context.Context, m member) (err error) {
@@ -290,33 +290,33 @@ func (s *session) claimed(p *post, id string, rank int, by string) {
 				if wake != nil {
 					s.cancelOne(p, h.Name, h.ID, func(error) {})
 				}
-			case r.seats[p.index].state != leaving: // something newer is known
+			case r.votes[p.index].state != yielding: // something newer is known
 			case err == nil && wake != nil:
-				r.waits(p.index, max(stamp, r.seats[p.index].heard), place, driver.Reply{Wake: wake})
+				r.waits(p.index, max(stamp, r.votes[p.index].answered), place, driver.Reply{Wake: wake})
 				r.pushed(p.index)
-				s.settle(r)
+				s.evaluate(r)
 			case driver.IsOver(err):
-				r.gone(p.index, max(stamp, r.seats[p.index].heard))
-			default: // it may have done it or not, or be about to
-				r.seats[p.index].state = nothing
+				r.gone(p.index, max(stamp, r.votes[p.index].answered))
+			default: // it may have been done or not, or still happen
+				r.votes[p.index].state = nothing
 				r.fails(p.index, stamp, err)
 			}
 		})
 	})
 }
 
-// align gives r the place in the other lines that it has in the first. Called with r.mu held.
+// align gives r the same place in the other queues as in the first. The caller holds r.mu.
 func (s *session) align(r *request) {
 	place, first := r.place()
 	if place == 0 || r.over {
 		return
 	}
-	for i, p := range s.posts {
-		if seat := &r.seats[i]; i != first && seat.state == waiting && seat.place != place {
-			seat.place = place
+	for i, p := range s.endpoints {
+		if vote := &r.votes[i]; i != first && vote.state == waiting && vote.place != place {
+			vote.place = place
 			s.at(p, func(ctx context.Context, m member) error {
 				return m.Move(ctx, r.driver.Name, r.driver.ID, place)
-			}, func(error) {}) // it is for the order only
+			}, func(error) {}) // only the order depends on it
 		}
 	}
 }
