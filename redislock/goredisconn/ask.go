@@ -17,7 +17,7 @@ import (
 
 var _ redislock.Asker = (*conn)(nil)
 
-// Ask is redislock.Asker's.
+// Ask implements redislock.Asker.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	if err := c.ready(ctx); err != nil {
 		return []redislock.Answer{{Err: err}}
@@ -35,7 +35,7 @@ func (c *conn) askAll(ctx context.Context, args []any) []redislock.Answer {
 	ask := func(ctx context.Context, node *redis.Client) error {
 		a := redislock.Answer{Server: node.Options().Addr}
 		if a.Server == failover {
-			a.Server = "the primary" // the client does not say which it is
+			a.Server = "the primary" // the client does not report its address
 		}
 		cmd := redis.NewCmd(ctx, args...)
 		_ = node.Process(ctx, cmd) // cmd has the error

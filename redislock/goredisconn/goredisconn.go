@@ -1,5 +1,5 @@
-// Package goredisconn lets package redislock use github.com/redis/go-redis/v9. Package
-// rueidisconn is faster; this one is for programs that have a go-redis client already.
+// Package goredisconn lets package redislock use github.com/redis/go-redis/v9. Package rueidisconn
+// is faster; this one is for programs that already have a go-redis client.
 package goredisconn
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
-// New makes a client a redislock.Conn. The client stays the caller's: Close ends the
-// Conn's subscriptions, but does not close it. Without the client's option ContextTimeoutEnabled a request may
-// outlast its context by the client's ReadTimeout; a Backend does not wait for it.
+// New makes a redislock.Conn from a client. The caller keeps the client: Close ends the Conn's
+// subscriptions, but does not close it. Without the client's option ContextTimeoutEnabled a request
+// may outlast its context by the client's ReadTimeout; a Backend does not wait for it.
 //
-// It may be a client of one server, of a primary that sentinels watch (NewFailoverClient), or of a
-// Cluster; a Ring is refused by every method with ErrInvalid. In a Cluster each shard of names that a
-// session waits in costs a connection.
+// The client may lead to one server, to a primary behind sentinels (NewFailoverClient), or to a
+// Cluster. With a Ring every method returns ErrInvalid. In a Cluster each shard in which a session
+// waits costs a connection.
 func New(client redis.UniversalClient) redislock.Conn {
 	c := &conn{client: client}
 	switch client := client.(type) {
 	case *redis.Client:
 		c.obedient = client.Options().ContextTimeoutEnabled
 		c.moves = client.Options().Addr == failover
-	case *redis.ClusterClient: // looks who has which slots whatever the context says
+	case *redis.ClusterClient: // it reads the slots whatever the context says
 		c.cluster, c.moves = client, true
 	case *redis.Ring:
 		c.invalid = fmt.Errorf("%w: a Ring spreads keys over servers that know nothing of each other; a lock must be in one place", driver.ErrInvalid)
@@ -41,15 +41,15 @@ func New(client redis.UniversalClient) redislock.Conn {
 	return c
 }
 
-// failover is what NewFailoverClient calls its address.
+// failover is the address that NewFailoverClient gives its client.
 const failover = "FailoverClient"
 
 type conn struct {
 	client   redis.UniversalClient
-	cluster  *redis.ClusterClient // the client, if it is one of a Cluster
+	cluster  *redis.ClusterClient // the client, if it leads to a Cluster
 	obedient bool                 // the client obeys contexts
-	moves    bool                 // what the client leads to may move to another server
-	invalid  error                // why the client is of no use
+	moves    bool                 // another server may replace the client's server
+	invalid  error                // why the client cannot be used
 	closed   atomic.Bool
 	once     sync.Once
 	ctx      context.Context // ends with Close
@@ -69,7 +69,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Cluster is redislock.Conn's.
+// Cluster implements redislock.Conn.
 func (c *conn) Cluster() bool { return c.cluster != nil }
 
 func (c *conn) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
@@ -177,15 +177,15 @@ func convert(v any) redislock.Value {
 	return redislock.Value{}
 }
 
-// suspect makes the client of a Cluster look who has which slots: when a server is silent, nobody
-// tells it that another has taken its place.
+// suspect makes the client of a Cluster read the slots again: a silent server does not announce its
+// successor.
 func (c *conn) suspect() {
 	if c.cluster != nil {
 		c.cluster.ReloadState(c.ctx)
 	}
 }
 
-// wrap adds the sentinel that err means.
+// wrap adds the sentinel for the meaning of err.
 func (c *conn) wrap(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -204,7 +204,7 @@ func (c *conn) wrap(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	case errors.As(err, &reply) && c.moves && redirected(reply): // more often than the client follows
+	case errors.As(err, &reply) && c.moves && redirected(reply): // more redirections than the client follows
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.As(err, &reply):
 		return redislock.ServerError(reply.Error(), err, c.moves)

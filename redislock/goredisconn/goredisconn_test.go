@@ -39,7 +39,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// soon is the bound for what a working program does at once, on whatever machine.
+// soon bounds what a working program does at once, on any machine.
 const soon = time.Minute
 
 func TestRun(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 	server := testenv.Redis(t)
 	for _, obedient := range []bool{false, true} {
 		c := open(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient})
-		// The hash is unknown to the server, so both take the text in the end.
+		// The server does not know the hash, so both send the text in the end.
 		v, err := c.Run(within(t, soon), echo, []string{"k"}, []string{"a"})
 		const want = "{3 0  [{1 1  []} {2 0 a []} {3 0  [{2 0 k []} {0 0  []}]}]}"
 		if got := fmt.Sprint(v); err != nil || got != want {
@@ -84,7 +84,7 @@ func TestErrors(t *testing.T) {
 		server.Pause()
 		start := time.Now()
 		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: timeout}, 200*time.Millisecond), driver.ErrUncertain)
-		if d := time.Since(start); obedient && d > soon { // else a Backend sees to it
+		if d := time.Since(start); obedient && d > soon { // otherwise a Backend leaves the call
 			t.Errorf("a frozen server held up a request with a context of 200 ms for %v", d)
 		}
 		server.Continue()
@@ -101,8 +101,8 @@ func TestErrors(t *testing.T) {
 	is("a context that has ended", err, driver.ErrUnavailable)
 }
 
-// TestSilentSubscription: a subscription whose connection has become a black hole is
-// replaced although no error was ever reported.
+// TestSilentSubscription: a subscription on a black-holed connection is replaced, although no error
+// was ever reported.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -123,13 +123,13 @@ func TestSilentSubscription(t *testing.T) {
 	for len(dialed) > 0 {
 		<-dialed
 	}
-	proxy.DropReplies() // the requests arrive: only the missing answers can tell
+	proxy.DropReplies() // requests arrive: only the missing answers show it
 	if s := server.Do("PUBLISH ch lost"); s != ":1" {
 		t.Fatal(s)
 	}
 	arrives(t, "another connection", dialed)
 	proxy.Heal()
-	arrives(t, "the news of another subscription", again)
+	arrives(t, "the call after another subscription", again)
 	if s := server.Do("PUBLISH ch found"); strings.HasPrefix(s, ":0") {
 		t.Fatal(s)
 	}
@@ -149,8 +149,8 @@ func arrives[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// TestRunWaitAtOnce: many calls open the first connections of a client at once and share nothing that
-// go-redis writes to when it connects. The race detector says so.
+// TestRunWaitAtOnce: many calls open the first connections of a client at once and share nothing
+// that go-redis writes to when it connects. The race detector checks that.
 func TestRunWaitAtOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

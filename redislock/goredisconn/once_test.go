@@ -17,8 +17,8 @@ var increment = &redislock.Script{
 	Text: "return redis.call('INCR', KEYS[1])", SHA1: "61636018f4e6b5817b89791bbed242f93fa089e3",
 }
 
-// TestOnce: a client with go-redis's own options repeats on another connection what it got no answer to. A script that
-// arrives late runs once.
+// TestOnce: a client with default options of go-redis repeats commands without an answer on another
+// connection. A script that arrives late runs once.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
@@ -75,7 +75,7 @@ func runsOnce(t *testing.T, client redis.UniversalClient, proxies ...*testenv.TC
 		}
 		n := 1
 		for n < 2 && ctx.Err() == nil {
-			n, _ = client.Get(ctx, how).Int() // an error is none of ours: n stays
+			n, _ = client.Get(ctx, how).Int() // after an error n stays
 		}
 		time.Sleep(100 * time.Millisecond)
 		if n, err = client.Get(ctx, how).Int(); n != 2 || err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// RunWait is redislock.Conn's. What is sent through a redis.Conn goes over a single connection,
-// as go-redis says of it; a pipeline alone says nothing of that. Clients that have no such
-// thing (redis.Ring) are refused with ErrInvalid.
+// RunWait implements redislock.Conn. A redis.Conn sends everything over a single connection; a
+// pipeline alone does not promise that. Clients without redis.Conn (redis.Ring) are refused with
+// ErrInvalid.
 func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
 	c.doubt.Used()
 	all := make([]redislock.Result, len(calls))
@@ -39,8 +39,8 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	if limit > 0 && limit < timeout+slack {
 		limit = timeout + max(limit, slack)
 	}
-	// WithTimeout copies the options. Without it each Conn shares those of the client and writes
-	// to them when it connects, under a lock of its own (go-redis 9.23).
+	// WithTimeout copies the options. Without it all Conns share those of the client, and each
+	// writes to them when it connects, under its own lock (go-redis 9.23).
 	client = client.WithTimeout(limit)
 	over := c.begin(ctx)
 	cmds := make([]once, len(calls))
@@ -52,7 +52,7 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 		all[i] = c.result(cmd)
 	}
 	if c.cluster != nil && (wait.Err() != nil || slices.ContainsFunc(cmds, func(c once) bool { return c.Err() != nil })) {
-		c.cluster.ReloadState(ctx) // it has moved, or its server is gone; a Conn follows nobody
+		c.cluster.ReloadState(ctx) // the slot has moved, or its server is gone; a Conn follows no redirection
 	}
 	n, err := wait.Int()
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	return all, n, nil
 }
 
-// replicated sends calls and WAIT in one pipeline, and once more what the server does not
-// know by its hash. cmds receives the calls' answers.
+// replicated sends calls and WAIT in one pipeline. It repeats what the server does not know by its
+// hash. cmds receives the calls' answers.
 func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []once, replicas int, timeout time.Duration) (wait once) {
 	send := func(which []int, build func(redislock.Call) []any) (unknown []int) {
 		pipe := one.Pipeline()
@@ -94,10 +94,10 @@ func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cm
 	return wait
 }
 
-// node is the client of the server that keeps keys.
+// node returns the client of the server that has keys.
 func (c *conn) node(ctx context.Context, keys []string) (*redis.Client, error) {
 	switch client := c.client.(type) {
-	case *redis.Client: // of a single server, or of what Sentinel says is the primary
+	case *redis.Client: // of a single server, or of the primary behind sentinels
 		return client, nil
 	case *redis.ClusterClient:
 		if len(keys) == 0 {

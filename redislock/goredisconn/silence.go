@@ -11,18 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A network that forgets one connection has mostly forgotten all that are as old, and tells nobody. The pool hands
-// them out one after the other, and each costs the client's ReadTimeout: together, more than a lease lasts. So
-// when an exchange is not answered for a while, every idle connection is tried at once, and those that are
-// silent leave the pool. The same is done when a connection has ended: a server that ends idle connections
-// ends many, and the client does not notice that with TLS before it uses them.
+// A network that drops one connection has mostly dropped all that are as old, without notice. The
+// pool returns them one after the other, and each costs the client's ReadTimeout: together, more
+// than a lease lasts. So when an exchange has no answer for a while, all idle connections are tried
+// at once, and silent ones leave the pool. The same happens when a connection has ended: a server
+// that ends idle connections ends many, and with TLS the client notices that only when it uses
+// them.
 const (
 	quiet    = 500 * time.Millisecond // an exchange without an answer, before the others are tried
 	answers  = 300 * time.Millisecond // how long an idle connection has to answer
 	mostIdle = 256                    // how many are tried at once
 )
 
-// sweeper says whether the idle connections of a client are being tried.
+// sweeper records whether the idle connections of a client are being tried.
 type sweeper struct {
 	mu           sync.Mutex
 	busy, closed bool
@@ -48,7 +49,7 @@ func (s *sweeper) end() {
 	s.done.Done()
 }
 
-// close waits until nothing is tried, and nothing is from then on.
+// close waits until nothing is tried, and prevents later tries.
 func (s *sweeper) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -56,8 +57,8 @@ func (s *sweeper) close() {
 	s.done.Wait()
 }
 
-// begin has the idle connections tried if over is not called soon. It makes the client of a Cluster that disregards
-// contexts suspect its servers when ctx ends before that.
+// begin arranges that the idle connections are tried if over is not called soon. If the client of a
+// Cluster ignores contexts and ctx ends first, it also suspects the servers.
 func (c *conn) begin(ctx context.Context) (over func()) {
 	timer := time.AfterFunc(quiet, c.silent)
 	if c.obedient || c.cluster == nil || ctx.Done() == nil {
@@ -67,14 +68,14 @@ func (c *conn) begin(ctx context.Context) (over func()) {
 	return func() { timer.Stop(); stop() }
 }
 
-// silent tries the idle connections, unless that is being done.
+// silent tries the idle connections, unless that is under way.
 func (c *conn) silent() {
 	if c.sweeper.begin() {
 		c.sweepAll()
 	}
 }
 
-// ended does so in the background if err says that a connection has ended.
+// ended does the same in the background if err means that a connection has ended.
 func (c *conn) ended(err error) {
 	var op *net.OpError
 	if gone := errors.Is(err, io.EOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout(); gone && c.sweeper.begin() {
@@ -95,15 +96,15 @@ func (c *conn) sweepAll() {
 	}
 }
 
-// sweep asks as many times at once as the client has idle connections: each asks another one. The client closes those
-// that do not answer.
+// sweep sends as many pings at once as the client has idle connections: each uses another one. The
+// client closes those that do not answer.
 func sweep(ctx context.Context, client *redis.Client) {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
-	impatient := client.WithTimeout(answers) // of the same pool
+	impatient := client.WithTimeout(answers) // with the same pool
 	var all sync.WaitGroup
 	for range min(int(client.PoolStats().IdleConns), mostIdle) {
-		all.Go(func() { _ = impatient.Ping(ctx).Err() }) // an error is what ends a connection
+		all.Go(func() { _ = impatient.Ping(ctx).Err() }) // an error closes the connection
 	}
 	all.Wait()
 }

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	silence           = 2 * time.Second // after which a subscription is looked after
+	silence           = 2 * time.Second // after which a subscription is checked
 	shortest, longest = 10 * time.Millisecond, time.Second
 )
 
-// Subscribe is redislock.Conn's. A subscription costs one goroutine and one connection.
+// Subscribe implements redislock.Conn. A subscription costs one goroutine and one connection.
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
 	s.open = func() *redis.PubSub { return c.client.Subscribe(c.ctx, channel) }
-	if c.cluster == nil { // where every server passes on what is published
+	if c.cluster == nil { // there every server forwards messages
 		s.watch = c.watch(s, channel, false)
 	}
 	return c.subscribe(ctx, s)
 }
 
-// SubscribeShard is redislock.Conn's, at the primary whatever the client prefers to read from. A subscription costs
-// two goroutines and one connection.
+// SubscribeShard implements redislock.Conn. It subscribes at the primary, whatever the client
+// prefers to read from. A subscription costs two goroutines and one connection.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
 	s.open = func() *redis.PubSub {
@@ -46,13 +46,13 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 	return c.subscribe(ctx, s)
 }
 
-// count says how many listen to a channel at the server that takes writes.
+// count counts the subscribers of a channel at the server that takes writes.
 func (c *conn) count(ctx context.Context, channel, how string) (int64, error) {
 	v, err := c.run(ctx, redislock.Listeners, []string{channel}, []string{how})
 	return v.Int, err
 }
 
-// watch looks after s.
+// watch returns the check of the subscription s.
 func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
 	return &listening.Watch{
 		Channel: channel, Sharded: sharded, Count: c.count, Doubt: &c.doubt,
@@ -66,15 +66,15 @@ type subscription struct {
 	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
-	first   chan error // the outcome of the first try
+	first   chan error // the result of the first try
 
-	standing chan struct{} // yields when the server has confirmed it
+	standing chan struct{} // yields when the server has confirmed the subscription
 
 	mu        sync.Mutex
 	sub       *redis.PubSub // nil before the first try
 	astray    bool          // sub was closed because it is at the wrong server
 	confirmed bool
-	settled   bool // first has an outcome
+	settled   bool // first has a result
 	stopped   bool
 }
 
@@ -121,7 +121,7 @@ func (s *subscription) stop() {
 	}
 }
 
-// replace subscribes on another connection. It reports false after stop.
+// replace subscribes on another connection. It returns false after stop.
 func (s *subscription) replace() bool {
 	s.mu.Lock()
 	old := s.sub
@@ -129,7 +129,7 @@ func (s *subscription) replace() bool {
 	if old != nil {
 		_ = old.Close()
 	}
-	sub := s.open() // which may take its time
+	sub := s.open() // it may be slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sub, s.astray = sub, false
@@ -139,7 +139,7 @@ func (s *subscription) replace() bool {
 	return !s.stopped
 }
 
-// take takes what was received. It reports what listen has to do.
+// take handles what was received. It reports what listen has to do.
 func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *subscription) take(m any) (confirmed, stopped, astray bool) {
 	case *redis.Subscription:
 		switch {
 		case s.stopped:
-		case m.Kind == "sunsubscribe": // the slot went to another server
+		case m.Kind == "sunsubscribe": // the slot moved to another server
 			s.astray = true
 		case m.Kind != s.kind:
 		default:
@@ -186,7 +186,7 @@ func (s *subscription) settleLocked() {
 	}
 }
 
-// stray closes the subscription, which listen then opens elsewhere.
+// stray closes the subscription, which listen then opens at another server.
 func (s *subscription) stray() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +195,8 @@ func (s *subscription) stray() {
 	}
 }
 
-// listen receives until the subscription is closed. The client reconnects and subscribes
-// again when it is asked to receive after an error.
+// listen receives until the subscription is closed. After an error the client reconnects and
+// subscribes again at the next receive.
 func (c *conn) listen(s *subscription) {
 	defer s.stop()
 	if !s.replace() {
@@ -218,7 +218,7 @@ func (c *conn) listen(s *subscription) {
 		}
 		var slow net.Error
 		if confirmed && !astray && errors.As(err, &slow) && slow.Timeout() {
-			// Silence is normal, unless a PING is not answered either.
+			// Silence is normal, unless a PING gets no answer either.
 			if pinged && !s.replace() {
 				return
 			}
@@ -237,7 +237,7 @@ func (c *conn) listen(s *subscription) {
 			return
 		}
 		select {
-		case <-time.After(pause): // the client may need a moment to know where to go
+		case <-time.After(pause): // the client may need a moment to find the server
 		case <-c.ctx.Done():
 			return
 		}
@@ -245,18 +245,18 @@ func (c *conn) listen(s *subscription) {
 	}
 }
 
-// hopeless reports whether err says that no server will let us subscribe.
+// hopeless reports whether err means that every server will refuse the subscription.
 func (c *conn) hopeless(err error) bool {
 	return err != nil && errors.Is(c.wrap(err), driver.ErrRefused)
 }
 
-// refresh makes the client of a Cluster look who has which slots.
+// refresh makes the client of a Cluster read the slots.
 func (c *conn) refresh() {
 	if c.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, silence)
 	defer cancel()
-	// It has no method for that alone. If no server answers, the next request tries again.
+	// The client has no method for that alone. If no server answers, the next request tries again.
 	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }

@@ -13,7 +13,7 @@ import (
 
 var _ redislock.SentinelAsker = (*conn)(nil)
 
-// Ask is redislock.Asker's.
+// Ask implements redislock.Asker.
 func (c *conn) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	if err := c.ready(ctx); err != nil {
 		return []redislock.Answer{{Err: err}}
@@ -61,7 +61,7 @@ func plain(m *rueidis.RedisMessage) (redislock.Value, error) {
 	return redislock.Value{Kind: redislock.Text, Text: s}, err
 }
 
-// Sentinels is redislock.SentinelAsker's. Only a Conn that Dial has made knows them.
+// Sentinels implements redislock.SentinelAsker. Only a Conn made by Dial knows its sentinels.
 func (c *conn) Sentinels() (redislock.Asker, func()) {
 	if len(c.watchers) == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func (c *conn) Sentinels() (redislock.Asker, func()) {
 	return s, s.close
 }
 
-// watchersOf are the options of clients of each sentinel that opt names.
+// watchersOf returns the options of a client for each sentinel that opt names.
 func watchersOf(opt rueidis.ClientOption) (all []rueidis.ClientOption) {
 	if opt.Sentinel.MasterSet == "" {
 		return nil
@@ -85,16 +85,16 @@ func watchersOf(opt rueidis.ClientOption) (all []rueidis.ClientOption) {
 	return all
 }
 
-// sentinels asks the sentinels of a Conn, with connections of its own.
+// sentinels asks the sentinels of a Conn, with its own connections.
 type sentinels struct {
 	conn   *conn
 	mu     sync.Mutex
-	nodes  map[string]rueidis.Client // nil: nobody has asked
+	nodes  map[string]rueidis.Client // nil before the first Ask
 	silent []redislock.Answer        // of those that could not be reached
 	closed bool
 }
 
-// Ask is redislock.Asker's.
+// Ask implements redislock.Asker.
 func (s *sentinels) Ask(ctx context.Context, words ...string) []redislock.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,7 +76,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// An error shows the URL that it is about, with all that may be a password masked.
+// An error shows its URL, with every possible password masked.
 func TestRefusalsShowTheURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://db.example:port":                "redis://db.example:***",
@@ -97,8 +97,8 @@ func TestRefusalsShowTheURL(t *testing.T) {
 	}
 }
 
-// FuzzParse: any URL is parsed into something to connect to, or refused without showing
-// its password.
+// FuzzParse: any URL results in something to connect to, or in an error that does not show its
+// password.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"redis://u:secretword@h:1/2", "rediss://h?ca=/x", "unix:///s?db=1", "redis://u:secretword@h:x", "redis://[::1", "\x00",
 		"redis+sentinel://u:secretword@h1:1,h2/m/1?sentineluser=u&sentinelpassword=p", "rediss+cluster://u:secretword@h1,[::1]:7/0?servername=x", "redis+sentinel://h1,h2"} {

@@ -9,17 +9,16 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// Open is redislock.New with what Dial connects to. Its URL may say two things more, as query
-// parameters, which belong to the lock table and not to the connection:
+// Open is redislock.New with the Conn of Dial. Its URL may have two more query parameters, which
+// belong to the lock table and not to the connection:
 //
 //	replicas=2               redislock.Config.WaitReplicas
 //	replica-timeout=500ms    redislock.Config.WaitTimeout
 //
-// Errors are those of Dial; what makes no sense together with the TTL is reported when a
-// session is opened.
+// Errors: those of Dial. A value that does not fit the TTL is reported when a session is opened.
 func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, nil) }
 
-// OpenVia is Open with every connection made by dial, as DialVia makes them.
+// OpenVia is Open with every connection made by dial, as in DialVia.
 func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, cfg, err := config(rawURL)
 	if err != nil {
@@ -32,7 +31,8 @@ func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	return redislock.New(conn, cfg), nil
 }
 
-// config takes what is not Dial's out of a URL. What cannot be parsed is left to Dial.
+// config cuts the parameters that Dial does not know out of a URL. It leaves URLs that cannot be
+// parsed to Dial.
 func config(raw string) (rest string, cfg *redislock.Config, err error) {
 	const replicas, timeout = "replicas", "replica-timeout"
 	cfg = new(redislock.Config)

@@ -53,7 +53,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: %v", query, err)
 		}
 	}
-	// Dial has no lock table that could wait for them.
+	// Dial has no lock table that could wait for replicas.
 	if _, err := Dial("redis://h?replicas=1"); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "in Open and") {
 		t.Errorf("Dial: %v; want ErrInvalid", err)
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// RunWait is redislock.Conn's. A connection of the pool for blocking commands is ours
-// alone meanwhile, as rueidis says of Dedicate. The one that all others share would not do:
-// WAIT holds up whatever comes after it. If the pool has to open a connection, that is
-// bounded by the client's limit for dialling, beside ctx.
+// RunWait implements redislock.Conn. It takes a connection from the pool for blocking commands,
+// which no other request uses meanwhile (see Dedicate). On the shared connection WAIT would delay
+// all later requests. If the pool has to open a connection, the client's dial limit bounds that,
+// besides ctx.
 func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (results []redislock.Result, acked int, err error) {
 	c.doubt.Used()
 	results = make([]redislock.Result, len(calls))
 	if err = c.ready(ctx); err == nil {
-		err = c.lines.begin(ctx)
+		err = c.connections.begin(ctx)
 	}
 	if err != nil {
 		for i := range results {
@@ -28,9 +28,9 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 		}
 		return results, 0, err
 	}
-	defer c.lines.end()
+	defer c.connections.end()
 	c.waits.Store(true)
-	// A command that blocks is waited for without a limit, if ctx has none.
+	// Without a limit the client would wait for a blocking command for ever.
 	ctx, cancel := context.WithTimeout(ctx, timeout+ioTimeout)
 	defer cancel()
 	client, release := c.client.Dedicate()
@@ -63,13 +63,14 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 		}
 	}
 	if c.Cluster() && len(calls) > 0 && (err != nil || misled(results)) {
-		// The client itself follows redirections and looks for servers that are gone; what is dedicated does not.
+		// The client itself follows redirections and replaces lost servers; a dedicated connection
+		// does not.
 		_ = c.client.Do(ctx, c.client.B().Exists().Key(calls[0].Keys[0]).Build())
 	}
 	return results, acked, err
 }
 
-// misled reports whether the server asked was not the one that has the keys.
+// misled reports whether the server was not the one with the keys.
 func misled(results []redislock.Result) bool {
 	for _, r := range results {
 		if r.Err != nil && (strings.Contains(r.Err.Error(), "MOVED ") || errors.Is(r.Err, driver.ErrUnavailable) || errors.Is(r.Err, driver.ErrUncertain)) {

@@ -1,5 +1,5 @@
-// Package rueidisconn lets package redislock use github.com/redis/rueidis, the fastest of
-// the Redis clients: concurrent requests share round trips by themselves.
+// Package rueidisconn lets package redislock use github.com/redis/rueidis, the fastest of the Redis
+// clients: concurrent requests share round trips.
 package rueidisconn
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
-// New makes a client a redislock.Conn. The client stays the caller's: Close ends the
-// Conn's subscriptions, but does not close it. Set its Dialer.Timeout and ConnWriteTimeout to
-// a few seconds: they bound how long a silent server is waited for beside contexts.
+// New makes a redislock.Conn from a client. The caller keeps the client: Close ends the Conn's
+// subscriptions, but does not close it. Set its Dialer.Timeout and ConnWriteTimeout to a few
+// seconds: they bound the wait for a silent server, besides contexts.
 func New(client rueidis.Client) redislock.Conn {
 	return newConn(client, false)
 }
@@ -33,19 +33,19 @@ func newConn(client rueidis.Client, owned bool) *conn {
 }
 
 type conn struct {
-	client rueidis.Client
-	owned  bool // opened by Dial
-	mode   rueidis.ClientMode
-	closed atomic.Bool
-	once   sync.Once
-	ctx    context.Context // ends with Close
-	end    context.CancelFunc
-	loops  sync.WaitGroup // the subscriptions
-	doubt  listening.Doubt
-	lines  *lines      // of a single server, opened by Dial
-	waits  atomic.Bool // RunWait was called
+	client      rueidis.Client
+	owned       bool // opened by Dial
+	mode        rueidis.ClientMode
+	closed      atomic.Bool
+	once        sync.Once
+	ctx         context.Context // ends with Close
+	end         context.CancelFunc
+	loops       sync.WaitGroup // the subscriptions
+	doubt       listening.Doubt
+	connections *connections // of a single server, opened by Dial
+	waits       atomic.Bool  // RunWait was called
 
-	watchers []rueidis.ClientOption // of clients of the sentinels, if Dial was told of them
+	watchers []rueidis.ClientOption // options of clients of the sentinels, if Dial knows them
 }
 
 func (c *conn) Close() error {
@@ -60,10 +60,10 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Cluster is redislock.Conn's.
+// Cluster implements redislock.Conn.
 func (c *conn) Cluster() bool { return c.mode == rueidis.ClientModeCluster }
 
-// moves reports whether what the client leads to may move to another server.
+// moves reports whether another server may replace the client's server.
 func (c *conn) moves() bool {
 	return c.mode == rueidis.ClientModeCluster || c.mode == rueidis.ClientModeSentinel
 }
@@ -77,10 +77,10 @@ func (c *conn) run(ctx context.Context, s *redislock.Script, keys, args []string
 	if err := c.ready(ctx); err != nil {
 		return redislock.Value{}, err
 	}
-	if err := c.lines.begin(ctx); err != nil {
+	if err := c.connections.begin(ctx); err != nil {
 		return redislock.Value{}, err
 	}
-	defer c.lines.end()
+	defer c.connections.end()
 	r := c.client.Do(ctx, c.evalsha(s, keys, args))
 	if missing(r) {
 		r = c.client.Do(ctx, c.eval(s, keys, args))
@@ -96,7 +96,7 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 	results := make([]redislock.Result, len(calls))
 	err := c.ready(ctx)
 	if err == nil {
-		err = c.lines.begin(ctx)
+		err = c.connections.begin(ctx)
 	}
 	if err != nil {
 		for i := range results {
@@ -104,7 +104,7 @@ func (c *conn) RunAll(ctx context.Context, calls []redislock.Call) []redislock.R
 		}
 		return results
 	}
-	defer c.lines.end()
+	defer c.connections.end()
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.evalsha(call.Script, call.Keys, call.Args)
@@ -170,10 +170,10 @@ func convert(m *rueidis.RedisMessage) (redislock.Value, error) {
 	return redislock.Value{}, nil
 }
 
-// wrap adds the sentinel that err means.
+// wrap adds the sentinel for the meaning of err.
 func (c *conn) wrap(err error) error {
 	if e, ok := rueidis.IsRedisErr(err); ok {
-		if c.Cluster() && redirected(e) { // more often than the client follows
+		if c.Cluster() && redirected(e) { // more redirections than the client follows
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
 		err = redislock.ServerError(e.Error(), err, c.moves())
@@ -192,7 +192,7 @@ func (c *conn) wrap(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
-	case errors.Is(err, rueidis.ErrClosing) && c.moves(): // the client has left the server, perhaps after the request
+	case errors.Is(err, rueidis.ErrClosing) && c.moves(): // the client dropped the server, perhaps after the request
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	case errors.Is(err, rueidis.ErrClosing), errors.Is(err, rueidis.ErrNoAddr), errors.Is(err, rueidis.ErrNoSlot),
 		errors.As(err, &op) && op.Op == "dial", err.Error() == notPrimary:
@@ -201,7 +201,8 @@ func (c *conn) wrap(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 }
 
-// notPrimary is the client's error when the server that the sentinels name is no primary (yet). It is not exported.
+// notPrimary is the client's error if the server that the sentinels name is not (or not yet) a
+// primary. It is not exported.
 const notPrimary = "the redis role is not master"
 
 func redirected(e *rueidis.RedisError) bool {

@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// A server that does not answer: Dial says for how long it has asked, and speaks of no deadline, which
-// nobody has set.
+// A server that does not answer: the error of Dial says how long it asked, and mentions no
+// deadline, because the caller set none.
 func TestDialToASilentServer(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // the system accepts connections, and nobody reads them
+	t.Cleanup(func() { _ = l.Close() }) // the system accepts connections, but no program reads them
 	for _, url := range []string{"redis://HOST", "redis+sentinel://HOST/m", "redis+cluster://HOST"} {
 		t.Run(url, func(t *testing.T) {
 			t.Parallel()

@@ -14,24 +14,24 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
 
-// Subscribe is redislock.Conn's. A subscription costs one goroutine of ours, and a
-// connection of its own, so that messages do not queue behind answers.
+// Subscribe implements redislock.Conn. A subscription costs one goroutine and its own connection,
+// so that messages do not queue behind answers.
 func (c *conn) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("subscribe", message, again)
 	s.receive = func(ctx context.Context) error {
-		// Not given back to the pool: rueidis would unsubscribe it, see answersPing.
+		// Not returned to the pool: rueidis would unsubscribe it, see answersPing.
 		client, _ := c.client.Dedicate()
 		defer client.Close()
 		return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), s.take)
 	}
-	if !c.Cluster() { // where every server passes on what is published
+	if !c.Cluster() { // there every server forwards messages
 		s.watch = c.watch(s, channel, false)
 	}
 	return c.subscribe(ctx, s)
 }
 
-// SubscribeShard is redislock.Conn's. It shares the connection that requests to the channel's
-// server have: there may be many such channels.
+// SubscribeShard implements redislock.Conn. It shares the connection for requests to the channel's
+// server: there may be many such channels.
 func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	s := newSubscription("ssubscribe", message, again)
 	at := c.client
@@ -40,7 +40,7 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 		from := at
 		at = c.client
 		if e, ok := rueidis.IsRedisErr(err); ok {
-			// The client learns of it later; this is the server to ask now.
+			// The client learns that later; this is the server to ask now.
 			if addr, moved := e.IsMoved(); moved && c.Cluster() && from == c.client {
 				if node, known := c.client.Nodes()[addr]; known {
 					at = node
@@ -48,11 +48,11 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 			}
 		}
 		if ctx.Err() != nil && !(c.owned && c.closed.Load()) {
-			// What is abandoned at the client is still subscribed to at the server.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+			// A subscription that is abandoned at the client still exists at the server.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortLimit)
 			defer cancel()
-			if answersPing(ctx, from, channel) { // else it hands over to nobody until the place runs out, as to a waiter that died
-				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // else the connection is gone
+			if answersPing(ctx, from, channel) { // else it hands over to no waiter until the place expires
+				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // on an error the connection is gone
 			}
 		}
 		return err
@@ -61,13 +61,13 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 	return c.subscribe(ctx, s)
 }
 
-// count says how many listen to a channel at the server that takes writes.
+// count counts the subscribers of a channel at the server that takes writes.
 func (c *conn) count(ctx context.Context, channel, how string) (int64, error) {
 	v, err := c.run(ctx, redislock.Listeners, []string{channel}, []string{how})
 	return v.Int, err
 }
 
-// watch looks after s.
+// watch returns the check of the subscription s.
 func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.Watch {
 	return &listening.Watch{
 		Channel: channel, Sharded: sharded, Count: c.count, Doubt: &c.doubt,
@@ -75,17 +75,17 @@ func (c *conn) watch(s *subscription, channel string, sharded bool) *listening.W
 	}
 }
 
-// answersPing reports whether the server that has a channel would answer PING with PONG. One that cannot save its
-// data refuses PING as it refuses writes (MISCONF). rueidis sends a PING behind whatever ends a subscription,
-// to tell where the confirmations end, and panics on an answer that it does not expect. Nothing can recover
-// from that: it is on a goroutine of rueidis. In a Cluster a PING cannot be sent to the server in question,
-// so this asks it to delete a key that is never there.
+// answersPing reports whether the server of a channel would answer PING with PONG. A server that
+// cannot save its data refuses PING as it refuses writes (MISCONF). rueidis sends a PING after the
+// end of a subscription, to see where the confirmations end, and panics on an unexpected answer.
+// That is on a goroutine of rueidis, so no caller can recover from it. In a Cluster a PING cannot
+// be addressed to that server, so this function deletes a key that never exists.
 func answersPing(ctx context.Context, server rueidis.Client, channel string) bool {
 	return server.Do(ctx, server.B().Del().Key(channel).Build()).Error() == nil
 }
 
-// farewell bounds how long the end of a subscription takes.
-const farewell = time.Second
+// shortLimit bounds the end of a subscription, and a redial.
+const shortLimit = time.Second
 
 type subscription struct {
 	kind    string // of the server's confirmation
@@ -93,13 +93,13 @@ type subscription struct {
 	watch   *listening.Watch // may be nil
 	message func(string)
 	again   func()
-	first   chan error    // the outcome of the first try
+	first   chan error    // the result of the first try
 	ended   chan struct{} // closed when listen has returned
 
-	standing chan struct{} // yields when the server has confirmed it
+	standing chan struct{} // yields when the server has confirmed the subscription
 
 	mu      sync.Mutex
-	settled bool // first has an outcome
+	settled bool // first has a result
 	stopped bool
 }
 
@@ -123,11 +123,11 @@ func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {
 		s.mu.Unlock()
 		cancel()
 		if s.kind == "ssubscribe" { // the channel may be subscribed to again, on the same connection
-			t := time.NewTimer(2 * farewell)
+			t := time.NewTimer(2 * shortLimit)
 			defer t.Stop()
 			select {
 			case <-s.ended:
-			case <-t.C: // the client is waiting for a server that is silent
+			case <-t.C: // the client waits for a silent server
 			}
 		}
 	}
@@ -185,13 +185,12 @@ func (s *subscription) settleLocked() {
 	}
 }
 
-// listen subscribes, and again when the connection was lost or the channel went to another
-// server, until ctx ends.
+// listen subscribes, and again after a lost connection or a move of the channel, until ctx ends.
 func (c *conn) listen(ctx context.Context, s *subscription) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
 	for pause, try := shortest, 1; ; try++ {
 		start := time.Now()
-		astray, err := c.hear(ctx, s)
+		astray, err := c.receiveAll(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
@@ -223,8 +222,8 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 	}
 }
 
-// hear receives until the subscription is lost, or turns out to be at the wrong server.
-func (c *conn) hear(ctx context.Context, s *subscription) (astray bool, err error) {
+// receiveAll receives until the subscription is lost, or turns out to be at the wrong server.
+func (c *conn) receiveAll(ctx context.Context, s *subscription) (astray bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var looking sync.WaitGroup

@@ -24,12 +24,12 @@ const allowed = "allowed are redis://[user:password@]host[:port][/db], unix:///p
 	"redis+cluster://[user:password@]host[:port][,host...], and rediss://, rediss+sentinel://, rediss+cluster:// with ca, cert, key, servername; " +
 	"in Open and on the command line replicas=N and replica-timeout=500ms as well"
 
-// invalid is an error that quotes nothing of the URL but what it is told to.
+// invalid returns an error that quotes nothing of the URL, except what its arguments have.
 func invalid(format string, args ...any) error { return badURL{why: fmt.Sprintf(format, args...)} }
 
-// badURL is the error of a URL that makes no sense.
+// badURL is the error of an invalid URL.
 type badURL struct {
-	shown string // the URL without what may be a password
+	shown string // the URL with possible passwords masked
 	why   string
 }
 
@@ -39,7 +39,7 @@ func (e badURL) Error() string {
 
 func (e badURL) Unwrap() error { return driver.ErrInvalid }
 
-// about adds to err which URL it is about.
+// about adds the URL to err.
 func about(raw string, err error) error {
 	var bad badURL
 	if !errors.As(err, &bad) || bad.shown != "" {
@@ -53,9 +53,10 @@ func about(raw string, err error) error {
 
 const mask = "***"
 
-// shown is a URL as an error may show it. What could be a password is masked: all between the
-// user and the last @, whatever else stands there; a port that is no number, since the @ may be missing; and
-// parameters that are not known to be harmless. It returns "" if not even the hosts can be told.
+// shown returns a URL as an error may show it, with every possible password masked. That is
+// everything between the user and the last @; a port that is no number, because the @ may be
+// missing; and parameters that are not known to be harmless. It returns "" if even the hosts cannot
+// be found.
 func shown(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -63,7 +64,7 @@ func shown(raw string) string {
 	}
 	user := ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user = mask + "@" // a password without its colon, perhaps
+		user = mask + "@" // perhaps a password without its colon
 		if name, _, given := strings.Cut(rest[:at], ":"); given {
 			user = name + ":" + mask + "@"
 		}
@@ -79,7 +80,7 @@ func shown(raw string) string {
 	for i, h := range list {
 		if c := strings.LastIndexByte(h, ':'); c >= 0 && strings.Trim(h[c+1:], "0123456789]") != "" && user == "" {
 			list[i] = h[:c+1] + mask
-			path, asked = "", false // which may belong to the password, too
+			path, asked = "", false // it may belong to the password, too
 		}
 	}
 	s := scheme + "://" + user + strings.Join(list, ",") + path
@@ -96,20 +97,20 @@ func shown(raw string) string {
 	return s + "?" + strings.Join(params, "&")
 }
 
-// harmless are the parameters that have no secret in them.
+// harmless are the parameters without secrets.
 var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas", "replica-timeout"}
 
-// parts are a URL taken apart. Package url does not know lists of hosts.
+// parts are the parts of a URL. Package url does not know lists of hosts.
 type parts struct {
 	scheme string
-	hosts  string // as it was written
+	hosts  string // as written
 	path   string
 	user   *url.Userinfo
 	query  url.Values
-	known  []string // parameters that may be given
+	known  []string // parameters that are allowed
 }
 
-// parse reads a URL. The errors of package url quote it, so they are not passed on.
+// parse parses a URL. The errors of package url quote it, so they are not returned.
 func parse(raw string) (rueidis.ClientOption, error) {
 	opt, err := read(raw)
 	return opt, about(raw, err)
@@ -171,7 +172,7 @@ func takeApart(raw string) (p parts, err error) {
 	}
 	at := strings.LastIndexByte(rest, '@') + 1
 	p.hosts = rest[at:]
-	if p.hosts != "" { // one that package url accepts
+	if p.hosts != "" { // a host that package url accepts
 		rest = rest[:at] + "host"
 	}
 	u, err := url.Parse(before + "://" + rest + after)
@@ -238,7 +239,7 @@ func (p *parts) cluster(opt *rueidis.ClientOption) error {
 	return p.addresses(opt, "6379")
 }
 
-// addresses reads the list of hosts.
+// addresses parses the list of hosts.
 func (p *parts) addresses(opt *rueidis.ClientOption, port string) error {
 	for i, h := range strings.Split(p.hosts, ",") {
 		addr, err := address(h, port)
@@ -252,8 +253,8 @@ func (p *parts) addresses(opt *rueidis.ClientOption, port string) error {
 	return nil
 }
 
-// address is HOST[:PORT] with a port. Its errors do not quote it: in a URL that lacks its @, this
-// is the password.
+// address returns HOST[:PORT] with a port. Its errors do not quote the host: in a URL without its @
+// that is the password.
 func address(hostport, defaultPort string) (string, error) {
 	host, port := hostport, defaultPort
 	if rest, ok := strings.CutPrefix(hostport, "["); ok {
@@ -298,8 +299,8 @@ func database(opt *rueidis.ClientOption, db string) (err error) {
 	return nil
 }
 
-// tls reads the parameters about certificates. Without a servername each server's is the host
-// that is dialled.
+// tls reads the parameters for certificates. Without a servername each server's name is the dialled
+// host.
 func (p *parts) tls(opt *rueidis.ClientOption) error {
 	p.known = append(p.known, "ca", "cert", "key", "servername")
 	c, err := tlsConfig(p.query)

@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// Dialer makes a connection to an address: network is "tcp", or "unix" for a socket's path. It obeys ctx,
-// which ends soon enough that a server that does not answer hangs nobody.
+// Dialer makes a connection to an address. network is "tcp", or "unix" for the path of a socket. It
+// obeys ctx, which ends soon enough that a silent server does not hang the caller.
 type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// via is the client's hook for its connections. The client leaves TLS to whoever takes it.
+// via returns the client's hook for its connections. With a hook the client leaves TLS to it.
 func via(dial Dialer, network string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, d.Timeout)
@@ -40,8 +40,8 @@ func via(dial Dialer, network string) func(context.Context, string, *net.Dialer,
 	}
 }
 
-// unreached is the error of a connection that was not made, in the form by which wrap knows it: nothing
-// was sent to anybody.
+// unreached returns the error of a failed connection in the form that wrap expects if nothing was
+// sent.
 func unreached(network string, err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

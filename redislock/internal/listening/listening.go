@@ -1,4 +1,4 @@
-// Package listening finds out whether a subscription is at the server that tells waiters.
+// Package listening checks whether a subscription is at the server that publishes to waiters.
 package listening
 
 import (
@@ -13,22 +13,23 @@ import (
 )
 
 const (
-	every   = 2 * time.Second       // a subscription of a client that asks its server is looked after
-	atMost  = 50 * time.Millisecond // between two looks
-	patient = 2 * time.Second       // with a server that is silent
+	every   = 2 * time.Second       // between checks of a subscription while its client sends requests
+	atMost  = 50 * time.Millisecond // at least, between two checks
+	patient = 2 * time.Second       // the wait for a silent server
 )
 
-// Doubt wakes all who look after subscriptions of one client. The zero value is ready.
+// Doubt wakes all checks of one client's subscriptions. The zero value is ready.
 type Doubt struct {
 	uses atomic.Int64
 	mu   sync.Mutex
 	ch   chan struct{}
 }
 
-// Used counts an exchange of the client. A client that asks nothing waits for nothing, so its subscriptions need no care.
+// Used counts an exchange of the client. A client without requests has no waiters, so its
+// subscriptions need no checks.
 func (d *Doubt) Used() { d.uses.Add(1) }
 
-// Raise says that the client may lead to another server than before.
+// Raise reports that the client may lead to another server than before.
 func (d *Doubt) Raise() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +39,7 @@ func (d *Doubt) Raise() {
 	}
 }
 
-// Raised returns what is closed by the next Raise.
+// Raised returns a channel that the next Raise closes.
 func (d *Doubt) Raised() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +49,7 @@ func (d *Doubt) Raised() <-chan struct{} {
 	return d.ch
 }
 
-// Watch is what Look needs to know of a subscription.
+// Watch describes a subscription for Look.
 type Watch struct {
 	Channel string
 	Sharded bool
@@ -58,13 +59,14 @@ type Watch struct {
 	Count func(ctx context.Context, channel, how string) (int64, error)
 
 	Confirmed <-chan struct{} // yields when the server has confirmed the subscription
-	Settled   func()          // called when the subscription turned out to be right, or nobody knows
+	Settled   func()          // called when the subscription is right, or when that cannot be found out
 	Lost      func()          // called when it is at the wrong server
 }
 
-// Look asks the server that takes the client's writes whether it has the subscription: as soon as it is confirmed, when
-// there is doubt, and every now and then while the client is used. A server that was a primary goes on serving
-// subscriptions, as replicas do, but nobody is told there of what it is not granted. Look returns when ctx ends.
+// Look asks the server that takes the client's writes whether it has the subscription: when it is
+// confirmed, when there is doubt, and from time to time while the client is used. A former primary
+// goes on serving subscriptions, as replicas do, but does not publish grants of the new primary.
+// Look returns when ctx ends.
 func (w *Watch) Look(ctx context.Context) {
 	confirmed, since, used := false, time.Time{}, int64(0)
 	var again <-chan time.Time
@@ -108,13 +110,13 @@ func (w *Watch) Look(ctx context.Context) {
 	}
 }
 
-// unclear reports whether err may be none the next time. Only a primary says NOREPLICAS, and it says so until a
-// replica is back.
+// unclear reports whether err may be gone at the next try. Only a primary answers NOREPLICAS, and
+// does so until a replica is back.
 func unclear(err error) bool {
 	return !strings.Contains(err.Error(), "NOREPLICAS") && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain))
 }
 
-// ask reports whether anybody listens at the server.
+// ask reports whether the channel has subscribers at the server.
 func (w *Watch) ask(ctx context.Context) (there bool, err error) {
 	how := "NUMSUB"
 	if w.Sharded {

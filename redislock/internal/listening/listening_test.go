@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLook counts how often a subscription is looked after: when it is confirmed, and then every two seconds, but only
-// while the client is used.
+// TestLook counts the checks of a subscription: one when it is confirmed, and then one every two
+// seconds, but only while the client is used.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var doubt Doubt
@@ -38,7 +38,7 @@ func TestLook(t *testing.T) {
 		confirmed <- struct{}{}
 		seen("confirmed", 1)
 		time.Sleep(time.Hour)
-		seen("a client that nobody uses", 1)
+		seen("an unused client", 1)
 		doubt.Used()
 		time.Sleep(time.Hour)
 		seen("used once", 2)
@@ -53,12 +53,13 @@ func TestLook(t *testing.T) {
 		time.Sleep(time.Second)
 		seen("in doubt", 8)
 		if lost != 1 {
-			t.Errorf("told %d times that it is at the wrong server; want 1", lost)
+			t.Errorf("lost %d times; want 1", lost)
 		}
 	})
 }
 
-// TestLookWhileRefused: a server that may be no primary is asked for two seconds, one that lacks replicas once.
+// TestLookWhileRefused: a server that may be no primary is asked for two seconds, one that lacks
+// replicas once.
 func TestLookWhileRefused(t *testing.T) {
 	for reply, most := range map[string]int{"READONLY a replica": 1000, "NOREPLICAS Not enough good replicas to write.": 1} {
 		synctest.Test(t, func(t *testing.T) {

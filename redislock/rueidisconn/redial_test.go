@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestBystanders: a single server has become a replica, and refuses what many callers ask for at once. Each of them is told
-// so: the connections that the client leaves for one caller's sake are not broken under the others.
+// TestBystanders: a single server has become a replica, and refuses requests of many callers at
+// once. Each of them gets that error: when the client drops connections for one caller, the calls
+// of the others do not break.
 func TestBystanders(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -45,7 +46,7 @@ func TestBystanders(t *testing.T) {
 	began := time.Now()
 	for i := range callers {
 		all.Go(func() {
-			for time.Since(began) < 2500*time.Millisecond { // connections are left once a second
+			for time.Since(began) < 2500*time.Millisecond { // connections are dropped once a second
 				if err := hows[i%len(hows)](); !errors.Is(err, driver.ErrRefused) {
 					t.Errorf("way %d after %v: %v; want ErrRefused", i%len(hows), time.Since(began), err)
 					return

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// TestCloseWhileLeaving: a single server has become a replica, and nobody can be reached at its address any more, not even
-// to be refused. Close does not wait for as many connections as there were.
+// TestCloseWhileLeaving: a single server has become a replica, and its address no longer answers,
+// not even with a refusal. Close does not take a time limit for each former connection.
 func TestCloseWhileLeaving(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
