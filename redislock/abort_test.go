@@ -17,7 +17,8 @@ import (
 )
 
 // stepper is put before a script. The redis call whose number is in the key step:at fails.
-// Published messages are recorded in step:published. The clock is ahead by the seconds in step:ahead.
+// Published messages are recorded in step:published. The clock is ahead by the seconds in
+// step:ahead.
 const stepper = `
 local redis = (function(real)
   local left, ahead = tonumber(real.call('GET', 'step:at') or 0), tonumber(real.call('GET', 'step:ahead') or 0)

@@ -80,7 +80,7 @@ func TestDoctorWholeCluster(t *testing.T) {
 		})
 	}
 	conn, victim := anonymousRueidis(t, c, direct), 0
-	for victim == c.Owner(tagOf("holdfast doctor"), 0) || victim == c.Owner("{00}", 0) { // the doctor's own requests go to these
+	for victim == c.Owner(tagOf("holdfast doctor"), 0) || victim == c.Owner("{00}", 0) { // the doctor uses these
 		victim++
 	}
 	c.Servers[victim].Kill()

@@ -75,8 +75,8 @@ type Birth struct {
 	Run   string        // identifies this run of this server
 	Born  time.Duration // its clock when it was born; identifies this life of the server
 
-	Era   string        // the clock record that Skew refers to: 8 characters, or none
-	Skew  time.Duration // how far its clock was ahead of that record
+	Era   string        // names the common time that Skew refers to: 8 characters, or none
+	Skew  time.Duration // how far its clock was ahead of that time
 	Noted time.Duration // its clock when that was recorded
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// TestMemberPrefix: a prefix may contain the names of the scripts' constants. A server whose clock was set
-// forgets the keys under this prefix, and no others.
+// TestMemberPrefix: a prefix may contain the names of the scripts' constants. A server whose clock
+// was set forgets the keys under this prefix, and no others.
 func TestMemberPrefix(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -112,7 +112,7 @@ func spoken(text string) string {
 	if i := strings.Index(text, " script: "); i > 0 { // Redis 7
 		text = text[:i]
 	}
-	if strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") { // before Redis 7
+	if strings.HasPrefix(text, "ERR Error running script") || strings.HasPrefix(text, "@user_script") { // Redis 6
 		if i := strings.LastIndex(text, "-"); i >= 0 {
 			if first, _, _ := strings.Cut(text[i+1:], " "); first != "" && first == strings.ToUpper(first) {
 				return text[i+1:]

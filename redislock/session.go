@@ -335,7 +335,7 @@ func (s *session) end(ctx context.Context, requests map[string]request) (err err
 			continue
 		}
 		err = s.b.runAll(ctx, calls)
-		for try := 1; unanswered(err) && try < 3 && ctx.Err() == nil; try++ { // another request may have broken the connection
+		for try := 1; unanswered(err) && try < 3 && ctx.Err() == nil; try++ { // the connection broke
 			err = s.b.runAll(ctx, calls)
 		}
 		if err != nil {

@@ -1,12 +1,12 @@
--- Gives a grant to another waiter, and queues its holder again. KEYS: l, z, m, t. ARGV: id; token; the
--- other's id; the place, 0: the last; TTL in microseconds. Answers {token, place}; or 1: gone; 2:
--- taken.
+-- Gives a grant to another waiter, and queues its holder again. KEYS: l, z, m, t. ARGV: id; token;
+-- the other's id; the place, 0: the last; TTL in microseconds. Answers {token, place}; or 1: gone;
+-- 2: taken.
 
 local id, token, to, place, ttl = ARGV[1], num(ARGV[2]), ARGV[3], num(ARGV[4]), num(ARGV[5])
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 advance()
 local mine, why = owned(id, token)
-if mine and token ~= (st == 'X' and last or getHold(id)) then mine, why = false, 2 end -- another grant than the caller meant
+if mine and token ~= (st == 'X' and last or getHold(id)) then mine, why = false, 2 end -- another grant
 if not mine then
   save()
   return why

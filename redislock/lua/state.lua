@@ -5,7 +5,8 @@
 --
 -- Redis does not undo what a script did before it failed. So (docs/adr/0010-tell-after-writing.md):
 --   - save notifies waiters, after everything has been written.
---   - A mark in l stands while z and m change. A script that finds the mark repairs the name; see unsettle.
+--   - A mark in l stands while z and m change. A script that finds it repairs the name; see
+--     unsettle.
 --   - A member of z may lack its field in m, but no field of m its member in z.
 
 -- When a script starts, Lua creates its functions. It searches the enclosing function for each

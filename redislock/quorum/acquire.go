@@ -161,7 +161,7 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 			err := s.b.verdict(r.errs(stamp))
 			queued := r.queued()
 			r.mu.Unlock()
-			if !queued && !errors.Is(err, driver.ErrUncertain) { // no caller will repeat a request that a minority has granted
+			if !queued && !errors.Is(err, driver.ErrUncertain) { // no caller will repeat the request
 				s.giveUp(ctx, r, true)
 				err = driver.Spent(err)
 			}

@@ -245,7 +245,8 @@ func (b *Backend) verdict(errs []error) error {
 	switch {
 	case closed > 0:
 		return driver.ErrClosed
-	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most: // the others are enough
+	// Without the damaged records, the servers that answered would be a majority.
+	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most:
 		what = driver.ErrDamaged
 	case refused+damaged > most:
 		what = driver.ErrRefused

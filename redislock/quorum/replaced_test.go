@@ -267,7 +267,7 @@ func TestNothingForgotten(t *testing.T) {
 			s := newScene(t, "--enable-debug-command", "yes")
 			a := open(t, s.backend(s.addrs()), "a", time.Minute)
 			h := get(t, a, try("x", "a-1"))
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had it at the time of the answer
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a majority had it
 				r, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x")
 				if err == nil && len(r.Holders) == 1 {
 					break

@@ -52,7 +52,7 @@ func (c *conn) SubscribeShard(ctx context.Context, channel string, message func(
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortLimit)
 			defer cancel()
 			if answersPing(ctx, from, channel) { // else it hands over to no waiter until the place expires
-				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error() // on an error the connection is gone
+				_ = from.Do(ctx, from.B().Sunsubscribe().Channel(channel).Build()).Error()
 			}
 		}
 		return err

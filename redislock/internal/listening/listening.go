@@ -65,8 +65,8 @@ type Watch struct {
 
 // Look asks the server that takes the client's writes whether it has the subscription: when it is
 // confirmed, when there is doubt, and from time to time while the client is used. A former primary
-// goes on serving subscriptions, as replicas do, but does not publish grants of the new primary.
-// Look returns when ctx ends.
+// goes on serving subscriptions, as replicas do. But the new primary does not count them, and passes
+// their waiters over. Look returns when ctx ends.
 func (w *Watch) Look(ctx context.Context) {
 	confirmed, since, used := false, time.Time{}, int64(0)
 	var again <-chan time.Time
