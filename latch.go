@@ -22,7 +22,11 @@ type Latch struct {
 
 // Latch returns the latch of that name, without an exchange with the store.
 func (c *Client) Latch(name string) *Latch {
-	return &Latch{c, name, driver.CheckName(name)}
+	err := driver.CheckName(name)
+	if err == nil && c.usable() == nil && !c.backend.Kinds().Latches {
+		err = c.lacks("latches")
+	}
+	return &Latch{c, name, err}
 }
 
 // Set makes the latch with count n and reports whether it did. A latch that exists keeps its count,
@@ -137,20 +141,18 @@ func (l *Latch) await(ctx context.Context, s *session, id string) (open bool, er
 }
 
 // Remove deletes the latch: the name is free for another use, and Wait returns ErrGone to its
-// waiters. Errors: ErrGone if there is no such latch, ErrUnavailable, ErrUncertain, ErrRefused.
+// waiters. Errors: ErrGone if there is no such latch, ErrKind if the name is in use as something
+// else, ErrUnavailable, ErrUncertain, ErrRefused, ErrDamaged.
 func (l *Latch) Remove(ctx context.Context) error {
 	const op = "remove latch"
 	if err := l.usable(op); err != nil {
 		return err
 	}
-	r, err := l.c.inspect(ctx, l.name) // a lock may have a grant with token 1, too
-	if err == nil && r.Kind != driver.Latch {
-		err = ErrGone
-	}
+	// A repeat could remove the next latch of that name. Inspect may be repeated, and shows that the
+	// connection works.
+	_, err := l.c.inspect(ctx, l.name)
 	if err == nil {
-		// Only once: a second Break could remove the next latch of that name. Inspect has just
-		// shown that the connection works.
-		err = l.c.backend.Break(ctx, l.name, 1)
+		err = l.c.backend.RemoveLatch(ctx, l.name)
 	}
 	if err != nil {
 		return &Error{Op: op, Name: l.name, Err: explain(ctx, err)}

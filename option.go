@@ -102,8 +102,11 @@ func (c *Client) request(name string, mode driver.Mode, n, limit int, opts []Opt
 	r := driver.Request{
 		ID: "-", Name: name, Mode: mode, N: n, Limit: limit, MinHold: o.minHold, Info: c.describe(&o),
 	}
-	if err := r.Check(); o.err == nil {
-		o.err = err
+	if o.err == nil {
+		o.err = r.Check()
+	}
+	if o.err == nil {
+		o.err = c.keeps(&r, mode == driver.Shared)
 	}
 	return r, o
 }

@@ -31,6 +31,10 @@ func (b *lostOnce) Break(ctx context.Context, name string, token uint64) error {
 	return b.lose(b.Backend.Break(ctx, name, token))
 }
 
+func (b *lostOnce) RemoveLatch(ctx context.Context, name string) error {
+	return b.lose(b.Backend.RemoveLatch(ctx, name))
+}
+
 func (b *lostOnce) SetLimit(ctx context.Context, name string, limit int) error {
 	return b.lose(b.Backend.SetLimit(ctx, name, limit))
 }

@@ -21,6 +21,9 @@ type RWMutex struct{ write, read lock }
 func (c *Client) RWMutex(name string, opts ...Option) *RWMutex {
 	m := &RWMutex{c.lock(name, driver.Exclusive, 1, 0, opts), c.lock(name, driver.Shared, 1, 0, opts)}
 	m.write.req.ReadWrite, m.read.req.ReadWrite = true, true
+	if m.write.opt.err == nil {
+		m.write.opt.err = c.keeps(&m.write.req, true)
+	}
 	return m
 }
 

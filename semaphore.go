@@ -75,6 +75,9 @@ func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 		err = r.Check()
 	}
 	if err == nil {
+		err = c.keeps(&r, false)
+	}
+	if err == nil {
 		err = explain(ctx, c.backend.SetLimit(ctx, name, limit)) // only once: somebody else may set it in between
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func TestRenewalOfASpentRequest(t *testing.T) {
 			mu.Unlock()
 			if again && n == 1 { // the next waiter gets the lock
 				<-seen
-				s, err := store.Open(ctx, driver.SessionConfig{TTL: ttl})
+				s, err := store.Open(ctx, driver.SessionConfig{ID: "other", TTL: ttl})
 				if err != nil {
 					t.Error(err)
 				}

@@ -11,6 +11,10 @@ type Backend interface {
 	// Name returns the kind of store in one lower-case word: "redis", "sqlite", "memory".
 	Name() string
 
+	// Kinds returns what the store keeps. It asks nobody. Package holdfast refuses other calls with
+	// ErrInvalid before it asks the store; a Backend or Session refuses them with ErrInvalid, too.
+	Kinds() Kinds
+
 	// Open starts a session: the identity under which one client holds and waits. Before it
 	// returns, whatever carries pushes must be set up, so that no push is missed. Errors:
 	// ErrUnavailable, ErrRefused, ErrInvalid.
@@ -26,10 +30,13 @@ type Backend interface {
 
 	// Break ends the grant of name that has this token, whoever holds it. In the same step it makes
 	// sure that every later token is larger, so that the old holder is fenced (R10), and grants the
-	// lock to waiters that fit. Token 1 of a latch (the token that its Await grants) removes the
-	// latch, its count and the IDs that have counted; its waiters are woken, ask again and get
-	// ErrGone. ErrGone: no grant has this token.
+	// lock to waiters that fit. ErrGone: no grant has this token. A latch has no grants.
 	Break(ctx context.Context, name string, token uint64) error
+
+	// RemoveLatch removes a latch, its count and the IDs that have counted. Its waiters are woken, ask
+	// again and get ErrGone. ErrGone: there is no such latch; ErrKind: the name is in use as something
+	// else.
+	RemoveLatch(ctx context.Context, name string) error
 
 	// SetLimit changes the limit of a semaphore in use. A lower limit takes nothing from holders;
 	// nothing is granted until the grants fit again. ErrGone: not in use; ErrKind: in use as
@@ -40,6 +47,17 @@ type Backend interface {
 	// sessions have been closed. It may be called more than once.
 	Close() error
 }
+
+// Kinds says what a store keeps besides mutexes.
+type Kinds struct {
+	Shared     bool // requests with Shared, and Downgrade
+	Semaphores bool // requests with Permits, and SetLimit
+	Latches    bool // SetCount, CountDown, Await, RemoveLatch
+	MinHold    bool // Request.MinHold, and a positive keep of Release
+}
+
+// AllKinds returns the Kinds of a store that keeps everything.
+func AllKinds() Kinds { return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true} }
 
 // SessionConfig describes a client to the store.
 type SessionConfig struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -60,6 +61,21 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w name: it has %d bytes; allowed are 1 to %d", ErrInvalid, len(name), MaxName)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%w name: %q is not valid UTF-8", ErrInvalid, name)
+	}
+	return nil
+}
+
+// Check returns an ErrInvalid that says what is wrong with c, or nil. Backends call it in Open.
+func (c *SessionConfig) Check() error {
+	switch {
+	case c.ID == "" || len(c.ID) > 32:
+		return fmt.Errorf("%w session id: %d bytes; allowed are 1 to 32", ErrInvalid, len(c.ID))
+	case strings.IndexFunc(c.ID, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') }) >= 0:
+		return fmt.Errorf("%w session id %q: allowed are 0-9 and a-z", ErrInvalid, c.ID)
+	case c.TTL < MinTTL || c.TTL > MaxTTL:
+		return fmt.Errorf("%w ttl %v: allowed are %v to %v", ErrInvalid, c.TTL, MinTTL, MaxTTL)
+	case len(c.Info) > MaxInfo:
+		return fmt.Errorf("%w session info: %d bytes; allowed are %d", ErrInvalid, len(c.Info), MaxInfo)
 	}
 	return nil
 }

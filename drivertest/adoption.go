@@ -24,7 +24,7 @@ var kinds = []kind{
 
 // kinds returns the kinds that the store keeps.
 func (e *env) kinds() []kind {
-	if e.h.LocksOnly {
+	if e.locksOnly() {
 		return kinds[:2]
 	}
 	return kinds

@@ -106,6 +106,10 @@ func (s *sabotaged) Break(ctx context.Context, name string, token uint64) error 
 	return s.inner().Break(ctx, name, token)
 }
 
+func (s *sabotaged) RemoveLatch(ctx context.Context, name string) error {
+	return s.inner().RemoveLatch(ctx, name)
+}
+
 func (s *sabotaged) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {
 	return s.inner().List(ctx, prefix, after, n)
 }

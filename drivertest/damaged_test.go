@@ -61,6 +61,13 @@ func (s *damageable) Break(ctx context.Context, name string, token uint64) error
 	return s.Backend.Break(ctx, name, token)
 }
 
+func (s *damageable) RemoveLatch(ctx context.Context, name string) error {
+	if err := s.check(name); err != nil {
+		return err
+	}
+	return s.Backend.RemoveLatch(ctx, name)
+}
+
 func (s *damageable) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := s.check(name); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (e *env) damages(take func(a, b *peer) (driver.Hold, *waiter)) {
 		a, b := e.peer(), e.peer()
 		waited := a.get(a.req("m/waited"))
 		good := []driver.Hold{a.get(a.req("m/a")), waited, a.get(a.shared("m/c"))}
-		if !e.h.LocksOnly {
+		if !e.locksOnly() {
 			good = append(good, a.get(a.permits("m/s", 2, 3)))
 		}
 		bad, lost := take(a, b)
@@ -159,10 +159,11 @@ func (e *env) isDamaged(a, b *peer, bad driver.Hold) {
 		"Break":           func() error { return b.Break(e.ctx, bad.Name, max(bad.Token, 1)) },
 		"Release":         func() error { return a.Release(e.ctx, bad, 0) },
 	}
-	if !e.h.LocksOnly {
+	if !e.locksOnly() {
 		calls["SetLimit"] = func() error { return b.SetLimit(e.ctx, bad.Name, 5) }
 		calls["SetCount"] = func() error { _, err := b.SetCount(e.ctx, bad.Name, 5); return err }
 		calls["CountDown"] = func() error { _, err := b.CountDown(e.ctx, bad.Name, "c-1"); return err }
+		calls["RemoveLatch"] = func() error { return b.RemoveLatch(e.ctx, bad.Name) }
 		calls["Await"] = func() error { _, err := b.Await(e.ctx, bad.Name, "w-1"); return err }
 	}
 	for _, what := range slices.Sorted(maps.Keys(calls)) {

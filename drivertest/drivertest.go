@@ -73,10 +73,6 @@ type Harness struct {
 	// again. The caller's own repeat may then come second.
 	Insists bool
 
-	// LocksOnly says that the store keeps mutexes and read/write locks, and refuses semaphores and
-	// latches with ErrInvalid: the suite checks that refusal.
-	LocksOnly bool
-
 	// Bubble runs every check in a testing/synctest bubble, where waiting costs nothing and bounds
 	// are exact. It is for stores without sockets, files or processes.
 	Bubble bool
@@ -164,12 +160,9 @@ func Run(t *testing.T, h Harness) {
 	if h.Forger == nil && h.CannotForge == "" {
 		t.Fatal("drivertest: the harness must have a Forger, or state why nobody can forge a push")
 	}
-	topics := suite
-	if h.LocksOnly {
-		topics = append(slices.Clone(topics), locksOnlyChecks)
-	}
+	topics := append(slices.Clone(suite), locksOnlyChecks)
 	if h.Bubble {
-		topics = append(slices.Clone(topics), timed)
+		topics = append(topics, timed)
 	}
 	h.run(t, topics)
 }
@@ -187,9 +180,13 @@ func (h Harness) run(t *testing.T, topics [][]check) {
 	if unknown := unknown(h.Only); len(unknown) > 0 {
 		t.Fatalf("drivertest: Harness.Only names no check: %q", unknown)
 	}
+	counts := h.Open(t).Kinds().Semaphores
 	for _, topic := range topics {
 		for _, c := range topic {
-			if h.LocksOnly && countingChecks[c.name] || len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {
+			if countingChecks[c.name] && !counts || c.rule == locksOnlyChecks[0].rule && c.name == locksOnlyChecks[0].name && counts {
+				continue
+			}
+			if len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {
 				continue
 			}
 			t.Run(c.rule+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
@@ -242,6 +239,9 @@ func (e *env) begin() {
 	e.Cleanup(cancel)
 	e.ctx = ctx
 }
+
+// locksOnly reports whether the store keeps neither semaphores nor latches.
+func (e *env) locksOnly() bool { return !e.healthy().Kinds().Semaphores }
 
 func (e *env) name(s string) string { return e.prefix + s }
 

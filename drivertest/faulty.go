@@ -170,6 +170,10 @@ func (f *faulty) Break(ctx context.Context, name string, token uint64) error {
 	return f.send(ctx, func() error { return f.Backend.Break(ctx, name, token) })
 }
 
+func (f *faulty) RemoveLatch(ctx context.Context, name string) error {
+	return f.send(ctx, func() error { return f.Backend.RemoveLatch(ctx, name) })
+}
+
 func (f *faulty) SetLimit(ctx context.Context, name string, limit int) error {
 	return f.send(ctx, func() error { return f.Backend.SetLimit(ctx, name, limit) })
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// countingChecks are the checks that a store with LocksOnly skips.
+// countingChecks are the checks that a store without semaphores and latches skips.
 var countingChecks = map[string]bool{
 	"permits are conserved": true, "permits": true, "a large request": true, "a dead holder's permits": true, "kinds": true,
-	"set limit": true, "permits of clients": true, "latch of clients": true, "latch": true, "break a latch": true,
+	"set limit": true, "permits of clients": true, "latch of clients": true, "latch": true, "remove a latch": true,
 	"latch push lost": true, "latch interest": true, "latch cancel": true,
 	"refused permits": true, "refused count": true, "a damaged semaphore": true, "a damaged latch": true, "pushes for latches": true, "hostile IDs of latches": true,
 }
@@ -36,6 +36,10 @@ var locksOnlyChecks = []check{
 		refused("CountDown", err)
 		_, err = a.Await(e.ctx, e.name("l"), "id-1")
 		refused("Await", err)
+		refused("RemoveLatch", a.RemoveLatch(e.ctx, e.name("l")))
+		if k := a.Kinds(); k.Semaphores || k.Latches {
+			e.Errorf("Kinds = %+v", k)
+		}
 		for _, name := range []string{"s", "l"} {
 			if rec := a.inspect(name); rec.Kind != driver.Unused {
 				e.Errorf("%s: Inspect = %+v; want unused", name, rec)

@@ -31,6 +31,17 @@ func (b *locksOnly) Open(ctx context.Context, cfg driver.SessionConfig) (driver.
 	return &locksOnlySession{s, b}, err
 }
 
+func (b *locksOnly) Kinds() driver.Kinds {
+	return driver.Kinds{Shared: true, MinHold: true, Latches: b.mistake == "kinds"}
+}
+
+func (b *locksOnly) RemoveLatch(ctx context.Context, name string) error {
+	if err := b.refuse("removals"); err != nil {
+		return err
+	}
+	return b.Store.RemoveLatch(ctx, name)
+}
+
 func (b *locksOnly) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := b.refuse("limits"); err != nil {
 		return err
@@ -80,7 +91,7 @@ func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.R
 // locksOnlyHarness gives each check a store of its own; all connections of one check share it.
 func locksOnlyHarness(mistake string) Harness {
 	stores := map[testing.TB]*locksOnly{}
-	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, LocksOnly: true, Bubble: true, CannotRefuse: memory, CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
+	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, Bubble: true, CannotRefuse: memory, CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
 		if stores[t] == nil {
 			stores[t] = &locksOnly{memlock.New(), mistake}
 		}
@@ -93,7 +104,7 @@ func TestLocksOnly(t *testing.T) { Run(t, locksOnlyHarness("")) }
 
 // A store that grants or keeps what it has to refuse fails.
 func TestLocksOnlyBroken(t *testing.T) {
-	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces"} {
+	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces", "removals", "kinds"} {
 		t.Run(mistake, func(t *testing.T) {
 			if !fails(t, func() Harness { return locksOnlyHarness(mistake) }, locksOnlyChecks[0]) {
 				t.Error("not caught")

@@ -120,7 +120,7 @@ func (e *env) callsWhileCut(together bool, ttl time.Duration, try func(what stri
 			return err
 		},
 	}
-	if !e.h.LocksOnly {
+	if !e.locksOnly() {
 		s, latch := c.Semaphore(e.name("s"), 3), c.Latch(e.name("l"))
 		calls["Semaphore.Acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, 2); return err }
 		calls["SetLimit"] = func(ctx context.Context) error { return c.SetLimit(ctx, e.name("s"), 5) }

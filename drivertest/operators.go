@@ -47,7 +47,7 @@ var operators = []check{
 		if ch := b.renew(h2); ch.State != 0 {
 			e.Errorf("the other reader's Renew = %+v", ch)
 		}
-		if e.h.LocksOnly {
+		if e.locksOnly() {
 			return
 		}
 		p1, p2 := a.get(a.permits("s", 2, 3)), b.get(b.permits("s", 1, 3))

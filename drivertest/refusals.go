@@ -237,7 +237,7 @@ var refusals = []check{
 			if !e.isRefused("SetCount", func(ctx context.Context) error { _, err := a.SetCount(ctx, e.name("m"), 1); return err }) {
 				return
 			}
-			if !e.isRefused("Break", func(ctx context.Context) error { return a.Break(ctx, name, 1) }) {
+			if !e.isRefused("RemoveLatch", func(ctx context.Context) error { return a.RemoveLatch(ctx, name) }) {
 				return
 			}
 			select {

@@ -54,6 +54,10 @@ func (g *writeSwitch) Break(ctx context.Context, name string, token uint64) erro
 	return g.write(func() error { return g.Backend.Break(ctx, name, token) })
 }
 
+func (g *writeSwitch) RemoveLatch(ctx context.Context, name string) error {
+	return g.write(func() error { return g.Backend.RemoveLatch(ctx, name) })
+}
+
 func (g *writeSwitch) SetLimit(ctx context.Context, name string, limit int) error {
 	return g.write(func() error { return g.Backend.SetLimit(ctx, name, limit) })
 }

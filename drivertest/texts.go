@@ -34,7 +34,7 @@ var texts = []check{
 			case 1:
 				behind = b.shared(n)
 			case 2:
-				if !e.h.LocksOnly {
+				if !e.locksOnly() {
 					r, behind = a.permits(n, 2, 3), b.permits(n, 2, 3)
 				}
 			}

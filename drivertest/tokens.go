@@ -41,7 +41,7 @@ var tokens = []check{
 		a.release(h)
 		b.release(h2)
 		b.release(h3)
-		if !e.h.LocksOnly {
+		if !e.locksOnly() {
 			h = a.get(a.permits("x", 1, 2))
 			see("permits", h.Token)
 			h2 = a.get(a.permits("x", 1, 2))

@@ -42,11 +42,17 @@ func New() *Store {
 // Name returns "memory".
 func (s *Store) Name() string { return "memory" }
 
+// Kinds implements driver.Backend: a Store keeps everything.
+func (s *Store) Kinds() driver.Kinds { return driver.AllKinds() }
+
 // Close does nothing; the garbage collector frees the store.
 func (s *Store) Close() error { return nil }
 
-// Open starts a session. It fails only if ctx has ended.
+// Open starts a session. It fails if ctx has ended or cfg is not valid.
 func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: map[string]chan uint64{}}
@@ -113,6 +119,13 @@ func (s *Store) Inspect(ctx context.Context, name string) (r driver.Record, err 
 func (s *Store) Break(ctx context.Context, name string, token uint64) error {
 	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		return e.Break(now, token)
+	})
+}
+
+// RemoveLatch implements driver.Backend.
+func (s *Store) RemoveLatch(ctx context.Context, name string) error {
+	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.RemoveLatch(now)
 	})
 }
 

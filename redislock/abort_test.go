@@ -245,7 +245,7 @@ var scenes = map[string]struct {
 		"count again": func(z *scene) error { _, err := z.a.CountDown(z.ctx, z.name, "one"); return err },
 		"await":       func(z *scene) error { return z.await("b") },
 		"cancel":      func(z *scene) error { return z.cancel("b") },
-		"remove":      func(z *scene) error { return z.Break(z.ctx, z.name, 1) },
+		"remove":      func(z *scene) error { return z.RemoveLatch(z.ctx, z.name) },
 	}},
 }
 

@@ -35,6 +35,12 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
+// RemoveLatch implements driver.Backend.
+func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
+	c := newCall().name(b.prefix, name, "lzmt").str("remove").end()
+	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
+}
+
 // SetLimit implements driver.Backend.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if limit < 1 || limit > driver.MaxLimit {

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -83,6 +84,9 @@ func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text stri
 // Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
+// Kinds returns driver.AllKinds.
+func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
+
 // Close closes the Conn.
 func (b *Backend) Close() error {
 	b.end()
@@ -100,15 +104,8 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 }
 
 func (b *Backend) open(ctx context.Context, cfg driver.SessionConfig, hooks Hooks) (*session, error) {
-	switch {
-	case b.err != nil:
-		return nil, b.err
-	case cfg.ID == "" || len(cfg.ID) > 32:
-		return nil, fmt.Errorf("%w session id: %d bytes; allowed are 1 to 32", driver.ErrInvalid, len(cfg.ID))
-	case strings.IndexFunc(cfg.ID, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'z') }) >= 0:
-		return nil, fmt.Errorf("%w session id %q: allowed are 0-9 and a-z", driver.ErrInvalid, cfg.ID)
-	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
-		return nil, fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
+	if err := cmp.Or(b.err, cfg.Check()); err != nil {
+		return nil, err
 	}
 	patience, err := b.patience(cfg.TTL)
 	if err != nil {

@@ -35,6 +35,16 @@ func (b *Server) Break(ctx context.Context, name string, token uint64) error {
 	}))
 }
 
+// RemoveLatch implements [driver.Backend].
+func (b *Server) RemoveLatch(ctx context.Context, name string) error {
+	var d doubt
+	return d.ended(b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
+		d.see(r, 1)
+		r.grants, err = r.entry.RemoveLatch(ofMicros(r.now))
+		return err
+	}))
+}
+
 // SetLimit implements [driver.Backend].
 func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
 	if limit < 1 || limit > driver.MaxLimit {

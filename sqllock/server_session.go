@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type request struct {
 
 // Open implements [driver.Backend].
 func (b *Server) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	if err := errors.Join(checkSession(cfg), b.ready(ctx)); err != nil {
+	if err := cmp.Or(cfg.Check(), b.ready(ctx)); err != nil {
 		return nil, err
 	}
 	if err := b.listen(ctx); err != nil {

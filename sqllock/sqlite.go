@@ -61,6 +61,9 @@ func OpenSQLite(path string, cfg *SQLiteConfig) (*SQLite, error) {
 // Name implements [driver.Backend]: "sqlite".
 func (b *SQLite) Name() string { return "sqlite" }
 
+// Kinds implements [driver.Backend]: SQLite keeps everything.
+func (b *SQLite) Kinds() driver.Kinds { return driver.AllKinds() }
+
 // Open implements [driver.Backend].
 func (b *SQLite) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	if err := b.usable(); err != nil {
@@ -85,6 +88,11 @@ func (b *SQLite) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Ses
 // Break implements [driver.Backend].
 func (b *SQLite) Break(ctx context.Context, name string, token uint64) error {
 	return b.operate(ctx, name, func(t *tx, r *row) error { return t.breakGrant(r, int64(token)) })
+}
+
+// RemoveLatch implements [driver.Backend].
+func (b *SQLite) RemoveLatch(ctx context.Context, name string) error {
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.removeLatch(r) })
 }
 
 // SetLimit implements [driver.Backend].

@@ -31,7 +31,7 @@ type session struct {
 }
 
 func openSession(ctx context.Context, b *SQLite, cfg driver.SessionConfig) (*session, error) {
-	if err := checkSession(cfg); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	s := &session{
@@ -59,23 +59,6 @@ func openSession(ctx context.Context, b *SQLite, cfg driver.SessionConfig) (*ses
 	s.listen(s.endpoint)
 	s.st.upkeep.sweepSoon()
 	return s, nil
-}
-
-func checkSession(cfg driver.SessionConfig) error {
-	switch {
-	case len(cfg.ID) < 1 || len(cfg.ID) > 32:
-		return fmt.Errorf("%w session id: it has %d bytes; allowed are 1 to 32", driver.ErrInvalid, len(cfg.ID))
-	case cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL:
-		return fmt.Errorf("%w ttl %v: allowed are %v to %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, driver.MaxTTL)
-	case len(cfg.Info) > driver.MaxInfo:
-		return fmt.Errorf("%w session info: %d bytes; allowed are %d", driver.ErrInvalid, len(cfg.Info), driver.MaxInfo)
-	}
-	for _, c := range []byte(cfg.ID) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			return fmt.Errorf("%w session id %q: allowed are digits and lower-case letters", driver.ErrInvalid, cfg.ID)
-		}
-	}
-	return nil
 }
 
 func (s *session) TTL() time.Duration { return s.ttl }

@@ -296,9 +296,6 @@ func (t *tx) adopt(s *session, h driver.Hold, id, info string) error {
 }
 
 func (t *tx) breakGrant(r *row, token int64) error {
-	if r.kind == driver.Latch && token == 1 {
-		return t.dropLatch(r)
-	}
 	g := &r.x
 	if g.id == "" || g.token != token {
 		var err error
@@ -313,6 +310,17 @@ func (t *tx) breakGrant(r *row, token int64) error {
 		return err
 	}
 	return t.advance(r)
+}
+
+func (t *tx) removeLatch(r *row) error {
+	switch r.kind {
+	case driver.Unused:
+		return driver.ErrGone
+	case driver.Latch:
+		return t.dropLatch(r)
+	default:
+		return wrongKind(r)
+	}
 }
 
 func (t *tx) setLimit(r *row, limit int) error {

@@ -78,6 +78,7 @@ func TestUnavailable(t *testing.T) {
 			"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
 			"List":    func(ctx context.Context) error { _, err := b.List(ctx, "", "", 1); return err },
 			"Break":   func(ctx context.Context) error { return b.Break(ctx, "x", 1) },
+			"Remove":  func(ctx context.Context) error { return b.RemoveLatch(ctx, "x") },
 			"New":     func(ctx context.Context) error { _, err := holdfast.New(ctx, b, nil); return err },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -141,20 +142,20 @@ func TestPrivate(t *testing.T) {
 	for _, c := range []struct{ what, user, password string }{{"nobody", "", ""}, {"a wrong password", "ann", "guess"}, {"another user", "bob", "secret"}} {
 		p := newParty(t, private(c.user, c.password))
 		for what, call := range map[string]func() error{
-			"Lock":          func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
-			"TryLock":       func() error { _, err := p.Acquire(within(t), once(p.req("x"))); return err },
-			"RLock":         func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
-			"Acquire":       func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
-			"a new name":    func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
-			"SetCount":      func() error { _, err := p.SetCount(within(t), "z", 1); return err },
-			"CountDown":     func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
-			"Await":         func() error { _, err := p.Await(within(t), "l", "one"); return err },
-			"Adopt":         func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
-			"Inspect":       func() error { _, err := p.Inspect(within(t), "x"); return err },
-			"List":          func() error { _, err := p.List(within(t), "", "", 10); return err },
-			"Break":         func() error { return p.Break(within(t), "x", h.Token) },
-			"Break a latch": func() error { return p.Break(within(t), "l", 1) },
-			"SetLimit":      func() error { return p.SetLimit(within(t), "s", 5) },
+			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
+			"TryLock":     func() error { _, err := p.Acquire(within(t), once(p.req("x"))); return err },
+			"RLock":       func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
+			"Acquire":     func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
+			"a new name":  func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
+			"SetCount":    func() error { _, err := p.SetCount(within(t), "z", 1); return err },
+			"CountDown":   func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
+			"Await":       func() error { _, err := p.Await(within(t), "l", "one"); return err },
+			"Adopt":       func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
+			"Inspect":     func() error { _, err := p.Inspect(within(t), "x"); return err },
+			"List":        func() error { _, err := p.List(within(t), "", "", 10); return err },
+			"Break":       func() error { return p.Break(within(t), "x", h.Token) },
+			"RemoveLatch": func() error { return p.RemoveLatch(within(t), "l") },
+			"SetLimit":    func() error { return p.SetLimit(within(t), "s", 5) },
 			"the public Lock": func() error {
 				_, err := client(t, private(c.user, c.password), calm).Mutex("x").Lock(within(t))
 				return err
@@ -169,7 +170,7 @@ func TestPrivate(t *testing.T) {
 	}
 	a.release(h)
 	a.release(s)
-	must(t, "remove", same.Break(within(t), "l", 1))
+	must(t, "remove", same.RemoveLatch(within(t), "l"))
 }
 
 // A stranger who may make nodes but not read the holder's leaves none behind.

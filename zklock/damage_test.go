@@ -32,7 +32,7 @@ func TestDamagedLatch(t *testing.T) {
 	_, await := p.Await(ctx, bad, "w-1")
 	for call, err := range map[string]error{
 		"Acquire": acquire, "Acquire of a permit": permit, "Inspect": inspect, "SetCount": set, "CountDown": count, "Await": await,
-		"Break": p.Break(ctx, bad, 1), "SetLimit": p.SetLimit(ctx, bad, 3),
+		"Break": p.Break(ctx, bad, 1), "RemoveLatch": p.RemoveLatch(ctx, bad), "SetLimit": p.SetLimit(ctx, bad, 3),
 	} {
 		if !errors.Is(err, driver.ErrDamaged) {
 			t.Errorf("%s: %v; want ErrDamaged", call, err)

@@ -75,7 +75,7 @@ func TestUseWhileReaped(t *testing.T) {
 						t.Errorf("CountDown: %d, %v", left, err)
 						return
 					}
-					wants(t, "remove", p.Break(within(t), name, 1), nil)
+					wants(t, "remove", p.RemoveLatch(within(t), name), nil)
 					continue
 				}
 				r := p.req(name)

@@ -82,7 +82,7 @@ func TestKindsRace(t *testing.T) {
 						time.Sleep(2 * time.Millisecond)
 						have[i].Add(-1)
 						if i == 3 {
-							wants(t, "remove", p.Break(within(t), name, 1), nil)
+							wants(t, "remove", p.RemoveLatch(within(t), name), nil)
 						} else {
 							wants(t, "Release", p.Release(within(t), h, 0), nil)
 						}
@@ -194,7 +194,7 @@ func TestCountDownDuringRemoval(t *testing.T) {
 		for range 2 { // two remove it at once
 			all.Go(func() {
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
-				if err := b.Break(within(t), "l", 1); err != nil {
+				if err := b.RemoveLatch(within(t), "l"); err != nil {
 					wants(t, "remove", err, driver.ErrGone)
 				}
 			})

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,10 +235,14 @@ func (l *link) removeLatch(ctx context.Context, dir string) error {
 		return err
 	}
 	l.tidy(ctx, dir)
-	if !removed {
-		return driver.ErrGone
+	if removed {
+		return nil
 	}
-	return nil
+	kind, err := l.otherThan(ctx, dir, driver.Latch)
+	if err == nil && kind != "" {
+		return fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
+	}
+	return cmp.Or(err, driver.ErrGone)
 }
 
 // removedVersion is the least version of a latch whose nodes may be deleted. One that is live has a smaller one: it is

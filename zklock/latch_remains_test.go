@@ -73,7 +73,7 @@ func TestLateRemovalOfALatch(t *testing.T) {
 		}
 		results := make(chan error, 2)
 		for _, p := range []*party{b, c} {
-			go func() { results <- p.Break(within(t), name, 1) }()
+			go func() { results <- p.RemoveLatch(within(t), name) }()
 		}
 		first := <-results
 		made, err := a.SetCount(within(t), name, 1)

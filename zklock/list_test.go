@@ -39,7 +39,7 @@ func TestNamesRefused(t *testing.T) {
 		_, await := p.Await(ctx, name, "x")
 		for call, err := range map[string]error{
 			"Acquire": acquire, "Inspect": inspect, "SetCount": set, "CountDown": count, "Await": await,
-			"Adopt": p.Adopt(ctx, h, "y", ""), "Break": p.Break(ctx, name, 1), "SetLimit": p.SetLimit(ctx, name, 1),
+			"Adopt": p.Adopt(ctx, h, "y", ""), "Break": p.Break(ctx, name, 1), "RemoveLatch": p.RemoveLatch(ctx, name), "SetLimit": p.SetLimit(ctx, name, 1),
 		} {
 			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), why) {
 				t.Errorf("%s(%q): %v; want ErrInvalid and %q", call, name, err, why)

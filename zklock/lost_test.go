@@ -139,7 +139,7 @@ func TestNobodyAnswered(t *testing.T) {
 			if left != 1 {
 				t.Errorf("%d left of 2 after one id", left)
 			}
-			must(t, "remove", b.Break(within(t), "n/count", 1))
+			must(t, "remove", b.RemoveLatch(within(t), "n/count"))
 		}},
 	} {
 		for _, tr := range trouble {

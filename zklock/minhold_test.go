@@ -92,7 +92,7 @@ func TestMarksOfThePast(t *testing.T) {
 	if _, err := b.SetCount(within(t), "x", 1); err != nil { // a name that is not in use is free for any kind
 		t.Errorf("SetCount: %v", err)
 	}
-	must(t, "remove", b.Break(within(t), "x", 1))
+	must(t, "remove", b.RemoveLatch(within(t), "x"))
 	b.release(b.get(once(b.req("x"))))
 	b.release(b.get(once(b.permits("s", 3, 3))))
 	z.empty(cfg.Root + "/x")

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 	return r, explainOps(err)
 }
 
-// Break deletes the grant's nodes, or a latch. What is created later has a larger token by
+// Break deletes the grant's nodes. What is created later has a larger token by
 // itself.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if err := b.check(name); err != nil {
@@ -62,9 +63,6 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 		return err
 	}
 	top, leases := read(all[0].Names), permitsOf(read(all[1].Names).line)
-	if top.latch && token == 1 {
-		return l.removeLatch(ctx, dir)
-	}
 	holding := top.line[:top.holding()]
 	var paths []string
 	for _, n := range holding {
@@ -74,7 +72,10 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 		paths = append(paths, leasesPath+"/"+n.name)
 	}
 	if len(paths) == 0 {
-		return driver.ErrGone
+		if top.latch { // it has no grants, but its record may be damaged
+			_, err = l.latch(ctx, dir)
+		}
+		return cmp.Or(err, driver.ErrGone)
 	}
 	nodes, _ := l.GetAll(ctx, nil, paths...)
 	var ops []zk.Op
@@ -98,6 +99,21 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 		return driver.ErrGone
 	}
 	return err
+}
+
+// RemoveLatch implements driver.Backend.
+func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
+	if err := b.check(name); err != nil {
+		return err
+	}
+	if b.mode == Single {
+		return errOnlyMutexes("latch")
+	}
+	l, err := b.operator(ctx)
+	if err != nil {
+		return err
+	}
+	return explainOps(l.removeLatch(ctx, b.folder(name)))
 }
 
 // SetLimit writes the limit where a semaphore's permits are, which who is first in line watches, and

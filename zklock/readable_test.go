@@ -38,16 +38,16 @@ func TestReadable(t *testing.T) {
 		_, err = p.Inspect(within(t), "kept")
 		must(t, what+": Inspect of what is kept", err)
 		for call, f := range map[string]func() error{
-			"Lock":          func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
-			"RLock":         func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
-			"Acquire":       func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
-			"a new name":    func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
-			"SetCount":      func() error { _, err := p.SetCount(within(t), "z", 1); return err },
-			"CountDown":     func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
-			"Adopt":         func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
-			"Break":         func() error { return p.Break(within(t), "x", h.Token) },
-			"Break a latch": func() error { return p.Break(within(t), "l", 1) },
-			"SetLimit":      func() error { return p.SetLimit(within(t), "s", 5) },
+			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
+			"RLock":       func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
+			"Acquire":     func() error { _, err := p.Acquire(within(t), p.permits("s", 1, 2)); return err },
+			"a new name":  func() error { _, err := p.Acquire(within(t), p.req("y")); return err },
+			"SetCount":    func() error { _, err := p.SetCount(within(t), "z", 1); return err },
+			"CountDown":   func() error { _, err := p.CountDown(within(t), "l", "one"); return err },
+			"Adopt":       func() error { return p.Adopt(within(t), h, p.req("x").ID, "") },
+			"Break":       func() error { return p.Break(within(t), "x", h.Token) },
+			"RemoveLatch": func() error { return p.RemoveLatch(within(t), "l") },
+			"SetLimit":    func() error { return p.SetLimit(within(t), "s", 5) },
 		} {
 			wants(t, what+": "+call, f(), driver.ErrRefused)
 		}
@@ -55,5 +55,5 @@ func TestReadable(t *testing.T) {
 	a.release(h)
 	same.release(same.woken(behind, reply))
 	a.release(s)
-	must(t, "remove", same.Break(within(t), "l", 1))
+	must(t, "remove", same.RemoveLatch(within(t), "l"))
 }

@@ -166,10 +166,18 @@ func invalid(format string, args ...any) error {
 // Name is "zookeeper".
 func (b *Backend) Name() string { return "zookeeper" }
 
+// Kinds returns everything, or mutexes only with protocol Single.
+func (b *Backend) Kinds() driver.Kinds {
+	if b.mode == Single {
+		return driver.Kinds{}
+	}
+	return driver.AllKinds()
+}
+
 // Open starts a ZooKeeper session.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	if cfg.TTL < driver.MinTTL || cfg.TTL > driver.MaxTTL {
-		return nil, invalid("ttl %v: allowed are %v to %v", cfg.TTL, driver.MinTTL, driver.MaxTTL)
+	if err := cfg.Check(); err != nil {
+		return nil, fmt.Errorf("zookeeper: %w", err)
 	}
 	timeout := b.want
 	if timeout == 0 {

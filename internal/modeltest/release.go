@@ -110,7 +110,22 @@ func (n *name) others(id string, token uint64, now time.Duration) (ids []string)
 	return ids
 }
 
-// breakGrant is the operator's break of a grant, of one that has ended, or of a latch.
+// removeLatch is the operator's removal of a latch, or of a name that is none.
+func (w *world) removeLatch(t *rapid.T) {
+	w.tick()
+	n := w.aLatch()
+	if rapid.Bool().Draw(t, "any name") {
+		n = w.anyName()
+	}
+	w.do(func(lost bool) {
+		err := w.call(lost, func() error { return w.store.Backend.RemoveLatch(w.ctx, n.name) })
+		grants, want := n.RemoveLatch(w.now)
+		w.logf("RemoveLatch(%s), answer lost %v: %v", n.name, lost, want)
+		w.same(lost, n, err, want, grants)
+	})
+}
+
+// breakGrant is the operator's break of a grant, or of one that has ended. A latch has none.
 func (w *world) breakGrant(t *rapid.T) {
 	w.tick()
 	n := w.aLatch()
@@ -119,7 +134,7 @@ func (w *world) breakGrant(t *rapid.T) {
 	}
 	var token, theirs uint64
 	if n.Kind == driver.Latch {
-		token = rapid.SampledFrom([]uint64{1, 1, 2}).Draw(t, "token")
+		token = rapid.SampledFrom([]uint64{1, 2}).Draw(t, "token")
 		theirs = token
 	} else {
 		some := []uint64{n.Last}

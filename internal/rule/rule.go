@@ -281,17 +281,27 @@ func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, ses
 // Break implements driver.Backend.Break. The next token is larger in any case.
 func (e *Entry) Break(now time.Duration, token uint64) ([]Grant, error) {
 	grants := e.Advance(now)
-	if e.Kind == driver.Latch && token == 1 {
-		grants = e.wakeLatch(0)
-		e.Kind, e.Count = driver.Unused, 0
-		return grants, nil
-	}
 	i := slices.IndexFunc(e.Holds, func(h Hold) bool { return h.Token == token })
 	if i < 0 {
 		return grants, driver.ErrGone
 	}
 	e.Holds = slices.Delete(e.Holds, i, i+1)
 	return append(grants, e.Advance(now)...), nil
+}
+
+// RemoveLatch implements driver.Backend.RemoveLatch.
+func (e *Entry) RemoveLatch(now time.Duration) ([]Grant, error) {
+	grants := e.Advance(now)
+	switch e.Kind {
+	case driver.Unused:
+		return grants, driver.ErrGone
+	case driver.Latch:
+		grants = append(grants, e.wakeLatch(0)...)
+		e.Kind, e.Count = driver.Unused, 0
+		return grants, nil
+	default:
+		return grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
+	}
 }
 
 // SetLimit implements driver.Backend.SetLimit.

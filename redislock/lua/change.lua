@@ -3,6 +3,7 @@
 --   downgrade id token
 --   adopt     id token TTL session, new id, info
 --   break     token
+--   remove    a latch
 --   limit     n
 --   confirm   id token   changes nothing
 
@@ -33,15 +34,7 @@ if what == 'break' then
     if found then
       exp, keep, dirty = 0, 0, true
     end
-  elseif st == 'L' then
-    found = token == 1
-    if found then
-      write('SETRANGE', KL, 0, 'F2') -- z and m will be removed; see unsettle
-      notifyAll(0)
-      forget()
-      st, count, dirty = 'F', 0, true
-    end
-  elseif count > 0 then
+  elseif st ~= 'L' and count > 0 then
     for _, h in ipairs(call('ZRANGEBYSCORE', KZ, '-inf', 0)) do
       local t, _, _, _, n = getHold(sub(h, 2), true)
       if t == token then
@@ -53,6 +46,17 @@ if what == 'break' then
   end
   if found then advance() end
   return done(found and 0 or 1)
+end
+
+if what == 'remove' then
+  if st == 'F' then return done(1) end
+  if st ~= 'L' then return done(kind()) end
+  write('SETRANGE', KL, 0, 'F2') -- z and m will be removed; see unsettle
+  notifyAll(0)
+  forget()
+  st, count, dirty = 'F', 0, true
+  advance()
+  return done(0)
 end
 
 local id, token = ARGV[2], num(ARGV[3])

@@ -24,10 +24,9 @@ func harness(g *group) drivertest.Harness {
 		}
 	}
 	return drivertest.Harness{
-		TTL:       2 * time.Second,
-		Names:     testenv.Rounds(300, 2000), // each at every server
-		LocksOnly: true,
-		Insists:   true,
+		TTL:     2 * time.Second,
+		Names:   testenv.Rounds(300, 2000), // each at every server
+		Insists: true,
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			ways := g.proxies()

@@ -272,10 +272,12 @@ func (b *Backend) breakAt(ctx context.Context, name, id string) error {
 	return err
 }
 
+// RemoveLatch refuses: there are no latches.
+func (b *Backend) RemoveLatch(context.Context, string) error {
+	return cmp.Or(b.err, noMajority("a latch"))
+}
+
 // SetLimit refuses: there are no semaphores.
 func (b *Backend) SetLimit(context.Context, string, int) error {
-	if b.err != nil {
-		return b.err
-	}
-	return noMajority("a semaphore")
+	return cmp.Or(b.err, noMajority("a semaphore"))
 }

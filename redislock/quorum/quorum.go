@@ -107,6 +107,10 @@ func New(servers []Server, cfg *Config) *Backend {
 // Name returns "redis-quorum".
 func (b *Backend) Name() string { return "redis-quorum" }
 
+// Kinds returns mutexes and read/write locks: two majorities have a server in common, but not a
+// permit or a count.
+func (b *Backend) Kinds() driver.Kinds { return driver.Kinds{Shared: true, MinHold: true} }
+
 // Close closes the connections.
 func (b *Backend) Close() error {
 	defer b.bg.Wait()

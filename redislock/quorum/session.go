@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,10 +42,10 @@ type session struct {
 // Open starts a session at every server that answers, and retries the others as long as the session
 // lasts. A majority must answer.
 func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
-	switch {
-	case b.err != nil:
-		return nil, b.err
-	case cfg.TTL < driver.MinTTL || cfg.TTL > b.quarantine:
+	if err := cmp.Or(b.err, cfg.Check()); err != nil {
+		return nil, err
+	}
+	if cfg.TTL > b.quarantine {
 		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, b.quarantine)
 	}
 	b.clocks.uses(cfg.TTL)

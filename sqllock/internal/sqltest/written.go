@@ -307,7 +307,7 @@ var operations = map[string]func(s *scene) func(context.Context) error{
 	"open":       func(s *scene) func(context.Context) error { return s.counts(1) },
 	"remove": func(s *scene) func(context.Context) error {
 		s.counts(1)
-		return func(ctx context.Context) error { return s.x.b.Break(ctx, s.name, 1) }
+		return func(ctx context.Context) error { return s.x.b.RemoveLatch(ctx, s.name) }
 	},
 }
 
