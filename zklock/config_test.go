@@ -15,12 +15,12 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// Each field that makes no sense is refused by New, by name.
+// New refuses each invalid field, and names it.
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	good := []string{"127.0.0.1:2181"}
 	for _, c := range []struct {
-		what, says string
+		what, text string
 		cfg        zklock.Config
 	}{
 		{"no servers", "no servers", zklock.Config{}},
@@ -45,11 +45,11 @@ func TestBadConfig(t *testing.T) {
 		{"a session too short", "timeout", zklock.Config{Servers: good, Session: 1}},
 		{"an unknown protocol", "protocol", zklock.Config{Servers: good, Protocol: 7}},
 		{"a password without a user", "User", zklock.Config{Servers: good, Password: "x"}},
-		{"private to nobody", "User", zklock.Config{Servers: good, Access: zklock.Private}},
+		{"private without a user", "User", zklock.Config{Servers: good, Access: zklock.Private}},
 		{"a colon in the user", "user", zklock.Config{Servers: good, User: "a:b"}},
 	} {
-		if _, err := zklock.New(c.cfg); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v; want ErrInvalid about %q", c.what, err, c.says)
+		if _, err := zklock.New(c.cfg); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v; want ErrInvalid about %q", c.what, err, c.text)
 		}
 	}
 	for _, servers := range [][]string{{"a"}, {"::1"}, {"[::1]"}, {"[::1]:2181"}, {"a:1", "b"}} {
@@ -59,7 +59,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// Servers that do not answer, or not as they should, are unavailable, in time.
+// Servers that do not answer, or answer wrongly, are reported as unavailable, in time.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func TestUnavailable(t *testing.T) {
 			cancel()
 			wants(t, what, err, driver.ErrUnavailable)
 			if errors.Is(err, driver.ErrUncertain) {
-				t.Errorf("%s: %v: nothing has been asked", what, err)
+				t.Errorf("%s: %v: no request was sent", what, err)
 			}
 			if d := time.Since(began); d > 10*time.Second {
 				t.Errorf("%s returned after %v", what, d)
@@ -96,19 +96,20 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// That the operators' session has run out in an outage does not close the backend.
+// The backend stays open when the operators' session expires in an outage.
 func TestOperatorsOutage(t *testing.T) {
 	t.Parallel()
 	server := testenv.ZooKeeper(t)
 	proxy := testenv.Proxy(t, server.Addr)
-	p := newParty(t, on(server.Addr))
+	p := newPeer(t, on(server.Addr))
 	h := p.get(p.req("x"))
 	b := backend(t, on(proxy.Addr))
 	_, err := b.Inspect(within(t), "x")
 	must(t, "Inspect", err)
 	proxy.Hole()
 	failed := 0
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); failed++ { // its session lasts two
+	// Its session lasts two seconds.
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); failed++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err := errors.Join(b.SetLimit(ctx, "x", 3), b.Break(ctx, "x", h.Token+1))
 		cancel()
@@ -123,7 +124,7 @@ func TestOperatorsOutage(t *testing.T) {
 	wants(t, "Inspect after Close", err, driver.ErrClosed)
 }
 
-// Private nodes: a stranger is refused, and changes nothing.
+// Private nodes: another user is refused, and changes nothing.
 func TestPrivate(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
@@ -134,13 +135,13 @@ func TestPrivate(t *testing.T) {
 		}
 		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password, Access: access}
 	}
-	a, same := newParty(t, private("ann", "secret")), newParty(t, private("ann", "secret"))
+	a, same := newPeer(t, private("ann", "secret")), newPeer(t, private("ann", "secret"))
 	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
 	_, err := a.SetCount(within(t), "l", 1)
 	must(t, "SetCount", err)
 	same.refused(once(same.req("x")))
 	for _, c := range []struct{ what, user, password string }{{"nobody", "", ""}, {"a wrong password", "ann", "guess"}, {"another user", "bob", "secret"}} {
-		p := newParty(t, private(c.user, c.password))
+		p := newPeer(t, private(c.user, c.password))
 		for what, call := range map[string]func() error{
 			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
 			"TryLock":     func() error { _, err := p.Acquire(within(t), once(p.req("x"))); return err },
@@ -157,7 +158,7 @@ func TestPrivate(t *testing.T) {
 			"RemoveLatch": func() error { return p.RemoveLatch(within(t), "l") },
 			"SetLimit":    func() error { return p.SetLimit(within(t), "s", 5) },
 			"the public Lock": func() error {
-				_, err := client(t, private(c.user, c.password), calm).Mutex("x").Lock(within(t))
+				_, err := client(t, private(c.user, c.password), longTTL).Mutex("x").Lock(within(t))
 				return err
 			},
 		} {
@@ -173,14 +174,14 @@ func TestPrivate(t *testing.T) {
 	must(t, "remove", same.RemoveLatch(within(t), "l"))
 }
 
-// A stranger who may make nodes but not read the holder's leaves none behind.
+// A user who may create nodes but may not read the holder's node leaves no node behind.
 func TestPrivateHolderInPublicFolder(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	z.make(cfg.Root+"/x/abc", zk.Persistent)
-	a := newParty(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Access: zklock.Private})
-	b := newParty(t, cfg)
+	a := newPeer(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Access: zklock.Private})
+	b := newPeer(t, cfg)
 	h := a.get(a.req("x"))
 	for range 3 {
 		_, err := b.Acquire(within(t), b.req("x"))
@@ -195,11 +196,11 @@ func TestPrivateHolderInPublicFolder(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeperTLS(t, long)
+	server := testenv.ZooKeeperTLS(t, longSessions)
 	cfg := on(server.Addr)
 	cfg.TLS = server.TLS.Client(t)
 	cfg.User, cfg.Password, cfg.Access = "ann", "secret", zklock.Private
-	c := client(t, cfg, calm)
+	c := client(t, cfg, longTTL)
 	l := lock(t, c, "x")
 	wants(t, "Release", l.Release(), nil)
 

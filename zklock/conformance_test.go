@@ -11,27 +11,27 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(whole{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
 
-// whole is all tests and the end of the server that they share.
-type whole struct{ *testing.M }
+// suite runs all tests, and then stops the server that they share.
+type suite struct{ *testing.M }
 
-func (w whole) Run() int { return testenv.RunShared(w.M) }
+func (w suite) Run() int { return testenv.RunShared(w.M) }
 
-// long lets the suite ask for sessions of minutes.
-const long = "maxSessionTimeout=200000"
+// longSessions is the server setting that allows sessions of minutes.
+const longSessions = "maxSessionTimeout=200000"
 
 func TestConformance(t *testing.T) {
-	drivertest.Run(t, harness(testenv.ZooKeeper(t, long)))
+	drivertest.Run(t, harness(testenv.ZooKeeper(t, longSessions)))
 }
 
 func TestTimedConformance(t *testing.T) {
-	drivertest.RunTimed(t, harness(testenv.ZooKeeper(t, long)))
+	drivertest.RunTimed(t, harness(testenv.ZooKeeper(t, longSessions)))
 }
 
 func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:   3 * time.Second, // of which a session trusts three fifths
+		TTL:   3 * time.Second, // a session trusts three fifths of it
 		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
@@ -50,9 +50,9 @@ func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
 				Forget:      proxy.Forget,
 			}
 		},
-		CannotRefuse: "a server that takes no writes (no quorum, a full disk, read-only mode) serves none of our sessions: see TestReadOnlyMode",
-		CannotDamage: "what is on record is the names of nodes, which nobody can change, and their data only the session that made them; for latches see TestDamagedLatch",
-		CannotForge:  "pushes are watches: the servers send them, for changes that only the session may make whose node it is; see TestSealedNodes",
+		CannotRefuse: "a server that accepts no writes (no quorum, a full disk, read-only mode) serves no session of holdfast: see TestReadOnlyMode",
+		CannotDamage: "records are the names of nodes, which nobody can change, and their data, which only the session that created them can change; for latches see TestDamagedLatch",
+		CannotForge:  "pushes are watches: the servers send them, for changes that only the node's own session may make; see TestSealedNodes",
 		Restart: func(t testing.TB) {
 			t.Helper()
 			server.Restart(true)

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestTimedContexts makes every call with a context of 100 ms while the servers are silent: it comes
-// back then, and says that it is the caller's time that has passed.
+// Every call with a context of 100 ms returns in time when the servers are silent. It reports that
+// the caller's time has passed.
 func TestTimedContexts(t *testing.T) {
 	for name, silence := range map[string]func(s *testenv.ZooKeeperServer, p *testenv.TCPProxy) (heal func()){
 		"frozen":     func(s *testenv.ZooKeeperServer, _ *testenv.TCPProxy) func() { s.Pause(); return s.Continue },
@@ -19,15 +19,15 @@ func TestTimedContexts(t *testing.T) {
 		"forgotten":  func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) func() { p.Forget(); p.Hole(); return p.Heal },
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := testenv.ZooKeeper(t, long)
+			server := testenv.ZooKeeper(t, longSessions)
 			proxy := testenv.Proxy(t, server.Addr)
 			cfg := on(proxy.Addr)
-			p := newParty(t, cfg)
+			p := newPeer(t, cfg)
 			h, s := p.get(p.req("x")), p.get(p.permits("s", 1, 2))
 			if _, err := p.SetCount(within(t), "l", 2); err != nil {
 				t.Fatal(err)
 			}
-			p.inspect("x") // the operators' session is open
+			p.inspect("x") // opens the operators' session
 			cold := backend(t, cfg)
 			heal := silence(server, proxy)
 			defer heal()
@@ -53,7 +53,7 @@ func TestTimedContexts(t *testing.T) {
 				{"SetLimit", func(ctx context.Context) error { return p.SetLimit(ctx, "s", 3) }},
 				{"Inspect, not connected", func(ctx context.Context) error { _, err := cold.Inspect(ctx, "x"); return err }},
 				{"Open", func(ctx context.Context) error {
-					_, err := cold.Open(ctx, driver.SessionConfig{ID: "cold", TTL: calm})
+					_, err := cold.Open(ctx, driver.SessionConfig{ID: "cold", TTL: longTTL})
 					return err
 				}},
 				{"Close", func(ctx context.Context) error { return p.Session.Close(ctx) }},
@@ -67,8 +67,8 @@ func TestTimedContexts(t *testing.T) {
 					t.Errorf("%s: %v; want the error of the caller's context", c.name, err)
 				}
 				t.Logf("%s: %v", c.name, took)
-				if took > time.Second { // 150 ms where nothing else runs
-					t.Errorf("%s came back after %v", c.name, took)
+				if took > time.Second { // 150 ms on an idle machine
+					t.Errorf("%s returned after %v", c.name, took)
 				}
 			}
 		})

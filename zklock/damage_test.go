@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// TestDamagedLatch has another program write to a latch, or have a node of that name: calls for the
-// name say so and delete nothing; all other names go on.
+// Another program writes to a latch, or creates a node of that name. Calls for the name report the
+// damage and delete nothing; all other names work.
 func TestDamagedLatch(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	good := p.get(p.req("a"))
 	if _, err := p.SetCount(within(t), "c", 2); err != nil {
 		t.Fatal(err)
 	}
-	z.make(cfg.Root+"/b/latch", zk.Persistent) // with data of its own
+	z.make(cfg.Root+"/b/latch", zk.Persistent) // with data of the other program
 	z.make(cfg.Root+"/b/latch/theirs", zk.Persistent)
 	const bad = "b"
 	ctx := within(t)

@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// record is what a node of ours says: a line of words, then the request's Info as it is,
-// so that it reads well in ZooKeeper's own shell.
+// record is the data of a node that holdfast creates: a line of words, then the request's Info. It
+// is readable in ZooKeeper's own shell.
 //
 //	holdfast/1 id=k3v…-7 ttl=15000
 //	{"host":"web-1","pid":77,"prog":"orders"}
 type record struct {
 	id    string
-	ttl   time.Duration // of the session that made it
+	ttl   time.Duration // of the session that created it
 	n     int           // permits, on the first of several nodes
 	limit int           // of a semaphore
 	token uint64        // of a grant that has moved to this node from another
-	keep  time.Duration // from when this was written, the name stays taken
+	keep  time.Duration // how long the name stays taken after the write
 	info  string
 }
 
@@ -49,12 +49,12 @@ func (r *record) String() string {
 
 func (r *record) bytes() []byte { return []byte(r.String()) }
 
-// ceilMilliseconds rounds up: a name is not kept for less than was asked.
+// ceilMilliseconds rounds up, so that a name is not kept for less than was asked.
 func ceilMilliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// parseRecord reads a node's data. What others wrote comes back as info, for people to see.
+// parseRecord reads a node's data. It returns data that others wrote as info, for people to read.
 func parseRecord(data []byte) record {
 	text := string(data)
 	head, info, ok := strings.Cut(text, "\n")
@@ -92,7 +92,7 @@ func parseRecord(data []byte) record {
 	return r
 }
 
-// foreign makes something fit to be shown of another program's data.
+// foreign makes another program's data fit to be shown.
 func foreign(text string) string {
 	text = text[:min(len(text), driver.MaxInfo)]
 	if !utf8.ValidString(text) {

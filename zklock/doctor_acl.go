@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// manyFolders bounds how many folders below the root are asked for their ACLs.
+// manyFolders bounds for how many folders below the root ACLs are read.
 const manyFolders = 200
 
 const permissions = "zookeeper.permissions"
 
-// lookAtACLs is about the ACLs of the root and of the folders in it, which others may have made, against those that the
-// Config asks for.
-func lookAtACLs(ctx context.Context, f *doctor.Findings, l *link) error {
+// checkACLs compares the ACLs of the root and of the folders in it, which others may have created,
+// with those that the Config asks for.
+func checkACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 	root := l.b.root
 	if root == "" {
 		root = "/"
@@ -27,7 +27,7 @@ func lookAtACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 	names, _, err := l.Children(ctx, root)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		f.Fine(permissions, "%s is not there yet; it will be made with the permissions that the URL asks for", root)
+		f.Fine(permissions, "%s does not exist; clients will create it with the permissions that the URL asks for", root)
 		return nil
 	case errors.Is(err, zk.ErrNoAuth):
 	case err != nil:
@@ -36,16 +36,16 @@ func lookAtACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 	slices.Sort(names)
 	paths := []string{root}
 	for _, name := range names[:min(len(names), manyFolders)] {
-		if name != sealNode && root+name != "/zookeeper" { // the servers' own
+		if name != sealNode && root+name != "/zookeeper" { // ZooKeeper's own
 			paths = append(paths, l.b.root+"/"+name)
 		}
 	}
-	restricted := l.b.strangers()&changes == 0
+	restricted := l.b.worldPerms()&changes == 0
 	var open, others, unlike, hidden []string
 	for _, path := range paths {
 		acl, err := l.ACL(ctx, path)
 		switch {
-		case errors.Is(err, zk.ErrNoNode): // it has gone meanwhile
+		case errors.Is(err, zk.ErrNoNode): // somebody deleted it in the meantime
 		case errors.Is(err, zk.ErrNoAuth):
 			hidden = append(hidden, path)
 		case err != nil:
@@ -58,7 +58,7 @@ func lookAtACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 				open = append(open, text)
 			case restricted && named != 0:
 				others = append(others, text)
-			case restricted && (world != l.b.strangers() && world != 0 || own != zk.PermAll), !restricted && world != zk.PermAll:
+			case restricted && (world != l.b.worldPerms() && world != 0 || own != zk.PermAll), !restricted && world != zk.PermAll:
 				unlike = append(unlike, text)
 			}
 		}
@@ -71,33 +71,33 @@ func lookAtACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 		}
 		return text
 	}
-	const change = "while nobody uses them, delete them, and clients make them anew; or zkCli.sh: addauth digest USER:PASSWORD and setAcl for each (docs/zookeeper.md)"
+	const change = "delete them while nobody uses them: clients create them again; or in zkCli.sh: addauth digest USER:PASSWORD and setAcl for each (docs/zookeeper.md)"
 	switch {
 	case len(open) > 0:
 		f.Add(driver.Finding{Code: permissions, Severity: driver.Endangers, Found: "everybody may change " + list(open) + ", where the URL asks for " + asked,
-			Why: "whoever reaches the servers may delete what is in such a folder, or make folders there that others cannot use, and so end locks", Do: change})
+			Why: "everybody who reaches the servers may delete nodes in such a folder, which ends locks, or create folders there that others cannot use", Do: change})
 	case len(hidden) > 0:
 		f.Add(driver.Finding{Code: permissions, Severity: driver.Unclear, MayEndanger: restricted,
-			Found: "who may change " + list(hidden) + " could not be found out: the servers do not tell this user",
-			Why:   "they belong to somebody else, who may end locks there; and this user may have no locks", Do: "use another root, or the user and password of those who made it. Else " + change})
+			Found: "who may change " + list(hidden) + " is not known: the servers do not show it to this user",
+			Why:   "somebody else owns them, who may end locks there; and this user may be unable to lock", Do: "use another root, or the user and password of its owner. Else " + change})
 	case len(others) > 0:
 		f.Add(driver.Finding{Code: permissions, Severity: driver.Unclear, Found: "others have rights to " + list(others) + ", where the URL asks for " + asked,
-			Why: "whoever may change a folder may end locks there. Who they are cannot be told", Do: "if they are not operators of yours: " + change})
+			Why: "these users may change the folder, and so end locks there. Holdfast cannot know who they are", Do: "if they are not your operators: " + change})
 	case len(unlike) > 0:
 		f.Add(driver.Finding{Code: permissions, Severity: driver.Slows, Found: "the permissions of " + list(unlike) + " are not those that the URL asks for, which are " + asked,
-			Why: "requests may be refused there, or may be seen by everybody; and the nodes in such a folder permit what the URL says",
-			Do:  "the same acl= in the URL of all, with their user and password. Or " + change})
+			Why: "the servers may refuse requests there, or let everybody read them; the nodes in such a folder have the permissions of the URL",
+			Do:  "use the same acl=, user and password in the URLs of all clients. Or " + change})
 	default:
-		f.Fine(permissions, "of %s and %d folders in it the permissions are those that the URL asks for: %s", root, len(paths)-1, asked)
+		f.Fine(permissions, "%s and %d folders in it have the permissions that the URL asks for: %s", root, len(paths)-1, asked)
 	}
 	return nil
 }
 
-// changes are the permissions with which one can end others' locks, or get in their way.
+// changes are the permissions that allow to end or block other clients' locks.
 const changes = zk.PermWrite | zk.PermCreate | zk.PermDelete | zk.PermAdmin
 
-// strangers is what everybody may do with nodes that b makes.
-func (b *Backend) strangers() (perms int32) {
+// worldPerms returns what everybody may do with nodes that b creates.
+func (b *Backend) worldPerms() (perms int32) {
 	for _, a := range b.acl {
 		if a.Scheme == "world" {
 			perms |= a.Perms
@@ -106,7 +106,7 @@ func (b *Backend) strangers() (perms int32) {
 	return perms
 }
 
-// rights sorts out whom an ACL permits what: everybody, others by name, and b's user.
+// rights returns what an ACL permits to everybody, to other named users, and to b's user.
 func (b *Backend) rights(acl []zk.ACL) (world, named, own int32) {
 	me := zk.ACL{}
 	for _, a := range b.acl {

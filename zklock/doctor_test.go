@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// diagnose returns the findings, and in one text those that are not fine: codes, how often, severities.
+// diagnose returns the findings, and a text with those that are not fine: code, count and severity.
 func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver.Finding, unlike string) {
 	t.Helper()
 	b, err := zklock.New(cfg)
@@ -27,7 +27,8 @@ func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	list, err = b.Diagnose(ctx, ttl)
-	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrClosed) { // its session has run out
+	// Its session has expired.
+	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrClosed) {
 		return list, err.Error()
 	}
 	if err != nil {
@@ -38,7 +39,7 @@ func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver
 		if f.Found == "" || (f.Severity != driver.Fine) != (f.Why != "" && f.Do != "") {
 			t.Errorf("incomplete: %+v", f)
 		}
-		// What depends on what is installed, and on the machine, is no matter of the tests.
+		// These depend on the installed version and on the machine.
 		if f.Severity != driver.Fine && f.Code != "zookeeper.version" && f.Code != "zookeeper.latency" {
 			all = append(all, strings.TrimPrefix(f.Code, "zookeeper.")+" "+f.Severity.String())
 		}
@@ -47,7 +48,8 @@ func diagnose(t testing.TB, cfg zklock.Config, ttl time.Duration) (list []driver
 	return list, strings.Join(slices.Compact(all), ", ")
 }
 
-// finds diagnoses until what is not fine is as wanted: a server that is slow may not answer the doctor in time.
+// finds calls diagnose until the findings that are not fine are as wanted: a slow server may not
+// answer the doctor in time.
 func finds(t testing.TB, what string, cfg zklock.Config, ttl time.Duration, want string) (list []driver.Finding) {
 	t.Helper()
 	var unlike string
@@ -80,7 +82,7 @@ func TestDoctorEnsemble(t *testing.T) {
 	e.Servers[i].Kill()
 	list = finds(t, "with a server that is gone", zklock.Config{Servers: e.Addrs()}, 10*time.Second, "reach slows")
 	if !slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "zookeeper.reach" && f.Server == e.Addrs()[i] }) {
-		t.Errorf("another server is said to be gone: %+v", list)
+		t.Errorf("the finding is about another server: %+v", list)
 	}
 }
 
@@ -111,7 +113,7 @@ func TestDoctorSingle(t *testing.T) {
 	}
 }
 
-// Servers that are not one ensemble, and one with an even number.
+// Servers of two ensembles, and an ensemble with an even number of servers.
 func TestDoctorServers(t *testing.T) {
 	t.Parallel()
 	two := testenv.ZooKeeperEnsemble(t, 2, synced)
@@ -123,11 +125,11 @@ func TestDoctorServers(t *testing.T) {
 	})
 }
 
-// Who made the root or a folder first may have left it open, or closed.
+// Another user may have created the root or a folder with too many or too few permissions.
 func TestDoctorPermissions(t *testing.T) {
 	t.Parallel()
 	z := testenv.ZooKeeper(t, synced)
-	s, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: calm})
+	s, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL})
 	must(t, "Dial", err)
 	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
 	private := zklock.Config{Servers: []string{z.Addr}, Root: "/team", User: "ann", Password: "secret", Access: zklock.Private}
@@ -136,13 +138,13 @@ func TestDoctorPermissions(t *testing.T) {
 	owner := zk.DigestACL(zk.PermAll, "ann", "secret")
 	const sound, unsound = "ensemble slows", "ensemble slows, permissions endangers"
 	for _, c := range []struct {
-		root, folder []zk.ACL // nil: not there
+		root, folder []zk.ACL // nil: missing
 		cfg          zklock.Config
 		want         string
 	}{
 		{nil, nil, private, sound},
 		{owner, owner, private, sound},
-		{owner, nil, readable, sound}, // everybody may read less than they might
+		{owner, nil, readable, sound}, // everybody has fewer rights than the URL gives
 		{append(zk.WorldACL(zk.PermRead), owner...), append(zk.WorldACL(zk.PermRead), owner...), readable, sound},
 		{zk.WorldACL(zk.PermAll), nil, private, unsound},
 		{zk.WorldACL(zk.PermAll), nil, readable, unsound},
@@ -156,14 +158,15 @@ func TestDoctorPermissions(t *testing.T) {
 		{append(zk.WorldACL(zk.PermRead), owner...), nil, open, "ensemble slows, permissions slows"},
 	} {
 		at := fmt.Sprintf("root %v, folder %v, access %d", c.root, c.folder, c.cfg.Access)
-		// One that may do all makes them, and takes them away; the rights are those of the folder above.
+		// A user with all rights creates the nodes and deletes them; the rights are those of the
+		// folder above.
 		c.cfg.Root = "/team-" + strings.ToLower(rand.Text())
 		if c.root != nil {
 			_, _, err := s.Create(within(t), c.cfg.Root, nil, zk.Persistent, c.root)
 			must(t, at, err)
 		}
 		if c.folder != nil {
-			owned, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: calm, Auth: []zk.Auth{zk.DigestAuth("ann", "secret")}})
+			owned, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL, Auth: []zk.Auth{zk.DigestAuth("ann", "secret")}})
 			must(t, at, err)
 			_, _, err = owned.Create(within(t), c.cfg.Root+"/x", nil, zk.Persistent, c.folder)
 			must(t, at, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// judge counts, and finds fault with, grants of one name: it knows each the moment it is known
-// to its holder.
+// judge counts the grants of one name and reports overlaps. It learns of a grant when the holder
+// does.
 type judge struct {
 	t    testing.TB
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type judge struct {
 	n    int
 }
 
-func (j *judge) enter(l *holdfast.Lease) {
+func (j *judge) granted(l *holdfast.Lease) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.in != nil && j.in.Err() == nil {
@@ -33,7 +33,7 @@ func (j *judge) enter(l *holdfast.Lease) {
 	j.in, j.last, j.n = l, l.Token(), j.n+1
 }
 
-func (j *judge) leave(l *holdfast.Lease) {
+func (j *judge) released(l *holdfast.Lease) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.in == l {
@@ -47,7 +47,7 @@ func (j *judge) grants() int {
 	return j.n
 }
 
-// contend lets a client take a name again and again until stop is closed.
+// contend takes a name again and again until stop is closed.
 func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 	for {
 		select {
@@ -58,9 +58,9 @@ func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 		l, err := c.Mutex(name).Lock(within(j.t))
 		switch {
 		case err == nil:
-			j.enter(l)
+			j.granted(l)
 			time.Sleep(time.Millisecond)
-			j.leave(l)
+			j.released(l)
 			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
 				j.t.Errorf("Release: %v", err)
 			}
@@ -71,8 +71,8 @@ func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 	}
 }
 
-// Leaders are killed, servers are restarted one after the other, the quorum is lost and
-// regained, while some clients contend.
+// Clients contend while leaders are killed, servers are restarted one after the other, and the
+// quorum is lost and restored.
 func TestEnsembleUnderContention(t *testing.T) {
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3)
@@ -84,13 +84,13 @@ func TestEnsembleUnderContention(t *testing.T) {
 		if i < 3 {
 			cfg = on(e.Addrs()[i]) // knows one server only
 		}
-		c := client(t, cfg, 2*time.Second) // sessions run out, too
+		c := client(t, cfg, 2*time.Second) // short enough that sessions expire, too
 		all.Go(func() { j.contend(c, "x", stop) })
 	}
 	progress := func(what string) {
 		t.Helper()
 		n := j.grants()
-		until(t, what+": the lock goes on being granted", func() bool { return j.grants() > n+testenv.Rounds(5, 20) })
+		until(t, what+": the lock is granted again", func() bool { return j.grants() > n+testenv.Rounds(5, 20) })
 	}
 	progress("at first")
 	leader := e.Leader()
@@ -116,10 +116,10 @@ func TestEnsembleUnderContention(t *testing.T) {
 	t.Logf("%d grants", j.grants())
 }
 
-// TestEnsemble is the tests that leave an ensemble as it was, one after the other.
+// TestEnsemble runs, one after the other, the tests that leave an ensemble as it was.
 func TestEnsemble(t *testing.T) {
 	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", long)
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", longSessions)
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, *testenv.ZooKeeperEnsembleServers)
@@ -134,10 +134,10 @@ func TestEnsemble(t *testing.T) {
 	}
 }
 
-// The leader dies while one holds and one waits: the lease lives on or is told lost, and the
-// waiter is served; tokens grow.
+// The leader dies while there is a holder and a waiter. The lease continues or is reported lost,
+// the waiter gets the lock, and tokens grow.
 func testLeaderKilledDuringHold(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
-	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), calm)
+	holder, waiter := client(t, on(e.Addrs()...), 2*time.Second), client(t, on(e.Addrs()...), longTTL)
 	for range testenv.Rounds(1, 2) {
 		l := lock(t, holder, "killed")
 		got := make(chan *holdfast.Lease, 1)
@@ -145,7 +145,7 @@ func testLeaderKilledDuringHold(t *testing.T, e *testenv.ZooKeeperEnsembleServer
 			next, err := waiter.Mutex("killed").Lock(within(t))
 			wants(t, "Lock", err, nil)
 			if err == nil && l.Err() == nil {
-				t.Error("granted while the first lease is good")
+				t.Error("granted while the first lease is valid")
 			}
 			got <- next
 		}()
@@ -168,16 +168,16 @@ func testLeaderKilledDuringHold(t *testing.T, e *testenv.ZooKeeperEnsembleServer
 		if next.Token() <= l.Token() {
 			t.Errorf("token %d after %d", next.Token(), l.Token())
 		}
-		_ = next.Release() // it may be lost by now
+		_ = next.Release() // it may be lost already
 	}
 }
 
-// The follower that a holder is connected to freezes: the client moves to another in time.
+// The follower that a holder is connected to freezes: the client changes servers in time.
 func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
-	const ttl = 9 * time.Second // a third of it is lost before the client moves
+	const ttl = 9 * time.Second // a third of it passes before the client changes servers
 	e.Leader()
 	follower := e.Followers()[0]
-	// The others can be reached only later, so that the session begins at this one.
+	// The others can be reached only later, so the session begins at this one.
 	addrs := []string{e.Servers[follower].Addr}
 	var others []*testenv.TCPProxy
 	for i, z := range e.Servers {
@@ -188,7 +188,7 @@ func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 		}
 	}
 	c := client(t, on(addrs...), ttl)
-	other := client(t, on(e.Servers[e.Leader()].Addr), calm)
+	other := client(t, on(e.Servers[e.Leader()].Addr), longTTL)
 	l := lock(t, c, "frozen")
 	for _, p := range others {
 		p.Heal()
@@ -199,14 +199,14 @@ func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	go func() {
 		next, err := other.Mutex("frozen").Lock(within(t))
 		if err == nil && l.Err() == nil {
-			err = errors.New("granted while the first lease is good")
+			err = errors.New("granted while the first lease is valid")
 		}
 		if err == nil && next.Token() <= l.Token() {
 			err = errors.New("tokens do not grow")
 		}
 		got <- err
 	}()
-	time.Sleep(ttl + time.Second) // more than a session
+	time.Sleep(ttl + time.Second) // longer than a session
 	if err := l.Err(); err != nil {
 		t.Errorf("the lease was lost although two of three servers were well: %v", err)
 	}
@@ -214,28 +214,28 @@ func testFollowerFrozen(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	wants(t, "the waiter", <-got, nil)
 }
 
-// A follower that is cut off from the leader goes on answering; a holder that is connected to
-// it is told before the leader's clients have the lock.
+// A follower that is cut off from the leader still answers. A holder connected to it learns of its
+// loss before a client of the leader gets the lock.
 func testFollowerCutOff(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	follower := func() int { e.Leader(); return e.Followers()[0] }
 	for range testenv.Rounds(1, 3) {
 		f := follower()
-		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), calm)
-		relay(t, a, b, "cut", func() { e.Isolate(f) })
+		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), longTTL)
+		checkLoss(t, a, b, "cut", func() { e.Isolate(f) })
 		e.Join(f)
 		until(t, "it follows again", func() bool { mode, err := e.Servers[f].Word("srvr"); return err == nil && len(mode) > 100 })
 	}
 }
 
-// What is known at one server is respected through another that lags behind.
+// A grant through one server is respected by clients of another server that lags behind.
 func testLaggingFollower(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	e.Leader()
 	f := e.Followers()
-	a, b := newParty(t, on(e.Servers[f[0]].Addr)), newParty(t, on(e.Servers[f[1]].Addr))
+	a, b := newPeer(t, on(e.Servers[f[0]].Addr)), newPeer(t, on(e.Servers[f[1]].Addr))
 	for range testenv.Rounds(10, 50) {
-		for _, pair := range [][2]*party{{a, b}, {b, a}} {
+		for _, pair := range [][2]*peer{{a, b}, {b, a}} {
 			for _, name := range []string{"x", "s"} {
-				ask := func(p *party) *driver.Request {
+				ask := func(p *peer) *driver.Request {
 					if name == "s" {
 						return once(p.permits(name, 2, 2))
 					}

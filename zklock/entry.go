@@ -10,39 +10,39 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// entry is a request of this session and what the servers have of it.
+// entry is a request of this session and the servers' state of it.
 type entry struct {
 	s    *session
 	req  driver.Request
 	dir  string // the lock's folder
 	uuid string
-	pending
+	requestBase
 
-	// Guarded by the gate, and changed only with the session's mutex as well.
+	// Guarded by the request's mutex. Changed only while the session's mutex is held as well.
 	state  state
-	unsure bool // an answer was lost: the servers may have something of it
-	nodes  line // its contender, or the permits that it holds
+	unsure bool  // an answer was lost: the servers may have more or less
+	nodes  queue // its contender, or the permits that it holds
 	token  uint64
 	role   role
 
-	// Guarded by the gate.
-	checked bool      // the name is in use as this kind
-	limit   int       // of the semaphore, as it was last seen
-	seen    int64     // the transaction that had set it
-	marked  time.Time // when the minimum hold was marked at the servers
-	marks   line
-	alone   time.Time    // when it was seen to be granted with nobody behind it
-	mute    bool         // its release is not to tell who is next, see seal.go
-	fresh   []zk.Listing // of its folders, not acted upon yet; see relist
-	watches []*zk.Watch
-	turn    int  // of the watches that count
-	told    bool // a change of what is watched tells that the lock is free, see seal.go
+	// Guarded by the request's mutex.
+	checked         bool      // the name is in use as this kind
+	limit           int       // of the semaphore, as last read
+	seen            int64     // the transaction that had set it
+	marked          time.Time // when the minimum hold was marked
+	marks           queue
+	aloneAt         time.Time    // when it was granted and had no waiter behind it
+	deleteOnly      bool         // its release must not change the node's data; see seal.go
+	fresh           []zk.Listing // listings of its folders that relist returns next
+	watches         []*zk.Watch
+	generation      int  // of watches; events of older ones are ignored
+	changeHandsOver bool // a change of the watched node is a hand-over; see seal.go
 
 	// Guarded by the session's mutex.
-	dead    bool   // it is not in the session any more
-	watched string // the node whose deletion is watched
-	gone    bool   // that was deleted
-	heard   int    // the turn in which what is watched was changed
+	dead      bool   // it is no longer in the session
+	watched   string // the node whose deletion is watched
+	gone      bool   // that node was deleted
+	changedIn int    // the generation in which the watched node changed
 }
 
 // state is how far a request has come.
@@ -50,12 +50,12 @@ type state uint8
 
 const (
 	idle    state = iota // the servers have nothing of it
-	waiting              // it has a contender in line
+	waiting              // it has a contender in the queue
 	held                 // it has been granted
 )
 
 func newEntry(s *session, req *driver.Request) *entry {
-	e := &entry{s: s, req: *req, dir: s.b.folder(req.Name), uuid: uuidOf(req.ID), pending: s.pending()}
+	e := &entry{s: s, req: *req, dir: s.b.folder(req.Name), uuid: uuidOf(req.ID), requestBase: s.newRequestBase()}
 	switch req.Mode {
 	case driver.Shared:
 		e.role = shared
@@ -71,10 +71,10 @@ func (e *entry) isDead() bool {
 	return e.dead
 }
 
-// permits reports whether e is about a semaphore.
+// permits reports whether e wants permits of a semaphore.
 func (e *entry) permits() bool { return e.req.Mode == driver.Permits }
 
-// suffix is what the names of e's contender have before the sequence number.
+// suffix returns what stands before the sequence number in the names of e's contenders.
 func (e *entry) suffix() string {
 	switch {
 	case e.role == shared:
@@ -86,7 +86,7 @@ func (e *entry) suffix() string {
 	}
 }
 
-// folders are what has to be listed to know where e stands; the first has its contender.
+// folders returns the folders whose listings decide about e. The first has its contender.
 func (e *entry) folders() []string {
 	if e.permits() {
 		return []string{e.dir + "/" + locksDir, e.dir + "/" + leasesDir, e.dir}
@@ -94,7 +94,7 @@ func (e *entry) folders() []string {
 	return []string{e.dir}
 }
 
-// path is where a node of e is.
+// path returns the path of a node of e.
 func (e *entry) path(n node) string {
 	switch {
 	case n.role == lease:
@@ -105,22 +105,22 @@ func (e *entry) path(n node) string {
 	return e.dir + "/" + n.name
 }
 
-// become sets what the servers have of e.
-func (e *entry) become(s state, token uint64, nodes ...node) {
+// setState records what the servers have of e.
+func (e *entry) setState(s state, token uint64, nodes ...node) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	e.state, e.token, e.nodes, e.unsure = s, token, nodes, false
 }
 
-// play sets what e's node stands for.
-func (e *entry) play(r role) {
+// setRole records the role of e's node.
+func (e *entry) setRole(r role) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	e.role = r
 }
 
-// doubt says that the servers may have something of e, if err leaves that open.
-func (e *entry) doubt(err error) {
+// noteUncertain records that the servers may have something of e, if err leaves that open.
+func (e *entry) noteUncertain(err error) {
 	if errors.Is(err, zk.ErrConnectionLoss) {
 		e.s.mu.Lock()
 		e.unsure = true
@@ -128,13 +128,13 @@ func (e *entry) doubt(err error) {
 	}
 }
 
-// forget takes e out of the session. Nothing is heard of it any more.
+// forget removes e from the session. No wake-up for it follows.
 func (e *entry) forget() {
 	e.unwatch()
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	e.state, e.unsure, e.nodes, e.dead = idle, false, nil, true
-	e.hush()
+	e.stopWakeups()
 	if e.s.entries[e.req.ID] == e {
 		delete(e.s.entries, e.req.ID)
 	}
@@ -142,7 +142,7 @@ func (e *entry) forget() {
 
 // unwatch ends the watches that wake e.
 func (e *entry) unwatch() {
-	e.turn++
+	e.generation++
 	for _, w := range e.watches {
 		if w != nil {
 			w.Remove()
@@ -151,7 +151,7 @@ func (e *entry) unwatch() {
 	e.watches = nil
 }
 
-// record is what e's nodes say.
+// record returns the data of e's nodes.
 func (e *entry) record() record {
 	r := record{id: e.req.ID, ttl: e.s.l.Timeout(), info: e.req.Info}
 	if e.permits() {
@@ -160,9 +160,9 @@ func (e *entry) record() record {
 	return r
 }
 
-// look finds out what the servers have of e, after an answer was lost or because somebody
-// asks again. The sync before the listing comes after every request of this session that
-// the servers will ever carry out, also of those that went through another server.
+// look reads what the servers have of e, after an answer was lost or when a request is repeated.
+// Its sync comes after every request of this session that the servers will ever carry out,
+// including requests through another server.
 func (e *entry) look(ctx context.Context) error {
 	all, err := e.s.l.list(ctx, e.folders()...)
 	if err != nil {
@@ -171,21 +171,21 @@ func (e *entry) look(ctx context.Context) error {
 	return e.find(ctx, all)
 }
 
-// find sets what the servers have of e from its folders' listings.
+// find takes from its folders' listings what the servers have of e.
 func (e *entry) find(ctx context.Context, all []zk.Listing) error {
-	var mine line
+	var mine queue
 	for i := range all {
-		for _, n := range read(all[i].Names).line {
+		for _, n := range parseDir(all[i].Names).queue {
 			if n.uuid == e.uuid {
 				mine = append(mine, n)
 			}
 		}
 	}
 	if len(mine) == 0 {
-		e.become(idle, 0)
+		e.setState(idle, 0)
 		return nil
 	}
-	if held := permitsOf(mine); len(held) > 0 { // the place in line went with the grant
+	if held := permitsOf(mine); len(held) > 0 { // the grant has ended the place in the queue
 		mine = held
 	}
 	same := slices.EqualFunc(mine, e.nodes, func(a, b node) bool { return a.name == b.name })
@@ -194,7 +194,7 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	}
 	data, stat, err := e.s.l.Get(ctx, e.path(mine[0]))
 	if errors.Is(err, zk.ErrNoNode) {
-		e.become(idle, 0)
+		e.setState(idle, 0)
 		return nil
 	}
 	if err != nil {
@@ -210,17 +210,17 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	case mine[0].role == lease:
 		s = held
 	case !e.permits():
-		e.play(mine[0].role)                 // it may have been downgraded
+		e.setRole(mine[0].role)              // somebody may have downgraded it
 		if e.state == held || r.token != 0 { // only grants move
 			s = held
 		}
 	}
-	e.become(s, token, mine...)
+	e.setState(s, token, mine...)
 	return nil
 }
 
-// permitsOf are those of nodes that stand for permits.
-func permitsOf(nodes line) (out line) {
+// permitsOf returns those of nodes that are permits.
+func permitsOf(nodes queue) (out queue) {
 	for _, n := range nodes {
 		if n.role == lease {
 			out = append(out, n)

@@ -16,7 +16,7 @@ func TestTokensOutliveFolders(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	var last uint64
 	for range 4 {
 		h := p.get(p.req("deep/er/x"))
@@ -32,12 +32,12 @@ func TestTokensOutliveFolders(t *testing.T) {
 	}
 }
 
-// No folder is left for good by a request that came to nothing in it.
+// A request that fails in a new folder leaves no folder for good.
 func TestUnusedFoldersGo(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	wants(t, "a step that fails", zklock.FailIn(within(t), p.Session, cfg.Root+"/deep/er/lock", 0), zk.ErrBadVersion)
 	if left := z.nodes(cfg.Root); len(left) > 0 {
 		t.Errorf("it left %q", left)
@@ -46,10 +46,10 @@ func TestUnusedFoldersGo(t *testing.T) {
 	z.empty(cfg.Root)
 }
 
-// Folders are used while the servers delete them, and while their parents are: nobody notices.
+// The servers delete folders and their parents while clients use them: no client notices.
 func TestUseWhileReaped(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long, "-Dznode.container.checkIntervalMs=2")
+	server := testenv.ZooKeeper(t, longSessions, "-Dznode.container.checkIntervalMs=2")
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	last := map[string]uint64{}
@@ -61,7 +61,7 @@ func TestUseWhileReaped(t *testing.T) {
 		return rounds >= enough || t.Failed()
 	}
 	for i := range 6 {
-		p := newParty(t, on(server.Addr))
+		p := newPeer(t, on(server.Addr))
 		name := []string{"a/b/c", "a/b/c", "a/s", "a/s", "a/l", "a/b"}[i]
 		all.Go(func() {
 			for !over() {
@@ -103,11 +103,12 @@ func TestUseWhileReaped(t *testing.T) {
 	all.Wait()
 }
 
-// A folder that others made and do not delete, and one below another lock's, are as good.
+// Folders that another program created and does not delete, and folders below another lock's
+// folder, work as well.
 func TestClientsOverReapedFolders(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long, "-Dznode.container.checkIntervalMs=2")
-	c := client(t, on(server.Addr), calm)
+	server := testenv.ZooKeeper(t, longSessions, "-Dznode.container.checkIntervalMs=2")
+	c := client(t, on(server.Addr), longTTL)
 	var last uint64
 	for range testenv.Rounds(60, 600) {
 		l, err := c.Mutex("t", holdfast.MinHold(time.Millisecond)).TryLock(within(t))

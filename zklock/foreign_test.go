@@ -14,7 +14,7 @@ import (
 
 const curatorUUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
-// Children that are no contenders are left alone, and do not matter.
+// Children that are no contenders are ignored and not deleted.
 func TestForeignChildrenIgnored(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
@@ -24,7 +24,7 @@ func TestForeignChildrenIgnored(t *testing.T) {
 		foreign = append(foreign, z.make(cfg.Root+"/x/"+c, zk.Ephemeral))
 	}
 	slices.Sort(foreign)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		r := a.req("x")
 		r.Mode = mode
@@ -48,13 +48,13 @@ func TestForeignChildrenIgnored(t *testing.T) {
 	}
 }
 
-// Contenders of other programs are waited for, whatever they are called, and are counted in the
-// order of their numbers, not of their names.
+// Holdfast waits for contenders of other programs, whatever their names are, in the order of their
+// numbers, not of their names.
 func TestForeignContenders(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	for i, c := range []struct {
 		what, name string
 		mode       zk.Mode
@@ -77,14 +77,14 @@ func TestForeignContenders(t *testing.T) {
 			if reply := p.refused(once(p.req(name))); reply.Holder == nil || reply.Holder.Info != "foreign" {
 				t.Errorf("in the way: %+v", reply.Holder)
 			}
-			if reader := p.ask(once(p.shared(name))); (reader.Token != 0) != c.reads {
-				t.Errorf("a reader beside it: %+v", reader)
+			if reader := p.acquire(once(p.shared(name))); (reader.Token != 0) != c.reads {
+				t.Errorf("a reader next to it: %+v", reader)
 			}
 			w := p.req(name)
 			reply := p.refused(w)
 			time.Sleep(20 * time.Millisecond)
 			z.delete(path)
-			if c.reads { // our own reader is in the way too
+			if c.reads { // our own reader is in the way, too
 				rec := p.inspect(name)
 				must(t, "Break", p.Break(within(t), name, rec.Holders[0].Token))
 			}
@@ -94,12 +94,12 @@ func TestForeignContenders(t *testing.T) {
 	}
 }
 
-// Two contenders of others with one number: whoever comes next waits for both.
+// Two foreign contenders have the same number: the next contender waits for both.
 func TestEqualNumbers(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	one, two := z.make(cfg.Root+"/x/a-lock-0000000000", zk.Ephemeral), z.make(cfg.Root+"/x/b-lock-0000000000", zk.Ephemeral)
 	w := p.req("x")
 	p.refused(w)
@@ -114,12 +114,12 @@ func TestEqualNumbers(t *testing.T) {
 	z.empty(cfg.Root + "/x")
 }
 
-// Break ends a foreign holder as it does one of ours.
+// Break ends a foreign holder as it ends one of holdfast.
 func TestBreakForeign(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	c := client(t, cfg, calm)
+	c := client(t, cfg, longTTL)
 	z.make(cfg.Root+"/x/_c_"+curatorUUID+"-lock-", zk.EphemeralSequential)
 	_, err := c.Mutex("x").TryLock(within(t))
 	var he *holdfast.Error
@@ -127,7 +127,7 @@ func TestBreakForeign(t *testing.T) {
 		t.Fatalf("TryLock: %v; want the holder", err)
 	}
 	if rec, err := c.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Holders[0].Left != 0 {
-		t.Errorf("%+v, %v; nobody can know how long the session of its holder lasts", rec.Holders, err)
+		t.Errorf("%+v, %v; the remaining time of its holder's session cannot be known", rec.Holders, err)
 	}
 	must(t, "Break", c.Break(within(t), "x", he.Holder.Token))
 	l := lock(t, c, "x")

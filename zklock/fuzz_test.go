@@ -19,16 +19,16 @@ func decode(t testing.TB, path string, top bool) string {
 	for i, node := range strings.Split(strings.TrimPrefix(path, "/"), "/") {
 		level, ok := decodeLevel(node, i == 0, top)
 		if !ok {
-			t.Fatalf("%q: the level %q is nobody's", path, node)
+			t.Fatalf("%q: the level %q belongs to no name", path, node)
 		}
 		levels = append(levels, level)
 	}
 	return strings.Join(levels, "/")
 }
 
-// FuzzName: every name has a folder of its own, which the servers take, and from which the
-// name can be read; or it is refused, because its path has another meaning. A name that can
-// be a path is one as it is.
+// Every name has a folder of its own that the servers accept, and the folder gives the name.
+// Otherwise the name is refused, because its path has another meaning. A name that can be a path is
+// used unchanged.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
 		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "50%", "a/%", "%2F", "zookeeper", "a/zookeeper", "zookeeper/a",
@@ -56,7 +56,7 @@ func FuzzName(f *testing.F) {
 			for i, level := range strings.Split(name, "/") {
 				node := strings.Split(below, "/")[i]
 				if !fit(node) || i == 0 && root == "" && node == "zookeeper" {
-					t.Errorf("%q: the servers do not take the level %q", name, node)
+					t.Errorf("%q: the servers do not accept the level %q", name, node)
 				}
 				if node != level && fit(level) {
 					t.Errorf("%q: Curator would use the level %q as it is, not %q", name, level, node)
@@ -78,7 +78,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// FuzzFlat: with protocol single every name has a node of its own, from which it can be read.
+// With protocol Single every name has a node of its own, and the node gives the name.
 func FuzzFlat(f *testing.F) {
 	for _, name := range []string{"a", "/", "//", "a/b", "a%2Fb", "%", ".", "..", "./..", "zookeeper", "a/zookeeper", "é\x00", "a/locks"} {
 		f.Add(name)
@@ -100,7 +100,7 @@ func FuzzFlat(f *testing.F) {
 	})
 }
 
-// FuzzLevel: a node that can be read as a name's level is what that level is written as.
+// A node that decodes to a level is the encoding of that level.
 func FuzzLevel(f *testing.F) {
 	for _, node := range []string{
 		"a", "%", "%%", "%2", "%2f", "%41", ".", "locks", "x-lock-0000000001", escaped, escaped + "%2E", escaped + "%2E.", escaped + "a",
@@ -164,26 +164,26 @@ func TestParseNode(t *testing.T) {
 	}
 }
 
-// Order is by number: by text, -1 comes before -2147483648, and kazoo's before Curator's.
+// The order is by number. By text, -1 comes before -2147483648, and kazoo's nodes before Curator's.
 func TestOrder(t *testing.T) {
 	in := []string{
 		"_c_b-lock-0000000003", "zz__lock__0000000002", "a-lock-2147483647", "a-lock--000000001", "a-lock--2147483648", "abc", "0000000000",
 		"_c_a-__READ__0000000003", "locks", "latch", "_c_", "b-lock-0000000000",
 	}
-	got := read(in)
+	got := parseDir(in)
 	var seqs []int64
-	for _, n := range got.line {
+	for _, n := range got.queue {
 		seqs = append(seqs, n.seq)
 	}
 	if want := []int64{-1 << 31, -1, 0, 2, 3, 3, 1<<31 - 1}; !slices.Equal(seqs, want) {
 		t.Errorf("order %v; want %v", seqs, want)
 	}
 	if !got.latch || !got.semaphore {
-		t.Errorf("latch %v, semaphore %v; both are there", got.latch, got.semaphore)
+		t.Errorf("latch %v, semaphore %v; want both", got.latch, got.semaphore)
 	}
 }
 
-// FuzzParseNode: what we write is read back, whatever else is read does no harm.
+// Names that holdfast writes parse to the same node; other names do no harm.
 func FuzzParseNode(f *testing.F) {
 	f.Add("x-lock-0000000001", "id", int64(1))
 	f.Add("_c_-lock-lease-__READ__-000000001", "id-2", int64(-1))
@@ -192,9 +192,9 @@ func FuzzParseNode(f *testing.F) {
 			if n.seq < -1<<31 || n.seq > 1<<31-1 || n.kept() && n.request() == n.uuid {
 				t.Errorf("%q: %+v", name, n)
 			}
-			_ = read([]string{name, "a-lock-0000000001"}).head()
+			_ = parseDir([]string{name, "a-lock-0000000001"}).head()
 		}
-		seq &= maxSequence // others are not ours to write
+		seq &= maxSequence // holdfast writes no other numbers
 		for _, suffix := range []string{mutexSuffix, writeSuffix, readSuffix, leaseSuffix} {
 			for _, uuid := range []string{uuidOf(id), keptUUID(uuidOf(id))} {
 				n, ok := parseNode(sequenced(uuid, suffix, seq))
@@ -206,7 +206,7 @@ func FuzzParseNode(f *testing.F) {
 	})
 }
 
-// FuzzRecord: what we write is read back; what others wrote is something to look at.
+// Records that holdfast writes parse to the same record. Other data gives text that can be shown.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("holdfast/1 id=a-1 ttl=15000 n=3 limit=5 token=77 keep=1\n{}"), "a-1", int64(1), int64(1), int64(1), int64(1), "info")
 	f.Add([]byte("127.0.0.1"), "x", int64(0), int64(-1), int64(1<<62), int64(0), "\n\n")
@@ -236,7 +236,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzLatch: as FuzzRecord.
+// As FuzzRecord, for latches.
 func FuzzLatch(f *testing.F) {
 	f.Add([]byte("holdfast-latch/1 closed 3\n"), int64(3), int32(1))
 	f.Add([]byte("holdfast-latch/1 open -3\n"), int64(0), int32(-1))

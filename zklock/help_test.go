@@ -17,14 +17,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// limit is how long a test waits for what must happen; a slow machine needs much of it.
+// limit is how long a test waits for an event that must happen; a slow machine needs much of it.
 const limit = 2 * time.Minute
 
-// calm is a TTL for tests in which no session is to run out, on whatever machine. The servers grant it if
-// they are started with long.
-const calm = time.Minute
+// longTTL is for tests in which no session may expire, on any machine. Servers started with
+// longSessions grant it.
+const longTTL = time.Minute
 
-// within is a context of the test that ends before the test is given up.
+// within returns a context of the test that ends before the test times out.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -56,17 +56,17 @@ func must(t testing.TB, what string, err error) {
 	}
 }
 
-// one serves all tests that leave it as it is.
-var one = testenv.Shared(func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t, long) })
+// one is a server for all tests that leave it as it was.
+var one = testenv.Shared(func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t, longSessions) })
 
-// common is the server that tests share, and a root of the test's own.
+// common returns the shared server, and a Config with a root for this test alone.
 func common(t testing.TB) (*testenv.ZooKeeperServer, zklock.Config) {
 	t.Helper()
 	server := one(t)
 	return server, zklock.Config{Servers: []string{server.Addr}, Root: "/" + strings.ToLower(rand.Text())}
 }
 
-// through is cfg by another way.
+// through returns cfg with the proxy as its server.
 func through(cfg zklock.Config, proxy *testenv.TCPProxy) zklock.Config {
 	cfg.Servers = []string{proxy.Addr}
 	return cfg
@@ -82,8 +82,8 @@ func backend(t testing.TB, cfg zklock.Config) *zklock.Backend {
 	return b
 }
 
-// party is one session of the driver.
-type party struct {
+// peer is one session of the driver.
+type peer struct {
 	driver.Session
 	*zklock.Backend
 	t   testing.TB
@@ -91,16 +91,16 @@ type party struct {
 	ids atomic.Int64
 }
 
-func (p *party) Close(ctx context.Context) error { return p.Session.Close(ctx) }
+func (p *peer) Close(ctx context.Context) error { return p.Session.Close(ctx) }
 
-func newParty(t testing.TB, cfg zklock.Config) *party {
+func newPeer(t testing.TB, cfg zklock.Config) *peer {
 	t.Helper()
-	return partyFor(t, cfg, calm)
+	return newPeerFor(t, cfg, longTTL)
 }
 
-func partyFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *party {
+func newPeerFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *peer {
 	t.Helper()
-	p := &party{Backend: backend(t, cfg), t: t, id: strings.ToLower(rand.Text())}
+	p := &peer{Backend: backend(t, cfg), t: t, id: strings.ToLower(rand.Text())}
 	var s driver.Session
 	must(t, "Open", answered(t, func(ctx context.Context) (err error) {
 		s, err = p.Open(ctx, driver.SessionConfig{ID: p.id, TTL: ttl})
@@ -115,19 +115,19 @@ func partyFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *party {
 	return p
 }
 
-// req is a request for an exclusive lock, which waits.
-func (p *party) req(name string) *driver.Request {
+// req returns a request for an exclusive lock that waits.
+func (p *peer) req(name string) *driver.Request {
 	id := p.id + "-" + strconv.FormatInt(p.ids.Add(1), 36)
 	return &driver.Request{ID: id, Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: driver.Info{Note: "of " + name}.String()}
 }
 
-func (p *party) shared(name string) *driver.Request {
+func (p *peer) shared(name string) *driver.Request {
 	r := p.req(name)
 	r.Mode = driver.Shared
 	return r
 }
 
-func (p *party) permits(name string, n, limit int) *driver.Request {
+func (p *peer) permits(name string, n, limit int) *driver.Request {
 	r := p.req(name)
 	r.Mode, r.N, r.Limit = driver.Permits, n, limit
 	return r
@@ -135,35 +135,36 @@ func (p *party) permits(name string, n, limit int) *driver.Request {
 
 func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 
-// ask is Acquire, again until it is answered: a server may be slow.
-func (p *party) ask(r *driver.Request) (reply driver.Reply) {
+// acquire is Acquire, repeated until the store answers: a server may be slow.
+func (p *peer) acquire(r *driver.Request) (reply driver.Reply) {
 	p.t.Helper()
 	must(p.t, "Acquire "+r.Name, answered(p.t, func(ctx context.Context) (err error) { reply, err = p.Acquire(ctx, r); return err }))
 	return reply
 }
 
-// get is Acquire that must be granted.
-func (p *party) get(r *driver.Request) driver.Hold {
+// get is an Acquire that must be granted.
+func (p *peer) get(r *driver.Request) driver.Hold {
 	p.t.Helper()
-	reply := p.ask(r)
+	reply := p.acquire(r)
 	if reply.Token == 0 {
 		p.t.Fatalf("Acquire %q was not granted; in the way: %+v", r.Name, reply.Holder)
 	}
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-// refused is Acquire that must not be granted.
-func (p *party) refused(r *driver.Request) driver.Reply {
+// refused is an Acquire that must not be granted.
+func (p *peer) refused(r *driver.Request) driver.Reply {
 	p.t.Helper()
-	reply := p.ask(r)
+	reply := p.acquire(r)
 	if reply.Token != 0 {
-		p.t.Fatalf("Acquire %q was granted token %d beside another", r.Name, reply.Token)
+		p.t.Fatalf("Acquire %q was granted token %d next to another grant", r.Name, reply.Token)
 	}
 	return reply
 }
 
-// release is Release, again until it is answered. One that was carried out and not answered has ended the grant before.
-func (p *party) release(h driver.Hold) {
+// release is Release, repeated until the store answers. If an earlier attempt was done but not
+// answered, the grant has ended already.
+func (p *peer) release(h driver.Hold) {
 	p.t.Helper()
 	tries := 0
 	err := answered(p.t, func(ctx context.Context) error { tries++; return p.Release(ctx, h, 0) })
@@ -173,8 +174,8 @@ func (p *party) release(h driver.Hold) {
 	must(p.t, "Release "+h.Name, err)
 }
 
-// renew is Renew of one hold that must be answered; the zero Change is no news.
-func (p *party) renew(h driver.Hold) driver.Change {
+// renew is a Renew of one hold that must be answered; the zero Change means no change.
+func (p *peer) renew(h driver.Hold) driver.Change {
 	p.t.Helper()
 	var changes []driver.Change
 	must(p.t, "Renew "+h.Name, answered(p.t, func(ctx context.Context) (err error) {
@@ -187,9 +188,9 @@ func (p *party) renew(h driver.Hold) driver.Change {
 	return changes[0]
 }
 
-// woken waits for the grant of a request that waits, and asks again when told to. It keeps
-// the place alive.
-func (p *party) woken(r *driver.Request, reply driver.Reply) driver.Hold {
+// woken waits for the grant of a waiting request. It asks again when a push says so, and renews the
+// place.
+func (p *peer) woken(r *driver.Request, reply driver.Reply) driver.Hold {
 	p.t.Helper()
 	end := time.After(limit)
 	beat := time.NewTicker(p.TTL() / 3)
@@ -198,14 +199,14 @@ func (p *party) woken(r *driver.Request, reply driver.Reply) driver.Hold {
 		select {
 		case token := <-reply.Wake:
 			if reply.Token = token; token == 0 {
-				reply = p.ask(r)
+				reply = p.acquire(r)
 			}
 		case <-beat.C:
 			switch ch := p.renew(driver.Hold{Name: r.Name, ID: r.ID}); ch.State {
 			case driver.Granted:
 				reply.Token = ch.Token
 			case driver.Gone:
-				reply = p.ask(r)
+				reply = p.acquire(r)
 			}
 		case <-end:
 			p.t.Fatalf("%q: not granted within %v", r.Name, limit)
@@ -214,19 +215,19 @@ func (p *party) woken(r *driver.Request, reply driver.Reply) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-func (p *party) inspect(name string) (r driver.Record) {
+func (p *peer) inspect(name string) (r driver.Record) {
 	p.t.Helper()
 	must(p.t, "Inspect "+name, answered(p.t, func(ctx context.Context) (err error) { r, err = p.Inspect(ctx, name); return err }))
 	return r
 }
 
-// fails calls f with a short time and expects an error that leaves the outcome open.
+// fails calls f with a short context and expects an error that leaves the outcome open.
 func fails(t testing.TB, what string, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 	defer cancel()
 	if err := f(ctx); err == nil {
-		t.Fatalf("%s: no error although nothing can have been answered", what)
+		t.Fatalf("%s: no error, although no server can have answered", what)
 	}
 }
 
@@ -241,7 +242,7 @@ func answered(t testing.TB, f func(ctx context.Context) error) error {
 	}
 }
 
-// client is a client of the public package.
+// client returns a client of package holdfast.
 func client(t testing.TB, cfg zklock.Config, ttl time.Duration) *holdfast.Client {
 	t.Helper()
 	b := backend(t, cfg)
@@ -265,7 +266,7 @@ func lock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Option
 	return l
 }
 
-// tree is a ZooKeeper session to look at nodes and to make them as other programs do.
+// tree is a ZooKeeper session that reads nodes, and creates nodes as other programs do.
 type tree struct {
 	*zk.Session
 	t testing.TB
@@ -273,7 +274,7 @@ type tree struct {
 
 func newTree(t testing.TB, addr string) tree {
 	t.Helper()
-	s, err := zk.Dial(within(t), zk.Config{Servers: []string{addr}, Timeout: calm})
+	s, err := zk.Dial(within(t), zk.Config{Servers: []string{addr}, Timeout: longTTL})
 	must(t, "Dial", err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -283,7 +284,7 @@ func newTree(t testing.TB, addr string) tree {
 	return tree{s, t}
 }
 
-// make makes a node, and what is missing above it, and returns its path.
+// make creates a node and the missing nodes above it. It returns the node's path.
 func (z tree) make(path string, mode zk.Mode) string {
 	z.t.Helper()
 	for {
@@ -299,7 +300,7 @@ func (z tree) make(path string, mode zk.Mode) string {
 	}
 }
 
-// children are the names below path, as the leader knows them; none if it is not there.
+// children returns the names below path, as the leader knows them; none if path does not exist.
 func (z tree) children(path string) []string {
 	z.t.Helper()
 	all, err := z.SyncAndList(within(z.t), path)
@@ -310,7 +311,7 @@ func (z tree) children(path string) []string {
 	return all[0].Names
 }
 
-// nodes are the paths of all nodes below path.
+// nodes returns the paths of all nodes below path.
 func (z tree) nodes(path string) (all []string) {
 	z.t.Helper()
 	for _, c := range z.children(path) {
@@ -325,7 +326,7 @@ func (z tree) delete(path string) {
 	must(z.t, "delete", z.Delete(within(z.t), path, zk.AnyVersion))
 }
 
-// empty waits until a folder has no node any more.
+// empty waits until a folder has no nodes.
 func (z tree) empty(path string) {
 	z.t.Helper()
 	var left []string
@@ -339,7 +340,7 @@ func (z tree) empty(path string) {
 	}
 }
 
-// watches are how many the server keeps for all sessions.
+// watches returns how many watches the server keeps for all sessions.
 func watches(t testing.TB, z *testenv.ZooKeeperServer) (n int) {
 	t.Helper()
 	text, err := z.Word("wchs")

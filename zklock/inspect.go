@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// holder describes a contender, or returns nil if its node could not be read. left is how
-// long a mark lasts, if that is known.
+// holder describes a contender. It returns nil if the node could not be read. left is how long a
+// mark lasts, or 0 if that is not known.
 func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	if data.Err != nil {
 		return nil
@@ -23,13 +23,13 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	if r.id == "" {
 		h.ID = n.name
 	}
-	if r.n > 0 { // in a semaphore's line
+	if r.n > 0 { // in a semaphore's queue
 		h.Mode = driver.Permits
 	}
 	if r.token != 0 {
 		h.Token = r.token
 	}
-	clock := l.known()
+	clock := l.knownClock()
 	if clock > data.Stat.Ctime && data.Stat.Ctime > 0 {
 		h.Age = time.Duration(clock-data.Stat.Ctime) * time.Millisecond
 	}
@@ -42,8 +42,8 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	return h
 }
 
-// known is the servers' clock as far as it is known without asking; 0: it is not.
-func (l *link) known() int64 {
+// knownClock returns the servers' clock without an exchange; 0: not known.
+func (l *link) knownClock() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.millis == 0 {
@@ -52,20 +52,19 @@ func (l *link) known() int64 {
 	return l.millis + time.Since(l.at).Milliseconds()
 }
 
-// group is the nodes of one request, a semaphore's permits, or one contender.
+// group is one contender, or the nodes of one request: a semaphore's permits.
 type group struct {
-	nodes line // the first says what there is to say
+	nodes queue // the first has the record
 	path  string
 }
 
-// groups puts a line's nodes together by request. What is kept for a request that still holds
-// is left out.
-func (l line) groups(dir string) []group {
+// groups groups the nodes by request. It leaves out the marks of requests that still hold.
+func (l queue) groups(dir string) []group {
 	var all []group
 	index := map[string]int{}
 	for _, n := range l {
 		if n.kept() {
-			if _, held := l.of(n.request()); held {
+			if _, held := l.find(n.request()); held {
 				continue
 			}
 		}
@@ -74,7 +73,7 @@ func (l line) groups(dir string) []group {
 			continue
 		}
 		index[n.uuid] = len(all)
-		all = append(all, group{line{n}, dir + "/" + n.name})
+		all = append(all, group{queue{n}, dir + "/" + n.name})
 	}
 	return all
 }
@@ -90,10 +89,10 @@ func (l *link) inspect(ctx context.Context, name string) (driver.Record, error) 
 	return l.describe(ctx, name, dir, all)
 }
 
-// describe makes a record of the listings of a lock's folder, of its locks and of its leases.
+// describe makes a record from the listings of a lock's folder, its locks and its leases.
 func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing) (driver.Record, error) {
 	r := driver.Record{Name: name}
-	top, line, leases := read(all[0].Names), read(all[1].Names).line, permitsOf(read(all[2].Names).line)
+	top, waiters, leases := parseDir(all[0].Names), parseDir(all[1].Names).queue, permitsOf(parseDir(all[2].Names).queue)
 	var holds, waits []group
 	if top.latch {
 		if latch, err := l.latch(ctx, dir); err != nil || latch.live {
@@ -105,13 +104,13 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		}
 	}
 	switch {
-	case len(top.line) > 0:
+	case len(top.queue) > 0:
 		r.Kind = driver.Lock
 		n := top.holding()
-		holds, waits = top.line[:n].groups(dir), top.line[n:].groups(dir)
-	case len(line) > 0 || len(leases) > 0:
+		holds, waits = top.queue[:n].groups(dir), top.queue[n:].groups(dir)
+	case len(waiters) > 0 || len(leases) > 0:
 		r.Kind = driver.Semaphore
-		holds, waits = leases.groups(dir+"/"+leasesDir), line.groups(dir+"/"+locksDir)
+		holds, waits = leases.groups(dir+"/"+leasesDir), waiters.groups(dir+"/"+locksDir)
 	default:
 		return r, nil
 	}
@@ -122,12 +121,12 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		paths = append(paths, g.path)
 	}
 	if _, err := l.clock(ctx, dir); err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNoAuth) {
-		return r, err // without permission to make a node, ages are not shown
+		return r, err // without permission to create a node, ages are not shown
 	}
 	nodes, _ := l.GetAll(ctx, nil, paths...)
 	for i, n := range nodes {
 		if errors.Is(n.Err, zk.ErrNoNode) {
-			continue // it has gone meanwhile
+			continue // somebody deleted it in the meantime
 		}
 		if n.Err != nil {
 			return r, n.Err
@@ -143,14 +142,15 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 			h.N = max(h.N, len(holds[i].nodes))
 		}
 		if h.Kept && h.Left <= 0 {
-			continue // its time is over: it is deleted below
+			continue // its time is over: sweepPast deletes it
 		}
 		r.Token = max(r.Token, h.Token)
 		r.Holders = append(r.Holders, *h)
 	}
-	// Who looks sweeps: Curator's waiters would stand behind a mark of the past for ever. By a
-	// later clock than what was said: what is not shown is not left behind either.
-	if err := l.sweepPast(ctx, dir, top.line, leases); err != nil {
+	// Inspect deletes expired marks, because Curator's waiters do not: they would wait behind one
+	// for ever. The clock is read again after the record was made, so no expired mark is both left
+	// out of the record and left in the folder.
+	if err := l.sweepPast(ctx, dir, top.queue, leases); err != nil {
 		return r, err
 	}
 	if r.Kind == driver.Semaphore {
@@ -161,7 +161,8 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		r.Limit = limit
 	}
 	if len(r.Holders) == 0 && r.Waiting == 0 {
-		if r.Kind == driver.Lock && len(line)+len(leases) > 0 { // the lock's contender was refused, and has left
+		// The contender was refused and is gone.
+		if r.Kind == driver.Lock && len(waiters)+len(leases) > 0 {
 			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
 			return l.describe(ctx, name, dir, all)
 		}
@@ -170,8 +171,8 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 	return r, nil
 }
 
-// sweepPast deletes the marks of a folder, and of its permits, whose time is over, if that is permitted.
-func (l *link) sweepPast(ctx context.Context, dir string, top, leases line) error {
+// sweepPast deletes the expired marks of a folder and of its permits, if that is permitted.
+func (l *link) sweepPast(ctx context.Context, dir string, top, leases queue) error {
 	_, _, err := l.sweep(ctx, dir, top.marks())
 	if err == nil {
 		_, _, err = l.sweep(ctx, dir+"/"+leasesDir, leases.marks())
@@ -179,7 +180,7 @@ func (l *link) sweepPast(ctx context.Context, dir string, top, leases line) erro
 	return ignore(ignore(err, zk.ErrNoAuth), zk.ErrNoNode)
 }
 
-// otherThan says what else than kind a name is in use as; "": as nothing else.
+// otherThan returns the kind other than kind as which a name is in use; "" if there is none.
 func (l *link) otherThan(ctx context.Context, dir string, kind driver.Kind) (string, error) {
 	all := l.ListAll(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
 	if err := failed(all); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// lockAs takes "x" alone, in one of three ways.
+// lockAs takes "x" exclusively, as one of three kinds of lock.
 func lockAs(t *testing.T, c *holdfast.Client, kind string) (*holdfast.Lease, error) {
 	switch kind {
 	case "writer":
@@ -26,20 +26,20 @@ func lockAs(t *testing.T, c *holdfast.Client, kind string) (*holdfast.Lease, err
 	return c.Mutex("x").Lock(within(t))
 }
 
-// Several sessions want one name as different kinds at the same moment: at most one kind has it,
-// and before long somebody does.
+// Several sessions want one name as different kinds at the same moment. At most one kind has it at
+// a time, and soon some session gets it.
 func TestKindsRace(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	parties := make([]*party, 4)
+	parties := make([]*peer, 4)
 	for i := range parties {
-		parties[i] = newParty(t, cfg)
+		parties[i] = newPeer(t, cfg)
 	}
 	names := []string{"lock", "reader", "semaphore", "latch"}
 	took := map[string]int{}
 	for round := range testenv.Rounds(40, 120) {
-		name := fmt.Sprintf("k/%d", round%3) // folders are new, and used before
+		name := fmt.Sprintf("k/%d", round%3) // new folders, and used ones
 		var have [4]atomic.Int32
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -75,7 +75,8 @@ func TestKindsRace(t *testing.T) {
 					if got {
 						have[i].Add(1)
 						for k := range have {
-							if k != i && k != 1-i && have[k].Load() > 0 { // lock and reader are of one kind
+							// Mutex and reader are of one kind.
+							if k != i && k != 1-i && have[k].Load() > 0 {
 								t.Errorf("%q is held as a %s and as a %s", name, names[i], names[k])
 							}
 						}
@@ -115,25 +116,25 @@ func TestBigLatch(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	const workers = 8
-	count := testenv.Rounds(400, 3000) // as many as all do
-	c := client(t, cfg, calm)
+	count := testenv.Rounds(400, 3000) // as many as all do together
+	c := client(t, cfg, longTTL)
 	created, err := c.Latch("l").Set(within(t), int64(count))
 	if err != nil || !created {
 		t.Fatalf("Set: %v, %v", created, err)
 	}
 	waited := make(chan error, 3)
 	for range cap(waited) {
-		w := client(t, cfg, calm)
+		w := client(t, cfg, longTTL)
 		go func() { waited <- w.Latch("l").Wait(within(t)) }()
 	}
 	var sum, zeros atomic.Int64
 	var all sync.WaitGroup
 	for i := range workers {
-		w := client(t, cfg, calm)
+		w := client(t, cfg, longTTL)
 		all.Go(func() {
 			for k := range count / workers {
 				id := fmt.Sprintf("job %d of %d", k, i)
-				for range 1 + k%10/9 { // some run twice
+				for range 1 + k%10/9 { // some count twice
 					left, err := w.Latch("l").CountDown(within(t), id)
 					if err != nil {
 						t.Errorf("CountDown: %v", err)
@@ -152,7 +153,7 @@ func TestBigLatch(t *testing.T) {
 	}
 	all.Wait()
 	if zeros.Load() == 0 {
-		t.Error("nobody was told that it is over")
+		t.Error("no waiter learned that the latch is at zero")
 	}
 	for range cap(waited) {
 		wants(t, "Wait", <-waited, nil)
@@ -162,13 +163,13 @@ func TestBigLatch(t *testing.T) {
 	z.empty(cfg.Root + "/l")
 }
 
-// CountDown and removal cross: each count is heard or told that the latch is gone, and nothing
-// of it is left for the next.
+// CountDown runs during a removal. Each count is either counted or refused because the latch is
+// gone, and the next latch starts without any.
 func TestCountDownDuringRemoval(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	for round := range testenv.Rounds(12, 30) {
 		created, err := a.SetCount(within(t), "l", 1000)
 		if err != nil || !created {
@@ -180,7 +181,7 @@ func TestCountDownDuringRemoval(t *testing.T) {
 		reply, err := b.Await(within(t), "l", fmt.Sprintf("w-%d", round))
 		must(t, "Await", err)
 		var all sync.WaitGroup
-		for i, p := range []*party{a, b, a, b} {
+		for i, p := range []*peer{a, b, a, b} {
 			all.Go(func() {
 				for k := range 30 {
 					_, err := p.CountDown(within(t), "l", fmt.Sprintf("%d-%d-%d", round, i, k))
@@ -203,7 +204,7 @@ func TestCountDownDuringRemoval(t *testing.T) {
 		select {
 		case <-reply.Wake:
 		case <-time.After(limit):
-			t.Error("who waits was not woken")
+			t.Error("the waiter was not woken")
 		}
 		_, err = b.Await(context.Background(), "l", "x")
 		wants(t, "Await", err, driver.ErrGone)

@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// A latch is a node "latch" in the lock's folder, which says the count that it was set to, and
-// below it a node for each id that has counted down. When the last one has, the data is
-// changed, which wakes those who wait; whoever looks counts the nodes, so a wake-up that
-// nobody sent is made up for by the next who asks.
+// A latch is a node "latch" in the lock's folder, whose data has the initial count. Below it is a
+// node for each ID that has counted down. When the last ID has counted, CountDown changes the data,
+// which wakes the waiters. Every reader counts the nodes, so the next one makes up for a lost
+// wake-up.
 
-// latch is what the servers have of one.
+// latch is the servers' state of a latch.
 type latch struct {
-	there   bool // there is a node
-	live    bool // and it is not being removed
+	exists  bool // the node exists
+	live    bool // and nobody is removing it
 	count   int64
 	counted int64
-	open    bool // the data says so
+	open    bool // the data has this state
 	version int32
 }
 
@@ -32,23 +32,23 @@ const (
 	latchMagic   = "holdfast-latch/1"
 	latchClosed  = "closed"
 	latchOpen    = "open"
-	latchRemoved = "removed" // it goes as soon as its nodes have
+	latchRemoved = "removed" // it will be deleted after its nodes
 )
 
 func latchData(state string, count int64) []byte {
 	return fmt.Appendf(nil, "%s %s %d\n", latchMagic, state, count)
 }
 
-// parseLatch reads the data of a latch. Data that is not ours, or was changed by other means, is
-// damage: what it says is not known, and it is not deleted as if it said nothing.
+// parseLatch reads the data of a latch. Data that holdfast did not write is damage: its meaning is
+// not known, and holdfast does not delete it.
 func parseLatch(data []byte, stat *zk.Stat) (l latch, err error) {
 	var magic, state string
 	n, err := fmt.Sscanf(string(data), "%s %s %d\n", &magic, &state, &l.count)
 	known := state == latchClosed || state == latchOpen || state == latchRemoved
 	if n != 3 || err != nil || magic != latchMagic || !known || l.count < 0 {
-		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: it says %.60q", driver.ErrDamaged, latchNode, data)
+		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: its data is %.60q", driver.ErrDamaged, latchNode, data)
 	}
-	l.there, l.live = true, state != latchRemoved
+	l.exists, l.live = true, state != latchRemoved
 	l.open = state == latchOpen
 	l.counted, l.version = int64(stat.NumChildren), stat.Version
 	return l, nil
@@ -65,8 +65,8 @@ func (l *link) latch(ctx context.Context, dir string) (latch, error) {
 	return parseLatch(data, &stat)
 }
 
-// SetCount creates the latch. A name that turns out to be in use as something else gets it
-// taken away again.
+// SetCount creates the latch. If the name turns out to be in use as something else, SetCount
+// deletes the latch again.
 func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
 	if n < 0 {
 		return false, invalid("count %d: it must not be negative", n)
@@ -103,8 +103,8 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 		case err != nil:
 			return false, err
 		}
-		in := read(all[0].Names)
-		if len(in.line) == 0 && !in.semaphore {
+		in := parseDir(all[0].Names)
+		if len(in.queue) == 0 && !in.semaphore {
 			return true, nil
 		}
 		kind, err := s.l.otherThan(ctx, dir, driver.Latch)
@@ -119,10 +119,10 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 		}
 		return true, nil
 	}
-	return false, errTurmoil
+	return false, errContention
 }
 
-// CountDown adds the node of id and counts.
+// CountDown creates the node of id and counts the nodes.
 func (s *session) CountDown(ctx context.Context, name, id string) (int64, error) {
 	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return 0, err
@@ -159,7 +159,7 @@ func (l *link) countDown(ctx context.Context, dir, id string) (int64, error) {
 	return at.left(), nil
 }
 
-// interest is somebody who awaits a latch.
+// interest is the watch of a caller that awaits a latch.
 type interest struct {
 	watch *zk.Watch
 }
@@ -176,8 +176,8 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 		return driver.Reply{}, err
 	}
 	wake := make(chan uint64, 1)
-	// A callback may come before the answer has been looked at, and more than once for
-	// an id that asks again; the channel has room for one, and one is enough.
+	// A callback may come before the answer has been read, and more than once for an ID that asks
+	// again. The channel has room for one value, and one is enough.
 	data, stat, w, err := s.l.GetW(ctx, s.b.folder(name)+"/"+latchNode, func(zk.Event) {
 		select {
 		case wake <- 0:
@@ -211,8 +211,8 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	return driver.Reply{Wake: wake}, nil
 }
 
-// removeLatch removes a latch: first it is made to be none, which wakes those who wait,
-// then its nodes go.
+// removeLatch removes a latch: it changes the data, which wakes the waiters, then deletes the
+// nodes.
 func (l *link) removeLatch(ctx context.Context, dir string) error {
 	removed := false
 	for range manyTries {
@@ -245,16 +245,17 @@ func (l *link) removeLatch(ctx context.Context, dir string) error {
 	return cmp.Or(err, driver.ErrGone)
 }
 
-// removedVersion is the least version of a latch whose nodes may be deleted. One that is live has a smaller one: it is
-// made, and opened once. So whoever clears up after one that was removed cannot hit one that was set since.
+// removedVersion is the smallest version of a latch whose nodes may be deleted. A live latch has a
+// smaller one: it is created, and opened once. So the removal of an old latch cannot affect a newer
+// one.
 const removedVersion = 2
 
-// clearLatch deletes the nodes of a latch that was removed.
+// clearLatch deletes the nodes of a removed latch.
 func (l *link) clearLatch(ctx context.Context, dir string) error {
 	path := dir + "/" + latchNode
 	for range manyTries {
 		at, err := l.latch(ctx, dir)
-		if err != nil || !at.there || at.live {
+		if err != nil || !at.exists || at.live {
 			return err
 		}
 		if at.version < removedVersion {
@@ -275,7 +276,8 @@ func (l *link) clearLatch(ctx context.Context, dir string) error {
 	return nil
 }
 
-// deleteChildren deletes children of a node while it has that version, many in a request.
+// deleteChildren deletes children of a node as long as the node has that version, many in one
+// request.
 func (l *link) deleteChildren(ctx context.Context, path string, version int32, names []string) error {
 	const atOnce = 500
 	check := zk.CheckOp(path, version)
@@ -285,7 +287,7 @@ func (l *link) deleteChildren(ctx context.Context, path string, version int32, n
 			ops = append(ops, zk.DeleteOp(path+"/"+name, zk.AnyVersion))
 		}
 		_, err := l.Multi(ctx, ops...)
-		if errors.Is(err, zk.ErrNoNode) { // somebody does the same
+		if errors.Is(err, zk.ErrNoNode) { // somebody else deletes them
 			for _, op := range ops[1:] {
 				if _, err = l.Multi(ctx, check, op); ignore(err, zk.ErrNoNode) != nil {
 					return err
@@ -300,7 +302,7 @@ func (l *link) deleteChildren(ctx context.Context, path string, version int32, n
 	return nil
 }
 
-// deleteAll deletes children, many in a request.
+// deleteAll deletes children, many in one request.
 func (l *link) deleteAll(ctx context.Context, dir string, names []string) error {
 	const atOnce = 500
 	for len(names) > 0 {
@@ -309,7 +311,8 @@ func (l *link) deleteAll(ctx context.Context, dir string, names []string) error 
 		for i, name := range names[:n] {
 			ops[i] = zk.DeleteOp(dir+"/"+name, zk.AnyVersion)
 		}
-		if _, err := l.Multi(ctx, ops...); errors.Is(err, zk.ErrNoNode) { // somebody does the same
+		// Somebody else deletes them.
+		if _, err := l.Multi(ctx, ops...); errors.Is(err, zk.ErrNoNode) {
 			for _, name := range names[:n] {
 				if err := l.Delete(ctx, dir+"/"+name, zk.AnyVersion); err != nil && !errors.Is(err, zk.ErrNoNode) {
 					return err

@@ -12,25 +12,25 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// link is a session with what is asked of it again and again.
+// link is a ZooKeeper session with the operations that zklock repeats.
 type link struct {
 	*zk.Session
-	b      *Backend
-	sealed []zk.ACL // of contenders' nodes, see seal.go
-	seal   seal
+	b         *Backend
+	sealedACL []zk.ACL // of contenders' nodes, see seal.go
+	aclTest   aclTest
 
 	mu     sync.Mutex
 	millis int64     // the servers' clock…
-	at     time.Time // …not later than then
+	at     time.Time // …at this time or before
 }
 
-// create makes a node that lives with the session, and the folders above it when they are
-// missing, and lists its folder and others.
+// create creates an ephemeral node, and the folders above it that are missing. It lists the node's
+// folder and the folders in also.
 func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (string, zk.Stat, []zk.Listing, error) {
-	name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealed, also...)
+	name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealedACL, also...)
 	if name == "" && errors.Is(err, zk.ErrNoNode) {
 		var made []zk.Result
-		made, err = l.multiIn(ctx, parent(prefix), zk.CreateOp(prefix, data, zk.EphemeralSequential, l.sealed))
+		made, err = l.multiIn(ctx, parent(prefix), zk.CreateOp(prefix, data, zk.EphemeralSequential, l.sealedACL))
 		if err == nil {
 			name, stat = made[0].Path, made[0].Stat
 			lists = l.ListAll(ctx, append([]string{parent(prefix)}, also...)...)
@@ -38,13 +38,13 @@ func (l *link) create(ctx context.Context, prefix string, data []byte, also ...s
 		}
 	}
 	if err == nil {
-		l.saw(stat.Ctime)
+		l.noteClock(stat.Ctime)
 	}
 	return name, stat, lists, err
 }
 
-// manyTries is how often something is repeated that fails only if somebody undoes what
-// was done before, just then.
+// manyTries is how often to repeat a step that fails only if somebody undoes, at that moment, what
+// was done before.
 const manyTries = 8
 
 // multiIn is Multi for ops that need the folder dir, of which something may be missing. Folders
@@ -90,18 +90,18 @@ func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Resu
 	}
 }
 
-// missing are dir and the folders above it, from the top, as far as they are not there.
+// missing returns which of dir and the folders above it do not exist, from the top.
 func (l *link) missing(ctx context.Context, dir string) ([]string, error) {
-	var way, missing []string
+	var levels, missing []string
 	for at := dir; len(at) > 1; at = parent(at) {
-		way = append(way, at)
+		levels = append(levels, at)
 	}
-	slices.Reverse(way)
-	nodes, _ := l.GetAll(ctx, nil, way...)
+	slices.Reverse(levels)
+	nodes, _ := l.GetAll(ctx, nil, levels...)
 	for i, n := range nodes {
 		switch {
 		case errors.Is(n.Err, zk.ErrNoNode):
-			missing = append(missing, way[i])
+			missing = append(missing, levels[i])
 		case n.Err != nil && !errors.Is(n.Err, zk.ErrNoAuth):
 			return nil, n.Err
 		}
@@ -109,8 +109,8 @@ func (l *link) missing(ctx context.Context, dir string) ([]string, error) {
 	return missing, nil
 }
 
-// used are ops that let the servers delete the new folder dir when it is empty, as if somebody
-// had used it.
+// used returns operations that create and delete a child of the new folder dir. Without them the
+// servers would keep the folder when it is empty.
 func (l *link) used(dir string) []zk.Op {
 	child := dir + "/used"
 	return []zk.Op{zk.CreateOp(child, nil, zk.Ephemeral, l.b.acl), zk.DeleteOp(child, zk.AnyVersion)}
@@ -120,14 +120,14 @@ func parent(path string) string { return path[:max(strings.LastIndexByte(path, '
 
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// tidy deletes empty folders, from these up to the root, where the servers do not.
+// tidy deletes empty folders, from dirs up to the root, if the servers do not do it themselves.
 func (l *link) tidy(ctx context.Context, dirs ...string) {
 	if l.Containers() {
 		return
 	}
 	for _, dir := range dirs {
 		for dir != l.b.root && len(dir) > len(l.b.root) && dir != "/" {
-			if l.Delete(ctx, dir, zk.AnyVersion) != nil { // it is in use, or gone
+			if l.Delete(ctx, dir, zk.AnyVersion) != nil { // it is in use, or somebody deleted it
 				break
 			}
 			dir = parent(dir)
@@ -135,8 +135,8 @@ func (l *link) tidy(ctx context.Context, dirs ...string) {
 	}
 }
 
-// list returns the children of folders as they are now: as the leader knows them. A
-// folder that is not there is empty.
+// list returns the children of folders as the leader knows them now. A missing folder counts as
+// empty.
 func (l *link) list(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
 	all, err := l.SyncAndList(ctx, dirs...)
 	if err != nil {
@@ -145,13 +145,13 @@ func (l *link) list(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
 	return all, failed(all)
 }
 
-// listHere is list as the connected server knows it.
+// listHere is list, as the connected server knows the folders.
 func (l *link) listHere(ctx context.Context, dirs ...string) ([]zk.Listing, error) {
 	all := l.ListAll(ctx, dirs...)
 	return all, failed(all)
 }
 
-// failed returns the first error of listings, and takes folders that are not there for empty.
+// failed returns the first error of listings. A missing folder counts as empty.
 func failed(all []zk.Listing) error {
 	for i := range all {
 		if errors.Is(all[i].Err, zk.ErrNoNode) {
@@ -164,15 +164,15 @@ func failed(all []zk.Listing) error {
 	return nil
 }
 
-// saw takes note of the servers' clock: millis was read before now.
-func (l *link) saw(millis int64) {
+// noteClock records the servers' clock: millis was read before now.
+func (l *link) noteClock(millis int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.millis, l.at = millis, time.Now()
 }
 
-// clock is the servers' clock in milliseconds, or a little less. It is asked for by a node
-// that comes and goes in one step, in dir, when what is known of it is old.
+// clock returns the servers' clock in milliseconds, or a little less. If the last reading is old,
+// clock creates and deletes a node in dir, in one step.
 func (l *link) clock(ctx context.Context, dir string) (int64, error) {
 	const young = 5 * time.Second
 	l.mu.Lock()
@@ -185,19 +185,19 @@ func (l *link) clock(ctx context.Context, dir string) (int64, error) {
 			return 0, err
 		}
 		millis = made[0].Stat.Ctime
-		if millis == 0 { // servers before 3.5 do not tell who creates
-			if millis, err = l.born(ctx, path+"-"); err != nil {
+		if millis == 0 { // servers before 3.5 do not return the time
+			if millis, err = l.createTime(ctx, path+"-"); err != nil {
 				return 0, err
 			}
 		}
-		l.saw(millis)
+		l.noteClock(millis)
 		return millis, nil
 	}
 	return millis + age.Milliseconds(), nil
 }
 
-// born makes a node to see when it was made.
-func (l *link) born(ctx context.Context, prefix string) (int64, error) {
+// createTime creates a node and returns when it was created.
+func (l *link) createTime(ctx context.Context, prefix string) (int64, error) {
 	path, _, err := l.Create(ctx, prefix, nil, zk.EphemeralSequential, l.b.acl)
 	if err != nil {
 		return 0, err
@@ -206,14 +206,14 @@ func (l *link) born(ctx context.Context, prefix string) (int64, error) {
 	return stat.Ctime, errors.Join(err, l.Delete(ctx, path, zk.AnyVersion))
 }
 
-// keptFor is how much longer a mark keeps its name taken.
+// keptFor returns how much longer a mark keeps its name taken.
 func keptFor(r *record, stat *zk.Stat, clock int64) time.Duration {
 	return r.keep - time.Duration(clock-stat.Mtime)*time.Millisecond
 }
 
-// sweep deletes those marks whose time is over, and returns how long the longest of the others
-// lasts, and whether any was deleted. Marks are nodes of dir.
-func (l *link) sweep(ctx context.Context, dir string, marks line) (left time.Duration, swept bool, err error) {
+// sweep deletes those marks in dir whose time is over. It returns how long the longest of the
+// others lasts, and whether a mark is gone.
+func (l *link) sweep(ctx context.Context, dir string, marks queue) (left time.Duration, swept bool, err error) {
 	if len(marks) == 0 {
 		return 0, false, nil
 	}
@@ -236,14 +236,14 @@ func (l *link) sweep(ctx context.Context, dir string, marks line) (left time.Dur
 		}
 		r := parseRecord(n.Data)
 		d := keptFor(&r, &n.Stat, clock)
-		if r.keep == 0 { // not a mark of ours, whatever its name is
+		if r.keep == 0 { // not a mark of holdfast, whatever its name is
 			d = time.Second
 		}
 		if d > 0 {
 			left = max(left, d)
 			continue
 		}
-		// Of this version: it may be kept for longer since.
+		// Only this version: somebody may have extended the mark since.
 		err := l.Delete(ctx, paths[i], n.Stat.Version)
 		if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return 0, swept, err

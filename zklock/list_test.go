@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// odd names: what ZooKeeper does not allow, what looks like something else, and neighbours.
+// oddNames are names that ZooKeeper does not allow, names that look like something else, and their
+// neighbours.
 var oddNames = []string{
 	"a", "a/b", "a!", "a/b/c", "a//b", "a/", "a//", "/", "//", "/a", "a0", "a\x00", "a\x1f", "a/\x7f", "é", "e\u0301", "🔒/🔑", "\ufffe\uffff", "\ue000\uf8ff", "\ufff0",
 	".", "..", "./.", "a/..", "...", "%", "%%", "%25", "a/%", "a/%2F", "a/zookeeper", "locks", "leases", "latch",
@@ -19,13 +20,13 @@ var oddNames = []string{
 	"deep/" + strings.Repeat("d/", 200) + "e",
 }
 
-// Names whose path means something else are refused by every call, in words.
+// Every call refuses names whose path means something else, and says what.
 func TestNamesRefused(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	cfg := on(server.Addr)
 	cfg.Root = "/"
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	for name, why := range map[string]string{
 		"a/locks": "semaphore one level up", "a/leases": "semaphore one level up", "a/latch": "latch one level up", "a/locks/b": "semaphore one level up",
 		"a/x-lock-0000000001": "node of the lock one level up", "a/50%-lock-0000000001": "node of the lock one level up", "a/x__lock__-2147483648/b": "node of the lock",
@@ -52,18 +53,18 @@ func TestNamesRefused(t *testing.T) {
 	}
 }
 
-// Every name is a lock of its own, whatever the root: the servers refuse none, none is in another's way, and
-// the list has them all in the order of their bytes, from any place on.
+// Every name is a lock of its own, under any root. The servers refuse none, and no name blocks
+// another. List returns them all in byte order, from any position.
 func TestOddNames(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	slices.Sort(oddNames)
-	roots := []string{"/", "/app/locks"} // the top first: it sees the others
+	roots := []string{"/", "/app/locks"} // the top first: it contains the others
 	afters := []string{"", "a/b", "a", "a!", "a/locks", "zz"}
 	for _, root := range roots[:testenv.Rounds(1, 2)] {
 		t.Run("root "+root, func(t *testing.T) {
 			cfg := zklock.Config{Servers: []string{server.Addr}, Root: root}
-			a, b := partyFor(t, cfg, 100e9), partyFor(t, cfg, 100e9)
+			a, b := newPeerFor(t, cfg, 100e9), newPeerFor(t, cfg, 100e9)
 			holds := map[string]driver.Hold{}
 			for _, name := range oddNames {
 				holds[name] = a.get(once(a.req(name)))

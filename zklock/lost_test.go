@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// trouble is a network that either loses a request or its answer.
-var trouble = []struct {
+// networkFaults are a network that loses requests, and one that loses answers.
+var networkFaults = []struct {
 	name    string
 	arrives bool
 	begin   func(*testenv.TCPProxy)
@@ -21,17 +21,17 @@ var trouble = []struct {
 	{"answer lost", true, (*testenv.TCPProxy).DropReplies},
 }
 
-// A request that nobody answered is repeated until somebody does; whether it had arrived the
-// first time or not, the outcome is that of one request.
-func TestNobodyAnswered(t *testing.T) {
+// A request without an answer is repeated until a server answers. Whether or not the first one
+// arrived, the outcome is that of one request.
+func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	for _, c := range []struct {
 		name string
-		run  func(t *testing.T, a, b *party, spoiled func(f func(context.Context) error) error, arrives bool)
+		run  func(t *testing.T, a, b *peer, spoiled func(f func(context.Context) error) error, arrives bool)
 	}{
-		{"create", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"create", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			r := a.req("n/create")
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
 			h := a.get(r)
@@ -40,7 +40,7 @@ func TestNobodyAnswered(t *testing.T) {
 			}
 			a.release(h)
 		}},
-		{"create given up", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"create given up", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			r := a.req("n/create")
 			_ = spoiled(func(ctx context.Context) error {
 				_, err := a.Acquire(ctx, r)
@@ -49,7 +49,7 @@ func TestNobodyAnswered(t *testing.T) {
 			must(t, "Cancel", answered(t, func(ctx context.Context) error { return a.Cancel(ctx, r.Name, r.ID) }))
 			b.release(b.get(once(b.req(r.Name))))
 		}},
-		{"permits", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"permits", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			r := a.permits("n/permits", 2, 3)
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
 			h := a.get(r)
@@ -61,17 +61,17 @@ func TestNobodyAnswered(t *testing.T) {
 			}
 			b.release(b.get(once(b.permits(r.Name, 3, 3))))
 		}},
-		{"release", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"release", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
 			h := a.get(a.req("n/release"))
 			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			if arrives {
-				wants(t, "Release of what had been released", err, driver.ErrGone)
+				wants(t, "Release of a released grant", err, driver.ErrGone)
 			} else {
 				wants(t, "Release", err, nil)
 			}
-			b.release(b.get(once(b.req(h.Name)))) // at once, not when the grant has run out
+			b.release(b.get(once(b.req(h.Name)))) // at once, not after the grant has expired
 		}},
-		{"downgrade", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"downgrade", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			h := a.get(a.req("n/downgrade"))
 			wants(t, "Downgrade", spoiled(func(ctx context.Context) error { return a.Downgrade(ctx, h) }), nil)
 			if ch := a.renew(h); ch.State != 0 {
@@ -81,7 +81,7 @@ func TestNobodyAnswered(t *testing.T) {
 			b.release(b.get(once(b.shared(h.Name))))
 			a.release(h)
 		}},
-		{"renewal in doubt", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"renewal in doubt", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
 			h := a.get(a.req("n/renew"))
 			var gone bool
 			err := spoiled(func(ctx context.Context) error {
@@ -94,11 +94,11 @@ func TestNobodyAnswered(t *testing.T) {
 			})
 			wants(t, "Renew", err, nil)
 			if rec := b.inspect(h.Name); gone != (rec.Kind == driver.Unused) {
-				t.Errorf("Renew says gone: %v; the servers have %+v", gone, rec)
+				t.Errorf("Renew returned Gone: %v; the servers have %+v", gone, rec)
 			}
 			_ = a.Release(within(t), h, 0)
 		}},
-		{"mark", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"mark", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			r := a.req("n/mark")
 			r.MinHold = time.Hour
 			must(t, "Acquire", spoiled(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err }))
@@ -109,7 +109,7 @@ func TestNobodyAnswered(t *testing.T) {
 			}
 			must(t, "Break", b.Break(within(t), h.Name, h.Token))
 		}},
-		{"release that keeps", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, arrives bool) {
+		{"release that keeps", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, arrives bool) {
 			h := a.get(a.req("n/keep"))
 			err := spoiled(func(ctx context.Context) error { return a.Release(ctx, h, time.Hour) })
 			if arrives != errors.Is(err, driver.ErrGone) || !arrives && err != nil {
@@ -121,17 +121,17 @@ func TestNobodyAnswered(t *testing.T) {
 			}
 			must(t, "Break", b.Break(within(t), h.Name, rec.Holders[0].Token))
 		}},
-		{"adoption", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"adoption", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			h := b.get(b.req("n/adopt"))
 			id := a.req("x").ID
 			must(t, "Adopt", spoiled(func(ctx context.Context) error { return a.Adopt(ctx, h, id, "") }))
 			mine := driver.Hold{Name: h.Name, ID: id, Token: h.Token}
 			if ch := a.renew(mine); ch.State != 0 {
-				t.Errorf("Renew of what was adopted: %+v", ch)
+				t.Errorf("Renew of an adopted grant: %+v", ch)
 			}
 			a.release(mine)
 		}},
-		{"countdown", func(t *testing.T, a, b *party, spoiled func(func(context.Context) error) error, _ bool) {
+		{"countdown", func(t *testing.T, a, b *peer, spoiled func(func(context.Context) error) error, _ bool) {
 			_, err := b.SetCount(within(t), "n/count", 2)
 			must(t, "SetCount", err)
 			var left int64
@@ -142,11 +142,11 @@ func TestNobodyAnswered(t *testing.T) {
 			must(t, "remove", b.RemoveLatch(within(t), "n/count"))
 		}},
 	} {
-		for _, tr := range trouble {
+		for _, tr := range networkFaults {
 			t.Run(c.name+"/"+tr.name, func(t *testing.T) {
 				proxy := testenv.Proxy(t, server.Addr)
-				a, b := newParty(t, through(cfg, proxy)), newParty(t, cfg)
-				a.release(a.get(a.req("n/known"))) // the folders are there, and the connection works
+				a, b := newPeer(t, through(cfg, proxy)), newPeer(t, cfg)
+				a.release(a.get(a.req("n/known"))) // the folders exist, and the connection works
 				c.run(t, a, b, func(f func(context.Context) error) error {
 					tr.begin(proxy)
 					fails(t, c.name, f)
@@ -159,13 +159,13 @@ func TestNobodyAnswered(t *testing.T) {
 	}
 }
 
-// TestReleaseAnswerLostWithItsSession: a release is carried out, and the session ends before anybody hears of it. Its
-// holder must not be told that the grant had ended before, since the next may have had the lock from it.
+// A release is carried out, and the session ends before the answer arrives. The holder must not
+// learn that the grant had ended before: the next holder may have the lock because of this release.
 func TestReleaseAnswerLostWithItsSession(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
-	a, b := partyFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newParty(t, zklock.Config{Servers: []string{server.Addr}})
+	a, b := newPeerFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newPeer(t, zklock.Config{Servers: []string{server.Addr}})
 	h := a.get(a.req("x"))
 	proxy.DropReplies()
 	if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrGone) {

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// free waits until a name can be had, and returns when that was.
-func (p *party) free(r func() *driver.Request) time.Time {
+// free waits until a name can be locked, and returns when that was.
+func (p *peer) free(r func() *driver.Request) time.Time {
 	p.t.Helper()
 	var at time.Time
 	until(p.t, "free", func() bool {
 		q := once(r())
-		reply := p.ask(q)
+		reply := p.acquire(q)
 		if at = time.Now(); reply.Token != 0 {
 			p.release(driver.Hold{Name: q.Name, ID: q.ID, Token: reply.Token})
 		}
@@ -27,28 +27,28 @@ func (p *party) free(r func() *driver.Request) time.Time {
 	return at
 }
 
-// A minimum hold outlives its holder's session, and is over when it is over; a waiter that
-// stood in line all the while gets the lock then.
+// A minimum hold continues after its holder's session has ended, and ends in time. A waiter that
+// was in the queue all the time gets the lock then.
 func TestMinHoldPastDeath(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		ask  func(p *party) *driver.Request
+		ask  func(p *peer) *driver.Request
 	}{
-		{"lock", func(p *party) *driver.Request { return p.req("x") }},
-		{"reader", func(p *party) *driver.Request {
+		{"lock", func(p *peer) *driver.Request { return p.req("x") }},
+		{"reader", func(p *peer) *driver.Request {
 			r := p.req("x")
 			r.ReadWrite = true
 			return r
 		}},
-		{"permits", func(p *party) *driver.Request { return p.permits("s", 2, 2) }},
+		{"permits", func(p *peer) *driver.Request { return p.permits("s", 2, 2) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server, cfg := common(t)
 			z := newTree(t, server.Addr)
-			a, b, w := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
-			const hold = 8 * time.Second // it is looked at meanwhile
+			a, b, w := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
+			const hold = 8 * time.Second // the test inspects the name within it
 			r := c.ask(a)
 			r.MinHold = hold
 			if r.ReadWrite {
@@ -73,13 +73,13 @@ func TestMinHoldPastDeath(t *testing.T) {
 	}
 }
 
-// Nobody waits: a mark whose time is over is in nobody's way, is listed nowhere, and goes when
-// anybody looks at the name.
-func TestMarksOfThePast(t *testing.T) {
+// Nobody waits. A mark whose time is over blocks nobody and is in no list, and the next Inspect
+// deletes it.
+func TestExpiredMarks(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	x, s := a.req("x"), a.permits("s", 2, 3)
 	x.MinHold, s.MinHold = 300*time.Millisecond, 300*time.Millisecond
 	a.get(x)
@@ -89,7 +89,8 @@ func TestMarksOfThePast(t *testing.T) {
 	if n := len(z.children(cfg.Root+"/x")) + len(z.children(cfg.Root+"/s/leases")); n != 0 {
 		t.Fatalf("%d marks are left", n)
 	}
-	if _, err := b.SetCount(within(t), "x", 1); err != nil { // a name that is not in use is free for any kind
+	// A name that is not in use is free for any kind.
+	if _, err := b.SetCount(within(t), "x", 1); err != nil {
 		t.Errorf("SetCount: %v", err)
 	}
 	must(t, "remove", b.RemoveLatch(within(t), "x"))
@@ -99,13 +100,13 @@ func TestMarksOfThePast(t *testing.T) {
 	z.empty(cfg.Root + "/s")
 }
 
-// Another program's contender behind a mark of the past is waiting for us to take that away, as
-// anybody does who is refused.
-func TestMarkBeforeAnother(t *testing.T) {
+// Another program's contender waits behind an expired mark. Any refused request of holdfast deletes
+// the mark.
+func TestExpiredMarkBeforeForeignContender(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	x := a.req("x")
 	x.MinHold = 500 * time.Millisecond
 	a.get(x)
@@ -118,21 +119,21 @@ func TestMarkBeforeAnother(t *testing.T) {
 	})
 }
 
-// A grant with a minimum hold is adopted: the name is taken until that is over, whoever
-// releases it, and the marks go.
+// A grant with a minimum hold is adopted. The name stays taken until the minimum hold is over,
+// whoever releases it, and the marks go.
 func TestMinHoldAdopted(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(p *party) *driver.Request{
-		"lock":    func(p *party) *driver.Request { return p.req("x") },
-		"reader":  func(p *party) *driver.Request { return p.shared("x") },
-		"permits": func(p *party) *driver.Request { return p.permits("x", 2, 3) },
+	for name, ask := range map[string]func(p *peer) *driver.Request{
+		"lock":    func(p *peer) *driver.Request { return p.req("x") },
+		"reader":  func(p *peer) *driver.Request { return p.shared("x") },
+		"permits": func(p *peer) *driver.Request { return p.permits("x", 2, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, cfg := common(t)
 			z := newTree(t, server.Addr)
-			a, b, c := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
-			const hold = 8 * time.Second // it is looked at meanwhile
+			a, b, c := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
+			const hold = 8 * time.Second // the test inspects the name within it
 			r := ask(a)
 			r.MinHold = hold
 			began := time.Now()
@@ -166,7 +167,7 @@ func TestMinHoldAdopted(t *testing.T) {
 func TestMinHoldCancelled(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	for range testenv.Rounds(25, 100) {
 		for _, r := range []*driver.Request{a.req("x"), a.permits("s", 3, 3)} {
 			r.MinHold = time.Hour
@@ -178,12 +179,13 @@ func TestMinHoldCancelled(t *testing.T) {
 	}
 }
 
-// The public option: a job that runs once a tick, on whichever machine, also if that dies.
+// The public option: a job runs once per tick on one of several machines, even if that machine
+// dies.
 func TestOncePerTick(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	first, s := spied(t, cfg)
-	c := client(t, cfg, calm)
+	c := client(t, cfg, longTTL)
 	began := time.Now()
 	const tick = 1500 * time.Millisecond
 	l, err := first.Mutex("job", holdfast.MinHold(tick)).TryLock(within(t))
@@ -200,13 +202,13 @@ func TestOncePerTick(t *testing.T) {
 	must(t, "Release", l2.Release())
 }
 
-// A node that is called like a mark and is none keeps the name taken, and is not deleted.
+// A node with the name of a mark but other data keeps the name taken, and is not deleted.
 func TestForgedMark(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	path := z.make(cfg.Root+"/x/_c_0f8fad5b-d9cb-869f-b165-70867728950e-lock-", zk.EphemeralSequential)
-	p := newParty(t, cfg)
+	p := newPeer(t, cfg)
 	w := p.req("x")
 	reply := p.refused(w)
 	p.refused(once(p.req("x")))

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// A grant moves to another node, of another kind or of another session, by a step that
-// creates the new node with the old one's sequence number and deletes the old. So it keeps
-// its place: who waits behind it finds the new node where the old one was, as after a
-// downgrade by Curator (CURATOR-621). The token moves along, in the new node's data.
+// A grant moves to a node of another role or of another session in one step. The step creates the
+// new node with the old one's sequence number and deletes the old one. So the grant keeps its
+// place: waiters behind it find the new node in the old position, as after a downgrade by Curator
+// (CURATOR-621). The new node's data contains the token.
 
-// Downgrade puts a reader's node in the place of the writer's.
+// Downgrade replaces the writer's node by a reader's.
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
-	e, err := s.own(ctx, h)
+	e, err := s.findGrant(ctx, h)
 	if err != nil {
 		return explain(err)
 	}
@@ -34,7 +34,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	to.role, to.name = shared, sequenced(e.uuid, readSuffix, to.seq)
 	data := e.record()
 	data.token = e.token
-	err = e.move(ctx, e.nodes, line{to}, data, e.marks)
+	err = e.move(ctx, e.nodes, queue{to}, data, e.marks)
 	if errors.Is(err, zk.ErrNoNode) {
 		if err := e.look(ctx); err != nil {
 			return explain(err)
@@ -43,7 +43,7 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 			e.forget()
 			return s.ended(ctx, h)
 		}
-		return errTurmoil
+		return errContention
 	}
 	if err != nil {
 		return explain(err)
@@ -51,11 +51,11 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-// move puts nodes in the place of others, which e has from then on, and with them its marks.
-func (e *entry) move(ctx context.Context, from, to line, data record, marks line) error {
+// move replaces the nodes from by the nodes to, which then belong to e. Their marks move with them.
+func (e *entry) move(ctx context.Context, from, to queue, data record, marks queue) error {
 	l := e.s.l
 	var ops []zk.Op
-	var moved line
+	var moved queue
 	if len(marks) > 0 {
 		var err error
 		if moved, ops, err = e.moveMarks(ctx, marks, to); err != nil {
@@ -63,28 +63,28 @@ func (e *entry) move(ctx context.Context, from, to line, data record, marks line
 		}
 	}
 	for i, n := range to {
-		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.l.sealed), zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
+		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.l.sealedACL), zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
 		data.info = ""
 	}
 	made, err := l.Multi(ctx, ops...)
 	if err != nil {
-		e.doubt(err)
+		e.noteUncertain(err)
 		return err
 	}
 	for _, m := range made {
 		if m.Stat.Ctime > 0 {
-			l.saw(m.Stat.Ctime)
+			l.noteClock(m.Stat.Ctime)
 		}
 	}
-	e.play(to[0].role)
+	e.setRole(to[0].role)
 	e.marks = moved
-	e.become(held, data.token, to...)
+	e.setState(held, data.token, to...)
 	return nil
 }
 
-// moveMarks returns the marks that go with nodes in the place of these, and what moves them.
-// A mark whose time is over goes.
-func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops []zk.Op, err error) {
+// moveMarks returns the marks of the new nodes, and the operations that replace the old marks. It
+// deletes a mark whose time is over.
+func (e *entry) moveMarks(ctx context.Context, marks, to queue) (moved queue, ops []zk.Op, err error) {
 	l := e.s.l
 	clock, err := l.clock(ctx, e.dir)
 	if err != nil {
@@ -104,7 +104,7 @@ func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops 
 		}
 		r := parseRecord(n.Data)
 		if r.keep = keptFor(&r, &n.Stat, clock); r.keep <= 0 {
-			ops = append(ops, zk.DeleteOp(paths[i], n.Stat.Version)) // nobody else would, unless the name is used again
+			ops = append(ops, zk.DeleteOp(paths[i], n.Stat.Version)) // nobody else would delete it
 			continue
 		}
 		m := to[i]
@@ -116,7 +116,7 @@ func (e *entry) moveMarks(ctx context.Context, marks, to line) (moved line, ops 
 	return moved, ops, nil
 }
 
-// Adopt puts nodes of this session in the place of those of another.
+// Adopt replaces the nodes of another session by nodes of this one.
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(driver.CheckID(id), s.b.check(h.Name)); err != nil {
 		return err
@@ -133,28 +133,28 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 			return explain(err)
 		}
 	}
-	return errTurmoil
+	return errContention
 }
 
 func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, all []zk.Listing) error {
-	top, locks, leases := read(all[0].Names), read(all[1].Names).line, permitsOf(read(all[2].Names).line)
+	top, locks, leases := parseDir(all[0].Names), parseDir(all[1].Names).queue, permitsOf(parseDir(all[2].Names).queue)
 	theirs, ours := uuidOf(h.ID), uuidOf(req.ID)
-	holding := top.line[:top.holding()]
-	from, marks := holding.all(theirs), top.line.all(keptUUID(theirs))
-	if held := leases.all(theirs); len(held) > 0 {
-		from, marks = held, leases.all(keptUUID(theirs))
+	holding := top.queue[:top.holding()]
+	from, marks := holding.findAll(theirs), top.queue.findAll(keptUUID(theirs))
+	if held := leases.findAll(theirs); len(held) > 0 {
+		from, marks = held, leases.findAll(keptUUID(theirs))
 	}
-	there := append(holding.all(ours), leases.all(ours)...)
+	there := append(holding.findAll(ours), leases.findAll(ours)...)
 	switch {
-	case len(there) == 0 && len(top.line.all(ours))+len(locks.all(ours)) > 0:
-		return invalid("id %q: it stands for another request of the name", req.ID)
+	case len(there) == 0 && len(top.queue.findAll(ours))+len(locks.findAll(ours)) > 0:
+		return invalid("id %q: it belongs to another request of the name", req.ID)
 	case len(there) > 0:
 		from = there // adopted before, or another grant
 	case len(from) == 0:
 		return s.ended(ctx, h)
 	}
 	req.Mode = from[0].role.mode()
-	e, err := s.enter(ctx, &req)
+	e, err := s.register(ctx, &req)
 	if err != nil {
 		return err
 	}
@@ -176,20 +176,20 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 	switch {
 	case len(there) > 0 && token != h.Token:
 		e.abandon()
-		return invalid("id %q: it stands for another request of the name", req.ID)
+		return invalid("id %q: it belongs to another request of the name", req.ID)
 	case token != h.Token:
 		e.abandon()
 		return s.ended(ctx, h)
 	}
-	e.play(from[0].role)
+	e.setRole(from[0].role)
 	e.req.N, e.req.Limit = max(1, r.n), r.limit
 	if len(there) > 0 {
-		e.become(held, token, there...)
+		e.setState(held, token, there...)
 		return nil
 	}
 	mine := e.record()
 	mine.token = token
-	to := make(line, len(from))
+	to := make(queue, len(from))
 	for i, n := range from {
 		to[i] = n
 		to[i].uuid, to[i].name = ours, sequenced(ours, suffixOf(n), n.seq)
@@ -209,8 +209,8 @@ func (e *entry) abandon() {
 	}
 }
 
-// all returns the nodes of a UUID.
-func (l line) all(uuid string) (out line) {
+// findAll returns the nodes with this UUID.
+func (l queue) findAll(uuid string) (out queue) {
 	for _, n := range l {
 		if n.uuid == uuid {
 			out = append(out, n)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// role is what a node of a lock's folder stands for.
+// role is what a contender's node is for.
 type role uint8
 
 const (
@@ -24,9 +24,9 @@ func (r role) mode() driver.Mode {
 	return [...]driver.Mode{driver.Exclusive, driver.Shared, driver.Permits}[r]
 }
 
-// suffixes are what comes before the sequence number of a contender's node: Curator's
-// (InterProcessMutex, whose name go-zookeeper/zk has too; InterProcessReadWriteLock;
-// InterProcessSemaphoreV2), and kazoo's, which we only read.
+// suffixes are what stands before the sequence number in a contender's name. The first four are
+// Curator's (InterProcessMutex, whose suffix go-zookeeper/zk uses too; InterProcessReadWriteLock;
+// InterProcessSemaphoreV2). The others are kazoo's, which holdfast only reads.
 var suffixes = []struct {
 	text string
 	role role
@@ -42,20 +42,20 @@ const (
 	leaseSuffix = "-lease-"
 )
 
-// node is the node of a contender.
+// node is a contender's node.
 type node struct {
 	name string
 	role role
 	seq  int64
-	uuid string // empty if the name has none of Curator's shape
+	uuid string // empty if the name has not Curator's form
 }
 
-// maxSequence is the last sequence number that is used. The parent's counter sticks or
-// wraps at 2147483647 (ZOOKEEPER-3249, ZOOKEEPER-4706), and then no order is left; the
-// distance is for requests that are under way.
+// maxSequence is the last sequence number in use. At 2147483647 the folder's counter stops or wraps
+// (ZOOKEEPER-3249, ZOOKEEPER-4706), and the order is lost. The distance is for requests that are on
+// their way.
 const maxSequence = 1<<31 - 1 - 100_000
 
-// parseNode reads a child's name. It reports false if that is no contender's.
+// parseNode reads a child's name. It returns false if the child is no contender.
 func parseNode(name string) (node, bool) {
 	n := node{name: name}
 	if rest, ok := strings.CutPrefix(name, "_c_"); ok && len(rest) > 36 && rest[36] == '-' {
@@ -64,7 +64,8 @@ func parseNode(name string) (node, bool) {
 	if len(name) < 10 || name[len(name)-1]-'0' > 9 {
 		return n, false
 	}
-	if n.uuid != "" && len(name) > shaped && name[len(name)-10] != '-' { // nearly all are of this shape, and lines may be long
+	// Nearly all names, and queues may be long.
+	if n.uuid != "" && len(name) > shaped && name[len(name)-10] != '-' {
 		for _, s := range suffixes[:4] {
 			if digits, ok := strings.CutPrefix(name[shaped:], s.text); ok && len(digits) == 10 {
 				if n.seq, ok = decimal(digits); ok {
@@ -80,7 +81,7 @@ func parseNode(name string) (node, bool) {
 			continue
 		}
 		digits := name[i+len(s.text):]
-		if len(digits) < 10 || len(digits) > 11 || digits[0] == '+' { // Java's %010d of an int
+		if len(digits) < 10 || len(digits) > 11 || digits[0] == '+' { // %010d of an int in Java
 			continue
 		}
 		seq, err := strconv.ParseInt(digits, 10, 32)
@@ -93,7 +94,7 @@ func parseNode(name string) (node, bool) {
 	return n, false
 }
 
-// shaped is where what follows the UUID and its dash begins in a name of Curator's shape.
+// shaped is the offset behind the UUID and its dash in a name of Curator's form.
 const shaped = 3 + 36 + 1
 
 func decimal(digits string) (n int64, ok bool) {
@@ -106,17 +107,17 @@ func decimal(digits string) (n int64, ok bool) {
 	return n, n < 1<<31
 }
 
-// nodeName is a contender's name without a sequence number.
+// nodeName returns a contender's name without a sequence number.
 func nodeName(uuid, suffix string) string { return "_c_" + uuid + suffix }
 
-// sequenced is nodeName with the number of a node that this one takes the place of.
+// sequenced returns a contender's name with the sequence number of the node that it replaces.
 func sequenced(uuid, suffix string, seq int64) string {
 	digits := strconv.FormatInt(seq, 10)
 	return nodeName(uuid, suffix) + strings.Repeat("0", max(0, 10-len(digits))) + digits
 }
 
-// uuidOf is the UUID of a request's nodes: of the custom version, 8, so that it is
-// not one that Curator draws. It follows from the ID, so that whoever asks again finds them.
+// uuidOf returns the UUID of a request's nodes. It has version 8 (custom), so Curator never draws
+// it. It follows from the ID, so a repeated request finds its nodes.
 func uuidOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	h := []byte(hex.EncodeToString(sum[:16]))
@@ -124,8 +125,8 @@ func uuidOf(id string) string {
 	return string(h[:8]) + "-" + string(h[8:12]) + "-" + string(h[12:16]) + "-" + string(h[16:20]) + "-" + string(h[20:])
 }
 
-// The digit of a UUID of ours that tells what keeps a name taken for a minimum hold,
-// which is nobody's, from the node of the request that it was made for.
+// This digit of the UUID tells a mark (a node that keeps a name taken for a minimum hold) from the
+// node of its request.
 const (
 	markAt   = 19
 	ownMark  = '8'
@@ -136,10 +137,10 @@ func keptUUID(uuid string) string {
 	return uuid[:markAt] + string(keptMark) + uuid[markAt+1:]
 }
 
-// kept reports whether n keeps the name taken for nobody.
+// kept reports whether n is a mark: it keeps the name taken, although nobody holds it.
 func (n node) kept() bool { return n.uuid != "" && n.uuid[14] == '8' && n.uuid[markAt] == keptMark }
 
-// request is the UUID of the request that n was made for.
+// request returns the UUID of the request for which n was created.
 func (n node) request() string {
 	if n.kept() {
 		return n.uuid[:markAt] + string(ownMark) + n.uuid[markAt+1:]
@@ -147,31 +148,31 @@ func (n node) request() string {
 	return n.uuid
 }
 
-// line is the contenders of a folder in the order of their arrival.
-type line []node
+// queue is the contenders of a folder in order of arrival, holders included.
+type queue []node
 
-// listed is what a folder has.
-type listed struct {
-	line
-	latch, semaphore bool // there are nodes of those names
+// contents is what a folder contains.
+type contents struct {
+	queue
+	latch, semaphore bool // there are nodes of these names
 }
 
-// read sorts out a folder's children. Children that are no contenders are left alone.
-func read(children []string) listed {
-	l := listed{line: make(line, 0, len(children))}
+// parseChildren sorts a folder's children. It ignores children that are no contenders.
+func parseDir(children []string) contents {
+	l := contents{queue: make(queue, 0, len(children))}
 	for _, c := range children {
 		switch n, ok := parseNode(c); {
 		case ok:
-			l.line = append(l.line, n)
+			l.queue = append(l.queue, n)
 		case c == latchNode:
 			l.latch = true
 		case c == locksDir || c == leasesDir:
 			l.semaphore = true
 		}
 	}
-	// By number, not by text: beyond ten digits and below zero the two differ. Equal numbers
-	// are one place: a grant that moved to another node, or is kept.
-	slices.SortFunc(l.line, func(a, b node) int {
+	// By number, not by text: the two differ beyond ten digits and below zero. Equal numbers are
+	// one place: a grant that moved to another node, or is kept.
+	slices.SortFunc(l.queue, func(a, b node) int {
 		if a.seq != b.seq {
 			return cmp.Compare(a.seq, b.seq)
 		}
@@ -180,8 +181,8 @@ func read(children []string) listed {
 	return l
 }
 
-// of returns the node of this UUID.
-func (l line) of(uuid string) (node, bool) {
+// find returns the node with this UUID.
+func (l queue) find(uuid string) (node, bool) {
 	i := slices.IndexFunc(l, func(n node) bool { return n.uuid == uuid })
 	if i < 0 {
 		return node{}, false
@@ -189,15 +190,15 @@ func (l line) of(uuid string) (node, bool) {
 	return l[i], true
 }
 
-// before returns those in front of a place.
-func (l line) before(seq int64) line {
+// before returns the nodes in front of a place.
+func (l queue) before(seq int64) queue {
 	i, _ := slices.BinarySearchFunc(l, seq, func(n node, seq int64) int { return cmp.Compare(n.seq, seq) })
 	return l[:i]
 }
 
-// way returns those that are in the way of a contender: of a writer everybody in front,
-// of a reader the writers. It has the lock when there are none.
-func (l line) way(r role, seq int64) line {
+// blockers returns the nodes that block a contender: for a writer all nodes in front, for a reader
+// the writers. The contender has the lock when there are none.
+func (l queue) blockers(r role, seq int64) queue {
 	front := l.before(seq)
 	if r == exclusive {
 		return front
@@ -207,7 +208,7 @@ func (l line) way(r role, seq int64) line {
 
 // holding returns how many nodes at the front have the lock: the first writer, or all readers
 // before it.
-func (l line) holding() int {
+func (l queue) holding() int {
 	for i, n := range l {
 		if n.role == exclusive {
 			if i > 0 && n.seq != l[0].seq {
@@ -219,13 +220,12 @@ func (l line) holding() int {
 	return len(l)
 }
 
-// permits counts the permits in use of a semaphore's leases. One that is kept and held at the
-// same time is one.
-func (l line) permits() int {
+// permits counts a semaphore's permits in use. A permit that is held and also marked counts once.
+func (l queue) permits() int {
 	n := len(l)
 	for _, k := range l {
 		if k.kept() {
-			if _, held := l.of(k.request()); held {
+			if _, held := l.find(k.request()); held {
 				n--
 			}
 		}
@@ -233,21 +233,22 @@ func (l line) permits() int {
 	return n
 }
 
-// head is who has the lock, one of them if they are many.
-func (l line) head() node {
+// head returns the node of the holder, or of one of several.
+func (l queue) head() node {
 	if l[0].kept() {
-		if n, ok := l.of(l[0].request()); ok {
+		if n, ok := l.find(l[0].request()); ok {
 			return n
 		}
 	}
 	return l[0]
 }
 
-// marks are those that keep the name taken for nobody, but for a minimum hold.
-func (l line) marks() (out line) {
+// marks returns the nodes that keep the name taken for a minimum hold after its holder has released
+// it.
+func (l queue) marks() (out queue) {
 	for _, n := range l {
 		if n.kept() {
-			if _, held := l.of(n.request()); !held {
+			if _, held := l.find(n.request()); !held {
 				out = append(out, n)
 			}
 		}

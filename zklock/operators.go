@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// explainOps is explain for the operators' session: that it is over says nothing of the backend.
+// explainOps is explain for the operators' session: its end does not mean that the backend is
+// closed.
 func explainOps(err error) error {
 	switch {
 	case !errors.Is(err, zk.ErrSessionExpired):
@@ -40,8 +41,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, erro
 	return r, explainOps(err)
 }
 
-// Break deletes the grant's nodes. What is created later has a larger token by
-// itself.
+// Break deletes the grant's nodes. Nodes that are created later have larger tokens anyway.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if err := b.check(name); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 	if err != nil {
 		return err
 	}
-	top, leases := read(all[0].Names), permitsOf(read(all[1].Names).line)
-	holding := top.line[:top.holding()]
+	top, leases := parseDir(all[0].Names), permitsOf(parseDir(all[1].Names).queue)
+	holding := top.queue[:top.holding()]
 	var paths []string
 	for _, n := range holding {
 		paths = append(paths, dir+"/"+n.name)
@@ -116,8 +116,8 @@ func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
 	return explainOps(l.removeLatch(ctx, b.folder(name)))
 }
 
-// SetLimit writes the limit where a semaphore's permits are, which who is first in line watches, and
-// where its line is.
+// SetLimit writes the limit to the folder of a semaphore's permits, which the first waiter watches,
+// and to the folder of its queue.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := b.check(name); err != nil {
 		return err
@@ -148,23 +148,23 @@ func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error 
 	leases, locks, data := dir+"/"+leasesDir, dir+"/"+locksDir, record{limit: limit}
 	for range manyTries {
 		nodes, _ := l.GetAll(ctx, nil, leases, locks)
-		line := []zk.Op{zk.SetOp(locks, data.bytes(), zk.AnyVersion)}
-		if errors.Is(nodes[1].Err, zk.ErrNoNode) { // nobody waits; unless somebody comes just now
-			line = []zk.Op{zk.CreateOp(locks, nil, zk.Container, l.b.acl), zk.DeleteOp(locks, zk.AnyVersion)}
+		queueOps := []zk.Op{zk.SetOp(locks, data.bytes(), zk.AnyVersion)}
+		if errors.Is(nodes[1].Err, zk.ErrNoNode) { // nobody waits; fails if somebody comes
+			queueOps = []zk.Op{zk.CreateOp(locks, nil, zk.Container, l.b.acl), zk.DeleteOp(locks, zk.AnyVersion)}
 		}
 		if errors.Is(nodes[0].Err, zk.ErrNoNode) {
-			err = l.sayLimit(ctx, leases, limit, line...)
+			err = l.createLimit(ctx, leases, limit, queueOps...)
 		} else {
-			_, err = l.Multi(ctx, append(line, zk.SetOp(leases, data.bytes(), zk.AnyVersion))...)
+			_, err = l.Multi(ctx, append(queueOps, zk.SetOp(leases, data.bytes(), zk.AnyVersion))...)
 		}
 		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}
-	return errTurmoil
+	return errContention
 }
 
-// List walks the tree below the root, in order of the names.
+// List walks the tree below the root, in byte order of the names.
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		return nil, nil
@@ -198,7 +198,7 @@ func rootPath(root string) string {
 	return root
 }
 
-// walk is a listing under way.
+// walk is the state of a List.
 type walk struct {
 	l             *link
 	prefix, after string
@@ -208,16 +208,16 @@ type walk struct {
 
 var errEnough = errors.New("enough")
 
-// spot is a level below a folder: the name itself, or all below it, whose names begin with text.
-// In the order of these texts the names come in byte order.
+// spot is a level below a folder: the name itself, or all names below it, which begin with text.
+// Spots in the order of text give names in byte order.
 type spot struct {
 	text  string
 	below bool
 	path  string
 }
 
-// below lists what is below a folder whose children are given; name is that of the folder, with
-// a slash unless it is the root.
+// below lists the names below a folder with these children. name is the folder's name, with a slash
+// unless it is the root.
 func (w *walk) below(ctx context.Context, path, name string, children []string, first bool) error {
 	var spots []spot
 	for _, c := range children {
@@ -251,7 +251,7 @@ func (w *walk) below(ctx context.Context, path, name string, children []string, 
 	return nil
 }
 
-// wants reports whether s is, or may have below it, what is asked for.
+// wants reports whether s is asked for, or may have a name below it that is.
 func (w *walk) wants(s spot) bool {
 	if !s.below {
 		return strings.HasPrefix(s.text, w.prefix) && s.text > w.after

@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// forged starts a server on which folders, which stay when they are empty, have had so many
-// children.
+// forged starts a server whose folders have had so many children. The server keeps these folders
+// when they are empty.
 func forged(t *testing.T, counts map[string]int32) *testenv.ZooKeeperServer {
 	t.Helper()
-	server := testenv.ZooKeeper(t, long, "-Dzookeeper.digest.enabled=false")
+	server := testenv.ZooKeeper(t, longSessions, "-Dzookeeper.digest.enabled=false")
 	z := newTree(t, server.Addr)
 	for f := range counts {
 		for i := range strings.Count(f, "/") {
@@ -35,8 +35,8 @@ func forged(t *testing.T, counts map[string]int32) *testenv.ZooKeeperServer {
 	return server
 }
 
-// Where a folder's numbers come to their end, requests are refused, and nothing is left; other
-// folders go on, and so does this one when it was empty and has been deleted.
+// When a folder's numbers come to their end, requests are refused and leave no node. Other folders
+// work. So does this one after the servers have deleted it because it was empty.
 func TestSequenceOverflow(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -59,7 +59,7 @@ func TestSequenceOverflow(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := zklock.Config{Servers: []string{server.Addr}, Root: c.root}
-			a, b := newParty(t, cfg), newParty(t, cfg)
+			a, b := newPeer(t, cfg), newPeer(t, cfg)
 			z.make(c.root+"/full/abc", zk.Persistent) // a folder that is not empty
 			for range 3 {
 				refusals := 0
@@ -69,7 +69,7 @@ func TestSequenceOverflow(t *testing.T) {
 				} {
 					reply, err := a.Acquire(within(t), r)
 					switch {
-					case reply.Token != 0 && err == nil && r.Name != "full": // the folder was made anew
+					case reply.Token != 0 && err == nil && r.Name != "full": // the folder was created again
 						a.release(driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token})
 					case !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), c.root+"/"+r.Name):
 						t.Errorf("%s: %+v, %v; want ErrRefused that names the folder", r.Name, reply, err)
@@ -115,13 +115,13 @@ func TestSequenceOverflow(t *testing.T) {
 	}
 }
 
-// A lock of before the end of the numbers is held on, and released as ever.
+// A lock taken before the end of the numbers can be held on and released.
 func TestOverflowDuringHold(t *testing.T) {
 	t.Parallel()
-	const last = math.MaxInt32 - 100_000 // the last number that is used
+	const last = math.MaxInt32 - 100_000 // the last number in use
 	server := forged(t, map[string]int32{"/holdfast/x": last - 2})
 	z := newTree(t, server.Addr)
-	a, b := newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+	a, b := newPeer(t, on(server.Addr)), newPeer(t, on(server.Addr))
 	z.make("/holdfast/x/abc", zk.Persistent)
 	h := a.get(a.req("x"))
 	w := b.req("x")

@@ -10,24 +10,24 @@ import (
 
 // Children of a lock's folder that are not contenders of it.
 const (
-	locksDir  = "locks"  // a semaphore's line, as Curator has it
-	leasesDir = "leases" // a semaphore's permits, as Curator has it
+	locksDir  = "locks"  // a semaphore's queue, as in Curator
+	leasesDir = "leases" // a semaphore's permits, as in Curator
 	latchNode = "latch"
 
-	// These come and go.
+	// These exist only for a moment.
 	clockNode = reserved + ":clock"
 	sealNode  = reserved + ":seal"
 )
 
-// reserved is what only nodes of ours begin with. Names with such a level are refused.
+// reserved is the prefix of nodes that only holdfast creates. A name with such a level is refused.
 const reserved = "%holdfast"
 
-// escaped is how a level begins that ZooKeeper cannot have as it is.
+// escaped is the prefix of a level that ZooKeeper cannot have as it is.
 const escaped = reserved + "%"
 
-// folder is the path of a lock's folder. Whatever can be a path is one as it is: to Curator,
-// which uses the same path, it is the same lock. The rest is escaped, and begins with what
-// no name may begin with.
+// folder returns the path of a lock's folder. A level that can be part of a path is used unchanged,
+// so that Curator on the same path has the same lock. Other levels are escaped, and begin with a
+// prefix that names cannot have.
 func (b *Backend) folder(name string) string {
 	var p strings.Builder
 	p.WriteString(b.root)
@@ -38,8 +38,8 @@ func (b *Backend) folder(name string) string {
 	return p.String()
 }
 
-// check refuses names that are none, and those whose path means something else: to Curator,
-// or to the lock one level up.
+// check refuses invalid names, and names whose path means something else to Curator or to the lock
+// one level up.
 func (b *Backend) check(name string) error {
 	if err := driver.CheckName(name); err != nil || b.mode == Single {
 		return err
@@ -54,11 +54,11 @@ func (b *Backend) check(name string) error {
 	return nil
 }
 
-// taken says what else a level means in a path; "" if nothing.
+// taken returns what else a level means in a path; "" if nothing.
 func taken(level string, first, top bool) string {
 	switch {
 	case strings.HasPrefix(level, reserved):
-		return fmt.Sprintf("reserved: levels that begin with %s stand for text that is no path", reserved)
+		return fmt.Sprintf("reserved: levels that begin with %s stand for text that cannot be part of a path", reserved)
 	case first:
 		if top && level == "zookeeper" {
 			return "ZooKeeper's own"
@@ -73,7 +73,7 @@ func taken(level string, first, top bool) string {
 	return ""
 }
 
-// encodeLevel makes a node's name of a level of a lock's name.
+// encodeLevel turns a level of a lock's name into a node's name.
 func encodeLevel(level string) string {
 	if fit(level) {
 		return level
@@ -81,7 +81,7 @@ func encodeLevel(level string) string {
 	return escaped + escape(level, level == "." || level == "..")
 }
 
-// fit reports whether ZooKeeper can have a node of that name.
+// fit reports whether ZooKeeper accepts level as a node's name.
 func fit(level string) bool {
 	if level == "" || level == "." || level == ".." {
 		return false
@@ -96,8 +96,8 @@ func fit(level string) bool {
 
 func contends(level string) bool { _, ok := parseNode(level); return ok }
 
-// allowed reports whether r may stand in a node's name as it is. ZooKeeper counts in
-// UTF-16 and refuses surrogates, so nothing above the first plane.
+// allowed reports whether r can be used unchanged in a node's name. ZooKeeper counts in UTF-16 and
+// refuses surrogates, so nothing above the first plane is allowed.
 func allowed(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
@@ -106,8 +106,8 @@ func allowed(r rune) bool {
 	return true
 }
 
-// escape writes what is not allowed, and the sign of escapes itself, as a URL does; with dot
-// also the first character.
+// escape writes characters that are not allowed, and the percent sign, as a URL does. With dot it
+// escapes the first character, too.
 func escape(level string, dot bool) string {
 	var b strings.Builder
 	for i, r := range level {
@@ -122,7 +122,7 @@ func escape(level string, dot bool) string {
 	return b.String()
 }
 
-// unescape reverses escape. It reports false for what escape does not write.
+// unescape reverses escape. It returns false for text that escape does not write.
 func unescape(node string, dot bool) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(node); i++ {
@@ -146,7 +146,7 @@ func unescape(node string, dot bool) (string, bool) {
 
 func unhex(c byte) int { return strings.IndexByte("0123456789ABCDEF", c) }
 
-// decodeLevel reverses encodeLevel. It reports false for a node that no name leads to.
+// decodeLevel reverses encodeLevel. It returns false for a node that belongs to no name.
 func decodeLevel(node string, first, top bool) (string, bool) {
 	text, ok := strings.CutPrefix(node, escaped)
 	if !ok {

@@ -12,37 +12,38 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// A semaphore is kept as Curator's InterProcessSemaphoreV2 does it: a lock in the folder
-// "locks", and in the folder "leases" a node for each permit in use, which only the holder of
-// that lock adds to. So the lock is the line, and its holder is the one who waits for
-// permits. Unlike Curator we add to the leases when they fit and not before, in the same step
-// in which the contender leaves the line; and the data of "leases" says the limit.
+// A semaphore has the form of Curator's InterProcessSemaphoreV2. The folder "locks" has a lock. The
+// folder "leases" has a node for each permit in use, and only the holder of that lock adds nodes to
+// it. So the lock is the queue, and its holder is the one that waits for permits. Curator adds its
+// node first and then waits until the permits fit. Holdfast adds its nodes only when they fit, in
+// the same step in which its contender leaves the queue. The data of "leases" contains the limit.
 
-// maxPermits is how many permits can be had at once: all are made in one request.
+// maxPermits is how many permits a request can have: one ZooKeeper request creates them all.
 const maxPermits = 1000
 
-// permitsAtOnce is how many of them fit into a request, also when they move and are marked.
+// permitsAtOnce returns how many permits fit into a ZooKeeper request, also when they move and are
+// marked.
 func (b *Backend) permitsAtOnce(name string) int {
-	const request, each = 1 << 20, 600 // what servers take by default; what an Op has beside the folder
+	const request, each = 1 << 20, 600 // the servers' default; the size of an Op without the path
 	return min(maxPermits, request/(4*len(b.folder(name))+each))
 }
 
-// semaphore is what its folders say.
+// semaphore is the contents of a semaphore's folders.
 type semaphore struct {
-	line, leases line
-	top          listed
+	queue, leases queue
+	top           contents
 }
 
 func readSemaphore(all []zk.Listing) semaphore {
-	return semaphore{read(all[0].Names).line, permitsOf(read(all[1].Names).line), read(all[2].Names)}
+	return semaphore{parseDir(all[0].Names).queue, permitsOf(parseDir(all[1].Names).queue), parseDir(all[2].Names)}
 }
 
 // onlyPermits returns ErrKind if the name is in use as a lock or a latch.
-func (e *entry) onlyPermits(ctx context.Context, top listed) error {
+func (e *entry) onlyPermits(ctx context.Context, top contents) error {
 	if e.checked {
 		return nil
 	}
-	if top.latch || len(top.line) > 0 {
+	if top.latch || len(top.queue) > 0 {
 		kind, err := e.s.l.otherThan(ctx, e.dir, driver.Semaphore)
 		if err != nil {
 			return err
@@ -54,7 +55,7 @@ func (e *entry) onlyPermits(ctx context.Context, top listed) error {
 	return nil
 }
 
-// limit returns the limit in use and the version of the node that says it; 0: none is known.
+// limit returns the limit in use, 0 if none is known, and the version of the node that contains it.
 func (l *link) limit(ctx context.Context, leases string) (int, int32, error) {
 	data, stat, err := l.Get(ctx, leases)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -64,16 +65,17 @@ func (l *link) limit(ctx context.Context, leases string) (int, int32, error) {
 	return r.limit, stat.Version, err
 }
 
-// limits is what the folders of a semaphore say of its limit.
+// limits is what a semaphore's folders contain about its limit.
 type limits struct {
 	known  int   // in use; 0: none is known
-	leases int32 // the version of the folder that says so; AnyVersion: there is none
-	locks  int32 // the version of the folder of the line
-	set    int   // the limit that was set since e joined and had last looked; 0: none was
+	leases int32 // version of the leases folder; AnyVersion: there is none
+	locks  int32 // version of the queue's folder
+	set    int   // a limit set since e joined or last looked; 0: none
 }
 
-// limits looks at both folders. A limit that is set is in that of the line, too, which stays as long as somebody
-// stands in it: that of the permits is deleted when it has been empty for a while.
+// limits reads both folders. SetLimit writes the limit to the queue's folder as well. That folder
+// exists while there are waiters; the servers delete the folder of the permits when it has been
+// empty for a while.
 func (e *entry) limits(ctx context.Context) (l limits, err error) {
 	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
 	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
@@ -99,7 +101,7 @@ func (e *entry) limits(ctx context.Context) (l limits, err error) {
 	return l, nil
 }
 
-// sameLimit returns ErrKind if the semaphore is in use with another limit than e asked for.
+// sameLimit returns ErrKind if the semaphore is in use with a limit other than e's.
 func (e *entry) sameLimit(limit int) error {
 	if e.checked || limit == 0 || limit == e.req.Limit {
 		return nil
@@ -108,13 +110,13 @@ func (e *entry) sameLimit(limit int) error {
 }
 
 // glimpsePermits is glimpse for a semaphore.
-func (e *entry) glimpsePermits(ctx context.Context, all []zk.Listing) (reply driver.Reply, free bool, err error) {
+func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply driver.Reply, free bool, err error) {
 	e.checked = false
 	sem := readSemaphore(all)
 	if err := e.onlyPermits(ctx, sem.top); err != nil {
 		return reply, false, err
 	}
-	if len(sem.line) == 0 && len(sem.leases) == 0 {
+	if len(sem.queue) == 0 && len(sem.leases) == 0 {
 		return reply, true, nil
 	}
 	left, swept, err := e.sweepLeases(ctx, sem.leases)
@@ -128,21 +130,21 @@ func (e *entry) glimpsePermits(ctx context.Context, all []zk.Listing) (reply dri
 	if err != nil {
 		return reply, false, err
 	}
-	if len(sem.line) == 0 && (swept || sem.leases.permits()+e.req.N <= e.req.Limit) {
+	if len(sem.queue) == 0 && (swept || sem.leases.permits()+e.req.N <= e.req.Limit) {
 		return reply, true, nil
 	}
 	reply, err = e.refusePermits(ctx, sem, left)
 	return reply, false, err
 }
 
-// sweepLeases deletes permits that were kept and whose time is over.
-func (e *entry) sweepLeases(ctx context.Context, leases line) (time.Duration, bool, error) {
+// sweepLeases deletes kept permits whose time is over.
+func (e *entry) sweepLeases(ctx context.Context, leases queue) (time.Duration, bool, error) {
 	return e.s.l.sweep(ctx, e.dir+"/"+leasesDir, leases.marks())
 }
 
-// refusePermits is the reply to a request that does not wait.
+// refusePermits returns the reply to a request that does not wait.
 func (e *entry) refusePermits(ctx context.Context, sem semaphore, left time.Duration) (driver.Reply, error) {
-	reply := driver.Reply{Retry: left, Ahead: len(sem.line)}
+	reply := driver.Reply{Retry: left, Ahead: len(sem.queue)}
 	if len(sem.leases) == 0 {
 		return reply, nil
 	}
@@ -153,17 +155,17 @@ func (e *entry) refusePermits(ctx context.Context, sem semaphore, left time.Dura
 }
 
 // settlePermits is settle for a semaphore.
-func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) (reply driver.Reply, again bool, err error) {
+func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool) (reply driver.Reply, again bool, err error) {
 	if e.state == held {
-		return e.win(ctx)
+		return e.completeGrant(ctx)
 	}
 	sem := readSemaphore(all)
 	if err := e.onlyPermits(ctx, sem.top); err != nil {
-		return reply, false, e.orLeave(ctx, err)
+		return reply, false, e.withdrawOnKind(ctx, err)
 	}
-	me, ok := sem.line.of(e.uuid)
+	me, ok := sem.queue.find(e.uuid)
 	if !ok {
-		if err := e.look(ctx); err != nil { // it may have the permits by now
+		if err := e.look(ctx); err != nil { // e may have the permits already
 			return reply, false, err
 		}
 		return reply, true, nil
@@ -172,7 +174,7 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 	if err != nil || swept {
 		return reply, swept, err
 	}
-	ahead := len(sem.line.before(me.seq))
+	ahead := len(sem.queue.before(me.seq))
 	limit, at := e.req.Limit, limits{leases: zk.AnyVersion, locks: zk.AnyVersion}
 	if len(sem.leases) > 0 || e.checked {
 		at, err = e.limits(ctx)
@@ -180,9 +182,9 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 			err = e.sameLimit(at.known)
 		}
 		if err != nil {
-			return reply, false, e.orLeave(ctx, err)
+			return reply, false, e.withdrawOnKind(ctx, err)
 		}
-		e.checked = true // who stands in line follows when the limit is changed
+		e.checked = true // from now on a waiter accepts changes of the limit
 		if now := cmp.Or(at.known, at.set); now != 0 {
 			e.limit = now
 		}
@@ -192,13 +194,13 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 	}
 	if ahead > 0 {
 		if !wait {
-			return e.turnAway(ctx, sem, 0)
+			return e.withdrawAndRefuse(ctx, sem, 0)
 		}
-		nodes, err := e.watch(ctx, []string{e.path(sem.line.before(me.seq)[ahead-1])})
+		nodes, err := e.watch(ctx, []string{e.path(sem.queue.before(me.seq)[ahead-1])})
 		if errors.Is(err, zk.ErrNoNode) {
 			return reply, true, nil
 		}
-		reply = driver.Reply{Ahead: ahead, Holder: e.s.l.holder(sem.line.before(me.seq)[ahead-1], nodes[0], 0)}
+		reply = driver.Reply{Ahead: ahead, Holder: e.s.l.holder(sem.queue.before(me.seq)[ahead-1], nodes[0], 0)}
 		if len(sem.leases) > 0 {
 			nodes, _ := e.s.l.GetAll(ctx, nil, e.path(sem.leases.head()))
 			reply.Holder = e.s.l.holder(sem.leases.head(), nodes[0], 0)
@@ -209,40 +211,43 @@ func (e *entry) settlePermits(ctx context.Context, all []zk.Listing, wait bool) 
 		return e.takePermits(ctx, len(sem.leases) == 0 && !e.checked, at)
 	}
 	if at.leases == zk.AnyVersion {
-		return reply, true, e.restate(ctx, at)
+		return reply, true, e.rewriteLimit(ctx, at)
 	}
 	if !wait {
-		return e.turnAway(ctx, sem, left)
+		return e.withdrawAndRefuse(ctx, sem, left)
 	}
 	return e.watchPermits(ctx, sem, limit, left)
 }
 
-// restate says the limit anew after the folder that said it was deleted because it was
-// empty: with a limit below what the first in line wants, nobody uses a permit.
-func (e *entry) restate(ctx context.Context, at limits) error {
-	err := e.s.l.sayLimit(ctx, e.dir+"/"+leasesDir, e.limit, zk.CheckOp(e.dir+"/"+locksDir, at.locks))
-	return ignore(ignore(err, zk.ErrNodeExists), zk.ErrBadVersion) // then a limit has been set
+// rewriteLimit writes the limit again, after the servers deleted the folder that had it because it
+// was empty. That happens when the limit is below what the first waiter wants: no permit is then in
+// use.
+func (e *entry) rewriteLimit(ctx context.Context, at limits) error {
+	err := e.s.l.createLimit(ctx, e.dir+"/"+leasesDir, e.limit, zk.CheckOp(e.dir+"/"+locksDir, at.locks))
+	return ignore(ignore(err, zk.ErrNodeExists), zk.ErrBadVersion) // a limit has been set
 }
 
-// sayLimit makes the folder of the permits, which says the limit, and carries out other ops with it.
-func (l *link) sayLimit(ctx context.Context, leases string, limit int, also ...zk.Op) error {
+// createLimit creates the folder of the permits with the limit as its data. It carries out the
+// operations in also in the same step.
+func (l *link) createLimit(ctx context.Context, leases string, limit int, also ...zk.Op) error {
 	r := record{limit: limit}
 	ops := append([]zk.Op{zk.CreateOp(leases, r.bytes(), zk.Container, l.b.acl)}, l.used(leases)...)
 	_, err := l.multiIn(ctx, parent(leases), append(ops, also...)...)
 	return err
 }
 
-// turnAway gives up the contender of a request that does not wait.
-func (e *entry) turnAway(ctx context.Context, sem semaphore, left time.Duration) (driver.Reply, bool, error) {
-	if err := e.leave(ctx); err != nil {
+// withdrawAndRefuse withdraws the contender of a request that does not wait, and returns the
+// refusal.
+func (e *entry) withdrawAndRefuse(ctx context.Context, sem semaphore, left time.Duration) (driver.Reply, bool, error) {
+	if err := e.withdraw(ctx); err != nil {
 		return driver.Reply{}, false, err
 	}
 	reply, err := e.refusePermits(ctx, sem, left)
 	return reply, false, err
 }
 
-// takePermits adds e's permits to the leases and takes e out of the line, in one step. Who uses
-// the semaphore first says its limit.
+// takePermits adds e's permits to the leases and removes e from the queue, in one step. The first
+// user of a semaphore writes its limit.
 func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.Reply, bool, error) {
 	leases, limit := e.dir+"/"+leasesDir, e.req.Limit
 	if first {
@@ -250,7 +255,7 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 		if at, err = e.limits(ctx); err != nil {
 			return driver.Reply{}, false, err
 		}
-		if at.set != 0 { // while e stood in line, so it was in use
+		if at.set != 0 { // set while e waited, so the semaphore was in use
 			e.limit, e.checked = at.set, true
 			return driver.Reply{}, true, nil
 		}
@@ -260,9 +265,9 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	data := record{limit: limit}
 	var ops []zk.Op
 	switch {
-	case at.leases == zk.AnyVersion: // there is no folder, and a limit may be set just now
+	case at.leases == zk.AnyVersion: // there is no folder; somebody may set a limit at this moment
 		ops = append(ops, zk.CheckOp(e.dir+"/"+locksDir, at.locks), zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
-	case !first: // the same
+	case !first: // somebody may set a limit here, too
 		ops = append(ops, zk.CheckOp(leases, at.leases))
 	case at.known != limit:
 		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
@@ -276,48 +281,48 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	ops = append(ops, zk.DeleteOp(e.path(e.nodes[0]), zk.AnyVersion))
 	made, err := e.s.l.Multi(ctx, ops...)
 	switch {
-	case errors.Is(err, zk.ErrNoNode): // the folder was deleted meanwhile, or the contender
+	case errors.Is(err, zk.ErrNoNode): // somebody deleted the folder or the contender
 		return driver.Reply{}, true, e.look(ctx)
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
 		return driver.Reply{}, true, nil
 	case err != nil:
-		e.doubt(err)
+		e.noteUncertain(err)
 		return driver.Reply{}, false, err
 	}
-	var nodes line
+	var nodes queue
 	for _, m := range made[settings : settings+e.req.N] {
 		n, _ := parseNode(base(m.Path))
 		nodes = append(nodes, n)
 	}
-	e.become(held, uint64(made[settings].Stat.Czxid), nodes...)
+	e.setState(held, uint64(made[settings].Stat.Czxid), nodes...)
 	if slices.ContainsFunc(nodes, func(n node) bool { return n.seq < 0 || n.seq > maxSequence }) {
-		err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it starts anew when it has been empty for a while", driver.ErrRefused, leases)
-		return driver.Reply{}, false, errors.Join(err, e.leave(ctx))
+		err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it counts from zero again when it has been empty for a while", driver.ErrRefused, leases)
+		return driver.Reply{}, false, errors.Join(err, e.withdraw(ctx))
 	}
 	e.checked = true
-	return e.win(ctx)
+	return e.completeGrant(ctx)
 }
 
-// watchPermits makes e, the first in line, wait for permits that come back, or a higher limit.
+// watchPermits makes e, the first waiter, wait for free permits or a higher limit.
 func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left time.Duration) (driver.Reply, bool, error) {
 	leases := e.dir + "/" + leasesDir
 	e.unwatch()
-	names, _, w, err := e.s.l.ChildrenW(ctx, leases, e.waker())
+	names, _, w, err := e.s.l.ChildrenW(ctx, leases, e.onEvent())
 	e.watches = append(e.watches, w)
 	if err != nil {
 		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
 	}
 	paths := []string{leases}
-	if len(sem.leases) > 0 { // none is in use when the limit is below what e wants
+	if len(sem.leases) > 0 { // no permit is in use if the limit is below what e wants
 		paths = append(paths, e.path(sem.leases.head()))
 	}
-	nodes, w := e.s.l.GetAll(ctx, e.waker(), paths...)
+	nodes, w := e.s.l.GetAll(ctx, e.onEvent(), paths...)
 	e.watches = append(e.watches, w)
 	if err := nodes[0].Err; err != nil {
 		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
 	}
-	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit || len(permitsOf(read(names).line)) != len(sem.leases) {
-		return driver.Reply{}, true, nil // it has changed before it was watched
+	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit || len(permitsOf(parseDir(names).queue)) != len(sem.leases) {
+		return driver.Reply{}, true, nil // the folder changed before the watch was set
 	}
 	reply := driver.Reply{Retry: left}
 	if len(nodes) > 1 {

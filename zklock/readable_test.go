@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// Readable nodes: a stranger sees all, is refused, and changes nothing.
+// Readable nodes: another user can read everything, is refused, and changes nothing.
 func TestReadable(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
 	owner := zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/readable", User: "ann", Password: "secret", Access: zklock.Readable}
 	open := zklock.Config{Servers: cfg.Servers, Root: owner.Root}
 	bob := zklock.Config{Servers: cfg.Servers, Root: owner.Root, User: "bob", Password: "secret", Access: zklock.Readable}
-	a, same := newParty(t, owner), newParty(t, owner)
+	a, same := newPeer(t, owner), newPeer(t, owner)
 	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
 	behind := same.req("x")
 	reply, err := same.Acquire(within(t), behind)
@@ -23,10 +23,11 @@ func TestReadable(t *testing.T) {
 	_, err = a.SetCount(within(t), "l", 1)
 	must(t, "SetCount", err)
 	kept := a.req("kept")
-	kept.MinHold = 10 * time.Millisecond // it runs out, and whoever looks sweeps it away if it may
+	// It expires, and every reader with the permission deletes it.
+	kept.MinHold = 10 * time.Millisecond
 	a.release(a.get(kept))
 	for what, cfg := range map[string]zklock.Config{"nobody": open, "another user": bob} {
-		p := newParty(t, cfg)
+		p := newPeer(t, cfg)
 		all, err := p.List(within(t), "", "", 10)
 		if err != nil || len(all) < 3 {
 			t.Errorf("%s: List: %+v, %v", what, all, err)
@@ -36,7 +37,7 @@ func TestReadable(t *testing.T) {
 			t.Errorf("%s: Inspect: %+v, %v", what, rec, err)
 		}
 		_, err = p.Inspect(within(t), "kept")
-		must(t, what+": Inspect of what is kept", err)
+		must(t, what+": Inspect of a kept name", err)
 		for call, f := range map[string]func() error{
 			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
 			"RLock":       func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },

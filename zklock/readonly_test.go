@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// TestReadOnlyMode has two of three servers end. The third goes on in read-only mode, in which it
-// answers what it knew last: nobody is granted anything there, or learns from it who holds.
+// Two of three servers stop. The third continues in read-only mode, in which it answers with its
+// last state. It grants nothing, and shows no holders.
 func TestReadOnlyMode(t *testing.T) {
 	t.Parallel()
-	e := testenv.ZooKeeperEnsemble(t, 3, "-Dreadonlymode.enabled=true", long)
-	holder, waiter := partyFor(t, on(e.Addrs()...), time.Minute), partyFor(t, on(e.Addrs()...), time.Minute)
+	e := testenv.ZooKeeperEnsemble(t, 3, "-Dreadonlymode.enabled=true", longSessions)
+	holder, waiter := newPeerFor(t, on(e.Addrs()...), time.Minute), newPeerFor(t, on(e.Addrs()...), time.Minute)
 	h := holder.get(holder.req("x"))
 	w := waiter.req("x")
 	reply := waiter.refused(w)
@@ -59,7 +59,8 @@ func TestReadOnlyMode(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		err := holder.Release(ctx, h, 0)
-		return err == nil || errors.Is(err, driver.ErrGone) // a release that was not answered may have been carried out
+		// An unanswered release may have been carried out.
+		return err == nil || errors.Is(err, driver.ErrGone)
 	})
 	var next driver.Reply
 	until(t, "the waiter asks again", func() (ok bool) {

@@ -9,18 +9,17 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// Release deletes the grant's nodes. If the name is to stay taken, marks take their place in
-// the same step.
+// Release deletes the grant's nodes. If the name stays taken, marks replace them in the same step.
 func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if keep < 0 || keep > driver.MaxHold {
 		return invalid("time to keep the name %v: allowed are 0 to %v", keep, driver.MaxHold)
 	}
-	e, err := s.own(ctx, h)
+	e, err := s.findGrant(ctx, h)
 	if e != nil {
 		err = e.end(ctx, keep, true)
 		e.unlock()
 	}
-	return s.conclude(e != nil, err, func() error { return s.ended(ctx, h) })
+	return s.releaseError(e != nil, err, func() error { return s.ended(ctx, h) })
 }
 
 // Cancel deletes what the servers have of the request, marks included.
@@ -36,7 +35,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 		i.end()
 		return nil
 	case e == nil:
-		return explain(s.l.Sync(ctx, "/")) // an error shows that nothing is known
+		return explain(s.l.Sync(ctx, "/")) // an error: the outcome is not known
 	}
 	if err := e.lock(ctx); err != nil {
 		return err
@@ -56,7 +55,7 @@ func (s *session) Cancel(ctx context.Context, name, id string) error {
 	return nil
 }
 
-// lapse ends e because nobody has renewed it for a timeout.
+// lapse ends e if nobody has renewed it for a timeout.
 func (e *entry) lapse(ctx context.Context) error {
 	if e.isDead() || !e.late() {
 		return nil
@@ -72,9 +71,9 @@ func (e *entry) lapse(ctx context.Context) error {
 	return nil
 }
 
-// end deletes what the servers have of e and forgets it. A release keeps the name taken
-// for its minimum hold, or for keep from now on; otherwise it is as if e had never been.
-// ErrGone: it had ended before.
+// end deletes what the servers have of e, and forgets e. A release keeps the name taken for the
+// rest of its minimum hold, or for keep from now on. Otherwise end leaves no trace of e. ErrGone: e
+// had ended before.
 func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error {
 	for range manyTries {
 		if e.state == idle {
@@ -87,7 +86,7 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 		}
 		marks, rest := e.marks, time.Duration(0)
 		if !release && (len(marks) > 0 || e.req.MinHold > 0) {
-			// First, so that nothing is in the way of the next when e is out of it.
+			// The marks first: nothing must block the next contender after e is gone.
 			if err := e.unmark(ctx); err != nil {
 				return err
 			}
@@ -101,7 +100,7 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 		}
 		if rest > 0 && (keep == rest || len(marks) == 0) {
 			var made []zk.Op
-			if marks, made = e.keep(e.nodes, rest); len(e.marks) > 0 { // they are there already
+			if marks, made = e.keep(e.nodes, rest); len(e.marks) > 0 { // the marks exist
 				made = made[:0]
 				r := e.record()
 				r.token, r.keep = e.token, rest
@@ -111,8 +110,8 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 			}
 			ops = append(ops, made...)
 		}
-		tells := release && rest <= 0 && len(marks) == 0 && e.tells()
-		if tells {
+		announces := release && rest <= 0 && len(marks) == 0 && e.announces()
+		if announces {
 			ops = append([]zk.Op{zk.SetOp(e.path(e.nodes[0]), nil, zk.AnyVersion)}, ops...)
 		}
 		err := e.carryOut(ctx, ops)
@@ -120,23 +119,23 @@ func (e *entry) end(ctx context.Context, keep time.Duration, release bool) error
 		case err == nil:
 			e.finish(marks, rest)
 			return nil
-		case tells && errors.Is(err, zk.ErrNoAuth): // then without telling who is next
-			e.mute = true
+		case announces && errors.Is(err, zk.ErrNoAuth): // release without a change of the data
+			e.deleteOnly = true
 			continue
 		case !errors.Is(err, zk.ErrNoNode):
-			e.doubt(err)
+			e.noteUncertain(err)
 			return err
 		}
-		// A contender or a mark was deleted by somebody else.
+		// Somebody else deleted a contender or a mark.
 		e.marks = nil
 		if err := e.look(ctx); err != nil {
 			return err
 		}
 	}
-	return errTurmoil
+	return errContention
 }
 
-// unmark deletes the marks of e's minimum hold, those too that it may have made without hearing of it.
+// unmark deletes the marks of e's minimum hold, including marks whose answer was lost.
 func (e *entry) unmark(ctx context.Context) error {
 	marks := e.marks
 	if len(marks) == 0 {
@@ -153,7 +152,7 @@ func (e *entry) unmark(ctx context.Context) error {
 	return nil
 }
 
-// carryOut is Multi, at the price of a Delete if there is no more to do.
+// carryOut is Multi, or a Delete if one operation is enough: it costs less.
 func (e *entry) carryOut(ctx context.Context, ops []zk.Op) error {
 	if len(ops) == 1 && len(e.nodes) == 1 {
 		return e.s.l.Delete(ctx, e.path(e.nodes[0]), zk.AnyVersion)
@@ -162,8 +161,8 @@ func (e *entry) carryOut(ctx context.Context, ops []zk.Op) error {
 	return err
 }
 
-// finish is what remains to do when e has ended: its marks are to be deleted in time.
-func (e *entry) finish(marks line, rest time.Duration) {
+// finish ends the work for e on this side: it forgets e, and schedules the deletion of its marks.
+func (e *entry) finish(marks queue, rest time.Duration) {
 	dirs := e.folders()
 	plain := !e.s.l.Containers()
 	e.forget()
@@ -175,14 +174,14 @@ func (e *entry) finish(marks line, rest time.Duration) {
 	}
 	if plain {
 		e.s.spawn(func() {
-			ctx, cancel := e.s.soon()
+			ctx, cancel := e.s.exchangeCtx()
 			defer cancel()
 			e.s.l.tidy(ctx, dirs...)
 		})
 	}
 }
 
-// ended is the error for a grant that has ended: ErrTaken if somebody has a later one.
+// ended returns the error for a grant that has ended: ErrTaken if somebody has a later one.
 func (s *session) ended(ctx context.Context, h driver.Hold) error {
 	r, err := s.l.inspect(ctx, h.Name)
 	if err != nil {

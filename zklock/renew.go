@@ -10,21 +10,20 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// Renew shows that the session lives, and finds out what of it does not. The servers keep all
-// of a session's nodes at once; so what is asked is whether each is still there, and that is
-// asked once: from then on a watch tells if somebody deletes it. Places are looked up in
-// their lines.
+// Renew proves that the session lives, and finds out which of its nodes are gone. The servers keep
+// all nodes of a session together. So Renew asks only once whether each node exists; from then on a
+// watch reports its deletion. Renew looks up places in their queues.
 func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	begin := time.Now()
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
 	if len(holds) == 0 {
-		return nil, nil // the client of ours keeps the session by itself
+		return nil, nil // package zk keeps the session by itself
 	}
 	entries := make([]*entry, len(holds))
 	for i, h := range holds {
-		e, err := s.claimed(ctx, h)
+		e, err := s.findHold(ctx, h)
 		if err != nil {
 			return nil, explain(err)
 		}
@@ -36,20 +35,20 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	if err := s.l.Sync(ctx, "/"); err != nil {
 		return nil, explain(err)
 	}
-	if err := s.l.Flush(ctx); err != nil { // so that what has been deleted before is known
+	if err := s.l.Flush(ctx); err != nil { // so that earlier deletions are known
 		return nil, explain(err)
 	}
 	if err := s.prove(begin); err != nil {
 		return nil, err
 	}
 	var changes []driver.Change
-	seen := map[string]listed{}
+	seen := map[string]contents{}
 	for i, e := range entries {
 		ch := driver.Change{State: driver.Gone}
 		if e != nil {
 			e.extend(begin)
 			var err error
-			if ch, err = s.news(ctx, e, holds[i].Token != 0, seen); err != nil {
+			if ch, err = s.changeOf(ctx, e, holds[i].Token != 0, seen); err != nil {
 				return nil, explain(err)
 			}
 		}
@@ -60,9 +59,8 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 	return changes, nil
 }
 
-// claimed returns the entry of a hold or place, or nil if it is over. What has run out is
-// ended.
-func (s *session) claimed(ctx context.Context, h driver.Hold) (*entry, error) {
+// findHold returns the entry of a grant or place, or nil if it has ended. It ends an expired one.
+func (s *session) findHold(ctx context.Context, h driver.Hold) (*entry, error) {
 	s.mu.Lock()
 	e := s.entries[h.ID]
 	if e == nil || e.req.Name != h.Name || h.Token != 0 && (e.state != held || e.token != h.Token) {
@@ -92,7 +90,7 @@ func (s *session) claimed(ctx context.Context, h driver.Hold) (*entry, error) {
 	return e, nil
 }
 
-// watchOwn watches the nodes of entries whose nodes are not watched yet.
+// watchOwn watches the nodes of those entries whose nodes are not watched.
 func (s *session) watchOwn(ctx context.Context, entries []*entry) error {
 	const atOnce = 1000
 	for chunk := range slices.Chunk(entries, atOnce) {
@@ -111,11 +109,11 @@ func (s *session) watchOwn(ctx context.Context, entries []*entry) error {
 			continue
 		}
 		errs := s.l.WatchAll(ctx, func(i int, ev zk.Event) {
-			s.deleted(mine[i], base(paths[i]), ev.Type == zk.EventDeleted)
+			s.noteDeleted(mine[i], base(paths[i]), ev.Type == zk.EventDeleted)
 		}, paths...)
 		for i, err := range errs {
 			if err != nil {
-				s.deleted(mine[i], base(paths[i]), errors.Is(err, zk.ErrNoNode))
+				s.noteDeleted(mine[i], base(paths[i]), errors.Is(err, zk.ErrNoNode))
 			}
 		}
 		if err := firstBut(errs, zk.ErrNoNode); err != nil {
@@ -125,7 +123,7 @@ func (s *session) watchOwn(ctx context.Context, entries []*entry) error {
 	return nil
 }
 
-// firstBut returns the first error that is not but.
+// firstBut returns the first error other than but.
 func firstBut(errs []error, but error) error {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, but) {
@@ -135,8 +133,8 @@ func firstBut(errs []error, but error) error {
 	return nil
 }
 
-// deleted takes note that a node which was watched is gone, or at least not watched any more.
-func (s *session) deleted(e *entry, node string, gone bool) {
+// noteDeleted records that a watched node is gone, or at least is no longer watched.
+func (s *session) noteDeleted(e *entry, node string, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.watched == node {
@@ -144,15 +142,15 @@ func (s *session) deleted(e *entry, node string, gone bool) {
 	}
 }
 
-// news is what Renew has to tell of an entry, a grant or a place. Folders that were
-// listed for others are in seen.
-func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[string]listed) (driver.Change, error) {
+// changeOf returns Renew's result for an entry: a grant or a place. seen has the folders that were
+// listed for other entries.
+func (s *session) changeOf(ctx context.Context, e *entry, grant bool, seen map[string]contents) (driver.Change, error) {
 	s.mu.Lock()
 	state, token, gone, role := e.state, e.token, e.gone, e.role
 	s.mu.Unlock()
 	switch {
-	case gone: // or moved, and the answer is yet to come
-		if err := s.buried(ctx, e); err != nil || e.isDead() {
+	case gone: // or moved, and the answer has not come
+		if err := s.handleDeleted(ctx, e); err != nil || e.isDead() {
 			return driver.Change{State: driver.Gone}, err
 		}
 		if grant {
@@ -173,13 +171,13 @@ func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[strin
 		if err != nil {
 			return driver.Change{}, err
 		}
-		in = read(all[0].Names)
+		in = parseDir(all[0].Names)
 		seen[e.dir] = in
-		s.glance(e.dir, len(in.line))
+		s.noteLength(e.dir, len(in.queue))
 	}
-	me, ok := in.of(e.uuid)
+	me, ok := in.find(e.uuid)
 	if !ok {
-		if err := s.buried(ctx, e); err != nil {
+		if err := s.handleDeleted(ctx, e); err != nil {
 			return driver.Change{}, err
 		}
 		return s.outcome(e, driver.Change{State: driver.Gone}), nil
@@ -191,19 +189,19 @@ func (s *session) news(ctx context.Context, e *entry, grant bool, seen map[strin
 		}
 	} else {
 		ch.Ahead = max(0, ch.Ahead-in.holding())
-		if way := in.way(role, me.seq); slices.ContainsFunc(way, func(n node) bool { return !n.kept() }) {
+		if blockers := in.blockers(role, me.seq); slices.ContainsFunc(blockers, func(n node) bool { return !n.kept() }) {
 			return ch, nil
 		}
 	}
-	// A wake-up may have been lost, or the name is kept: whatever it is, e goes on.
-	left, err := e.nudge(ctx)
+	// A wake-up may have been lost, or the name is kept: in both cases e is evaluated.
+	left, err := e.recheck(ctx)
 	if left > 0 {
 		ch.Retry = left
 	}
 	return s.outcome(e, ch), err
 }
 
-// outcome is ch, unless e has been granted meanwhile.
+// outcome returns ch, unless e has been granted in the meantime.
 func (s *session) outcome(e *entry, ch driver.Change) driver.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,35 +211,35 @@ func (s *session) outcome(e *entry, ch driver.Change) driver.Change {
 	return ch
 }
 
-// glance is how long a line was when it was last looked at.
-type glance struct {
+// lengthSeen is how long a queue was when it was last listed.
+type lengthSeen struct {
 	at time.Time
 	n  int
 }
 
-func (s *session) glance(dir string, n int) {
+func (s *session) noteLength(dir string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for d, g := range s.lines { // forget what nobody looks at any more
+	for d, g := range s.lengths { // drop queues that nobody lists any more
 		if time.Since(g.at) > 10*s.ttl {
-			delete(s.lines, d)
+			delete(s.lengths, d)
 		}
 	}
-	s.lines[dir] = glance{time.Now(), n}
+	s.lengths[dir] = lengthSeen{time.Now(), n}
 }
 
-// skip reports whether a long line was looked at not long ago. Many who wait and look at each
-// renewal would keep the servers busy with lists; the watch is what wakes them.
+// skip reports whether a long queue was listed recently. Many waiters that list it at each renewal
+// would overload the servers. The watch wakes them.
 func (s *session) skip(dir string) bool {
-	const short = 500 // contenders that are listed at every renewal
+	const short = 500 // a queue of this length is listed at every renewal
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.lines[dir]
+	g := s.lengths[dir]
 	return time.Since(g.at) < s.ttl*time.Duration(g.n)/short/3
 }
 
-// buried ends an entry whose node somebody has deleted.
-func (s *session) buried(ctx context.Context, e *entry) error {
+// handleDeleted ends an entry whose node somebody has deleted.
+func (s *session) handleDeleted(ctx context.Context, e *entry) error {
 	if err := e.lock(ctx); err != nil {
 		return err
 	}
@@ -255,7 +253,7 @@ func (s *session) buried(ctx context.Context, e *entry) error {
 	switch {
 	case e.state == idle:
 		e.forget()
-	case e.state == held && e.permits() && len(e.nodes) < e.req.N: // some of it is gone, so all is
+	case e.state == held && e.permits() && len(e.nodes) < e.req.N: // some are gone: the grant has ended
 		return ignore(e.end(ctx, 0, false), driver.ErrGone)
 	default:
 		s.mu.Lock()

@@ -10,32 +10,32 @@ import (
 )
 
 // A holder that releases an exclusive lock changes its node's data and deletes the node, in one
-// step, so that who watches it is told of the change. All others, and the servers when a session
-// ends, delete nodes and do not change them. So a change says: this was the holder, nobody
-// is left in front, the lock is yours, and the next in line need not list the folder again; while a
-// deletion alone may be that of a waiter, and is looked into.
+// step. So the next waiter, which watches the node, gets an event for the change. All other
+// clients, and the servers when a session ends, delete nodes without a change. A change therefore
+// means: this was the holder, nobody else is in front, the lock is yours. The waiter need not list
+// the folder. A deletion without a change may be that of a waiter, so the waiter lists the folder.
 //
-// That is sound as long as nobody else changes the node's data, as Curator's Revoker would.
-// Therefore a contender's node is sealed: its ACL lets only its own session change it, by
-// an identity that the session makes up. Whether the servers enforce ACLs (they can be told not
-// to) is tried out before a change is believed.
+// This is correct as long as nobody else changes the node's data, as Curator's Revoker would.
+// Therefore a contender's node is sealed: its ACL lets only its own session change it, by an
+// identity that the session invents. Servers can be configured to ignore ACLs. The session tests
+// this before it trusts a change.
 
 const sealUser = "holdfast-session"
 
-// seal is whether the servers enforce ACLs.
-type seal struct{ state atomic.Int32 }
+// aclTest is the result of the test whether the servers enforce ACLs.
+type aclTest struct{ state atomic.Int32 }
 
 const (
-	sealUnknown int32 = iota
-	sealTrying
-	sealFails
-	sealHolds
+	aclUnknown int32 = iota
+	aclTesting
+	aclIgnored
+	aclEnforced
 )
 
-// tryOut finds out, once, whether the servers enforce ACLs: by a step that makes a node
-// which may not be changed and changes it, in dir, and so has to fail as a whole.
-func (l *link) tryOut(ctx context.Context, dir string) {
-	if !l.seal.state.CompareAndSwap(sealUnknown, sealTrying) {
+// testACLs finds out, once, whether the servers enforce ACLs. In one step it creates a node in dir
+// that nobody may change, and changes it. The step must fail as a whole.
+func (l *link) testACLs(ctx context.Context, dir string) {
+	if !l.aclTest.state.CompareAndSwap(aclUnknown, aclTesting) {
 		return
 	}
 	path := dir + "/" + sealNode
@@ -45,38 +45,38 @@ func (l *link) tryOut(ctx context.Context, dir string) {
 		zk.DeleteOp(path, zk.AnyVersion))
 	switch {
 	case len(done) == 3 && errors.Is(done[1].Err, zk.ErrNoAuth):
-		l.seal.state.Store(sealHolds)
+		l.aclTest.state.Store(aclEnforced)
 	case errors.Is(err, zk.ErrConnectionLoss) || errors.Is(err, zk.ErrNoNode):
-		l.seal.state.Store(sealUnknown) // the next one tries
+		l.aclTest.state.Store(aclUnknown) // the next call tries again
 	default:
-		l.seal.state.Store(sealFails)
+		l.aclTest.state.Store(aclIgnored)
 	}
 }
 
-// sealed sees to it that it is known whether the servers enforce ACLs, soon.
-func (s *session) sealed(dir string) {
-	if s.l.seal.state.Load() != sealUnknown {
+// testACLsSoon starts the test whether the servers enforce ACLs, unless it was started before.
+func (s *session) testACLsSoon(dir string) {
+	if s.l.aclTest.state.Load() != aclUnknown {
 		return
 	}
 	s.spawn(func() {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.exchangeCtx()
 		defer cancel()
-		s.l.tryOut(ctx, dir)
+		s.l.testACLs(ctx, dir)
 	})
 }
 
-func (l *link) isSealed() bool { return l.seal.state.Load() == sealHolds }
+func (l *link) aclsEnforced() bool { return l.aclTest.state.Load() == aclEnforced }
 
-// tells reports whether e's release is to tell who is next: not if nobody was behind it a
-// moment ago, as that costs the servers more than a deletion alone.
-func (e *entry) tells() bool {
+// announces reports whether e's release changes the node's data, for the next waiter. It does not
+// if nobody waited a moment ago: the change costs the servers more than a deletion alone.
+func (e *entry) announces() bool {
 	const moment = 2 * time.Millisecond
-	return e.state == held && e.role == exclusive && !e.permits() && !e.mute && (e.alone.IsZero() || time.Since(e.alone) > moment)
+	return e.state == held && e.role == exclusive && !e.permits() && !e.deleteOnly && (e.aloneAt.IsZero() || time.Since(e.aloneAt) > moment)
 }
 
-// tells reports whether the end of n, whose data is given, is told by a change of it: n is
-// a contender of ours that wants the lock for itself.
-func (n node) tells(data []byte) bool {
+// announcesRelease reports whether the release of n, whose data is given, changes the data: n is an
+// exclusive contender that holdfast created.
+func (n node) announcesRelease(data []byte) bool {
 	if n.role != exclusive || n.kept() {
 		return false
 	}

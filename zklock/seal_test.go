@@ -9,24 +9,24 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// A change of the node in front hands the lock over. So nobody but its holder may make one, and
-// where the servers do not see to that, a change is not believed.
+// A change of the node in front hands the lock over. So only its holder may change the node. If the
+// servers do not enforce that, waiters ignore a change.
 func TestSealedNodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		setting string
-		holds   bool // nodes are sealed
+		holds   bool // the servers protect sealed nodes
 	}{
-		{"ACLs enforced", long, true},
+		{"ACLs enforced", longSessions, true},
 		{"ACLs not enforced", "-Dzookeeper.skipACL=yes", false},
 		{"digest switched off", "-Dzookeeper.DigestAuthenticationProvider.enabled=false", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			server := testenv.ZooKeeper(t, long, c.setting)
+			server := testenv.ZooKeeper(t, longSessions, c.setting)
 			z := newTree(t, server.Addr)
-			a, b, d := newParty(t, on(server.Addr)), newParty(t, on(server.Addr)), newParty(t, on(server.Addr))
+			a, b, d := newPeer(t, on(server.Addr)), newPeer(t, on(server.Addr)), newPeer(t, on(server.Addr))
 			h := a.get(a.req("x"))
 			rb, rd := b.req("x"), d.req("x")
 			wb, wd := b.refused(rb), d.refused(rd)
@@ -34,18 +34,18 @@ func TestSealedNodes(t *testing.T) {
 			if _, holds := zklock.Sealed(d.Session); holds != c.holds {
 				t.Fatalf("sealed: %v; want %v", holds, c.holds)
 			}
-			// As Curator's Revoker: a waiter's node is changed, which is no hand-over.
+			// As Curator's Revoker does: a change of a waiter's node is no hand-over.
 			for _, name := range z.children("/holdfast/x") {
 				_, err := z.Set(within(t), "/holdfast/x/"+name, []byte("__REVOKE__"), zk.AnyVersion)
 				if c.holds {
-					wants(t, "a stranger's change", err, zk.ErrNoAuth)
+					wants(t, "another client's change", err, zk.ErrNoAuth)
 				} else {
-					wants(t, "a stranger's change", err, nil)
+					wants(t, "another client's change", err, nil)
 				}
 			}
 			select {
 			case token := <-wb.Wake:
-				t.Fatalf("woken with %d beside the holder", token)
+				t.Fatalf("woken with token %d during the hold", token)
 			case token := <-wd.Wake:
 				t.Fatalf("woken with %d behind a waiter", token)
 			case <-time.After(300 * time.Millisecond):

@@ -17,24 +17,24 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// 200 permits of several sessions, taken and given back in groups while the limit goes up and
-// down: never more are granted than the highest limit that has been in force during the hold.
+// Several sessions take and release 200 permits in groups while the limit changes. There are never
+// more grants than the highest limit in force during the hold.
 func TestSemaphoreUnderLoad(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	const full, low = 200, 120
-	operator := client(t, cfg, calm)
+	operator := client(t, cfg, longTTL)
 	z := newTree(t, server.Addr)
-	keeper := newParty(t, cfg) // the limit belongs to the name while it is in use
+	keeper := newPeer(t, cfg) // the name keeps its limit while it is in use
 	h := keeper.get(keeper.permits("s", 1, full))
-	const many = 50 // in use at once, before anybody gives back
+	const many = 50 // in use at once, before any release
 	var inUse, most atomic.Int64
 	met, stop := make(chan struct{}), make(chan struct{})
 	meet := sync.OnceFunc(func() { close(met) })
 	soon := within(t)
 	var all sync.WaitGroup
 	for i := range 4 {
-		p := newParty(t, cfg)
+		p := newPeer(t, cfg)
 		for j := range 4 {
 			all.Go(func() {
 				r := p.permits("s", 10+7*((i+j)%4), full)
@@ -47,7 +47,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 					r.ID = p.req("").ID
 					reply, err := p.Acquire(within(t), r)
 					if errors.Is(err, driver.ErrKind) {
-						continue // it came while the limit was another
+						continue // requested with another limit
 					}
 					if err != nil {
 						t.Errorf("Acquire: %v", err)
@@ -74,7 +74,8 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 		}
 	}
 	for i := range testenv.Rounds(4, 8) {
-		time.Sleep(300 * time.Millisecond) // what is tested is permits that come and go under one limit
+		// The subject is permits that come and go under one limit.
+		time.Sleep(300 * time.Millisecond)
 		if ch := keeper.renew(h); ch.State != 0 {
 			t.Fatalf("Renew: %+v", ch)
 		}
@@ -86,18 +87,18 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 	close(stop)
 	all.Wait()
 	if m := most.Load(); m > full-1 || m < many {
-		t.Errorf("at most %d permits in use beside the keeper's, of %d", m, full)
+		t.Errorf("at most %d permits in use, without the keeper's, of %d", m, full)
 	}
 	keeper.release(h)
 	z.empty(cfg.Root + "/s")
 }
 
-// A request for more than the limit, which was lowered since, waits; that nobody uses a permit
-// meanwhile, and that the servers delete the empty folder, changes nothing.
+// A request for more than the limit, which was lowered, waits. This holds although nobody uses a
+// permit, and although the servers delete the empty folder.
 func TestLimitLoweredBelowRequest(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	z := newTree(t, server.Addr)
 	h := a.get(a.permits("s", 1, 3))
 	r := b.permits("s", 3, 3)
@@ -105,14 +106,15 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
 	a.release(h)
 	before := time.Now()
-	for time.Since(before) < 1500*time.Millisecond { // the reaper has come by more than once
+	// The servers have deleted empty folders several times.
+	for time.Since(before) < 1500*time.Millisecond {
 		b.renew(driver.Hold{Name: r.Name, ID: r.ID})
 		if again := b.refused(r); again.Wake != nil {
 			reply = again
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	until(t, "the folder that says the limit is there again", func() bool {
+	until(t, "the folder with the limit exists again", func() bool {
 		if again := b.refused(r); again.Wake != nil {
 			reply = again
 		}
@@ -127,7 +129,8 @@ func TestLimitLoweredBelowRequest(t *testing.T) {
 	b.release(g)
 }
 
-// One of a grant's nodes is deleted by hand: the holder is told, the rest is given back.
+// One of a grant's nodes is deleted by hand: the holder learns that the grant has ended, and the
+// other permits are released.
 func TestLeaseNodeDeleted(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
@@ -137,14 +140,14 @@ func TestLeaseNodeDeleted(t *testing.T) {
 		which int
 	}{{"the first", 0}, {"the second", 1}, {"the last", 2}} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := newParty(t, cfg), newParty(t, cfg)
+			a, b := newPeer(t, cfg), newPeer(t, cfg)
 			h := a.get(a.permits("s", 3, 3))
 			a.renew(h)
 			r := b.permits("s", 3, 3)
 			reply := b.refused(r)
 			z.delete(cfg.Root + "/s/leases/" + z.lease(cfg.Root+"/s/leases", c.which))
-			if c.which == 0 { // whose deletion is watched
-				until(t, "told", func() bool { return a.renew(h).State == driver.Gone })
+			if c.which == 0 { // the node whose deletion is watched
+				until(t, "reported gone", func() bool { return a.renew(h).State == driver.Gone })
 				if err := a.Release(within(t), h, 0); err == nil {
 					t.Error("Release of a grant that is gone: no error")
 				}
@@ -156,7 +159,7 @@ func TestLeaseNodeDeleted(t *testing.T) {
 		})
 	}
 	t.Run("of a waiter", func(t *testing.T) {
-		a, b := newParty(t, cfg), newParty(t, cfg)
+		a, b := newPeer(t, cfg), newPeer(t, cfg)
 		h := a.get(a.permits("s", 3, 3))
 		r := b.permits("s", 1, 3)
 		reply := b.refused(r)
@@ -169,7 +172,7 @@ func TestLeaseNodeDeleted(t *testing.T) {
 	})
 }
 
-// lease is the name of one of the permits in a folder, in the order of their numbers.
+// lease returns the name of the i-th permit in a folder, by number.
 func (z tree) lease(folder string, i int) string {
 	z.t.Helper()
 	all := z.children(folder)
@@ -180,7 +183,7 @@ func (z tree) lease(folder string, i int) string {
 func TestManyPermitsAtOnce(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
-	a, b := newParty(t, cfg), newParty(t, cfg)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
 	z := newTree(t, server.Addr)
 	r := a.permits("many", 1000, 1500)
 	r.MinHold = time.Millisecond
@@ -197,7 +200,8 @@ func TestManyPermitsAtOnce(t *testing.T) {
 	wants(t, "1001 permits", err, driver.ErrInvalid)
 	z.empty(cfg.Root + "/many")
 
-	// What does not fit into one request is refused: servers hang up on it.
+	// A request that does not fit into one ZooKeeper request is refused: servers close the
+	// connection on it.
 	long := strings.Repeat("\x01", driver.MaxName)
 	_, err = a.Acquire(within(t), a.permits(long, 1000, 1000))
 	wants(t, "1000 permits under a long name", err, driver.ErrInvalid)
@@ -215,7 +219,7 @@ func TestSemaphoreClients(t *testing.T) {
 	var inside atomic.Int64
 	var all sync.WaitGroup
 	for range 3 {
-		c := client(t, cfg, calm)
+		c := client(t, cfg, longTTL)
 		for j := range 6 {
 			all.Go(func() {
 				for range 8 {
@@ -233,7 +237,7 @@ func TestSemaphoreClients(t *testing.T) {
 		}
 	}
 	all.Wait()
-	c := client(t, cfg, calm)
+	c := client(t, cfg, longTTL)
 	_, err := c.Semaphore("s", 4).TryAcquire(within(t), 4)
 	wants(t, "all permits", err, nil)
 	rec, err := c.Inspect(within(t), "s")
@@ -246,10 +250,10 @@ func TestSemaphoreClients(t *testing.T) {
 	}
 }
 
-// A limit is set while somebody stands in line who has seen the one before, or none yet, and who
-// looks again only when it is his turn. He takes no permits by the old one, whether the servers have deleted the
-// folder that says the limit meanwhile, because it was empty, or not.
-func TestLimitSetBeforeATurn(t *testing.T) {
+// The limit changes while a waiter, which has seen the old limit or none, is in the queue and looks
+// again only when it is first. It takes no permits by the old limit. This holds whether or not the
+// servers have deleted the empty folder that contains the limit.
+func TestLimitSetWhileWaiting(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
@@ -258,9 +262,10 @@ func TestLimitSetBeforeATurn(t *testing.T) {
 			must(t, "delete the empty folder", err)
 		}
 	}
-	turn := func(t *testing.T, b *party, r *driver.Request) {
+	turn := func(t *testing.T, b *peer, r *driver.Request) {
 		var reply driver.Reply
-		until(t, "the limit is shown", func() bool { // the servers may delete the folder again, which is empty
+		// The folder is empty: the servers may delete it again.
+		until(t, "the limit is shown", func() bool {
 			reply = b.refused(r)
 			return b.inspect(r.Name).Limit == r.N-1
 		})
@@ -269,7 +274,7 @@ func TestLimitSetBeforeATurn(t *testing.T) {
 	}
 	for _, name := range []string{"there", "deleted"} {
 		t.Run("seen, the folder is "+name, func(t *testing.T) {
-			a, b := newParty(t, cfg), newParty(t, cfg)
+			a, b := newPeer(t, cfg), newPeer(t, cfg)
 			h := a.get(a.permits(name, 3, 3))
 			r := b.permits(name, 3, 3)
 			b.refused(r)
@@ -282,13 +287,13 @@ func TestLimitSetBeforeATurn(t *testing.T) {
 		})
 		t.Run("not seen, the folder is "+name, func(t *testing.T) {
 			name := "new-" + name
-			a, b := newParty(t, cfg), newParty(t, cfg)
+			a, b := newPeer(t, cfg), newPeer(t, cfg)
 			h := a.get(a.permits(name, 3, 3))
 			first := a.permits(name, 3, 3)
 			a.refused(first)
 			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
 			a.release(h)
-			a.refused(first) // nobody uses a permit now, so whoever comes sees no limit
+			a.refused(first) // no permit is in use, so a new request sees no limit
 			r := b.permits(name, 2, 2)
 			b.refused(r)
 			must(t, "SetLimit", a.SetLimit(within(t), name, 1))

@@ -7,31 +7,31 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// session is a client's presence: one ZooKeeper session for life. The servers know only
-// when the whole session ends; that a single grant or place which nobody renews runs out
-// is this side's to see to (lapse).
+// session is a client's session with protocol Ordered: one ZooKeeper session from start to end. The
+// servers end only whole sessions. A single grant or place that nobody renews is ended by this side
+// (lapse).
 type session struct {
-	*presence
+	*sessionBase
 	entries   map[string]*entry // by request ID
 	interests map[string]*interest
 	marks     []mark
-	lines     map[string]glance // by folder
-	recent    map[string]recent // by folder
+	lengths   map[string]lengthSeen // by folder
+	recent    map[string]recent     // by folder
 }
 
-// mark keeps a name taken for nobody until due, when it can go.
+// mark keeps a name taken, although nobody holds it, until due.
 type mark struct {
 	dir   string
-	nodes line
+	nodes queue
 	due   time.Time
 }
 
 func newSession(b *Backend, l *link) *session {
 	s := &session{
-		presence: newPresence(b, l),
-		entries:  map[string]*entry{}, interests: map[string]*interest{}, lines: map[string]glance{}, recent: map[string]recent{},
+		sessionBase: newSessionBase(b, l),
+		entries:     map[string]*entry{}, interests: map[string]*interest{}, lengths: map[string]lengthSeen{}, recent: map[string]recent{},
 	}
-	s.work.Go(func() { s.watchOver(s.tend) })
+	s.work.Go(func() { s.runPeriodically(s.cleanUp) })
 	return s
 }
 
@@ -43,22 +43,22 @@ func (s *session) Close(ctx context.Context) error {
 		mine = append(mine, e)
 	}
 	s.mu.Unlock()
-	return s.leave(ctx, func() {
+	return s.endSession(ctx, func() {
 		if s.l.Containers() {
 			return
 		}
-		for _, e := range mine { // else nobody would delete the folders
+		for _, e := range mine { // servers without containers do not delete the folders
 			if e.lock(ctx) == nil {
-				_ = e.end(ctx, 0, true) // the session's end does it too
+				_ = e.end(ctx, 0, true) // if it fails, the session's end deletes the nodes
 				e.unlock()
 			}
 		}
 	})
 }
 
-// enter returns the entry of a request, which it makes if there is none, with its gate
-// locked. The request is good for another timeout.
-func (s *session) enter(ctx context.Context, req *driver.Request) (*entry, error) {
+// register returns the entry of a request with its mutex locked, and extends it by a timeout. It
+// creates the entry if there is none.
+func (s *session) register(ctx context.Context, req *driver.Request) (*entry, error) {
 	for {
 		s.mu.Lock()
 		if s.over {
@@ -74,7 +74,7 @@ func (s *session) enter(ctx context.Context, req *driver.Request) (*entry, error
 		if err := e.lock(ctx); err != nil {
 			return nil, err
 		}
-		if e.late() && !e.isDead() { // what has run out is not revived
+		if e.late() && !e.isDead() { // an expired request is not revived
 			if err := e.lapse(ctx); err != nil {
 				e.unlock()
 				return nil, explain(err)
@@ -88,9 +88,9 @@ func (s *session) enter(ctx context.Context, req *driver.Request) (*entry, error
 	}
 }
 
-// own returns the entry of a grant with its gate locked, or nil if the session has no such
-// grant, or it has run out.
-func (s *session) own(ctx context.Context, h driver.Hold) (*entry, error) {
+// findGrant returns the entry of a grant with its mutex locked. It returns nil if the session has
+// no such grant, or the grant has expired.
+func (s *session) findGrant(ctx context.Context, h driver.Hold) (*entry, error) {
 	s.mu.Lock()
 	e := s.entries[h.ID]
 	over := s.over
@@ -123,8 +123,8 @@ func (s *session) own(ctx context.Context, h driver.Hold) (*entry, error) {
 	return e, nil
 }
 
-// tend deletes what nobody has renewed, and what kept a name taken long enough.
-func (s *session) tend(now time.Time) {
+// cleanUp deletes the nodes of requests that nobody has renewed, and the marks whose time is over.
+func (s *session) cleanUp(now time.Time) {
 	var late []*entry
 	var due, later []mark
 	s.mu.Lock()
@@ -143,15 +143,15 @@ func (s *session) tend(now time.Time) {
 	s.marks = later
 	s.mu.Unlock()
 	for _, e := range late {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.exchangeCtx()
 		if e.lock(ctx) == nil {
-			_ = e.lapse(ctx) // else the next time
+			_ = e.lapse(ctx) // if it fails, the next call repeats it
 			e.unlock()
 		}
 		cancel()
 	}
 	for _, m := range due {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.exchangeCtx()
 		left, _, err := s.l.sweep(ctx, m.dir, m.nodes)
 		if err == nil {
 			s.l.tidy(ctx, m.dir)
@@ -166,14 +166,16 @@ func (s *session) tend(now time.Time) {
 	}
 }
 
-// recent is when a lock was last granted to this session, and when another was last in its way.
-type recent struct{ won, met time.Time }
+// recent is when this session last got a lock, and when another contender was last in its way.
+type recent struct{ granted, contended time.Time }
 
-// won takes note of a grant, for busy.
-func (s *session) won(dir string) { s.note(dir, func(r *recent) { r.won = time.Now() }) }
+// noteGranted records a grant, for grantedRecently.
+func (s *session) noteGranted(dir string) { s.note(dir, func(r *recent) { r.granted = time.Now() }) }
 
-// met takes note of somebody in the way, for rivals.
-func (s *session) met(dir string) { s.note(dir, func(r *recent) { r.met = time.Now() }) }
+// noteContended records that another contender was in the way, for contended.
+func (s *session) noteContended(dir string) {
+	s.note(dir, func(r *recent) { r.contended = time.Now() })
+}
 
 func (s *session) note(dir string, f func(*recent)) {
 	s.mu.Lock()
@@ -187,17 +189,18 @@ func (s *session) note(dir string, f func(*recent)) {
 	s.recent[dir] = r
 }
 
-// busy reports whether the lock goes from hand to hand, so that it is of no use to tell who has
-// it just now.
-func (s *session) busy(dir string) bool {
+// grantedRecently reports whether this session got the lock within the last second. The holder then
+// changes so often that it is not worth reporting.
+func (s *session) grantedRecently(dir string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.recent[dir].won) < time.Second
+	return time.Since(s.recent[dir].granted) < time.Second
 }
 
-// rivals reports whether somebody else wants the lock these days, and may stand behind its holder.
-func (s *session) rivals(dir string) bool {
+// contended reports whether another contender was seen within the last second. It may wait behind
+// the holder.
+func (s *session) contended(dir string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.recent[dir].met) < time.Second
+	return time.Since(s.recent[dir].contended) < time.Second
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// spy keeps the sessions that a client opens.
+// spy records the sessions that a client opens.
 type spy struct {
 	driver.Backend
 	mu  sync.Mutex
@@ -39,7 +39,8 @@ func (s *spy) last() driver.Session {
 func spied(t testing.TB, cfg zklock.Config) (*holdfast.Client, *spy) {
 	t.Helper()
 	s := &spy{Backend: backend(t, cfg)}
-	const ttl = 20 * time.Second // a server may not answer a client whose session ends: it waits a quarter of this then
+	// A server may answer late to a client whose session ends: the client waits a quarter of this.
+	const ttl = 20 * time.Second
 	c, err := holdfast.New(within(t), s, &holdfast.Config{TTL: ttl})
 	must(t, "New", err)
 	t.Cleanup(func() {
@@ -66,7 +67,7 @@ func TestExpiredWhileHolding(t *testing.T) {
 			select {
 			case <-lease.Done():
 			case <-time.After(limit):
-				t.Fatal("not told")
+				t.Fatal("the loss was not reported")
 			}
 			var he *holdfast.Error
 			if err := lease.Err(); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &he) || he.Reason != holdfast.ReasonSession {
@@ -89,11 +90,11 @@ func TestExpiredWhileHolding(t *testing.T) {
 	z.empty(cfg.Root + "/rw")
 }
 
-// The servers end the session of a waiter: it gets in line again, at the end.
+// The servers end the session of a waiter: it joins the queue again, at the end.
 func TestExpiredWhileWaiting(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
-	holder := client(t, cfg, calm)
+	holder := client(t, cfg, longTTL)
 	c, s := spied(t, cfg)
 	z := newTree(t, server.Addr)
 	for range 3 {
@@ -121,8 +122,8 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	z.empty(cfg.Root + "/x")
 }
 
-// A holder is told that it lost the lock before another can have it.
-func TestToldBeforeTheNext(t *testing.T) {
+// A holder learns that it lost the lock before another client can have it.
+func TestLossKnownBeforeNextGrant(t *testing.T) {
 	t.Parallel()
 	pairs, rounds := testenv.Rounds(2, 6), testenv.Rounds(2, 4)
 	for _, c := range []struct {
@@ -141,10 +142,10 @@ func TestToldBeforeTheNext(t *testing.T) {
 				proxy := testenv.Proxy(t, server.Addr)
 				name := "x" + string(rune('0'+i))
 				all.Go(func() {
-					b := client(t, cfg, calm)
+					b := client(t, cfg, longTTL)
 					for range rounds {
 						a := client(t, through(cfg, proxy), 600*time.Millisecond)
-						relay(t, a, b, name, func() { c.begin(proxy) })
+						checkLoss(t, a, b, name, func() { c.begin(proxy) })
 						proxy.Heal()
 					}
 				})
@@ -154,10 +155,10 @@ func TestToldBeforeTheNext(t *testing.T) {
 	}
 	t.Run("server frozen", func(t *testing.T) {
 		t.Parallel()
-		server := testenv.ZooKeeper(t, long)
-		a, b := client(t, on(server.Addr), 600*time.Millisecond), client(t, on(server.Addr), calm)
+		server := testenv.ZooKeeper(t, longSessions)
+		a, b := client(t, on(server.Addr), 600*time.Millisecond), client(t, on(server.Addr), longTTL)
 		for range rounds {
-			relay(t, a, b, "x", func() {
+			checkLoss(t, a, b, "x", func() {
 				server.Pause()
 				time.AfterFunc(time.Second, server.Continue)
 			})
@@ -165,9 +166,9 @@ func TestToldBeforeTheNext(t *testing.T) {
 	})
 }
 
-// relay lets a hold a lock and b wait for it, and does harm to a: when b gets the lock, a's lease says that it is
-// over.
-func relay(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
+// checkLoss lets a hold a lock and b wait for it, and calls harm, which cuts a off. When b gets the
+// lock, a's lease must have ended.
+func checkLoss(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
 	l := lock(t, a, name)
 	got := make(chan struct{})
 	go func() {
@@ -175,7 +176,7 @@ func relay(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
 		var next *holdfast.Lease
 		err := answered(t, func(ctx context.Context) (err error) { next, err = b.Mutex(name).Lock(ctx); return err })
 		if err == nil && l.Err() == nil {
-			t.Errorf("granted while the lease of token %d is good", l.Token())
+			t.Errorf("granted while the lease of token %d is valid", l.Token())
 		}
 		if err != nil {
 			t.Errorf("Lock: %v", err)
@@ -183,7 +184,7 @@ func relay(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
 			if next.Token() <= l.Token() {
 				t.Errorf("token %d after %d", next.Token(), l.Token())
 			}
-			_ = next.Release() // it may have been harmed too
+			_ = next.Release() // it may be lost, too
 		}
 	}()
 	time.Sleep(100 * time.Millisecond)
@@ -192,11 +193,11 @@ func relay(t *testing.T, a, b *holdfast.Client, name string, harm func()) {
 	select {
 	case <-l.Done():
 	case <-time.After(limit):
-		t.Error("never told")
+		t.Error("the loss was never reported")
 	}
 }
 
-// However often a session is replaced, the next is asked for what the client was made with.
+// However often a session is replaced, the client asks for the timeout of its configuration.
 func TestTTLOfTheNextSession(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)

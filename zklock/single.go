@@ -12,60 +12,60 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// single is a session of the protocol with one node for each name: who creates it has the lock.
-// Beside it stands a guard, a node of the grant's own, which is created and deleted in the
-// same steps. So a release, or one that is repeated because its answer was lost, can only
-// delete the lock of its own grant, although the node's path is everybody's.
+// single is a session with protocol Single: one node for each name, and its creator has the lock.
+// Next to it is a guard: a node that belongs to the grant alone, and is created and deleted in the
+// same steps. So a release, also a repeated one, can delete only its own grant's lock, although all
+// clients use the same path for the node.
 type single struct {
-	*presence
-	grants map[string]*claim // by request ID
+	*sessionBase
+	claims map[string]*claim // by request ID
 }
 
-// claim is a request and what the servers have of it, guarded by its gate.
+// claim is a request and the servers' state of it. Its mutex guards it.
 type claim struct {
-	s      *single
-	req    driver.Request
-	path   string
-	token  uint64 // 0: not granted
-	unsure bool   // an answer was lost
-	dead   bool
-	watch  *zk.Watch
-	turn   int
+	s          *single
+	req        driver.Request
+	path       string
+	token      uint64 // 0: not granted
+	unsure     bool   // an answer was lost
+	dead       bool
+	watch      *zk.Watch
+	generation int
 
-	pending
+	requestBase
 }
 
 func newSingle(b *Backend, l *link) *single {
-	s := &single{presence: newPresence(b, l), grants: map[string]*claim{}}
-	s.work.Go(func() { s.watchOver(s.tend) })
+	s := &single{sessionBase: newSessionBase(b, l), claims: map[string]*claim{}}
+	s.work.Go(func() { s.runPeriodically(s.cleanUp) })
 	return s
 }
 
-// errOnlyMutexes is the refusal of what this protocol does not have.
+// errOnlyMutexes returns the refusal of a feature that this protocol does not have.
 func errOnlyMutexes(what string) error {
 	return invalid("%s: with protocol single there are mutexes only, and no minimum holds", what)
 }
 
-// guard is the path of a grant's own node. No name leads to it: it is not a proper escape.
+// guard returns the path of a grant's own node. No name has this path: it is not a valid escape.
 func (c *claim) guard() string { return c.path + "%guard-" + uuidOf(c.req.ID) }
 
-func (s *single) enter(ctx context.Context, req *driver.Request) (*claim, error) {
+func (s *single) register(ctx context.Context, req *driver.Request) (*claim, error) {
 	for {
 		s.mu.Lock()
 		if s.over {
 			s.mu.Unlock()
 			return nil, driver.ErrClosed
 		}
-		c := s.grants[req.ID]
+		c := s.claims[req.ID]
 		if c == nil {
-			c = &claim{s: s, req: *req, path: s.b.flat(req.Name), pending: s.pending()}
-			s.grants[req.ID] = c
+			c = &claim{s: s, req: *req, path: s.b.flat(req.Name), requestBase: s.newRequestBase()}
+			s.claims[req.ID] = c
 		}
 		s.mu.Unlock()
 		if err := c.lock(ctx); err != nil {
 			return nil, err
 		}
-		if c.late() && !c.dead { // what has run out is not revived
+		if c.late() && !c.dead { // an expired request is not revived
 			if err := c.end(ctx); err != nil && !errors.Is(err, driver.ErrGone) {
 				c.unlock()
 				return nil, explain(err)
@@ -84,32 +84,32 @@ func (c *claim) forget() {
 	c.dead, c.token, c.unsure = true, 0, false
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.hush()
-	if c.s.grants[c.req.ID] == c {
-		delete(c.s.grants, c.req.ID)
+	c.stopWakeups()
+	if c.s.claims[c.req.ID] == c {
+		delete(c.s.claims, c.req.ID)
 	}
 }
 
 func (c *claim) unwatch() {
-	c.turn++
+	c.generation++
 	if c.watch != nil {
 		c.watch.Remove()
 		c.watch = nil
 	}
 }
 
-// Acquire creates the node, or watches the one that is there.
+// Acquire creates the node, or watches the existing one.
 func (s *single) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	if req.Mode != driver.Exclusive || req.MinHold > 0 {
 		return driver.Reply{}, errOnlyMutexes("request")
 	}
 	begin := time.Now()
-	c, err := s.enter(ctx, req)
+	c, err := s.register(ctx, req)
 	if err != nil {
 		return driver.Reply{}, err
 	}
 	defer c.unlock()
-	reply, err := c.ask(ctx, req.Wait)
+	reply, err := c.acquire(ctx, req.Wait)
 	if err != nil {
 		if c.token == 0 && !c.unsure {
 			c.forget()
@@ -119,13 +119,13 @@ func (s *single) Acquire(ctx context.Context, req *driver.Request) (driver.Reply
 	if reply.Token == 0 && !req.Wait {
 		c.forget()
 	} else if reply.Token == 0 {
-		reply.Wake, reply.Retry = c.listen(), s.ttl
+		reply.Wake, reply.Retry = c.newWake(), s.ttl
 	}
 	reply.Stale = s.stale(begin)
 	return reply, nil
 }
 
-func (c *claim) ask(ctx context.Context, wait bool) (driver.Reply, error) {
+func (c *claim) acquire(ctx context.Context, wait bool) (driver.Reply, error) {
 	if c.token != 0 || c.unsure {
 		if err := c.look(ctx); err != nil {
 			return driver.Reply{}, err
@@ -142,12 +142,12 @@ func (c *claim) ask(ctx context.Context, wait bool) (driver.Reply, error) {
 		if !errors.Is(err, zk.ErrNodeExists) {
 			return driver.Reply{}, err
 		}
-		reply, absent, err := c.behind(ctx, wait)
+		reply, absent, err := c.readHolder(ctx, wait)
 		if err != nil || !absent {
 			return reply, err
 		}
 	}
-	return driver.Reply{}, errTurmoil
+	return driver.Reply{}, errContention
 }
 
 // take creates the node and its guard.
@@ -169,19 +169,19 @@ func (c *claim) take(ctx context.Context) error {
 	return err
 }
 
-// behind reads the node that is in the way, and watches it if the request waits.
-func (c *claim) behind(ctx context.Context, wait bool) (reply driver.Reply, absent bool, err error) {
+// readHolder reads the node that is in the way, and watches it if the request waits.
+func (c *claim) readHolder(ctx context.Context, wait bool) (reply driver.Reply, absent bool, err error) {
 	c.unwatch()
-	turn := c.turn
-	var wakened func(zk.Event)
+	generation := c.generation
+	var onEvent func(zk.Event)
 	if wait {
-		wakened = func(ev zk.Event) {
+		onEvent = func(ev zk.Event) {
 			if ev.Type != zk.EventSessionLost {
-				c.s.spawn(func() { c.wakened(turn) })
+				c.s.spawn(func() { c.followUp(generation) })
 			}
 		}
 	}
-	data, stat, w, err := c.s.l.GetW(ctx, c.path, wakened)
+	data, stat, w, err := c.s.l.GetW(ctx, c.path, onEvent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return reply, true, nil
 	}
@@ -193,7 +193,7 @@ func (c *claim) behind(ctx context.Context, wait bool) (reply driver.Reply, abse
 	return reply, false, nil
 }
 
-// look finds out whether the node that is there is this request's.
+// look finds out whether the existing node belongs to this request.
 func (c *claim) look(ctx context.Context) error {
 	l := c.s.l
 	if err := l.Sync(ctx, "/"); err != nil {
@@ -213,20 +213,20 @@ func (c *claim) look(ctx context.Context) error {
 	return nil
 }
 
-// wakened races for a node that was deleted. A little chance before spreads those who were
-// woken by the same; they look before they create, since also a create that fails is written by
-// all servers.
-func (c *claim) wakened(turn int) {
+// followUp tries to take the lock after its node was deleted. A short random pause spreads the
+// waiters that the same deletion woke. They read before they create, since all servers write even a
+// create that fails.
+func (c *claim) followUp(generation int) {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		select {
 		case <-time.After(rand.N(pause)):
-		case <-c.s.life.Done():
+		case <-c.s.workCtx.Done():
 			return
 		case <-c.s.l.Lost():
 			return
 		}
-		ctx, cancel := c.s.soon()
-		done := c.race(ctx, &turn)
+		ctx, cancel := c.s.exchangeCtx()
+		done := c.retry(ctx, &generation)
 		cancel()
 		if done {
 			return
@@ -234,17 +234,17 @@ func (c *claim) wakened(turn int) {
 	}
 }
 
-func (c *claim) race(ctx context.Context, turn *int) bool {
+func (c *claim) retry(ctx context.Context, generation *int) bool {
 	if c.lock(ctx) != nil {
 		return false
 	}
 	defer c.unlock()
-	if c.dead || c.turn != *turn || c.token != 0 || c.unsure {
+	if c.dead || c.generation != *generation || c.token != 0 || c.unsure {
 		return true
 	}
-	defer func() { *turn = c.turn }()
+	defer func() { *generation = c.generation }()
 	for range manyTries {
-		_, absent, err := c.behind(ctx, true)
+		_, absent, err := c.readHolder(ctx, true)
 		if err != nil || !absent {
 			return err == nil
 		}
@@ -252,7 +252,7 @@ func (c *claim) race(ctx context.Context, turn *int) bool {
 		case err == nil:
 			c.push(c.token)
 			return true
-		case c.unsure: // who waits finds out by asking
+		case c.unsure: // the waiter finds out when it asks again
 			c.push(0)
 			return true
 		case !errors.Is(err, zk.ErrNodeExists):
@@ -262,7 +262,7 @@ func (c *claim) race(ctx context.Context, turn *int) bool {
 	return false
 }
 
-// end deletes the node, if it is the request's, and forgets the request. ErrGone: it was not.
+// end deletes the node, if it belongs to the request, and forgets the request. ErrGone: it did not.
 func (c *claim) end(ctx context.Context) error {
 	if c.unsure {
 		if err := c.look(ctx); err != nil {
@@ -287,19 +287,19 @@ func (c *claim) end(ctx context.Context) error {
 	return err
 }
 
-// tend ends what nobody has renewed.
-func (s *single) tend(time.Time) {
+// cleanUp ends requests that nobody has renewed.
+func (s *single) cleanUp(time.Time) {
 	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.grants))
+	all := slices.Collect(maps.Values(s.claims))
 	s.mu.Unlock()
 	for _, c := range all {
 		if !c.late() {
 			continue
 		}
-		ctx, cancel := s.soon()
+		ctx, cancel := s.exchangeCtx()
 		if c.lock(ctx) == nil {
 			if c.late() && !c.dead {
-				_ = c.end(ctx) // else the next time
+				_ = c.end(ctx) // if it fails, the next call repeats it
 			}
 			c.unlock()
 		}

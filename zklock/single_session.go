@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// flat is the path of a name's node with protocol single: all are below the root, since a node
-// that lives with a session has no children.
+// flat returns the path of a name's node with protocol Single. All nodes are directly below the
+// root, since an ephemeral node has no children.
 func (b *Backend) flat(name string) string {
 	alone := name == "." || name == ".." || b.root == "" && name == "zookeeper"
 	levels := strings.Split(name, "/")
@@ -38,13 +38,13 @@ func (b *Backend) unflat(child string) (string, bool) {
 	return name, utf8.ValidString(name) && b.flat(name) == b.root+"/"+child
 }
 
-// own returns the claim that has a grant, with its gate locked, or nil.
-func (s *single) own(ctx context.Context, h driver.Hold) (*claim, error) {
+// findGrant returns the claim that has a grant, with its mutex locked, or nil.
+func (s *single) findGrant(ctx context.Context, h driver.Hold) (*claim, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	c := s.grants[h.ID]
+	c := s.claims[h.ID]
 	s.mu.Unlock()
 	if c == nil || c.req.Name != h.Name {
 		return nil, nil
@@ -68,20 +68,20 @@ func (s *single) own(ctx context.Context, h driver.Hold) (*claim, error) {
 	return c, nil
 }
 
-// Release deletes the grant's node.
+// Release deletes the grant's node and guard.
 func (s *single) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	if keep != 0 {
 		return errOnlyMutexes("time to keep the name")
 	}
-	c, err := s.own(ctx, h)
+	c, err := s.findGrant(ctx, h)
 	if c != nil {
 		err = c.end(ctx)
 		c.unlock()
 	}
-	return s.conclude(c != nil, err, func() error { return s.ended(ctx, h) })
+	return s.releaseError(c != nil, err, func() error { return s.ended(ctx, h) })
 }
 
-// ended is the error for a grant that has ended.
+// ended returns the error for a grant that has ended.
 func (s *single) ended(ctx context.Context, h driver.Hold) error {
 	r, err := s.l.inspectSingle(ctx, h.Name)
 	switch {
@@ -93,16 +93,16 @@ func (s *single) ended(ctx context.Context, h driver.Hold) error {
 	return driver.ErrGone
 }
 
-// Cancel ends the request whatever it has.
+// Cancel ends the request, whatever it has.
 func (s *single) Cancel(ctx context.Context, name, id string) error {
 	s.mu.Lock()
-	c, over := s.grants[id], s.over
+	c, over := s.claims[id], s.over
 	s.mu.Unlock()
 	switch {
 	case over:
 		return driver.ErrClosed
 	case c == nil:
-		return explain(s.l.Sync(ctx, "/")) // an error shows that nothing is known
+		return explain(s.l.Sync(ctx, "/")) // an error: the outcome is not known
 	}
 	if err := c.lock(ctx); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *single) Cancel(ctx context.Context, name, id string) error {
 	return nil
 }
 
-// Renew shows that the session lives, and reads the nodes of its grants.
+// Renew proves that the session lives, and reads the nodes of its grants.
 func (s *single) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	begin := time.Now()
 	if err := s.usable(); err != nil || len(holds) == 0 {
@@ -125,7 +125,7 @@ func (s *single) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 		return nil, explain(err)
 	}
 	for i, h := range holds {
-		ch, err := s.news(ctx, h, begin)
+		ch, err := s.changeOf(ctx, h, begin)
 		if err != nil {
 			return nil, explain(err)
 		}
@@ -136,10 +136,10 @@ func (s *single) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 	return changes, s.prove(begin)
 }
 
-func (s *single) news(ctx context.Context, h driver.Hold, begin time.Time) (driver.Change, error) {
+func (s *single) changeOf(ctx context.Context, h driver.Hold, begin time.Time) (driver.Change, error) {
 	gone := driver.Change{State: driver.Gone}
 	s.mu.Lock()
-	c := s.grants[h.ID]
+	c := s.claims[h.ID]
 	s.mu.Unlock()
 	if c == nil || c.req.Name != h.Name {
 		return gone, nil
@@ -169,7 +169,7 @@ func (s *single) news(ctx context.Context, h driver.Hold, begin time.Time) (driv
 		c.forget()
 		return gone, nil
 	case c.token == 0:
-		return gone, nil // it asks again
+		return gone, nil // the client asks again
 	}
 	c.extend(begin)
 	if h.Token == 0 {
@@ -178,12 +178,12 @@ func (s *single) news(ctx context.Context, h driver.Hold, begin time.Time) (driv
 	return driver.Change{}, nil
 }
 
-// Adopt puts a node of this session in the place of another's, in one step.
+// Adopt replaces the node of another session by one of this session, in one step.
 func (s *single) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := driver.CheckID(id); err != nil {
 		return err
 	}
-	c, err := s.enter(ctx, &driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info})
+	c, err := s.register(ctx, &driver.Request{ID: id, Name: h.Name, Mode: driver.Exclusive, N: 1, Info: info})
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s *single) Adopt(ctx context.Context, h driver.Hold, id, info string) erro
 		if c.token == h.Token {
 			return nil // adopted before
 		}
-		return invalid("id %q: it stands for another grant of the name", id)
+		return invalid("id %q: it belongs to another grant of the name", id)
 	}
 	old, err := s.l.inspectSingle(ctx, h.Name)
 	if err != nil || len(old.Holders) == 0 || old.Holders[0].ID != h.ID || old.Holders[0].Token != h.Token {
@@ -243,9 +243,9 @@ func (s *single) Await(context.Context, string, string) (driver.Reply, error) {
 }
 
 // Close ends the session at the servers, and with it its nodes.
-func (s *single) Close(ctx context.Context) error { return s.leave(ctx, func() {}) }
+func (s *single) Close(ctx context.Context) error { return s.endSession(ctx, func() {}) }
 
-// inspectSingle is inspect for protocol single. Who waits is not known.
+// inspectSingle is inspect for protocol Single. Waiters are not known.
 func (l *link) inspectSingle(ctx context.Context, name string) (driver.Record, error) {
 	r := driver.Record{Name: name}
 	path := l.b.flat(name)
@@ -278,7 +278,7 @@ func (l *link) breakSingle(ctx context.Context, name string, token uint64) error
 	}
 	c := claim{req: driver.Request{ID: r.Holders[0].ID}, path: l.b.flat(name)}
 	ops := []zk.Op{zk.DeleteOp(c.guard(), zk.AnyVersion), zk.DeleteOp(c.path, zk.AnyVersion)}
-	if c.req.ID == base(c.path) { // another program's, which has no guard
+	if c.req.ID == base(c.path) { // a node of another program, which has no guard
 		ops = ops[1:]
 	}
 	_, err = l.Multi(ctx, ops...)
@@ -288,7 +288,7 @@ func (l *link) breakSingle(ctx context.Context, name string, token uint64) error
 	return err
 }
 
-// listSingle is List for protocol single.
+// listSingle is List for protocol Single.
 func (l *link) listSingle(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	all, err := l.list(ctx, rootPath(l.b.root))
 	if err != nil {

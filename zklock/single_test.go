@@ -16,13 +16,13 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// singly opens a session of protocol single behind a proxy of its own.
-func singly(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, *zklock.Backend, *testenv.TCPProxy) {
+// openSingle opens a session of protocol Single through a proxy of its own.
+func openSingle(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, *zklock.Backend, *testenv.TCPProxy) {
 	t.Helper()
 	proxy := testenv.Proxy(t, server.Addr)
 	cfg := on(proxy.Addr)
 	cfg.Protocol = zklock.Single
-	p := &party{Backend: backend(t, cfg), t: t}
+	p := &peer{Backend: backend(t, cfg), t: t}
 	s, err := p.Open(within(t), driver.SessionConfig{ID: "s", TTL: 5 * time.Second})
 	must(t, "Open", err)
 	t.Cleanup(func() {
@@ -43,7 +43,7 @@ func mustGet(t *testing.T, s driver.Session, r *driver.Request) driver.Hold {
 	t.Helper()
 	ctx := within(t)
 	reply, err := s.Acquire(ctx, r)
-	for passing(err) && ctx.Err() == nil {
+	for transient(err) && ctx.Err() == nil {
 		reply, err = s.Acquire(ctx, r)
 	}
 	if err != nil || reply.Token == 0 {
@@ -52,8 +52,8 @@ func mustGet(t *testing.T, s driver.Session, r *driver.Request) driver.Hold {
 	return driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token}
 }
 
-// awaken waits for what is pushed.
-func awaken(t *testing.T, reply driver.Reply) uint64 {
+// awaitPush waits for a push.
+func awaitPush(t *testing.T, reply driver.Reply) uint64 {
 	t.Helper()
 	select {
 	case token := <-reply.Wake:
@@ -64,8 +64,8 @@ func awaken(t *testing.T, reply driver.Reply) uint64 {
 	}
 }
 
-// passing reports whether err may be due to a connection that has to be made anew.
-func passing(err error) bool {
+// transient reports whether err may come from a connection that is being replaced.
+func transient(err error) bool {
 	return errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrUnavailable)
 }
 
@@ -73,8 +73,8 @@ func TestSingle(t *testing.T) {
 	server := testenv.ZooKeeper(t)
 
 	t.Run("one holder", func(t *testing.T) {
-		a, _, _ := singly(t, server)
-		b, backend, _ := singly(t, server)
+		a, _, _ := openSingle(t, server)
+		b, backend, _ := openSingle(t, server)
 		h := mustGet(t, a, mutexRequest("x"))
 		r := mutexRequest("x")
 		reply, err := b.Acquire(within(t), r)
@@ -87,7 +87,7 @@ func TestSingle(t *testing.T) {
 		if err := a.Release(within(t), h, 0); err != nil {
 			t.Fatal(err)
 		}
-		token := awaken(t, reply)
+		token := awaitPush(t, reply)
 		if token <= h.Token {
 			t.Fatalf("token %d after %d", token, h.Token)
 		}
@@ -102,7 +102,8 @@ func TestSingle(t *testing.T) {
 			t.Fatal(err)
 		}
 		ha := mustGet(t, a, mutexRequest("x"))
-		// The broken holder does not know yet. Its release must not touch the new grant.
+		// The holder does not know that its grant was broken. Its release must not affect the new
+		// grant.
 		if err := b.Release(within(t), hb, 0); !errors.Is(err, driver.ErrTaken) {
 			t.Errorf("release after a break: %v", err)
 		}
@@ -122,9 +123,10 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("lost answers", func(t *testing.T) {
-		a, _, proxy := singly(t, server)
-		b, backend, _ := singly(t, server)
-		if err := a.Release(within(t), mustGet(t, a, mutexRequest("y")), 0); err != nil { // the folder is there
+		a, _, proxy := openSingle(t, server)
+		b, backend, _ := openSingle(t, server)
+		// Creates the folder.
+		if err := a.Release(within(t), mustGet(t, a, mutexRequest("y")), 0); err != nil {
 			t.Fatal(err)
 		}
 		short := func() context.Context {
@@ -152,9 +154,10 @@ func TestSingle(t *testing.T) {
 		}
 		hb := mustGet(t, b, mutexRequest("y"))
 		proxy.Heal()
-		// The same path, and another's node: the repeated release finds its guard gone.
+		// The path is the same, but the node belongs to another grant: the repeated release does
+		// not find its guard.
 		err = a.Release(within(t), h, 0)
-		for passing(err) {
+		for transient(err) {
 			err = a.Release(within(t), h, 0)
 		}
 		if !errors.Is(err, driver.ErrTaken) {
@@ -166,25 +169,25 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("lapse", func(t *testing.T) {
-		a, _, _ := singly(t, server)
-		b, _, _ := singly(t, server)
+		a, _, _ := openSingle(t, server)
+		b, _, _ := openSingle(t, server)
 		h := mustGet(t, a, mutexRequest("z")) // and not renewed
 		time.Sleep(time.Second)
 		reply, err := b.Acquire(within(t), mutexRequest("z"))
 		if err != nil || reply.Token != 0 {
 			t.Fatalf("%+v, %v", reply, err)
 		}
-		if token := awaken(t, reply); token <= h.Token {
+		if token := awaitPush(t, reply); token <= h.Token {
 			t.Errorf("token %d after %d", token, h.Token)
 		}
 		if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrGone) {
-			t.Errorf("release of what has run out: %v", err)
+			t.Errorf("release of an expired grant: %v", err)
 		}
 	})
 
 	t.Run("adopt", func(t *testing.T) {
-		a, _, _ := singly(t, server)
-		b, backend, _ := singly(t, server)
+		a, _, _ := openSingle(t, server)
+		b, backend, _ := openSingle(t, server)
 		h := mustGet(t, a, mutexRequest("w"))
 		for range 2 {
 			if err := b.Adopt(within(t), h, "adopted-1", "theirs"); err != nil {
@@ -202,12 +205,12 @@ func TestSingle(t *testing.T) {
 			t.Error(err)
 		}
 		if err := b.Adopt(within(t), h, "adopted-2", ""); !errors.Is(err, driver.ErrGone) {
-			t.Errorf("adopt of what is over: %v", err)
+			t.Errorf("adopt of an ended grant: %v", err)
 		}
 	})
 
 	t.Run("names", func(t *testing.T) {
-		a, backend, _ := singly(t, server)
+		a, backend, _ := openSingle(t, server)
 		names := []string{"a", "a/b", "/", "//", "a/", "/a", ".", "..", "%", "%2F", "a%2Fb", "é", "🔒", "\x00", "locks"}
 		for _, n := range names {
 			mustGet(t, a, mutexRequest(n))
@@ -227,7 +230,7 @@ func TestSingle(t *testing.T) {
 	})
 
 	t.Run("mutexes only", func(t *testing.T) {
-		a, backend, _ := singly(t, server)
+		a, backend, _ := openSingle(t, server)
 		reader, permits, keeps := mutexRequest("m"), mutexRequest("m"), mutexRequest("m")
 		reader.Mode = driver.Shared
 		permits.Mode, permits.Limit = driver.Permits, 2
@@ -252,7 +255,7 @@ func TestSingle(t *testing.T) {
 
 	t.Run("clients", func(t *testing.T) {
 		var all sync.WaitGroup
-		inside, last := 0, uint64(0) // guarded by the lock alone; the race detector judges
+		inside, last := 0, uint64(0) // guarded by the lock alone: the race detector finds overlaps
 		for range 6 {
 			b, err := zklock.New(zklock.Config{Servers: []string{server.Addr}, Protocol: zklock.Single})
 			if err != nil {

@@ -18,17 +18,17 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// holderEnv tells this program to be a holder: the server's address, a file with the newest
-// token that anybody has had.
+// holderEnv makes this program a holder. Its value is the server's address and a file with the
+// newest token that any client has had.
 const holderEnv = "ZKLOCK_TEST_HOLDER"
 
-// TestHolderProcess is what the stopped process runs. It takes the lock and watches itself: it
-// looks at the file first and at its lease afterwards, so a newer token in the file means that
-// the lease must have ended.
+// TestHolderProcess is the program of the stopped process. It takes the lock, then reads the file
+// first and its lease afterwards. So a newer token in the file means that the lease must have
+// ended.
 func TestHolderProcess(t *testing.T) {
 	addr, file, ok := strings.Cut(os.Getenv(holderEnv), " ")
 	if !ok {
-		return // started by TestStoppedHolder only
+		return // only TestStoppedHolder starts it
 	}
 	c := client(t, on(addr), time.Second)
 	l := lock(t, c, "x")
@@ -49,18 +49,19 @@ func TestHolderProcess(t *testing.T) {
 					fmt.Println("lost")
 				}
 			case <-time.After(limit):
-				fmt.Println("the context goes on")
+				fmt.Println("the context is not done")
 			}
 			return
 		}
 	}
 }
 
-// A process that is stopped for longer than its session wakes up knowing that it lost.
+// A process that was stopped for longer than its session knows when it continues that it lost the
+// lock.
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
-	c := client(t, on(server.Addr), calm)
+	server := testenv.ZooKeeper(t, longSessions)
+	c := client(t, on(server.Addr), longTTL)
 	for range testenv.Rounds(2, 4) {
 		file := filepath.Join(t.TempDir(), "token")
 		cmd := exec.CommandContext(within(t), os.Args[0], "-test.run=^TestHolderProcess$")
@@ -70,7 +71,7 @@ func TestStoppedHolder(t *testing.T) {
 		must(t, "start", cmd.Start())
 		lines := bufio.NewScanner(out)
 		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "token ") {
-			t.Fatalf("the holder said %q", lines.Text())
+			t.Fatalf("the holder printed %q", lines.Text())
 		}
 		time.Sleep(100 * time.Millisecond)
 		must(t, "stop", cmd.Process.Signal(syscall.SIGSTOP))
@@ -80,7 +81,7 @@ func TestStoppedHolder(t *testing.T) {
 		if !lines.Scan() || lines.Text() != "lost" {
 			t.Errorf("the holder, after it was stopped: %q; want \"lost\"", lines.Text())
 		}
-		for lines.Scan() { // what the test program says at its end
+		for lines.Scan() { // what the test program prints at its end
 		}
 		_ = cmd.Wait()
 		must(t, "Release", l.Release())

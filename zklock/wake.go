@@ -9,43 +9,43 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// waker is a watch's callback that brings e further.
-func (e *entry) waker() func(zk.Event) {
-	turn := e.turn
+// onEvent returns the callback of a watch that continues e.
+func (e *entry) onEvent() func(zk.Event) {
+	generation := e.generation
 	return func(ev zk.Event) {
 		if ev.Type != zk.EventSessionLost {
-			e.s.spawn(func() { e.wakened(turn) })
+			e.s.spawn(func() { e.followUp(generation) })
 		}
 	}
 }
 
-// hearer is a watch's callback that takes what is handed over, or if e is busy just now, has
-// heard of it for who is.
-func (e *entry) hearer() func(zk.Event) bool {
-	turn := e.turn
+// onHandOver returns the callback of a watch that takes a lock which was handed over. If another
+// exchange about e is going on, the callback only records the change, and that exchange finds it.
+func (e *entry) onHandOver() func(zk.Event) bool {
+	generation := e.generation
 	return func(ev zk.Event) bool {
 		if ev.Type != zk.EventDataChanged {
 			return false
 		}
 		e.s.mu.Lock()
-		e.heard = turn
+		e.changedIn = generation
 		e.s.mu.Unlock()
 		return e.takeOver()
 	}
 }
 
-// handedOver reports whether the holder in front has said that it leaves the lock to e.
+// handedOver reports whether the holder in front has handed the lock to e.
 func (e *entry) handedOver() bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	return e.told && e.heard == e.turn && e.state == waiting && !e.unsure && !e.dead && e.s.l.isSealed()
+	return e.changeHandsOver && e.changedIn == e.generation && e.state == waiting && !e.unsure && !e.dead && e.s.l.aclsEnforced()
 }
 
-// takeOver makes e held if it was handed the lock and there is nothing to ask. It reports
-// false if that has to be looked into.
+// takeOver makes e held if the lock was handed to it and no exchange is needed. It returns false if
+// e must be evaluated.
 func (e *entry) takeOver() bool {
 	select {
-	case e.gate <- struct{}{}:
+	case e.mutex <- struct{}{}:
 	default:
 		return false
 	}
@@ -53,23 +53,23 @@ func (e *entry) takeOver() bool {
 	if !e.handedOver() || e.req.MinHold > 0 {
 		return false
 	}
-	e.hold()
+	e.setHeld()
 	e.push(e.token)
 	return true
 }
 
-// hold makes e held.
-func (e *entry) hold() {
+// setHeld records that e is held.
+func (e *entry) setHeld() {
 	e.unwatch()
-	e.become(held, e.token, e.nodes...)
-	e.s.won(e.dir)
+	e.setState(held, e.token, e.nodes...)
+	e.s.noteGranted(e.dir)
 }
 
-// wakened goes on with e after one of its watches has fired, until it stands somewhere anew.
-func (e *entry) wakened(turn int) {
+// followUp continues e after one of its watches has fired, until its new state is known.
+func (e *entry) followUp(generation int) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := e.s.soon()
-		done := e.advance(ctx, &turn)
+		ctx, cancel := e.s.exchangeCtx()
+		done := e.advance(ctx, &generation)
 		cancel()
 		if done {
 			return
@@ -78,29 +78,29 @@ func (e *entry) wakened(turn int) {
 		case <-time.After(pause):
 		case <-e.s.l.Lost():
 			return
-		case <-e.s.life.Done():
+		case <-e.s.workCtx.Done():
 			return
 		}
 	}
 }
 
-// advance reports whether e stands somewhere anew, or does not wait for this turn any more. If
-// it failed, it is to be tried again with the turn that it leaves.
-func (e *entry) advance(ctx context.Context, turn *int) bool {
+// advance evaluates e. It returns true if e's new state is known, or e no longer waits in this
+// generation. If it returns false, the caller repeats it with the generation that advance stored.
+func (e *entry) advance(ctx context.Context, generation *int) bool {
 	if err := e.lock(ctx); err != nil {
 		return false
 	}
 	defer e.unlock()
-	if e.isDead() || e.turn != *turn || e.state != waiting || e.unsure {
+	if e.isDead() || e.generation != *generation || e.state != waiting || e.unsure {
 		return true
 	}
-	defer func() { *turn = e.turn }()
-	done, _ := e.goOn(ctx)
+	defer func() { *generation = e.generation }()
+	done, _ := e.progress(ctx)
 	return done
 }
 
-// nudge is advance for who was not woken: it returns how much longer the name is kept.
-func (e *entry) nudge(ctx context.Context) (time.Duration, error) {
+// recheck evaluates e although no watch has fired. It returns how much longer the name is kept.
+func (e *entry) recheck(ctx context.Context) (time.Duration, error) {
 	if err := e.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -108,17 +108,17 @@ func (e *entry) nudge(ctx context.Context) (time.Duration, error) {
 	if e.isDead() || e.state != waiting || e.unsure {
 		return 0, nil
 	}
-	_, left := e.goOn(ctx)
+	_, left := e.progress(ctx)
 	return left, nil
 }
 
-// goOn settles e and pushes what came of it. It reports false if it failed, and how much
-// longer the name is kept if that is what is in the way.
-func (e *entry) goOn(ctx context.Context) (done bool, left time.Duration) {
+// progress evaluates e and pushes the result. done is false if that failed. left is how much longer
+// the name is kept, if only that is in the way.
+func (e *entry) progress(ctx context.Context) (done bool, left time.Duration) {
 	e.fresh = nil
 	for range manyTries {
 		if e.handedOver() {
-			reply, _, err := e.win(ctx)
+			reply, _, err := e.completeGrant(ctx)
 			if err != nil || reply.Token == 0 {
 				return false, 0
 			}
@@ -129,7 +129,7 @@ func (e *entry) goOn(ctx context.Context) (done bool, left time.Duration) {
 		if err != nil {
 			return false, 0
 		}
-		reply, again, err := e.settle(ctx, all, true)
+		reply, again, err := e.evaluate(ctx, all, true)
 		switch {
 		case err != nil && errors.Is(err, driver.ErrKind):
 			e.push(0)
@@ -139,11 +139,11 @@ func (e *entry) goOn(ctx context.Context) (done bool, left time.Duration) {
 		case reply.Token != 0:
 			e.push(reply.Token)
 			return true, 0
-		case e.state == idle: // its contender is gone
+		case e.state == idle: // somebody deleted its contender
 			e.push(0)
 			return true, 0
 		case !again:
-			if reply.Retry > 0 { // who waits is to learn until when the name is kept
+			if reply.Retry > 0 { // the waiter must learn until when the name is kept
 				e.push(0)
 			}
 			return true, reply.Retry

@@ -16,49 +16,52 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// Config says where the locks are, and how to get there.
+// Config says where the locks are, and how to connect.
 type Config struct {
-	// Servers are host:port, or host for port 2181; IPv6 in brackets. All of one ensemble.
+	// Servers are host:port, or host for port 2181; IPv6 addresses are in brackets. All belong to
+	// one ensemble.
 	Servers []string
 
-	// Root is the path under which the locks' names begin; "" is "/holdfast", "/" the top.
-	// The lock "orders/42" under "/locks" is the path /locks/orders/42, for Curator as well.
+	// Root is the path below which the locks are; "" is "/holdfast", "/" the top. The lock
+	// "orders/42" under "/locks" is the path /locks/orders/42, for Curator as well.
 	Root string
 
-	// Session is the session timeout to ask for; the servers bound it, by default to 2 to 20
-	// of their ticks of 2 s. 0: the client's TTL. A dead client's locks come free when its session
-	// has run out; a living client trusts a lease for 3/5 of the timeout, see the package's documentation.
+	// Session is the session timeout to ask for. The servers bound it, by default to 2 to 20 of
+	// their ticks of 2 s. 0: the client's TTL. A dead client's locks are free when its session has
+	// expired. A living client trusts a lease for 3/5 of the timeout; see the package's
+	// documentation.
 	Session time.Duration
 
-	// Protocol is how locks are kept; Ordered if zero. All clients must use the same.
+	// Protocol is how the store keeps locks; Ordered if zero. All clients must use the same.
 	Protocol Protocol
 
-	// TLS, if set, is used for every connection. An empty ServerName means each server's own.
+	// TLS, if set, is used for every connection. With an empty ServerName each server's own name is
+	// checked.
 	TLS *tls.Config
 
-	// User and Password are presented as digest credentials.
+	// User and Password are the digest credentials that the client presents.
 	User, Password string
 
-	// Access is who may read and change the nodes that are made; Everybody if zero. The others
-	// need a User.
+	// Access is who may read and change the nodes that the client creates; Everybody if zero. The
+	// other values need a User.
 	Access Access
 
-	// Dialer makes connections, if set.
+	// Dialer, if set, opens the connections.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Access is who may do what with nodes.
+// Access is who may read and change nodes.
 type Access uint8
 
-// The accesses.
+// The values of Access.
 const (
 	// Everybody may read and change all nodes, as with Curator's defaults.
 	Everybody Access = iota
 
-	// Readable lets everybody look, and those with the same credentials take locks.
+	// Readable lets everybody read, and lets clients with the same credentials take locks.
 	Readable
 
-	// Private lets only those with the same credentials look and take locks.
+	// Private lets only clients with the same credentials read and take locks.
 	Private
 )
 
@@ -67,12 +70,12 @@ type Protocol uint8
 
 // The protocols.
 const (
-	// Ordered keeps a line of nodes for each name, as Apache Curator does, and has all
-	// kinds of locks.
+	// Ordered keeps a queue of nodes for each name, as Apache Curator does, and has all kinds of
+	// locks.
 	Ordered Protocol = iota
 
-	// Single keeps one node for each name. It needs fewer requests while nobody waits, knows
-	// mutexes only, and serves waiters in no order: each release wakes them all.
+	// Single keeps one node for each name. It needs fewer requests while nobody waits. It has
+	// mutexes only, and no order among waiters: each release wakes them all.
 	Single
 )
 
@@ -81,21 +84,21 @@ type Backend struct {
 	cfg  zk.Config
 	root string // "" is the top
 	want time.Duration
-	acl  []zk.ACL // of nodes that all may change
+	acl  []zk.ACL // of nodes that every client may change
 
-	readers []zk.ACL // who may see a contender's node, which nobody but its session may change
+	readers []zk.ACL // who may read a contender's node, which only its session may change
 	mode    Protocol
 
 	mu     sync.Mutex
 	closed bool
-	ops    *link // the operators' own session
-	probed bool  // whether the servers are old is known: cfg.Old
+	ops    *link // the session of the operators' methods
+	probed bool  // whether cfg.Old is known
 }
 
 var _ driver.Backend = (*Backend)(nil)
 
-// New returns the lock table that cfg leads to. It connects to nothing yet. The error is
-// driver.ErrInvalid and says what is wrong with cfg.
+// New returns the lock table that cfg names. It opens no connection. The error is driver.ErrInvalid
+// and says what is wrong with cfg.
 func New(cfg Config) (*Backend, error) {
 	b := &Backend{
 		want: cfg.Session, mode: cfg.Protocol,
@@ -139,8 +142,8 @@ func New(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// maxAnswer bounds the answers that are read: a folder with as many children as fit into it
-// has half a million. Requests stay far below what servers accept.
+// maxAnswer bounds an answer. It is enough for half a million children in a folder. Requests stay
+// far below what servers accept.
 const maxAnswer = 32 << 20
 
 func checkRoot(root string) error {
@@ -163,7 +166,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("zookeeper: %w "+format, append([]any{driver.ErrInvalid}, args...)...)
 }
 
-// Name is "zookeeper".
+// Name returns "zookeeper".
 func (b *Backend) Name() string { return "zookeeper" }
 
 // Kinds returns everything, or mutexes only with protocol Single.
@@ -206,25 +209,25 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	cfg.Auth = append(slices.Clone(plain), zk.DigestAuth(sealUser, secret))
 	s, err := zk.Dial(ctx, cfg)
 	sealed := append(zk.DigestACL(zk.PermWrite, sealUser, secret), b.readers...)
-	if errors.Is(err, zk.ErrAuthFailed) { // digest may be switched off; then nodes are not sealed
+	if errors.Is(err, zk.ErrAuthFailed) { // digest is switched off: nodes cannot be sealed
 		cfg.Auth, sealed = plain, nil
 		s, err = zk.Dial(ctx, cfg)
 	}
-	if err != nil && !errors.Is(err, zk.ErrAuthFailed) { // nothing has been asked
+	if err != nil && !errors.Is(err, zk.ErrAuthFailed) { // no request was sent
 		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	if err != nil {
 		return nil, explain(err)
 	}
-	l := &link{Session: s, b: b, sealed: sealed}
+	l := &link{Session: s, b: b, sealedACL: sealed}
 	if sealed == nil {
-		l.sealed = b.acl
-		l.seal.state.Store(sealFails)
+		l.sealedACL = b.acl
+		l.aclTest.state.Store(aclIgnored)
 	}
 	if !probed {
 		old, err := s.Probe(ctx)
 		if err != nil {
-			hangUp(l)
+			closeUnused(l)
 			return nil, explain(err)
 		}
 		b.mu.Lock()
@@ -234,8 +237,8 @@ func (b *Backend) dial(ctx context.Context, timeout time.Duration) (*link, error
 	return l, nil
 }
 
-// operator returns the session that the operators' methods share. It is opened when it is
-// needed, and again when it was lost.
+// operator returns the session that the operators' methods share. It opens the session at the first
+// use, and again after a loss.
 func (b *Backend) operator(ctx context.Context) (*link, error) {
 	b.mu.Lock()
 	l := b.ops
@@ -243,7 +246,7 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 	if l != nil && l.Err() == nil {
 		return l, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, operatorTimeout) // the servers may be silent for good
+	limited, cancel := context.WithTimeout(ctx, operatorTimeout) // the servers may never answer
 	defer cancel()
 	fresh, err := b.dial(limited, operatorTimeout)
 	if err != nil {
@@ -251,8 +254,8 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.ops != l { // somebody else was quicker
-		go hangUp(fresh)
+	if b.closed || b.ops != l { // another goroutine was faster
+		go closeUnused(fresh)
 		if b.closed {
 			return nil, driver.ErrClosed
 		}
@@ -265,26 +268,26 @@ func (b *Backend) operator(ctx context.Context) (*link, error) {
 // operatorTimeout is the timeout of a session that holds nothing.
 const operatorTimeout = 10 * time.Second
 
-// hangUp ends a session that holds nothing.
-func hangUp(l *link) {
+// closeUnused ends a session that holds nothing.
+func closeUnused(l *link) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.Close(ctx) // what is not heard runs out
+	_ = l.Close(ctx) // if no server gets the request, the session expires
 }
 
-// Close ends the session of the operators' methods. Sessions that were opened go on.
+// Close ends the session of the operators' methods. The sessions that Open returned continue.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	l := b.ops
 	b.closed, b.ops = true, nil
 	b.mu.Unlock()
 	if l != nil {
-		hangUp(l)
+		closeUnused(l)
 	}
 	return nil
 }
 
-// explain gives an error of the client the contract's meaning.
+// explain wraps an error of package zk in the error of package driver that it means.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -305,7 +308,7 @@ func explain(err error) error {
 	case errors.Is(err, zk.ErrNotSent):
 		sentinel = driver.ErrUnavailable
 	case errors.Is(err, zk.ErrConnectionLoss):
-	default: // a server said that it did nothing
+	default: // a server reported that it did nothing
 		if code := zk.Code(0); errors.As(err, &code) {
 			sentinel = driver.ErrUnavailable
 		}

@@ -20,7 +20,7 @@ var zookeeper = []Mutant{
 	{
 		ID: "zookeeper-watch-lowest", Store: ZooKeeper, Class: in(history.S1),
 		Bug:   "all who wait watch the first in line in place of the one before them, and take its word that the lock is theirs",
-		Edits: []Edit{{"zklock/acquire.go", `target, head := way[len(way)-1], in.head()`, `target, head := way[0], in.head()`}},
+		Edits: []Edit{{"zklock/acquire.go", `target, head := blockers[len(blockers)-1], in.head()`, `target, head := blockers[0], in.head()`}},
 		Run:   Run{Faults: "kill"},
 	},
 	{
@@ -54,7 +54,7 @@ var zookeeper = []Mutant{
 		ID: "zookeeper-token-is-rounded", Store: ZooKeeper, Class: in(history.S4),
 		Bug: "the token is the number of the contender's transaction without its last digit, so that several share it",
 		Edits: []Edit{
-			{"zklock/acquire.go", `	e.become(waiting, uint64(stat.Czxid), me)`, `	e.become(waiting, uint64(stat.Czxid)/10*10, me)`},
+			{"zklock/acquire.go", `	e.setState(waiting, uint64(stat.Czxid), me)`, `	e.setState(waiting, uint64(stat.Czxid)/10*10, me)`},
 			{"zklock/entry.go", `	token := uint64(stat.Czxid)`, `	token := uint64(stat.Czxid)/10*10`},
 		},
 		Run: Run{Faults: "kill"},
@@ -63,8 +63,8 @@ var zookeeper = []Mutant{
 		ID: "zookeeper-deaf", Store: ZooKeeper, Class: in(history.L1, history.L2),
 		Bug: "nobody watches the node in front, and nothing else tells when it is gone",
 		Edits: []Edit{
-			{"zklock/acquire.go", `zk.Handler{Soon: e.hearer(), Func: e.waker()}`, `zk.Handler{Func: func(zk.Event) {}}`},
-			{"zklock/renew.go", `	left, err := e.nudge(ctx)
+			{"zklock/acquire.go", `zk.Handler{Soon: e.onHandOver(), Func: e.onEvent()}`, `zk.Handler{Func: func(zk.Event) {}}`},
+			{"zklock/renew.go", `	left, err := e.recheck(ctx)
 	if left > 0 {
 		ch.Retry = left
 	}

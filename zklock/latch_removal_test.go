@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// A removal that died half-way leaves a latch that is none. All participants then set a new one at once, as they may,
-// and count: the one that was made stays, one of them has made it, and no count is lost.
-func TestSetCountBesideRemainsOfALatch(t *testing.T) {
+// A removal was interrupted, so the remains of a latch are no live latch. All participants then set
+// a new latch at once and count down. The new latch stays, exactly one of them created it, and no
+// count is lost.
+func TestSetCountAfterInterruptedRemoval(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
-	parties := make([]*party, 4)
+	parties := make([]*peer, 4)
 	for i := range parties {
-		parties[i] = newParty(t, cfg)
+		parties[i] = newPeer(t, cfg)
 	}
 	for round := range 60 {
 		name := fmt.Sprintf("l-%d", round)
@@ -45,14 +46,14 @@ func TestSetCountBesideRemainsOfALatch(t *testing.T) {
 					created.Add(1)
 				}
 				if _, err := p.CountDown(within(t), name, fmt.Sprint("id-", i)); err != nil {
-					t.Errorf("round %d: CountDown after SetCount, and nobody has removed it: %v", round, err)
+					t.Errorf("round %d: CountDown after SetCount, without a removal: %v", round, err)
 				}
 			})
 		}
 		close(start)
 		all.Wait()
 		if n := created.Load(); n != 1 {
-			t.Errorf("round %d: %d were told that they have made the latch; want 1", round, n)
+			t.Errorf("round %d: %d sessions created the latch; want 1", round, n)
 		}
 		rec := parties[0].inspect(name)
 		if rec.Count != 0 {
@@ -61,18 +62,18 @@ func TestSetCountBesideRemainsOfALatch(t *testing.T) {
 	}
 }
 
-// A removal that comes second, and says that there was no latch (any more), takes none away that was set since.
+// A second removal, which reports that there is no latch, removes no latch that was set since.
 func TestLateRemovalOfALatch(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
-	a, b, c := newParty(t, cfg), newParty(t, cfg), newParty(t, cfg)
+	a, b, c := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
 	for round := range testenv.Rounds(50, 200) {
 		name := fmt.Sprintf("l-%d", round)
 		if made, err := a.SetCount(within(t), name, 1); err != nil || !made {
 			t.Fatalf("SetCount: %v, %v", made, err)
 		}
 		results := make(chan error, 2)
-		for _, p := range []*party{b, c} {
+		for _, p := range []*peer{b, c} {
 			go func() { results <- p.RemoveLatch(within(t), name) }()
 		}
 		first := <-results
@@ -89,7 +90,7 @@ func TestLateRemovalOfALatch(t *testing.T) {
 		}
 		rec := a.inspect(name)
 		if made && removed == 1 && first == nil && rec.Kind == 0 {
-			t.Errorf("round %d: the second removal said %q, and the latch that was set after the first is gone", round, second)
+			t.Errorf("round %d: the second removal returned %q, and the latch that was set after the first is gone", round, second)
 		}
 	}
 }

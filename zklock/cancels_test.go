@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Locks of all kinds are cancelled at any moment, on a network that cuts, resets and swallows
-// answers at any moment: nothing of them is left, and the names can be had.
-func TestNoGhosts(t *testing.T) {
+// Locks of all kinds are cancelled at random moments, on a network that cuts and resets connections
+// and swallows answers. No node of them is left, and the names can be locked.
+func TestCancelsLeaveNothing(t *testing.T) {
 	t.Parallel()
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	z := newTree(t, server.Addr)
 	before := watches(t, server)
 	for _, c := range []struct {
@@ -29,9 +29,9 @@ func TestNoGhosts(t *testing.T) {
 			var workers, chaos sync.WaitGroup
 			for i := range 3 {
 				proxy := testenv.Proxy(t, server.Addr)
-				c1 := client(t, on(proxy.Addr), 100*time.Second) // nothing runs out by itself meanwhile
+				c1 := client(t, on(proxy.Addr), 100*time.Second) // nothing expires during the test
 				if c.trouble {
-					chaos.Go(func() { spoil(proxy, stop, uint64(i)) })
+					chaos.Go(func() { disturb(proxy, stop, uint64(i)) })
 				}
 				for j := range 4 {
 					rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
@@ -43,7 +43,8 @@ func TestNoGhosts(t *testing.T) {
 							default:
 							}
 							patience := time.Duration(rng.IntN(12000)) * time.Microsecond
-							if rng.IntN(10) == 0 { // where nothing is quick, something has to be granted, too
+							// On a slow machine some locks must be granted, too.
+							if rng.IntN(10) == 0 {
 								patience *= 50
 							}
 							ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -52,7 +53,7 @@ func TestNoGhosts(t *testing.T) {
 							calls.Add(1)
 							if err == nil {
 								got.Add(1)
-								_ = l.Release() // lost, when the network was bad for long
+								_ = l.Release() // lost, if the network was bad for long
 							}
 						}
 					})
@@ -65,17 +66,17 @@ func TestNoGhosts(t *testing.T) {
 			workers.Wait()
 			t.Logf("%d calls, %d locks", calls.Load(), got.Load())
 			z.empty("/holdfast/g")
-			p := newParty(t, on(server.Addr))
+			p := newPeer(t, on(server.Addr))
 			for _, r := range []string{"g/mutex", "g/rw"} {
 				p.release(p.get(once(p.req(r))))
 			}
 			p.release(p.get(once(p.permits("g/sem", 3, 3))))
 		})
 	}
-	until(t, "the server keeps no watches of those who have gone", func() bool { return watches(t, server) <= before })
+	until(t, "the server keeps no watches of ended requests", func() bool { return watches(t, server) <= before })
 }
 
-// anyLock takes one of several locks that are fought over.
+// anyLock takes one of several contended locks.
 func anyLock(ctx context.Context, c *holdfast.Client, rng *rand.Rand) (*holdfast.Lease, error) {
 	switch rng.IntN(6) {
 	case 0, 1:
@@ -91,8 +92,9 @@ func anyLock(ctx context.Context, c *holdfast.Client, rng *rand.Rand) (*holdfast
 	}
 }
 
-// spoil does all that a bad network can, and heals it at the end.
-func spoil(p *testenv.TCPProxy, stop chan struct{}, seed uint64) {
+// disturb breaks connections in all ways that a bad network does, and repairs the network at the
+// end.
+func disturb(p *testenv.TCPProxy, stop chan struct{}, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	pause := func(most int) { time.Sleep(time.Duration(1+rng.IntN(most)) * time.Millisecond) }
 	for {
@@ -116,6 +118,6 @@ func spoil(p *testenv.TCPProxy, stop chan struct{}, seed uint64) {
 			pause(20)
 		}
 		p.Heal()
-		pause(400) // in which a client can connect, and a lock be granted, on a busy machine, too
+		pause(400) // long enough to connect and get a lock, on a busy machine, too
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Hundreds wait for one name: they are served in the order of their arrival, each is woken by
-// the one in front, and afterwards the servers have nothing of them. The list of them is much longer than
-// what the server takes for a request.
+// Hundreds wait for one name. They get it in order of arrival, and the release before each wakes
+// only that one. Afterwards the servers have no node of them. The list of waiters is much longer
+// than a request may be.
 func TestThousandWaiters(t *testing.T) {
 	t.Parallel()
 	const clients = 10
 	each := testenv.Rounds(40, 100)
-	server := testenv.ZooKeeper(t, long, "-Djute.maxbuffer=16384")
+	server := testenv.ZooKeeper(t, longSessions, "-Djute.maxbuffer=16384")
 	z := newTree(t, server.Addr)
-	holder := client(t, on(server.Addr), calm)
+	holder := client(t, on(server.Addr), longTTL)
 	before := watches(t, server)
 	for _, kind := range []string{"mutex", "writer", "permits"} {
 		t.Run(kind, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestThousandWaiters(t *testing.T) {
 			base := len(z.children(dir))
 			var all sync.WaitGroup
 			for range clients {
-				c := client(t, on(server.Addr), calm)
+				c := client(t, on(server.Addr), longTTL)
 				for range n / clients {
 					all.Go(func() {
 						l, err := lockAs(t, c, kind)
@@ -44,18 +44,19 @@ func TestThousandWaiters(t *testing.T) {
 							t.Errorf("Lock: %v", err)
 							return
 						}
-						j.enter(l)
-						j.leave(l)
+						j.granted(l)
+						j.released(l)
 						wants(t, "Release", l.Release(), nil)
 					})
 				}
 			}
-			until(t, "all are in line", func() bool { return len(z.children(dir)) == base+n })
+			until(t, "all are in the queue", func() bool { return len(z.children(dir)) == base+n })
 			until(t, "all watch", func() bool { return watches(t, server) >= before+n })
-			if w := watches(t, server); w > before+3*n+50 { // the one in front, and a renewal looks after one's own
+			// Each waiter watches the node in front, and for renewals its own.
+			if w := watches(t, server); w > before+3*n+50 {
 				t.Errorf("%d watches of %d waiters", w-before, n)
 			}
-			if path, many := crowded(t, server); many > 4 {
+			if path, many := mostWatched(t, server); many > 4 {
 				t.Errorf("%d sessions watch %s: a release wakes them all", many, path)
 			}
 			must(t, "Release", l.Release())
@@ -69,8 +70,8 @@ func TestThousandWaiters(t *testing.T) {
 	}
 }
 
-// crowded is the path that most sessions watch.
-func crowded(t *testing.T, server *testenv.ZooKeeperServer) (path string, most int) {
+// mostWatched returns the path that most sessions watch.
+func mostWatched(t *testing.T, server *testenv.ZooKeeperServer) (path string, most int) {
 	t.Helper()
 	text, err := server.Word("wchp")
 	must(t, "wchp", err)
