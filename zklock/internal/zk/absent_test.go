@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// refused is the error of a connection that nobody takes.
+// refused returns the error of a connection that nothing accepts.
 func refused(addr string) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: errors.Join(errors.New(addr), syscall.ECONNREFUSED)}
 }
 
-// Where no server runs, that is said soon, of each address. Servers that are there and silent are waited for.
-func TestNobodyThere(t *testing.T) {
+// If no server runs, Dial soon returns an error that names each address. It waits for servers that
+// accept connections and are silent.
+func TestNothingListens(t *testing.T) {
 	for name, c := range map[string]struct {
 		servers []string
 		silent  string // one of them
@@ -46,7 +47,7 @@ func TestNobodyThere(t *testing.T) {
 				}
 				for _, addr := range c.servers {
 					if addr != c.silent && !strings.Contains(err.Error(), addr) {
-						t.Errorf("%v: not a word of %s", err, addr)
+						t.Errorf("%v: it does not name %s", err, addr)
 					}
 				}
 			})
@@ -54,13 +55,13 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A server that is just starting refuses connections for a moment.
-func TestSoonThere(t *testing.T) {
+// A server that is starting refuses connections for a moment.
+func TestServerStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fake{answer: func(opcode, *decoder, *encoder) Code { return 0 }}
 		s, err := Dial(t.Context(), Config{Servers: []string{"a:1"}, Timeout: 2 * time.Second, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if time.Since(began) < absence*3/4 {
+			if time.Since(began) < absenceLimit*3/4 {
 				return nil, refused(addr)
 			}
 			return f.dial(ctx, network, addr)

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// call is a request on its way. Its fields are guarded by the session's mutex until done is
-// closed; from then on they do not change.
+// call is a request on its way. The session's mutex guards its fields until done is closed; after
+// that they do not change.
 type call struct {
 	op        opcode
-	e         encoder // the packet; xid is filled in when it is sent
-	watch     *Watch  // to be registered if the answer says that it was set
+	e         encoder // the packet; the writer fills in xid
+	watch     *Watch  // registered if the answer confirms it
 	sent      bool
 	abandoned bool // nobody waits for the answer
 	sentAt    time.Time
-	proving   time.Time // sentAt on the scale of Session.now
+	proving   time.Time // sentAt in the time of Session.now
 	xid       int32
 	done      chan struct{}
 	hdr       replyHeader
@@ -46,14 +46,15 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// packet is the finished packet for a connection's exchange xid.
+// packet returns the finished packet for exchange xid of a connection.
 func (c *call) packet(xid int32) []byte {
 	c.xid = xid
 	binary.BigEndian.PutUint32(c.e.b[4:], uint32(xid))
 	return c.e.finish()
 }
 
-// submit puts calls in the queue, or refuses them; urge has to follow. The session's mutex is held.
+// submit puts calls in the queue, or refuses them. The caller holds the session's mutex, and calls
+// wakeWriter afterwards.
 func (s *Session) submit(calls ...*call) {
 	for _, c := range calls {
 		switch {
@@ -74,15 +75,15 @@ func (s *Session) submit(calls ...*call) {
 	}
 }
 
-// urge makes the connection's writer send what is in the queue.
-func (s *Session) urge() {
+// wakeWriter makes the connection's writer send the queue.
+func (s *Session) wakeWriter() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns when c is done or ctx ends, whichever is first.
+// wait returns when c is done or ctx ends, whichever comes first.
 func (s *Session) wait(ctx context.Context, c *call) (*call, error) {
 	select {
 	case <-c.done:
@@ -103,13 +104,13 @@ func (s *Session) wait(ctx context.Context, c *call) (*call, error) {
 	if i := slices.Index(s.queue, c); i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
 	}
-	s.settle(c)
+	s.finishWatch(c)
 	c.finish(notSent(context.Cause(ctx)))
 	return c, c.err
 }
 
-// settle ends what c announced to the watches. The session's mutex is held.
-func (s *Session) settle(c *call) {
+// finishWatch ends c's entry among the pending watches. The caller holds the session's mutex.
+func (s *Session) finishWatch(c *call) {
 	if c.watch == nil {
 		return
 	}
@@ -141,10 +142,10 @@ func (s *Session) begin(ctx context.Context, path string, calls ...*call) error 
 	s.mu.Lock()
 	s.submit(calls...)
 	c := s.conn
-	// With nothing under way the socket has room for a little: writing here cannot block, and
-	// saves the time to wake the writer.
+	// With nothing in flight the socket has room for a few bytes: a write here cannot block, and
+	// saves waking the writer.
 	if c == nil || c.writing || len(c.inflight) > 0 || s.queued() > inline {
-		s.urge()
+		s.wakeWriter()
 		s.mu.Unlock()
 		return nil
 	}
@@ -155,10 +156,10 @@ func (s *Session) begin(ctx context.Context, path string, calls ...*call) error 
 	return nil
 }
 
-// inline is how many bytes a caller writes itself.
+// inline is how many bytes a caller may write itself.
 const inline = 4 << 10
 
-// queued is how many bytes are in the queue.
+// queued returns how many bytes are in the queue.
 func (s *Session) queued() (n int) {
 	for _, c := range s.queue {
 		n += len(c.e.b)

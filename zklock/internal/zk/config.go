@@ -14,49 +14,50 @@ import (
 	"time"
 )
 
-// DefaultTimeout is asked for when Config.Timeout is zero.
+// DefaultTimeout is the session timeout to ask for if Config.Timeout is zero.
 const DefaultTimeout = 10 * time.Second
 
 // DefaultMaxPacket is the default of Config.MaxPacket, and of servers' jute.maxbuffer.
 const DefaultMaxPacket = 1 << 20
 
-// Config says how to reach the servers, and as whom. Dial does not change it.
+// Config says how to connect to the servers, and with which credentials. Dial does not change it.
 type Config struct {
-	// Servers are host:port, or host for port 2181; IPv6 in brackets. Names are resolved
-	// anew for every connection, and each of their addresses is a server.
+	// Servers are host:port, or host for port 2181; IPv6 addresses are in brackets. Names are
+	// resolved again for every connection, and each of their addresses is a server.
 	Servers []string
 
 	// Timeout is the session timeout to ask for; the servers bound it. See Session.Timeout.
 	Timeout time.Duration
 
-	// TLS, if set, is used for every connection. An empty ServerName means each server's own.
+	// TLS, if set, is used for every connection. With an empty ServerName each server's own name is
+	// checked.
 	TLS *tls.Config
 
-	// Auth is presented on every connection before anything else is asked.
+	// Auth is sent on every connection before any request.
 	Auth []Auth
 
-	// Dialer makes connections, if set: it is given the servers as they are configured
-	// and has to resolve names. It should return when its context ends.
+	// Dialer, if set, opens the connections. It gets the servers as configured and must resolve
+	// names. It should return when its context ends.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// MaxPacket bounds packets, in bytes. Servers refuse larger requests than their
-	// jute.maxbuffer, and may send larger answers: a list of many children. 0: DefaultMaxPacket.
+	// MaxPacket bounds packets, in bytes. Servers refuse requests larger than their jute.maxbuffer,
+	// but may send larger answers, such as a list of many children. 0: DefaultMaxPacket.
 	MaxPacket int
 
-	// Old says that the servers are older than 3.5 (see Session.Probe), so that they are asked
-	// nothing that they do not know: they hang up then.
+	// Old means that the servers are older than 3.5 (see Session.Probe). The session then sends no
+	// newer requests, on which such servers close the connection.
 	Old bool
 
 	slept func() time.Duration // how long the machine has slept, for tests
 }
 
-// Auth is a credential: a scheme and what it wants to see.
+// Auth is a credential: a scheme and its data.
 type Auth struct {
 	Scheme string
 	Data   []byte
 }
 
-// DigestAuth is the credential of a user of the digest scheme.
+// DigestAuth returns the credential of a user of the digest scheme.
 func DigestAuth(user, password string) Auth {
 	return Auth{"digest", []byte(user + ":" + password)}
 }
@@ -71,16 +72,16 @@ const (
 	PermAll = PermRead | PermWrite | PermCreate | PermDelete | PermAdmin
 )
 
-// ACL permits something to somebody.
+// ACL gives permissions to an identity.
 type ACL struct {
 	Perms      int32
 	Scheme, ID string
 }
 
-// WorldACL permits perms to everybody.
+// WorldACL gives perms to everybody.
 func WorldACL(perms int32) []ACL { return []ACL{{perms, "world", "anyone"}} }
 
-// DigestACL permits perms to a user of the digest scheme.
+// DigestACL gives perms to a user of the digest scheme.
 func DigestACL(perms int32, user, password string) []ACL {
 	sum := sha1.Sum([]byte(user + ":" + password))
 	return []ACL{{perms, "digest", user + ":" + base64.StdEncoding.EncodeToString(sum[:])}}
@@ -125,8 +126,8 @@ func (c Config) normalize() (Config, error) {
 	return c, nil
 }
 
-// checkPath refuses what the servers would take for something else, or for malformed. Which
-// names are wise is for the caller to know.
+// checkPath refuses paths that the servers would misread or reject. Whether a name is a good choice
+// is up to the caller.
 func checkPath(p string) error {
 	if p == "/" {
 		return nil

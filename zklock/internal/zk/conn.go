@@ -20,14 +20,15 @@ type conn struct {
 	wg   sync.WaitGroup
 
 	// Guarded by the session's mutex.
-	inflight []*call // sent, in order: in which they are answered
+	inflight []*call // sent; answers come in this order
 	heard    time.Time
 	xid      int32
-	writing  bool // somebody writes, who has buf
+	writing  bool // a goroutine is writing and owns buf
 	buf      []byte
 }
 
-// drop gives c up: what is in flight on it has an unknown outcome. The session's mutex is held.
+// drop gives up c. The outcome of its requests in flight is unknown. The caller holds the session's
+// mutex.
 func (s *Session) drop(c *conn, why error) {
 	if c == nil || s.conn != c {
 		return
@@ -36,7 +37,7 @@ func (s *Session) drop(c *conn, why error) {
 	close(c.dead)
 	_ = c.nc.Close()
 	for _, call := range c.inflight {
-		s.settle(call)
+		s.finishWatch(call)
 		call.finish(uncertain(why))
 	}
 	c.inflight = nil
@@ -48,7 +49,7 @@ func (c *conn) fail(err error) {
 	c.s.drop(c, err)
 }
 
-// write sends what is in the queue, all that is there at once. first goes before it.
+// write sends first, and then everything in the queue at once.
 func (c *conn) write(first []byte) {
 	s := c.s
 	for ok := c.flush(first); ok; {
@@ -68,15 +69,15 @@ func (c *conn) write(first []byte) {
 			continue
 		}
 		select {
-		case <-s.kick:
+		case <-s.wake:
 		case <-c.dead:
 			return
 		}
 	}
 }
 
-// drain moves the queue to what is under way, and appends its packets to buf. The session's
-// mutex is held.
+// drain moves the queue to the requests in flight, and appends their packets to buf. The caller
+// holds the session's mutex.
 func (c *conn) drain(buf []byte) []byte {
 	s := c.s
 	now, proving := time.Now(), s.now()
@@ -95,11 +96,11 @@ func (c *conn) drain(buf []byte) []byte {
 	return buf
 }
 
-// flush writes buf, as the one who writes, and is not that any more when it returns. It
-// reports false if the connection is broken.
+// flush writes buf. The caller is the writer, and no longer is when flush returns. flush returns
+// false if the connection is broken.
 func (c *conn) flush(buf []byte) bool {
 	if len(buf) > 0 {
-		_ = c.nc.SetWriteDeadline(time.Now().Add(c.s.Timeout() / 4)) // an error shows in Write
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.s.Timeout() / 4)) // Write returns the error
 		if _, err := c.nc.Write(buf); err != nil {
 			c.fail(err)
 			return false
@@ -112,7 +113,7 @@ func (c *conn) flush(buf []byte) bool {
 	}
 	c.writing = false
 	if len(c.s.queue) > 0 {
-		c.s.urge()
+		c.s.wakeWriter()
 	}
 	return true
 }
@@ -130,8 +131,8 @@ func (c *conn) read() {
 	}
 }
 
-// readPacket reads one packet. One of more than limit bytes is read to its end, but only
-// its header is returned, with ErrTooLarge.
+// readPacket reads one packet. If it has more than limit bytes, readPacket reads it to its end, but
+// returns only its header, with ErrTooLarge.
 func readPacket(r *bufio.Reader, limit int) ([]byte, error) {
 	const header, step = 16, 64 << 10
 	var size [4]byte
@@ -152,7 +153,7 @@ func readPacket(r *bufio.Reader, limit int) ([]byte, error) {
 		}
 		return b, ErrTooLarge
 	}
-	// The length may lie: memory is taken as the bytes come.
+	// The length may be wrong: memory is allocated as the bytes arrive.
 	b := make([]byte, min(n, step))
 	for have := 0; ; {
 		if _, err := io.ReadFull(r, b[have:]); err != nil {
@@ -165,8 +166,8 @@ func readPacket(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// handle takes a packet in. tooLarge says that all but its header was passed over. An error
-// ends the connection.
+// handle processes a packet. tooLarge means that all but its header was discarded. An error ends
+// the connection.
 func (c *conn) handle(b []byte, tooLarge error) error {
 	s, d := c.s, decoder{b: b}
 	h := d.header()
@@ -198,7 +199,7 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 	}
 	if len(c.inflight) == 0 || c.inflight[0].xid != h.xid {
 		s.mu.Unlock()
-		return fmt.Errorf("an answer to nothing (exchange %d): %w", h.xid, errMalformed)
+		return fmt.Errorf("an answer to no request (exchange %d): %w", h.xid, errMalformed)
 	}
 	call := c.inflight[0]
 	c.inflight[0] = nil
@@ -215,7 +216,7 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 	return nil
 }
 
-// answered finishes a call. The session's mutex is held.
+// answered finishes a call. The caller holds the session's mutex.
 func (s *Session) answered(c *call, h replyHeader, body []byte, tooLarge error) {
 	if h.zxid > 0 {
 		s.lastZxid = h.zxid
@@ -225,7 +226,7 @@ func (s *Session) answered(c *call, h replyHeader, body []byte, tooLarge error) 
 	default:
 		s.proof.answered(c.proving, s.now(), c.op.fromLeader() && h.code != ErrUnimplemented, s.timeout)
 	}
-	s.settle(c)
+	s.finishWatch(c)
 	if c.watch != nil {
 		s.watchAnswered(c, h.code, tooLarge == nil)
 	}

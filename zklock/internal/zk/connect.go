@@ -17,9 +17,9 @@ import (
 // server is one address to try.
 type server struct{ addr, host string }
 
-// connect tries servers until one has the session. Its error is why the session is over.
+// connect tries servers until one accepts the session. Its error is why the session is over.
 func (s *Session) connect(attempts *lastError) (*conn, error) {
-	var absent time.Time // since when no server has been there; zero: one was
+	var absent time.Time // since when nothing listens; zero: something does
 	for round, silent := 0, 0; ; round++ {
 		if s.ctx.Err() != nil {
 			return nil, s.Err()
@@ -34,17 +34,17 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 		}
 		attempts.set(err)
 		switch {
-		case !nobodyThere(err):
+		case !nothingListens(err):
 			absent = time.Time{}
 		case absent.IsZero():
 			absent = began
-		case s.ID() == 0 && time.Since(absent) >= absence:
+		case s.ID() == 0 && time.Since(absent) >= absenceLimit:
 			return nil, err
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 			silent++
 		}
-		// Servers that refuse at once are not asked more often than this.
+		// This bounds how often servers are tried that refuse at once.
 		pause := min(10*time.Millisecond<<min(round, 6), s.Timeout()/10)
 		pause = pause/2 + rand.N(pause/2+1) - time.Since(began)
 		if pause > 0 {
@@ -56,31 +56,33 @@ func (s *Session) connect(attempts *lastError) (*conn, error) {
 	}
 }
 
-// absence is for how long nobody may be there before a session that has not begun is given up: a server
-// that is just starting refuses connections for a moment. A session that has begun goes on until it runs out.
-const absence = time.Second
+// absenceLimit is how long Dial tries when nothing listens: a server that is starting refuses
+// connections for a moment. A session that has begun tries until it expires.
+const absenceLimit = time.Second
 
-// nobodyThere reports whether err says of every server that nothing listens there, or that there is no such host.
-func nobodyThere(err error) bool {
+// nothingListens reports whether err shows for every server that nothing listens there, or that the
+// host does not exist.
+func nothingListens(err error) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return !slices.ContainsFunc(all.Unwrap(), func(e error) bool { return !nobodyThere(e) })
+		return !slices.ContainsFunc(all.Unwrap(), func(e error) bool { return !nothingListens(e) })
 	}
 	var lookup *net.DNSError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &lookup) && lookup.IsNotFound
 }
 
-// patience is how long one server may take to answer: short at first, so that one that hangs
-// costs little (a server that is just starting may accept a connection and never answer), and longer
-// when some did not answer in so many rounds, as all may be slow.
-func patience(timeout time.Duration, silent int) time.Duration {
+// answerLimit returns how long one server may take to answer. It is short at first, so that a
+// server that hangs costs little; a server that is starting may accept a connection and never
+// answer. It grows with the number of rounds in which some servers were silent, as all may be slow.
+func answerLimit(timeout time.Duration, silent int) time.Duration {
 	return min(min(timeout/8, 2*time.Second)<<min(silent, 2), timeout/3)
 }
 
-// connectOnce asks each server once, in random order. In so many rounds before, some were silent.
+// connectOnce tries each server once, in random order. silent is the number of earlier rounds in
+// which some servers did not answer.
 func (s *Session) connectOnce(silent int) (*conn, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	wait := patience(s.Timeout(), silent)
+	wait := answerLimit(s.Timeout(), silent)
 	servers, err := s.resolve(ctx)
 	if len(servers) == 0 {
 		return nil, err
@@ -99,14 +101,14 @@ func (s *Session) connectOnce(silent int) (*conn, error) {
 		started++
 		open++
 		go func() {
-			ctx, cancel := context.WithTimeout(ctx, patience(s.Timeout(), 2))
+			ctx, cancel := context.WithTimeout(ctx, answerLimit(s.Timeout(), 2))
 			defer cancel()
 			nc, err := s.open(ctx, srv)
 			results <- result{nc, err}
 		}()
 	}
-	// Dialing overlaps: the next server is tried when one takes longer than a good one
-	// would. Connect requests do not: two servers with one session would quarrel about it.
+	// Dialing overlaps: if one server takes longer than a healthy one would, the next is tried.
+	// Connect requests do not overlap: two servers would compete for the session.
 	defer func() {
 		cancel()
 		go func(n int) {
@@ -147,10 +149,10 @@ func (s *Session) connectOnce(silent int) (*conn, error) {
 	return nil, joined(errs...)
 }
 
-// resolve returns the servers' addresses in random order. For a name that cannot be resolved
-// they are those that it had last.
+// resolve returns the servers' addresses in random order. If a name cannot be resolved, resolve
+// uses its last known addresses.
 func (s *Session) resolve(ctx context.Context) ([]server, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(patience(s.Timeout(), 0), 500*time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, max(answerLimit(s.Timeout(), 0), 500*time.Millisecond))
 	defer cancel()
 	var all []server
 	var errs []error
@@ -177,7 +179,7 @@ func (s *Session) resolve(ctx context.Context) ([]server, error) {
 	return all, joined(errs...)
 }
 
-// open makes a connection.
+// open opens a connection.
 func (s *Session) open(ctx context.Context, srv server) (net.Conn, error) {
 	dial := s.cfg.Dialer
 	if dial == nil {
@@ -200,12 +202,12 @@ func (s *Session) open(ctx context.Context, srv server) (net.Conn, error) {
 	return secure, nil
 }
 
-// handshake starts or resumes the session on nc, within the time given.
+// handshake starts or resumes the session on nc, within limit.
 func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 	stop := context.AfterFunc(s.ctx, func() { _ = nc.Close() })
 	defer stop()
 	sent, proving := time.Now(), s.now()
-	_ = nc.SetDeadline(sent.Add(limit)) // an error shows below
+	_ = nc.SetDeadline(sent.Add(limit)) // the calls below return the error
 	s.mu.Lock()
 	req := connectRequest{s.lastZxid, int32(s.cfg.Timeout / time.Millisecond), s.id, s.password}
 	s.mu.Unlock()
@@ -252,7 +254,7 @@ func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 	return c, nil
 }
 
-// authenticate presents the credentials.
+// authenticate sends the credentials.
 func (s *Session) authenticate(nc net.Conn, r *bufio.Reader) error {
 	if len(s.cfg.Auth) == 0 {
 		return nil

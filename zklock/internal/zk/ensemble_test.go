@@ -11,7 +11,7 @@ import (
 
 // A session moves to another server in time, with its nodes and watches.
 func TestServerChange(t *testing.T) {
-	e := testenv.ZooKeeperEnsemble(t, 3, long)
+	e := testenv.ZooKeeperEnsemble(t, 3, longSessions)
 	for _, c := range []struct {
 		name    string
 		leader  bool
@@ -54,11 +54,11 @@ func TestServerChange(t *testing.T) {
 				}
 				ctx, cancel := contextOf(t, 100*time.Millisecond)
 				defer cancel()
-				return s.Sync(ctx, "/") == nil // which the victim cannot answer
+				return s.Sync(ctx, "/") == nil // the victim cannot answer it
 			})
 			t.Logf("moved after %v", time.Since(began))
-			// It may move once more while the servers elect.
-			until(t, "the session goes on", func() bool { return s.Sync(bound(t), "/") == nil })
+			// It may move once more during the election.
+			until(t, "the session continues", func() bool { return s.Sync(within(t), "/") == nil })
 			if s.ID() != id || !exists(t, s, dir+"/held") {
 				t.Error("another session, or its node is gone")
 			}
@@ -68,25 +68,25 @@ func TestServerChange(t *testing.T) {
 	}
 }
 
-// A follower that is cut off from the leader goes on answering reads. The session must not
-// take that for life: the leader lets it run out meanwhile.
+// A follower that is cut off from the leader still answers reads. The session must not take these
+// answers as a proof: the leader lets the session expire.
 func TestFollowerWithoutLeader(t *testing.T) {
-	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", long) // 4 s
+	e := testenv.ZooKeeperEnsemble(t, 3, "syncLimit=40", longSessions) // 4 s
 	e.Leader()
 	follower := e.Followers()[0]
-	holder := dial(t, brief(e.Servers[follower].Addr))
+	holder := dial(t, shortSession(e.Servers[follower].Addr))
 	other := dial(t, on(e.Servers[e.Leader()].Addr))
 	create(t, holder, "/held", zk.Ephemeral)
-	reader := dial(t, brief(e.Servers[follower].Addr)) // shows that the follower serves
+	reader := dial(t, shortSession(e.Servers[follower].Addr)) // shows that the follower answers
 	if !exists(t, reader, "/held") {
 		t.Fatal("not created")
 	}
-	// Not fresh from connecting, which the leader is asked about.
-	until(t, "the session has lived a while", func() bool { return holder.Left() < holder.Timeout()*7/10 })
+	// Not just after connecting, when the follower asks the leader.
+	until(t, "the session is some time old", func() bool { return holder.Left() < holder.Timeout()*7/10 })
 	e.Isolate(follower)
 	cut := time.Now()
 	var served time.Time
-	until(t, "the leader lets the session run out", func() bool {
+	until(t, "the session expires at the leader", func() bool {
 		for _, s := range []*zk.Session{holder, reader} {
 			ctx, cancel := contextOf(t, 20*time.Millisecond)
 			if _, err := s.Exists(ctx, "/held"); err == nil {
@@ -99,26 +99,26 @@ func TestFollowerWithoutLeader(t *testing.T) {
 	believes := !isLost(holder)
 	t.Logf("the follower answered until %v after the cut", served.Sub(cut))
 	if believes {
-		t.Errorf("free after %v: the node of a session that believes to live", time.Since(cut))
+		t.Errorf("free after %v: the session expired before its client noticed", time.Since(cut))
 	}
 }
 
 // The client's clock ends the session before the servers do.
 func TestPartition(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
 	s := dial(t, on(proxy.Addr))
 	create(t, s, "/held", zk.Ephemeral)
 
-	for range 2 { // healed in time
+	for range 2 { // repaired in time
 		proxy.Hole()
 		until(t, "disconnected", func() bool { return !s.Connected() })
 		proxy.Heal()
 		until(t, "connected", s.Connected)
 	}
 	if isLost(s) || !exists(t, s, "/held") {
-		t.Fatal("a partition that was healed in time cost the session")
+		t.Fatal("a partition that was repaired in time ended the session")
 	}
 
 	proxy.Hole()
@@ -127,25 +127,25 @@ func TestPartition(t *testing.T) {
 		<-s.Lost()
 		left <- s.Left()
 	}()
-	until(t, "the server frees the node", func() bool { return !exists(t, other, "/held") })
+	until(t, "the server deletes the node", func() bool { return !exists(t, other, "/held") })
 	if !isLost(s) {
-		t.Fatal("the server freed the node of a session that believes to live")
+		t.Fatal("the server deleted the node before the client ended its session")
 	}
 	want(t, "Err", s.Err(), zk.ErrSessionExpired)
 	if left := <-left; left > 0 {
 		t.Errorf("lost when %v was left", left)
 	}
 	began := time.Now()
-	err := s.Delete(bound(t), "/held", zk.AnyVersion)
+	err := s.Delete(within(t), "/held", zk.AnyVersion)
 	want(t, "a call after that", err, zk.ErrSessionExpired)
 	if time.Since(began) > 5*time.Second {
 		t.Error("a call on a lost session waited")
 	}
 }
 
-// A server that accepts and never answers costs neither the start nor the session.
-func TestHungServerBesideHealthy(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+// A server that accepts connections and never answers delays neither the start nor the session.
+func TestOneHungServer(t *testing.T) {
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	hung := silent(t)
 	for range 2 {
@@ -157,13 +157,13 @@ func TestHungServerBesideHealthy(t *testing.T) {
 				if isLost(s) {
 					t.Fatal("the session was lost")
 				}
-				err := s.Sync(bound(t), "/")
+				err := s.Sync(within(t), "/")
 				if err != nil && !errors.Is(err, zk.ErrConnectionLoss) {
 					t.Fatal(err)
 				}
 				return err == nil
 			})
 		}
-		want(t, "close", s.Close(bound(t)), nil)
+		want(t, "close", s.Close(within(t)), nil)
 	}
 }

@@ -12,12 +12,12 @@ import (
 // errors.Is(err, zk.ErrNoNode) works.
 type Code int32
 
-// The codes that a lock meets. With ErrConnectionLoss the request was sent and its answer
-// was not received: it may have acted, may yet act, or may not. With every other code the
-// request was answered, and did not act.
+// The codes that a lock meets. With ErrConnectionLoss the request was sent and no answer was
+// received: it may have acted, may act later, or may never act. With every other code the server
+// answered, and the request did not act.
 const (
 	ErrSystem          Code = -1
-	ErrRolledBack      Code = -2 // an operation of a multi of which another failed
+	ErrRolledBack      Code = -2 // an operation of a multi in which another failed
 	ErrConnectionLoss  Code = -4
 	ErrMarshalling     Code = -5
 	ErrUnimplemented   Code = -6
@@ -34,7 +34,7 @@ const (
 	ErrSessionExpired  Code = -112
 	ErrInvalidACL      Code = -114
 	ErrAuthFailed      Code = -115
-	ErrSessionMoved    Code = -118 // the session is served by another server now
+	ErrSessionMoved    Code = -118 // another server has the session now
 	ErrNotReadOnly     Code = -119
 	ErrNoWatcher       Code = -121
 	ErrQuotaExceeded   Code = -125
@@ -75,18 +75,18 @@ func (c Code) Error() string {
 	return "error " + strconv.Itoa(int(c))
 }
 
-// Errors of the client's own.
+// Errors of this client.
 var (
 	// ErrNotSent: the request was not sent, and never will be.
 	ErrNotSent = errors.New("not sent")
-	// ErrClosed: the session was closed by its owner.
+	// ErrClosed: the session's owner closed it.
 	ErrClosed = errors.New("the session is closed")
-	// ErrTooLarge: a packet exceeds Config.MaxPacket. A request was not sent (ErrNotSent is
-	// true too). An answer was passed over.
+	// ErrTooLarge: a packet exceeds Config.MaxPacket. A request was not sent (the error is then
+	// also ErrNotSent). An answer was discarded.
 	ErrTooLarge = errors.New("packet too large")
 )
 
-// opError says what was asked when err happened.
+// opError adds the request to err.
 type opError struct {
 	what, path string
 	err        error
@@ -95,19 +95,19 @@ type opError struct {
 func (e *opError) Error() string { return "zk: " + e.what + " " + e.path + ": " + e.err.Error() }
 func (e *opError) Unwrap() error { return e.err }
 
-// several are errors of several servers, in one line.
-type several []error
+// errorList is the errors of several servers, in one line.
+type errorList []error
 
-// joined is the errors that are not nil in one, nil if there are none.
+// joined returns the errors that are not nil as one, nil if there are none.
 func joined(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	if len(errs) == 0 {
 		return nil
 	}
-	return several(errs)
+	return errorList(errs)
 }
 
-func (e several) Error() string {
+func (e errorList) Error() string {
 	texts := make([]string, len(e))
 	for i, err := range e {
 		texts[i] = err.Error()
@@ -115,12 +115,12 @@ func (e several) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-func (e several) Unwrap() []error { return e }
+func (e errorList) Unwrap() []error { return e }
 
-// notSent is the error of a request that was not sent because of why.
+// notSent returns the error of a request that was not sent because of why.
 func notSent(why error) error { return fmt.Errorf("%w: %w", ErrNotSent, why) }
 
-// uncertain is the error of a request whose answer is not awaited any more because of why.
+// uncertain returns the error of a request whose answer nobody awaits any more because of why.
 func uncertain(why error) error {
 	if why == nil || errors.Is(why, ErrConnectionLoss) {
 		return ErrConnectionLoss

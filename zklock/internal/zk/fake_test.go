@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// fake is a server of one session that answers as it is told.
+// fake is a server of one session that gives prepared answers.
 type fake struct {
 	answer func(op opcode, d *decoder, e *encoder) Code
-	wrong  atomic.Bool // answer exchanges that were not asked for
+	wrong  atomic.Bool // answer exchanges that nobody asked for
 	conns  atomic.Int32
 }
 
@@ -69,7 +69,7 @@ func (f *fake) session(t *testing.T) *Session {
 	return s
 }
 
-// A server of release 3.4 knows neither create2 nor containers, nor what came later.
+// A server of release 3.4 knows neither create2 nor containers, nor later requests.
 func TestOldServer(t *testing.T) {
 	f := &fake{answer: func(op opcode, d *decoder, e *encoder) Code {
 		switch op {
@@ -103,7 +103,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// A connection that answers what was not asked is not to be trusted with the rest.
+// The session gives up a connection with an answer to no request.
 func TestAnswerOutOfOrder(t *testing.T) {
 	f := &fake{answer: func(opcode, *decoder, *encoder) Code { return 0 }}
 	s := f.session(t)
@@ -116,7 +116,7 @@ func TestAnswerOutOfOrder(t *testing.T) {
 	}
 }
 
-// What the server refuses because of itself or of the session proves nothing.
+// A refusal that concerns the server or the session proves nothing.
 func TestRefusalIsNoProof(t *testing.T) {
 	var code atomic.Int32
 	f := &fake{answer: func(op opcode, _ *decoder, _ *encoder) Code {
@@ -133,6 +133,6 @@ func TestRefusalIsNoProof(t *testing.T) {
 			t.Errorf("lost when %v was left: %v", left, s.Err())
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("a session all of whose requests are refused lives on")
+		t.Error("a session whose requests are all refused does not end")
 	}
 }

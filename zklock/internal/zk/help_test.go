@@ -15,8 +15,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const limit = time.Minute
 
-// long lets sessions last as long as on asks for.
-const long = "maxSessionTimeout=200000"
+// longSessions is the server setting that allows long sessions.
+const longSessions = "maxSessionTimeout=200000"
 
 // dial starts a session that ends with the test.
 func dial(t *testing.T, cfg zk.Config) *zk.Session {
@@ -35,18 +35,19 @@ func dial(t *testing.T, cfg zk.Config) *zk.Session {
 	return s
 }
 
-// on is for a session that is to live, and notices within seconds that its server has fallen silent.
+// on returns the Config of a session that must not expire, and that notices within seconds that its
+// server is silent.
 func on(addr ...string) zk.Config {
 	return zk.Config{Servers: addr, Timeout: 8 * time.Second}
 }
 
-// brief is for a session that is to run out.
-func brief(addr ...string) zk.Config {
+// shortSession returns the Config of a session that must expire soon.
+func shortSession(addr ...string) zk.Config {
 	return zk.Config{Servers: addr, Timeout: 2 * time.Second}
 }
 
-// bound is a context of the test that ends before the test is given up.
-func bound(t *testing.T) context.Context {
+// within returns a context of the test that ends before the test times out.
+func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
@@ -56,7 +57,7 @@ func bound(t *testing.T) context.Context {
 // create creates a node that everybody may use.
 func create(t *testing.T, s *zk.Session, path string, mode zk.Mode) (string, zk.Stat) {
 	t.Helper()
-	name, stat, err := s.Create(bound(t), path, []byte("data"), mode, zk.WorldACL(zk.PermAll))
+	name, stat, err := s.Create(within(t), path, []byte("data"), mode, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // exists reports whether s sees a node, after a sync.
 func exists(t *testing.T, s *zk.Session, path string) bool {
 	t.Helper()
-	ctx := bound(t)
+	ctx := within(t)
 	if err := s.Sync(ctx, path); err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 )
 
-// errMalformed says that a packet is not what the protocol says.
+// errMalformed: a packet does not follow the protocol.
 var errMalformed = errors.New("zk: malformed packet")
 
-// encoder appends values in jute's binary form: big endian, lengths before what is long.
+// encoder appends values in jute's binary form: big endian, with lengths before values of variable
+// size.
 type encoder struct{ b []byte }
 
 // newPacket begins a packet; finish fills in its length.
@@ -56,13 +57,13 @@ func (e *encoder) acls(all []ACL) {
 	}
 }
 
-// decoder takes values off the front of b. After the first error all values are zero.
+// decoder takes values from the front of b. After the first error all values are zero.
 type decoder struct {
 	b   []byte
 	err error
 }
 
-// take returns the next n bytes, which are b's own.
+// take returns the next n bytes, as a part of b.
 func (d *decoder) take(n int) []byte {
 	if d.err != nil || n < 0 || n > len(d.b) {
 		d.err = errMalformed
@@ -92,7 +93,7 @@ func (d *decoder) bool() bool {
 	return p != nil && p[0] != 0
 }
 
-// buffer returns bytes that are b's own. A length of -1 is a buffer that is not there.
+// buffer returns bytes as a part of b. A length of -1 means no buffer.
 func (d *decoder) buffer() []byte {
 	n := d.int32()
 	if n == -1 {
@@ -103,13 +104,13 @@ func (d *decoder) buffer() []byte {
 
 func (d *decoder) string() string { return string(d.buffer()) }
 
-// strings reads a vector. All of them share one copy of their bytes.
+// strings reads a vector. Its strings share one copy of their bytes.
 func (d *decoder) strings() []string {
 	n := int(d.int32())
 	if n == -1 || d.err != nil {
 		return nil
 	}
-	if n < 0 || n > len(d.b)/4 { // each takes four bytes at least, so the count cannot lie by much
+	if n < 0 || n > len(d.b)/4 { // each takes at least four bytes, which bounds a wrong count
 		d.err = errMalformed
 		return nil
 	}
@@ -128,7 +129,7 @@ func (d *decoder) strings() []string {
 
 func (d *decoder) acls() (all []ACL) {
 	n := int(d.int32())
-	if n > len(d.b)/12 { // each takes twelve bytes at least
+	if n > len(d.b)/12 { // each takes at least twelve bytes
 		d.err = errMalformed
 	}
 	for i := 0; i < n && d.err == nil; i++ {
@@ -145,13 +146,13 @@ func (d *decoder) stat() Stat {
 	}
 }
 
-// Stat is what a server knows of a node. Of the times, Ctime and Mtime are the server's
-// wall clock in milliseconds.
+// Stat is a node's metadata at a server. Ctime and Mtime are the server's wall clock in
+// milliseconds.
 type Stat struct {
-	Czxid, Mzxid                int64 // transactions that created it, that last set its data
+	Czxid, Mzxid                int64 // transactions that created it and last set its data
 	Ctime, Mtime                int64
 	Version, Cversion, Aversion int32 // counts of changes: data, children, ACL
-	EphemeralOwner              int64 // the session that it lives with; 0: none
+	EphemeralOwner              int64 // the session that owns it; 0: none
 	DataLength, NumChildren     int32
 	Pzxid                       int64 // transaction that last created or deleted a child
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A length that lies costs no memory.
+// A wrong length does not cause a large allocation.
 func TestLyingLengths(t *testing.T) {
 	lying := binary.BigEndian.AppendUint32(nil, 1<<29)
 	vector := append(binary.BigEndian.AppendUint32(nil, 1<<30), make([]byte, 100)...)
@@ -52,7 +52,7 @@ func TestReadPacket(t *testing.T) {
 				t.Errorf("%d bytes, one too many: %q, %v", n, got, err)
 			}
 			if got, err := readPacket(r, n-1); err != nil || string(got) != "x" {
-				t.Errorf("after a packet of %d bytes that was passed over: %q, %v", n, got, err)
+				t.Errorf("after a discarded packet of %d bytes: %q, %v", n, got, err)
 			}
 		}
 	}
@@ -74,9 +74,9 @@ func TestProof(t *testing.T) {
 	p.answered(at(600), at(610), false, timeout)
 	check("a read proves nothing", 0)
 	p.answered(at(1605), at(1620), true, timeout)
-	check("the server answered the read too late to have told the leader before the sync", 0)
+	check("the server answered the read too late to report it to the leader before the sync", 0)
 	p.answered(at(1615), at(1625), true, timeout)
-	check("the leader has heard of the read", 600)
+	check("the leader knows of the read", 600)
 	p.answered(at(1700), at(5000), false, timeout)
 	p.answered(at(5500), at(5510), true, timeout)
 	check("of the requests before, the sync alone was answered in time", 1605)
@@ -86,17 +86,17 @@ func TestProof(t *testing.T) {
 			p.answered(at(5600+i), at(5601+i), true, timeout)
 		}
 	}
-	if len(p.touches) > 32 {
-		t.Errorf("%d requests are remembered", len(p.touches))
+	if len(p.contacts) > 32 {
+		t.Errorf("%d requests are remembered", len(p.contacts))
 	}
 	if age := at(105_100).Sub(p.at); age > 1600*time.Millisecond {
 		t.Errorf("with requests all the time the proof is %v old", age)
 	}
 	p.connected(at(200_000), at(200_010))
-	check("connected anew", 200_000)
+	check("connected again", 200_000)
 }
 
-// Old servers refuse larger packets than 128 KiB.
+// Old servers refuse packets larger than 128 KiB.
 func TestResumePackets(t *testing.T) {
 	w := newWatches()
 	if packets := w.resume(1); len(packets) != 0 {

@@ -11,9 +11,9 @@ import (
 )
 
 func TestManyCallsInFlight(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	s := dial(t, on(server.Addr))
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, "/many", zk.Persistent)
 	const n = 1000
 	names := make([]string, n)
@@ -27,7 +27,7 @@ func TestManyCallsInFlight(t *testing.T) {
 				return
 			}
 			got, _, err := s.Get(ctx, name)
-			if err != nil || string(got) != string(data) { // an answer went to another's call
+			if err != nil || string(got) != string(data) { // the answer to another call
 				t.Errorf("get %s: %q, %v; want %q", name, got, err, data)
 			}
 			names[i] = name
@@ -44,12 +44,12 @@ func TestManyCallsInFlight(t *testing.T) {
 }
 
 func TestLargeAnswers(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	cfg := on(server.Addr)
 	small := dial(t, cfg)
 	cfg.MaxPacket = 4 << 20
 	large := dial(t, cfg)
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, small, "/dir", zk.Persistent)
 	const n, batch = 6000, 500
 	for i := 0; i < n; i += batch {
@@ -66,9 +66,9 @@ func TestLargeAnswers(t *testing.T) {
 	_, _, w, err := small.ChildrenW(ctx, "/dir", r.f)
 	want(t, "a list beyond the limit", err, zk.ErrTooLarge)
 	if w != nil || !small.Connected() || isLost(small) {
-		t.Error("a list beyond the limit cost the connection")
+		t.Error("a list beyond the limit broke the connection")
 	}
-	want(t, "the session goes on", small.Sync(ctx, "/"), nil)
+	want(t, "the session continues", small.Sync(ctx, "/"), nil)
 	if n := watchCount(t, server); n != "0" {
 		t.Errorf("the server keeps the watch of a call that failed: %s", n)
 	}

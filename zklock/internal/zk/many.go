@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Listing is what Children answers.
+// Listing is the result of Children.
 type Listing struct {
 	Names []string
 	Stat  Stat
 	Err   error
 }
 
-// CreateAndList is Create, then Children of the node's parent and of what else is named, in
-// one round trip. If the node was created and its parent could not be listed, both name and
-// an error are returned; the other listings have errors of their own.
+// CreateAndList is Create, then Children of the node's parent and of the paths in also, in one
+// round trip. If the node was created and its parent could not be listed, both name and an error
+// are returned; the other listings have errors of their own.
 func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL, also ...string) (string, Stat, []Listing, error) {
 	if err := checkPath(path); err != nil {
 		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
@@ -34,7 +34,7 @@ func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, m
 	_, err := s.wait(ctx, create)
 	if err != nil && !errors.Is(err, ErrUnimplemented) {
 		for _, c := range lists {
-			_, _ = s.wait(canceled, c) // it goes on without us
+			_, _ = s.wait(canceled, c) // nobody waits for the answer
 		}
 		return "", Stat{}, nil, &opError{"create", path, err}
 	}
@@ -110,7 +110,7 @@ func (s *Session) listCalls(paths []string) []*call {
 	return calls
 }
 
-// listings waits for calls that list.
+// listings waits for calls that list, and returns their results.
 func (s *Session) listings(ctx context.Context, paths []string, calls []*call) []Listing {
 	all := make([]Listing, len(calls))
 	for i, c := range calls {
@@ -134,20 +134,20 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// Node is what Get answers.
+// Node is the result of Get.
 type Node struct {
 	Data []byte
 	Stat Stat
 	Err  error
 }
 
-// GetAll is Get of each path, in one round trip, and if f is not nil, GetW of the first.
+// GetAll is Get of each path, in one round trip. If f is not nil, the first is a GetW.
 func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([]Node, *Watch) {
 	nodes, w, _ := s.GetAndList(ctx, Handler{Func: f}, paths)
 	return nodes, w
 }
 
-// GetAndList is GetAll, and then Children of what else is named, in one round trip.
+// GetAndList is GetAll, and then Children of dirs, in one round trip.
 func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dirs ...string) ([]Node, *Watch, []Listing) {
 	calls := make([]*call, len(paths), len(paths)+len(dirs))
 	f := h.Func
@@ -184,8 +184,8 @@ func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dir
 	return nodes, calls[0].watch, all
 }
 
-// WatchAll is ExistsW of each path, in one round trip; f is called with the index of the path
-// as well. A node that is not there (ErrNoNode) is not watched.
+// WatchAll is ExistsW of each path, in one round trip. f also gets the index of the path. A missing
+// node (ErrNoNode) is not watched.
 func (s *Session) WatchAll(ctx context.Context, f func(int, Event), paths ...string) []error {
 	calls := make([]*call, len(paths))
 	for i, p := range paths {

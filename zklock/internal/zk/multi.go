@@ -16,7 +16,7 @@ type Op struct {
 	acl     []ACL
 }
 
-// CheckOp demands that the node is there and has this version.
+// CheckOp demands that the node exists and has this version.
 func CheckOp(path string, version int32) Op { return Op{op: opCheck, path: path, version: version} }
 
 // DeleteOp is Delete.
@@ -32,7 +32,7 @@ func CreateOp(path string, data []byte, mode Mode, acl []ACL) Op {
 	return Op{op: createOp(mode), path: path, data: data, mode: mode, acl: acl}
 }
 
-// before35 is op for servers that know neither containers nor create2.
+// before35 returns op for servers that know neither containers nor create2.
 func (op Op) before35() Op {
 	switch op.op {
 	case opCreate2:
@@ -43,15 +43,15 @@ func (op Op) before35() Op {
 	return op
 }
 
-// Result is what an Op did.
+// Result is the result of an Op.
 type Result struct {
 	Path string // of CreateOp
-	Stat Stat   // of SetOp; of CreateOp what Create knows without the server's Stat
-	Err  error  // why the Multi failed; ErrRolledBack if because of another Op
+	Stat Stat   // of SetOp; of CreateOp the fields that Create knows without the server's Stat
+	Err  error  // why the Multi failed; ErrRolledBack if another Op failed
 }
 
-// Multi carries out all of ops at once, or none. Its error is that of the first op that
-// could not be; then results tell of each.
+// Multi carries out all of ops in one step, or none. Its error is that of the first op that failed;
+// results then has the error of each.
 func (s *Session) Multi(ctx context.Context, ops ...Op) ([]Result, error) {
 	old := s.isOld()
 	results, err := s.multi(ctx, ops, old)
@@ -69,7 +69,7 @@ func (s *Session) isOld() bool {
 	return s.old
 }
 
-// becomeOld takes note of servers before 3.5, which do not know create2.
+// becomeOld records that the servers are older than 3.5 and do not know create2.
 func (s *Session) becomeOld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Session) multi(ctx context.Context, ops []Op, old bool) ([]Result, erro
 	encodeMultiHeader(&c.e, opFailed, true)
 	d, err := s.do(ctx, "multi", path, c)
 	if err != nil {
-		// Servers put an error into the header too; what each op met follows all the same.
+		// Servers put an error into the header, too; the results of all ops follow anyway.
 		var code Code
 		if errors.Is(err, ErrConnectionLoss) || !errors.As(err, &code) || len(c.body) == 0 {
 			return nil, err
@@ -132,13 +132,13 @@ func encodeMultiHeader(e *encoder, op opcode, done bool) {
 	e.int32(-1)
 }
 
-// decodeMulti reads n results, and returns the index of the one that made all fail, or -1.
+// decodeMulti reads n results. It returns the index of the one that failed, or -1.
 func (s *Session) decodeMulti(d *decoder, n int) (results []Result, failed int) {
 	failed = -1
 	for d.err == nil {
 		op := opcode(d.int32())
 		done := d.bool()
-		d.int32() // an error, which the result has too
+		d.int32() // an error, which is also in the result
 		if done || d.err != nil {
 			break
 		}

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Mode is what kind of node to create.
+// Mode is the kind of node to create.
 type Mode int32
 
-// The modes. Names of sequential nodes get a number of ten digits appended, from the
-// parent's count of creations: it starts again when the parent is created anew, and is
-// of no use from 2147483647 on. A container is deleted by the servers some time after
-// its last child; servers that do not know containers create a persistent node.
+// The modes. ZooKeeper appends a number of ten digits to the names of sequential nodes, from the
+// parent's count of creations. The count starts again when the parent is created again, and is
+// unusable from 2147483647 on. The servers delete a container some time after its last child;
+// servers that do not know containers create a persistent node.
 const (
 	Persistent           Mode = 0
 	Ephemeral            Mode = 1
@@ -24,9 +24,9 @@ const (
 // AnyVersion, given as a version, matches every version.
 const AnyVersion int32 = -1
 
-// Create creates a node, and returns its path with the sequence number. From servers that
-// do not send a Stat (before 3.5), only Czxid, Mzxid, Pzxid, EphemeralOwner and DataLength are known.
-// Errors: ErrNodeExists, ErrNoNode (no parent), ErrNoAuth, ErrInvalidACL, ErrEphemeralParent.
+// Create creates a node, and returns its path with the sequence number. Servers before 3.5 send no
+// Stat: then only Czxid, Mzxid, Pzxid, EphemeralOwner and DataLength are set. Errors:
+// ErrNodeExists, ErrNoNode (no parent), ErrNoAuth, ErrInvalidACL, ErrEphemeralParent.
 func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mode, acl []ACL) (string, Stat, error) {
 	if s.isOld() {
 		return s.createOld(ctx, path, data, mode, acl)
@@ -56,7 +56,7 @@ func (s *Session) createCall(op opcode, path string, data []byte, mode Mode, acl
 	return c
 }
 
-// encodeCreate appends what follows the path in a create request.
+// encodeCreate appends the part of a create request after the path.
 func encodeCreate(e *encoder, data []byte, mode Mode, acl []ACL) {
 	e.buffer(data)
 	e.acls(acl)
@@ -88,16 +88,17 @@ func (s *Session) createOld(ctx context.Context, path string, data []byte, mode 
 	return name, s.bareStat(c.hdr.zxid, data, mode), nil
 }
 
-// Probe finds out whether the servers are older than 3.5, which know neither containers nor
-// create2 nor the end of a watch; the session heeds that from then on.
+// Probe finds out whether the servers are older than 3.5, and the session remembers the result.
+// Such servers know neither containers nor create2 nor the removal of a watch.
 func (s *Session) Probe(ctx context.Context) (old bool, err error) {
 	c := pathCall(opRemoveWatches, "/", 4)
-	c.e.int32(3) // of a path that is not watched: nothing happens
+	c.e.int32(3) // of a path without a watch: nothing happens
 	_, err = s.do(ctx, "probe", "/", c)
 	switch {
 	case errors.Is(err, ErrUnimplemented):
 		s.becomeOld()
-		for err = ErrConnectionLoss; errors.Is(err, ErrConnectionLoss) && ctx.Err() == nil; { // they hang up now
+		// Old servers close the connection now.
+		for err = ErrConnectionLoss; errors.Is(err, ErrConnectionLoss) && ctx.Err() == nil; {
 			err = s.Sync(ctx, "/")
 		}
 		return true, err
@@ -107,14 +108,14 @@ func (s *Session) Probe(ctx context.Context) (old bool, err error) {
 	return false, nil // ErrNoWatcher
 }
 
-// Containers reports whether the servers know containers, as far as that has been tried.
+// Containers reports whether the servers know containers, as far as the session has tried them.
 func (s *Session) Containers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.old
 }
 
-// bareStat is what is known of a node that transaction zxid created.
+// bareStat returns what is known of a node that transaction zxid created.
 func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
 	stat := Stat{Czxid: zxid, Mzxid: zxid, Pzxid: zxid, DataLength: int32(len(data))}
 	if mode == Ephemeral || mode == EphemeralSequential {
@@ -123,7 +124,8 @@ func (s *Session) bareStat(zxid int64, data []byte, mode Mode) Stat {
 	return stat
 }
 
-// Delete deletes a node of this version. Errors: ErrNoNode, ErrBadVersion, ErrNotEmpty, ErrNoAuth.
+// Delete deletes a node that has this version. Errors: ErrNoNode, ErrBadVersion, ErrNotEmpty,
+// ErrNoAuth.
 func (s *Session) Delete(ctx context.Context, path string, version int32) error {
 	c := pathCall(opDelete, path, 4)
 	c.e.int32(version)
@@ -151,15 +153,15 @@ func statOf(d *decoder, what, path string, err error) (Stat, error) {
 	return stat, nil
 }
 
-// Exists returns what the connected server knows of a node; it may lag behind others.
-// ErrNoNode: nothing.
+// Exists returns the metadata of a node at the connected server, which may lag behind others.
+// ErrNoNode: there is no node.
 func (s *Session) Exists(ctx context.Context, path string) (Stat, error) {
 	stat, _, err := s.ExistsW(ctx, path, nil)
 	return stat, err
 }
 
-// ExistsW is Exists, and if f is not nil, sets a one-shot watch: on the node's deletion or
-// change of data, or if the error is ErrNoNode, on its creation.
+// ExistsW is Exists, and if f is not nil, sets a one-shot watch: on the node's deletion or change
+// of data, or if the error is ErrNoNode, on its creation.
 func (s *Session) ExistsW(ctx context.Context, path string, f func(Event)) (Stat, *Watch, error) {
 	c := s.readCall(opExists, path, watchExist, f)
 	d, err := s.do(ctx, "exists", path, c)
@@ -170,7 +172,7 @@ func (s *Session) ExistsW(ctx context.Context, path string, f func(Event)) (Stat
 	return stat, c.watch, err
 }
 
-// readCall is a request that reads path and may set a watch.
+// readCall returns a request that reads path and may set a watch.
 func (s *Session) readCall(op opcode, path string, kind watchKind, f func(Event)) *call {
 	c := pathCall(op, path, 1)
 	c.e.bool(f != nil)
@@ -223,8 +225,8 @@ func (s *Session) childrenCall(path string, f func(Event)) *call {
 	return s.readCall(opGetChildren2, path, watchChild, f)
 }
 
-// ACL returns a node's ACL as the connected server knows it. Servers show no hash of a password to who may not
-// change the ACL. Errors: ErrNoNode, ErrNoAuth.
+// ACL returns a node's ACL as the connected server knows it. Servers show password hashes only to
+// users who may change the ACL. Errors: ErrNoNode, ErrNoAuth.
 func (s *Session) ACL(ctx context.Context, path string) ([]ACL, error) {
 	d, err := s.do(ctx, "get the ACL of", path, pathCall(opGetACL, path, 0))
 	if err != nil {
@@ -237,8 +239,8 @@ func (s *Session) ACL(ctx context.Context, path string) ([]ACL, error) {
 	return acl, nil
 }
 
-// Sync returns when the connected server knows all that the leader knew when it was asked:
-// reads that are made afterwards, or were made after it was called, see that.
+// Sync returns when the connected server knows everything that the leader knew at the time of the
+// call. Reads that begin after the call to Sync see that.
 func (s *Session) Sync(ctx context.Context, path string) error {
 	_, err := s.do(ctx, "sync", path, syncCall(path))
 	return err

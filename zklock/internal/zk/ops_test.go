@@ -11,7 +11,7 @@ import (
 )
 
 func TestOperations(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	s := dial(t, on(server.Addr))
 	for _, c := range []struct {
 		name string
@@ -29,7 +29,7 @@ func TestOperations(t *testing.T) {
 }
 
 func testNodes(t *testing.T, s *zk.Session) {
-	ctx := bound(t)
+	ctx := within(t)
 	name, made := create(t, s, "/n", zk.Persistent)
 	if name != "/n" || made.Czxid == 0 || made.DataLength != 4 || made.EphemeralOwner != 0 {
 		t.Errorf("created %q, %+v", name, made)
@@ -83,12 +83,12 @@ func testModes(t *testing.T, s *zk.Session) {
 	}
 	create(t, s, "/c", zk.Container)
 	create(t, s, "/c/x", zk.Persistent)
-	want(t, "delete", s.Delete(bound(t), "/c/x", zk.AnyVersion), nil)
+	want(t, "delete", s.Delete(within(t), "/c/x", zk.AnyVersion), nil)
 	until(t, "the empty container is reaped", func() bool { return !exists(t, s, "/c") })
 }
 
 func testErrors(t *testing.T, s *zk.Session) {
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, "/e", zk.Persistent)
 	create(t, s, "/e/eph", zk.Ephemeral)
 	none := func(_ string, _ zk.Stat, err error) error { return err }
@@ -116,7 +116,7 @@ func testErrors(t *testing.T, s *zk.Session) {
 }
 
 func testMulti(t *testing.T, s *zk.Session) {
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, "/x", zk.Persistent)
 	create(t, s, "/x/lock", zk.Ephemeral)
 	results, err := s.Multi(ctx, zk.CheckOp("/x/lock", 0), zk.SetOp("/x", []byte("fenced"), 0),
@@ -153,7 +153,7 @@ func testMulti(t *testing.T, s *zk.Session) {
 }
 
 func testCreateAndList(t *testing.T, s *zk.Session) {
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, "/l", zk.Persistent)
 	create(t, s, "/l/a", zk.Persistent)
 	acl := zk.WorldACL(zk.PermAll)
@@ -165,7 +165,7 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 	if !slices.Equal(lists[0].Names, []string{"a", "n-0000000001"}) || len(lists[1].Names) != 0 || lists[1].Err != nil {
 		t.Errorf("listed %+v", lists)
 	}
-	want(t, "a list of nothing", lists[2].Err, zk.ErrNoNode)
+	want(t, "a list of a missing node", lists[2].Err, zk.ErrNoNode)
 	_, _, _, err = s.CreateAndList(ctx, "/l/a", nil, zk.Ephemeral, acl)
 	want(t, "create twice", err, zk.ErrNodeExists)
 	name, _, lists, err = s.CreateAndList(ctx, "/top", nil, zk.Ephemeral, acl)
@@ -177,17 +177,17 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 	if err != nil || len(all) != 2 || len(all[0].Names) != 2 || all[0].Stat.NumChildren != 2 {
 		t.Errorf("listed %+v, %v", all, err)
 	}
-	want(t, "a list of nothing", all[1].Err, zk.ErrNoNode)
+	want(t, "a list of a missing node", all[1].Err, zk.ErrNoNode)
 	nodes, _ := s.GetAll(ctx, nil, "/l/a", "/none", "bad")
 	for _, n := range nodes {
-		want(t, "a bad path spoils all", n.Err, zk.ErrBadArguments)
+		want(t, "a bad path fails all", n.Err, zk.ErrBadArguments)
 	}
 	changed := make(chan zk.Event, 1)
 	nodes, w := s.GetAll(ctx, func(e zk.Event) { changed <- e }, "/l/a", "/none")
 	if n := nodes[0]; n.Err != nil || string(n.Data) != "data" || n.Stat.DataLength != 4 {
 		t.Errorf("got %+v", n)
 	}
-	want(t, "get of nothing", nodes[1].Err, zk.ErrNoNode)
+	want(t, "get of a missing node", nodes[1].Err, zk.ErrNoNode)
 	_, err = s.Set(ctx, "/l/a", nil, zk.AnyVersion)
 	want(t, "set", err, nil)
 	if e := <-changed; w == nil || e.Type != zk.EventDataChanged || e.Path != "/l/a" {
@@ -196,14 +196,14 @@ func testCreateAndList(t *testing.T, s *zk.Session) {
 }
 
 func testWatchAll(t *testing.T, s *zk.Session) {
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, "/w", zk.Persistent)
 	create(t, s, "/w/a", zk.Persistent)
 	create(t, s, "/w/b", zk.Persistent)
 	var seen []int
 	errs := s.WatchAll(ctx, func(i int, e zk.Event) { seen = append(seen, i) }, "/w/a", "/w/none", "/w/b")
 	want(t, "watch", errs[0], nil)
-	want(t, "watch of nothing", errs[1], zk.ErrNoNode)
+	want(t, "watch of a missing node", errs[1], zk.ErrNoNode)
 	want(t, "watch", errs[2], nil)
 	for _, p := range []string{"/w/b", "/w/a"} {
 		want(t, "delete", s.Delete(ctx, p, zk.AnyVersion), nil)
@@ -217,21 +217,21 @@ func testWatchAll(t *testing.T, s *zk.Session) {
 }
 
 func TestAuth(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	cfg := on(server.Addr)
 	stranger := dial(t, cfg)
 	cfg.Auth = []zk.Auth{zk.DigestAuth("user", "secret")}
 	proxy := testenv.Proxy(t, server.Addr)
 	cfg.Servers = []string{proxy.Addr}
 	friend := dial(t, cfg)
-	ctx := bound(t)
+	ctx := within(t)
 	if _, _, err := friend.Create(ctx, "/d", []byte("x"), zk.Persistent, zk.DigestACL(zk.PermAll, "user", "secret")); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := stranger.Get(ctx, "/d")
-	want(t, "get by a stranger", err, zk.ErrNoAuth)
+	want(t, "get by another user", err, zk.ErrNoAuth)
 	_, _, err = stranger.Create(ctx, "/d/x", nil, zk.Ephemeral, zk.WorldACL(zk.PermAll))
-	want(t, "create by a stranger", err, zk.ErrNoAuth)
+	want(t, "create by another user", err, zk.ErrNoAuth)
 	for range 2 { // the second time after a reconnect
 		if data, _, err := friend.Get(ctx, "/d"); err != nil || string(data) != "x" {
 			t.Errorf("%q, %v", data, err)
@@ -249,7 +249,7 @@ func TestAuth(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	server := testenv.ZooKeeperTLS(t, long)
+	server := testenv.ZooKeeperTLS(t, longSessions)
 	cfg := on(server.Addr)
 	cfg.TLS = server.TLS.Client(t)
 	s := dial(t, cfg)

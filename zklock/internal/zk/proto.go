@@ -23,15 +23,15 @@ const (
 	opFailed          opcode = -1
 )
 
-// Exchange numbers that are not a request's own.
+// Exchange numbers that do not belong to a request.
 const (
 	xidEvent      int32 = -1
 	xidAuth       int32 = -4
 	xidSetWatches int32 = -8
 )
 
-// fromLeader reports whether an answer to op comes from the leader, or was agreed on with it;
-// servers answer the others by themselves.
+// fromLeader reports whether an answer to op comes from the leader, or needed its agreement.
+// Servers answer other requests by themselves.
 func (op opcode) fromLeader() bool {
 	switch op {
 	case opCreate, opCreate2, opCreateContainer, opDelete, opSetData, opMulti, opSync:
@@ -55,7 +55,7 @@ func (r *connectRequest) packet() []byte {
 	e.int32(r.timeout)
 	e.int64(r.sessionID)
 	e.buffer(r.password)
-	e.bool(false) // a read-only server is of no use
+	e.bool(false) // no read-only server
 	return e.finish()
 }
 
@@ -72,7 +72,7 @@ func decodeConnectReply(b []byte) (connectReply, error) {
 	return r, d.err
 }
 
-// replyHeader comes before every answer but that to a connect request.
+// replyHeader comes before every answer except that to a connect request.
 type replyHeader struct {
 	xid  int32
 	zxid int64 // the last transaction that the server had applied

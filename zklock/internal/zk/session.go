@@ -12,21 +12,21 @@ import (
 
 // Session is one ZooKeeper session. Its methods may be called concurrently.
 //
-// A call made while no server is connected waits for one. Calls are carried out in the
-// order in which they were made, and many may be under way at once. A request that was
-// under way on a connection that broke fails at once with ErrConnectionLoss: it is never
-// sent again. Errors of a session that is over satisfy ErrSessionExpired, ErrAuthFailed
-// or ErrClosed, and ErrNotSent or ErrConnectionLoss.
+// A call made while no server is connected waits for a connection. The servers carry out calls in
+// the order in which they were made, and many may be in flight at once. If the connection breaks,
+// its requests in flight fail at once with ErrConnectionLoss: they are never sent again. Errors of
+// a session that is over satisfy ErrSessionExpired, ErrAuthFailed or ErrClosed, and ErrNotSent or
+// ErrConnectionLoss.
 type Session struct {
 	cfg      Config
 	ctx      context.Context // ends with the session
 	cancel   context.CancelFunc
 	lost     chan struct{}
-	finished chan struct{} // the session's goroutines have ended, that of callbacks excepted
-	kick     chan struct{} // there is something in queue
+	finished chan struct{} // the session's goroutines have ended, except that of callbacks
+	wake     chan struct{} // the queue has calls
 	expiry   *time.Timer   // set once connected; fires at the deadline or earlier
 	events   eventQueue
-	known    map[string][]string // addresses of names; the connecting goroutine's own
+	known    map[string][]string // addresses of names; only the connecting goroutine uses it
 	slept    func() time.Duration
 
 	mu       sync.Mutex
@@ -37,23 +37,24 @@ type Session struct {
 	timeout  time.Duration
 	proof    proof
 	lastZxid int64     // of the last answer
-	asked    time.Time // when the leader was last asked for something
+	asked    time.Time // when the leader last got a request
 	conn     *conn
 	queue    []*call // not sent yet
 	watches  watches
 	old      bool // the servers are older than 3.5
 }
 
-// Dial starts a session, and returns when a server has it and has accepted Config.Auth. It
-// tries until ctx ends; then its error tells what happened last. ErrAuthFailed ends it at once, and
-// that no server has been there for a second: each refused the connection, or its name is unknown.
+// Dial starts a session, and returns when a server has accepted the session and Config.Auth. It
+// tries until ctx ends; its error then contains the last failure. ErrAuthFailed ends it at once. It
+// also gives up when nothing has listened for a second: each server refused the connection, or its
+// name is unknown.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	cfg, err := cfg.normalize()
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{
-		cfg: cfg, lost: make(chan struct{}), finished: make(chan struct{}), kick: make(chan struct{}, 1),
+		cfg: cfg, lost: make(chan struct{}), finished: make(chan struct{}), wake: make(chan struct{}, 1),
 		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{}, slept: cfg.slept, old: cfg.Old,
 	}
 	if s.slept == nil {
@@ -71,26 +72,26 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	case <-s.lost:
 		return nil, &opError{"connect to", cfg.Servers[0], s.Err()}
 	case <-ctx.Done():
-		s.end(ErrClosed) // a server that has it already lets it run out
+		s.end(ErrClosed) // if a server has the session already, it expires there
 		return nil, &opError{"connect to", cfg.Servers[0], joined(context.Cause(ctx), attempts.get())}
 	}
 }
 
-// ID is the session's number, which nodes that live with it have as their EphemeralOwner.
+// ID returns the session's number, which is the EphemeralOwner of its nodes.
 func (s *Session) ID() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.id
 }
 
-// Password is what, with ID, allows to join the session.
+// Password returns the secret that, with ID, allows to join the session.
 func (s *Session) Password() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.password)
 }
 
-// Timeout is the session timeout that the servers granted. It may change when the session
+// Timeout returns the session timeout that the servers granted. It may change when the session
 // moves to a server with other settings.
 func (s *Session) Timeout() time.Duration {
 	s.mu.Lock()
@@ -98,26 +99,27 @@ func (s *Session) Timeout() time.Duration {
 	return s.timeout
 }
 
-// Left is for how long from now the servers keep the session at least, whatever happens to
-// this program and its network; what the machine has slept counts. It is never more than
-// Timeout and while all is well between 3/5 and 3/4 of that. Not positive: it may be over.
+// Left returns for how long from now the servers keep the session at least, whatever happens to
+// this program and its network. Time that the machine sleeps counts. Left is never more than
+// Timeout, and in normal operation between 3/5 and 3/4 of Timeout. Not positive: the session may be
+// over.
 func (s *Session) Left() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.left()
 }
 
-// left is Left with the mutex held.
+// left is Left, for callers that hold the mutex.
 func (s *Session) left() time.Duration { return s.timeout - s.now().Sub(s.proof.at) }
 
-// now is a time on whose scale the machine does not stop when it sleeps.
+// now returns the time on a clock that also runs while the machine sleeps.
 func (s *Session) now() time.Time { return time.Now().Add(s.slept()) }
 
-// Lost is closed when the session is over: the servers said so, Timeout has passed since
-// Proof, authentication failed, or Close was called.
+// Lost returns a channel that is closed when the session is over: the servers reported it, Left has
+// reached zero, authentication failed, or Close was called.
 func (s *Session) Lost() <-chan struct{} { return s.lost }
 
-// Err is why the session is over: ErrSessionExpired, ErrAuthFailed, ErrClosed; else nil.
+// Err returns why the session is over: ErrSessionExpired, ErrAuthFailed, ErrClosed; else nil.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,9 +133,9 @@ func (s *Session) Connected() bool {
 	return s.conn != nil
 }
 
-// Close ends the session at the servers, and with it its ephemeral nodes, after the calls
-// made before. If ctx ends first, it ends on this side only (the error says so), and runs out at
-// the servers. It may be called more than once, but not by a callback of a watch.
+// Close ends the session at the servers, and with it its ephemeral nodes, after the calls made
+// before. If ctx ends first, the session ends only on this side (the error says so), and expires at
+// the servers. Close may be called more than once, but not by a callback of a watch.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing && s.cause == nil
@@ -141,7 +143,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if first {
 		c = newCall(opCloseSession, 0)
 		s.submit(c)
-		s.urge()
+		s.wakeWriter()
 		s.closing = true
 	}
 	s.mu.Unlock()
@@ -159,7 +161,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// end makes the session be over. Only the first cause counts.
+// end ends the session. Only the first cause counts.
 func (s *Session) end(cause error) {
 	s.mu.Lock()
 	if s.cause != nil {
@@ -182,7 +184,7 @@ func (s *Session) end(cause error) {
 	s.mu.Unlock()
 }
 
-// checkDeadline runs when the session may have run out at the servers.
+// checkDeadline runs when the session may have expired at the servers.
 func (s *Session) checkDeadline() {
 	s.mu.Lock()
 	left := s.left()
@@ -208,15 +210,14 @@ func (s *Session) run(first chan struct{}, attempts *lastError) {
 			close(first)
 			first = nil
 		}
-		s.tend(c)
+		s.keepAlive(c)
 		c.wg.Wait()
 	}
 }
 
-// tend pings the servers through c until it breaks, and gives c up if it hangs. It pings so
-// often for the sake of proof: the older of the two pings that it takes is as old as δ and
-// their distance.
-func (s *Session) tend(c *conn) {
+// keepAlive pings the servers through c until c breaks, and gives up c if it hangs. The interval
+// suits proof, which needs two pings: the older is as old as δ plus their distance.
+func (s *Session) keepAlive(c *conn) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -230,7 +231,7 @@ func (s *Session) tend(c *conn) {
 		interval, patience := s.timeout/16, s.timeout/4
 		if now.Sub(s.asked) >= interval && s.cause == nil {
 			s.submit(syncCall("/"))
-			s.urge()
+			s.wakeWriter()
 			s.asked = now
 		}
 		wait := s.asked.Add(interval).Sub(now)

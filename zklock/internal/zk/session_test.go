@@ -18,17 +18,17 @@ func contextOf(t *testing.T, d time.Duration) (context.Context, context.CancelFu
 }
 
 func TestSessionEnds(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	other := dial(t, on(server.Addr))
 
 	t.Run("close", func(t *testing.T) {
 		s := dial(t, on(server.Addr))
 		create(t, s, "/a", zk.Ephemeral)
 		lost := newRecorder()
-		if _, _, _, err := s.ChildrenW(bound(t), "/zookeeper", lost.f); err != nil {
+		if _, _, _, err := s.ChildrenW(within(t), "/zookeeper", lost.f); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "close", s.Close(bound(t)), nil)
+		want(t, "close", s.Close(within(t)), nil)
 		if exists(t, other, "/a") {
 			t.Error("an ephemeral node outlived its session's Close")
 		}
@@ -36,10 +36,10 @@ func TestSessionEnds(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		want(t, "Err", s.Err(), zk.ErrClosed)
-		err := s.Delete(bound(t), "/a", zk.AnyVersion)
+		err := s.Delete(within(t), "/a", zk.AnyVersion)
 		want(t, "a call after Close", err, zk.ErrClosed)
 		want(t, "a call after Close", err, zk.ErrNotSent)
-		want(t, "close again", s.Close(bound(t)), nil)
+		want(t, "close again", s.Close(within(t)), nil)
 	})
 
 	t.Run("expired by the server", func(t *testing.T) {
@@ -49,13 +49,13 @@ func TestSessionEnds(t *testing.T) {
 		select {
 		case <-s.Lost():
 		case <-time.After(limit):
-			t.Fatal("not told")
+			t.Fatal("the expiry was not reported")
 		}
 		want(t, "Err", s.Err(), zk.ErrSessionExpired)
 		if exists(t, other, "/b") {
-			t.Error("an ephemeral node of an expired session is there")
+			t.Error("an ephemeral node of an expired session exists")
 		}
-		err := s.Sync(bound(t), "/")
+		err := s.Sync(within(t), "/")
 		want(t, "a call after the end", err, zk.ErrSessionExpired)
 		want(t, "a call after the end", err, zk.ErrNotSent)
 	})
@@ -64,11 +64,11 @@ func TestSessionEnds(t *testing.T) {
 		cfg := on(server.Addr)
 		cfg.Timeout = time.Hour
 		if got := dial(t, cfg).Timeout(); got != 200*time.Second {
-			t.Errorf("%v; the server's most is 200 s", got)
+			t.Errorf("%v; the maximum is 200 s", got)
 		}
 		cfg.Timeout = 10 * time.Millisecond
 		if got := dial(t, cfg).Timeout(); got != 200*time.Millisecond {
-			t.Errorf("%v; the server's least is 200 ms", got)
+			t.Errorf("%v; the minimum is 200 ms", got)
 		}
 	})
 
@@ -89,9 +89,9 @@ func TestSessionEnds(t *testing.T) {
 	})
 }
 
-// A request that was issued while nothing was connected must not act in a later session.
+// A request that was issued without a connection must not act in a later session.
 func TestRequestIsBoundToItsSession(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	other := dial(t, on(server.Addr))
 	cfg := on(proxy.Addr)
@@ -101,7 +101,7 @@ func TestRequestIsBoundToItsSession(t *testing.T) {
 	proxy.Refuse()
 	until(t, "disconnected", func() bool { return !a.Connected() })
 	deleted := make(chan error, 1)
-	go func() { deleted <- a.Delete(bound(t), "/lock", zk.AnyVersion) }()
+	go func() { deleted <- a.Delete(within(t), "/lock", zk.AnyVersion) }()
 	until(t, "the lock is free", func() bool { return !exists(t, other, "/lock") })
 	create(t, other, "/lock", zk.Ephemeral)
 	proxy.Heal()
@@ -114,7 +114,7 @@ func TestRequestIsBoundToItsSession(t *testing.T) {
 	}
 }
 
-// silent accepts connections and never says anything.
+// silent starts a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,7 +146,7 @@ func silent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Calls return when their context ends, and say what became of the request.
+// Calls return when their context ends, and report the outcome of the request.
 func TestContextEnds(t *testing.T) {
 	const short = 100 * time.Millisecond
 	prompt := func(t *testing.T, what string, err error, began time.Time, target error) {
@@ -159,7 +159,7 @@ func TestContextEnds(t *testing.T) {
 			t.Errorf("%s: returned after %v", what, took)
 		}
 	}
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 
 	for name, addr := range map[string]string{"nobody listens": "127.0.0.1:1", "nobody answers": silent(t), "no such name": "x.invalid:1"} {
 		t.Run("dial, "+name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestContextEnds(t *testing.T) {
 			prompt(t, "dial", err, began, nil)
 		})
 	}
-	t.Run("dial, a dialer without ears", func(t *testing.T) {
+	t.Run("dial, a dialer that ignores its context", func(t *testing.T) {
 		release := make(chan struct{})
 		defer close(release)
 		cfg := on("x:1")
@@ -195,14 +195,14 @@ func TestContextEnds(t *testing.T) {
 	t.Run("sent, not answered", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
 		s := dial(t, on(proxy.Addr))
-		want(t, "sync", s.Sync(bound(t), "/"), nil)
+		want(t, "sync", s.Sync(within(t), "/"), nil)
 		proxy.Hole()
 		ctx, cancel := contextOf(t, short)
 		defer cancel()
 		began := time.Now()
-		prompt(t, "a call into a hole", s.Delete(ctx, "/x", 0), began, zk.ErrConnectionLoss)
+		prompt(t, "a call without an answer", s.Delete(ctx, "/x", 0), began, zk.ErrConnectionLoss)
 		proxy.Heal()
-		until(t, "the session goes on", func() bool { return s.Sync(bound(t), "/") == nil })
+		until(t, "the session continues", func() bool { return s.Sync(within(t), "/") == nil })
 	})
 	t.Run("not connected", func(t *testing.T) {
 		proxy := testenv.Proxy(t, server.Addr)
@@ -230,9 +230,9 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// What is in flight when a connection breaks fails at once; the session goes on.
+// Requests in flight fail at once when a connection breaks; the session continues.
 func TestConnectionBreaks(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	s := dial(t, on(strings.Replace(proxy.Addr, "127.0.0.1", "localhost", 1))) // a name
 	id := s.ID()
@@ -240,7 +240,7 @@ func TestConnectionBreaks(t *testing.T) {
 	proxy.DropReplies()
 	failed := make(chan error, 1)
 	go func() {
-		_, _, err := s.Create(bound(t), "/sent", nil, zk.Ephemeral, zk.WorldACL(zk.PermAll))
+		_, _, err := s.Create(within(t), "/sent", nil, zk.Ephemeral, zk.WorldACL(zk.PermAll))
 		failed <- err
 	}()
 	other := dial(t, on(server.Addr))
@@ -250,7 +250,7 @@ func TestConnectionBreaks(t *testing.T) {
 	if !exists(t, s, "/e") || s.ID() != id || isLost(s) {
 		t.Error("the session did not survive")
 	}
-	if stat, err := s.Exists(bound(t), "/sent"); err != nil || stat.EphemeralOwner != id {
-		t.Errorf("what had acted is not found again: %+v, %v", stat, err)
+	if stat, err := s.Exists(within(t), "/sent"); err != nil || stat.EphemeralOwner != id {
+		t.Errorf("the result of the request is missing: %+v, %v", stat, err)
 	}
 }

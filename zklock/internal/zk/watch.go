@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// EventType is what happened to a node.
+// EventType is the kind of an event.
 type EventType int32
 
-// The events. All but the last are the servers'.
+// The events. All but the last come from the servers.
 const (
 	EventCreated         EventType = 1
 	EventDeleted         EventType = 2
@@ -19,16 +19,16 @@ const (
 	EventSessionLost EventType = 101
 )
 
-// Event is what a watch tells. Path is that of the node.
+// Event is an event of a watch. Path is the node's path.
 type Event struct {
 	Type EventType
 	Path string
 }
 
-// Watch is an interest in a node. Its callback is called once, on a goroutine of the session,
-// one after another and in the servers' order. What happened while no server was connected is
-// told afterwards. The callback may use the session (not Close it); as long as it runs, later events wait.
-// A call that was answered may return before the callback of an earlier event has run.
+// Watch is a subscription to the events of a node. Its callback is called once, on a goroutine of
+// the session. Callbacks run one after another, in the servers' order. Events during an outage come
+// after it. The callback may use the session, but not Close it; while it runs, later events wait. A
+// call may return before the callback of an earlier event has run.
 type Watch struct {
 	s    *Session
 	kind watchKind
@@ -38,11 +38,11 @@ type Watch struct {
 	gone bool             // guarded by eventQueue.mu
 }
 
-// Handler is called for the events of a watch.
+// Handler receives the events of a watch.
 type Handler struct {
-	// Soon, if not nil, is called first, on the goroutine that reads from the connection: at once,
-	// and perhaps before callbacks of earlier events. It must not wait for anything, an
-	// answer least of all. If it reports true, that was all.
+	// Soon, if not nil, is called first, on the goroutine that reads from the connection. It is
+	// called at once, perhaps before callbacks of earlier events. It must not wait for anything,
+	// least of all for an answer. If it returns true, Func is not called.
 	Soon func(Event) bool
 	// Func is the callback; see Watch.
 	Func func(Event)
@@ -51,13 +51,13 @@ type Handler struct {
 type watchKind uint8
 
 const (
-	watchData  watchKind = iota // get, or exists of a node that is there
-	watchExist                  // exists of a node that is not
+	watchData  watchKind = iota // get, or exists of a node that exists
+	watchExist                  // exists of a missing node
 	watchChild
 	watchKinds
 )
 
-// watchGroup is what servers keep once per connection, however many want it.
+// watchGroup is what servers keep once per connection, for any number of watches.
 type watchGroup struct {
 	path string
 	kind watchKind // never watchExist: servers keep it as watchData
@@ -70,10 +70,10 @@ func (w *Watch) group() watchGroup {
 	return watchGroup{w.path, w.kind}
 }
 
-// watches are the watches of a session. They are guarded by its mutex.
+// watches are the watches of a session. The session's mutex guards them.
 type watches struct {
 	set     [watchKinds]map[string][]*Watch
-	pending map[watchGroup]int // requests on their way that set such a watch
+	pending map[watchGroup]int // requests in flight that set such a watch
 }
 
 func newWatches() watches {
@@ -111,10 +111,10 @@ func (w *watches) fire(e Event) []delivery {
 	case EventDeleted:
 		return w.take(nil, e, e.Path, watchData, watchExist, watchChild)
 	}
-	return nil // the end of a watch that was removed
+	return nil // the end of a removed watch
 }
 
-// all returns an event of this type for all watches.
+// all returns an event of this type for each watch.
 func (w *watches) all(typ EventType) (out []delivery) {
 	for k := range w.set {
 		for path, list := range w.set[k] {
@@ -126,9 +126,9 @@ func (w *watches) all(typ EventType) (out []delivery) {
 	return out
 }
 
-// resume returns the packets that tell a new connection of the watches.
+// resume returns the packets that set the watches on a new connection.
 func (w *watches) resume(zxid int64) (packets []byte) {
-	const limit = 128 << 10 // a bound of old servers that holds for all
+	const limit = 128 << 10 // old servers refuse more
 	var lists [watchKinds][]string
 	size := 0
 	flush := func() {
@@ -158,8 +158,8 @@ func (w *watches) resume(zxid int64) (packets []byte) {
 	return packets
 }
 
-// watchAnswered registers the watch of a call, if the answer says that the server keeps it.
-// The session's mutex is held.
+// watchAnswered registers the watch of a call, if the answer shows that the server keeps the watch.
+// The caller holds the session's mutex.
 func (s *Session) watchAnswered(c *call, code Code, readable bool) {
 	w := c.watch
 	set := code == 0 || code == ErrNoNode && w.kind == watchExist
@@ -174,7 +174,8 @@ func (s *Session) watchAnswered(c *call, code Code, readable bool) {
 	}
 }
 
-// release tells the server to forget what nobody wants any more. The session's mutex is held.
+// release removes a watch from the server if nobody uses it any more. The caller holds the
+// session's mutex.
 func (s *Session) release(g watchGroup) {
 	kept, typ := len(s.watches.set[watchChild][g.path]), int32(1)
 	if g.kind == watchData {
@@ -186,12 +187,11 @@ func (s *Session) release(g watchGroup) {
 	c := pathCall(opRemoveWatches, g.path, 4)
 	c.e.int32(typ)
 	s.submit(c)
-	s.urge()
+	s.wakeWriter()
 }
 
-// Remove ends the watch, at the server too if nobody else in the session wants it. The
-// callback is not called after that, unless it runs already. It may be called more than
-// once, and never blocks.
+// Remove ends the watch, at the server too if nobody else in the session uses it. After Remove the
+// callback does not start. Remove may be called more than once, and never blocks.
 func (w *Watch) Remove() {
 	s := w.s
 	s.events.forget(w)
@@ -216,7 +216,7 @@ func (d *decoder) event() Event {
 	return Event{typ, d.string()}
 }
 
-// eventQueue hands events to callbacks, without a bound, so that the reader never waits.
+// eventQueue passes events to callbacks. It has no bound, so the reader never waits.
 type eventQueue struct {
 	mu   sync.Mutex
 	list []delivery
@@ -242,22 +242,22 @@ func (q *eventQueue) forget(w *Watch) {
 	q.mu.Unlock()
 }
 
-// Flush returns when the callbacks of all events have run that arrived before it was called:
-// so of all that happened before a Sync which has returned.
+// Flush returns when the callbacks have run for all events that arrived before the call. These
+// include all changes before a Sync that has returned.
 func (s *Session) Flush(ctx context.Context) error {
 	ran := make(chan struct{})
 	s.events.put(delivery{&Watch{s: s, f: func(Event) { close(ran) }}, Event{}})
 	select {
 	case <-ran:
 		return nil
-	case <-s.lost: // the end may have come before
+	case <-s.lost: // the session may have ended before
 		return s.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// deliver calls those who want to know soon, and queues the others.
+// deliver calls Soon of those that have it, and queues the other events.
 func (s *Session) deliver(all []delivery) {
 	rest := all[:0]
 	for _, d := range all {
@@ -274,7 +274,7 @@ func (s *Session) deliver(all []delivery) {
 	s.events.put(rest...)
 }
 
-// run calls the callbacks until nothing is left after over is closed.
+// run calls the callbacks until over is closed and the queue is empty.
 func (q *eventQueue) run(over <-chan struct{}) {
 	for {
 		q.mu.Lock()
@@ -294,7 +294,7 @@ func (q *eventQueue) run(over <-chan struct{}) {
 		}
 		select {
 		case <-q.kick:
-		case <-over: // what the end had to tell was put before it was closed
+		case <-over: // the last events were put before over was closed
 			q.mu.Lock()
 			empty := len(q.list) == 0
 			q.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
-// armed is a watch of each kind, set on nodes under dir: data on d, exists on e (missing), child
+// armed has a watch of each kind, set on nodes under dir: data on d, exists on e (missing), child
 // on c.
 type armed struct {
 	data, exist, child    recorder
@@ -19,7 +19,7 @@ type armed struct {
 
 func arm(t *testing.T, s *zk.Session, dir string) *armed {
 	t.Helper()
-	ctx := bound(t)
+	ctx := within(t)
 	create(t, s, dir, zk.Persistent)
 	for _, n := range []string{"/d", "/c"} {
 		create(t, s, dir+n, zk.Persistent)
@@ -38,7 +38,7 @@ func arm(t *testing.T, s *zk.Session, dir string) *armed {
 // change makes every watch of arm fire.
 func change(t *testing.T, by *zk.Session, dir string) {
 	t.Helper()
-	want(t, "delete", by.Delete(bound(t), dir+"/d", zk.AnyVersion), nil)
+	want(t, "delete", by.Delete(within(t), dir+"/d", zk.AnyVersion), nil)
 	create(t, by, dir+"/e", zk.Persistent)
 	create(t, by, dir+"/c/x", zk.Persistent)
 }
@@ -78,22 +78,22 @@ func empty(t *testing.T, what string, r recorder) {
 	}
 }
 
-// settled returns when all events that s has been sent so far have been delivered.
-func settled(t *testing.T, s *zk.Session) {
+// flushed returns when all events that the server has sent to s have been delivered.
+func flushed(t *testing.T, s *zk.Session) {
 	t.Helper()
 	name, _ := create(t, s, "/settled-", zk.EphemeralSequential)
 	r := newRecorder()
-	if _, _, _, err := s.GetW(bound(t), name, r.f); err != nil {
+	if _, _, _, err := s.GetW(within(t), name, r.f); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "delete", s.Delete(bound(t), name, zk.AnyVersion), nil)
+	want(t, "delete", s.Delete(within(t), name, zk.AnyVersion), nil)
 	r.next(t)
 }
 
 func TestWatches(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	s, by := dial(t, on(server.Addr)), dial(t, on(server.Addr))
-	ctx := bound(t)
+	ctx := within(t)
 
 	t.Run("each kind", func(t *testing.T) {
 		a := arm(t, s, "/k")
@@ -102,13 +102,13 @@ func TestWatches(t *testing.T) {
 		want(t, "delete", by.Delete(ctx, "/k/e", zk.AnyVersion), nil)
 		want(t, "delete", by.Delete(ctx, "/k/c/x", zk.AnyVersion), nil)
 		want(t, "sync", s.Sync(ctx, "/"), nil)
-		settled(t, s)
+		flushed(t, s)
 		for _, r := range []recorder{a.data, a.exist, a.child} {
 			empty(t, "a one-shot watch fired again", r)
 		}
 	})
 
-	t.Run("exists of a node that is there", func(t *testing.T) {
+	t.Run("exists of an existing node", func(t *testing.T) {
 		create(t, by, "/there", zk.Persistent)
 		r := newRecorder()
 		if _, _, err := s.ExistsW(ctx, "/there", r.f); err != nil {
@@ -120,13 +120,14 @@ func TestWatches(t *testing.T) {
 
 	t.Run("removed", func(t *testing.T) {
 		fresh := dial(t, on(server.Addr))
-		a, twin := arm(t, fresh, "/rm"), newRecorder()
-		_, _, twinW, err := fresh.GetW(ctx, "/rm/d", twin.f)
+		a, second := arm(t, fresh, "/rm"), newRecorder()
+		_, _, twinW, err := fresh.GetW(ctx, "/rm/d", second.f)
 		want(t, "a second watch", err, nil)
 		a.dataW.Remove()
 		a.dataW.Remove()
 		change(t, by, "/rm")
-		expect(t, twin, zk.Event{Type: zk.EventDeleted, Path: "/rm/d"}) // removing one leaves the other
+		// Removing one leaves the other.
+		expect(t, second, zk.Event{Type: zk.EventDeleted, Path: "/rm/d"})
 		twinW.Remove()
 		a.exist.next(t)
 		a.child.next(t)
@@ -137,11 +138,11 @@ func TestWatches(t *testing.T) {
 		if n := serverWatches(t, server, fresh); n != 0 {
 			t.Errorf("the server keeps %d watches that were removed", n)
 		}
-		settled(t, fresh)
+		flushed(t, fresh)
 		empty(t, "a removed watch fired", a.data)
 	})
 
-	t.Run("nobody wants it any more", func(t *testing.T) {
+	t.Run("no watch is left", func(t *testing.T) {
 		create(t, by, "/want", zk.Persistent)
 		before := watchCount(t, server)
 		_, _, data, err := s.GetW(ctx, "/want", newRecorder().f)
@@ -173,7 +174,7 @@ func TestWatches(t *testing.T) {
 		}
 		proxy.Delay(0)
 		want(t, "sync", slow.Sync(ctx, "/"), nil)
-		want(t, "sync", slow.Sync(ctx, "/"), nil) // what the first answer made it send is done
+		want(t, "sync", slow.Sync(ctx, "/"), nil) // the request caused by the first answer is done
 		if n := watchCount(t, server); n != before {
 			t.Errorf("%s watches after a call that was given up; before: %s", n, before)
 		}
@@ -208,7 +209,7 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// watchCount is how many watches of all kinds the server keeps for everybody.
+// watchCount returns how many watches of all kinds the server keeps for all sessions.
 func watchCount(t *testing.T, server *testenv.ZooKeeperServer) string {
 	t.Helper()
 	text, err := server.Word("mntr")
@@ -220,7 +221,7 @@ func watchCount(t *testing.T, server *testenv.ZooKeeperServer) string {
 	return n
 }
 
-// serverWatches is how many watches of data the server keeps for a session, and of existence.
+// serverWatches returns how many watches of data and existence the server keeps for a session.
 func serverWatches(t *testing.T, server *testenv.ZooKeeperServer, s *zk.Session) (n int) {
 	t.Helper()
 	text, err := server.Word("wchc")
@@ -240,12 +241,12 @@ func serverWatches(t *testing.T, server *testenv.ZooKeeperServer, s *zk.Session)
 	return n
 }
 
-// What happened while the connection was away is told after it.
+// Events during an outage of the connection come after it.
 func TestWatchesSurviveReconnect(t *testing.T) {
-	server := testenv.ZooKeeper(t, long)
+	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
 	by := dial(t, on(server.Addr))
-	ctx := bound(t)
+	ctx := within(t)
 	for _, missed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("missed: %v", missed), func(t *testing.T) {
 			s := dial(t, on(proxy.Addr))

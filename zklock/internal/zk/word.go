@@ -8,23 +8,23 @@ import (
 	"sync"
 )
 
-// Reply is what one server said to a four-letter word.
+// Reply is one server's answer to a four-letter word.
 type Reply struct {
 	Server string // host:port
-	Text   string // "" if it hung up, as it does for a word that it does not know
+	Text   string // "" if it closed the connection, as it does for a word that it does not know
 	Err    error
 }
 
-// Word sends a four-letter word ("srvr", "conf", "mntr") to each server of cfg, which needs no session, and
-// returns what they say, in the order of cfg.Servers: one answer for each address of a name, each address
-// once. Servers say little to words that are not in their whitelist. It ends when ctx does.
+// Word sends a four-letter word ("srvr", "conf", "mntr") to each server of cfg; it needs no
+// session. It returns the answers in the order of cfg.Servers: one for each address of a name, each
+// address once. Servers refuse words that are not in their whitelist. Word ends when ctx ends.
 func Word(ctx context.Context, cfg Config, word string) ([]Reply, error) {
 	cfg, err := cfg.normalize()
 	if err != nil {
 		return nil, err
 	}
 	var all []Reply
-	var ask []server
+	var targets []server
 	asked := map[string]bool{}
 	for _, hostport := range cfg.Servers {
 		host, port, err := net.SplitHostPort(hostport)
@@ -46,13 +46,13 @@ func Word(ctx context.Context, cfg Config, word string) ([]Reply, error) {
 		for _, addr := range addrs {
 			if !asked[addr] {
 				asked[addr] = true
-				ask = append(ask, server{addr, host})
+				targets = append(targets, server{addr, host})
 			}
 		}
 	}
-	replies := make([]Reply, len(ask))
+	replies := make([]Reply, len(targets))
 	var wg sync.WaitGroup
-	for i, srv := range ask { // side by side, so that one that hangs holds up no other
+	for i, srv := range targets { // in parallel, so that a server that hangs delays no other
 		wg.Go(func() {
 			r := Reply{Server: srv.addr}
 			r.Text, r.Err = (&Session{cfg: cfg}).word(ctx, srv, word)
