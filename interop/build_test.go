@@ -16,8 +16,8 @@ import (
 const javaNeeds = "a JDK 17 or newer, Maven, and a network for the first build " +
 	"(Debian: apt-get install --no-install-recommends maven default-jdk-headless)"
 
-// buildOnce builds the Java program if its sources have changed since it was built, and
-// returns its class path.
+// buildOnce builds the Java program if its sources have changed since the last build. It returns
+// the class path.
 var buildOnce = sync.OnceValues(func() (string, error) {
 	folder, err := filepath.Abs("curator")
 	if err != nil {
@@ -39,7 +39,8 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 		}
 	}
 	var out bytes.Buffer
-	for _, network := range []string{"--offline", "--no-transfer-progress"} { // the first will do if all is there
+	// The first works if Maven has everything.
+	for _, network := range []string{"--offline", "--no-transfer-progress"} {
 		cmd := exec.Command("mvn", "--batch-mode", "--quiet", network, "package")
 		cmd.Dir, cmd.Stdout, cmd.Stderr = folder, &out, &out
 		if err = cmd.Run(); err == nil {
@@ -52,7 +53,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	return classPath, os.WriteFile(stamp, []byte(sum), 0o600)
 })
 
-// sourceSum is a digest of all that the build depends on.
+// sourceSum returns a digest of everything that the build depends on.
 func sourceSum(folder string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -74,7 +75,7 @@ func sourceSum(folder string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
-// javaCommand is the Java program, ready to be started.
+// javaCommand returns the Java program, ready to start.
 func javaCommand(t testing.TB) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whoever waits behind a holder that dies is let in when the server has ended the holder's
-// session, and not before.
+// A waiter behind a holder that dies gets the lock when the server has ended the holder's session,
+// and not before.
 func TestHolderDies(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
@@ -27,17 +27,17 @@ func TestHolderDies(t *testing.T) {
 			node := map[string]string{}
 			var waiting []*actor
 			for kind := range folder {
-				dead.actor(kind, short).do("lock", kind, path+kind)
+				dead.actor(kind, shortSession).do("lock", kind, path+kind)
 				node[kind] = w.until(folder[kind], 1)[0]
-				waiting = append(waiting, alive.actor(kind, long))
+				waiting = append(waiting, alive.actor(kind, longSession))
 				w.queue(alive.actors[kind], kind, path+kind)
 			}
-			blocked("the holder lives", waiting...)
+			mustWait("the holder is alive", waiting...)
 			c.die(dead)
 			for _, a := range waiting {
 				a.ok("lock")
 				if left := w.nodes(folder[a.name]); slices.Contains(left, node[a.name]) {
-					t.Errorf("%s was let in while the session of the dead holder stood: %q", a, left)
+					t.Errorf("%s got the lock while the session of the dead holder existed: %q", a, left)
 				}
 				a.do("unlock")
 			}
@@ -45,30 +45,30 @@ func TestHolderDies(t *testing.T) {
 	}
 }
 
-// Waiters that die do not hold up those behind them longer than their sessions last.
+// Waiters that die delay those behind them no longer than their sessions last.
 func TestWaitersDie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const path = root + "/death/waiters"
 	java, golang := w.peer(curator), w.peer(ours)
-	holder, doomedJava := java.actor("holder", long), w.own(curator)
+	holder, doomedJava := java.actor("holder", longSession), w.own(curator)
 	holder.do("lock", "mutex", path)
 	doomed := w.own(ours)
-	w.queue(doomed.actor("doomed", short), "mutex", path)
-	w.queue(doomedJava.actor("doomed", short), "mutex", path)
-	next, last := java.actor("next", long), golang.actor("last", long)
+	w.queue(doomed.actor("doomed", shortSession), "mutex", path)
+	w.queue(doomedJava.actor("doomed", shortSession), "mutex", path)
+	next, last := java.actor("next", longSession), golang.actor("last", longSession)
 	w.queue(next, "mutex", path)
 	w.queue(last, "mutex", path)
 	doomed.kill()
 	doomedJava.kill()
 	holder.do("unlock")
 	next.ok("lock")
-	blocked("another has it", last)
+	mustWait("another actor has it", last)
 	next.do("unlock")
 	last.ok("lock")
 }
 
-// A client that ends its session frees what it holds at once.
+// A client that ends its session frees its locks at once.
 func TestHolderCloses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,14 +79,14 @@ func TestHolderCloses(t *testing.T) {
 	}{{"curator", java, golang}, {"holdfast", golang, java}} {
 		for _, kind := range []string{"mutex", "read", "semaphore"} {
 			path := root + "/closing/" + c.name + "/" + kind
-			holder, waiter := c.holder.actor(c.name+kind, long), c.waiter.actor(c.name+kind, long)
+			holder, waiter := c.holder.actor(c.name+kind, longSession), c.waiter.actor(c.name+kind, longSession)
 			holder.do("lock", kind, path)
 			if kind == "read" {
 				w.queue(waiter, "write", path)
 			} else {
 				w.queue(waiter, kind, path)
 			}
-			blocked("the holder lives", waiter)
+			mustWait("the holder is alive", waiter)
 			holder.do("close")
 			waiter.ok("lock")
 			waiter.do("unlock")

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// A holder that was stopped for longer than its session knows, as soon as it goes on, that
-// it has lost the lock, which Curator has by then; and it can take it again.
+// A holder is stopped for longer than its session, and Curator gets the lock. As soon as the holder
+// continues, it knows that it has lost the lock. It can take the lock again.
 func TestFrozenHolder(t *testing.T) {
 	t.Parallel()
 	if control {
-		t.Skip("Curator's locks do not say that they are lost")
+		t.Skip("Curator's locks do not report that they are lost")
 	}
 	w := newWorld(t)
-	frozen, java := w.own(ours), w.peer(curator).actor("a", long)
+	frozen, java := w.own(ours), w.peer(curator).actor("a", longSession)
 	const path = root + "/frozen"
-	holder := frozen.actor("a", short)
+	holder := frozen.actor("a", shortSession)
 	holder.do("lock", "mutex", path)
 	holder.do("held")
 	w.queue(java, "mutex", path)
@@ -31,16 +31,16 @@ func TestFrozenHolder(t *testing.T) {
 			t.Errorf("%s of a lock that Curator has: %s", command, r)
 		}
 	}
-	holder.busy("mutex", path, 0)
+	holder.mustBeBusy("mutex", path, 0)
 	w.queue(holder, "mutex", path)
-	blocked("Curator has it", holder)
+	mustWait("Curator has it", holder)
 	java.do("unlock")
 	holder.ok("lock")
 	holder.do("unlock")
 }
 
-// The server stops, gracefully or not, while one side holds and the other waits. Sessions
-// outlive that, so the holder still holds, and the waiter keeps its place.
+// The server stops, gracefully or not, while one side holds and the other waits. Sessions survive
+// that: the holder still holds, and the waiter keeps its place.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	for _, graceful := range []bool{true, false} {
@@ -49,30 +49,30 @@ func TestServerRestarts(t *testing.T) {
 			w := worldOf(t, server(t))
 			java, golang := w.own(curator), w.own(ours)
 			const one, two = root + "/restart/one", root + "/restart/two"
-			javaHolds, golangWaits := java.actor("holds", long), golang.actor("waits", long)
-			golangHolds, javaWaits := golang.actor("holds", long), java.actor("waits", long)
+			javaHolds, golangWaits := java.actor("holds", longSession), golang.actor("waits", longSession)
+			golangHolds, javaWaits := golang.actor("holds", longSession), java.actor("waits", longSession)
 			javaHolds.do("lock", "mutex", one)
 			golangHolds.do("lock", "mutex", two)
 			w.queue(golangWaits, "mutex", one)
 			w.queue(javaWaits, "mutex", two)
 			before := w.until(one, 2)
-			// A server of version 3.8.0 often never answers who connects while it starts: it accepts the
-			// connection, and forgets it. Curator's client may then lose its session with waiting for that.
+			// A server of version 3.8.0 that is starting often accepts a connection and never
+			// answers. Curator's client may then lose its session while it waits.
 			java.signal(syscall.SIGSTOP)
 			golang.signal(syscall.SIGSTOP)
-			w.eyes.Close()
+			w.observer.Close()
 			w.server.Restart(graceful)
-			w.open()
+			w.connect()
 			golang.signal(syscall.SIGCONT)
 			java.signal(syscall.SIGCONT)
 			w.connected(5)
-			blocked("the holders hold on", golangWaits, javaWaits)
+			mustWait("the holders still hold", golangWaits, javaWaits)
 			javaHolds.do("unlock")
 			golangHolds.do("unlock")
 			golangWaits.ok("lock")
 			javaWaits.ok("lock")
 			if left := w.until(one, 1); left[0] != before[1] {
-				t.Errorf("%q was served; %q stood in line", left, before)
+				t.Errorf("%q got the lock; %q was in the queue", left, before)
 			}
 			golangWaits.do("unlock")
 			javaWaits.do("unlock")
@@ -81,5 +81,5 @@ func TestServerRestarts(t *testing.T) {
 }
 
 func (p *process) signal(s syscall.Signal) {
-	_ = p.cmd.Process.Signal(s) // it may have ended, which its next command tells
+	_ = p.cmd.Process.Signal(s) // it may have ended; its next command reports that
 }

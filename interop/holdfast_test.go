@@ -36,10 +36,10 @@ func name(path string) (string, error) {
 	return name, nil
 }
 
-// method is a way to take a lock, which waits or does not.
+// method is a way to take a lock, with or without waiting.
 type method func(context.Context) (*holdfast.Lease, error)
 
-func (h *holdfastLibrary) take(a ask, d time.Duration) (lease, error) {
+func (h *holdfastLibrary) take(a request, d time.Duration) (lease, error) {
 	name, err := name(a.path)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (h *holdfastLibrary) take(a ask, d time.Duration) (lease, error) {
 		try = func(ctx context.Context) (*holdfast.Lease, error) { return s.TryAcquire(ctx, a.permits) }
 	case "leader":
 		wait = h.client.Election(name).Campaign
-	case "kept": // the limit is for how long, in milliseconds
+	case "kept": // the limit is the minimum hold in milliseconds
 		wait = h.client.Mutex(name, holdfast.MinHold(time.Duration(a.limit)*time.Millisecond)).Lock
 	default:
 		return nil, fmt.Errorf("unknown kind %q", a.kind)
@@ -84,9 +84,9 @@ func (h *holdfastLibrary) close() error {
 	return errors.Join(h.client.Close(context.Background()), h.backend.Close())
 }
 
-// more are the commands that only holdfast knows: handoff answers a ticket, and "adopt
-// TICKET" takes the lock over with it; "inspect PATH" answers how many hold and wait;
-// "break PATH" ends the first grant.
+// more carries out the commands that only holdfast has. handoff answers with a ticket, and "adopt
+// TICKET" adopts the lock. "inspect PATH" answers with the numbers of holders and waiters. "break
+// PATH" ends the first grant.
 func (w *worker) more(h *holdfastLibrary, command, arg string) (string, error) {
 	ctx := context.Background()
 	switch command {
@@ -109,7 +109,7 @@ func (w *worker) more(h *holdfastLibrary, command, arg string) (string, error) {
 			return fmt.Sprintf("ok %s %d %d", r.Kind, len(r.Holders), r.Waiting), err
 		}
 		if len(r.Holders) == 0 {
-			return "", errors.New("nobody holds it")
+			return "", errors.New("the lock is free")
 		}
 		return "ok", h.client.Break(ctx, name, r.Holders[0].Token)
 	}

@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-// sides are the names of the sides by process id.
-type sides map[string]string
+// sideByID has the name of each process's side.
+type sideByID map[string]string
 
-// verdict is what the log of a contest tells.
+// verdict is the summary of a contest's log.
 type verdict struct {
-	turns int // times that the lock went from one side to another
-	mixed int // times that somebody came in beside one of another side
-	most  int // how many were inside at once
+	turns int // times that the lock changed sides
+	mixed int // times that a contender came in while another side was inside
+	most  int // the most contenders inside at once
 }
 
-// judge follows the log, and returns an error if two were inside who exclude each other.
-// Lines are written inside the lock, so their order is the order of what happened, and
-// needs no clock.
-func judge(log string, side sides, limit int) (verdict, error) {
+// judge reads the log, and returns an error if two contenders that exclude each other were inside
+// together. Contenders write a line inside the lock, so the order of the lines is the order of
+// events, and needs no clock.
+func judge(log string, side sideByID, limit int) (verdict, error) {
 	var v verdict
 	inside := map[string]string{} // kind by process id
 	last, n := "", 0
@@ -39,14 +39,14 @@ func judge(log string, side sides, limit int) (verdict, error) {
 			delete(inside, pid)
 			continue
 		}
-		beside := false
+		mixed := false
 		for other, k := range inside {
 			if k != kind || kind == "write" || kind == "mutex" || other == pid || kind == "semaphore" && len(inside) == limit {
 				return v, bad
 			}
-			beside = beside || side[other] != side[pid]
+			mixed = mixed || side[other] != side[pid]
 		}
-		if beside {
+		if mixed {
 			v.mixed++
 		}
 		inside[pid] = kind
@@ -63,7 +63,7 @@ func judge(log string, side sides, limit int) (verdict, error) {
 }
 
 func TestJudge(t *testing.T) {
-	side := sides{"1": "a", "2": "b", "3": "b", "4": "b"}
+	side := sideByID{"1": "a", "2": "b", "3": "b", "4": "b"}
 	for _, c := range []struct {
 		log  string // e or l, kind, process id
 		want verdict
@@ -94,10 +94,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Whoever meets the marker of somebody who must not be there says so, on either side.
-func TestOverlapIsNoticed(t *testing.T) {
+// On either side, a contender that finds the marker of one that it excludes reports it.
+func TestMarkersShowOverlap(t *testing.T) {
 	w := newWorld(t)
-	crew := []*actor{w.peer(curator).actor("a", long), w.peer(ours).actor("a", long)}
+	actors := []*actor{w.peer(curator).actor("a", longSession), w.peer(ours).actor("a", longSession)}
 	for _, c := range []struct {
 		kind, marker string
 		overlap      bool
@@ -112,14 +112,14 @@ func TestOverlapIsNoticed(t *testing.T) {
 		{"semaphore", "slots/0", true},
 		{"semaphore", "writer", false},
 	} {
-		for _, a := range crew {
+		for _, a := range actors {
 			counter, log := prepared(t)
 			if err := create(filepath.Join(filepath.Dir(counter), c.marker), "x"); err != nil {
 				t.Fatal(err)
 			}
 			a.send("rounds", c.kind, "-", 1, counter, log, 1)
 			if r := a.reply(); strings.Contains(r, "overlap: ") != c.overlap || strings.HasPrefix(r, "ok ") == c.overlap {
-				t.Errorf("%s: %s beside %s: %s", a, c.kind, c.marker, r)
+				t.Errorf("%s: %s during %s: %s", a, c.kind, c.marker, r)
 			}
 		}
 	}

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// long is the session of those who are to live: longer than any pause of a busy machine.
-	long = time.Minute
-	// short is the session of those who are to die.
-	short = 6 * time.Second
-	// patience is how long a test waits for what must come.
-	patience = 2 * time.Minute
-	// root is where all locks of these tests lie; holdfast's names are what follows.
+	// longSession is for sessions that must not expire: longer than any pause of a busy machine.
+	longSession = time.Minute
+	// shortSession is for sessions that must expire.
+	shortSession = 6 * time.Second
+	// limit is how long a test waits for an event that must happen.
+	limit = 2 * time.Minute
+	// root is the path of all locks of these tests; the rest of a path is holdfast's name.
 	root = "/locks"
 )
 
@@ -34,25 +34,25 @@ func TestMain(m *testing.M) {
 		serve(library)
 		return
 	}
-	goleak.VerifyTestMain(whole{m})
+	goleak.VerifyTestMain(suite{m})
 }
 
-// whole is all tests, and the end of the server and the processes that they share.
-type whole struct{ *testing.M }
+// suite runs all tests, and then stops the server and the processes that they share.
+type suite struct{ *testing.M }
 
-func (w whole) Run() int { return testenv.RunShared(w.M) }
+func (w suite) Run() int { return testenv.RunShared(w.M) }
 
-// world is a test's server, seen with the eyes of a client that belongs to neither side.
+// world is a test's server, with a client that belongs to neither side.
 type world struct {
-	t      *testing.T
-	number int64 // each has another
-	server *testenv.ZooKeeperServer
-	eyes   *zk.Conn
+	t        *testing.T
+	number   int64 // unique
+	server   *testenv.ZooKeeperServer
+	observer *zk.Conn
 }
 
 var (
 	worlds atomic.Int64
-	// one serves all tests that leave it as it is, and use paths of their own.
+	// one is a server for all tests that leave it as it was, and use paths of their own.
 	one = testenv.Shared(server)
 )
 
@@ -73,28 +73,28 @@ func newWorld(t *testing.T) *world {
 func worldOf(t *testing.T, server *testenv.ZooKeeperServer) *world {
 	t.Helper()
 	w := &world{t: t, number: worlds.Add(1), server: server}
-	w.open()
+	w.connect()
 	return w
 }
 
-// open opens the eyes.
-func (w *world) open() {
+// connect opens the observer's session.
+func (w *world) connect() {
 	w.t.Helper()
-	eyes, _, err := zk.Connect([]string{w.server.Addr}, long, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	observer, _, err := zk.Connect([]string{w.server.Addr}, longSession, zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.eyes = eyes
-	w.t.Cleanup(eyes.Close)
+	w.observer = observer
+	w.t.Cleanup(observer.Close)
 }
 
 var sequence = regexp.MustCompile(`\d{10}$`)
 
-// nodes are the children of path in the order of their sequence numbers; none if there is
-// no path.
+// nodes returns the children of path in the order of their sequence numbers; none if path does not
+// exist.
 func (w *world) nodes(path string) []string {
 	w.t.Helper()
-	names, _, err := w.eyes.Children(path)
+	names, _, err := w.observer.Children(path)
 	if err != nil && err != zk.ErrNoNode {
 		w.t.Fatalf("list %s: %v", path, err)
 	}
@@ -110,27 +110,27 @@ func (w *world) until(path string, n int) []string {
 	var names []string
 	ok := eventually(func() bool { names = w.nodes(path); return len(names) == n })
 	if !ok {
-		w.t.Fatalf("%s has %d nodes; expected are %d: %q", path, len(names), n, names[:min(len(names), 20)])
+		w.t.Fatalf("%s has %d nodes, want %d: %q", path, len(names), n, names[:min(len(names), 20)])
 	}
 	return names
 }
 
-// connected waits until n sessions, those of the eyes included, have found the server again.
+// connected waits until n sessions have connected to the server again, including the observer's.
 func (w *world) connected(n int) {
 	w.t.Helper()
 	var seen string
 	ok := eventually(func() bool {
-		seen, _ = w.server.Word("cons") // a connection that fails shows no sessions
+		seen, _ = w.server.Word("cons") // if the connection fails, there are no sessions
 		return strings.Count(seen, "sid=0x") == n
 	})
 	if !ok {
-		w.t.Fatalf("%d sessions are to come back to the server; it has:\n%s", n, seen)
+		w.t.Fatalf("the server must get %d sessions again; it has:\n%s", n, seen)
 	}
 }
 
-// eventually reports whether what becomes true in time.
+// eventually waits for what, and reports whether it became true in time.
 func eventually(what func() bool) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if what() {
 			return true
 		}
@@ -138,7 +138,7 @@ func eventually(what func() bool) bool {
 	return false
 }
 
-// contenders is the folder with the nodes of those who wait for a lock.
+// contenders returns the folder with the nodes of a lock's waiters.
 func contenders(kind, path string) string {
 	if kind == "semaphore" {
 		return path + "/locks"
@@ -146,7 +146,7 @@ func contenders(kind, path string) string {
 	return path
 }
 
-// queue makes a ask for a lock that it cannot have yet, and returns when it stands in line.
+// queue makes a request a lock that is taken, and returns when a is in the queue.
 func (w *world) queue(a *actor, kind, path string, more ...any) {
 	w.t.Helper()
 	folder := contenders(kind, path)

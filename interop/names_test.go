@@ -10,8 +10,8 @@ import (
 
 const protected = `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
 
-// The names of our nodes have Curator's shape, which Curator's own nodes show here as well;
-// and like those they go with their session.
+// The names of holdfast's nodes have the form of Curator's own, which the test checks, too. Like
+// Curator's nodes they end with their session.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for n, s := range []side{curator, ours} {
@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 				{"semaphore", "/locks", "-lock-"},
 			} {
 				path := fmt.Sprint(root, "/names/", n, c.kind, i)
-				holder, waiter := p.actor(fmt.Sprint("h", i), long), p.actor(fmt.Sprint("w", i), long)
+				holder, waiter := p.actor(fmt.Sprint("h", i), longSession), p.actor(fmt.Sprint("w", i), longSession)
 				blocker := c.kind
 				if c.kind == "read" {
 					blocker = "write"
@@ -42,13 +42,13 @@ func TestNames(t *testing.T) {
 					} else if c.kind != "read" || !strings.Contains(name, "__WRIT__") {
 						t.Errorf("%s: the node %q in %s", c.kind, name, path+c.folder)
 					}
-					_, stat, err := w.eyes.Exists(path + c.folder + "/" + name)
+					_, stat, err := w.observer.Exists(path + c.folder + "/" + name)
 					if err != nil || stat.EphemeralOwner == 0 {
 						t.Errorf("%s/%s: owner %#x, %v", path+c.folder, name, stat.EphemeralOwner, err)
 					}
 				}
 				if n == 0 {
-					t.Errorf("%s: no node of the shape %s in %s: %q", c.kind, c.shape, path+c.folder, names)
+					t.Errorf("%s: no node of the form %s in %s: %q", c.kind, c.shape, path+c.folder, names)
 				}
 				holder.do("unlock")
 				waiter.ok("lock")
@@ -58,20 +58,21 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A path means one lock to both, whatever is in it; or holdfast refuses it.
+// A path means the same lock to both, whatever its characters; or holdfast refuses it.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours)
-	theirs, mine := java.actor("theirs", long), golang.actor("mine", long)
+	theirs, mine := java.actor("theirs", longSession), golang.actor("mine", longSession)
 	for _, path := range []string{"50%", "100%25", "a%2Fb", "%", "%%/%41", "a/50%", "a/%clock", "a/Locks", "é/ü", "zookeeper/a", "../locks", "../latch", "../x-lock-0000000001"} {
 		path = root + "/paths/" + path
-		if level, first := strings.CutPrefix(path, root+"/paths/../"); first { // in no lock's folder
+		// In no lock's folder.
+		if level, first := strings.CutPrefix(path, root+"/paths/../"); first {
 			path = root + "/" + level
 		}
 		for _, pair := range [][2]*actor{{theirs, mine}, {mine, theirs}} {
 			pair[0].do("lock", "mutex", path)
-			pair[1].busy("mutex", path, 0)
+			pair[1].mustBeBusy("mutex", path, 0)
 			pair[0].do("unlock")
 		}
 		w.until(path, 0)
@@ -82,21 +83,21 @@ func TestPaths(t *testing.T) {
 	for _, path := range []string{"a/locks", "a/leases/b", "a/latch", "a/x-lock-0000000001", "a/%holdfast%a%0Ab"} {
 		mine.send("try", "mutex", root+"/"+path, 0)
 		if r := mine.reply(); !strings.Contains(r, "on ZooKeeper it cannot have the level") {
-			t.Errorf("%s: %s; it has another meaning, and is to be refused", path, r)
+			t.Errorf("%s: %s; it has another meaning, and must be refused", path, r)
 		}
 	}
 }
 
-// Curator counts our contenders, and only those, in the order of the line.
+// Curator counts holdfast's contenders, and only those, in the order of the queue.
 func TestParticipants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours)
-	judge := java.actor("judge", long)
+	judge := java.actor("judge", longSession)
 	count := func(kind, path string, want []string) {
 		t.Helper()
 		if got := strings.Fields(judge.do("participants", kind, path)); !slices.Equal(got, want) {
-			t.Errorf("Curator sees as participants of the %s %q; they are %q", kind, got, want)
+			t.Errorf("the participants of the %s at Curator: %q; want %q", kind, got, want)
 		}
 	}
 	only := func(names []string, part string) (out []string) {
@@ -109,17 +110,17 @@ func TestParticipants(t *testing.T) {
 	}
 
 	const mutex, rw, semaphore = root + "/participants/mutex", root + "/participants/rw", root + "/participants/semaphore"
-	golang.actor("m1", long).do("lock", "mutex", mutex)
-	w.queue(java.actor("m2", long), "mutex", mutex)
-	w.queue(golang.actor("m3", long), "mutex", mutex)
+	golang.actor("m1", longSession).do("lock", "mutex", mutex)
+	w.queue(java.actor("m2", longSession), "mutex", mutex)
+	w.queue(golang.actor("m3", longSession), "mutex", mutex)
 	count("mutex", mutex, w.until(mutex, 3))
 
-	golang.actor("r1", long).do("lock", "write", rw)
-	w.queue(java.actor("r2", long), "read", rw)
-	w.queue(golang.actor("r3", long), "read", rw)
-	w.queue(golang.actor("r4", long), "write", rw)
-	w.queue(java.actor("r5", long), "write", rw)
-	w.queue(golang.actor("r6", long), "read", rw)
+	golang.actor("r1", longSession).do("lock", "write", rw)
+	w.queue(java.actor("r2", longSession), "read", rw)
+	w.queue(golang.actor("r3", longSession), "read", rw)
+	w.queue(golang.actor("r4", longSession), "write", rw)
+	w.queue(java.actor("r5", longSession), "write", rw)
+	w.queue(golang.actor("r6", longSession), "read", rw)
 	all := w.until(rw, 6)
 	count("read", rw, only(all, "__READ__"))
 	count("write", rw, only(all, "__WRIT__"))
@@ -127,14 +128,14 @@ func TestParticipants(t *testing.T) {
 		t.Errorf("%d readers in %q", n, all)
 	}
 
-	golang.actor("s1", long).do("lock", "semaphore", semaphore, 3)
-	golang.actor("s2", long).do("lock", "semaphore", semaphore, 3)
-	java.actor("s3", long).do("lock", "semaphore", semaphore, 3)
+	golang.actor("s1", longSession).do("lock", "semaphore", semaphore, 3)
+	golang.actor("s2", longSession).do("lock", "semaphore", semaphore, 3)
+	java.actor("s3", longSession).do("lock", "semaphore", semaphore, 3)
 	leases := w.until(semaphore+"/leases", 3)
 	got := strings.Fields(judge.do("participants", "semaphore", semaphore))
 	slices.Sort(got) // Curator does not order them
 	slices.Sort(leases)
 	if !slices.Equal(got, leases) {
-		t.Errorf("Curator sees the leases %q; they are %q", got, leases)
+		t.Errorf("the leases at Curator: %q; want %q", got, leases)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// side is one of the libraries that meet.
+// side is one of the libraries.
 type side struct {
 	name    string
 	command func(testing.TB) *exec.Cmd
@@ -23,16 +23,16 @@ type side struct {
 
 var (
 	curator = side{"Curator", javaCommand}
-	ours    = inOurPlace()
+	ours    = holdfastSide()
 	stock   = side{"zk.Lock", workerCommand("zk")}
 )
 
 // control puts Curator in holdfast's place: what fails then is the fault of a test.
 var control = os.Getenv("INTEROP_CONTROL") != ""
 
-func inOurPlace() side {
+func holdfastSide() side {
 	if control {
-		return side{"Curator in our place", javaCommand}
+		return side{"Curator in holdfast's place", javaCommand}
 	}
 	return side{"holdfast", workerCommand("holdfast")}
 }
@@ -45,19 +45,19 @@ func workerCommand(library string) func(testing.TB) *exec.Cmd {
 	}
 }
 
-// process is a program of one side. It dies with the tests: its standard input ends then.
+// process is a program of one side. It ends with the tests, because its standard input ends then.
 type process struct {
 	side   string
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	errors bytes.Buffer
-	done   chan struct{} // it has ended
+	done   chan struct{} // closed when it has ended
 
 	mu  sync.Mutex
-	all map[string]*actor // by what the process calls them
+	all map[string]*actor // by their names at the process
 }
 
-// peer is a process as one test uses it.
+// peer is one test's use of a process.
 type peer struct {
 	*process
 	t      *testing.T
@@ -65,15 +65,15 @@ type peer struct {
 	actors map[string]*actor // the test's own
 }
 
-// actor is a session of a peer, which holds or waits for one lock at a time. What it is told
-// is done in order; each command is answered once.
+// actor is a session of a peer, which holds or waits for one lock at a time. It carries out
+// commands in order and answers each once.
 type actor struct {
 	p        *peer
-	name, id string // what the test and the process call it
+	name, id string // its names in the test and at the process
 	replies  chan string
 }
 
-// shared are processes that tests share: of each side as many as one test uses.
+// shared are processes that tests share: for each side, as many as one test needs.
 var shared = map[string][]func(testing.TB) *process{
 	curator.name: {sharedProcess(curator), sharedProcess(curator)},
 	ours.name:    {sharedProcess(ours), sharedProcess(ours)},
@@ -84,16 +84,16 @@ func sharedProcess(s side) func(testing.TB) *process {
 	return testenv.Shared(func(t testing.TB) *process { return start(t, s) })
 }
 
-// peer is the process of a side that all tests share.
+// peer returns the process of a side that all tests share.
 func (w *world) peer(s side) *peer { return w.another(s, 0) }
 
-// another is one more of them.
+// another returns one more shared process.
 func (w *world) another(s side, i int) *peer {
 	w.t.Helper()
 	return w.use(shared[s.name][i](w.t))
 }
 
-// own starts a process for this test alone, which may end or freeze it.
+// own starts a process for this test alone, which the test may end or freeze.
 func (w *world) own(s side) *peer {
 	w.t.Helper()
 	return w.use(start(w.t, s))
@@ -101,12 +101,12 @@ func (w *world) own(s side) *peer {
 
 func (w *world) use(p *process) *peer {
 	u := &peer{process: p, t: w.t, w: w, actors: map[string]*actor{}}
-	w.t.Cleanup(u.leave)
+	w.t.Cleanup(u.closeActors)
 	return u
 }
 
-// leave ends the sessions of the test, each when it has done what it was told.
-func (p *peer) leave() {
+// closeActors ends the sessions of the test, each after its last command.
+func (p *peer) closeActors() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.actors {
@@ -141,14 +141,14 @@ func start(t testing.TB, s side) *process {
 				a.replies <- reply
 			}
 		}
-		_ = cmd.Wait() // how it ended is of no interest
+		_ = cmd.Wait() // its exit status does not matter
 		close(p.done)
 	}()
 	t.Cleanup(p.kill)
 	return p
 }
 
-// kill ends the process at once, as kill -9 does. Its sessions are left to run out.
+// kill ends the process at once, as kill -9 does. Its sessions expire.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.done
@@ -167,7 +167,7 @@ func (p *peer) actor(name string, session time.Duration, chroot ...string) *acto
 
 func (a *actor) String() string { return a.p.side + " " + a.name }
 
-// send gives a command; the answer may take its time.
+// send sends a command, and does not wait for the answer.
 func (a *actor) send(command string, args ...any) {
 	a.p.t.Helper()
 	line := a.id + " " + command
@@ -182,7 +182,7 @@ func (a *actor) send(command string, args ...any) {
 // reply waits for the next answer.
 func (a *actor) reply() string {
 	a.p.t.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(limit)
 	defer limit.Stop()
 	select {
 	case r := <-a.replies:
@@ -200,7 +200,7 @@ func (a *actor) reply() string {
 	return ""
 }
 
-// ended is what a process that has ended said on standard error.
+// ended returns the standard error of a process that has ended.
 func (p *process) ended() string {
 	select {
 	case <-p.done:
@@ -210,7 +210,7 @@ func (p *process) ended() string {
 	}
 }
 
-// ok waits for an answer, which must be "ok", and returns the words that follow.
+// ok waits for an answer, which must be "ok", and returns the words after it.
 func (a *actor) ok(what string) string {
 	a.p.t.Helper()
 	r := a.reply()
@@ -221,30 +221,30 @@ func (a *actor) ok(what string) string {
 	return rest
 }
 
-// do gives a command that must succeed, and returns the words of the answer.
+// do sends a command that must succeed, and returns the words of the answer.
 func (a *actor) do(command string, args ...any) string {
 	a.p.t.Helper()
 	a.send(command, args...)
 	return a.ok(command + " " + fmt.Sprint(args...))
 }
 
-// busy tries for a lock that must not be had.
-func (a *actor) busy(kind, path string, d time.Duration, more ...any) {
+// mustBeBusy tries to take a lock that is taken.
+func (a *actor) mustBeBusy(kind, path string, d time.Duration, more ...any) {
 	a.p.t.Helper()
 	a.send("try", append([]any{kind, path, d.Milliseconds()}, more...)...)
 	if r := a.reply(); r != "busy" {
-		a.p.t.Fatalf("%s tried for the %s %s, which another has: %s", a, kind, path, r)
+		a.p.t.Fatalf("%s tried the %s %s, which another actor has: %s", a, kind, path, r)
 	}
 }
 
-// blocked looks for a while whether those who must still wait do.
-func blocked(why string, all ...*actor) {
+// mustWait checks for a while that these actors still wait.
+func mustWait(why string, all ...*actor) {
 	time.Sleep(150 * time.Millisecond)
 	for _, a := range all {
 		a.p.t.Helper()
 		select {
 		case r := <-a.replies:
-			a.p.t.Fatalf("%s has to wait: %s; it got: %s", a, why, r)
+			a.p.t.Fatalf("%s must wait: %s; it got: %s", a, why, r)
 		default:
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Several permits at once: holdfast takes all or none, and in its turn; Curator takes them one
-// after the other, and lets others in between.
+// Several permits at once: holdfast takes all or none, and keeps its place meanwhile. Curator takes
+// them one after the other, and lets others in between.
 func TestSeveralPermits(t *testing.T) {
-	w, java, golang := oursAlone(t)
+	w, java, golang := holdfastOnly(t)
 	const path, limit = root + "/several", 4
-	one, three, all := java.actor("one", long), golang.actor("three", long), golang.actor("all", long)
-	two, last := java.actor("two", long), golang.actor("last", long)
+	one, three, all := java.actor("one", longSession), golang.actor("three", longSession), golang.actor("all", longSession)
+	two, last := java.actor("two", longSession), golang.actor("last", longSession)
 	one.do("lock", "semaphore", path, limit, 1)
 	three.do("lock", "semaphore", path, limit, 3)
 	w.until(path+"/leases", limit)
@@ -20,24 +20,24 @@ func TestSeveralPermits(t *testing.T) {
 	w.queue(two, "semaphore", path, limit, 2)
 	w.queue(last, "semaphore", path, limit, 1)
 	three.do("unlock")
-	blocked("all permits are wanted, by somebody who came earlier", all, two, last)
+	mustWait("an earlier request wants all permits", all, two, last)
 	one.do("unlock")
-	all.ok("lock") // and Curator, which is next, adds the node of its first permit before it fits
-	blocked("all permits are taken", two, last)
+	all.ok("lock") // Curator is next: it adds the node of its first permit before the permit fits
+	mustWait("all permits are taken", two, last)
 	all.do("unlock")
 	two.ok("lock")
 	last.ok("lock")
 	w.until(path+"/leases", 3)
-	one.busy("semaphore", path, 300*time.Millisecond, limit, 2)
-	three.busy("semaphore", path, 0, limit, 2)
+	one.mustBeBusy("semaphore", path, 300*time.Millisecond, limit, 2)
+	three.mustBeBusy("semaphore", path, 0, limit, 2)
 	two.do("unlock")
 	last.do("unlock")
 	w.until(path+"/leases", 0)
 	w.until(path+"/locks", 0)
 }
 
-// Recipes of Curator that are made of the others: a LeaderSelector is a mutex, as an Election
-// is; an InterProcessSemaphoreMutex is a semaphore with one permit.
+// Recipes of Curator that use the others: a LeaderSelector is a mutex, as an Election is; an
+// InterProcessSemaphoreMutex is a semaphore with one permit.
 func TestDerivedRecipes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,41 +48,41 @@ func TestDerivedRecipes(t *testing.T) {
 		{"semaphore-mutex", "semaphore", "semaphore"},
 	} {
 		if control && c.mine == "leader" {
-			continue // two of one session are the same to nobody, but one of each is enough
+			continue // two of one session: one of each is enough
 		}
 		id := c.theirs + "-" + c.mine
 		path := root + "/derived/" + id
 		folder := contenders(c.folder, path)
-		a, b, d := java.actor(id+"a", long), golang.actor(id+"b", long), java.actor(id+"c", long)
+		a, b, d := java.actor(id+"a", longSession), golang.actor(id+"b", longSession), java.actor(id+"c", longSession)
 		a.do("lock", c.theirs, path)
 		n := len(w.nodes(folder))
 		b.send("lock", c.mine, path)
 		w.until(folder, n+1)
 		d.send("lock", c.theirs, path)
 		w.until(folder, n+2)
-		blocked(fmt.Sprint(a, " holds it"), b, d)
+		mustWait(fmt.Sprint(a, " holds it"), b, d)
 		a.do("unlock")
 		b.ok("lock")
-		blocked(fmt.Sprint(b, " holds it"), d)
+		mustWait(fmt.Sprint(b, " holds it"), d)
 		b.do("unlock")
 		d.ok("lock")
-		b.busy(c.mine, path, 300*time.Millisecond)
+		b.mustBeBusy(c.mine, path, 300*time.Millisecond)
 		d.do("unlock")
 	}
 }
 
-// What holdfast alone can do with a lock leaves Curator's side of it in order.
+// Features that only holdfast has do not disturb Curator on the same lock.
 
-// A lock that is handed to another session of ours does not slip to Curator meanwhile.
+// A lock that is handed to another session of holdfast does not go to Curator in between.
 func TestHandOff(t *testing.T) {
-	w, java, golang := oursAlone(t)
-	giver, taker, waiter := golang.actor("giver", long), golang.actor("taker", long), java.actor("waiter", long)
+	w, java, golang := holdfastOnly(t)
+	giver, taker, waiter := golang.actor("giver", longSession), golang.actor("taker", longSession), java.actor("waiter", longSession)
 	for _, kind := range []string{"mutex", "write", "semaphore"} {
 		path := root + "/handed/" + kind
 		giver.do("lock", kind, path)
 		w.queue(waiter, kind, path)
 		taker.do("adopt", giver.do("handoff"))
-		blocked("it was handed to another", waiter)
+		mustWait("the lock was handed to another actor", waiter)
 		taker.do("unlock")
 		waiter.ok("lock")
 		waiter.do("unlock")
@@ -90,36 +90,36 @@ func TestHandOff(t *testing.T) {
 	}
 }
 
-// An operator of ours sees who holds and who waits, and can end Curator's grant.
+// An operator of holdfast sees holders and waiters, and can end Curator's grant.
 func TestBreak(t *testing.T) {
-	w, java, golang := oursAlone(t)
-	holder, waiter, operator := java.actor("holder", long), java.actor("waiter", long), golang.actor("operator", long)
+	w, java, golang := holdfastOnly(t)
+	holder, waiter, operator := java.actor("holder", longSession), java.actor("waiter", longSession), golang.actor("operator", longSession)
 	for i, c := range []struct{ kind, seen, after string }{
 		{"mutex", "lock 1 1", "lock 1 0"}, {"write", "lock 1 1", "lock 1 0"}, {"semaphore", "", "semaphore 1 0"},
 	} {
 		path := root + fmt.Sprint("/broken/", i)
 		holder.do("lock", c.kind, path)
 		w.queue(waiter, c.kind, path)
-		// Curator's waiter for a permit has a lease's node already, and the limit is not stored.
+		// Curator's waiter for a permit has a node in leases already, and the limit is not stored.
 		if got := operator.do("inspect", path); got != c.seen && c.seen != "" {
-			t.Errorf("a %s that Curator holds and waits for is seen as %q; it is %q", c.kind, got, c.seen)
+			t.Errorf("inspect of a %s that Curator holds and waits for: %q; want %q", c.kind, got, c.seen)
 		}
-		blocked("another has it", waiter)
+		mustWait("another actor has it", waiter)
 		operator.do("break", path)
 		waiter.ok("lock")
-		holder.do("unlock") // Curator does not mind that its node is gone, and deletes no other
+		holder.do("unlock") // Curator ignores that its node is gone, and deletes no other
 		if got := operator.do("inspect", path); got != c.after {
-			t.Errorf("a %s that Curator's waiter got is seen as %q; it is %q", c.kind, got, c.after)
+			t.Errorf("inspect of a %s that Curator's waiter got: %q; want %q", c.kind, got, c.after)
 		}
-		operator.busy(c.kind, path, 0)
+		operator.mustBeBusy(c.kind, path, 0)
 		waiter.do("unlock")
 	}
 }
 
-// A minimum hold keeps Curator out as well, past the release.
+// A minimum hold also keeps Curator out, after the release.
 func TestMinHold(t *testing.T) {
-	w, java, golang := oursAlone(t)
-	holder, waiter := golang.actor("holder", long), java.actor("waiter", long)
+	w, java, golang := holdfastOnly(t)
+	holder, waiter := golang.actor("holder", longSession), java.actor("waiter", longSession)
 	const path, minimum = root + "/kept", 2 * time.Second
 	begin := time.Now()
 	holder.do("lock", "kept", path, minimum.Milliseconds())
@@ -127,16 +127,16 @@ func TestMinHold(t *testing.T) {
 	w.queue(waiter, "mutex", path)
 	waiter.ok("lock")
 	if d := time.Since(begin); d < minimum {
-		t.Errorf("Curator has it %v after a lock that was to keep it for %v", d, minimum)
+		t.Errorf("Curator got the lock %v after it was taken; the minimum hold is %v", d, minimum)
 	}
 	waiter.do("unlock")
 	w.until(path, 0)
 }
 
-func oursAlone(t *testing.T) (w *world, java, golang *peer) {
+func holdfastOnly(t *testing.T) (w *world, java, golang *peer) {
 	t.Helper()
 	if control {
-		t.Skip("Curator does this in another way, or not at all")
+		t.Skip("Curator does not have this feature, or does it in another way")
 	}
 	t.Parallel()
 	w = newWorld(t)

@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// rounds are those of each process.
+// rounds is the number of rounds of each process.
 var rounds = testenv.Rounds(100, 500)
 
-// contest is what processes of several sides did on one lock.
+// contest is the result of several sides' processes on one lock.
 type contest struct {
 	t       *testing.T
 	kind    string
 	limit   int
-	crew    []*actor
-	side    sides
+	actors  []*actor
+	side    sideByID
 	reports []report
 	counter int
 	log     string
@@ -25,40 +25,40 @@ type contest struct {
 
 type report struct{ rounds, writes, shared, full int }
 
-// contend starts a process for each of who and lets them do n rounds.
-func contend(t *testing.T, kind string, limit, n int, who ...side) *contest {
+// contend starts a process for each of sides, and each carries out n rounds.
+func contend(t *testing.T, kind string, limit, n int, sides ...side) *contest {
 	t.Helper()
 	w := newWorld(t)
-	c := &contest{t: t, kind: kind, limit: limit, side: sides{}}
+	c := &contest{t: t, kind: kind, limit: limit, side: sideByID{}}
 	used := map[string]int{}
-	for i, s := range who {
+	for i, s := range sides {
 		p := w.another(s, used[s.name])
 		used[s.name]++
 		c.side[fmt.Sprint(p.cmd.Process.Pid)] = s.name
-		c.crew = append(c.crew, p.actor(fmt.Sprint("a", i), long))
+		c.actors = append(c.actors, p.actor(fmt.Sprint("a", i), longSession))
 	}
-	// A cold virtual machine would come too late to meet the others.
+	// A cold virtual machine would start too late to contend.
 	c.run(root+"/warm-up/"+kind, n/10)
 	c.run(root+"/interop/"+kind, n)
 	return c
 }
 
-// run does n rounds in every process.
+// run carries out n rounds in every process.
 func (c *contest) run(path string, n int) {
 	c.t.Helper()
 	counter, log := prepared(c.t)
-	for _, a := range c.crew {
+	for _, a := range c.actors {
 		a.send("rounds", c.kind, path, n, counter, log, c.limit)
 	}
 	c.reports = nil
-	for i, text := range answers(c.t, c.crew) {
-		a := c.crew[i]
+	for i, text := range answers(c.t, c.actors) {
+		a := c.actors[i]
 		var r report
 		if _, err := fmt.Sscanf(text, "rounds=%d writes=%d shared=%d full=%d", &r.rounds, &r.writes, &r.shared, &r.full); err != nil {
 			c.t.Fatalf("%s: %q: %v", a, text, err)
 		}
 		if r.rounds != n {
-			c.t.Errorf("%s did %d rounds of %d", a, r.rounds, n)
+			c.t.Errorf("%s did %d of %d rounds", a, r.rounds, n)
 		}
 		c.reports = append(c.reports, r)
 	}
@@ -75,14 +75,14 @@ func (c *contest) run(path string, n int) {
 	c.log = string(b)
 }
 
-// answers are those of the crew, all of them "ok". The first that is not fails the test: the
-// others may then wait for ever.
-func answers(t *testing.T, crew []*actor) []string {
+// answers returns the actors' answers, which must all be "ok". The first other answer fails the
+// test: the other actors may then wait for ever.
+func answers(t *testing.T, actors []*actor) []string {
 	t.Helper()
-	all := make([]string, len(crew))
-	left := len(crew)
+	all := make([]string, len(actors))
+	left := len(actors)
 	ok := eventually(func() bool {
-		for i, a := range crew {
+		for i, a := range actors {
 			if len(a.replies) > 0 {
 				all[i] = a.ok("rounds")
 				left--
@@ -91,12 +91,12 @@ func answers(t *testing.T, crew []*actor) []string {
 		return left == 0
 	})
 	if !ok {
-		t.Fatalf("%d of %d processes do not come to an end", left, len(crew))
+		t.Fatalf("%d of %d processes do not end", left, len(actors))
 	}
 	return all
 }
 
-// total is the sum of the reports.
+// total returns the sum of the reports.
 func (c *contest) total() (sum report) {
 	for _, r := range c.reports {
 		sum.rounds += r.rounds
@@ -107,19 +107,19 @@ func (c *contest) total() (sum report) {
 	return sum
 }
 
-// counted checks that no update was lost.
-func (c *contest) counted(writes int) {
+// checkCount checks that no update was lost.
+func (c *contest) checkCount(writes int) {
 	c.t.Helper()
 	if got := c.total().writes; got != writes || c.counter != writes {
-		c.t.Errorf("the counter is %d after %d writes; %d were due", c.counter, got, writes)
+		c.t.Errorf("the counter is %d after %d writes; want %d", c.counter, got, writes)
 	}
 }
 
-// met fails the test if the sides hardly ever contended: then the rest proves nothing.
-func (c *contest) met(what string, n, atLeast int) {
+// checkContention fails the test if the sides hardly contended: the rest then proves nothing.
+func (c *contest) checkContention(what string, n, atLeast int) {
 	c.t.Helper()
 	if n < atLeast {
-		c.t.Errorf("%s only %d times; at least %d are needed for a proof", what, n, atLeast)
+		c.t.Errorf("%s only %d times; the test needs at least %d", what, n, atLeast)
 	}
 }
 
@@ -136,16 +136,16 @@ func (c *contest) judge() verdict {
 
 func TestMutexRounds(t *testing.T) {
 	c := contend(t, "mutex", 1, rounds, curator, curator, ours, ours)
-	c.counted(4 * rounds)
-	c.met("the lock went from side to side", c.judge().turns, rounds/5)
+	c.checkCount(4 * rounds)
+	c.checkContention("the lock changed sides", c.judge().turns, rounds/5)
 }
 
 func TestReadWriteRounds(t *testing.T) {
 	c := contend(t, "rw", 1, rounds, curator, curator, ours, ours)
-	c.counted(4 * rounds / 5)
+	c.checkCount(4 * rounds / 5)
 	v := c.judge()
-	c.met("the lock went from side to side", v.turns, rounds/5)
-	c.met("readers of both sides were inside together", v.mixed, 1)
+	c.checkContention("the lock changed sides", v.turns, rounds/5)
+	c.checkContention("readers of both sides were inside together", v.mixed, 1)
 	if c.total().shared == 0 {
 		t.Error("no two readers were ever inside together")
 	}
@@ -155,7 +155,7 @@ func TestSemaphoreRounds(t *testing.T) {
 	const limit = 3
 	c := contend(t, "semaphore", limit, rounds, curator, curator, ours, ours)
 	v := c.judge()
-	c.met("holders of both sides were inside together", v.mixed, rounds/5)
+	c.checkContention("holders of both sides were inside together", v.mixed, rounds/5)
 	if v.most != limit || c.total().full == 0 {
 		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.most, c.total().full, limit)
 	}
@@ -164,6 +164,6 @@ func TestSemaphoreRounds(t *testing.T) {
 // The lock of the usual Go client is a third party: it knows neither Curator nor holdfast.
 func TestThreePartiesRounds(t *testing.T) {
 	c := contend(t, "mutex", 1, rounds/5, curator, ours, stock)
-	c.counted(3 * rounds / 5)
-	c.met("the lock went from side to side", c.judge().turns, rounds/20)
+	c.checkCount(3 * rounds / 5)
+	c.checkContention("the lock changed sides", c.judge().turns, rounds/20)
 }

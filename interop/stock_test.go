@@ -8,8 +8,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// stockLibrary is the lock that comes with the Go client for ZooKeeper that most programs
-// use. It knows mutexes only, and cannot give up.
+// stockLibrary is the lock of the Go client for ZooKeeper that most programs use. It has mutexes
+// only, and cannot give up.
 type stockLibrary struct{ conn *zk.Conn }
 
 func (s *stockLibrary) connect(server string, session time.Duration) error {
@@ -18,7 +18,7 @@ func (s *stockLibrary) connect(server string, session time.Duration) error {
 	return err
 }
 
-func (s *stockLibrary) take(a ask, d time.Duration) (lease, error) {
+func (s *stockLibrary) take(a request, d time.Duration) (lease, error) {
 	if a.kind != "mutex" || d != forever {
 		return nil, fmt.Errorf("zk.Lock cannot take a %s within %v", a.kind, d)
 	}
@@ -35,4 +35,4 @@ type stockLease struct{ lock *zk.Lock }
 
 func (l stockLease) Release() error   { return l.lock.Unlock() }
 func (l stockLease) Downgrade() error { return errors.New("zk.Lock has no read mode") }
-func (l stockLease) Err() error       { return errors.New("zk.Lock does not know") }
+func (l stockLease) Err() error       { return errors.New("zk.Lock cannot report this") }

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// work is what is done under a lock, in files that all contenders share; curator's Work does
-// the same. It trusts no clock: a contender leaves a marker in the folder for as long as it
-// is inside, which only one can create, and looks for the markers of those that must not be
-// there.
+// work is the work under a lock, in files that all contenders share; curator's Work does the same.
+// It needs no clock: inside the lock a contender keeps a marker in the folder, which only one can
+// create, and looks for the markers of contenders that it excludes.
 type work struct {
 	counter, log   string
-	writer         string // the marker of who is alone
-	readers, slots string // folders with one for each reader, each permit in use
+	writer         string // the marker of an exclusive holder
+	readers, slots string // folders with a marker for each reader, and for each permit in use
 	self           string
 	limit          int
 
@@ -35,7 +34,7 @@ func newWork(counter, log, actor string, limit int) *work {
 	}
 }
 
-// prepare makes the files that the work needs in dir.
+// prepare creates the files that the work needs in dir.
 func prepare(dir string) (counter, log string, err error) {
 	counter, log = filepath.Join(dir, "counter"), filepath.Join(dir, "log")
 	err = errors.Join(os.MkdirAll(filepath.Join(dir, "readers"), 0o700), os.MkdirAll(filepath.Join(dir, "slots"), 0o700),
@@ -131,7 +130,7 @@ func (w *work) permit() error {
 	if err := w.note("enter", "semaphore"); err != nil {
 		return err
 	}
-	pause(5000) // taking a permit is slow; it must be held while others do
+	pause(5000) // permits are slow to take: hold this one while others take theirs
 	inUse, err := os.ReadDir(w.slots)
 	if err != nil {
 		return err
@@ -160,7 +159,7 @@ func (w *work) leave(marker, kind string) error {
 	return os.Remove(marker)
 }
 
-// note writes a line to the log: in one write, so that lines of several processes do not mix.
+// note writes a line to the log, in one write, so that lines of several processes do not mix.
 func (w *work) note(what, kind string) error {
 	f, err := os.OpenFile(w.log, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -182,7 +181,7 @@ func (w *work) read() (int, error) {
 	return strconv.Atoi(string(b))
 }
 
-// create makes a file that must not be there yet.
+// create creates a file that must not exist.
 func create(path, content string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

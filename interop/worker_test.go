@@ -13,19 +13,19 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// workerEnv makes the test binary a worker, and says which library it uses.
+// workerEnv makes the test binary a worker. Its value is the library to use.
 const workerEnv = "HOLDFAST_INTEROP_WORKER"
 
 // library is a session that can take locks.
 type library interface {
 	connect(server string, session time.Duration) error
-	// take waits for up to d. A nil lease says that this was not enough.
-	take(a ask, d time.Duration) (lease, error)
+	// take waits for up to d. A nil lease means that it got no lock.
+	take(a request, d time.Duration) (lease, error)
 	close() error
 }
 
-// ask is what is wanted: see curator's Taken for the kinds.
-type ask struct {
+// request is a request for a lock; curator's Taken lists the kinds.
+type request struct {
 	kind, path     string
 	limit, permits int // of a semaphore
 }
@@ -36,10 +36,10 @@ type lease interface {
 	Err() error
 }
 
-// forever is longer than any test waits for a lock that works.
+// forever is longer than any test waits for a lock.
 const forever = 2 * time.Minute
 
-// serve speaks the protocol of curator's Main on standard input and output.
+// serve is the protocol of curator's Main on standard input and output.
 func serve(name string) {
 	actors := map[string]chan []string{}
 	var out sync.Mutex
@@ -67,7 +67,7 @@ func serve(name string) {
 		}
 		commands <- words[1:]
 	}
-	os.Exit(0) // whatever is held stays held until its session has run out
+	os.Exit(0) // its locks stay taken until its sessions have expired
 }
 
 // worker is one actor of the protocol.
@@ -106,9 +106,9 @@ func (w *worker) command(c []string) (string, error) {
 	case "connect":
 		return "ok", w.lib.connect(word(1), time.Duration(number(2))*time.Millisecond)
 	case "lock":
-		return w.take(ask{word(1), word(2), number(3), number(4)}, forever)
+		return w.take(request{word(1), word(2), number(3), number(4)}, forever)
 	case "try":
-		return w.take(ask{word(1), word(2), number(4), number(5)}, time.Duration(number(3))*time.Millisecond)
+		return w.take(request{word(1), word(2), number(4), number(5)}, time.Duration(number(3))*time.Millisecond)
 	case "held":
 		return "ok", w.held.Err()
 	case "unlock":
@@ -129,7 +129,7 @@ func (w *worker) command(c []string) (string, error) {
 	return "", fmt.Errorf("unknown command %q", c)
 }
 
-func (w *worker) take(a ask, d time.Duration) (string, error) {
+func (w *worker) take(a request, d time.Duration) (string, error) {
 	if w.held != nil {
 		return "", errors.New("this actor holds a lock")
 	}
@@ -144,7 +144,7 @@ func (w *worker) take(a ask, d time.Duration) (string, error) {
 	return "ok", nil
 }
 
-// rounds is the same as that of curator's Actor.
+// rounds does the same as rounds of curator's Actor.
 func (w *worker) rounds(kind, path string, n int, work *work) (string, error) {
 	for i := range n {
 		k := kind
@@ -159,9 +159,9 @@ func (w *worker) rounds(kind, path string, n int, work *work) (string, error) {
 			}
 			continue
 		}
-		l, err := w.lib.take(ask{k, path, work.limit, 1}, forever)
+		l, err := w.lib.take(request{k, path, work.limit, 1}, forever)
 		if err == nil && l == nil {
-			err = fmt.Errorf("not served within %v", forever)
+			err = fmt.Errorf("no lock within %v", forever)
 		}
 		if err == nil {
 			err = errors.Join(work.critical(k), l.Release())

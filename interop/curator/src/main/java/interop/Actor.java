@@ -13,9 +13,9 @@ import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 import org.apache.curator.utils.ZKPaths;
 
-/** A session at ZooKeeper that holds at most one lock at a time. Its methods are called by one thread. */
+/** A ZooKeeper session that holds at most one lock at a time. One thread calls its methods. */
 final class Actor {
-    /** No test waits so long for a lock that works. */
+    /** Longer than any test waits for a lock. */
     private static final long FOREVER_MS = 120_000;
 
     private final String name;
@@ -78,7 +78,7 @@ final class Actor {
         return "ok";
     }
 
-    /** The holder for writing takes the lock for reading, and then gives up writing. */
+    /** The writer takes the read lock, and then releases the write lock. */
     private String downgrade() throws Exception {
         held = held.downgrade();
         return "ok";
@@ -93,20 +93,19 @@ final class Actor {
             case "semaphore" -> new InterProcessSemaphoreV2(client, path, 1).getParticipantNodes();
             default -> throw new IllegalArgumentException("unknown kind " + kind);
         };
-        // A semaphore's are names already, the others' are paths.
+        // A semaphore has names, the others have paths.
         return "ok " + String.join(" ", nodes.stream().map(n -> n.startsWith("/") ? ZKPaths.getNodeFromPath(n) : n).toList());
     }
 
-    /** revoke PATH: asks the holder of a mutex to give it up, as Curator asks. */
+    /** revoke PATH: asks the holder of a mutex to give up the lock, as Curator does. */
     private String revoke(String path) throws Exception {
         Revoker.attemptRevoke(client, new InterProcessMutex(client, path).getParticipantNodes().iterator().next());
         return "ok";
     }
 
     /**
-     * rounds KIND PATH N COUNTERFILE LOGFILE [LIMIT]: KIND may also be rw, which is a write in every
-     * fifth round and a read in the others. PATH "-" does the work without any lock. Answers what was
-     * seen.
+     * rounds KIND PATH N COUNTERFILE LOGFILE [LIMIT]: KIND may also be rw: a write in every fifth
+     * round and a read in the others. PATH "-" does the work without a lock. Answers with the report.
      */
     private String rounds(String kind, String path, int n, Path counter, Path log, int limit) throws Exception {
         Work work = new Work(counter, log, name, limit);
@@ -114,7 +113,7 @@ final class Actor {
             String k = !kind.equals("rw") ? kind : i % 5 == 0 ? "write" : "read";
             Taken t = path.equals("-") ? null : Taken.take(client, k, path, FOREVER_MS, limit, 1);
             if (t == null && !path.equals("-")) {
-                throw new IllegalStateException("round " + i + ": not served within " + FOREVER_MS + " ms");
+                throw new IllegalStateException("round " + i + ": no lock within " + FOREVER_MS + " ms");
             }
             work.critical(k);
             if (t != null) {
@@ -124,7 +123,7 @@ final class Actor {
         return "ok " + work.report();
     }
 
-    /** close: ends the session, and with it whatever is held. */
+    /** close: ends the session, and with it its lock. */
     private String close() {
         client.close();
         held = null;

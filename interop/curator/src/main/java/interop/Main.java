@@ -12,12 +12,12 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * Takes Curator's locks as a test tells it. A line on standard input is the name of an actor, a
- * command, and its arguments, separated by spaces; each is answered by one line on standard
- * output: the actor, "ok" or "busy" or "error", and words. An actor is a session of its own, and
- * one thread, because Curator's locks belong to threads. Actors work side by side. The commands
- * are the methods of {@link Actor}; "halt" ends the process at once, without an answer. So does
- * the end of the input.
+ * Takes Curator's locks as a test commands. A line on standard input is the name of an actor, a
+ * command, and its arguments, separated by spaces. The program answers each with one line on
+ * standard output: the actor, "ok" or "busy" or "error", and words. An actor has a session of its
+ * own and a thread of its own, because Curator's locks belong to threads. Actors work in parallel.
+ * The commands are the methods of {@link Actor}; "halt" ends the process at once, without an
+ * answer. So does the end of the input.
  */
 final class Main {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -38,7 +38,7 @@ final class Main {
             threads.computeIfAbsent(name, n -> Executors.newSingleThreadExecutor())
                     .execute(() -> answer(name, actor, words.subList(1, words.size())));
         }
-        Runtime.getRuntime().halt(0); // whatever is held stays held until its session has run out
+        Runtime.getRuntime().halt(0); // its locks stay taken until its sessions have expired
     }
 
     private static void answer(String name, Actor actor, List<String> words) {

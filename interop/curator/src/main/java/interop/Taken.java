@@ -15,13 +15,13 @@ import org.apache.curator.framework.recipes.locks.Lease;
 
 /** A lock or permit that the current thread holds. */
 final class Taken {
-    /** What gives it back. */
+    /** Releases it. */
     private interface Release {
         void run() throws Exception;
     }
 
     private final Release release;
-    private final InterProcessReadWriteLock writing; // what it is the write lock of, or null
+    private final InterProcessReadWriteLock writing; // the lock whose write lock this is, or null
 
     private Taken(Release release, InterProcessReadWriteLock writing) {
         this.release = release;
@@ -29,9 +29,8 @@ final class Taken {
     }
 
     /**
-     * Waits for up to ms; null if that was not enough. Each call is a contender of its own. The kinds
-     * are mutex, read, write, semaphore, and two more recipes that are made of these: semaphore-mutex,
-     * leader.
+     * Waits for up to ms; null if it got no lock. Each call is a contender of its own. The kinds are
+     * mutex, read, write, semaphore, and two recipes that use these: semaphore-mutex, leader.
      */
     static Taken take(CuratorFramework client, String kind, String path, long ms, int limit, int permits) throws Exception {
         switch (kind) {
@@ -59,7 +58,7 @@ final class Taken {
         return lock.acquire(ms, TimeUnit.MILLISECONDS) ? new Taken(lock::release, writing) : null;
     }
 
-    /** Leads until it is released. */
+    /** Leads until the release. */
     private static Taken lead(CuratorFramework client, String path, long ms) throws InterruptedException {
         CountDownLatch leads = new CountDownLatch(1);
         CountDownLatch resigns = new CountDownLatch(1);
@@ -82,7 +81,7 @@ final class Taken {
         release.run();
     }
 
-    /** Takes the read lock while it holds the write lock, then releases the latter. */
+    /** Takes the read lock while it holds the write lock, then releases the write lock. */
     Taken downgrade() throws Exception {
         if (writing == null) {
             throw new IllegalStateException("it is not held for writing");

@@ -12,16 +12,16 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * What is done under a lock, in files that all contenders share; worker_test.go's work does the
- * same. It trusts no clock: a contender leaves a marker in the folder for as long as it is inside,
- * which only one can create, and looks for the markers of those that must not be there.
+ * The work under a lock, in files that all contenders share; worker_test.go's work does the same.
+ * It needs no clock: inside the lock a contender keeps a marker in the folder, which only one can
+ * create, and looks for the markers of contenders that it excludes.
  */
 final class Work {
     private final Path counter;
     private final Path log;
-    private final Path writer; // the marker of who is alone
-    private final Path readers; // a folder with one for each reader
-    private final Path slots; // a folder with one for each permit in use
+    private final Path writer; // the marker of an exclusive holder
+    private final Path readers; // a folder with a marker for each reader
+    private final Path slots; // a folder with a marker for each permit in use
     private final long pid = ProcessHandle.current().pid();
     private final String self;
     private final int limit;
@@ -91,14 +91,14 @@ final class Work {
             try {
                 marker = Files.createFile(slots.resolve(Integer.toString(i)));
             } catch (FileAlreadyExistsException e) {
-                // it is somebody else's
+                // it belongs to another contender
             }
         }
         if (marker == null) {
             throw overlap("semaphore", "as many as there are permits");
         }
         note("enter", "semaphore");
-        pause(5000); // taking a permit is slow; it must be held while others do
+        pause(5000); // permits are slow to take: hold this one while others take theirs
         if (list(slots).split(" ").length == limit) {
             full++;
         }
@@ -119,7 +119,7 @@ final class Work {
         Files.delete(marker);
     }
 
-    /** One write for each line, so that lines of several processes do not mix. */
+    /** Writes each line in one write, so that lines of several processes do not mix. */
     private void note(String what, String kind) throws IOException {
         long now = ChronoUnit.NANOS.between(Instant.EPOCH, Instant.now());
         byte[] line = (what + " " + kind + " " + pid + " " + now + "\n").getBytes(StandardCharsets.UTF_8);
