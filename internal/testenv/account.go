@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// account is a folder for a server's files, and the user to whom they belong.
+// account is a folder for a server's files, and the user who owns them.
 type account struct {
-	dir  string // its path is short: that of a socket in it has at most 107 bytes
-	user string // "" the test's own
+	dir  string // short, because a socket's path has at most 107 bytes
+	user string // "": the user of the test
 }
 
-// newAccount makes a folder that is removed when the test ends. It belongs to user if the
-// test is root's, else to whoever runs the test.
+// newAccount creates a folder that is removed when the test ends. The folder belongs to user if the
+// test runs as root, else to the user of the test.
 func newAccount(t testing.TB, prefix, user string) account {
 	t.Helper()
 	dir, err := os.MkdirTemp("", prefix)
@@ -32,10 +32,10 @@ func newAccount(t testing.TB, prefix, user string) account {
 	return a
 }
 
-// path is that of a file in the folder.
+// path returns the path of a file in the folder.
 func (a account) path(name string) string { return filepath.Join(a.dir, name) }
 
-// own gives a file to the user.
+// own makes the user the owner of a file.
 func (a account) own(t testing.TB, path string) {
 	t.Helper()
 	if a.user == "" {
@@ -47,7 +47,7 @@ func (a account) own(t testing.TB, path string) {
 	}
 }
 
-// write makes a file of the user's, which nobody else may read.
+// write creates a file that only the user may read.
 func (a account) write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := a.path(name)
@@ -58,7 +58,7 @@ func (a account) write(t testing.TB, name, text string) string {
 	return path
 }
 
-// certs copies the certificates to where the user can read them.
+// certs copies the certificates to a place where the user can read them.
 func (a account) certs(t testing.TB, c *Certs) *Certs {
 	t.Helper()
 	file := func(from string) string {
@@ -71,7 +71,7 @@ func (a account) certs(t testing.TB, c *Certs) *Certs {
 	return &Certs{CA: file(c.CA), Cert: file(c.Cert), Key: file(c.Key)}
 }
 
-// command is a program of the server's, run by the user in the folder.
+// command returns a command that the user runs in the folder.
 func (a account) command(t testing.TB, argv []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -82,7 +82,8 @@ func (a account) command(t testing.TB, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// plainEnv is the environment without what configures programs of MariaDB and PostgreSQL.
+// plainEnv returns the environment without variables that configure programs of MariaDB and
+// PostgreSQL.
 func plainEnv() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -93,8 +94,8 @@ func plainEnv() []string {
 	return env
 }
 
-// finish runs a program to its end and returns what it printed. The test fails if the
-// program does, or runs for half a minute.
+// finish runs a program to its end and returns its output. The test fails if the program fails, or
+// runs for half a minute.
 func finish(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	p := start(t, cmd, new(output))

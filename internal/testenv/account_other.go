@@ -7,6 +7,6 @@ import (
 	"testing"
 )
 
-// Nobody is root there, so that neither is called.
+// No test runs as root on these systems, so nothing calls these two.
 func ids(testing.TB, string) (uid, gid int) { return -1, -1 }
 func runAs(testing.TB, *exec.Cmd, string)   {}

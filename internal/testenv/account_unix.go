@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// ids are the user's and its group's.
+// ids returns the ids of the user and of its group.
 func ids(t testing.TB, name string) (uid, gid int) {
 	t.Helper()
 	u, err := user.Lookup(name)
 	if err != nil {
-		t.Fatalf("%v; as root a server runs as this user, which comes with its Debian package", err)
+		t.Fatalf("%v; tests that run as root start this server as a user of its own, which its Debian package creates", err)
 	}
 	uid, err = strconv.Atoi(u.Uid)
 	if err != nil {
@@ -28,8 +28,8 @@ func ids(t testing.TB, name string) (uid, gid int) {
 	return uid, gid
 }
 
-// runAs lets cmd run as a user. The program must not change to it by itself: it would no
-// longer die with this process then.
+// runAs makes cmd run as a user. The program must not change its user itself: it would then no
+// longer die with this process.
 func runAs(t testing.TB, cmd *exec.Cmd, name string) {
 	t.Helper()
 	uid, gid := ids(t, name)

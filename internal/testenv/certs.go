@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Certs are the files of a certificate authority and one certificate of it, good for
-// servers on the loopback interface and for clients.
+// Certs are the files of a certificate authority and one certificate of it, valid for servers on
+// the loopback interface and for clients.
 type Certs struct {
 	CA, Cert, Key string // paths of PEM files
 }
 
-// NewCerts makes a certificate authority of the test's own.
+// NewCerts creates a certificate authority for one test.
 func NewCerts(t testing.TB) *Certs {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func NewCerts(t testing.TB) *Certs {
 	}
 }
 
-// sign makes a key and a certificate for it; signed by itself if parent is nil.
+// sign creates a key and a certificate for it, signed with the key itself if parent is nil.
 func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -79,7 +79,7 @@ func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecd
 	return key, signed
 }
 
-// Client is the configuration of a client that trusts the authority and has its certificate.
+// Client returns the configuration of a client that trusts the authority and has its certificate.
 func (c *Certs) Client(t testing.TB) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(c.CA)

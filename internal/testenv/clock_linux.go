@@ -16,14 +16,15 @@ import (
 //go:embed testdata/clock.c
 var clockSource string
 
-// Clock is a wall clock of a server's own, which can jump. Its other clocks are the machine's.
+// Clock is a wall clock for one server, which can jump. The server's other clocks are the
+// machine's.
 type Clock struct {
-	env   []string // of who reads it
+	env   []string // of programs that use the clock
 	shift *atomic.Int64
 }
 
-// OwnClock gives the server a wall clock of its own. For that it is started again, gracefully,
-// under a small library that stands before the C library; it needs gcc.
+// OwnClock gives the server a wall clock of its own. It restarts the server, gracefully, with a
+// small library in front of the C library. It needs gcc.
 func (s *server) OwnClock() *Clock {
 	s.t.Helper()
 	c := newClock(s.t)
@@ -56,7 +57,8 @@ func newClock(t testing.TB) *Clock {
 	write("clock.c", []byte(clockSource))
 	write("shift", make([]byte, 8))
 	finish(t, exec.Command(gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path("clock.so"), path("clock.c"), "-ldl"))
-	for name, mode := range map[string]os.FileMode{"": 0o755, "clock.so": 0o755, "shift": 0o644} { // the server may be another user
+	// The server may run as another user.
+	for name, mode := range map[string]os.FileMode{"": 0o755, "clock.so": 0o755, "shift": 0o644} {
 		if err := os.Chmod(path(name), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +68,7 @@ func newClock(t testing.TB) *Clock {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	// A page lies as an int64 must.
+	// A page is aligned, as an int64 must be.
 	memory, err := unix.Mmap(int(file.Fd()), 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)

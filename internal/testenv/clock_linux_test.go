@@ -10,7 +10,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
-// A server's clock jumps, forward and back, while it runs, and what it waits for goes on.
+// A server's clock jumps forward and back while the server runs, and its timeouts are not affected.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	asked := func(driver, dsn, query string) func() float64 {
@@ -19,7 +19,7 @@ func TestClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = db.Close() })
-		db.SetMaxIdleConns(0) // the server is started again
+		db.SetMaxIdleConns(0) // the server is restarted
 		return func() (seconds float64) {
 			if err := db.QueryRowContext(t.Context(), query).Scan(&seconds); err != nil {
 				t.Error(err)
@@ -58,7 +58,7 @@ func TestClock(t *testing.T) {
 			c := s.OwnClock()
 			ahead := func(want time.Duration) {
 				t.Helper()
-				// Within what the question takes on a busy machine.
+				// Within the time that the query takes on a busy machine.
 				got := read() - float64(time.Now().UnixMicro())/1e6
 				if math.Abs(got-want.Seconds()) > 10 {
 					t.Errorf("the server's clock is %v s ahead; want %v", got, want)
@@ -75,7 +75,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A server's disk is full and has room again; what the server has kept it keeps.
+// A server's disk is full and then has space again. The server keeps its data.
 func TestOwnDisk(t *testing.T) {
 	t.Parallel()
 	r := Redis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -85,13 +85,13 @@ func TestOwnDisk(t *testing.T) {
 		t.Fatalf("a, on the other disk: %q", got)
 	}
 	d.Fill()
-	eventually(t, "the server ends, for it cannot write", func() bool {
+	eventually(t, "the server ends because it cannot write", func() bool {
 		_, _ = r.command("SET b 1")
 		return r.current().ended()
 	})
 	d.Relieve()
 	r.Start()
 	if got := r.Do("GET a"); got != "$1" {
-		t.Errorf("a, after all that: %q", got)
+		t.Errorf("a, in the end: %q", got)
 	}
 }

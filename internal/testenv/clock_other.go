@@ -4,13 +4,13 @@ package testenv
 
 import "time"
 
-// Clock is a wall clock of a server's own, which can jump.
+// Clock is a wall clock for one server, which can jump.
 type Clock struct{}
 
-// OwnClock skips the test: how a program gets another clock is Linux's.
+// OwnClock skips the test: the method is Linux's.
 func (s *server) OwnClock() *Clock {
 	s.t.Helper()
-	s.t.Skip("a server gets a clock of its own on Linux only")
+	s.t.Skip("servers with a clock of their own exist only on Linux")
 	return nil
 }
 

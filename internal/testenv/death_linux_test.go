@@ -14,8 +14,8 @@ import (
 
 const deathEnv = "HOLDFAST_TESTENV_DEATH"
 
-// Servers die with the test's process, however it ends: also those that run as another
-// user, and those that are frozen.
+// Servers die with the test's process, however it ends. This includes servers that run as another
+// user, and frozen ones.
 func TestServersDieWithTheTest(t *testing.T) {
 	if os.Getenv(deathEnv) != "" {
 		p := Postgres(t)
@@ -29,7 +29,7 @@ func TestServersDieWithTheTest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
 	}
-	dir, err := os.MkdirTemp("", "death") // for what the servers cannot remove any more
+	dir, err := os.MkdirTemp("", "death") // for files that the servers cannot remove any more
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // they run as other users
 	}
@@ -47,9 +47,9 @@ func TestServersDieWithTheTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var family []int
-	var said []string
+	var printed []string
 	for lines := bufio.NewScanner(out); family == nil && lines.Scan(); {
-		said = append(said, lines.Text())
+		printed = append(printed, lines.Text())
 		if words, ok := strings.CutPrefix(lines.Text(), "family "); ok {
 			for _, w := range strings.Fields(words) {
 				var pid int
@@ -63,7 +63,7 @@ func TestServersDieWithTheTest(t *testing.T) {
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 	if len(family) < 7 { // PostgreSQL alone has five
-		t.Fatalf("processes %v\n%s", family, strings.Join(said, "\n"))
+		t.Fatalf("processes %v\n%s", family, strings.Join(printed, "\n"))
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		all, err := processes()
@@ -81,12 +81,12 @@ func TestServersDieWithTheTest(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			signalAll(left, syscall.SIGKILL)
-			t.Fatalf("processes %v of %v are left", left, family)
+			t.Fatalf("processes %v of %v still run", left, family)
 		}
 	}
 }
 
-// descendants are the processes that pid has started, and those that they have.
+// descendants returns the processes that pid has started, and theirs.
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
 	all := children(t, pid)
@@ -96,7 +96,7 @@ func descendants(t *testing.T, pid int) []int {
 	return all
 }
 
-// TestPostgresMemory: a server that is killed at the end of its test leaves no shared memory.
+// A server that is killed at the end of its test leaves no shared memory.
 func TestPostgresMemory(t *testing.T) {
 	segment, before := "", segments(t)
 	t.Run("server", func(t *testing.T) {
@@ -111,11 +111,11 @@ func TestPostgresMemory(t *testing.T) {
 		}
 	})
 	if segments(t)[segment] {
-		t.Errorf("segment %s of shared memory is left", segment)
+		t.Errorf("segment %s of shared memory still exists", segment)
 	}
 }
 
-// segments are the numbers of the system's segments of shared memory.
+// segments returns the numbers of the system's segments of shared memory.
 func segments(t *testing.T) map[string]bool {
 	t.Helper()
 	b, err := os.ReadFile("/proc/sysvipc/shm")

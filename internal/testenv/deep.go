@@ -2,9 +2,9 @@ package testenv
 
 import "os"
 
-// Deep reports whether the tests run at their full size, as scripts/deep.sh has them: with more
-// rounds, names, histories, and each client library. Without it they take a short part of each,
-// which the test command of the repository has time for.
+// Deep reports whether the tests run at their full size, as in scripts/deep.sh: with more rounds,
+// names and histories, and with each client library. Otherwise they run a part that fits the time
+// of the repository's test command.
 func Deep() bool { return os.Getenv("HOLDFAST_TEST_DEEP") != "" }
 
 // Rounds returns deep if the tests run at their full size, else short.

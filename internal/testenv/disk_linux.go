@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// Disk is a small file system that can be full.
+// Disk is a small file system, which a test can fill.
 type Disk struct {
 	Path string
 
 	t testing.TB
 }
 
-// SmallDisk mounts a file system of so many bytes, in memory. It takes root; else the test is
-// skipped.
+// SmallDisk mounts a file system of size bytes, in memory. It needs root; otherwise it skips the
+// test.
 func SmallDisk(t testing.TB, size int) *Disk {
 	t.Helper()
 	if testing.Short() {
@@ -36,10 +36,10 @@ func SmallDisk(t testing.TB, size int) *Disk {
 func mount(t testing.TB, dir string, size int) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk has to be mounted, which takes root")
+		t.Skip("this test mounts a small disk, which needs root")
 	}
 	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skip("a small disk has to be mounted, which is not allowed here: ", err)
+		t.Skip("this test mounts a small disk, which is not permitted here: ", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -49,8 +49,8 @@ func mount(t testing.TB, dir string, size int) *Disk {
 	return &Disk{Path: dir, t: t}
 }
 
-// OwnDisk moves the server's data to a disk that has room for so many bytes more. For that it is
-// started again, gracefully.
+// OwnDisk moves the server's data to a disk with space for room more bytes. It restarts the server,
+// gracefully.
 func (s *server) OwnDisk(room int) *Disk {
 	s.t.Helper()
 	s.Stop()
@@ -65,7 +65,7 @@ func (s *server) OwnDisk(room int) *Disk {
 	s.t.Cleanup(func() { _ = os.RemoveAll(was) })
 	finish(s.t, exec.Command("cp", "-a", s.data+"/.", was))
 	d := mount(s.t, s.data, taken(s.t, was)+room)
-	s.t.Cleanup(s.Kill) // before it is unmounted
+	s.t.Cleanup(s.Kill) // before the disk is unmounted
 	owner := info.Sys().(*syscall.Stat_t)
 	if err := errors.Join(os.Chown(s.data, int(owner.Uid), int(owner.Gid)), os.Chmod(s.data, info.Mode().Perm())); err != nil {
 		s.t.Fatal(err)
@@ -75,7 +75,7 @@ func (s *server) OwnDisk(room int) *Disk {
 	return d
 }
 
-// taken is how much room the files of a folder take.
+// taken returns how much space the files of a folder take.
 func taken(t testing.TB, dir string) (bytes int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -87,7 +87,8 @@ func taken(t testing.TB, dir string) (bytes int) {
 			return err
 		}
 		const page = 4096
-		bytes += page + int(info.Sys().(*syscall.Stat_t).Blocks*512+page-1)/page*page // of a file with holes less than its size
+		// A file with holes takes less than its size.
+		bytes += page + int(info.Sys().(*syscall.Stat_t).Blocks*512+page-1)/page*page
 		return nil
 	})
 	if err != nil {
@@ -98,7 +99,7 @@ func taken(t testing.TB, dir string) (bytes int) {
 
 func (d *Disk) filler() string { return filepath.Join(d.Path, "filler") }
 
-// Fill takes all that is left of the disk. What a server frees later is taken by the next Fill.
+// Fill takes all free space of the disk. Space that a server frees later is taken by the next Fill.
 func (d *Disk) Fill() {
 	d.t.Helper()
 	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -106,7 +107,7 @@ func (d *Disk) Fill() {
 		d.t.Fatal(err)
 	}
 	if err != nil {
-		return // not even an empty file
+		return // not even an empty file fits
 	}
 	defer func() { _ = f.Close() }()
 	for _, size := range []int{1 << 20, 4096, 1} {
@@ -120,7 +121,7 @@ func (d *Disk) Fill() {
 	}
 }
 
-// Relieve gives back what Fill has taken.
+// Relieve frees the space that Fill has taken.
 func (d *Disk) Relieve() {
 	d.t.Helper()
 	if err := os.Remove(d.filler()); err != nil && !errors.Is(err, os.ErrNotExist) {

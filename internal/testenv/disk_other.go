@@ -4,13 +4,13 @@ package testenv
 
 import "testing"
 
-// Disk is a small file system that can be full.
+// Disk is a small file system, which a test can fill.
 type Disk struct{ Path string }
 
-// SmallDisk skips the test: how a file system is mounted is Linux's.
+// SmallDisk skips the test: the method is Linux's.
 func SmallDisk(t testing.TB, _ int) *Disk {
 	t.Helper()
-	t.Skip("a small disk is mounted on Linux only")
+	t.Skip("small disks exist only on Linux")
 	return nil
 }
 
@@ -20,8 +20,8 @@ func (s *server) OwnDisk(size int) *Disk {
 	return SmallDisk(s.t, size)
 }
 
-// Fill takes all that is left of the disk.
+// Fill takes all free space of the disk.
 func (*Disk) Fill() {}
 
-// Relieve gives back what Fill has taken.
+// Relieve frees the space that Fill has taken.
 func (*Disk) Relieve() {}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// installed makes the folder data of the account: install, a command line whose first word is the
-// installer, makes it from nothing. What it made is kept in the user's cache, and later folders are
-// copies of it, which costs a tenth. Where there is no cache, each folder is installed.
+// installed creates the account's folder data. install is a command line that creates the folder;
+// its first word is the installer. The result is kept in the user's cache, and later folders are
+// copies of it, which costs a tenth. Without a cache each folder is installed.
 func (a account) installed(t testing.TB, install, words []string) {
 	t.Helper()
 	data := a.path("data")
@@ -38,10 +38,10 @@ func (a account) installed(t testing.TB, install, words []string) {
 		t.Logf("%s is not kept: %v", data, err) // the disk may be full
 		return
 	}
-	_ = os.Rename(copied, kept) // it fails if another process was first
+	_ = os.Rename(copied, kept) // it fails if another process was faster
 }
 
-// keptAt is where the cache has what an installer makes of these words.
+// keptAt returns where the cache keeps the result of an installer with these words.
 func keptAt(installer string, words []string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

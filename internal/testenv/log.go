@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// A test that fails shows the last lines that its servers have printed.
+// When a test fails, it shows the last lines that its servers have printed.
 const (
 	shownLines = 40
-	mostLog    = 64 << 10 // bytes that are kept of a server's log, in memory
+	mostLog    = 64 << 10 // bytes of a server's log that are kept in memory
 )
 
-// output keeps what a program prints.
+// output keeps the output of a program.
 type output struct {
-	most int // bytes that are kept at least, from the end; 0 all
+	most int // bytes that are kept at least, from the end; 0: all
 
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -36,7 +36,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// lastLines is the end of text, of n lines at most.
+// lastLines returns the last n lines of text.
 func lastLines(text string, n int) string {
 	text = strings.TrimRight(text, "\n")
 	for i := len(text); i >= 0; i = strings.LastIndexByte(text[:i], '\n') {
@@ -47,8 +47,9 @@ func lastLines(text string, n int) string {
 	return text
 }
 
-// showWhenFailed shows the log of a server when t has failed. It is called before the cleanup that ends the server
-// would have to run, and so shows what the server did meanwhile, not how it was ended.
+// showWhenFailed shows the log of a server if t has failed. It is called before the cleanup that
+// ends the server is registered, so it shows what the server did during the test, not how it was
+// ended.
 func showWhenFailed(t testing.TB, s *server) {
 	if w, ok := t.(*wholePackage); ok {
 		w.mu.Lock()
@@ -59,11 +60,11 @@ func showWhenFailed(t testing.TB, s *server) {
 	t.Cleanup(func() { s.show(t) })
 }
 
-// showWhenFailed does so for one of the tests of the package.
+// showWhenFailed does the same for one test of the package.
 func (w *wholePackage) showWhenFailed(t testing.TB) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.users[t] { // it has asked before
+	if w.users[t] { // registered before
 		return
 	}
 	if w.users == nil {
@@ -81,7 +82,7 @@ func (w *wholePackage) showWhenFailed(t testing.TB) {
 	})
 }
 
-// show logs the end of what the server has printed, if t has failed.
+// show logs the end of the server's output, if t has failed.
 func (s *server) show(t testing.TB) {
 	if !t.Failed() {
 		return

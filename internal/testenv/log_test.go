@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// failing is set in the process whose tests are to fail.
+// failing is set in the process whose tests must fail.
 const failing = "HOLDFAST_TESTENV_FAILING"
 
-// TestLogsOfFailures: who fails shows what its servers have printed, once each; who passes shows nothing.
+// A failing test shows the output of each of its servers once; a passing test shows nothing.
 func TestLogsOfFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
@@ -26,14 +26,14 @@ func TestLogsOfFailures(t *testing.T) {
 	for name, want := range map[string]int{"own": 1, "passes": 0, "shared": 1} {
 		_, addr, ok := strings.Cut(text, "the server of "+name+" is at ")
 		addr, _, _ = strings.Cut(addr, "\n")
-		said := "what the Redis server at " + strings.TrimSpace(addr) + " has printed last:"
-		if n := strings.Count(text, said); !ok || n != want {
-			t.Errorf("%s: %q stands %d times; want %d", name, said, n, want)
+		heading := "what the Redis server at " + strings.TrimSpace(addr) + " has printed last:"
+		if n := strings.Count(text, heading); !ok || n != want {
+			t.Errorf("%s: %q occurs %d times; want %d", name, heading, n, want)
 		}
 	}
-	// Both were up when they were shown.
+	// Both servers ran when their logs were shown.
 	if n := strings.Count(text, "Ready to accept connections"); n < 2 {
-		t.Errorf("%d starts are seen", n)
+		t.Errorf("the logs show %d starts", n)
 	}
 	if t.Failed() {
 		t.Log(text)

@@ -13,24 +13,24 @@ import (
 
 const mariaDBPackages = "MariaDB (Debian, Ubuntu: apt-get install mariadb-server)"
 
-// MariaDBServer is a MariaDB server of a test's own, with a data folder of its own.
+// MariaDBServer is a MariaDB server of one test, with a data folder of its own.
 type MariaDBServer struct {
 	server
 	Socket string // path of the Unix socket
 }
 
-// MariaDB starts a server, with more arguments as on its command line
-// ("--innodb-flush-log-at-trx-commit=1"), which win over ours. Database test is there and
-// empty; root has no password. A commit survives Kill; that it would survive the machine's
-// end takes the argument above.
+// MariaDB starts a server. args are further arguments as on its command line
+// ("--innodb-flush-log-at-trx-commit=1"); they override the defaults. The database test exists and
+// is empty; root has no password. A commit survives Kill; to survive a crash of the machine it
+// needs the argument above.
 func MariaDB(t testing.TB, args ...string) *MariaDBServer {
 	t.Helper()
 	return startMariaDB(t, false, args)
 }
 
-// MariaDBTLS starts a server that on TCP takes TLS only, and root only with a certificate
-// of the server's own Certs; from other users it asks for one if they were made so
-// (REQUIRE X509). A client needs TLS.Client as its configuration's TLS; the DSN cannot say it.
+// MariaDBTLS starts a server that accepts only TLS on TCP. It demands a certificate of the server's
+// own Certs from root, and from users that were created with REQUIRE X509. A client needs
+// TLS.Client as its configuration's TLS; a DSN cannot contain it.
 func MariaDBTLS(t testing.TB, args ...string) *MariaDBServer {
 	t.Helper()
 	m := startMariaDB(t, true, args)
@@ -48,11 +48,11 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	release()
 	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", data: a.path("data"), account: &a}, a.path("s")}
 	m.ready = m.greets
-	// The size of the log is that of the installation: another would be made anew.
+	// The log has the size of the installation: for another size the server would create it again.
 	const logSize = "--innodb-log-file-size=16M"
 	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--skip-name-resolve"}
 	a.installed(t, append([]string{install}, data...), []string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
-	// A database is a folder. The one that the installation would make lets everybody in.
+	// A database is a folder. The installer would create one that is open to everybody.
 	database := filepath.Join(a.path("data"), "test")
 	if err := os.Mkdir(database, 0o700); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	return m
 }
 
-// greets reports whether a client would be greeted.
+// greets returns nil if the server would greet a client.
 func (m *MariaDBServer) greets() error {
 	c, err := net.Dial("tcp", m.Addr)
 	if err != nil {
@@ -83,7 +83,7 @@ func (m *MariaDBServer) greets() error {
 	}
 	defer func() { _ = c.Close() }()
 	return exchange(c, nil, func(r io.Reader) error {
-		var head [5]byte // length and number of the packet; version of the protocol
+		var head [5]byte // length and number of the packet; protocol version
 		if _, err := io.ReadFull(r, head[:]); err != nil {
 			return err
 		}
@@ -94,10 +94,10 @@ func (m *MariaDBServer) greets() error {
 	})
 }
 
-// DSN is a data source name of go-sql-driver for database test.
+// DSN returns a data source name of go-sql-driver for the database test.
 func (m *MariaDBServer) DSN(user, password string) string { return m.DSNAt(m.Addr, user, password) }
 
-// DSNAt is DSN through another address, such as a proxy's.
+// DSNAt returns a DSN with another address, such as a proxy's.
 func (m *MariaDBServer) DSNAt(addr, user, password string) string {
 	if password != "" {
 		user += ":" + password
@@ -105,11 +105,11 @@ func (m *MariaDBServer) DSNAt(addr, user, password string) string {
 	return fmt.Sprintf("%s@tcp(%s)/test", user, addr)
 }
 
-// Exec runs statements as root on database test, one after the other in one session. The
-// test fails at the first that fails.
+// Exec runs statements as root on the database test, one after the other in one session. The first
+// failure fails the test.
 func (m *MariaDBServer) Exec(statements ...string) {
 	m.t.Helper()
-	// A procedure has semicolons.
+	// a procedure contains semicolons
 	const end = "~;;~"
 	cmd := exec.Command("mariadb", "--no-defaults", "--socket="+m.Socket, "--user=root", "--batch", "--binary-mode",
 		"--default-character-set=utf8mb4", "--delimiter="+end, "test")

@@ -10,8 +10,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// maria opens a pool of one connection.
-func maria(t *testing.T, m *MariaDBServer, dsn string) *sql.DB {
+// openMariaDB opens a pool of one connection.
+func openMariaDB(t *testing.T, m *MariaDBServer, dsn string) *sql.DB {
 	t.Helper()
 	c, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -35,7 +35,7 @@ func mariaWith(t *testing.T, c *mysql.Config) *sql.DB {
 	return db
 }
 
-// one returns the one value that a query yields.
+// one returns the single value of a query.
 func one(t *testing.T, db *sql.DB, query string) string {
 	t.Helper()
 	var s string
@@ -45,8 +45,8 @@ func one(t *testing.T, db *sql.DB, query string) string {
 	return s
 }
 
-// frozen checks that db is not answered before continue, and is afterwards.
-func frozen(t *testing.T, db *sql.DB, s interface {
+// checkFrozen checks that db gets no answer before Continue, and gets one afterwards.
+func checkFrozen(t *testing.T, db *sql.DB, s interface {
 	Pause()
 	Continue()
 }) {
@@ -72,39 +72,39 @@ func frozen(t *testing.T, db *sql.DB, s interface {
 
 func TestMariaDB(t *testing.T) {
 	m := MariaDB(t, "--default-time-zone=+05:30", "--innodb-flush-log-at-trx-commit=1")
-	db := maria(t, m, m.DSN("root", ""))
+	db := openMariaDB(t, m, m.DSN("root", ""))
 	if got := one(t, db, "SELECT CONCAT(@@time_zone, ' ', @@innodb_flush_log_at_trx_commit)"); got != "+05:30 1" {
-		t.Errorf("later arguments do not win: %s", got)
+		t.Errorf("later arguments do not override: %s", got)
 	}
 	m.Exec("CREATE TABLE a (n INT) ENGINE=InnoDB",
 		"CREATE PROCEDURE p() BEGIN INSERT INTO a VALUES (1); INSERT INTO a VALUES (2); END", "CALL p()",
 		"CREATE USER u@'127.0.0.1' IDENTIFIED BY 'secret;'", "GRANT SELECT ON a TO u@'127.0.0.1'")
-	u := maria(t, m, m.DSN("u", "secret;"))
+	u := openMariaDB(t, m, m.DSN("u", "secret;"))
 	if got := one(t, u, "SELECT COUNT(*) FROM a"); got != "2" {
 		t.Errorf("another user counts %s rows", got)
 	}
 	if _, err := u.Exec("CREATE TABLE b (n INT)"); !mariaError(err, 1142) {
-		t.Errorf("a user without privileges makes a table: %v", err)
+		t.Errorf("a user without privileges creates a table: %v", err)
 	}
-	frozen(t, db, m)
+	checkFrozen(t, db, m)
 	p := Proxy(t, m.Addr)
-	if got := one(t, maria(t, m, m.DSNAt(p.Addr, "root", "")), "SELECT DATABASE()"); got != "test" {
+	if got := one(t, openMariaDB(t, m, m.DSNAt(p.Addr, "root", "")), "SELECT DATABASE()"); got != "test" {
 		t.Errorf("through a proxy: database %s", got)
 	}
 }
 
-// What is committed survives a kill by default, and not only with the durable setting.
+// A commit survives a kill by default, not only with the durable setting.
 func TestMariaDBRestart(t *testing.T) {
 	m := MariaDB(t)
 	m.Exec("CREATE TABLE a (n INT) ENGINE=InnoDB")
 	for _, graceful := range []bool{true, false, false} {
-		db := maria(t, m, m.DSN("root", ""))
+		db := openMariaDB(t, m, m.DSN("root", ""))
 		if _, err := db.Exec("INSERT INTO a VALUES (1)"); err != nil {
 			t.Fatal(err)
 		}
 		before := one(t, db, "SELECT COUNT(*) FROM a")
 		m.Restart(graceful)
-		if after := one(t, maria(t, m, m.DSN("root", "")), "SELECT COUNT(*) FROM a"); after != before {
+		if after := one(t, openMariaDB(t, m, m.DSN("root", "")), "SELECT COUNT(*) FROM a"); after != before {
 			t.Errorf("%s rows, and after a restart (graceful: %v) %s", before, graceful, after)
 		}
 	}
@@ -118,7 +118,7 @@ func TestMariaDBRestart(t *testing.T) {
 func TestMariaDBTLS(t *testing.T) {
 	m := MariaDBTLS(t)
 	const version = "SELECT variable_value FROM information_schema.session_status WHERE variable_name = 'Ssl_version'"
-	if got := one(t, maria(t, m, m.DSN("root", "")), version); !strings.HasPrefix(got, "TLS") {
+	if got := one(t, openMariaDB(t, m, m.DSN("root", "")), version); !strings.HasPrefix(got, "TLS") {
 		t.Errorf("TLS: %q", got)
 	}
 	c, err := mysql.ParseDSN(m.DSN("root", ""))
@@ -126,7 +126,7 @@ func TestMariaDBTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := mariaWith(t, c).Ping(); err == nil {
-		t.Error("the server takes a client without TLS")
+		t.Error("the server accepts a client without TLS")
 	}
 	c.TLS = m.TLS.Client(t)
 	c.TLS.Certificates = nil

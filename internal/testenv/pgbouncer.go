@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// PgBouncerServer is a PgBouncer of a test's own before a PostgreSQL server.
+// PgBouncerServer is a PgBouncer of one test in front of a PostgreSQL server.
 type PgBouncerServer struct{ server }
 
-// PgBouncer starts a pooler for p's database postgres and p's users, all without a
-// password. The mode, "transaction" or "session", says how long a client keeps a connection
-// to p. More settings are as in its configuration ("default_pool_size=1"), and win over ours.
+// PgBouncer starts a pooler for p's database postgres and p's users, all without a password. mode
+// is "transaction" or "session": for how long a client keeps a connection to p. settings are lines
+// as in its configuration ("default_pool_size=1"); they override the defaults.
 func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string) *PgBouncerServer {
 	t.Helper()
 	program := needs(t, "pgbouncer", "PgBouncer (Debian, Ubuntu: apt-get install pgbouncer)", "/usr/sbin")
@@ -24,18 +24,18 @@ func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string)
 	addrs, release := reserve(t, 1)
 	release()
 	b := &PgBouncerServer{server{Addr: addrs[0], t: t, what: "PgBouncer", account: &a}}
-	// Its own console answers whether p does or not.
+	// Its own console answers even if p does not.
 	b.ready = func() error { return welcomes("tcp", b.Addr, "pgbouncer") }
 	serverHost, serverPort, _ := net.SplitHostPort(p.Addr)
 	host, port, _ := net.SplitHostPort(b.Addr)
 	lines := []string{
 		"[databases]",
-		// Users that the file does not have are looked up at p, by postgres.
+		// postgres looks up users at p that are not in the file.
 		fmt.Sprintf("postgres = host=%s port=%s auth_user=postgres", serverHost, serverPort),
 		"[pgbouncer]",
 		"listen_addr = " + host, "listen_port = " + port, "unix_socket_dir =", "pool_mode = " + mode,
 		"auth_type = trust", "auth_file = " + a.write(t, "users", "\"postgres\" \"\"\n"), "admin_users = postgres",
-		// It logs in again soon after p was away.
+		// It logs in again soon after an outage of p.
 		"server_login_retry = 0.1", "max_client_conn = 200",
 	}
 	if p.TLS != nil {
@@ -50,7 +50,7 @@ func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string)
 	return b
 }
 
-// DSN is the URL of database postgres through the pooler, for pgx.
+// DSN returns the URL of database postgres through the pooler, for pgx.
 func (b *PgBouncerServer) DSN(user string) string {
 	return fmt.Sprintf("postgres://%s@%s/postgres?sslmode=disable", user, b.Addr)
 }

@@ -20,20 +20,20 @@ import (
 
 const postgresPackages = "PostgreSQL (Debian, Ubuntu: apt-get install postgresql)"
 
-// PostgresServer is a PostgreSQL server of a test's own, with a data folder of its own. It
-// is a process for each client and some more; Pause and Kill concern all of them.
+// PostgresServer is a PostgreSQL server of one test, with a data folder of its own. It has one
+// process per client and some more; Pause and Kill affect all of them.
 type PostgresServer struct{ server }
 
-// Postgres starts a server, with more settings ("fsync=on"), which win over ours. Whoever
-// exists may log in without a password; at first that is the superuser postgres. A commit
-// survives Kill; that it would survive the machine's end takes the setting above.
+// Postgres starts a server. settings ("fsync=on") override the defaults. Every existing role may
+// log in without a password; at first there is only the superuser postgres. A commit survives Kill;
+// to survive a crash of the machine it needs the setting above.
 func Postgres(t testing.TB, settings ...string) *PostgresServer {
 	t.Helper()
 	return startPostgres(t, false, settings)
 }
 
-// PostgresTLS starts a server that on TCP takes TLS only, with a certificate of the
-// server's own Certs, whoever the user is.
+// PostgresTLS starts a server that accepts only TLS on TCP, and demands a certificate of the
+// server's own Certs from every user.
 func PostgresTLS(t testing.TB, settings ...string) *PostgresServer {
 	t.Helper()
 	return startPostgres(t, true, settings)
@@ -42,7 +42,8 @@ func PostgresTLS(t testing.TB, settings ...string) *PostgresServer {
 func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer {
 	t.Helper()
 	initdb := needs(t, "initdb", postgresPackages, "/usr/lib/postgresql/*/bin")
-	// Of one version, in one folder; PATH may have a link to one of them only.
+	// All programs must have one version, and so come from one folder; PATH may link to only one of
+	// them.
 	initdb, err := filepath.EvalSymlinks(initdb)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	addrs, release := reserve(t, 1)
 	release()
 	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL server", data: a.path("data"), account: &a,
-		quit: syscall.SIGINT, family: true}}
+		quit: syscall.SIGINT, forks: true}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	data := a.path("data")
 	a.installed(t, []string{initdb, "--pgdata=" + data}, []string{"--auth=trust", "--username=postgres", "--no-sync",
@@ -60,7 +61,8 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	// A commit is written at once, so that Kill loses nothing.
 	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
 		"fsync=off", "shared_buffers=32MB", "max_connections=200",
-		"dynamic_shared_memory_type=mmap"} // in the data folder, which goes when the test ends
+		// In the data folder, which is removed when the test ends.
+		"dynamic_shared_memory_type=mmap"}
 	if secure {
 		p.TLS = NewCerts(t)
 		c := a.certs(t, p.TLS)
@@ -78,16 +80,17 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 }
 
 // unshare removes the shared memory that a killed server has left. A system has room for some
-// thousand such segments; without it no PostgreSQL starts any more.
+// thousand such segments; without room no PostgreSQL starts.
 func (p *PostgresServer) unshare() {
 	b, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
-	if err != nil { // it has ended in order
+	if err != nil { // it ended normally
 		return
 	}
-	const line = 6 // a key, and the number of the segment
+	const line = 6 // a key, and the segment's number
 	if lines := strings.Split(string(b), "\n"); len(lines) > line {
 		if key := strings.Fields(lines[line]); len(key) == 2 {
-			_ = exec.Command("ipcrm", "--shmem-id", key[1]).Run() // it may be gone, or the system have no such program
+			// It may be gone, or the system lacks the program.
+			_ = exec.Command("ipcrm", "--shmem-id", key[1]).Run()
 		}
 	}
 }
@@ -97,8 +100,8 @@ func (p *PostgresServer) socket() string {
 	return p.account.path(".s.PGSQL." + port)
 }
 
-// welcomes reports whether a server that speaks PostgreSQL's protocol would let a client
-// in. The server has forgotten the client when it returns.
+// welcomes returns nil if a server with PostgreSQL's protocol would admit a client. The server has
+// ended that client's session when welcomes returns.
 func welcomes(network, addr, database string) error {
 	const version = 3 << 16
 	text := "user\x00postgres\x00database\x00" + database + "\x00\x00"
@@ -115,19 +118,19 @@ func welcomes(network, addr, database string) error {
 		if _, err := io.ReadFull(r, kind[:]); err != nil {
 			return err
 		}
-		if kind[0] != 'R' { // an 'E' is an error: it is starting up
+		if kind[0] != 'R' { // an 'E' is an error: the server is starting
 			reply, err := io.ReadAll(r)
 			return cmp.Or(err, fmt.Errorf("%q", append(kind[:], reply...)))
 		}
 		if _, err := c.Write([]byte{'X', 0, 0, 0, 4}); err != nil {
 			return err
 		}
-		_, err := io.Copy(io.Discard, r) // it hangs up
+		_, err := io.Copy(io.Discard, r) // the server closes the connection
 		return err
 	})
 }
 
-// exchange sends what a client says first, if anything, and reads the answer.
+// exchange sends the client's first message, if any, and reads the answer.
 func exchange(c net.Conn, first []byte, read func(io.Reader) error) error {
 	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		return err
@@ -138,10 +141,10 @@ func exchange(c net.Conn, first []byte, read func(io.Reader) error) error {
 	return read(c)
 }
 
-// DSN is the URL of database postgres, for pgx.
+// DSN returns the URL of database postgres, for pgx.
 func (p *PostgresServer) DSN(user string) string { return p.DSNAt(p.Addr, user) }
 
-// DSNAt is DSN through another address, such as a proxy's.
+// DSNAt returns a DSN with another address, such as a proxy's.
 func (p *PostgresServer) DSNAt(addr, user string) string {
 	q := url.Values{"sslmode": {"disable"}}
 	if p.TLS != nil {
@@ -151,17 +154,17 @@ func (p *PostgresServer) DSNAt(addr, user string) string {
 	return u.String()
 }
 
-// Exec runs statements as postgres, each in a transaction of its own, in one session. The
-// test fails at the first that fails.
+// Exec runs statements as postgres, each in a transaction of its own, in one session. The first
+// failure fails the test.
 func (p *PostgresServer) Exec(statements ...string) {
 	p.t.Helper()
 	p.psql(statements...)
 }
 
-// ourName is by what the server knows psql's sessions. They may last a moment longer than psql.
+// ourName is the name of psql's sessions at the server. They may last a moment longer than psql.
 const ourName = "testenv"
 
-// psql runs statements and returns the rows, a line each.
+// psql runs statements and returns the rows, one per line.
 func (p *PostgresServer) psql(statements ...string) string {
 	p.t.Helper()
 	_, port, _ := net.SplitHostPort(p.Addr)
@@ -174,9 +177,9 @@ func (p *PostgresServer) psql(statements ...string) string {
 	return finish(p.t, cmd)
 }
 
-// Backends are the ids of the processes that serve clients, in the order in which these
-// came, of those for which a condition on pg_stat_activity holds ("query LIKE 'LISTEN%'").
-// "" is all. Those of Exec are not among them.
+// Backends returns the process ids of the server's client sessions for which a condition on
+// pg_stat_activity holds ("query LIKE 'LISTEN%'"); "" is all. They are in order of connection, and
+// without those of Exec.
 func (p *PostgresServer) Backends(where string) []int {
 	p.t.Helper()
 	var pids []int
@@ -191,14 +194,14 @@ func (p *PostgresServer) Backends(where string) []int {
 	return pids
 }
 
-// KillBackend kills one process of this server at once. PostgreSQL takes its memory for
-// spoilt then: it ends all its other processes, with their clients' connections, and
-// recovers. KillBackend returns when it serves again.
+// KillBackend kills one process of this server. PostgreSQL then considers its memory damaged: it
+// ends all its other processes, with their clients' connections, and recovers. KillBackend returns
+// when it serves again.
 func (p *PostgresServer) KillBackend(pid int) {
 	p.t.Helper()
 	all := children(p.t, p.current().pid())
 	if !slices.Contains(all, pid) {
-		p.t.Fatalf("process %d is none of %s, which are %v", pid, p.what, all)
+		p.t.Fatalf("process %d does not belong to %s, whose processes are %v", pid, p.what, all)
 	}
 	signalAll([]int{pid}, syscall.SIGKILL)
 	p.gone(all)

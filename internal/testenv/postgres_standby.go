@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// PostgresStandby starts a server that follows primary, with more settings, which win over ours. To the primary it is
-// the application "standby". It takes over by SELECT pg_promote().
+// PostgresStandby starts a server that follows primary. settings override the defaults. Its
+// application name at the primary is "standby". SELECT pg_promote() makes it the primary.
 func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) *PostgresServer {
 	t.Helper()
 	programs := filepath.Dir(primary.argv[0])
@@ -16,7 +16,7 @@ func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) 
 	addrs, release := reserve(t, 1)
 	release()
 	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL standby", data: a.path("data"), account: &a,
-		quit: syscall.SIGINT, family: true}}
+		quit: syscall.SIGINT, forks: true}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	_, port, _ := net.SplitHostPort(primary.Addr)
 	finish(t, a.command(t, []string{filepath.Join(programs, "pg_basebackup"), "--pgdata=" + a.path("data"), "--write-recovery-conf",

@@ -11,8 +11,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
-// postgres opens a pool of one connection.
-func postgres(t *testing.T, dsn string) *sql.DB {
+// openPostgres opens a pool of one connection.
+func openPostgres(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
@@ -25,31 +25,31 @@ func postgres(t *testing.T, dsn string) *sql.DB {
 
 func TestPostgres(t *testing.T) {
 	p := Postgres(t, "fsync=on", "timezone=Asia/Tokyo")
-	db := postgres(t, p.DSN("postgres"))
+	db := openPostgres(t, p.DSN("postgres"))
 	if got := one(t, db, "SELECT current_setting('fsync') || ' ' || current_setting('timezone')"); got != "on Asia/Tokyo" {
-		t.Errorf("later settings do not win: %s", got)
+		t.Errorf("later settings do not override: %s", got)
 	}
 	p.Exec("CREATE TABLE a (n int)",
 		"CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO a VALUES (1); INSERT INTO a VALUES (2); END $$",
 		"SELECT f()", `CREATE ROLE "u/1" LOGIN`, `GRANT SELECT ON a TO "u/1"`)
-	u := postgres(t, p.DSN("u/1"))
+	u := openPostgres(t, p.DSN("u/1"))
 	if got := one(t, u, "SELECT count(*) FROM a"); got != "2" {
 		t.Errorf("another user counts %s rows", got)
 	}
 	if _, err := u.Exec("DROP TABLE a"); !postgresError(err, "42501") {
 		t.Errorf("a user without privileges drops a table: %v", err)
 	}
-	frozen(t, db, p)
+	checkFrozen(t, db, p)
 	proxy := Proxy(t, p.Addr)
-	if got := one(t, postgres(t, p.DSNAt(proxy.Addr, "postgres")), "SELECT current_database()"); got != "postgres" {
+	if got := one(t, openPostgres(t, p.DSNAt(proxy.Addr, "postgres")), "SELECT current_database()"); got != "postgres" {
 		t.Errorf("through a proxy: database %s", got)
 	}
 }
 
-// Nothing of a frozen server runs, and nothing of a killed one is left.
+// No process of a frozen server runs, and none of a killed server is left.
 func TestPostgresFamily(t *testing.T) {
 	p := Postgres(t)
-	one(t, postgres(t, p.DSN("postgres")), "SELECT 1")
+	one(t, openPostgres(t, p.DSN("postgres")), "SELECT 1")
 	root := p.current().pid()
 	states := func() (running, stopped []int) {
 		t.Helper()
@@ -80,7 +80,7 @@ func TestPostgresFamily(t *testing.T) {
 	}
 	for _, pid := range family {
 		if s, ok := all[pid]; ok && s.state != 'Z' {
-			t.Errorf("killed: process %d is there, in state %c", pid, s.state)
+			t.Errorf("killed: process %d still exists, in state %c", pid, s.state)
 		}
 	}
 	p.Start()
@@ -90,18 +90,18 @@ func TestPostgresFamily(t *testing.T) {
 	p.Exec("SELECT 1")
 }
 
-// What is committed survives a kill by default, and not only with the durable setting.
+// A commit survives a kill by default, not only with the durable setting.
 func TestPostgresRestart(t *testing.T) {
 	p := Postgres(t)
 	p.Exec("CREATE TABLE a (n int)")
 	for _, graceful := range []bool{true, false, false} {
-		db := postgres(t, p.DSN("postgres"))
+		db := openPostgres(t, p.DSN("postgres"))
 		if _, err := db.Exec("INSERT INTO a VALUES (1)"); err != nil {
 			t.Fatal(err)
 		}
 		before := one(t, db, "SELECT count(*) FROM a")
 		p.Restart(graceful)
-		if after := one(t, postgres(t, p.DSN("postgres")), "SELECT count(*) FROM a"); after != before {
+		if after := one(t, openPostgres(t, p.DSN("postgres")), "SELECT count(*) FROM a"); after != before {
 			t.Errorf("%s rows, and after a restart (graceful: %v) %s", before, graceful, after)
 		}
 	}
@@ -110,9 +110,9 @@ func TestPostgresRestart(t *testing.T) {
 func TestPostgresKillBackend(t *testing.T) {
 	p := Postgres(t)
 	if got := p.Backends(""); len(got) != 0 {
-		t.Errorf("backends %v before anybody came", got)
+		t.Errorf("backends %v before the first client", got)
 	}
-	db, other := postgres(t, p.DSN("postgres")), postgres(t, p.DSN("postgres"))
+	db, other := openPostgres(t, p.DSN("postgres")), openPostgres(t, p.DSN("postgres"))
 	one(t, other, "SELECT 'other'")
 	var pid int
 	if err := db.QueryRow("SELECT pg_backend_pid() /* mine */").Scan(&pid); err != nil {
@@ -133,7 +133,7 @@ func TestPostgresKillBackend(t *testing.T) {
 
 func TestPostgresTLS(t *testing.T) {
 	p := PostgresTLS(t)
-	db := postgres(t, p.DSN("postgres"))
+	db := openPostgres(t, p.DSN("postgres"))
 	if got := one(t, db, "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl"); got == "" {
 		t.Error("no TLS")
 	}
@@ -156,7 +156,7 @@ func TestPostgresTLS(t *testing.T) {
 		}
 	}
 	p.Restart(false)
-	one(t, postgres(t, p.DSN("postgres")), "SELECT 1")
+	one(t, openPostgres(t, p.DSN("postgres")), "SELECT 1")
 }
 
 func postgresError(err error, code string) bool {

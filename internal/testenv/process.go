@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// needs skips the test under -short, and fails it if program is not installed. It returns
-// the program's path: in PATH, or in the last of the folders, which are patterns, that has it.
+// needs skips the test under -short, and fails it if program is not installed. It returns the
+// program's path, from PATH or else from the last of the folders (patterns) that has it.
 func needs(t testing.TB, program, install string, folders ...string) string {
 	t.Helper()
 	if testing.Short() {
@@ -24,7 +24,7 @@ func needs(t testing.TB, program, install string, folders ...string) string {
 		if err == nil {
 			break
 		}
-		all, _ := filepath.Glob(filepath.Join(f, program)) // a bad pattern finds nothing
+		all, _ := filepath.Glob(filepath.Join(f, program)) // a bad pattern matches nothing
 		for _, p := range slices.Backward(all) {           // the newest version first
 			if path, err = exec.LookPath(p); err == nil {
 				break
@@ -37,8 +37,8 @@ func needs(t testing.TB, program, install string, folders ...string) string {
 	return path
 }
 
-// freeAddr returns an address of the loopback interface that nobody listens on, and that no other
-// test gets before this one ends.
+// freeAddr returns an address of the loopback interface on which nobody listens. No other test gets
+// the address before this test ends.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	addrs, release := reserve(t, 1)
@@ -46,12 +46,12 @@ func freeAddr(t testing.TB) string {
 	return addrs[0]
 }
 
-// reserve returns n such addresses, that nobody at all gets before release is called.
+// reserve returns n such addresses. No program gets them before release is called.
 func reserve(t testing.TB, n int) (addrs []string, release func()) {
 	t.Helper()
 	all := make([]net.Listener, 0, n)
 	for tries := 0; len(all) < n; tries++ {
-		// Below the ports of outgoing connections, one of which could take it while its
+		// Below the ports of outgoing connections: one of those could take the port while its
 		// server is down.
 		port := 12000 + rand.IntN(20000)
 		if !claim(t, port) {
@@ -78,10 +78,10 @@ func reserve(t testing.TB, n int) (addrs []string, release func()) {
 type process struct {
 	cmd  *exec.Cmd
 	out  *output
-	done chan struct{} // it has ended
+	done chan struct{} // closed when it has ended
 }
 
-// start runs a program, which prints to out.
+// start runs a program whose output goes to out.
 func start(t testing.TB, cmd *exec.Cmd, out *output) *process {
 	t.Helper()
 	p := &process{cmd: cmd, out: out, done: make(chan struct{})}
@@ -91,7 +91,7 @@ func start(t testing.TB, cmd *exec.Cmd, out *output) *process {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is of no interest
+			_ = cmd.Wait() // its exit status does not matter
 			close(p.done)
 		}
 	})
@@ -104,7 +104,7 @@ func start(t testing.TB, cmd *exec.Cmd, out *output) *process {
 // waitFor waits until ready returns nil.
 func (p *process) waitFor(t testing.TB, what string, ready func() error) {
 	t.Helper()
-	const limit = time.Minute // a JVM takes its time on a busy machine
+	const limit = time.Minute // a JVM starts slowly on a busy machine
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(limit); ; {
@@ -136,7 +136,7 @@ func (p *process) ended() bool {
 
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // it may have ended
 
-// end sends a signal that ends the process, frozen or not, and waits until it has ended.
+// end sends a signal that ends the process, frozen or not, and waits for its end.
 func (p *process) end(s syscall.Signal) {
 	if p == nil {
 		return

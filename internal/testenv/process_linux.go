@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The
-// kernel watches the thread that started it, so f keeps its thread to itself.
+// bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The kernel
+// binds cmd to the thread that started it, so f locks its thread.
 func bound(cmd *exec.Cmd, f func()) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -28,8 +28,8 @@ func bound(cmd *exec.Cmd, f func()) {
 	}()
 }
 
-// claim keeps a port for t, among all tests of the machine, also while its server is down. It
-// reports false if another has it. The claim is the lock of a byte of a file.
+// claim keeps a port for t against all tests of the machine, even while its server is down. It
+// returns false if another test has the port. The claim is a lock on a byte of a file.
 func claim(t testing.TB, port int) bool {
 	t.Helper()
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-testenv-ports-%d", os.Getuid()))
@@ -46,10 +46,11 @@ func claim(t testing.TB, port int) bool {
 	return true
 }
 
-// processes lists the processes of the machine, by their ids.
+// processes returns the processes of the machine by id.
 func processes() (map[int]status, error) { return readStatus("/proc/[1-9]*/stat") }
 
-// threadsStopped reports whether no thread of pid runs. The first may stop before others do.
+// threadsStopped reports whether all threads of pid are stopped. The first may stop before the
+// others.
 func threadsStopped(pid int) bool {
 	all, err := readStatus("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
 	for _, s := range all {
@@ -60,7 +61,8 @@ func threadsStopped(pid int) bool {
 	return err == nil
 }
 
-// readStatus reads the files of a pattern, each in the folder of a process or thread.
+// readStatus reads the status files that match a pattern, each in the folder of a process or
+// thread.
 func readStatus(pattern string) (map[int]status, error) {
 	paths, err := filepath.Glob(pattern)
 	all := make(map[int]status, len(paths))
@@ -69,7 +71,7 @@ func readStatus(pattern string) (map[int]status, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		// The second field is the name, in parentheses, which may have some of its own.
+		// The second field is the name in parentheses, which may contain parentheses.
 		text := string(b)
 		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 		id, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))

@@ -12,10 +12,10 @@ import (
 // bound runs f, which starts cmd and waits for it.
 func bound(_ *exec.Cmd, f func()) { go f() }
 
-// claim keeps nothing: on this system tests that run side by side may meet.
+// claim does nothing: on this system tests that run in parallel may use the same port.
 func claim(testing.TB, int) bool { return true }
 
-// processes lists the processes of the machine, by their ids.
+// processes returns the processes of the machine by id.
 func processes() (map[int]status, error) {
 	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=").Output()
 	all := map[int]status{}
@@ -29,5 +29,5 @@ func processes() (map[int]status, error) {
 	return all, err
 }
 
-// threadsStopped adds nothing to what processes says.
+// threadsStopped adds nothing to processes.
 func threadsStopped(int) bool { return true }

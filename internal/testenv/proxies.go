@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TCPProxies are a proxy for each of several servers that name each other to their clients. A client
-// goes through them if it dials with Dial.
+// TCPProxies are proxies, one for each of several servers that tell clients each other's addresses.
+// A client that dials with Dial goes through them.
 type TCPProxies struct {
 	by map[string]*TCPProxy
 }
@@ -33,17 +33,17 @@ func (p *TCPProxies) Dial(ctx context.Context, network, addr string) (net.Conn, 
 	return d.DialContext(ctx, network, addr)
 }
 
-// To is the proxy of one server.
+// To returns the proxy of one server.
 func (p *TCPProxies) To(addr string) *TCPProxy { return p.by[addr] }
 
-// Each does the same to all: (*TCPProxy).Hole, for example.
+// Each calls do for all proxies, for example (*TCPProxy).Hole.
 func (p *TCPProxies) Each(do func(*TCPProxy)) {
 	for _, proxy := range p.by {
 		do(proxy)
 	}
 }
 
-// Hold is (*TCPProxy).Hold for all.
+// Hold is (*TCPProxy).Hold for all proxies.
 func (p *TCPProxies) Hold() (deliver func()) {
 	return HoldAll(slices.Collect(maps.Values(p.by))...)
 }

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// TCPProxy passes TCP connections on to a server, and spoils them when it is told to.
+// TCPProxy forwards TCP connections to a server, and disturbs them on command.
 type TCPProxy struct {
 	Addr string
 
 	ln net.Listener
 
-	patience time.Duration // with a target that does not listen yet
+	targetWait time.Duration // how long the target may not listen
 
-	mu      sync.Mutex
-	target  string
-	change  chan struct{} // closed when mode or delay change
-	mode    proxyMode
-	spares  func(ip string) bool // whom a hole does not concern; nil: nobody
-	delay   time.Duration
-	links   map[*link]struct{}
-	lost    []*link // what Forget left open
-	stopped bool
-	wg      sync.WaitGroup
+	mu        sync.Mutex
+	target    string
+	change    chan struct{} // closed when mode or delay changes
+	mode      proxyMode
+	spared    func(ip string) bool // clients exempt from a hole; nil: none
+	delay     time.Duration
+	conns     map[*proxyConn]struct{}
+	forgotten []*proxyConn // connections that Forget left open
+	stopped   bool
+	wg        sync.WaitGroup
 }
 
 type proxyMode int
@@ -38,33 +38,33 @@ const (
 	dropReplies
 )
 
-// link is one connection through the proxy.
-type link struct {
+// proxyConn is one connection through the proxy.
+type proxyConn struct {
 	client, server net.Conn
 	from           string // the client's IP address
-	harmed         bool   // something that it carried was withheld or lost
+	disturbed      bool   // some of its data was withheld or lost
 
 	up   sync.Mutex // held by a writer to the server; taken before TCPProxy.mu
-	held *held      // what Hold keeps back; nil: nothing
-	left bool       // the client's end came while Hold kept its data back
+	held *held      // data that Hold keeps back; nil: none
+	left bool       // the client closed while Hold kept its data back
 }
 
-// Proxy starts a proxy to the server at target, an address of host and port. It stops, and
-// resets its connections, when the test ends.
+// Proxy starts a proxy to the server at target, a host:port. When the test ends, it stops and
+// resets its connections.
 func Proxy(t testing.TB, target string) *TCPProxy {
 	t.Helper()
 	return newProxy(t, target, 0)
 }
 
-func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
+func newProxy(t testing.TB, target string, targetWait time.Duration) *TCPProxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &TCPProxy{
-		Addr: ln.Addr().String(), target: target, ln: ln, patience: patience,
-		change: make(chan struct{}), links: map[*link]struct{}{},
+		Addr: ln.Addr().String(), target: target, ln: ln, targetWait: targetWait,
+		change: make(chan struct{}), conns: map[*proxyConn]struct{}{},
 	}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
@@ -73,7 +73,7 @@ func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
 		p.mu.Unlock()
 		_ = ln.Close()
 		p.set(refuse)
-		p.reset(func(*link) bool { return true })
+		p.reset(func(*proxyConn) bool { return true })
 		p.dropLost()
 		p.wg.Wait()
 	})
@@ -81,15 +81,16 @@ func newProxy(t testing.TB, target string, patience time.Duration) *TCPProxy {
 }
 
 // Reset resets all connections. New ones are accepted.
-func (p *TCPProxy) Reset() { p.reset(func(*link) bool { return true }) }
+func (p *TCPProxy) Reset() { p.reset(func(*proxyConn) bool { return true }) }
 
-// Lead leads to another server from now on, as an address does that moves to the next primary. All connections are reset.
+// Lead sends all connections to another server from now on, as an address does that moves to the
+// next primary. It resets the open ones.
 func (p *TCPProxy) Lead(target string) {
 	p.Turn(target)
 	p.Reset()
 }
 
-// Turn leads new connections to another server from now on. Those that are open stay where they are.
+// Turn sends new connections to another server from now on. Open connections stay where they are.
 func (p *TCPProxy) Turn(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,35 +103,35 @@ func (p *TCPProxy) Refuse() {
 	p.Reset()
 }
 
-// Hole withholds everything in both directions. Connections stay open at the server;
-// new ones are accepted, and hang.
+// Hole withholds all data in both directions. Connections stay open at the server; new ones are
+// accepted and hang.
 func (p *TCPProxy) Hole() { p.HoleBut(nil) }
 
-// HoleBut is Hole for all but those whose IP address spared accepts.
+// HoleBut is Hole, except for clients whose IP address spared accepts.
 func (p *TCPProxy) HoleBut(spared func(ip string) bool) {
 	p.mu.Lock()
-	p.spares = spared
+	p.spared = spared
 	p.mu.Unlock()
 	p.set(hole)
 }
 
-// DropReplies passes requests on and throws the answers away.
+// DropReplies forwards requests and discards the answers.
 func (p *TCPProxy) DropReplies() { p.set(dropReplies) }
 
-// Delay passes everything on later by d, in each direction.
+// Delay delays all data by d, in each direction.
 func (p *TCPProxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	p.delay = d
 	p.mu.Unlock()
 }
 
-// Heal ends whatever was wrong. Connections that were harmed by it are reset.
+// Heal ends the disturbance. It resets the connections that were affected.
 func (p *TCPProxy) Heal() {
 	p.Delay(0)
-	// What a hole withheld must not arrive now: resetting comes first.
-	p.reset(func(l *link) bool { return l.harmed })
+	// Data that a hole withheld must not arrive now, so the reset comes first.
+	p.reset(func(l *proxyConn) bool { return l.disturbed })
 	p.set(pass)
-	p.reset(func(l *link) bool { return l.harmed })
+	p.reset(func(l *proxyConn) bool { return l.disturbed })
 }
 
 func (p *TCPProxy) set(m proxyMode) {
@@ -141,19 +142,19 @@ func (p *TCPProxy) set(m proxyMode) {
 	p.change = make(chan struct{})
 }
 
-func (p *TCPProxy) reset(which func(*link) bool) {
+func (p *TCPProxy) reset(which func(*proxyConn) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
+	for l := range p.conns {
 		if which(l) {
 			p.drop(l)
 		}
 	}
 }
 
-// drop resets both ends of l. Called with p.mu held.
-func (p *TCPProxy) drop(l *link) {
-	delete(p.links, l)
+// drop resets both ends of l. The caller holds p.mu.
+func (p *TCPProxy) drop(l *proxyConn) {
+	delete(p.conns, l)
 	rst(l.client)
 	rst(l.server)
 }
@@ -180,15 +181,15 @@ func (p *TCPProxy) accept() {
 			rst(c)
 			continue
 		}
-		l := &link{client: c}
+		l := &proxyConn{client: c}
 		l.from, _, _ = net.SplitHostPort(c.RemoteAddr().String())
-		p.links[l] = struct{}{}
+		p.conns[l] = struct{}{}
 		p.mu.Unlock()
 		p.wg.Go(func() { p.serve(l) })
 	}
 }
 
-func (p *TCPProxy) serve(l *link) {
+func (p *TCPProxy) serve(l *proxyConn) {
 	if !p.await(l) { // a hole does not connect
 		return
 	}
@@ -196,12 +197,12 @@ func (p *TCPProxy) serve(l *link) {
 	target := p.target
 	p.mu.Unlock()
 	server, err := net.DialTimeout("tcp", target, 5*time.Second)
-	for end := time.Now().Add(p.patience); err != nil && time.Now().Before(end); {
+	for end := time.Now().Add(p.targetWait); err != nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 		server, err = net.DialTimeout("tcp", target, 5*time.Second)
 	}
 	p.mu.Lock()
-	_, alive := p.links[l]
+	_, alive := p.conns[l]
 	l.server = server
 	if err != nil || !alive {
 		if alive {
@@ -218,13 +219,13 @@ func (p *TCPProxy) serve(l *link) {
 	p.copy(l, l.server, false)
 }
 
-// await waits while there is a hole. It reports false if l was dropped meanwhile.
-func (p *TCPProxy) await(l *link) bool {
+// await waits while there is a hole. It returns false if l was dropped during the wait.
+func (p *TCPProxy) await(l *proxyConn) bool {
 	for {
 		p.mu.Lock()
 		holed, change := p.holed(l), p.change
-		_, alive := p.links[l]
-		l.harmed = l.harmed || holed
+		_, alive := p.conns[l]
+		l.disturbed = l.disturbed || holed
 		p.mu.Unlock()
 		if !alive || !holed {
 			return alive
@@ -233,13 +234,13 @@ func (p *TCPProxy) await(l *link) bool {
 	}
 }
 
-// holed reports whether what l carries is withheld now. Called with p.mu held.
-func (p *TCPProxy) holed(l *link) bool {
-	return p.mode == hole && (p.spares == nil || !p.spares(l.from))
+// holed reports whether l's data is withheld now. The caller holds p.mu.
+func (p *TCPProxy) holed(l *proxyConn) bool {
+	return p.mode == hole && (p.spared == nil || !p.spared(l.from))
 }
 
-// copy carries one direction, up to the server or down to the client, until it ends.
-func (p *TCPProxy) copy(l *link, from net.Conn, up bool) {
+// copy copies one direction, up to the server or down to the client, until it ends.
+func (p *TCPProxy) copy(l *proxyConn, from net.Conn, up bool) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -268,14 +269,14 @@ func (p *TCPProxy) copy(l *link, from net.Conn, up bool) {
 			p.mu.Lock()
 			holed := p.holed(l)
 			p.mu.Unlock()
-			// Behind a hole the other end does not learn of it.
+			// During a hole the other end does not learn of the end.
 			if holed && !p.await(l) {
 				return
 			}
 			p.mu.Lock()
-			if _, alive := p.links[l]; alive {
-				if errors.Is(err, io.EOF) { // a polite end stays one
-					delete(p.links, l)
+			if _, alive := p.conns[l]; alive {
+				if errors.Is(err, io.EOF) { // forward a regular end as one
+					delete(p.conns, l)
 					_ = l.client.Close()
 					_ = l.server.Close()
 				} else {
@@ -288,8 +289,8 @@ func (p *TCPProxy) copy(l *link, from net.Conn, up bool) {
 	}
 }
 
-// request writes to the server, or keeps back what Hold wants to have kept.
-func (p *TCPProxy) request(l *link, data []byte) error {
+// request writes to the server, or keeps the data back for Hold.
+func (p *TCPProxy) request(l *proxyConn, data []byte) error {
 	l.up.Lock()
 	defer l.up.Unlock()
 	p.mu.Lock()
@@ -303,11 +304,11 @@ func (p *TCPProxy) request(l *link, data []byte) error {
 	return err
 }
 
-// reply writes to the client. A client that has left while its data was kept back hears nothing.
-func (p *TCPProxy) reply(l *link, data []byte) error {
+// reply writes to the client. A client that closed while its data was kept back gets nothing.
+func (p *TCPProxy) reply(l *proxyConn, data []byte) error {
 	p.mu.Lock()
 	drop := p.mode == dropReplies
-	l.harmed = l.harmed || drop
+	l.disturbed = l.disturbed || drop
 	p.mu.Unlock()
 	if drop {
 		return nil

@@ -6,18 +6,19 @@ import (
 	"sync"
 )
 
-// held is what a client has sent and the server does not have yet.
+// held is data that a client has sent and the server has not received.
 type held struct{ data []byte }
 
-// Hold keeps back what clients send on the connections that are open now, until deliver is called. Answers pass, and so
-// do new connections. The server gets what was kept back even if the client has closed its connection meanwhile, and
-// then the end of the connection. So a request arrives after one that was sent later on another connection.
+// Hold keeps back what clients send on the connections that are open now, until deliver is called.
+// Answers and new connections pass. The server gets the data even if the client has closed its
+// connection in between, and then the end of the connection. So a request arrives after one that
+// was sent later on another connection.
 func (p *TCPProxy) Hold() (deliver func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var links []*link
-	for l := range p.links {
-		if l.held == nil { // what another Hold keeps back is its own
+	var links []*proxyConn
+	for l := range p.conns {
+		if l.held == nil { // another Hold delivers its own data
 			l.held = &held{}
 			links = append(links, l)
 		}
@@ -42,35 +43,35 @@ func HoldAll(proxies ...*TCPProxy) (deliver func()) {
 	}
 }
 
-// Forget makes a black hole of every connection that is open now: nothing arrives on it in either direction, and
-// neither side learns of it before the test ends, whatever else the proxy is told. New connections work. The proxy's
-// host still acknowledges what the sides send, so a time limit of their kernels for that (TCP_USER_TIMEOUT, keep-alive)
-// does not end the connection.
+// Forget turns every open connection into a black hole: nothing arrives in either direction, and
+// neither side learns of it before the test ends, whatever the proxy does later. New connections
+// work. The proxy's host still acknowledges data, so kernel timeouts (TCP_USER_TIMEOUT, keep-alive)
+// do not end the connection.
 func (p *TCPProxy) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
-		delete(p.links, l)
-		p.lost = append(p.lost, l)
+	for l := range p.conns {
+		delete(p.conns, l)
+		p.forgotten = append(p.forgotten, l)
 	}
 }
 
-// dropLost closes the connections that were forgotten.
+// dropLost closes the forgotten connections.
 func (p *TCPProxy) dropLost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.lost {
+	for _, l := range p.forgotten {
 		rst(l.client)
 		rst(l.server)
 	}
 }
 
-// deliver sends on what was kept back, and ends the keeping.
-func (p *TCPProxy) deliver(l *link) {
+// deliver forwards the data that was kept back, and all later data.
+func (p *TCPProxy) deliver(l *proxyConn) {
 	l.up.Lock()
 	defer l.up.Unlock()
 	p.mu.Lock()
-	_, alive := p.links[l]
+	_, alive := p.conns[l]
 	kept, left := l.held.data, l.left
 	l.held = nil
 	p.mu.Unlock()
@@ -81,7 +82,7 @@ func (p *TCPProxy) deliver(l *link) {
 	if len(kept) > 0 {
 		_, err = l.server.Write(kept)
 	}
-	if left { // the server answers what it has got before it ends the connection itself
+	if left { // the server answers before it ends the connection itself
 		if tcp, ok := l.server.(*net.TCPConn); ok {
 			err = errors.Join(err, tcp.CloseWrite())
 		}
@@ -89,19 +90,20 @@ func (p *TCPProxy) deliver(l *link) {
 	if err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if _, alive := p.links[l]; alive {
+		if _, alive := p.conns[l]; alive {
 			p.drop(l)
 		}
 	}
 }
 
-// leave notes that the client has ended its side. It reports false unless the server is not to know that yet.
-func (p *TCPProxy) leave(l *link) bool {
+// leave records that the client has ended its side. It returns false if the server must not learn
+// of that yet.
+func (p *TCPProxy) leave(l *proxyConn) bool {
 	l.up.Lock()
 	defer l.up.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, alive := p.links[l]; !alive || l.held == nil {
+	if _, alive := p.conns[l]; !alive || l.held == nil {
 		return false
 	}
 	l.left = true

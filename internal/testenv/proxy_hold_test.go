@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 		}
 	}
 
-	// The other direction is not concerned.
+	// The other direction is not affected.
 	listens := working(t, p)
 	if _, err := fmt.Fprint(listens, "SUBSCRIBE c\r\n"); err != nil {
 		t.Fatal(err)
@@ -78,9 +78,9 @@ func TestHold(t *testing.T) {
 		t.Fatal(got)
 	}
 	if _, err := answer(listens, 30*time.Second); err != nil {
-		t.Errorf("a message to a connection that is kept back: %v", err)
+		t.Errorf("a message to a connection with data kept back: %v", err)
 	}
-	p.Reset() // ends the connection, and what was kept back with it
+	p.Reset() // ends the connection and discards its data
 	deliver()
 	working(t, p)
 }
@@ -118,7 +118,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("Reset of a connection that was not forgotten: %v", err)
 	}
 	if got := r.Do("EXISTS forgotten"); got != ":0" {
-		t.Error("a forgotten connection carried something")
+		t.Error("a forgotten connection carried data")
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestProxiesHold(t *testing.T) {
 	}
 }
 
-// working is a connection through p that has carried something.
+// working returns a connection through p that has carried data.
 func working(t *testing.T, p *TCPProxy) net.Conn {
 	t.Helper()
 	c := dial(t, p.Addr)
@@ -184,5 +184,5 @@ func working(t *testing.T, p *TCPProxy) net.Conn {
 func connections(p *TCPProxy) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	return len(p.conns)
 }

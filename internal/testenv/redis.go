@@ -1,9 +1,9 @@
-// Package testenv starts real servers for tests, on free ports of the loopback interface,
-// and a proxy that spoils the connections to them.
+// Package testenv starts real servers for tests, on free ports of the loopback interface, and a
+// proxy that disturbs the connections to them.
 //
-// A server dies with its test: it is stopped by the test's cleanup, and on Linux by the
-// kernel if the test process dies. Under -short the tests that need one are skipped; a
-// server that is not installed fails them.
+// A server ends with its test: the test's cleanup stops it, and on Linux the kernel kills it if the
+// test process dies. Under -short, tests that need a server are skipped. If a server is not
+// installed, its tests fail.
 package testenv
 
 import (
@@ -21,27 +21,27 @@ import (
 	"time"
 )
 
-// RedisServer is a redis-server of a test's own, with a data folder of its own.
+// RedisServer is a redis-server of one test, with a data folder of its own.
 type RedisServer struct {
 	server
 	Socket string // path of the Unix socket
 }
 
-// Redis starts a server, with more arguments as on its command line ("--appendonly",
-// "yes"). It keeps nothing on disk unless told to.
+// Redis starts a server. args are further arguments as on its command line ("--appendonly", "yes").
+// By default it writes nothing to disk.
 func Redis(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
 	return startRedis(t, nil, args)
 }
 
-// RedisACL starts a server with users, one rule each as in an ACL file
-// ("user hf on >secret ~hf:* ..."), and with more arguments. The default user may do all.
+// RedisACL starts a server with users, one rule each as in an ACL file ("user hf on >secret ~hf:*
+// ..."), and with further arguments. The default user may do everything.
 func RedisACL(t testing.TB, users []string, args ...string) *RedisServer {
 	t.Helper()
 	return startRedis(t, nil, append(aclArgs(t, users), args...))
 }
 
-// aclArgs are the arguments of a server with users.
+// aclArgs returns the arguments of a server with users.
 func aclArgs(t testing.TB, users []string) []string {
 	t.Helper()
 	if len(users) == 0 {
@@ -55,7 +55,7 @@ func aclArgs(t testing.TB, users []string) []string {
 	return []string{"--aclfile", file}
 }
 
-// RedisTLS starts a server that speaks TLS only and asks for a client certificate.
+// RedisTLS starts a server that accepts only TLS and demands a client certificate.
 func RedisTLS(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
 	return startRedis(t, NewCerts(t), args)
@@ -63,7 +63,8 @@ func RedisTLS(t testing.TB, args ...string) *RedisServer {
 
 func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	t.Helper()
-	if slices.Contains(args, "--cluster-enabled") { // else it takes the port 10,000 above its own, whoever has that
+	// Else it uses its own port plus 10,000, which may be taken.
+	if slices.Contains(args, "--cluster-enabled") {
 		_, bus, err := net.SplitHostPort(freeAddr(t))
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +76,7 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	return r
 }
 
-// newRedis makes a server that is to be started.
+// newRedis returns a server that is not started.
 func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServer {
 	t.Helper()
 	needs(t, "redis-server", "redis-server (Debian, Ubuntu: apt-get install redis-server)")
@@ -102,7 +103,7 @@ func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServ
 	return r
 }
 
-// URL is the server's URL without credentials.
+// URL returns the server's URL without credentials.
 func (r *RedisServer) URL() string {
 	if r.TLS != nil {
 		return r.url("rediss")
@@ -118,7 +119,8 @@ func (r *RedisServer) ping() error {
 	return err
 }
 
-// Do runs a command given in one line, by the default user, and returns the first line of the reply.
+// Do runs a command given in one line, as the default user, and returns the first line of the
+// reply.
 func (r *RedisServer) Do(line string) string {
 	r.t.Helper()
 	reply, err := r.command(line)
@@ -155,14 +157,14 @@ func (r *RedisServer) exchange(line string, read func(*bufio.Reader) error) erro
 	return read(bufio.NewReader(c))
 }
 
-// readReply reads one reply of whatever kind.
+// readReply reads one reply of any type.
 func readReply(in *bufio.Reader, words *[]string) error {
 	line, err := in.ReadString('\n')
 	if err != nil {
 		return err
 	}
 	kind, text := line[0], strings.TrimSpace(line[1:])
-	n, _ := strconv.Atoi(text) // of texts it is not asked for
+	n, _ := strconv.Atoi(text) // not used for texts
 	switch kind {
 	case '-':
 		return errors.New(text)
@@ -175,7 +177,7 @@ func readReply(in *bufio.Reader, words *[]string) error {
 		return nil
 	case '$':
 		buf := make([]byte, max(n, 0)+2)
-		if n < 0 { // nothing
+		if n < 0 { // null
 			buf = buf[:0]
 		}
 		if _, err := io.ReadFull(in, buf); err != nil {
@@ -187,7 +189,7 @@ func readReply(in *bufio.Reader, words *[]string) error {
 	return nil
 }
 
-// Info are the fields of a section of INFO; none if the server does not answer.
+// Info returns the fields of a section of INFO; none if the server does not answer.
 func (r *RedisServer) Info(section string) map[string]string { return r.fields("INFO " + section) }
 
 func (r *RedisServer) fields(command string) map[string]string {
@@ -204,8 +206,8 @@ func (r *RedisServer) fields(command string) map[string]string {
 	return all
 }
 
-// Existing returns the address in HOLDFAST_TEST_REDIS, if it is set: a server that tests
-// may use which neither stop it nor change its configuration. Else it starts one.
+// Existing returns the address in HOLDFAST_TEST_REDIS, if it is set: a server that tests may use,
+// but neither stop nor configure. Otherwise it starts one.
 func Existing(t testing.TB) (addr string) {
 	t.Helper()
 	if addr := os.Getenv("HOLDFAST_TEST_REDIS"); addr != "" {
@@ -214,14 +216,14 @@ func Existing(t testing.TB) (addr string) {
 	return Redis(t).Addr
 }
 
-// eventually waits until ok, for what servers tell each other.
+// eventually waits until ok, for state that servers exchange among themselves.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("it never came true that %s", what)
+			t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// ClusterSetup says what RedisCluster starts. The zero value is three primaries with a replica each,
-// that call a server down when it has been silent for a second.
+// ClusterSetup says what RedisCluster starts. The zero value is three primaries with a replica
+// each. A server counts as down when it has been silent for a second.
 type ClusterSetup struct {
 	NoReplicas bool
 	Users      []string // rules of users, as for RedisACL
-	TLS        bool     // only TLS is spoken, by all
+	TLS        bool     // all connections use TLS
 	Args       []string // of every server
-	Links      bool     // they reach each other, and are reached, through proxies: see Split
+	Links      bool     // servers and clients connect through proxies: see Split
 }
 
 // RedisClusterServers are the servers of a Redis Cluster.
@@ -26,11 +26,11 @@ type RedisClusterServers struct {
 
 	t     testing.TB
 	ids   []string
-	links *redisLinks // nil if it has none
+	links *redisLinks // nil without links
 }
 
-// RedisCluster starts a Cluster, and returns when all its servers agree who has which slots, and its
-// replicas are in sync.
+// RedisCluster starts a Cluster. It returns when all its servers agree on the owners of the slots,
+// and the replicas are in sync.
 func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	t.Helper()
 	const primaries = 3
@@ -48,7 +48,8 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	all, release := reserve(t, 2*n)
 	release()
 	port := func(i int) string { _, p, _ := net.SplitHostPort(all[i]); return p }
-	known := func(i int) (client, bus string) { return port(i), port(n + i) } // where they find each other
+	// Their addresses for each other.
+	known := func(i int) (client, bus string) { return port(i), port(n + i) }
 	if setup.Links {
 		members := make([][]string, n)
 		for i := range n {
@@ -95,9 +96,9 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	return c
 }
 
-// meet makes the servers known to each other; known is where server i is found. A server forgets one that has not
-// answered its greeting within a second, so the first greets again those that it does not know, and what it knows
-// the others hear from it.
+// meet introduces the servers to each other; known returns the address of server i. A server drops
+// one that has not answered its greeting within a second. So the first server greets again those
+// that it does not know. The others learn from the first.
 func (c *RedisClusterServers) meet(known func(i int) (client, bus string)) {
 	c.t.Helper()
 	var greeted time.Time
@@ -128,11 +129,11 @@ func (c *RedisClusterServers) must(i int, line string) []string {
 	return words
 }
 
-// Ready waits until all servers that run say that all is well, and replicas are in sync.
+// Ready waits until all running servers report that the Cluster is ok, and replicas are in sync.
 func (c *RedisClusterServers) Ready() {
 	c.t.Helper()
 	for _, r := range c.Servers {
-		eventually(c.t, "the Cluster is well", func() bool {
+		eventually(c.t, "the Cluster is ok", func() bool {
 			return r.current().ended() || r.fields("CLUSTER INFO")["cluster_state"] == "ok" &&
 				r.fields("CLUSTER INFO")["cluster_slots_ok"] == "16384"
 		})
@@ -140,15 +141,15 @@ func (c *RedisClusterServers) Ready() {
 	inSync(c.t, c.Servers)
 }
 
-// Addrs are the addresses of all servers.
+// Addrs returns the addresses of all servers.
 func (c *RedisClusterServers) Addrs() []string { return addrs(c.Servers) }
 
-// URL is the URL for a user ("name:password", or empty), with all servers.
+// URL returns the URL for a user ("name:password", or empty), with all servers.
 func (c *RedisClusterServers) URL(user string) string {
-	return several("redis", "+cluster", user, c.Servers) + query(c.Servers[0].TLS)
+	return urlOfAll("redis", "+cluster", user, c.Servers) + query(c.Servers[0].TLS)
 }
 
-// Owner is the index of the server that has the slot of key, as the server asker sees it.
+// Owner returns the index of the server that owns the slot of key, as the server asker reports it.
 func (c *RedisClusterServers) Owner(key string, asker int) int {
 	c.t.Helper()
 	return c.ownerOf(c.slot(key), asker)
@@ -188,7 +189,8 @@ func (c *RedisClusterServers) slot(key string) int {
 	return -1
 }
 
-// Promoted waits until, as asker sees it, another server than old has the slot of key, and it serves.
+// Promoted waits until, as asker reports, a server other than old owns the slot of key and serves.
+// It returns the new owner's index.
 func (c *RedisClusterServers) Promoted(key string, old, asker int) (now int) {
 	c.t.Helper()
 	eventually(c.t, "a replica is promoted", func() bool {
@@ -208,7 +210,7 @@ func (c *RedisClusterServers) Split(server int) { c.links.cut(server) }
 // Join ends Split.
 func (c *RedisClusterServers) Join() { c.links.join() }
 
-// Replica is a replica of a primary.
+// Replica returns a replica of a primary.
 func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
 	c.t.Helper()
 	eventually(c.t, "the primary has a replica", func() bool {
@@ -222,15 +224,16 @@ func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
 	return replica
 }
 
-// Failover has a replica of old take its place, which must run, and waits for it as Promoted does. A replica gives up
-// when it has not caught up with old within 5 seconds, or has no majority: then it is told again, as people would.
+// Failover makes a replica of old its successor and waits for it as Promoted does. The replica must
+// run. It gives up if it has not caught up with old within 5 seconds, or has no majority; Failover
+// then repeats the command, as people would.
 func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
 	c.t.Helper()
-	var told time.Time
-	eventually(c.t, "a replica takes over", func() bool {
-		if time.Since(told) > 6*time.Second {
+	var lastTry time.Time
+	eventually(c.t, "a replica becomes the primary", func() bool {
+		if time.Since(lastTry) > 6*time.Second {
 			if _, err := c.Replica(old).ask("CLUSTER FAILOVER"); err == nil {
-				told = time.Now()
+				lastTry = time.Now()
 			}
 		}
 		return c.serves(key, &now, asker) && now != old
@@ -242,10 +245,11 @@ func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
 type Migration struct {
 	c        *RedisClusterServers
 	slot     int
-	From, To int // servers
+	From, To int // indexes of servers
 }
 
-// Migrate begins to move the slot of key to another server: from now on both have a part of its keys.
+// Migrate begins to move the slot of key to another server: from now on both have a part of its
+// keys.
 func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
 	c.t.Helper()
 	m := &Migration{c: c, slot: c.slot(key), From: c.Owner(key, to), To: to}
@@ -254,7 +258,7 @@ func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
 	return m
 }
 
-// Move moves up to n keys and returns how many that were.
+// Move moves up to n keys and returns how many.
 func (m *Migration) Move(n int) (moved int) {
 	m.c.t.Helper()
 	words, err := m.c.Servers[m.From].ask(fmt.Sprintf("CLUSTER GETKEYSINSLOT %d %d", m.slot, n))
@@ -267,14 +271,14 @@ func (m *Migration) Move(n int) (moved int) {
 	return len(words)
 }
 
-// MoveKey moves one key, unless it is not there.
+// MoveKey moves one key, if it exists.
 func (m *Migration) MoveKey(key string) {
 	m.c.t.Helper()
 	host, port, _ := net.SplitHostPort(m.c.Servers[m.To].Addr)
 	m.c.must(m.From, fmt.Sprintf("MIGRATE %s %s %s 0 5000", host, port, key))
 }
 
-// End moves what is left, and gives the slot to its new server.
+// End moves the other keys, and gives the slot to its new server.
 func (m *Migration) End() {
 	m.c.t.Helper()
 	for m.Move(100) > 0 {
@@ -283,7 +287,7 @@ func (m *Migration) End() {
 	m.c.must(m.To, line)
 	m.c.must(m.From, line)
 	for i, r := range m.c.Servers {
-		eventually(m.c.t, "all servers know who has the slot", func() bool {
+		eventually(m.c.t, "all servers know the slot's owner", func() bool {
 			return r.current().ended() || m.c.ownerOf(m.slot, i) == m.To
 		})
 	}

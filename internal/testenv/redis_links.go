@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// redisLinks are the ways on which servers and sentinels of Redis reach each other, so that some of them can be cut
-// off from the others. Clients come the same way, since they are told the same addresses, and are not cut off: they
-// come from another address than any member.
+// redisLinks are the connections between servers and sentinels of Redis, so that some of them can
+// be cut off from the others. Clients use the same addresses, but are not cut off: their IP address
+// is not a member's.
 type redisLinks struct {
 	ways [][]*TCPProxy // to each member: to its port, and in a Cluster to its bus
 }
 
-// newLinks are ways to members, each of which listens at the addresses given.
+// newLinks returns links to members, each of which listens at the given addresses.
 func newLinks(t testing.TB, members [][]string) *redisLinks {
 	t.Helper()
 	l := &redisLinks{}
@@ -28,13 +28,13 @@ func newLinks(t testing.TB, members [][]string) *redisLinks {
 	return l
 }
 
-// addr is where the others find member i: at its port, or, if bus is 1, at its bus.
+// addr returns the address of member i for the others: of its port, or, if bus is 1, of its bus.
 func (l *redisLinks) addr(i, bus int) (host, port string) {
 	host, port, _ = net.SplitHostPort(l.ways[i][bus].Addr)
 	return host, port
 }
 
-// source is the option of a server by which its connections are known as those of member i.
+// source returns the server option by which its connections are known as those of member i.
 func (*redisLinks) source(i int) []string { return []string{"--bind-source-addr", sourceOf(i)} }
 
 func sourceOf(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }
@@ -62,7 +62,8 @@ func (l *redisLinks) join() {
 	}
 }
 
-// find is the server at an address that the others know, which is its own if there are no links; -1 if none is.
+// find returns the server with an address that the others use, which is its own if there are no
+// links; -1 if there is none.
 func (l *redisLinks) find(servers []*RedisServer, addr string) int {
 	if l == nil {
 		return slices.Index(addrs(servers), addr)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// RedisReplicaSet is a primary and its replicas. Each of them can be paused, killed and
-// started like any RedisServer.
+// RedisReplicaSet is a primary and its replicas. Each of them can be paused, killed and started
+// like any RedisServer.
 type RedisReplicaSet struct {
 	Primary  *RedisServer
 	Replicas []*RedisServer
@@ -16,8 +16,8 @@ type RedisReplicaSet struct {
 	links []*TCPProxy // from the replica to the primary
 }
 
-// RedisReplicas starts a primary with n replicas, all with the arguments args. Each
-// replica follows through a proxy, so that it can be cut off. It returns when all are in sync.
+// RedisReplicas starts a primary with n replicas, all with the arguments args. Each replica follows
+// through a proxy, so that it can be cut off. RedisReplicas returns when all are in sync.
 func RedisReplicas(t testing.TB, n int, args ...string) *RedisReplicaSet {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)
@@ -34,11 +34,11 @@ func RedisReplicas(t testing.TB, n int, args ...string) *RedisReplicaSet {
 	return s
 }
 
-// InSync waits until replica follows primary and has what that had when it began to.
+// InSync waits until replica follows primary and has the data that primary had at that time.
 func (s *RedisReplicaSet) InSync(replica, primary *RedisServer) {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(replica.Addr)
-	eventually(s.t, "the primary counts "+replica.Addr, func() bool {
+	eventually(s.t, "the primary lists "+replica.Addr, func() bool {
 		if replica.Info("replication")["master_link_status"] != "up" {
 			return false
 		}
@@ -51,15 +51,15 @@ func (s *RedisReplicaSet) InSync(replica, primary *RedisServer) {
 	})
 }
 
-// Cut cuts replica i off from the primary, silently: nothing that was written and has not
-// arrived arrives any more, also after Join. The two keep their connections for a while.
+// Cut cuts replica i off from the primary, silently: writes that have not arrived never arrive, not
+// even after Join. The two keep their connections for a while.
 func (s *RedisReplicaSet) Cut(i int) { s.links[i].Hole() }
 
 // Join ends Cut.
 func (s *RedisReplicaSet) Join(i int) { s.links[i].Heal() }
 
-// Promote makes replica i the primary, and those of the others that run its replicas, as a
-// failover does. The old primary is not told. It returns when they are in sync.
+// Promote makes replica i the primary, and the other running servers its replicas, as a failover
+// does. The old primary gets no command. Promote returns when they are in sync.
 func (s *RedisReplicaSet) Promote(i int) {
 	s.t.Helper()
 	fresh := s.Replicas[i]
@@ -84,8 +84,8 @@ func (s *RedisReplicaSet) Follow(r, primary *RedisServer) {
 	s.InSync(r, primary)
 }
 
-// HandOver has a replica of old take over in order (FAILOVER): it has got all that was written, and old follows it. Clients
-// of old keep their connections.
+// HandOver makes a replica of old the primary with FAILOVER: it has received all writes, and old
+// follows it. Clients of old keep their connections.
 func (s *RedisReplicaSet) HandOver(old, next *RedisServer) {
 	s.t.Helper()
 	s.InSync(next, old)
@@ -93,6 +93,6 @@ func (s *RedisReplicaSet) HandOver(old, next *RedisServer) {
 	if reply := old.Do("FAILOVER TO " + host + " " + port + " TIMEOUT 10000"); !strings.HasPrefix(reply, "+OK") {
 		s.t.Fatalf("FAILOVER: %s", reply)
 	}
-	eventually(s.t, next.Addr+" takes over", func() bool { return next.Info("replication")["role"] == "master" })
+	eventually(s.t, next.Addr+" becomes the primary", func() bool { return next.Info("replication")["role"] == "master" })
 	s.InSync(old, next)
 }

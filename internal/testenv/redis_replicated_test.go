@@ -18,7 +18,7 @@ func TestRedisSentinel(t *testing.T) {
 	}
 	s.Servers[old].Do("SET a 1")
 	for _, r := range s.Servers[1:] {
-		eventually(t, "the replicas have it", func() bool { return r.Do("EXISTS a") == ":1" })
+		eventually(t, "the replicas have the value", func() bool { return r.Do("EXISTS a") == ":1" })
 	}
 	start = time.Now()
 	s.Servers[old].Kill()
@@ -46,7 +46,7 @@ func TestRedisCluster(t *testing.T) {
 	}
 	m.End()
 	if now := c.Owner("a", old); now != other || c.Servers[now].Do("INCR a") != ":2" {
-		t.Errorf("server %d has it", now)
+		t.Errorf("server %d owns the slot", now)
 	}
 	c.Ready()
 	start = time.Now()
@@ -60,7 +60,7 @@ func TestRedisCluster(t *testing.T) {
 	c.Ready()
 }
 
-// A primary that is cut off goes on for its clients, and follows the next one when it is joined.
+// A primary that is cut off still serves its clients, and follows the next one when it is joined.
 func TestRedisSentinelSplit(t *testing.T) {
 	t.Parallel()
 	s := RedisSentinel(t, SentinelSetup{Links: true})
@@ -88,7 +88,7 @@ func TestRedisClusterSplit(t *testing.T) {
 	old := c.Owner("a", 0)
 	other := (old + 1) % 3
 	c.Split(old)
-	// It goes on for its node timeout, which may be over by now.
+	// It serves for its node timeout, which may be over already.
 	if got := c.Servers[old].Do("SET a 1"); got != "+OK" && !strings.HasPrefix(got, "-CLUSTERDOWN") {
 		t.Errorf("just cut off: %s", got)
 	}
@@ -101,7 +101,7 @@ func TestRedisClusterSplit(t *testing.T) {
 	eventually(t, "the old primary follows", func() bool { return c.Servers[old].Info("replication")["role"] == "slave" })
 	c.Ready()
 	if got := c.Servers[now].Do("INCR a"); got != ":11" {
-		t.Errorf("it does not go on from what the majority took: %s", got)
+		t.Errorf("it does not have the majority's value: %s", got)
 	}
 }
 

@@ -12,29 +12,29 @@ import (
 )
 
 // SentinelSetup says what RedisSentinel starts. The zero value is a primary, two replicas and three
-// sentinels that call a server down when it has been silent for 600 ms.
+// sentinels. A server counts as down when it has been silent for 600 ms.
 type SentinelSetup struct {
 	Users         []string      // rules of users at the servers, as for RedisACL
 	SentinelUsers []string      // rules of users at the sentinels
-	Identity      string        // "user:password" of the sentinels, at servers and sentinels; "": the user default
-	TLS           bool          // only TLS is spoken, by all
+	Identity      string        // "user:password" of the sentinels, at servers and sentinels; "": the default user
+	TLS           bool          // all connections use TLS
 	Args          []string      // of the servers
-	Down          time.Duration // when a server that is silent is down; 0: 600 ms
-	Links         bool          // they reach each other, and are reached, through proxies: see Split
+	Down          time.Duration // for how long a server must be silent to be down; 0: 600 ms
+	Links         bool          // servers and clients connect through proxies: see Split
 }
 
-// RedisSentinelServers are a primary, its replicas, and the sentinels that watch over them.
+// RedisSentinelServers are a primary, its replicas, and the sentinels that watch them.
 type RedisSentinelServers struct {
-	Servers   []*RedisServer // the first is the primary at the start
+	Servers   []*RedisServer // the first is the initial primary
 	Sentinels []*RedisServer
-	Master    string // what the sentinels call it
+	Master    string // its name at the sentinels
 
 	t     testing.TB
-	links *redisLinks // nil if it has none
+	links *redisLinks // nil without links
 }
 
-// RedisSentinel starts them, and returns when the replicas are in sync and every sentinel knows
-// all others.
+// RedisSentinel starts the servers. It returns when the replicas are in sync and every sentinel
+// knows all others.
 func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	t.Helper()
 	const replicas, sentinels = 2, 3
@@ -45,10 +45,10 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 		certs = NewCerts(t)
 		tls = []string{"--tls-replication", "yes"}
 	}
-	// Others must not take the address of a server while it is down.
+	// No other program may take a server's address while the server is down.
 	addrs, release := reserve(t, 1+replicas+sentinels)
 	release()
-	known := slices.Clone(addrs) // where they find each other
+	known := slices.Clone(addrs) // their addresses for each other
 	if setup.Links {
 		members := make([][]string, len(addrs))
 		for i, a := range addrs {
@@ -86,7 +86,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 			args = s.links.source(1 + replicas + i)
 		}
 		r := newRedis(t, certs, addr, args)
-		// What they would tell each other within some seconds, they know from the start.
+		// They know from the start what they would exchange within some seconds.
 		lines := append([]string{
 			fmt.Sprintf("sentinel myid %040d", i+1),
 			"sentinel monitor " + s.Master + " " + spaced(known[0]) + " 2",
@@ -141,7 +141,7 @@ func spaced(addr string) string {
 	return host + " " + port
 }
 
-// Addrs are the addresses of all servers and sentinels.
+// Addrs returns the addresses of all servers and sentinels.
 func (s *RedisSentinelServers) Addrs() []string {
 	return append(addrs(s.Servers), addrs(s.Sentinels)...)
 }
@@ -154,12 +154,12 @@ func addrs(servers []*RedisServer) []string {
 	return all
 }
 
-// URL is the URL for a user ("name:password", or empty), with all sentinels.
+// URL returns the URL for a user ("name:password", or empty), with all sentinels.
 func (s *RedisSentinelServers) URL(user string) string {
-	return several("redis", "+sentinel", user, s.Sentinels) + "/" + s.Master + query(s.Servers[0].TLS)
+	return urlOfAll("redis", "+sentinel", user, s.Sentinels) + "/" + s.Master + query(s.Servers[0].TLS)
 }
 
-func several(scheme, kind, user string, servers []*RedisServer) string {
+func urlOfAll(scheme, kind, user string, servers []*RedisServer) string {
 	if servers[0].TLS != nil {
 		scheme += "s"
 	}
@@ -176,7 +176,7 @@ func query(certs *Certs) string {
 	return "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
 }
 
-// Primary is the index of the server that most sentinels call the primary.
+// Primary returns the index of the server that most sentinels report as the primary.
 func (s *RedisSentinelServers) Primary() int {
 	s.t.Helper()
 	found := -1
@@ -195,7 +195,8 @@ func (s *RedisSentinelServers) Primary() int {
 	return found
 }
 
-// Split cuts a server and the last sentinel off from all others, silently. Clients reach both sides.
+// Split cuts a server and the last sentinel off from all others, silently. Clients reach both
+// sides.
 func (s *RedisSentinelServers) Split(server int) {
 	s.links.cut(server, len(s.Servers)+len(s.Sentinels)-1)
 }
@@ -203,7 +204,8 @@ func (s *RedisSentinelServers) Split(server int) {
 // Join ends Split.
 func (s *RedisSentinelServers) Join() { s.links.join() }
 
-// Promoted waits until another server than old is the primary, and takes writes, and returns its index.
+// Promoted waits until a server other than old is the primary and accepts writes, and returns its
+// index.
 func (s *RedisSentinelServers) Promoted(old int) int {
 	s.t.Helper()
 	now := old
@@ -218,15 +220,16 @@ func (s *RedisSentinelServers) leads(now *int) bool {
 	return s.Servers[*now].Info("replication")["role"] == "master"
 }
 
-// Failover has a replica take the place of old, which must run, and waits for it as Promoted does. The sentinels give up
-// a failover that takes too long: then they are told again, as people would.
+// Failover makes a replica the successor of old, which must run, and waits for it as Promoted does.
+// The sentinels give up a failover that takes too long; Failover then repeats the command, as
+// people would.
 func (s *RedisSentinelServers) Failover(old int) (now int) {
 	s.t.Helper()
-	var told time.Time
-	eventually(s.t, "a replica takes over", func() bool {
-		if time.Since(told) > 6*time.Second {
+	var lastTry time.Time
+	eventually(s.t, "a replica becomes the primary", func() bool {
+		if time.Since(lastTry) > 6*time.Second {
 			if _, err := s.Sentinels[0].ask("SENTINEL FAILOVER " + s.Master); err == nil {
-				told = time.Now()
+				lastTry = time.Now()
 			}
 		}
 		return s.leads(&now) && now != old
@@ -234,7 +237,8 @@ func (s *RedisSentinelServers) Failover(old int) (now int) {
 	return now
 }
 
-// Refused are the commands that users were refused, at any server or sentinel that runs, each with its user: "sentinels slaveof".
+// Refused returns the commands that running servers and sentinels refused to users, each with its
+// user: "sentinels slaveof".
 func (s *RedisSentinelServers) Refused() (all []string) {
 	s.t.Helper()
 	for _, r := range slices.Concat(s.Servers, s.Sentinels) {
@@ -259,7 +263,7 @@ func (s *RedisSentinelServers) Refused() (all []string) {
 	return slices.Compact(all)
 }
 
-// InSync waits until every replica that runs is in sync with the primary that it knows.
+// InSync waits until every running replica is in sync with the primary that it knows.
 func (s *RedisSentinelServers) InSync() {
 	s.t.Helper()
 	inSync(s.t, s.Servers)

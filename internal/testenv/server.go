@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// server is what all servers have in common: a program that can be stopped, killed, frozen
-// and started again, and the address that it serves at.
+// server is what all servers have in common: a program that can be started, stopped, killed and
+// frozen, and its address.
 type server struct {
-	Addr string // host:port of clients; with TLS only TLS is spoken there
+	Addr string // host:port for clients; with TLS set, only TLS is accepted
 	TLS  *Certs // nil without TLS
 
 	t     testing.TB
 	what  string       // "the Redis server"
 	argv  []string     // the command line
-	ready func() error // nil when it serves
+	ready func() error // returns nil when it serves
 
-	data    string         // the folder of what it keeps
-	env     []string       // what its environment has beside ours
-	account *account       // whom it runs as; nil the test's own user
-	quit    syscall.Signal // ends it gracefully; 0 SIGTERM
-	family  bool           // it forks processes that serve: they are frozen and killed with it
+	data    string         // the folder of its data
+	env     []string       // added to the test's environment
+	account *account       // its user; nil: the user of the test
+	quit    syscall.Signal // the signal for a graceful end; 0: SIGTERM
+	forks   bool           // it forks processes that serve: they are frozen and killed with it
 
-	mu   sync.Mutex
-	proc *process
-	log  *output // of all its processes, one after the other; nil before the first
-	thaw func()  // ends the watch over a family that is frozen
+	mu       sync.Mutex
+	proc     *process
+	log      *output // of all its processes, one after the other; nil before the first
+	endWatch func()  // ends the watch over frozen processes
 }
 
 // Start starts the server after Stop or Kill, and returns when it serves.
@@ -70,11 +70,11 @@ func (s *server) await() {
 	s.current().waitFor(s.t, s.what, s.ready)
 }
 
-// Stop stops the server gracefully. What it persists is kept.
+// Stop stops the server gracefully. Its persistent data is kept.
 func (s *server) Stop() {
 	s.t.Helper()
 	p := s.current()
-	if p != nil && s.family {
+	if p != nil && s.forks {
 		p.signal(cmp.Or(s.quit, syscall.SIGTERM))
 		s.Continue() // the parent waits for its children
 	}
@@ -85,11 +85,11 @@ func (s *server) Stop() {
 func (s *server) Kill() {
 	s.t.Helper()
 	p := s.current()
-	if p == nil || !s.family {
+	if p == nil || !s.forks {
 		p.end(syscall.SIGKILL)
 		return
 	}
-	// Frozen, the parent neither forks another nor notices that its children die.
+	// While frozen, the parent can neither fork nor notice that its children die.
 	kids := s.freeze(p)
 	signalAll(kids, syscall.SIGKILL)
 	p.end(syscall.SIGKILL)
@@ -108,7 +108,7 @@ func (s *server) Restart(graceful bool) {
 	s.Start()
 }
 
-// Pause freezes the server, and returns when nothing of it runs; its connections stay open.
+// Pause freezes the server, and returns when none of its threads runs. Its connections stay open.
 func (s *server) Pause() {
 	s.t.Helper()
 	s.watch(s.freeze(s.current()))
@@ -118,21 +118,21 @@ func (s *server) Pause() {
 func (s *server) Continue() {
 	s.t.Helper()
 	p := s.current()
-	if s.family && !p.ended() {
+	if s.forks && !p.ended() {
 		signalAll(children(s.t, p.pid()), sigCont)
 		s.watch(nil)
 	}
 	p.signal(sigCont)
 }
 
-// Ended reports whether the server is down, whoever ended it, and the end of what it has printed.
-func (s *server) Ended() (lastWords string, ended bool) {
+// Ended reports whether the server is down for any reason, and the end of its output.
+func (s *server) Ended() (printed string, ended bool) {
 	p := s.current()
 	if p == nil || !p.ended() {
 		return "", false
 	}
-	lastWords = p.out.String()
-	return lastWords[max(0, len(lastWords)-4000):], true
+	printed = p.out.String()
+	return printed[max(0, len(printed)-4000):], true
 }
 
 func (s *server) current() *process {
@@ -161,7 +161,7 @@ func (s *server) dial() (net.Conn, error) {
 	return c, nil
 }
 
-// url is the server's URL without credentials.
+// url returns the server's URL without credentials.
 func (s *server) url(scheme string) string {
 	u := scheme + "://" + s.Addr
 	if s.TLS != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Shared returns what gives every test of a package the same server. start makes it for the first
-// test that asks. Tests that share a server leave it as it is, and keep to names of their own.
-// The package's TestMain calls RunShared, which ends the servers.
+// Shared returns a function that gives every test of a package the same server. start starts the
+// server for the first test that asks. Tests that share a server leave it as it was, and use names
+// of their own. The package's TestMain calls RunShared, which ends the servers.
 func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
 	var once sync.Mutex
 	var server S
@@ -24,7 +24,7 @@ func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
 		defer once.Unlock()
 		if whole == nil {
 			w := &wholePackage{TB: t, starter: t}
-			server = start(w) // a failure is that of t, and the next test tries again
+			server = start(w) // a failure fails t, and the next test tries again
 			w.mu.Lock()
 			w.starter = nil
 			w.mu.Unlock()
@@ -35,7 +35,7 @@ func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
 	}
 }
 
-// RunShared runs the tests of a package, and ends the servers that they have shared.
+// RunShared runs the tests of a package, and ends the servers that they shared.
 func RunShared(m *testing.M) (code int) {
 	defer endShared()
 	return m.Run()
@@ -56,13 +56,13 @@ func endShared() {
 	}
 }
 
-// wholePackage stands for all tests of a package: its cleanups run after the last of them.
+// wholePackage represents all tests of a package: its cleanups run after the last of them.
 type wholePackage struct {
-	testing.TB // for what is not here
+	testing.TB // for the other methods
 
 	mu      sync.Mutex
 	starter testing.TB          // the test that starts the server; nil afterwards
-	servers []*server           // those that print
+	servers []*server           // those with output
 	users   map[testing.TB]bool // the tests that use them now
 }
 
@@ -91,8 +91,8 @@ func (w *wholePackage) Error(args ...any) { w.fail(fmt.Sprintln(args...)) }
 
 func (w *wholePackage) Errorf(format string, args ...any) { w.fail(fmt.Sprintf(format, args...)) }
 
-// fail fails the test that starts the server. Later nobody knows which test it was that failed, so
-// all of them end.
+// fail fails the test that starts the server. Later the test that caused the failure is unknown, so
+// fail ends all of them.
 func (w *wholePackage) fail(text string) {
 	w.mu.Lock()
 	t := w.starter

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestShared: tests share one server, which ends after all of them.
+// Tests share one server, which ends after all of them.
 func TestShared(t *testing.T) {
 	redis := Shared(func(t testing.TB) *RedisServer { return Redis(t) })
 	var first *RedisServer
@@ -13,7 +13,7 @@ func TestShared(t *testing.T) {
 	t.Run("second", func(t *testing.T) {
 		second := redis(t)
 		if second != first || second.Do("PING") != "+PONG" {
-			t.Errorf("another server, or one that does not answer: %s", second.Addr)
+			t.Errorf("another server, or no answer: %s", second.Addr)
 		}
 	})
 	if t.Failed() || first == nil {
@@ -24,6 +24,6 @@ func TestShared(t *testing.T) {
 		t.Error("the server runs after all tests")
 	}
 	if _, err := os.Stat(first.data); err == nil {
-		t.Error("its folder is left")
+		t.Error("its folder still exists")
 	}
 }

@@ -4,7 +4,7 @@ package testenv
 
 import "syscall"
 
-// There are no such signals: Process.Signal refuses them.
+// These systems have no such signals: Process.Signal refuses them.
 const (
 	sigStop = syscall.Signal(0x13)
 	sigCont = syscall.Signal(0x12)

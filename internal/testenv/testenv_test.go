@@ -86,11 +86,11 @@ func TestProxy(t *testing.T) {
 	p.Heal()
 	broken(c, "Heal after Hole")
 	if got := r.Do("EXISTS hole"); got != ":0" {
-		t.Error("what a hole withheld arrived later")
+		t.Error("data that a hole withheld arrived later")
 	}
 	ask(t, idle)
 	if _, err := answer(idle, 30*time.Second); err != nil {
-		t.Errorf("a connection that was not harmed: %v", err)
+		t.Errorf("an unaffected connection: %v", err)
 	}
 
 	c = works()

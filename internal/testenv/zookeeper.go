@@ -20,13 +20,12 @@ import (
 const zooKeeperPackages = "default-jre-headless, libzookeeper-java, libslf4j-java and libnetty-java " +
 	"(Debian: apt-get install --no-install-recommends default-jre-headless libzookeeper-java libslf4j-java libnetty-java)"
 
-// ZooKeeperServer is a ZooKeeper server of a test's own, with a data folder of its own.
+// ZooKeeperServer is a ZooKeeper server of one test, with a data folder of its own.
 type ZooKeeperServer struct{ server }
 
-// ZooKeeper starts one server, with more settings: lines of its configuration
-// ("maxSessionTimeout=5000") or, with a leading -D, of its JVM. A tick is 100 ms, so
-// sessions last 200 ms to 2 s; nothing is synced to the disk; containers are reaped
-// within a second; any number of clients may connect.
+// ZooKeeper starts one server. settings are lines of its configuration ("maxSessionTimeout=5000")
+// or, with a leading -D, of its JVM. A tick is 100 ms, so sessions last 200 ms to 2 s. Nothing is
+// synced to the disk, containers are reaped within a second, and any number of clients may connect.
 func ZooKeeper(t testing.TB, settings ...string) *ZooKeeperServer {
 	t.Helper()
 	z := newZooKeeper(t, nil, settings)
@@ -34,7 +33,7 @@ func ZooKeeper(t testing.TB, settings ...string) *ZooKeeperServer {
 	return z
 }
 
-// ZooKeeperTLS starts one server that speaks TLS only and asks for a client certificate.
+// ZooKeeperTLS starts one server that accepts only TLS and demands a client certificate.
 func ZooKeeperTLS(t testing.TB, settings ...string) *ZooKeeperServer {
 	t.Helper()
 	z := newZooKeeper(t, NewCerts(t), settings)
@@ -42,7 +41,7 @@ func ZooKeeperTLS(t testing.TB, settings ...string) *ZooKeeperServer {
 	return z
 }
 
-// newZooKeeper prepares a server. Later settings win over earlier ones.
+// newZooKeeper prepares a server. Later settings override earlier ones.
 func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServer {
 	t.Helper()
 	needs(t, "java", zooKeeperPackages)
@@ -86,9 +85,9 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	return z
 }
 
-// zooKeeperJars is the class path: the manifest of Debian's zookeeper.jar names what it
-// needs, all of Netty's parts excepted. A jar that is missing fails the test. For another
-// release of ZooKeeper HOLDFAST_TEST_ZOOKEEPER is the class path.
+// zooKeeperJars returns the class path. The manifest of Debian's zookeeper.jar names its
+// dependencies, except for the parts of Netty. A missing jar fails the test.
+// HOLDFAST_TEST_ZOOKEEPER is the class path of another release of ZooKeeper.
 func zooKeeperJars(t testing.TB) string {
 	t.Helper()
 	if other := os.Getenv("HOLDFAST_TEST_ZOOKEEPER"); other != "" {
@@ -109,7 +108,7 @@ func zooKeeperJars(t testing.TB) string {
 	return strings.Join(names, ":")
 }
 
-// pemStores writes the certificate and the authority the way ZooKeeper reads them.
+// pemStores writes the certificate and the authority in the form that ZooKeeper reads.
 func pemStores(t testing.TB, c *Certs) (key, trust string) {
 	t.Helper()
 	read := func(path string) []byte {
@@ -136,7 +135,7 @@ func pemStores(t testing.TB, c *Certs) (key, trust string) {
 	return key, c.CA
 }
 
-// URL is the server's URL without credentials.
+// URL returns the server's URL without credentials.
 func (z *ZooKeeperServer) URL() string {
 	if z.TLS != nil {
 		return z.url("zookeepers")
@@ -182,7 +181,7 @@ func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 		z.t.Fatalf("%v: %v\n%s", command, err, out)
 	}
 	for line := range strings.Lines(string(out)) {
-		// That it is connected it says when it is told, also in the middle.
+		// The shell reports its connection at any time, even in the middle.
 		if line = strings.TrimSpace(line); line != "" && line != "WATCHER::" && !strings.HasPrefix(line, "WatchedEvent ") {
 			lines = append(lines, line)
 		}
@@ -190,7 +189,7 @@ func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 	return lines
 }
 
-// mode is "standalone", "leader" or "follower"; an error says that it does not serve.
+// mode returns "standalone", "leader" or "follower"; an error means that the server does not serve.
 func (z *ZooKeeperServer) mode() (string, error) {
 	reply, err := z.Word("srvr")
 	if _, mode, ok := strings.Cut(reply, "Mode: "); ok {
@@ -200,11 +199,11 @@ func (z *ZooKeeperServer) mode() (string, error) {
 	return "", cmp.Or(err, fmt.Errorf("srvr: %q", reply))
 }
 
-// Expire ends a session as its own client could: it joins it with its password, and
-// closes it. The client that had it learns that it has expired.
+// Expire ends a session as its own client could: it joins the session with its password, and closes
+// it. The session's client learns that it has expired.
 func (z *ZooKeeperServer) Expire(id int64, password []byte) {
 	z.t.Helper()
-	// The client comes back when it is pushed aside, and may push us aside in turn.
+	// The client reconnects when Expire takes over its session, and may take it back.
 	var alive bool
 	var err error
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
@@ -215,7 +214,7 @@ func (z *ZooKeeperServer) Expire(id int64, password []byte) {
 	z.t.Fatalf("session %#x: alive: %v, %v", id, alive, err)
 }
 
-// closeSession joins a session and closes it. It reports false if there is none to join.
+// closeSession joins a session and closes it. alive is false if there is no such session.
 func (z *ZooKeeperServer) closeSession(id int64, password []byte) (alive bool, err error) {
 	c, err := z.dial()
 	if err != nil {
@@ -225,7 +224,7 @@ func (z *ZooKeeperServer) closeSession(id int64, password []byte) (alive bool, e
 	send := func(values ...any) {
 		var b bytes.Buffer
 		for _, v := range values {
-			_ = binary.Write(&b, binary.BigEndian, v) // to memory
+			_ = binary.Write(&b, binary.BigEndian, v) // a buffer returns no errors
 		}
 		_, werr := c.Write(b.Bytes())
 		err = cmp.Or(err, werr)
@@ -239,7 +238,7 @@ func (z *ZooKeeperServer) closeSession(id int64, password []byte) (alive bool, e
 	if int64(binary.BigEndian.Uint64(reply[12:])) != id {
 		return false, nil
 	}
-	send(int32(8), int32(1), int32(-11)) // a closeSession's header
-	_, _ = io.Copy(io.Discard, c)        // the server hangs up
+	send(int32(8), int32(1), int32(-11)) // the header of closeSession
+	_, _ = io.Copy(io.Discard, c)        // the server closes the connection
 	return true, err
 }

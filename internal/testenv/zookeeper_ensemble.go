@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// ZooKeeperEnsembleServers are ZooKeeper servers that replicate each other. Each follows
-// each other through a proxy of its own, so that it can be cut off from the leader and not
-// from its clients.
+// ZooKeeperEnsembleServers are ZooKeeper servers that replicate each other. Each has a proxy to
+// each other, so that it can be cut off from the leader and not from its clients.
 type ZooKeeperEnsembleServers struct {
 	Servers []*ZooKeeperServer
 
@@ -25,7 +24,7 @@ type ZooKeeperEnsembleServers struct {
 func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsembleServers {
 	t.Helper()
 	e := &ZooKeeperEnsembleServers{t: t}
-	// The addresses stay taken until the proxies have theirs.
+	// The addresses stay reserved until the proxies listen on theirs.
 	addrs, release := reserve(t, 2*n)
 	quorum, election := addrs[:n], addrs[n:]
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
@@ -36,8 +35,8 @@ func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsemb
 		for j := range n {
 			q := quorum[j]
 			if i != j {
-				// A leader that was just elected does not listen yet, and a follower takes
-				// a connection that is reset for the end of it.
+				// A newly elected leader does not listen immediately, and a follower takes a reset
+				// connection for the leader's end.
 				links[j] = newProxy(t, q, time.Second)
 				q = links[j].Addr
 			}
@@ -63,7 +62,7 @@ func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsemb
 	return e
 }
 
-// Addrs are the addresses of all servers.
+// Addrs returns the addresses of all servers.
 func (e *ZooKeeperEnsembleServers) Addrs() []string {
 	addrs := make([]string, len(e.Servers))
 	for i, z := range e.Servers {
@@ -72,11 +71,11 @@ func (e *ZooKeeperEnsembleServers) Addrs() []string {
 	return addrs
 }
 
-// URL is the ensemble's URL, with all its servers.
+// URL returns the ensemble's URL, with all its servers.
 func (e *ZooKeeperEnsembleServers) URL() string { return "zookeeper://" + strings.Join(e.Addrs(), ",") }
 
-// Leader waits until one of the servers leads, and returns its index. One that is paused
-// is not asked.
+// Leader waits until one of the servers leads, and returns its index. It does not ask servers in
+// except, which may be paused.
 func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
 	e.t.Helper()
 	skip := map[int]bool{}
@@ -97,7 +96,7 @@ func (e *ZooKeeperEnsembleServers) Leader(except ...int) int {
 	return -1
 }
 
-// Whole reports whether one server leads and all others follow. It may be over at any time.
+// Whole reports whether one server leads and all others follow. This may change at any time.
 func (e *ZooKeeperEnsembleServers) Whole() bool {
 	modes := map[string]int{}
 	for _, z := range e.Servers {
@@ -110,7 +109,7 @@ func (e *ZooKeeperEnsembleServers) Whole() bool {
 	return modes["leader"] == 1 && modes["follower"] == len(e.Servers)-1
 }
 
-// Followers are the indexes of the servers that follow.
+// Followers returns the indexes of the servers that follow.
 func (e *ZooKeeperEnsembleServers) Followers() []int {
 	e.t.Helper()
 	var all []int
@@ -128,7 +127,7 @@ func (e *ZooKeeperEnsembleServers) Followers() []int {
 	return all
 }
 
-// Isolate cuts server i, which follows, off from whoever leads, silently; its clients reach it.
+// Isolate cuts server i, a follower, off from any leader, silently; its clients reach it.
 func (e *ZooKeeperEnsembleServers) Isolate(i int) { e.each(i, (*TCPProxy).Hole) }
 
 // Join ends Isolate.

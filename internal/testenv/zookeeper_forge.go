@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 )
 
-// Forge sets how many children nodes have had, by path, from which the servers take the next
-// sequence number: it changes the stopped server's snapshot. The server must have been started
-// anew since the nodes were made, so that there is a snapshot which has them.
+// Forge sets how many children nodes have had, by path. From these counts the servers take the next
+// sequence number. Forge changes the stopped server's snapshot. The server must have been restarted
+// since the nodes were created, so that a snapshot contains them.
 func (z *ZooKeeperServer) Forge(counts map[string]int32) {
 	z.t.Helper()
 	dir := filepath.Join(filepath.Dir(z.argv[len(z.argv)-1]), "version-2")
-	// The newest has the largest transaction number; all are written with as many digits as needed.
+	// The newest has the largest transaction number; all have as many digits as needed.
 	all, err := filepath.Glob(filepath.Join(dir, "snapshot.*"))
 	newest := ""
 	for _, f := range all {
@@ -39,8 +39,8 @@ func (z *ZooKeeperServer) Forge(counts map[string]int32) {
 	}
 }
 
-// snapshot is a place in a snapshot, whose format is FileSnap's and DataTree's of ZooKeeper 3.6
-// and later, not compressed.
+// snapshot is a position in a snapshot. The format is that of FileSnap and DataTree of ZooKeeper
+// 3.6 and later, not compressed.
 type snapshot struct {
 	b  []byte
 	at int
@@ -63,7 +63,7 @@ func (s *snapshot) buffer() []byte {
 // forge changes the counts in a snapshot, and its checksums.
 func forge(b []byte, counts map[string]int32) (err error) {
 	defer func() {
-		if r := recover(); r != nil { // beyond the end
+		if r := recover(); r != nil { // read past the end
 			err = fmt.Errorf("not a snapshot as expected: %v", r)
 		}
 	}()
@@ -99,7 +99,7 @@ func forge(b []byte, counts map[string]int32) (err error) {
 	if changed != len(counts) {
 		return fmt.Errorf("%d of %d nodes found", changed, len(counts))
 	}
-	for s.at < len(b) { // a checksum of all before it, "/", and perhaps a digest and the same again
+	for s.at < len(b) { // a checksum of everything before, "/", and perhaps a digest and both again
 		binary.BigEndian.PutUint64(b[s.at:], uint64(adler32.Checksum(b[:s.at])))
 		s.skip(8)
 		s.buffer()

@@ -21,7 +21,7 @@ type conn struct {
 
 	// Guarded by the session's mutex.
 	inflight []*call // sent; answers come in this order
-	heard    time.Time
+	lastRead    time.Time
 	xid      int32
 	writing  bool // a goroutine is writing and owns buf
 	buf      []byte
@@ -179,7 +179,7 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 		s.mu.Unlock()
 		return ErrConnectionLoss
 	}
-	c.heard = time.Now()
+	c.lastRead = time.Now()
 	switch h.xid {
 	case xidEvent:
 		e := d.event()

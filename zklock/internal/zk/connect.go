@@ -231,7 +231,7 @@ func (s *Session) handshake(nc net.Conn, limit time.Duration) (*conn, error) {
 		return nil, err
 	}
 	_ = nc.SetDeadline(time.Time{})
-	c := &conn{s: s, nc: nc, r: r, dead: make(chan struct{}), heard: time.Now(), writing: true}
+	c := &conn{s: s, nc: nc, r: r, dead: make(chan struct{}), lastRead: time.Now(), writing: true}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

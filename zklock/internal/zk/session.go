@@ -236,7 +236,7 @@ func (s *Session) keepAlive(c *conn) {
 		}
 		wait := s.asked.Add(interval).Sub(now)
 		if len(c.inflight) > 0 {
-			since := c.heard
+			since := c.lastRead
 			if sent := c.inflight[0].sentAt; sent.After(since) {
 				since = sent
 			}

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// A server that forks is frozen and killed process by process: its children may be in
-// sessions of their own, so that no signal reaches all of them.
+// A server that forks is frozen and killed process by process: its children may be in sessions of
+// their own, so no signal reaches all of them.
 
-// status is what a process does.
+// status is the state of a process.
 type status struct {
 	parent int
 	state  byte // as ps prints it: 'T' stopped, 'Z' ended
 }
 
-// children are the processes that pid has forked and that run.
+// children returns the running processes that pid has forked.
 func children(t testing.TB, pid int) []int {
 	t.Helper()
 	all, err := processes()
@@ -44,7 +44,8 @@ func signalAll(pids []int, s syscall.Signal) {
 	}
 }
 
-// freeze stops p and, of a family, its children, and returns these once nothing runs.
+// freeze stops p and, if the server forks, its children. It returns the children once no thread of
+// them runs.
 func (s *server) freeze(p *process) []int {
 	s.t.Helper()
 	if p.ended() {
@@ -52,10 +53,10 @@ func (s *server) freeze(p *process) []int {
 	}
 	p.signal(sigStop)
 	s.until("stop", []int{p.pid()}, stopped)
-	if !s.family {
+	if !s.forks {
 		return nil
 	}
-	kids := children(s.t, p.pid()) // it cannot fork any more
+	kids := children(s.t, p.pid()) // it can no longer fork
 	signalAll(kids, sigStop)
 	s.until("stop", kids, stopped)
 	return kids
@@ -64,14 +65,14 @@ func (s *server) freeze(p *process) []int {
 // stopped reports whether no thread of a process runs.
 func stopped(pid int, s status) bool { return s.state == 'T' && threadsStopped(pid) }
 
-// gone waits until none of pids runs, and what they shared is free.
+// gone waits until none of pids runs, and their shared resources are free.
 func (s *server) gone(pids []int) {
 	s.t.Helper()
 	s.until("end", pids, func(int, status) bool { return false })
 }
 
-// until waits until done holds for all of pids that have not ended. That somebody else's
-// child has stopped or ended is no event, so it looks.
+// until waits until done holds for all of pids that have not ended. It polls: no event reports that
+// another process's child has stopped or ended.
 func (s *server) until(what string, pids []int, done func(int, status) bool) {
 	s.t.Helper()
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -94,15 +95,15 @@ func (s *server) until(what string, pids []int, done func(int, status) bool) {
 	}
 }
 
-// watch lets a shell continue the frozen pids if this process dies: they learn that their
-// parent has died, as they must to end, only when they run. It ends an earlier watch.
+// watch lets a shell continue the frozen pids if this process dies: frozen processes do not notice
+// that their parent has died, and would not end. It ends an earlier watch.
 func (s *server) watch(pids []int) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.thaw != nil {
-		s.thaw()
-		s.thaw = nil
+	if s.endWatch != nil {
+		s.endWatch()
+		s.endWatch = nil
 	}
 	if len(pids) == 0 {
 		return
@@ -111,8 +112,8 @@ func (s *server) watch(pids []int) {
 	for i, pid := range pids {
 		words[i] = strconv.Itoa(pid)
 	}
-	// Its input, which nobody writes to, ends with this process. An interrupt from the
-	// terminal, which may end this process, must not end the shell.
+	// The shell's input, to which nobody writes, ends with this process. An interrupt from the
+	// terminal may end this process, but must not end the shell.
 	cmd := exec.Command("sh", "-c", "trap '' INT TERM HUP; read _; kill -CONT "+strings.Join(words, " "))
 	_, err := cmd.StdinPipe()
 	if err == nil {
@@ -121,8 +122,8 @@ func (s *server) watch(pids []int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.thaw = func() {
+	s.endWatch = func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // which closes its input
+		_ = cmd.Wait() // closes its input
 	}
 }
