@@ -1,5 +1,5 @@
-// Package archtest keeps the shape of the house: which package may import which, how long
-// a file may be, what must be documented. Each rule says why.
+// Package archtest checks the structure of the repository: which package may import which, how long
+// a file may be, and what must be documented. Each rule has its reason.
 package archtest
 
 import (
@@ -22,35 +22,35 @@ const (
 	root   = "../.."
 )
 
-// layer says what a directory's non-test files may import beside the standard library, as
-// prefixes; the first entry that matches a directory counts.
+// layers lists what a directory's non-test files may import besides the standard library, as
+// prefixes. The first entry that matches a directory counts.
 var layers = []struct {
 	dir     string
 	imports []string
 	why     string
 }{
-	{".", []string{module + "/driver", module + "/internal/asleep"}, "the root knows the contract and no store, and links nothing of others"},
-	{"driver", nil, "the contract is the standard library's words only, so that anybody can write a store"},
+	{".", []string{module + "/driver", module + "/internal/asleep"}, "the root knows the contract and no store, and links no other module"},
+	{"driver", nil, "the contract needs only the standard library, so that anybody can write a store"},
 	{"internal/rule", []string{module + "/driver"}, "the rules are pure"},
 	{"memlock", []string{module + "/driver", module + "/internal/rule"}, "a store knows the contract, never the root"},
-	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter joins one client to the store"},
-	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter joins one client to the store"},
+	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter connects one client library to the store"},
+	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter connects one client library to the store"},
 	{"redislock/internal/listening", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
-	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/doctor"}, "a quorum is made of Redis servers, whatever client leads to them"},
-	{"redislock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor"}, "the store speaks to an interface, so that nobody links a Redis client they do not use"},
-	{"sqllock/mysql", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/go-sql-driver/mysql"}, "a dialect joins one driver to the store"},
-	{"sqllock/postgres", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/jackc/pgx/v5"}, "a dialect joins one driver to the store"},
-	{"sqllock/internal/sqltest", []string{module, "pgregory.net/rapid"}, "helpers of tests"},
+	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/doctor"}, "a quorum consists of Redis servers, with any client library"},
+	{"redislock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor"}, "the store uses an interface, so that nobody links an unused Redis client"},
+	{"sqllock/mysql", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/go-sql-driver/mysql"}, "a dialect connects one SQL driver to the store"},
+	{"sqllock/postgres", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/jackc/pgx/v5"}, "a dialect connects one SQL driver to the store"},
+	{"sqllock/internal/sqltest", []string{module, "pgregory.net/rapid"}, "test helpers"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
-	{"fence", []string{module + "/driver"}, "the transaction is the application's, and so is the SQL driver"},
+	{"fence", []string{module + "/driver"}, "the application owns the transaction and chooses the SQL driver"},
 	{"history", []string{module + "/driver", "github.com/anishathalye/porcupine"}, "the judge knows no store and no client"},
 	{"internal/asleep", nil, "a clock"},
-	{"internal/doctor", []string{module + "/driver"}, "the words of the contract, and no store"},
-	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client is ours, so that its promises are: no other is linked"},
-	{"zklock", []string{module + "/driver", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store speaks through our own client"},
+	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},
+	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client keeps promises that no other client makes, so none is linked"},
+	{"zklock", []string{module + "/driver", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store uses the client of this repository"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
-	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "histories are drawn and shrunk by rapid"},
-	{"internal", []string{module, "golang.org/x/sys"}, "helpers of tests"},
+	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "rapid draws and shrinks histories"},
+	{"internal", []string{module, "golang.org/x/sys"}, "test helpers"},
 }
 
 type file struct {
@@ -61,7 +61,7 @@ type file struct {
 	fset *token.FileSet
 }
 
-// files parses every Go file of the repository, those of the other modules included.
+// files parses every Go file of the repository, including the other modules.
 func files(t *testing.T) []file {
 	t.Helper()
 	var all []file
@@ -138,7 +138,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// A file is read in one sitting.
+// A file must be readable in one sitting.
 func TestFileLength(t *testing.T) {
 	for _, f := range files(t) {
 		if n := bytes.Count(f.src, []byte("\n")); n > 400 {
@@ -156,7 +156,7 @@ func TestReferenceIsShort(t *testing.T) {
 		}
 	}
 	if n == 0 || n >= 320 {
-		t.Errorf("memlock has %d lines; it is to be read in one go: fewer than 320", n)
+		t.Errorf("memlock has %d lines: at most 299, to be read in one sitting", n)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// What is exported is promised, and a promise has words.
+// An exported name is a promise, and a promise needs words.
 func TestDocComments(t *testing.T) {
 	documented := map[string]bool{}
 	packages := map[string]string{}
@@ -195,13 +195,13 @@ func TestDocComments(t *testing.T) {
 	}
 	for pkg, path := range packages {
 		if !documented[pkg] {
-			t.Errorf("package %s (%s) has no doc comment that says its one job", pkg, path)
+			t.Errorf("package %s (%s) has no doc comment about its purpose", pkg, path)
 		}
 	}
 }
 
-// exportedReceiver reports whether d is a function, or a method of an exported type. Methods
-// of other types implement an interface, which has the words.
+// exportedReceiver reports whether d is a function, or a method of an exported type. Methods of
+// other types implement an interface, which is documented.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil {
 		return true
@@ -229,7 +229,7 @@ func checkSpec(t *testing.T, f file, d *ast.GenDecl, s ast.Spec) {
 	}
 }
 
-// Work is finished or it is an issue; it is not a remark in the code.
+// Unfinished work belongs in an issue, not in a remark in the code.
 func TestNoLeftovers(t *testing.T) {
 	words := []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:"}
 	for _, f := range files(t) {

@@ -1,4 +1,4 @@
-// Package doctest runs what the documents tell people to type.
+// Package doctest runs the commands and code of the documents.
 package doctest
 
 import (
@@ -40,14 +40,14 @@ func blocks(t *testing.T, doc, language string) []string {
 
 const testCommand = "./scripts/test.sh\n"
 
-// The shell blocks of the README work as they are written, one after another in one
-// shell, in a home of their own.
+// The shell blocks of the README work as written, one after another in one shell, in a home folder
+// of their own.
 func TestShell(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test builds and runs the command line program")
 	}
-	// A copy of what the commands need: the README says to run them in the checkout, and
-	// they leave a program there.
+	// A copy of what the commands need: the README runs them in the checkout, and they leave
+	// a program there.
 	dir := t.TempDir()
 	abs, err := filepath.Abs(root)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// CI runs the test command that the README gives, and nothing else.
+// CI runs the test command of the README, and nothing else.
 func TestCommand(t *testing.T) {
 	found := false
 	for _, b := range blocks(t, "README.md", "sh") {
@@ -152,7 +152,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// Links of the documents lead somewhere.
+// Links of the documents lead to existing files.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
 	docs, _ := filepath.Glob(filepath.Join(root, "docs/*.md"))
@@ -171,7 +171,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The tests that docs/testing.md names are there.
+// The tests that docs/testing.md names exist.
 func TestNamesOfTests(t *testing.T) {
 	there := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -197,7 +197,7 @@ func TestNamesOfTests(t *testing.T) {
 	}
 	for _, m := range named {
 		if !there[m[1]] {
-			t.Errorf("docs/testing.md names %s, which is not there", m[1])
+			t.Errorf("docs/testing.md names %s, which does not exist", m[1])
 		}
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// timed is a store whose leases its server's wall clock ends, or does not.
+// timed is a store, and whether its leases end by the server's wall clock.
 type timed struct {
-	name  string
-	start func(t *testing.T) *site
-	jumps int  // of how many servers the clock jumps
-	heeds bool // leases end by that clock
+	name        string
+	start       func(t *testing.T) *site
+	jumps       int  // on how many servers the clock jumps
+	serverClock bool // leases end by that clock
 }
 
 func timedStores() []timed {
@@ -25,18 +25,18 @@ func timedStores() []timed {
 		{"Redis", func(t *testing.T) *site { return redisSite(t) }, 1, true},
 		{"MariaDB", func(t *testing.T) *site { return mariaDBSite(t) }, 1, true},
 		{"PostgreSQL", func(t *testing.T) *site { return postgresSite(t) }, 1, true},
-		// Its sessions are timed by the monotonic clock.
+		// Its sessions end by the monotonic clock.
 		{"ZooKeeper", func(t *testing.T) *site { return zooKeeperSite(t) }, 1, false},
-		// They are found out, and stay out; the others are a majority.
+		// The others notice, and do not count these servers; the others are a majority.
 		{"quorum, minority", quorumSite, 2, false},
 	}
 }
 
-// majority is a quorum of which most clocks jump at the same time: it is the others that seem to be wrong. Where this makes
-// them stay out, holders may lose what they have; which is safe.
+// majority is a quorum in which most clocks jump at the same time: the other servers then seem
+// wrong. Where they no longer vote, holders may lose their leases, which is safe.
 var majority = timed{"quorum, majority", quorumSite, 3, true}
 
-// clocks are those of some of a store's servers, which jump together.
+// clocks are the clocks of some of a store's servers, which jump together.
 type clocks []*testenv.Clock
 
 func (s *site) clocks(n int) (all clocks) {
@@ -54,13 +54,13 @@ func (all clocks) jump(d time.Duration) time.Time {
 	return time.Now()
 }
 
-// guarded is a resource that keeps the highest token it has seen.
-type guarded struct {
+// fencedResource remembers the highest token it has seen.
+type fencedResource struct {
 	mu      sync.Mutex
 	highest uint64
 }
 
-func (g *guarded) write(token uint64) (taken bool) {
+func (g *fencedResource) write(token uint64) (taken bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if token < g.highest {
@@ -70,7 +70,7 @@ func (g *guarded) write(token uint64) (taken bool) {
 	return true
 }
 
-// TestClock: the clocks of servers are set.
+// TestClock sets the clocks of servers.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	for _, store := range append(timedStores(), majority) {
@@ -79,43 +79,44 @@ func TestClock(t *testing.T) {
 			s := store.start(t)
 			clock := s.clocks(store.jumps)
 			if store.name != majority.name {
-				t.Run("back", func(t *testing.T) { clockBack(t, s.at(t), store.heeds, clock) })
+				t.Run("back", func(t *testing.T) { clockBack(t, s.at(t), store.serverClock, clock) })
 			}
-			t.Run("under contention", func(t *testing.T) { clockJumps(t, s.at(t), store.heeds, clock) })
-			t.Run("forward", func(t *testing.T) { clockForward(t, s.at(t), store.heeds, clock) })
+			t.Run("under contention", func(t *testing.T) { clockJumps(t, s.at(t), store.serverClock, clock) })
+			t.Run("forward", func(t *testing.T) { clockForward(t, s.at(t), store.serverClock, clock) })
 		})
 	}
 }
 
-// clockForward: the server's clock jumps ahead by an hour, past the end of every lease. Where leases end by
-// that clock the lock is given away at once: exclusion is over for that lease. Its holder is told by its next
-// renewal, a third of the TTL later at most, and until then the resource refuses it.
-func clockForward(t *testing.T, s *site, heeds bool, clock clocks) {
-	c := s.scene()
-	c.exclusive = !heeds
-	alone, renewals := s.watched()
-	idle := s.lock(alone, "nobody waits for it")
+// clockForward: the server's clock jumps ahead by an hour, past the end of every lease. Where
+// leases end by that clock, the lock is granted again at once: exclusion fails for that lease. Its
+// holder learns of the loss by its next renewal, at most a third of the TTL later. Until then the
+// resource refuses it.
+func clockForward(t *testing.T, s *site, serverClock bool, clock clocks) {
+	c := s.newFixture()
+	c.exclusive = !serverClock
+	alone, renewals := s.clientWithRenewals()
+	idle := s.lock(alone, "nobody waits for the lock")
 	jumped := clock.jump(time.Hour)
-	if !heeds {
-		c.keeps(jumped.Add(lasting))
-		c.passesOn()
+	if !serverClock {
+		c.staysTrusted(jumped.Add(watchTime))
+		c.handOver()
 		c.release(idle)
 		return
 	}
-	next := c.served() // it checks that the token is larger
-	resource := &guarded{}
+	next := c.waitGranted() // checks that the token is larger
+	resource := &fencedResource{}
 	if !resource.write(next.Token()) || resource.write(c.held.Token()) {
-		t.Error("the resource takes what it should refuse, or the reverse")
+		t.Error("the resource accepts what it should refuse, or refuses what it should accept")
 	}
 	overlap := time.Since(jumped)
-	toldByRenewal(t, c.held, c.beats, jumped)
-	toldByRenewal(t, idle, renewals, jumped)
-	t.Logf("granted again after %v, the holder was told after %v", overlap, time.Since(jumped))
-	// What was granted since lasts like any other.
+	lostByRenewal(t, c.held, c.renewals, jumped)
+	lostByRenewal(t, idle, renewals, jumped)
+	t.Logf("granted again after %v, the holder learned of it after %v", overlap, time.Since(jumped))
+	// Leases granted since last as usual.
 	select {
 	case <-next.Done():
-		t.Errorf("the next holder has lost it: %v", next.Err())
-	case <-time.After(lasting):
+		t.Errorf("the next holder has lost the lock: %v", next.Err())
+	case <-time.After(watchTime):
 	}
 	c.release(next)
 	again := s.lock(c.holder, name)
@@ -125,25 +126,26 @@ func clockForward(t *testing.T, s *site, heeds bool, clock clocks) {
 	c.release(again)
 }
 
-// clockBack: the server's clock is set back by an hour. Nobody notices who is alive: leases are renewed, the
-// next in line has the lock when it is released, with a larger token. A holder who died before it could renew is
-// another matter where leases end by that clock: its lease ends an hour late, or when an operator breaks it.
-func clockBack(t *testing.T, s *site, heeds bool, clock clocks) {
-	c := s.scene()
-	dead := s.mute("abandoned")
+// clockBack: the server's clock is set back by an hour. Living clients notice nothing: leases are
+// renewed, and a release grants the lock to the next waiter, with a larger token. Where leases end
+// by that clock, the lease of a holder that died before its next renewal ends an hour late, or when
+// an operator breaks it.
+func clockBack(t *testing.T, s *site, serverClock bool, clock clocks) {
+	c := s.newFixture()
+	dead := s.abandonLock("abandoned")
 	jumped := clock.jump(-time.Hour)
-	c.keeps(jumped.Add(lasting))
-	c.passesOn()
+	c.staysTrusted(jumped.Add(watchTime))
+	c.handOver()
 	c.held = s.lock(c.holder, name)
-	c.next = c.waits() // anew, by the clock that was set back
-	c.passesOn()
+	c.next = c.startWaiter() // again, by the clock that was set back
+	c.handOver()
 
 	r := c.recordOf("abandoned")
-	if !heeds {
-		// It has run out as ever: the lock is free, or soon will be.
-		heir := s.lock(c.waiter, "abandoned")
-		if heir.Token() <= dead.Token {
-			t.Errorf("token %d after %d", heir.Token(), dead.Token)
+	if !serverClock {
+		// It has expired as usual: the lock is free, or soon will be.
+		next := s.lock(c.waiter, "abandoned")
+		if next.Token() <= dead.Token {
+			t.Errorf("token %d after %d", next.Token(), dead.Token)
 		}
 		return
 	}
@@ -154,15 +156,15 @@ func clockBack(t *testing.T, s *site, heeds bool, clock clocks) {
 	if err := c.watcher.Break(limited(t), "abandoned", dead.Token); err != nil {
 		t.Fatalf("Break: %v", err)
 	}
-	heir := s.lock(c.waiter, "abandoned")
-	if heir.Token() <= dead.Token {
-		t.Errorf("token %d after %d", heir.Token(), dead.Token)
+	next := s.lock(c.waiter, "abandoned")
+	if next.Token() <= dead.Token {
+		t.Errorf("token %d after %d", next.Token(), dead.Token)
 	}
-	c.release(heir)
+	c.release(next)
 }
 
-// mute takes a lock for a client that is never heard of again.
-func (s *site) mute(name string) driver.Hold {
+// abandonLock takes a lock for a client that stops.
+func (s *site) abandonLock(name string) driver.Hold {
 	s.t.Helper()
 	b := s.backend()
 	dead, err := b.Open(limited(s.t), driver.SessionConfig{ID: "dead", TTL: ttl})
@@ -172,7 +174,7 @@ func (s *site) mute(name string) driver.Hold {
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = dead.Close(ctx) // what it held has been broken
+		_ = dead.Close(ctx) // its grant was broken
 	})
 	r := &driver.Request{ID: "dead-1", Name: name, Mode: driver.Exclusive, N: 1}
 	reply, err := dead.Acquire(limited(s.t), r)
@@ -182,44 +184,44 @@ func (s *site) mute(name string) driver.Hold {
 	return driver.Hold{Name: name, ID: r.ID, Token: reply.Token}
 }
 
-// clockJumps: the server's clock is set back and forth under clients that contend. Whatever it
-// shows, who asks after another was told of its grant has the larger token, and everybody goes on being served.
-// As long as it is only set back, nobody has the lock beside another.
-func clockJumps(t *testing.T, s *site, heeds bool, clock clocks) {
-	crew := s.contend(4)
-	defer crew.stop()
-	crew.goesOn("at first")
+// clockJumps: the server's clock jumps back and forth while clients contend. A client that requests
+// the lock after another has learned of its grant always gets a larger token, and all clients
+// continue to get the lock. As long as the clock is only set back, there is one holder at a time.
+func clockJumps(t *testing.T, s *site, serverClock bool, clock clocks) {
+	clients := s.contend(4)
+	defer clients.stop()
+	clients.checkProgress("at first")
 	back := []time.Duration{-time.Second, -time.Minute, -time.Hour}
 	for _, d := range back {
 		clock.jump(d)
-		crew.goesOn(fmt.Sprint("jump of ", d))
+		clients.checkProgress(fmt.Sprint("jump of ", d))
 	}
-	if heeds {
-		crew.overlaps()
+	if serverClock {
+		clients.allowOverlap()
 	}
 	for _, d := range []time.Duration{time.Hour, -time.Minute, 2 * time.Hour, -time.Hour, time.Minute} {
 		clock.jump(d)
-		crew.goesOn(fmt.Sprint("jump of ", d))
+		clients.checkProgress(fmt.Sprint("jump of ", d))
 	}
 }
 
-// crew are clients that take one lock again and again.
-type crew struct {
+// contenders are clients that take one lock again and again.
+type contenders struct {
 	t    *testing.T
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu      sync.Mutex
-	told    uint64 // the highest token that somebody has been told of
-	grants  map[int]int
-	inside  *holdfast.Lease
-	relaxed bool // two may be inside
+	mu         sync.Mutex
+	reported   uint64 // the highest token that a client has received
+	grants     map[int]int
+	inside     *holdfast.Lease
+	mayOverlap bool // two may hold the lock
 }
 
-func (s *site) contend(n int) *crew {
+func (s *site) contend(n int) *contenders {
 	s.t.Helper()
 	ctx, end := context.WithCancel(context.Background())
-	c := &crew{t: s.t, end: end, grants: map[int]int{}}
+	c := &contenders{t: s.t, end: end, grants: map[int]int{}}
 	for i := range n {
 		client := s.client()
 		c.mu.Lock()
@@ -230,18 +232,18 @@ func (s *site) contend(n int) *crew {
 				before := c.highest()
 				l, err := client.Mutex("contended").Lock(ctx)
 				if err != nil {
-					if ctx.Err() == nil && !passing(err) {
+					if ctx.Err() == nil && !transient(err) {
 						c.t.Errorf("Lock: %v", err)
 						return
 					}
 					continue
 				}
-				c.enter(i, l, before)
-				select { // so that another would be seen
+				c.granted(i, l, before)
+				select { // so that an overlap would be noticed
 				case <-time.After(2 * time.Millisecond):
 				case <-l.Done():
 				}
-				c.leave(l)
+				c.released(l)
 				_ = l.Release() // the lease may have ended
 			}
 		})
@@ -249,26 +251,26 @@ func (s *site) contend(n int) *crew {
 	return c
 }
 
-func (c *crew) highest() uint64 {
+func (c *contenders) highest() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told
+	return c.reported
 }
 
-func (c *crew) enter(i int, l *holdfast.Lease, before uint64) {
+func (c *contenders) granted(i int, l *holdfast.Lease, before uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.Token() <= before {
 		c.t.Errorf("token %d, asked for after %d had been granted", l.Token(), before)
 	}
-	if c.inside != nil && !c.relaxed && c.inside.Err() == nil {
+	if c.inside != nil && !c.mayOverlap && c.inside.Err() == nil {
 		c.t.Errorf("token %d is granted while token %d is trusted", l.Token(), c.inside.Token())
 	}
-	c.told, c.inside = max(c.told, l.Token()), l
+	c.reported, c.inside = max(c.reported, l.Token()), l
 	c.grants[i]++
 }
 
-func (c *crew) leave(l *holdfast.Lease) {
+func (c *contenders) released(l *holdfast.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inside == l {
@@ -276,15 +278,15 @@ func (c *crew) leave(l *holdfast.Lease) {
 	}
 }
 
-// overlaps allows that two are inside from now on.
-func (c *crew) overlaps() {
+// allowOverlap allows that two hold the lock from now on.
+func (c *contenders) allowOverlap() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.relaxed = true
+	c.mayOverlap = true
 }
 
-// goesOn waits until each of them has been served three times more.
-func (c *crew) goesOn(after string) {
+// checkProgress waits until each client has got the lock three more times.
+func (c *contenders) checkProgress(after string) {
 	c.t.Helper()
 	due := map[int]int{}
 	c.mu.Lock()
@@ -293,7 +295,7 @@ func (c *crew) goesOn(after string) {
 	}
 	c.mu.Unlock()
 	start := time.Now()
-	until(c.t, "all go on after "+after, func() bool {
+	until(c.t, "all get the lock again after "+after, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for i, n := range due {
@@ -303,10 +305,10 @@ func (c *crew) goesOn(after string) {
 		}
 		return true
 	})
-	c.t.Logf("%s: all were served within %v", after, time.Since(start))
+	c.t.Logf("%s: all got the lock within %v", after, time.Since(start))
 }
 
-func (c *crew) stop() {
+func (c *contenders) stop() {
 	c.end()
 	c.work.Wait()
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestNoConnectionsLeft: a server has as many clients as it takes. Those that are connected go on: they renew,
-// wait, hand over. Who comes now is told that the store is not available, and is let in when there is room.
+// TestNoConnectionsLeft: a server has as many clients as it accepts. Connected clients continue to
+// renew, wait and hand over. A new client gets ErrUnavailable, and is accepted when there is room.
 func TestNoConnectionsLeft(t *testing.T) {
 	t.Parallel()
 	for what, start := range map[string]func(t *testing.T) (s *site, take func() (io.Closer, bool)){
 		"Redis": func(t *testing.T) (*site, func() (io.Closer, bool)) {
 			r := testenv.Redis(t, "--maxclients", "30")
 			return redisAt(t, r), func() (io.Closer, bool) {
-				return knock(t, r.Addr, "PING\r\n", func(reply string) bool { return strings.HasPrefix(reply, "+PONG") })
+				return tryConnect(t, r.Addr, "PING\r\n", func(reply string) bool { return strings.HasPrefix(reply, "+PONG") })
 			}
 		},
 		"ZooKeeper": func(t *testing.T) (*site, func() (io.Closer, bool)) {
 			z := testenv.ZooKeeper(t, longSessions, "maxClientCnxns=12", "-Dzookeeper.nio.sessionlessCnxnTimeout=600000")
 			return zooKeeperAt(t, z), func() (io.Closer, bool) {
-				// Whom it does not let in it hangs up on.
-				return knock(t, z.Addr, "", func(reply string) bool { return reply == silence })
+				// It closes the connection of a client that it does not accept.
+				return tryConnect(t, z.Addr, "", func(reply string) bool { return reply == silence })
 			}
 		},
 		"MariaDB": func(t *testing.T) (*site, func() (io.Closer, bool)) {
@@ -44,7 +44,7 @@ func TestNoConnectionsLeft(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s, take := start(t)
-			c := s.scene()
+			c := s.newFixture()
 			newcomer := s.backend()
 			var all []io.Closer
 			for {
@@ -53,10 +53,10 @@ func TestNoConnectionsLeft(t *testing.T) {
 					break
 				}
 				if all = append(all, conn); len(all) > 100 {
-					t.Fatal("the server takes any number of clients")
+					t.Fatal("the server accepts any number of clients")
 				}
 			}
-			t.Logf("%d connections were left", len(all))
+			t.Logf("the server accepted %d more connections", len(all))
 			since := time.Now()
 			open := func(d time.Duration) error {
 				ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -75,24 +75,24 @@ func TestNoConnectionsLeft(t *testing.T) {
 			} else {
 				t.Logf("Open: %v", err)
 			}
-			c.keeps(since.Add(lasting)) // by renewals
-			c.passesOn()
+			c.staysTrusted(since.Add(watchTime)) // by renewals
+			c.handOver()
 			c.release(s.lock(c.holder, name))
 			for _, conn := range all {
 				_ = conn.Close()
 			}
 			since = time.Now()
-			until(t, "a newcomer is let in", func() bool { return open(patience) == nil })
-			t.Logf("a newcomer is let in after %v", time.Since(since))
+			until(t, "a new client is accepted", func() bool { return open(limit) == nil })
+			t.Logf("a new client was accepted after %v", time.Since(since))
 		})
 	}
 }
 
-// silence stands for a reply that does not come.
+// silence represents a missing reply.
 const silence = "(silence)"
 
-// knock connects, says something, and reports whether the server takes clients, by what it replies.
-func knock(t *testing.T, addr, text string, in func(reply string) bool) (io.Closer, bool) {
+// tryConnect connects, sends text, and finds out from the reply whether the server accepts clients.
+func tryConnect(t *testing.T, addr, text string, in func(reply string) bool) (io.Closer, bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -101,11 +101,11 @@ func knock(t *testing.T, addr, text string, in func(reply string) bool) (io.Clos
 	if _, err := conn.Write([]byte(text)); err != nil {
 		t.Logf("%s: %v", addr, err)
 	}
-	limit := 200 * time.Millisecond
+	wait := 200 * time.Millisecond
 	if text != "" {
-		limit = patience
+		wait = limit
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 200)
@@ -122,11 +122,11 @@ func knock(t *testing.T, addr, text string, in func(reply string) bool) (io.Clos
 	return conn, true
 }
 
-// login takes connections of a database, as clients do.
+// login opens connections to a database, as clients do.
 func login(t *testing.T, name, dsn string) func() (io.Closer, bool) {
 	t.Helper()
 	db := pool(t, name, dsn)
-	db.SetMaxIdleConns(-1) // what is closed is closed at the server, too
+	db.SetMaxIdleConns(-1) // a closed connection is closed at the server, too
 	return func() (io.Closer, bool) {
 		conn, err := db.Conn(context.Background())
 		return conn, err == nil

@@ -14,30 +14,35 @@ import (
 
 const mega = 1 << 20
 
-// volume is what a store's data are on.
+// volume is the disk of a store's data.
 type volume struct {
 	*site
-	fill    func()      // it has no room; what has been freed since is taken, too
-	relieve func()      // it has room
-	felt    func() bool // the store has met it; nil: callers feel it
+	fill    func()      // takes all free space, including what has been freed since
+	relieve func()      // gives the space back
+	noticed func() bool // whether the store has noticed; nil: callers notice
 
-	// extends: a grant that some servers could not renew is extended to them anew when they have room, under a token larger than the one
-	// that a majority had agreed on; the record shows that of most of them.
+	// extends: when there is room again, a grant that some servers could not renew is written to
+	// them again, with a token larger than the one that a majority had agreed on. The record shows
+	// the token of most servers.
 	extends bool
 }
 
 // reaction is what a store does when its disk is full.
 type reaction struct {
-	refuses bool // some locks that are free
-	ends    bool // the server ends itself, and has to be started again
-	hangs   bool // commits wait for room, for which the server looks once a minute: it has to be killed
+	refuses bool // refuses some free locks
+	ends    bool // the server ends itself, and must be started again
+	hangs   bool // commits wait for space, which the server checks once a minute: it must be killed
 	holds   bool // leases are renewed
-	may     bool // leases are renewed or not: as there is room in files that are there, or as soon as another server is found; one of several may end itself
+
+	// either: leases may be renewed or not, because existing files may have space, or because the
+	// client finds another server. One of several servers may end itself.
+	either bool
 }
 
-// TestDiskFull: a store's disk is full. What a store then grants it has really granted; everything else fails with
-// an error that can be tested for. A holder whose lease is not renewed is told before anybody else can have it.
-// When there is room again, and a server that ended itself was started again, the store serves.
+// TestDiskFull: a store's disk is full. What the store then grants is really granted; everything
+// else fails with an error that callers can test for. A holder whose lease is not renewed learns of
+// that before another client can have the lock. When there is space again, and servers that ended
+// themselves were started again, the store serves.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -46,15 +51,15 @@ func TestDiskFull(t *testing.T) {
 		deep  bool
 	}{
 		"Redis, AOF every second": {func(t *testing.T) *volume {
-			return redisSite(t, "--appendonly", "yes", "--appendfsync", "everysec").on(1, mega)
+			return redisSite(t, "--appendonly", "yes", "--appendfsync", "everysec").onDisks(1, mega)
 		}, reaction{refuses: true}, false},
 		"Redis, AOF always": {func(t *testing.T) *volume {
-			return redisSite(t, "--appendonly", "yes", "--appendfsync", "always").on(1, mega)
+			return redisSite(t, "--appendonly", "yes", "--appendfsync", "always").onDisks(1, mega)
 		}, reaction{refuses: true, ends: true}, false},
 		"quorum, minority": {func(t *testing.T) *volume {
-			v := quorumSite(t).on(2, mega)
+			v := quorumSite(t).onDisks(2, mega)
 			v.extends = true
-			v.felt = func() bool {
+			v.noticed = func() bool {
 				for _, m := range v.servers[:2] {
 					if m.(*testenv.RedisServer).Info("persistence")["aof_last_write_status"] != "err" {
 						return false
@@ -65,31 +70,31 @@ func TestDiskFull(t *testing.T) {
 			return v
 		}, reaction{holds: true}, false},
 		"ZooKeeper": {func(t *testing.T) *volume {
-			return zooKeeperSite(t, "-Dzookeeper.preAllocSize=64").on(1, mega)
+			return zooKeeperSite(t, "-Dzookeeper.preAllocSize=64").onDisks(1, mega)
 		}, reaction{refuses: true, ends: true}, false},
 		"ZooKeeper, one of three": {func(t *testing.T) *volume {
-			v := ensembleSite(t, "-Dzookeeper.preAllocSize=64").on(1, mega)
-			v.felt = func() bool {
+			v := ensembleSite(t, "-Dzookeeper.preAllocSize=64").onDisks(1, mega)
+			v.noticed = func() bool {
 				state, err := v.servers[0].(*testenv.ZooKeeperServer).Word("srvr")
 				return err != nil || !strings.Contains(state, "Mode: ")
 			}
 			return v
-		}, reaction{may: true}, true},
+		}, reaction{either: true}, true},
 		"MariaDB": {func(t *testing.T) *volume {
-			return mariaDBSite(t).on(1, 24*mega) // half of it is taken when the server starts
+			return mariaDBSite(t).onDisks(1, 24*mega) // the server takes half of it when it starts
 		}, reaction{refuses: true, holds: true}, false},
 		"MariaDB, binary log": {func(t *testing.T) *volume {
-			return mariaDBSite(t, "--log-bin=log").on(1, 24*mega)
+			return mariaDBSite(t, "--log-bin=log").onDisks(1, 24*mega)
 		}, reaction{refuses: true, hangs: true}, true},
 		"PostgreSQL, tables": {func(t *testing.T) *volume {
-			return postgresSite(t, apart).on(1, 4*mega)
+			return postgresSite(t, apart).onDisks(1, 4*mega)
 		}, reaction{refuses: true, holds: true}, false},
 		"PostgreSQL, log": {func(t *testing.T) *volume {
-			v := postgresSite(t, apart).on(1, 4*mega)
+			v := postgresSite(t, apart).onDisks(1, 4*mega)
 			db, fill := pool(t, "pgx", v.dsn), v.fill
 			v.fill = func() {
 				fill()
-				for err := error(nil); err == nil; { // what is left of the log's last file is used up
+				for err := error(nil); err == nil; { // uses up the rest of the log's last file
 					_, err = db.ExecContext(context.Background(), "SELECT pg_logical_emit_message(false, '', repeat('x', 100000))")
 				}
 			}
@@ -98,7 +103,7 @@ func TestDiskFull(t *testing.T) {
 		"SQLite": {func(t *testing.T) *volume {
 			d := testenv.SmallDisk(t, 2*mega)
 			return &volume{site: sqliteSite(t, d.Path), fill: d.Fill, relieve: d.Relieve}
-		}, reaction{refuses: true, may: true}, false},
+		}, reaction{refuses: true, either: true}, false},
 	} {
 		if test.deep && !testenv.Deep() {
 			continue
@@ -110,11 +115,11 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// apart keeps PostgreSQL's shared memory off the disk that is to be full.
+// apart keeps PostgreSQL's shared memory off the full disk.
 const apart = "dynamic_shared_memory_type=posix"
 
-// on moves so many of the servers to disks of their own, with room for so many bytes more.
-func (s *site) on(n, room int) *volume {
+// onDisks moves n of the servers to disks of their own, with space for room more bytes.
+func (s *site) onDisks(n, room int) *volume {
 	s.t.Helper()
 	var disks []*testenv.Disk
 	for _, m := range s.servers[:n] {
@@ -130,7 +135,7 @@ func (s *site) on(n, room int) *volume {
 	return &volume{site: s, fill: each((*testenv.Disk).Fill), relieve: each((*testenv.Disk).Relieve)}
 }
 
-// ended are the servers that have ended.
+// ended returns the servers that have ended.
 func (s *site) ended() (all []machine) {
 	for _, m := range s.servers {
 		if _, gone := m.Ended(); gone {
@@ -141,7 +146,7 @@ func (s *site) ended() (all []machine) {
 }
 
 func full(t *testing.T, v *volume, want reaction) {
-	c := v.scene()
+	c := v.newFixture()
 	third := v.client()
 	granted, refused := c.takeUntilFull(third, v, want.refuses)
 	filled := time.Now()
@@ -150,19 +155,19 @@ func full(t *testing.T, v *volume, want reaction) {
 	}
 	switch {
 	case want.holds:
-		c.keeps(filled.Add(lasting))
-	case want.may:
+		c.staysTrusted(filled.Add(watchTime))
+	case want.either:
 		select {
 		case <-c.held.Done():
-			c.told()
-		case <-time.After(lasting):
+			c.waitLost()
+		case <-time.After(watchTime):
 		}
 	default:
-		t.Logf("the holder was told after %v", c.told().Sub(filled))
+		t.Logf("the holder learned of it after %v", c.waitLost().Sub(filled))
 	}
 	for _, m := range v.ended() {
-		if text, _ := m.Ended(); !want.ends && !want.may {
-			t.Fatalf("the server has ended: %s", words(text))
+		if text, _ := m.Ended(); !want.ends && !want.either {
+			t.Fatalf("the server has ended: %s", shorten(text))
 		}
 	}
 	v.relieve()
@@ -172,49 +177,49 @@ func full(t *testing.T, v *volume, want reaction) {
 	for _, m := range v.ended() {
 		m.Start()
 	}
-	l, took := c.again(third, "afterwards")
-	t.Logf("%d granted, then %.300s; again %v after there was room", len(granted), fmt.Sprint(errors.Unwrap(refused)), took)
+	l, took := c.lockAgain(third, "afterwards")
+	t.Logf("%d granted, then %.300s; again %v after there was space", len(granted), fmt.Sprint(errors.Unwrap(refused)), took)
 	for _, l := range append(granted, l, c.held) {
-		// The store is asked first: what is trusted after that was so before.
-		until(t, fmt.Sprintf("the store has token %d, if that is trusted", l.Token()), func() bool {
+		// The store is asked first: if the lease is trusted afterwards, it was trusted before.
+		until(t, fmt.Sprintf("the store has token %d, if the lease is trusted", l.Token()), func() bool {
 			r := c.recordOf(l.Name())
 			return l.Err() != nil || len(r.Holders) == 1 && (r.Holders[0].Token == l.Token() || v.extends && r.Holders[0].Token > l.Token())
 		})
 	}
 	if want.holds || c.held.Err() == nil {
-		c.passesOn()
+		c.handOver()
 	} else {
-		c.release(c.served())
+		c.release(c.waitGranted())
 	}
 }
 
-// takeUntilFull lets a client take locks while there is no room: until one of them is not granted, or where that is not to
-// be, until many have been since the store has felt it.
-func (c *scene) takeUntilFull(client *holdfast.Client, v *volume, refuses bool) (granted []*holdfast.Lease, refused error) {
+// takeUntilFull lets a client take locks while the disk is full. It ends when one is not granted.
+// If the store refuses none, it ends when many were granted after the store noticed.
+func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, refuses bool) (granted []*holdfast.Lease, refused error) {
 	c.t.Helper()
 	felt := 0
 	for i, start := 0, time.Now(); felt < 50; i++ {
-		if i == 5000 || time.Since(start) > patience {
-			c.t.Fatalf("%d locks were granted, %d since the store has felt that its disk is full", len(granted), felt)
+		if i == 5000 || time.Since(start) > limit {
+			c.t.Fatalf("%d locks were granted, %d since the store noticed that its disk is full", len(granted), felt)
 		}
 		if i%10 == 0 {
 			v.fill()
 		}
-		// Long names need room sooner.
+		// Long names need space sooner.
 		ctx, cancel := context.WithTimeout(limited(c.t), ttl)
 		l, err := client.Mutex(fmt.Sprintf("new/%d/%0300d", i, i)).TryLock(ctx)
 		cancel()
 		if err != nil {
-			if !passing(err) && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, context.DeadlineExceeded) {
+			if !transient(err) && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, context.DeadlineExceeded) {
 				c.t.Errorf("TryLock: %v; want ErrUnavailable, ErrUncertain or ErrRefused", err)
 			}
 			if refuses {
 				return granted, err
 			}
-			continue // a busy machine may be late to answer
+			continue // the answer may be late on a busy machine
 		}
 		granted = append(granted, l)
-		if felt > 0 || v.felt != nil && v.felt() {
+		if felt > 0 || v.noticed != nil && v.noticed() {
 			felt++
 		}
 	}

@@ -10,22 +10,23 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
-// TestDatabaseFailover: a database's primary dies, and its replica takes its address. What the replica has received goes on.
-// What it has not is forgotten: the lock is given away beside its holder, as the documents say, who is told by its next
-// renewal; the tokens grow all the same, so that the resource refuses it until then.
+// TestDatabaseFailover: a database's primary dies, and its replica takes over its address. Grants
+// that the replica has received continue. Others are forgotten, as the documents say: the lock is
+// granted again while its holder still trusts its lease, until the holder's next renewal. Tokens
+// grow nevertheless, so the resource refuses the holder until then.
 func TestDatabaseFailover(t *testing.T) {
 	t.Parallel()
-	// The replica is known by the clients' address alone.
+	// The replica is known only by the address that clients use.
 	start := func(t *testing.T) (s *site, stop func(), fail func() time.Time) {
 		t.Helper()
 		primary := testenv.MariaDB(t, "--log-bin=log", "--server-id=1")
 		replica := testenv.MariaDB(t, "--log-bin=log", "--server-id=2", "--log-slave-updates")
 		host, port, _ := net.SplitHostPort(primary.Addr)
 		replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
-		way := testenv.Proxy(t, primary.Addr)
-		s = databaseSite(t, primary, "mysql", primary.DSNAt(way.Addr, "root", ""), mysql.Dialect)
+		proxy := testenv.Proxy(t, primary.Addr)
+		s = databaseSite(t, primary, "mysql", primary.DSNAt(proxy.Addr, "root", ""), mysql.Dialect)
 		from, to := pool(t, "mysql", primary.DSN("root", "")), pool(t, "mysql", replica.DSN("root", ""))
-		stop = func() { // following, when it has all that the primary has
+		stop = func() { // stops replication when the replica has all data
 			t.Helper()
 			var at string
 			var missed int
@@ -39,19 +40,19 @@ func TestDatabaseFailover(t *testing.T) {
 		}
 		return s, stop, func() time.Time {
 			primary.Kill()
-			way.Lead(replica.Addr)
+			proxy.Lead(replica.Addr)
 			return time.Now()
 		}
 	}
 	t.Run("received", func(t *testing.T) {
 		t.Parallel()
 		s, stop, fail := start(t)
-		c := s.scene()
+		c := s.newFixture()
 		stop()
 		failed := fail()
-		c.keeps(failed.Add(lasting))
-		c.passesOn()
-		t.Logf("the holder kept it")
+		c.staysTrusted(failed.Add(watchTime))
+		c.handOver()
+		t.Logf("the holder kept the lock")
 	})
 	t.Run("not received", func(t *testing.T) {
 		t.Parallel()
@@ -62,20 +63,20 @@ func TestDatabaseFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop()
-		c := s.scene()
+		c := s.newFixture()
 		c.exclusive = false
-		resource := &guarded{}
+		resource := &fencedResource{}
 		if !resource.write(c.held.Token()) {
 			t.Error("the resource refuses its first holder")
 		}
 		failed := fail()
-		next := c.served()
+		next := c.waitGranted()
 		granted := time.Since(failed)
 		if !resource.write(next.Token()) || resource.write(c.held.Token()) {
-			t.Error("the resource takes what it should refuse, or the reverse")
+			t.Error("the resource accepts what it should refuse, or refuses what it should accept")
 		}
-		toldByRenewal(t, c.held, c.beats, failed)
-		t.Logf("granted again after %v, the holder was told after %v", granted, time.Since(failed))
+		lostByRenewal(t, c.held, c.renewals, failed)
+		t.Logf("granted again after %v, the holder learned of it after %v", granted, time.Since(failed))
 		c.release(next)
 	})
 }

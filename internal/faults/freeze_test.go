@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// stoppable is a store that is frozen, and then killed.
+// stoppable is a store whose servers are frozen, and then killed.
 type stoppable struct {
-	start  func(t *testing.T) *site
-	harmed int // how many of the servers; 0: its file is busy, and there is nothing to kill
-	deep   bool
+	start    func(t *testing.T) *site
+	affected int // how many of the servers; 0: there are none, and its file is busy
+	deep     bool
 }
 
-// TestStopped: servers are frozen, and killed.
+// TestStopped freezes and kills servers.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]stoppable{
@@ -35,43 +35,44 @@ func TestStopped(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := test.start(t)
-			t.Run("frozen", func(t *testing.T) { frozen(t, s.at(t), test.harmed) })
-			if test.harmed > 0 {
-				t.Run("killed", func(t *testing.T) { killed(t, s.at(t), test.harmed) })
+			t.Run("frozen", func(t *testing.T) { frozen(t, s.at(t), test.affected) })
+			if test.affected > 0 {
+				t.Run("killed", func(t *testing.T) { killed(t, s.at(t), test.affected) })
 			}
 		})
 	}
 }
 
-// frozen: a store answers nobody for longer than a lease lasts, and goes on as if nothing had been. Its holder knows
-// that its lease is over before the store can wake up and give it away.
-func frozen(t *testing.T, s *site, harmed int) {
-	c := s.scene()
+// frozen: a store does not answer for longer than a lease lasts, and then continues as if nothing
+// had happened. Its holder knows that its lease has ended before the store can continue and grant
+// the lock again.
+func frozen(t *testing.T, s *site, affected int) {
+	c := s.newFixture()
 	third := s.client()
-	heal := s.freeze(harmed)
-	before := len(c.next) // on a busy machine the lease may have run out before
+	heal := s.freeze(affected)
+	before := len(c.next) // on a busy machine the lease may have expired earlier
 	since := time.Now()
 	c.fails(third, "another")
-	t.Logf("told after %v of a TTL of %v", c.told().Sub(since), c.holder.TTL())
-	// By the clock, whenever the test came to look: nothing was proven since.
+	t.Logf("lost after %v of a TTL of %v", c.waitLost().Sub(since), c.holder.TTL())
+	// By the clock, whenever the test looks: no renewal was answered since.
 	if c.held.Err() == nil {
 		t.Error("the lease is still trusted")
 	}
-	time.Sleep(time.Until(since.Add(lasting))) // all leases run out at the store
+	time.Sleep(time.Until(since.Add(watchTime))) // all leases expire at the store
 	if len(c.next) > before {
-		t.Error("a frozen store has granted something")
+		t.Error("a frozen store has granted a lock")
 	}
 	heal()
 	since = time.Now()
-	c.release(c.served())
-	t.Logf("served %v after the end", time.Since(since))
-	l, took := c.again(third, "another")
-	t.Logf("the third client was served %v later", took)
+	c.release(c.waitGranted())
+	t.Logf("granted %v after the end", time.Since(since))
+	l, took := c.lockAgain(third, "another")
+	t.Logf("the third client got the lock %v later", took)
 	c.release(l)
-	c.release(s.lock(c.holder, name)) // it may hold again
+	c.release(s.lock(c.holder, name)) // the client can hold locks again
 }
 
-// freeze freezes so many of the servers, or the file of a store without any.
+// freeze freezes n of the servers, or the file of a store without servers.
 func (s *site) freeze(n int) (heal func()) {
 	s.t.Helper()
 	if n == 0 {
@@ -87,7 +88,7 @@ func (s *site) freeze(n int) (heal func()) {
 	}
 }
 
-// busy keeps the file of an SQLite store for writing, as another program might.
+// busy locks the file of an SQLite store for writing, as another program might.
 func busy(s *site) (heal func()) {
 	s.t.Helper()
 	db := pool(s.t, "sqlite", s.path)

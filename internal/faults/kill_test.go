@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// killed: servers that keep what they acknowledged are killed, as by kill -9, and started again: at once, and when
-// leases have run out. The lock is with the holder, or the holder knows that it is not; the line goes on.
-func killed(t *testing.T, s *site, harmed int) {
+// killed: servers that keep acknowledged data are killed, as by kill -9, and started again: at
+// once, and after leases have expired. The holder still has the lock, or knows that it has not; the
+// queue continues.
+func killed(t *testing.T, s *site, affected int) {
 	kill := func() {
-		for _, m := range s.servers[:harmed] {
+		for _, m := range s.servers[:affected] {
 			m.Kill()
 		}
 	}
 	begin := func() time.Time {
-		for _, m := range s.servers[:harmed] {
+		for _, m := range s.servers[:affected] {
 			m.Start()
 		}
 		return time.Now()
 	}
-	c := s.scene()
+	c := s.newFixture()
 	kill()
 	since := begin()
 	select {
 	case <-c.held.Done():
-		c.told()
-		c.release(c.served())
-	case <-time.After(lasting): // it has been renewed since, or is over
-		c.passesOn()
+		c.waitLost()
+		c.release(c.waitGranted())
+	case <-time.After(watchTime): // it was renewed since, or has ended
+		c.handOver()
 	}
 	t.Logf("%v after the servers: the holder's %v", time.Since(since), c.held.Err())
 
@@ -36,12 +37,12 @@ func killed(t *testing.T, s *site, harmed int) {
 	if c.held.Token() <= before {
 		t.Errorf("token %d after %d", c.held.Token(), before)
 	}
-	c.next = c.waits()
+	c.next = c.startWaiter()
 	since = time.Now()
 	kill()
-	c.told()
-	time.Sleep(time.Until(since.Add(lasting))) // all leases have run out
+	c.waitLost()
+	time.Sleep(time.Until(since.Add(watchTime))) // all leases have expired
 	since = begin()
-	c.release(c.served())
-	t.Logf("served %v after the servers", time.Since(since))
+	c.release(c.waitGranted())
+	t.Logf("granted %v after the servers", time.Since(since))
 }

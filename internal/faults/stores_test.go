@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// machine is a server process: any of package testenv's.
+// machine is a server process: any server of package testenv.
 type machine interface {
 	Start()
 	Kill()
@@ -35,18 +35,19 @@ type machine interface {
 	OwnDisk(room int) *testenv.Disk
 }
 
-// site is a store that runs: its servers, and how a client comes to it.
+// site is a running store: its servers, and how clients connect.
 type site struct {
 	t       *testing.T
 	servers []machine
 	dial    func(t *testing.T) driver.Backend // with connections of its own
-	prepare func()                            // once before the first client: what the servers must have; may be nil
-	ready   bool                              // prepare has been done
-	path    string                            // of an SQLite store
-	dsn     string                            // of a database
+	// Prepares the servers once before the first client; may be nil.
+	prepare func()
+	ready   bool   // prepare was called
+	path    string // of an SQLite store
+	dsn     string // of a database
 }
 
-// at is the store for a part of the test, with which its clients are closed.
+// at returns the store for a subtest, whose end closes its clients.
 func (s *site) at(t *testing.T) *site {
 	s.begin()
 	part := *s
@@ -54,7 +55,7 @@ func (s *site) at(t *testing.T) *site {
 	return &part
 }
 
-// begin does what the servers must have once.
+// begin prepares the servers once.
 func (s *site) begin() {
 	if !s.ready && s.prepare != nil {
 		s.prepare()
@@ -62,7 +63,7 @@ func (s *site) begin() {
 	s.ready = true
 }
 
-// backend is closed when the test ends.
+// backend returns a backend that is closed when the test ends.
 func (s *site) backend() driver.Backend {
 	s.t.Helper()
 	s.begin()
@@ -91,7 +92,7 @@ func dialRedis(t *testing.T, addr string) redislock.Conn {
 	return conn
 }
 
-// quorumSite is of five servers that forget nothing.
+// quorumSite is a quorum of five servers that keep all data.
 func quorumSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t}
@@ -121,14 +122,14 @@ func zooKeeperSite(t *testing.T, settings ...string) *site {
 	return zooKeeperAt(t, testenv.ZooKeeper(t, append(settings, longSessions)...))
 }
 
-// longSessions lets sessions last for 14 s.
+// longSessions allows sessions of 14 s.
 const longSessions = "tickTime=700"
 
 func zooKeeperAt(t *testing.T, z *testenv.ZooKeeperServer) *site {
 	return &site{t: t, servers: []machine{z}, dial: func(t *testing.T) driver.Backend { return dialZooKeeper(t, z.Addr) }}
 }
 
-// ensembleSite is of three servers.
+// ensembleSite is an ensemble of three servers.
 func ensembleSite(t *testing.T, settings ...string) *site {
 	t.Helper()
 	e := testenv.ZooKeeperEnsemble(t, 3, append(settings, longSessions)...)
@@ -196,11 +197,11 @@ func pool(t *testing.T, name, dsn string) *sql.DB {
 	return db
 }
 
-// sqliteSite is a file, and no server.
+// sqliteSite is a file without a server.
 func sqliteSite(t *testing.T, dir string) *site {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("-short: this test waits for leases to run out")
+		t.Skip("-short: this test waits for leases to expire")
 	}
 	path := filepath.Join(dir, "locks.db")
 	return &site{t: t, path: path, dial: func(t *testing.T) driver.Backend {
@@ -212,27 +213,27 @@ func sqliteSite(t *testing.T, dir string) *site {
 	}}
 }
 
-// limited is a context for what must not hang.
+// limited returns a context for calls that must not hang.
 func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// until waits for what is no event of ours, such as what a server does by itself.
+// until polls for a condition that no event reports, such as a state of a server.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); !ok(); <-tick.C {
+	for end := time.Now().Add(limit); !ok(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("it never came true that %s", what)
+			t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }
 
-// words are of an error's text that a failure shows: servers print a lot.
-func words(text string) string {
+// shorten returns the start of an error's text: servers print a lot.
+func shorten(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }

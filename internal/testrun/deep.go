@@ -12,53 +12,54 @@ import (
 	"time"
 )
 
-// suite is a part of the tests that takes longer than the test command has time for.
+// suite is a part of the tests that takes too long for the test command.
 type suite struct {
-	name string
-	asks string   // what it looks for
-	dir  string   // its module
-	args []string // of go test
-	env  []string
+	name     string
+	question string   // what it looks for
+	dir      string   // its module
+	args     []string // of go test
+	env      []string
 
-	// A suite is run once, if the time allows what it takes on two cores; or again and again,
-	// each time with other random choices, for its share of the time that is left.
+	// A suite with takes runs once, if the time allows; takes is for two cores. A suite with share
+	// runs again and again, each time with other random choices, for its share of the remaining
+	// time.
 	takes time.Duration
 	share int
-	fuzz  []string // the modules whose fuzz targets it runs, in place of tests
+	fuzz  []string // the modules whose fuzz targets run, instead of tests
 }
 
-// suites are in the order of what a minute of each is worth.
+// suites are in order of the value of a minute of each.
 var suites = []suite{
-	{name: "every test at full size", asks: "crowds, 10,000 names, each client library through each suite", dir: ".",
+	{name: "every test at full size", question: "many contenders, 10,000 names, each client library in each suite", dir: ".",
 		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
-	{name: "every test of the command", asks: "each store under verify, contests on each store", dir: "cmd/holdfast",
+	{name: "every test of the command", question: "each store under verify, contests on each store", dir: "cmd/holdfast",
 		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 15 * time.Minute},
-	{name: "every test of the benchmarks", asks: "each scenario and each peer", dir: "bench",
+	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
 		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},
-	{name: "reliability", asks: "each kind of trouble, in numbers", dir: "cmd/holdfast",
+	{name: "reliability", question: "each kind of fault, in numbers", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"}, takes: 13 * time.Minute},
-	{name: "mutants", asks: "would verify, and the tests, find bugs that are put in?", dir: "cmd/holdfast",
+	{name: "mutants", question: "would verify and the tests find injected bugs?", dir: "cmd/holdfast",
 		args: []string{"-run", "Caught$", "./mutant"}, env: []string{"HOLDFAST_TEST_MUTANTS=full"}, takes: 40 * time.Minute},
-	{name: "model of the protocol", asks: "every order of steps and faults, larger sizes", dir: ".",
+	{name: "model of the protocol", question: "every order of steps and faults, larger sizes", dir: ".",
 		args: []string{"./model"}, env: []string{"HOLDFAST_TEST_SPIN=full"}, takes: 12 * time.Minute},
-	{name: "soak", asks: "is anything left over after a million grants?", dir: ".",
+	{name: "soak", question: "is anything left over after a million grants?", dir: ".",
 		args: []string{"-run", "^TestSoak$", "./internal/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"}, takes: 15 * time.Minute},
-	{name: "torture", asks: "a wrong grant on any store, under load and faults", dir: "cmd/holdfast",
+	{name: "torture", question: "a wrong grant on any store, under load and faults", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestTorture$", "./torture"}, env: []string{"HOLDFAST_TEST_DEEP=1"}, share: 5},
-	{name: "model of the quorum", asks: "messages lost and late, servers that forget", dir: ".",
+	{name: "model of the quorum", question: "messages lost and late, servers that forget", dir: ".",
 		args: []string{"-run", "^TestModel$", "./redislock/quorum"}, env: []string{"MODEL_SEEDS=300"}, share: 2},
-	{name: "random histories", asks: "is every step what the rule says?", dir: ".",
+	{name: "random histories", question: "is every step what the rule says?", dir: ".",
 		args: []string{"-run", "Model$", "./memlock", "./redislock", "./sqllock", "-rapid.checks=300"}, share: 2},
-	{name: "fuzz", asks: "texts from outside", fuzz: []string{".", "cmd/holdfast"}, share: 2},
+	{name: "fuzz", question: "input from outside", fuzz: []string{".", "cmd/holdfast"}, share: 2},
 }
 
-// step is a suite with the time that it gets.
+// step is a suite with its time.
 type step struct {
 	suite
 	time time.Duration
 }
 
-// plan divides the time: two thirds at most go to suites that are run once.
+// plan divides the time: at most two thirds go to suites that run once.
 func plan(all []suite, total time.Duration) (steps []step) {
 	left, shares := total, 0
 	for _, s := range all {
@@ -76,8 +77,8 @@ func plan(all []suite, total time.Duration) (steps []step) {
 	return steps
 }
 
-// part is what the first of steps gets of the time that is left, if it is one that is repeated: those
-// before it may have taken longer than was planned, or less.
+// part returns how much of the remaining time the first of steps gets, if it is a repeated suite.
+// Earlier suites may have taken more or less time than planned.
 func part(steps []step, left time.Duration) time.Duration {
 	if steps[0].share == 0 {
 		return steps[0].time
@@ -89,7 +90,7 @@ func part(steps []step, left time.Duration) time.Duration {
 	return max(0, left) * time.Duration(steps[0].share) / time.Duration(shares)
 }
 
-// row is what came of a step.
+// row is the result of a step.
 type row struct {
 	step
 	runs   int
@@ -102,10 +103,10 @@ func (w row) String() string {
 	if len(w.failed) > 0 {
 		came = "FAILED: " + strings.Join(w.failed, ", ")
 	}
-	return fmt.Sprintf("| %s | %s | %d | %v | %s |", w.name, w.asks, w.runs, w.took.Round(time.Second), came)
+	return fmt.Sprintf("| %s | %s | %d | %v | %s |", w.name, w.question, w.runs, w.took.Round(time.Second), came)
 }
 
-// deep runs the long suites for about so many minutes, and adds a table to the file.
+// deep runs the long suites for about minutes, and adds a table to the file.
 func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	rows := []string{}
 	code := 0
@@ -130,7 +131,7 @@ func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	}
 	for _, s := range all {
 		if !slices.ContainsFunc(steps, func(x step) bool { return x.name == s.name }) {
-			rows = append(rows, fmt.Sprintf("| %s | %s | 0 | | left out: it takes %v |", s.name, s.asks, s.takes))
+			rows = append(rows, fmt.Sprintf("| %s | %s | 0 | | left out: it takes %v |", s.name, s.question, s.takes))
 		}
 	}
 	table := strings.Join(rows, "\n") + "\n"
@@ -143,7 +144,7 @@ func deep(all []suite, minutes float64, file string, out io.Writer) int {
 	return code
 }
 
-// run runs the suite once, or as often as there is time for.
+// run runs the suite once, or as often as there is time.
 func (w *row) run(out io.Writer) {
 	began := time.Now()
 	another := func() bool { // as long as the others were
@@ -151,7 +152,7 @@ func (w *row) run(out io.Writer) {
 		return w.takes == 0 && sofar+sofar/time.Duration(w.runs) <= w.time
 	}
 	for w.runs == 0 || another() {
-		// A suite that needs three times what it should hangs.
+		// A suite that takes three times its time hangs.
 		limit := 3 * max(w.time, 10*time.Minute)
 		args := slices.Concat([]string{"-json", "-count=1", "-vet=off", "-timeout", limit.String()}, w.args)
 		w.runs++
@@ -166,10 +167,10 @@ func (w *row) run(out io.Writer) {
 	}
 }
 
-// target is a fuzz target, as the text of a test declares it.
+// target matches the declaration of a fuzz target in a test's text.
 var target = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 
-// runFuzz gives each fuzz target of the modules the same part of the time, that for building included.
+// runFuzz gives each fuzz target of the modules the same time, building included.
 func (w *row) runFuzz(out io.Writer) {
 	began := time.Now()
 	type fuzzTarget struct{ module, dir, name string }
@@ -197,7 +198,7 @@ func (w *row) runFuzz(out io.Writer) {
 	for i, f := range all {
 		w.runs++
 		each := max((w.time-time.Since(began))/time.Duration(len(all)-i), time.Second)
-		// A finding is kept by go test in testdata, for a test of its own.
+		// go test keeps a finding in testdata, for a test of its own.
 		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(), f.dir)
 		cmd.Dir = f.module
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -209,7 +210,7 @@ func (w *row) runFuzz(out io.Writer) {
 
 const heading = "## Long runs\n"
 
-// record adds a table to the section of the file that has the long runs, the newest first.
+// record adds a table to the section of the file about long runs, the newest first.
 func record(file, asked, table string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPart: a suite that is repeated has its share of what those before it have left.
+// A repeated suite gets its share of the time that earlier suites have left.
 func TestPart(t *testing.T) {
 	steps := []step{{suite{takes: time.Hour}, time.Hour}, {suite{share: 3}, time.Minute}, {suite{share: 1}, time.Minute}}
 	for i, want := range []time.Duration{time.Hour, 3 * time.Second, 4 * time.Second} {
@@ -45,11 +45,11 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestSuites: what the suites name is there.
+// The directories and tests that the suites name exist.
 func TestSuites(t *testing.T) {
 	for _, s := range suites {
 		if (s.takes > 0) == (s.share > 0) {
-			t.Errorf("%s takes %v and has %d parts; one of them is due", s.name, s.takes, s.share)
+			t.Errorf("%s takes %v and has %d parts; want one of the two", s.name, s.takes, s.share)
 		}
 		for _, a := range s.args {
 			if !strings.HasPrefix(a, "./") || a == "./..." {
@@ -73,11 +73,11 @@ func TestDeep(t *testing.T) {
 	write(t, file, "# Runs\n\n## Long runs\n\nWhat was run.\n\n### 2020-01-01, an old one\n\nrows\n")
 	var out strings.Builder
 	code := deep([]suite{
-		{name: "good", asks: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
-		{name: "bad", asks: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
-		{name: "again", asks: "more", dir: dir, args: []string{"./a"}, share: 1},
-		{name: "long", asks: "much", dir: dir, args: []string{"./a"}, takes: time.Hour},
-		{name: "texts", asks: "any", fuzz: []string{dir}, share: 1},
+		{name: "good", question: "this", dir: dir, args: []string{"./a"}, takes: time.Millisecond},
+		{name: "bad", question: "that", dir: dir, args: []string{"./b"}, takes: time.Millisecond},
+		{name: "again", question: "more", dir: dir, args: []string{"./a"}, share: 1},
+		{name: "long", question: "much", dir: dir, args: []string{"./a"}, takes: time.Hour},
+		{name: "texts", question: "any", fuzz: []string{dir}, share: 1},
 	}, 0.1, file, &out)
 	text, err := os.ReadFile(file)
 	if code != 1 || err != nil {
@@ -91,7 +91,7 @@ func TestDeep(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	// The table is in its section, also if it is the first.
+	// The table is in its section, even if it is the first.
 	first := filepath.Join(dir, "first.md")
 	write(t, first, "## Long runs\n\nWhat was run.\n\n## Another section\n\n### A part\n")
 	if err := record(first, "a minute", "| row |\n"); err != nil {

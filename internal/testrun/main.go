@@ -1,20 +1,20 @@
-// Command testrun runs the tests of several modules as the test command of the repository
-// does, and ends with a summary: what failed, what was slowest, what was skipped and why.
+// Command testrun runs the tests of several modules for the repository's test command. It ends with
+// a summary: failures, the slowest tests, and skipped tests with the reasons.
 //
 //	testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags "FLAGS OF GO TEST"] [-json FILE] MODULE...
 //	testrun -deep MINUTES FILE
 //
-// A module is a folder with a go.mod. Most tests wait for servers and clocks most of the time, so
-// packages run side by side, the longest first. Packages that match -alone run one after
-// the other when the others have ended: they use all processors there are.
+// A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
+// run in parallel, the longest first. Packages that match -alone run after the others, one at a
+// time: they use all processors.
 //
-// Last come the tests whose names begin with TestTimed, three packages at a time. They ask
-// whether something is done in time (a lease renewed, a call back), which a machine that stands
-// still for a second can break although the code is right. Only these may be repeated, twice,
-// and the summary says so. Nothing else is ever run again.
+// Tests whose names begin with TestTimed run last, three packages at a time. They check that
+// something happens in time (a renewal, the return of a call). A machine that pauses for a second
+// can fail them although the code is right. Only these tests may be repeated, twice, and the
+// summary says so.
 //
 // With -deep it runs the long suites instead, for about so many minutes, as scripts/deep.sh does,
-// and adds a table of what came of them to FILE.
+// and adds a table of the results to FILE.
 package main
 
 import (
@@ -33,17 +33,17 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// attempts is how often a timed test is run at most.
+// attempts is how often a timed test runs at most.
 const attempts = 3
 
-// run is the command. It returns 0 if all tests passed, 1 if not, 2 for a wrong call.
+// run is the command. It returns 0 if all tests passed, 1 if not, 2 for wrong arguments.
 func run(args []string, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("testrun", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	jobs := f.Int("jobs", 4, "how many packages run side by side")
-	alone := f.String("alone", "^$", "packages that run one after the other, as a regular expression")
+	jobs := f.Int("jobs", 4, "how many packages run in parallel")
+	alone := f.String("alone", "^$", "packages that run one at a time, as a regular expression")
 	plain := f.String("norace", "^$", "packages that are tested without the race detector, as a regular expression")
-	minutes := f.Float64("deep", 0, "run the long suites instead, for about so many minutes, and write what came of it to the FILE")
+	minutes := f.Float64("deep", 0, "run the long suites instead, for about so many minutes, and add a table of the results to FILE")
 	flags := f.String("flags", "", "flags of go test, separated by spaces")
 	record := f.String("json", "", "a file for the events of go test -json")
 	if err := f.Parse(args); err != nil {
@@ -81,37 +81,37 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	var beside, last, timed []pkg
+	var parallel, last, timed []pkg
 	for _, p := range packages {
 		p.plain = norace.MatchString(p.path)
 		if single.MatchString(p.path) {
 			last = append(last, p)
 		} else {
-			beside = append(beside, p)
+			parallel = append(parallel, p)
 		}
 		if p.timed {
 			timed = append(timed, p)
 		}
 	}
-	r.phase("side by side", beside, *jobs, (*runner).once)
-	r.phase("one after the other", last, 1, (*runner).once)
+	r.phase("in parallel", parallel, *jobs, (*runner).once)
+	r.phase("one at a time", last, 1, (*runner).once)
 	r.phase("timed", timed, min(*jobs, 3), (*runner).timed)
 	return r.summary()
 }
 
-// runner runs packages and keeps what came of them.
+// runner runs packages and keeps their results.
 type runner struct {
 	out      io.Writer
 	flags    []string
 	record   io.Writer // of the events
-	programs string    // the folder of the tests that are run again
+	programs string    // the folder of test programs for repeated tests
 	began    time.Time
 
 	mu      sync.Mutex
 	results []result
 }
 
-// phase runs the packages with do, so many at a time.
+// phase runs do on the packages, jobs at a time.
 func (r *runner) phase(name string, packages []pkg, jobs int, do func(*runner, pkg)) {
 	if len(packages) == 0 {
 		return
@@ -138,19 +138,19 @@ func (r *runner) once(p pkg) {
 	r.keep(p, r.test(p, "-skip=^TestTimed"))
 }
 
-// timed runs the timed tests of a package, and those that failed again.
+// timed runs the timed tests of a package, and repeats those that failed.
 func (r *runner) timed(p pkg) {
 	res := r.testAgain(p, "^TestTimed")
 	for n := 1; n < attempts && res.repeatable(); n++ {
 		fmt.Fprintf(r.out, "again: %s: %s\n", p.path, strings.Join(res.failed(), " "))
 		next := r.testAgain(p, "^("+strings.Join(res.failed(), "|")+")$")
-		next.again = append(res.again, res.failed()...)
+		next.repeated = append(res.repeated, res.failed()...)
 		res = next
 	}
 	r.keep(p, res)
 }
 
-// keep notes a result, and prints it.
+// keep records a result, and prints it.
 func (r *runner) keep(p pkg, res result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

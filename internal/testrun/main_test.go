@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// module makes a module of packages, each a folder with one test file.
+// module creates a module of packages, each a folder with one test file.
 func module(t *testing.T, packages map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func TestTimedPanic(t *testing.T) { panic("no machine is to blame") }
 	broken = `import "testing"
 func TestNothing(t *testing.T) { undefined() }
 `
-	// The first run of TestTimedOnce fails, and that of TestTimedNever each time.
+	// The first run of TestTimedOnce fails, and every run of TestTimedNever.
 	timed = `import ("os"; "testing")
 func TestTimedOnce(t *testing.T) {
 	if _, err := os.Stat("seen"); err != nil {
@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 		packages map[string]string
 		args     []string
 		code     int
-		says     []string
+		want     []string
 		not      []string
 	}{
 		"passes": {
@@ -107,7 +107,7 @@ func TestRun(t *testing.T) {
 		},
 		"alone": {
 			map[string]string{"a": passes, "b": passes}, []string{"-alone", "/b$"}, 0,
-			[]string{"== side by side: 1 packages", "== one after the other: 1 packages"}, nil,
+			[]string{"== in parallel: 1 packages", "== one at a time: 1 packages"}, nil,
 		},
 		"no modules":    {nil, nil, 2, []string{"usage"}, nil},
 		"wrong flag":    {nil, []string{"-x"}, 2, nil, nil},
@@ -126,14 +126,14 @@ func TestRun(t *testing.T) {
 			if code := run(args, &out, &out); code != c.code {
 				t.Errorf("exit code %d; want %d", code, c.code)
 			}
-			for _, s := range c.says {
+			for _, s := range c.want {
 				if !strings.Contains(out.String(), s) {
 					t.Errorf("%q is missing", s)
 				}
 			}
 			for _, s := range c.not {
 				if strings.Contains(out.String(), s) {
-					t.Errorf("%q is there", s)
+					t.Errorf("%q is printed", s)
 				}
 			}
 			if t.Failed() {
@@ -143,7 +143,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestOnlyTimedIsRepeated counts the runs of a test beside a timed one that fails.
+// TestOnlyTimedIsRepeated counts the runs of a test next to a timed one that fails.
 func TestOnlyTimedIsRepeated(t *testing.T) {
 	dir := module(t, map[string]string{"a": timed})
 	record := filepath.Join(t.TempDir(), "events")

@@ -18,13 +18,13 @@ import (
 type pkg struct {
 	module, path string
 	dir          string
-	weight       int  // how long it takes, about, in seconds
-	timed        bool // it has tests that are timed
-	plain        bool // it is tested without the race detector
+	weight       int  // about how long it takes, in seconds
+	timed        bool // it has timed tests
+	plain        bool // tested without the race detector
 }
 
-// longest are the packages that take longest, in seconds on two cores. They are begun first: begun last, one of them
-// would run alone at the end. Wrong figures cost time and nothing else.
+// longest are the packages that take longest, in seconds on two cores. They start first: if one
+// started last, it would run alone at the end. Wrong figures cost only time.
 var longest = map[string]int{
 	"redislock": 310, "cmd/holdfast": 280, "sqllock": 240, "sqllock/mysql": 230, "sqllock/postgres": 220,
 	"zklock": 200, "redislock/quorum": 180, "internal/faults": 110, "zklock/internal/zk": 100,
@@ -64,7 +64,7 @@ func find(modules []string) ([]pkg, error) {
 	return all, nil
 }
 
-// hasTimed reports whether a test in dir is timed.
+// hasTimed reports whether dir has a timed test.
 func hasTimed(dir string) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -80,7 +80,7 @@ func hasTimed(dir string) (bool, error) {
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), f, text, parser.SkipObjectResolution)
 		if err != nil {
-			return false, nil // go test says it
+			return false, nil // go test reports the error
 		}
 		for _, d := range parsed.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "TestTimed") {

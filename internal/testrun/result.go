@@ -24,18 +24,18 @@ type event struct {
 	Output     string
 }
 
-// result is what came of one package.
+// result is the result of one package.
 type result struct {
-	pkg   string
-	ok    bool
-	took  time.Duration
-	cpu   time.Duration // used by the tests, their programs and servers, and the compiler
-	tests []test
-	rest  string   // output that belongs to no test
-	again []string // timed tests that failed before
+	pkg      string
+	ok       bool
+	took     time.Duration
+	cpu      time.Duration // used by the tests, their programs and servers, and the compiler
+	tests    []test
+	rest     string   // output that belongs to no test
+	repeated []string // timed tests that failed before
 }
 
-// test is one test or part of a test.
+// test is one test or subtest.
 type test struct {
 	name    string
 	verdict string // pass, fail, skip; "": it did not end
@@ -43,7 +43,7 @@ type test struct {
 	output  []string
 }
 
-// test builds and runs the tests of p. It keeps the program of a package that has timed tests, for
+// test builds and runs the tests of p. If the package has timed tests, it keeps the program for
 // testAgain.
 func (r *runner) test(p pkg, more ...string) result {
 	flags := r.flags
@@ -56,15 +56,15 @@ func (r *runner) test(p pkg, more ...string) result {
 	return goTest(p.module, nil, slices.Concat([]string{"-json"}, flags, more, []string{p.path}), r)
 }
 
-// program is the path of the tests of p as a program.
+// program returns the path of p's test program.
 func (r *runner) program(p pkg) string {
 	return filepath.Join(r.programs, strings.ReplaceAll(p.path, "/", "-")+".test")
 }
 
-// testAgain runs tests of a package that was built before: go test would link it again, beside other
-// timed tests.
+// testAgain runs tests of a package that was built before: go test would link it again while other
+// timed tests run.
 func (r *runner) testAgain(p pkg, only string) result {
-	if _, err := os.Stat(r.program(p)); err != nil { // it does not build, and go test says why
+	if _, err := os.Stat(r.program(p)); err != nil { // it does not build; go test reports why
 		return r.test(p, "-run="+only)
 	}
 	args := slices.Concat([]string{"tool", "test2json", "-t", "-p", p.path, r.program(p), "-test.v=test2json", "-test.run=" + only},
@@ -74,7 +74,7 @@ func (r *runner) testAgain(p pkg, only string) result {
 	return collect(cmd, r)
 }
 
-// ofProgram are those of the flags of go test that a test's program takes, under its names for them.
+// ofProgram returns those flags of go test that a test program has, under its names for them.
 func ofProgram(flags []string) (out []string) {
 	taken := false
 	for _, f := range flags {
@@ -90,7 +90,7 @@ func ofProgram(flags []string) (out []string) {
 	return out
 }
 
-// goTest runs go test in a module and reads what came of it. The events are copied to record.
+// goTest runs go test in a module and reads its events. It copies the events to record.
 func goTest(module string, env, args []string, record io.Writer) result {
 	cmd := exec.Command("go", append([]string{"test"}, args...)...)
 	cmd.Dir = module
@@ -140,14 +140,14 @@ func read(events io.Reader, record io.Writer) result {
 	}
 }
 
-// Write puts an event on record.
+// Write writes an event to the record.
 func (r *runner) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.record.Write(line)
 }
 
-// add notes an event. at says where the tests are in res.tests.
+// add adds an event. at has the indexes of tests in res.tests.
 func (res *result) add(e event, at map[string]int) {
 	if e.Test == "" {
 		if e.Action == "output" || e.Action == "build-output" {
@@ -170,7 +170,7 @@ func (res *result) add(e event, at map[string]int) {
 	}
 }
 
-// failed are the names of the tests that failed, or did not end, without their parts.
+// failed returns the names of the tests that failed, or did not end, without subtests.
 func (res *result) failed() (names []string) {
 	for _, t := range res.tests {
 		if (t.verdict == "fail" || t.verdict == "") && !strings.Contains(t.name, "/") {
@@ -180,7 +180,8 @@ func (res *result) failed() (names []string) {
 	return names
 }
 
-// repeatable reports whether tests failed, and nothing else went wrong that no machine is to blame for.
+// repeatable reports whether tests failed, and nothing went wrong that cannot be the machine's
+// fault.
 func (res *result) repeatable() bool {
 	if res.ok || len(res.failed()) == 0 {
 		return false
@@ -200,7 +201,7 @@ func (res *result) repeatable() bool {
 	return true
 }
 
-// report is the output of the tests that failed, the parts of a test before the whole.
+// report returns the output of the failed tests, subtests before their test.
 func (res *result) report() string {
 	var b strings.Builder
 	for _, t := range slices.Backward(res.tests) {

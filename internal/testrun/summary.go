@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// place is the file and line that begin the output of a test.
+// place matches the file and line at the start of a test's output.
 var place = regexp.MustCompile(`^\S+\.go:\d+: `)
 
 // named is a test with its package.
@@ -18,7 +18,7 @@ type named struct {
 	pkg string
 }
 
-// summary prints what came of all packages. It returns the exit code.
+// summary prints the results of all packages. It returns the exit code.
 func (r *runner) summary() int {
 	var all, skipped []named
 	var bad, again []string
@@ -46,7 +46,7 @@ func (r *runner) summary() int {
 				failed++
 			}
 		}
-		for _, t := range res.again {
+		for _, t := range res.repeated {
 			again = append(again, short+": "+t)
 		}
 	}
@@ -69,7 +69,7 @@ func (r *runner) summary() int {
 	return 0
 }
 
-// printSkipped says which tests were skipped, by reason.
+// printSkipped prints which tests were skipped, by reason.
 func (r *runner) printSkipped(skipped []named) {
 	if len(skipped) == 0 {
 		return
@@ -78,7 +78,7 @@ func (r *runner) printSkipped(skipped []named) {
 	var reasons []string
 	by := map[string][]string{}
 	for _, t := range skipped {
-		why := t.why()
+		why := t.skipReason()
 		if by[why] == nil {
 			reasons = append(reasons, why)
 		}
@@ -97,8 +97,8 @@ func (r *runner) printSkipped(skipped []named) {
 	}
 }
 
-// why is what a test said when it was skipped.
-func (t *test) why() string {
+// skipReason returns a skipped test's message.
+func (t *test) skipReason() string {
 	for _, line := range t.output {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {

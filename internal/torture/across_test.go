@@ -31,8 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLockAllAcrossStores: transfers between accounts whose locks are kept by six stores
-// lose no money, and none waits for ever, whichever two come in whichever order.
+// TestLockAllAcrossStores: accounts have their locks at six stores. Transfers between them lose no
+// money, and none waits for ever, whatever two accounts it needs in whatever order.
 func TestLockAllAcrossStores(t *testing.T) {
 	const crewSize, accounts = 6, 7
 	transfers := testenv.Rounds(15, 60)
@@ -55,12 +55,13 @@ func TestLockAllAcrossStores(t *testing.T) {
 		backends = append(backends, b)
 	}
 	var balance [accounts]atomic.Int64 // read and written in two steps, on purpose
-	var crew sync.WaitGroup
+	var workers sync.WaitGroup
 	for w := range crewSize {
 		rng := rand.New(rand.NewPCG(uint64(w), 7))
 		clients := make([]*holdfast.Client, len(backends))
 		for i, b := range backends {
-			c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: time.Minute}) // so that a busy machine ends no session
+			// So that no session ends on a busy machine.
+			c, err := holdfast.New(ctx, b, &holdfast.Config{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestLockAllAcrossStores(t *testing.T) {
 			})
 			clients[i] = c
 		}
-		crew.Go(func() {
+		workers.Go(func() {
 			for range transfers {
 				from := rng.IntN(accounts)
 				to := (from + 1 + rng.IntN(accounts-1)) % accounts
@@ -90,7 +91,7 @@ func TestLockAllAcrossStores(t *testing.T) {
 			}
 		})
 	}
-	crew.Wait()
+	workers.Wait()
 	sum := int64(0)
 	for i := range balance {
 		sum += balance[i].Load()
@@ -121,7 +122,7 @@ func open(store string) (driver.Backend, error) {
 	return redislock.New(conn, nil), nil
 }
 
-// server is a table on a database server, with a pool of its own.
+// server opens a table on a database server, with a pool of its own.
 func server(name, dsn string, d sqllock.Dialect) (driver.Backend, error) {
 	db, err := sql.Open(name, dsn)
 	if err != nil {
@@ -130,7 +131,7 @@ func server(name, dsn string, d sqllock.Dialect) (driver.Backend, error) {
 	return pooled{sqllock.New(db, d, nil), db}, nil
 }
 
-// pooled closes its pool too.
+// pooled also closes its pool.
 type pooled struct {
 	*sqllock.Server
 	db *sql.DB

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// cancels gives up so many Locks at every moment of their way to the store, and while they wait. None
-// leaves a grant or a place in line. Leases last an hour: what is left would be found.
+// cancels cancels locks calls of Lock, at all moments before the answer and during the wait. None
+// leaves a grant or a place in the queue. Leases last an hour, so anything left would be found.
 func cancels(t *testing.T, b driver.Backend, locks int) {
 	const workers, names, part = 8, 6, 2000
 	var clients [2]*holdfast.Client
@@ -32,7 +32,7 @@ func cancels(t *testing.T, b driver.Backend, locks int) {
 		}()
 		clients[i] = c
 	}
-	pair := usual(t, clients[0])
+	pair := typicalTime(t, clients[0])
 	var granted atomic.Int64
 	for done := 0; done < locks; done += part {
 		var all sync.WaitGroup
@@ -50,7 +50,7 @@ func cancels(t *testing.T, b driver.Backend, locks int) {
 			})
 		}
 		all.Wait()
-		// What is taken back in the background has to reach the store, however slow that is.
+		// A cancel in the background must reach the store, however slow the store is.
 		for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			list, err := b.List(t.Context(), "cancelled/", "", names)
 			if err == nil && len(list) == 0 {
@@ -60,15 +60,15 @@ func cancels(t *testing.T, b driver.Backend, locks int) {
 				for _, r := range list {
 					t.Errorf("left of %q: holders %+v and %d waiters", r.Name, r.Holders, r.Waiting)
 				}
-				t.Fatalf("that is after %d locks; %v", done+part, err)
+				t.Fatalf("after %d locks; %v", done+part, err)
 			}
 		}
 	}
-	t.Logf("%d of %d locks were granted before they were given up; none left anything", granted.Load(), locks)
+	t.Logf("%d of %d locks were granted before the cancel; none left anything", granted.Load(), locks)
 }
 
-// usual is how long it takes to lock and unlock here, at least a quarter of a millisecond.
-func usual(t *testing.T, c *holdfast.Client) time.Duration {
+// typicalTime returns how long a Lock and Release take here, at least a quarter of a millisecond.
+func typicalTime(t *testing.T, c *holdfast.Client) time.Duration {
 	const tries = 20
 	begun := time.Now()
 	for range tries {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// closes closes so many clients while they lock, on free names and on one that is held. None leaves
-// a grant or a place in line. The TTL is an hour: what is left would be found.
+// closes closes clients while they lock free names and one name that is held. None leaves a grant
+// or a place in the queue. The TTL is an hour, so anything left would be found.
 func closes(t *testing.T, b driver.Backend, rounds int) {
 	cfg := &holdfast.Config{TTL: longest}
 	other, err := holdfast.New(t.Context(), b, cfg)
@@ -40,12 +40,12 @@ func closes(t *testing.T, b driver.Backend, rounds int) {
 					l, err := c.Mutex(lock).Lock(t.Context())
 					if err != nil {
 						if !errors.Is(err, holdfast.ErrClosed) {
-							t.Errorf("round %d: Lock beside Close: %v", round, err)
+							t.Errorf("round %d: Lock during Close: %v", round, err)
 						}
 						return
 					}
 					if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrReleased) {
-						t.Errorf("round %d: Release beside Close: %v", round, err)
+						t.Errorf("round %d: Release during Close: %v", round, err)
 					}
 				}
 			})

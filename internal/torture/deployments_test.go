@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// TestCallsThatEnd: calls that end before the store has answered leave nothing, and return the error of
-// their context, on any store and with each client library.
+// TestCallsThatEnd: calls that end before the store has answered leave nothing, and return the
+// error of their context, on any store and with each client library.
 func TestCallsThatEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
@@ -46,21 +46,21 @@ func TestCallsThatEnd(t *testing.T) {
 	}
 }
 
-// deployment is a store that runs, and a backend of it.
+// deployment is a running store, and a backend for it.
 type deployment struct {
 	driver.Backend
 
-	// freeze stops the servers without a word until thaw is called. Nil: there is no server.
+	// freeze stops the servers silently until thaw is called. Nil: there is no server.
 	freeze func() (thaw func())
 }
 
-// pausing is a server that can be stopped.
-type pausing interface {
+// pausable is a server that can be frozen.
+type pausable interface {
 	Pause()
 	Continue()
 }
 
-func frozen(all ...pausing) func() func() {
+func frozen(all ...pausable) func() func() {
 	return func() func() {
 		for _, s := range all {
 			s.Pause()
@@ -76,12 +76,12 @@ func frozen(all ...pausing) func() func() {
 // longest is the longest TTL that each deployment allows.
 const longest = time.Hour
 
-// deployments are one of each store and client library.
+// deployments are one for each store and client library.
 var deployments = map[string]func(t *testing.T) deployment{
 	"memory": func(*testing.T) deployment { return deployment{memlock.New(), nil} },
 	"sqlite": func(t *testing.T) deployment {
 		path := filepath.Join(t.TempDir(), "locks.db")
-		return deployment{opened(t, "sqlite:"+path), func() func() { return occupied(t, path) }}
+		return deployment{opened(t, "sqlite:"+path), func() func() { return holdFile(t, path) }}
 	},
 	"redis, rueidis": func(t *testing.T) deployment {
 		s := testenv.Redis(t)
@@ -95,7 +95,7 @@ var deployments = map[string]func(t *testing.T) deployment{
 	},
 	"quorum": func(t *testing.T) deployment {
 		var servers []quorum.Server
-		var all []pausing
+		var all []pausable
 		for range 3 {
 			s := testenv.Redis(t)
 			all = append(all, s)
@@ -144,8 +144,8 @@ func closing(t *testing.T, b driver.Backend) driver.Backend {
 	return b
 }
 
-// occupied keeps everybody from a file of SQLite until free is called.
-func occupied(t *testing.T, path string) (free func()) {
+// holdFile locks an SQLite file against everybody until free is called.
+func holdFile(t *testing.T, path string) (free func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {

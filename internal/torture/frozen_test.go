@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// callPatience is the deadline of each call to a store that is frozen.
-const callPatience = 100 * time.Millisecond
+// callLimit is the deadline of each call to a frozen store.
+const callLimit = 100 * time.Millisecond
 
-// freezes calls a client's methods while the servers are stopped: each must return the error of its
-// context. How long each took goes into the table.
+// freezes calls a client's methods while the servers are frozen: each must return the error of its
+// context. The table gets how long each took.
 func freezes(t *testing.T, d deployment, rounds int, table *callTable) {
 	cfg := &holdfast.Config{TTL: time.Minute}
 	fresh := func() *holdfast.Client {
@@ -28,7 +28,7 @@ func freezes(t *testing.T, d deployment, rounds int, table *callTable) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close(context.Background()) }) // it may be closed by now
+		t.Cleanup(func() { _ = c.Close(context.Background()) }) // it may be closed already
 		return c
 	}
 	for round := range rounds {
@@ -44,11 +44,11 @@ func freezes(t *testing.T, d deployment, rounds int, table *callTable) {
 			for _, call := range calls(c, other, prefix, held.Token(), func(ctx context.Context) error {
 				l, err := holdfast.New(ctx, d, cfg)
 				if err == nil {
-					_ = l.Close(ctx) // it was not asked yet
+					_ = l.Close(ctx) // no request was sent
 				}
 				return err
 			}) {
-				ctx, cancel := context.WithTimeout(t.Context(), callPatience)
+				ctx, cancel := context.WithTimeout(t.Context(), callLimit)
 				begun := time.Now()
 				err := call.do(ctx)
 				took := time.Since(begun)
@@ -56,20 +56,21 @@ func freezes(t *testing.T, d deployment, rounds int, table *callTable) {
 				switch {
 				case errors.Is(err, context.DeadlineExceeded):
 					table.add(t.Name(), call.name, took)
-				case errors.Is(err, holdfast.ErrInvalid), err == nil && call.local: // the servers were not asked
+				case errors.Is(err, holdfast.ErrInvalid), err == nil && call.local: // not sent
 				default:
 					t.Errorf("%s of a frozen store: %v; want context.DeadlineExceeded", call.name, err)
 				}
 			}
 		}()
-		_ = held.Release() // a connection may not know yet that the store goes on
+		_ = held.Release() // a connection may not know that the store continues
 	}
 }
 
 type call struct {
-	name  string
-	do    func(context.Context) error
-	local bool // some stores need no server for it: a locked file can be read, and SQL has no sessions
+	name string
+	do   func(context.Context) error
+	// Some stores need no server for it: a locked file can be read, and SQL has no sessions.
+	local bool
 }
 
 // calls are the methods that take a context.
@@ -126,7 +127,7 @@ func (c *callTable) add(test, name string, took time.Duration) {
 	c.took[store][name] = append(c.took[store][name], took)
 }
 
-// String is a table for a document: the shortest and the longest time of each call.
+// String returns a table for a document: the shortest and the longest time of each call.
 func (c *callTable) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

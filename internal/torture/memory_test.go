@@ -13,49 +13,49 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// ttl is short, so that many leases run out in a minute.
+// ttl is short, so that many leases expire in a minute.
 const ttl = 500 * time.Millisecond
 
-// TestMemory is the same for the store in memory, where goroutines with a network of their own
-// stand for processes, and time is virtual.
+// TestMemory is the same for the store in memory. Goroutines with a network of their own represent
+// processes, and time is virtual.
 func TestMemory(t *testing.T) {
-	const crewSize, due = 4, 2000
+	const processCount, due = 4, 2000
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		store := memlock.New()
 		res := &cell{}
-		crew := make([]*life, crewSize)
-		for i := range crew {
-			crew[i] = begin(t, store, res, due, &life{}, rng.Uint64())
+		processes := make([]*process, processCount)
+		for i := range processes {
+			processes[i] = begin(t, store, res, due, &process{}, rng.Uint64())
 		}
 		kills, cuts := 0, 0
 		for running := true; running; {
 			time.Sleep(time.Duration(20+rng.IntN(200)) * time.Millisecond)
-			switch i := rng.IntN(crewSize); {
-			case rng.IntN(4) > 1 || crew[i].finished(due):
+			switch i := rng.IntN(processCount); {
+			case rng.IntN(4) > 1 || processes[i].finished(due):
 			case rng.IntN(2) == 0:
-				crew[i].kill()
-				crew[i] = begin(t, store, res, due, crew[i], rng.Uint64())
+				processes[i].kill()
+				processes[i] = begin(t, store, res, due, processes[i], rng.Uint64())
 				kills++
 			default:
-				heal := crew[i].conn.Cut()
+				heal := processes[i].conn.Cut()
 				time.Sleep(ttl + time.Duration(rng.IntN(int(ttl))))
 				heal()
 				cuts++
 			}
 			running = false
-			for _, l := range crew {
+			for _, l := range processes {
 				running = running || !l.finished(due)
 			}
 		}
-		for _, l := range crew {
+		for _, l := range processes {
 			l.kill()
 		}
 		res.mu.Lock()
 		defer res.mu.Unlock()
 		t.Logf("%d grants, %d kills, %d cuts; accepted %d writes, refused %d", len(res.tokens), kills, cuts, res.accepted, res.refused)
-		if res.value != res.accepted || res.value < crewSize*due {
-			t.Errorf("the count is %d after %d accepted writes of at least %d", res.value, res.accepted, crewSize*due)
+		if res.value != res.accepted || res.value < processCount*due {
+			t.Errorf("the count is %d after %d accepted writes of at least %d", res.value, res.accepted, processCount*due)
 		}
 		if kills < 20 || cuts < 20 || res.refused == 0 {
 			t.Errorf("%d kills, %d cuts, %d refused writes: the run proves nothing", kills, cuts, res.refused)
@@ -63,7 +63,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// cell is a number behind a fence: the highest token is raised at the first contact.
+// cell is a fenced number: the first contact raises the highest token.
 type cell struct {
 	mu                                sync.Mutex
 	highest, value, accepted, refused uint64
@@ -100,8 +100,8 @@ func (c *cell) write(token, value uint64) bool {
 	return true
 }
 
-// life is a process, until it is killed. Its successor takes over how far it had come.
-type life struct {
+// process is a simulated process, until it is killed. Its successor continues its count.
+type process struct {
 	conn drivertest.Conn
 	end  context.CancelFunc
 	over chan struct{} // closed when it has ended
@@ -109,21 +109,21 @@ type life struct {
 	done int
 }
 
-func (l *life) finished(due int) bool {
+func (l *process) finished(due int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.done >= due
 }
 
-func (l *life) kill() {
+func (l *process) kill() {
 	l.conn.Kill()
 	l.end()
 	<-l.over
 }
 
-func begin(t *testing.T, store *memlock.Store, res *cell, due int, before *life, seed uint64) *life {
+func begin(t *testing.T, store *memlock.Store, res *cell, due int, before *process, seed uint64) *process {
 	ctx, end := context.WithCancel(t.Context())
-	l := &life{conn: drivertest.Faulty(store), end: end, over: make(chan struct{}), done: before.done}
+	l := &process{conn: drivertest.Faulty(store), end: end, over: make(chan struct{}), done: before.done}
 	c, err := holdfast.New(ctx, l.conn, &holdfast.Config{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func begin(t *testing.T, store *memlock.Store, res *cell, due int, before *life,
 		defer func() {
 			closing, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			defer cancel()
-			_ = c.Close(closing) // a killed process says nothing
+			_ = c.Close(closing) // a killed process sends nothing
 		}()
 		for !l.finished(due) && ctx.Err() == nil {
 			lease, err := c.Mutex("x").Lock(ctx)
@@ -143,7 +143,7 @@ func begin(t *testing.T, store *memlock.Store, res *cell, due int, before *life,
 			}
 			value, ok := res.read(t, lease.Token())
 			if rng.IntN(100) == 0 {
-				time.Sleep(time.Duration(rng.IntN(int(2 * ttl)))) // deaf to what its lease says
+				time.Sleep(time.Duration(rng.IntN(int(2 * ttl)))) // ignores the end of its lease
 			} else {
 				time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
 			}
@@ -152,7 +152,7 @@ func begin(t *testing.T, store *memlock.Store, res *cell, due int, before *life,
 				l.done++
 				l.mu.Unlock()
 			}
-			_ = lease.Release() // its loss is what this is about
+			_ = lease.Release() // losing it is what this test is about
 		}
 	}()
 	return l

@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// TestSoak: after many grants, and many calls that were cancelled while they waited, everything is as it was before:
-// goroutines, files, memory, and what the store keeps. HOLDFAST_TEST_SOAK=full takes a lock a million times.
+// TestSoak: after many grants, and many calls that were cancelled during a wait, everything is as
+// before: goroutines, files, memory, and the store's data. HOLDFAST_TEST_SOAK=full takes a lock a
+// million times.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
@@ -101,7 +102,7 @@ func countOf(b driver.Backend, keys func() string) (c count) {
 	c.files = len(files)
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what lies in pools goes with the second
+	runtime.GC() // the second collection empties pools
 	runtime.ReadMemStats(&m)
 	c.heap, c.keys = m.HeapAlloc, keys()
 	list, err := b.List(context.Background(), "", "", 1000)
@@ -111,12 +112,13 @@ func countOf(b driver.Backend, keys func() string) (c count) {
 	return c
 }
 
-// within reports whether c is as before was, but for 5 % of memory.
+// within reports whether c is as before was, except for 5 % of memory.
 func (c count) within(before count) bool {
 	return c.goroutines <= before.goroutines && c.files <= before.files && c.heap <= before.heap+before.heap/20 && c.keys == before.keys && c.used == before.used
 }
 
-// soak takes locks of a thousand names, by 32 goroutines, and of one that is held, in vain.
+// soak takes locks of a thousand names in 32 goroutines, and tries in vain to take one that is
+// held.
 func soak(t *testing.T, c *holdfast.Client, grants, cancels int) {
 	t.Helper()
 	held, err := c.Mutex("held").Lock(t.Context())
@@ -156,7 +158,7 @@ func soak(t *testing.T, c *holdfast.Client, grants, cancels int) {
 	}
 	all.Wait()
 	if given.Load() < int64(cancels)*9/10 {
-		t.Errorf("%d calls were cancelled; %d were to be", given.Load(), cancels)
+		t.Errorf("%d calls were cancelled; want %d", given.Load(), cancels)
 	}
 	if err := held.Release(); err != nil {
 		t.Error(err)

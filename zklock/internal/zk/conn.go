@@ -21,7 +21,7 @@ type conn struct {
 
 	// Guarded by the session's mutex.
 	inflight []*call // sent; answers come in this order
-	lastRead    time.Time
+	lastRead time.Time
 	xid      int32
 	writing  bool // a goroutine is writing and owns buf
 	buf      []byte
