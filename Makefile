@@ -6,10 +6,10 @@ test: ## everything, as CI runs it
 short: ## without servers, under two minutes
 	go test -short ./...
 
-lint: ## format, vet, staticcheck, the shape of the house; known vulnerabilities if their database answers
+lint: ## format, vet, staticcheck, structure; known vulnerabilities if their database answers
 	./scripts/lint.sh
 
-bench: ## holdfast beside its peers, with the targets
+bench: ## holdfast and its peers, with the targets
 	go run -C bench . -check
 
 build: ## bin/holdfast

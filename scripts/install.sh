@@ -1,20 +1,20 @@
-# Sourced by the other scripts: installs what the tests start, as root on Debian by apt. Else it
-# says what to install, and ends the script.
+# Sourced by the other scripts: installs the programs that the tests start, as root on Debian with
+# apt. Otherwise it prints what to install, and ends the script.
 
-# need PROGRAM PACKAGE: PROGRAM must be there; it comes with Debian's PACKAGE.
+# need PROGRAM PACKAGE: PROGRAM must exist; Debian's PACKAGE contains it.
 missing=""
 need() { PATH="$PATH:/usr/sbin:/usr/bin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
-# needjar JAR PACKAGE: the same for a Java library, where Debian has them.
+# needjar JAR PACKAGE: the same for a Java library, in the folder that Debian uses.
 needjar() { [ -e "/usr/share/java/$1.jar" ] || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac; }
 need redis-server redis-server
 need mariadbd mariadb-server
 need pgbouncer pgbouncer
-# Debian has a folder for each version of PostgreSQL, which PATH does not name.
+# Debian has a folder for each version of PostgreSQL, which is not in PATH.
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
-# The model of the hand-over protocol is searched by spin, and compiled by gcc.
+# spin searches the model of the hand-over protocol; gcc compiles it.
 need spin spin
 need gcc gcc
-# ZooKeeper's servers, and Apache Curator's programs that are built to stand in line with ours.
+# ZooKeeper's servers, and the programs with Apache Curator for the interop tests.
 need java default-jre-headless
 need javac default-jdk-headless
 need mvn maven
@@ -27,8 +27,8 @@ done
 if [ -n "$missing" ]; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 		echo "installing:$missing"
-		# The tests start servers of their own; the packages must not. (That of PostgreSQL makes a
-		# cluster all the same, which stays down; if it cannot, it says so and is installed.)
+		# The tests start servers of their own; the packages must not. (PostgreSQL's package still
+		# creates a cluster, which stays down; if that fails, the package is installed anyway.)
 		policy=/usr/sbin/policy-rc.d
 		if [ ! -e "$policy" ]; then
 			printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
@@ -48,8 +48,8 @@ if [ -n "$missing" ]; then
 	fi
 fi
 
-# The servers keep what they write in memory where there is room: no test cuts the power, and a
-# disk that is busy with one server lets all others wait for seconds.
+# If memory has room, the servers keep their data there: no test cuts the power, and on a disk that
+# is busy with one server all others wait for seconds.
 if [ -z "${TMPDIR:-}" ] && room="$(mktemp -d /dev/shm/holdfast.XXXXXX 2>/dev/null)"; then
 	printf '#!/bin/sh\n' >"$room/executable" && chmod +x "$room/executable"
 	megabytes="$(df -mP "$room" | awk 'NR == 2 { print $4 }')"

@@ -10,7 +10,7 @@ for module in . cmd/holdfast bench interop; do
 	go -C "$module" run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 done
 go test ./internal/archtest
-for os in darwin windows; do # what users build on other systems must compile there
+for os in darwin windows; do # the code of users must compile on other systems
 	GOOS=$os CGO_ENABLED=0 go vet ./...
 	GOOS=$os CGO_ENABLED=0 go -C cmd/holdfast build -o /dev/null ./...
 done
@@ -19,5 +19,5 @@ if go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -version 2>&1 | grep -q '^DB:
 		go -C "$module" run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	done
 else
-	echo "the vulnerability database cannot be reached from here: govulncheck is left out"
+	echo "the vulnerability database cannot be reached: govulncheck is skipped"
 fi

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Runs what guards a change, on a machine that has Go, git and gcc: installs what the tests
-# start (as root on Debian, by apt; else it says what to install), then vet, staticcheck, and the
-# tests of all modules. scripts/deep.sh runs the long suites.
+# Runs the checks for a change, on a machine with Go, git and gcc: installs the programs that the
+# tests start (as root on Debian with apt; otherwise it prints what to install), then runs vet,
+# staticcheck, and the tests of all modules. scripts/deep.sh runs the long suites.
 set -eu
 cd "$(dirname "$0")/.."
-# SQLite is C that was translated to Go: under the race detector it takes eight times as long. This
-# one package has no generic code and no locks of its own, so that nothing else loses what the
-# detector knows of it. A package that has generic code must not be left out: the linker keeps one
-# copy of such code for all, and the detector would miss what goes through it.
+# The race detector leaves out SQLite, which is C translated to Go: with it SQLite takes eight times
+# as long. This one package has no generic code and no locks of its own, so the detector sees
+# everything else. A package with generic code must not be left out: the linker keeps one copy of
+# such code for all packages, and the detector would miss what goes through it.
 export GOFLAGS="${GOFLAGS:-} -buildvcs=false -gcflags=modernc.org/sqlite/lib=-race=false"
-# A program that the race detector watches would sleep for a second before it ends, for goroutines
-# that go on: goleak looks for those.
+# Under the race detector a program sleeps for a second before it ends, because of goroutines that
+# still run: goleak finds those.
 export GORACE="${GORACE:-} atexit_sleep_ms=0"
 
 . scripts/install.sh
@@ -23,7 +23,7 @@ go build -o "$tools" ./internal/testrun
 GOBIN="$tools" go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
 for module in $modules; do
 	echo "== $module: vet"
-	(cd "$module" && go vet -race ./...) # as the tests are built, so that nothing is built twice
+	(cd "$module" && go vet -race ./...) # with the flags of the tests, so nothing is built twice
 done
 (
 	status=0
@@ -34,8 +34,8 @@ done
 ) >"$tools/staticcheck.log" 2>&1 &
 linter=$!
 
-# Packages run side by side: for some of their time tests wait for clocks and servers. The race
-# detector watches where goroutines of the library meet; other packages read text, or run programs.
+# Packages run in parallel, since tests often wait for clocks and servers. The race detector runs
+# where goroutines of the library share memory; the other packages read text, or run programs.
 failed=0
 # shellcheck disable=SC2086 # a list of words
 "$tools/testrun" -jobs 4 \
