@@ -1,5 +1,5 @@
-// Package interop lets programs with Apache Curator and programs with holdfast contend for the
-// same locks: Curator is the only judge of Curator's format. See README.md.
+// Package interop lets programs with Apache Curator and programs with holdfast contend for the same
+// locks: Curator is the only judge of Curator's format. See README.md.
 package interop
 
 import (

@@ -12,8 +12,8 @@ import (
 )
 
 // work is the work under a lock, in files that all contenders share; curator's Work does the same.
-// It needs no clock: inside the lock a contender keeps a marker in the folder, which only one can
-// create, and looks for the markers of contenders that it excludes.
+// It needs no clock. Inside the lock a contender keeps a marker in the folder, which only one can
+// create. It looks for the markers of contenders that it excludes.
 type work struct {
 	counter, log   string
 	writer         string // the marker of an exclusive holder
@@ -62,7 +62,7 @@ func (w *work) report() string {
 }
 
 func (w *work) alone(kind string) error {
-	if err := w.enter(w.writer, kind); err != nil {
+	if err := w.placeMarker(w.writer, kind); err != nil {
 		return err
 	}
 	others, err := os.ReadDir(w.readers)
@@ -81,12 +81,12 @@ func (w *work) alone(kind string) error {
 		return err
 	}
 	w.writes++
-	return w.leave(w.writer, kind)
+	return w.removeMarker(w.writer, kind)
 }
 
 func (w *work) together() error {
 	marker := filepath.Join(w.readers, w.self)
-	if err := w.enter(marker, "read"); err != nil {
+	if err := w.placeMarker(marker, "read"); err != nil {
 		return err
 	}
 	if b, err := os.ReadFile(w.writer); err == nil {
@@ -111,7 +111,7 @@ func (w *work) together() error {
 	if len(inside) > 1 {
 		w.shared++
 	}
-	return w.leave(marker, "read")
+	return w.removeMarker(marker, "read")
 }
 
 func (w *work) permit() error {
@@ -138,10 +138,10 @@ func (w *work) permit() error {
 	if len(inUse) == w.limit {
 		w.full++
 	}
-	return w.leave(marker, "semaphore")
+	return w.removeMarker(marker, "semaphore")
 }
 
-func (w *work) enter(marker, kind string) error {
+func (w *work) placeMarker(marker, kind string) error {
 	err := create(marker, w.self)
 	if errors.Is(err, fs.ErrExist) {
 		return w.overlap(kind, "the owner of "+filepath.Base(marker))
@@ -152,7 +152,7 @@ func (w *work) enter(marker, kind string) error {
 	return w.note("enter", kind)
 }
 
-func (w *work) leave(marker, kind string) error {
+func (w *work) removeMarker(marker, kind string) error {
 	if err := w.note("leave", kind); err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@
 // that it lost its lock before another client can have it. The client sends the leader a request
 // every T/16.
 //
-// The client itself deletes a single lease that it no longer renews (see holdfast.MaxHold), and a
-// place in the queue that it no longer renews, after T. At Close it deletes everything.
+// The client itself deletes a single lease (see holdfast.MaxHold) or a place in the queue that it
+// has not renewed for T. At Close it deletes everything.
 //
 // # How far tokens reach
 //

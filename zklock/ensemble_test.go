@@ -235,16 +235,16 @@ func testLaggingFollower(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 	for range testenv.Rounds(10, 50) {
 		for _, pair := range [][2]*peer{{a, b}, {b, a}} {
 			for _, name := range []string{"x", "s"} {
-				ask := func(p *peer) *driver.Request {
+				newRequest := func(p *peer) *driver.Request {
 					if name == "s" {
 						return once(p.permits(name, 2, 2))
 					}
 					return once(p.req(name))
 				}
-				h := pair[0].get(ask(pair[0]))
-				pair[1].refused(ask(pair[1]))
+				h := pair[0].get(newRequest(pair[0]))
+				pair[1].refused(newRequest(pair[1]))
 				pair[0].release(h)
-				pair[1].release(pair[1].get(ask(pair[1])))
+				pair[1].release(pair[1].get(newRequest(pair[1])))
 			}
 		}
 	}

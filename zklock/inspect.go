@@ -148,8 +148,8 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		r.Holders = append(r.Holders, *h)
 	}
 	// Inspect deletes expired marks, because Curator's waiters do not: they would wait behind one
-	// for ever. The clock is read again after the record was made, so no expired mark is both left
-	// out of the record and left in the folder.
+	// for ever. The clock is read again after the record was made: no expired mark is left out of
+	// the record and left in the folder.
 	if err := l.sweepPast(ctx, dir, top.queue, leases); err != nil {
 		return r, err
 	}

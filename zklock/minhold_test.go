@@ -32,8 +32,8 @@ func (p *peer) free(r func() *driver.Request) time.Time {
 func TestMinHoldPastDeath(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		ask  func(p *peer) *driver.Request
+		name       string
+		newRequest func(p *peer) *driver.Request
 	}{
 		{"lock", func(p *peer) *driver.Request { return p.req("x") }},
 		{"reader", func(p *peer) *driver.Request {
@@ -49,14 +49,14 @@ func TestMinHoldPastDeath(t *testing.T) {
 			z := newTree(t, server.Addr)
 			a, b, w := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
 			const hold = 8 * time.Second // the test inspects the name within it
-			r := c.ask(a)
+			r := c.newRequest(a)
 			r.MinHold = hold
 			if r.ReadWrite {
 				r.Mode = driver.Shared
 			}
 			began := time.Now()
 			h := a.get(r)
-			wr := c.ask(w)
+			wr := c.newRequest(w)
 			reply := w.refused(wr)
 			server.Expire(zklock.Credentials(a.Session))
 			until(t, "its nodes are gone", func() bool { rec := b.inspect(h.Name); return len(rec.Holders) == 1 && rec.Holders[0].Kept })
@@ -123,7 +123,7 @@ func TestExpiredMarkBeforeForeignContender(t *testing.T) {
 // whoever releases it, and the marks go.
 func TestMinHoldAdopted(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(p *peer) *driver.Request{
+	for name, newRequest := range map[string]func(p *peer) *driver.Request{
 		"lock":    func(p *peer) *driver.Request { return p.req("x") },
 		"reader":  func(p *peer) *driver.Request { return p.shared("x") },
 		"permits": func(p *peer) *driver.Request { return p.permits("x", 2, 3) },
@@ -134,7 +134,7 @@ func TestMinHoldAdopted(t *testing.T) {
 			z := newTree(t, server.Addr)
 			a, b, c := newPeer(t, cfg), newPeer(t, cfg), newPeer(t, cfg)
 			const hold = 8 * time.Second // the test inspects the name within it
-			r := ask(a)
+			r := newRequest(a)
 			r.MinHold = hold
 			began := time.Now()
 			h := a.get(r)
@@ -150,7 +150,7 @@ func TestMinHoldAdopted(t *testing.T) {
 				t.Errorf("%+v", rec)
 			}
 			at := c.free(func() *driver.Request {
-				if q := ask(c); q.Mode == driver.Permits {
+				if q := newRequest(c); q.Mode == driver.Permits {
 					return q
 				}
 				return c.req("x")

@@ -165,7 +165,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 	}
 	data, stat, err := s.l.Get(ctx, e.path(from[0]))
 	if err != nil {
-		e.abandon()
+		e.forgetIfIdle()
 		return err
 	}
 	r := parseRecord(data)
@@ -175,10 +175,10 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 	}
 	switch {
 	case len(there) > 0 && token != h.Token:
-		e.abandon()
+		e.forgetIfIdle()
 		return invalid("id %q: it belongs to another request of the name", req.ID)
 	case token != h.Token:
-		e.abandon()
+		e.forgetIfIdle()
 		return s.ended(ctx, h)
 	}
 	e.setRole(from[0].role)
@@ -195,15 +195,15 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 		to[i].uuid, to[i].name = ours, sequenced(ours, suffixOf(n), n.seq)
 	}
 	if err := e.move(ctx, from, to, mine, marks); err != nil {
-		e.abandon()
+		e.forgetIfIdle()
 		return err
 	}
 	e.checked = true
 	return nil
 }
 
-// abandon forgets e if the servers have nothing of it.
-func (e *entry) abandon() {
+// forgetIfIdle forgets e if the servers have nothing of it.
+func (e *entry) forgetIfIdle() {
 	if e.state == idle && !e.unsure {
 		e.forget()
 	}

@@ -250,7 +250,7 @@ func TestSemaphoreClients(t *testing.T) {
 	}
 }
 
-// The limit changes while a waiter, which has seen the old limit or none, is in the queue and looks
+// The limit changes while a waiter is in the queue. It has seen the old limit or none, and looks
 // again only when it is first. It takes no permits by the old limit. This holds whether or not the
 // servers have deleted the empty folder that contains the limit.
 func TestLimitSetWhileWaiting(t *testing.T) {

@@ -46,8 +46,8 @@ func TestShell(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test builds and runs the command line program")
 	}
-	// A copy of what the commands need: the README runs them in the checkout, and they leave
-	// a program there.
+	// A copy of what the commands need: the README runs them in the checkout, and they leave a
+	// program there.
 	dir := t.TempDir()
 	abs, err := filepath.Abs(root)
 	if err != nil {

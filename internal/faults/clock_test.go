@@ -128,8 +128,7 @@ func clockForward(t *testing.T, s *site, serverClock bool, clock clocks) {
 
 // clockBack: the server's clock is set back by an hour. Living clients notice nothing: leases are
 // renewed, and a release grants the lock to the next waiter, with a larger token. Where leases end
-// by that clock, the lease of a holder that died before its next renewal ends an hour late, or when
-// an operator breaks it.
+// by that clock, a dead holder's lease ends an hour late, or when an operator breaks it.
 func clockBack(t *testing.T, s *site, serverClock bool, clock clocks) {
 	c := s.newFixture()
 	dead := s.abandonLock("abandoned")
@@ -185,8 +184,8 @@ func (s *site) abandonLock(name string) driver.Hold {
 }
 
 // clockJumps: the server's clock jumps back and forth while clients contend. A client that requests
-// the lock after another has learned of its grant always gets a larger token, and all clients
-// continue to get the lock. As long as the clock is only set back, there is one holder at a time.
+// the lock after another has learned of its grant always gets a larger token. All clients continue
+// to get the lock. As long as the clock is only set back, there is one holder at a time.
 func clockJumps(t *testing.T, s *site, serverClock bool, clock clocks) {
 	clients := s.contend(4)
 	defer clients.stop()

@@ -21,7 +21,7 @@ type volume struct {
 	relieve func()      // gives the space back
 	noticed func() bool // whether the store has noticed; nil: callers notice
 
-	// extends: when there is room again, a grant that some servers could not renew is written to
+	// extends: some servers could not renew a grant. When there is room again, it is written to
 	// them again, with a token larger than the one that a majority had agreed on. The record shows
 	// the token of most servers.
 	extends bool

@@ -31,7 +31,7 @@ func TestClock(t *testing.T) {
 		"Redis": func(t *testing.T) (*server, func() float64) {
 			r := Redis(t)
 			return &r.server, func() float64 {
-				words, err := r.ask("TIME")
+				words, err := r.call("TIME")
 				if err != nil || len(words) != 2 {
 					t.Errorf("TIME: %q, %v", words, err)
 					return 0

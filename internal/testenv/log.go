@@ -47,9 +47,8 @@ func lastLines(text string, n int) string {
 	return text
 }
 
-// showWhenFailed shows the log of a server if t has failed. It is called before the cleanup that
-// ends the server is registered, so it shows what the server did during the test, not how it was
-// ended.
+// showWhenFailed shows the log of a server if t has failed. Its cleanup runs before the one that
+// ends the server, so the log shows what the server did during the test, not its end.
 func showWhenFailed(t testing.TB, s *server) {
 	if w, ok := t.(*wholePackage); ok {
 		w.mu.Lock()

@@ -262,7 +262,7 @@ func (p *TCPProxy) copy(l *proxyConn, from net.Conn, up bool) {
 			}
 			err = errors.Join(err, werr)
 		}
-		if err != nil && up && p.leave(l) {
+		if err != nil && up && p.clientClosed(l) {
 			return
 		}
 		if err != nil {

@@ -96,9 +96,9 @@ func (p *TCPProxy) deliver(l *proxyConn) {
 	}
 }
 
-// leave records that the client has ended its side. It returns false if the server must not learn
-// of that yet.
-func (p *TCPProxy) leave(l *proxyConn) bool {
+// clientClosed records that the client has ended its side. It returns false if the server must not
+// learn of that yet.
+func (p *TCPProxy) clientClosed(l *proxyConn) bool {
 	l.up.Lock()
 	defer l.up.Unlock()
 	p.mu.Lock()

@@ -142,7 +142,7 @@ func TestProxiesHold(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		ask(t, c)
+		sendPing(t, c)
 		if _, err := answer(c, 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestProxiesHold(t *testing.T) {
 	}
 	deliver := p.Hold()
 	for _, c := range conns {
-		ask(t, c)
+		sendPing(t, c)
 		if _, err := answer(c, 50*time.Millisecond); !timeout(err) {
 			t.Errorf("kept back: %v", err)
 		}
@@ -163,7 +163,7 @@ func TestProxiesHold(t *testing.T) {
 	}
 	p.Each((*TCPProxy).Forget)
 	for _, c := range conns {
-		ask(t, c)
+		sendPing(t, c)
 		if _, err := answer(c, 50*time.Millisecond); !timeout(err) {
 			t.Errorf("forgotten: %v", err)
 		}
@@ -174,7 +174,7 @@ func TestProxiesHold(t *testing.T) {
 func working(t *testing.T, p *TCPProxy) net.Conn {
 	t.Helper()
 	c := dial(t, p.Addr)
-	ask(t, c)
+	sendPing(t, c)
 	if s, err := answer(c, 30*time.Second); err != nil || s != "+PONG" {
 		t.Fatalf("%q, %v", s, err)
 	}

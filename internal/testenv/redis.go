@@ -139,8 +139,8 @@ func (r *RedisServer) command(line string) (string, error) {
 	return strings.TrimSpace(reply), err
 }
 
-// ask runs a command given in one line and returns the texts and numbers of the reply, in order.
-func (r *RedisServer) ask(line string) (words []string, err error) {
+// call runs a command given in one line and returns the texts and numbers of the reply, in order.
+func (r *RedisServer) call(line string) (words []string, err error) {
 	err = r.exchange(line, func(in *bufio.Reader) error { return readReply(in, &words) })
 	return words, err
 }
@@ -194,7 +194,7 @@ func (r *RedisServer) Info(section string) map[string]string { return r.fields("
 
 func (r *RedisServer) fields(command string) map[string]string {
 	all := map[string]string{}
-	words, err := r.ask(command)
+	words, err := r.call(command)
 	if err != nil || len(words) != 1 {
 		return all
 	}

@@ -88,7 +88,7 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 	c.meet(known)
 	for i := primaries; i < n; i++ {
 		eventually(t, "a server becomes a replica", func() bool {
-			_, err := c.Servers[i].ask("CLUSTER REPLICATE " + c.ids[i-primaries])
+			_, err := c.Servers[i].call("CLUSTER REPLICATE " + c.ids[i-primaries])
 			return err == nil
 		})
 	}
@@ -122,7 +122,7 @@ func (c *RedisClusterServers) meet(known func(i int) (client, bus string)) {
 // must runs a command at one of the servers.
 func (c *RedisClusterServers) must(i int, line string) []string {
 	c.t.Helper()
-	words, err := c.Servers[i].ask(line)
+	words, err := c.Servers[i].call(line)
 	if err != nil || len(words) == 0 {
 		c.t.Fatalf("%s at server %d: %v", line, i, err)
 	}
@@ -178,7 +178,7 @@ func (c *RedisClusterServers) ownerOf(slot, asker int) int {
 func (c *RedisClusterServers) slot(key string) int {
 	c.t.Helper()
 	for _, r := range c.Servers {
-		if words, err := r.ask("CLUSTER KEYSLOT " + key); err == nil {
+		if words, err := r.call("CLUSTER KEYSLOT " + key); err == nil {
 			n, err := strconv.Atoi(words[0])
 			if err == nil {
 				return n
@@ -232,7 +232,7 @@ func (c *RedisClusterServers) Failover(key string, old, asker int) (now int) {
 	var lastTry time.Time
 	eventually(c.t, "a replica becomes the primary", func() bool {
 		if time.Since(lastTry) > 6*time.Second {
-			if _, err := c.Replica(old).ask("CLUSTER FAILOVER"); err == nil {
+			if _, err := c.Replica(old).call("CLUSTER FAILOVER"); err == nil {
 				lastTry = time.Now()
 			}
 		}
@@ -261,7 +261,7 @@ func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
 // Move moves up to n keys and returns how many.
 func (m *Migration) Move(n int) (moved int) {
 	m.c.t.Helper()
-	words, err := m.c.Servers[m.From].ask(fmt.Sprintf("CLUSTER GETKEYSINSLOT %d %d", m.slot, n))
+	words, err := m.c.Servers[m.From].call(fmt.Sprintf("CLUSTER GETKEYSINSLOT %d %d", m.slot, n))
 	if err != nil {
 		m.c.t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 	for _, r := range s.Sentinels {
 		r.await()
 		eventually(t, "the sentinels see each other", func() bool {
-			words, err := r.ask("SENTINEL CKQUORUM " + s.Master)
+			words, err := r.call("SENTINEL CKQUORUM " + s.Master)
 			return err == nil && len(words) == 1 && strings.HasPrefix(words[0], "OK 3")
 		})
 	}
@@ -183,7 +183,7 @@ func (s *RedisSentinelServers) Primary() int {
 	eventually(s.t, "most sentinels agree on a primary", func() bool {
 		votes := map[string]int{}
 		for _, r := range s.Sentinels {
-			if words, err := r.ask("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err == nil && len(words) == 2 {
+			if words, err := r.call("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err == nil && len(words) == 2 {
 				addr := net.JoinHostPort(words[0], words[1])
 				if votes[addr]++; votes[addr] >= 2 {
 					found = s.links.find(s.Servers, addr)
@@ -228,7 +228,7 @@ func (s *RedisSentinelServers) Failover(old int) (now int) {
 	var lastTry time.Time
 	eventually(s.t, "a replica becomes the primary", func() bool {
 		if time.Since(lastTry) > 6*time.Second {
-			if _, err := s.Sentinels[0].ask("SENTINEL FAILOVER " + s.Master); err == nil {
+			if _, err := s.Sentinels[0].call("SENTINEL FAILOVER " + s.Master); err == nil {
 				lastTry = time.Now()
 			}
 		}
@@ -245,7 +245,7 @@ func (s *RedisSentinelServers) Refused() (all []string) {
 		if r.current().ended() {
 			continue
 		}
-		words, err := r.ask("ACL LOG")
+		words, err := r.call("ACL LOG")
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func TestRedis(t *testing.T) {
 	}
 	r.Pause()
 	c := dial(t, r.Addr)
-	ask(t, c)
+	sendPing(t, c)
 	if _, err := answer(c, 50*time.Millisecond); !timeout(err) {
 		t.Errorf("a frozen server: %v", err)
 	}
@@ -47,7 +47,7 @@ func TestProxy(t *testing.T) {
 	works := func() net.Conn {
 		t.Helper()
 		c := dial(t, p.Addr)
-		ask(t, c)
+		sendPing(t, c)
 		if s, err := answer(c, 30*time.Second); err != nil || s != "+PONG" {
 			t.Fatalf("%q, %v", s, err)
 		}
@@ -88,7 +88,7 @@ func TestProxy(t *testing.T) {
 	if got := r.Do("EXISTS hole"); got != ":0" {
 		t.Error("data that a hole withheld arrived later")
 	}
-	ask(t, idle)
+	sendPing(t, idle)
 	if _, err := answer(idle, 30*time.Second); err != nil {
 		t.Errorf("an unaffected connection: %v", err)
 	}
@@ -110,7 +110,7 @@ func TestProxy(t *testing.T) {
 	c = works()
 	p.Delay(30 * time.Millisecond)
 	start := time.Now()
-	ask(t, c)
+	sendPing(t, c)
 	if _, err := answer(c, 30*time.Second); err != nil || time.Since(start) < 60*time.Millisecond {
 		t.Errorf("Delay: %v after %v", err, time.Since(start))
 	}
@@ -128,7 +128,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-func ask(t *testing.T, c net.Conn) {
+func sendPing(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := io.WriteString(c, "PING\r\n"); err != nil {
 		t.Fatal(err)

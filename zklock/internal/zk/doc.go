@@ -21,9 +21,9 @@
 // well. [Session.Left] counts from the send time of the newest such request. It assumes that the
 // timeout is at least two ticks, ZooKeeper's default minimum.
 //
-// A deposed leader that does not know it may answer a sync for about a tick longer than its
-// successor waited before it gave every session a new timeout. The time of the election makes up
-// for that.
+// A leader that does not know that it was deposed may still answer a sync. It does so for about a
+// tick longer than its successor waits before it gives every session a new timeout. The time of the
+// election makes up for that.
 //
 // The protocol is that of zookeeper.jute and of the constants in org.apache.zookeeper.ZooDefs.
 // ZooKeeper's Programmer's Guide describes calls and watches, its Administrator's Guide the

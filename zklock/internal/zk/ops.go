@@ -188,7 +188,7 @@ func (s *Session) Get(ctx context.Context, path string) ([]byte, Stat, error) {
 	return data, stat, err
 }
 
-// GetW is Get, and if f is not nil and there is no error, sets a one-shot watch on the node's
+// GetW is Get. If f is not nil and there is no error, it also sets a one-shot watch on the node's
 // deletion or change of data.
 func (s *Session) GetW(ctx context.Context, path string, f func(Event)) ([]byte, Stat, *Watch, error) {
 	c := s.readCall(opGetData, path, watchData, f)
@@ -201,14 +201,14 @@ func (s *Session) GetW(ctx context.Context, path string, f func(Event)) ([]byte,
 	return data, stat, c.watch, err
 }
 
-// Children returns the names of a node's children, in no order, as the connected server
-// knows them. Errors: ErrNoNode, ErrNoAuth, ErrTooLarge.
+// Children returns the names of a node's children, in no order, as the connected server knows them.
+// Errors: ErrNoNode, ErrNoAuth, ErrTooLarge.
 func (s *Session) Children(ctx context.Context, path string) ([]string, Stat, error) {
 	names, stat, _, err := s.ChildrenW(ctx, path, nil)
 	return names, stat, err
 }
 
-// ChildrenW is Children, and if f is not nil and there is no error, sets a one-shot watch on
+// ChildrenW is Children. If f is not nil and there is no error, it also sets a one-shot watch on
 // the node's deletion and its list of children.
 func (s *Session) ChildrenW(ctx context.Context, path string, f func(Event)) ([]string, Stat, *Watch, error) {
 	c := s.childrenCall(path, f)
