@@ -47,12 +47,12 @@ func (l *link) create(ctx context.Context, prefix string, data []byte, also ...s
 // was done before.
 const manyTries = 8
 
-// multiIn is Multi for ops that need the folder dir, of which something may be missing. Folders
-// are containers, which the servers delete some time after they have become empty; but one that
-// never had a child they keep. So missing folders are made in one step with what goes into them:
-// a request that ends before that leaves none.
+// multiIn is Multi for ops that need the folder dir; it creates missing folders. Folders are
+// containers, which the servers delete some time after they have become empty. But the servers keep
+// a container that never had a child. So missing folders are created in one step with their
+// contents: a request that ends before that leaves none.
 func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Result, error) {
-	const deep = 64 // so many folders fit into one packet
+	const deep = 64 // folders that fit into one packet
 	for tries := 1; ; tries++ {
 		missing, err := l.missing(ctx, dir)
 		if err != nil {
@@ -76,12 +76,12 @@ func (l *link) multiIn(ctx context.Context, dir string, ops ...zk.Op) ([]zk.Resu
 			continue
 		}
 		others := slices.ContainsFunc(made[:min(len(missing), len(made))], func(r zk.Result) bool {
-			return errors.Is(r.Err, zk.ErrNodeExists) // somebody made a folder meanwhile
+			return errors.Is(r.Err, zk.ErrNodeExists) // somebody else created a folder
 		})
 		if !others && !errors.Is(err, zk.ErrNoNode) || tries == 4*manyTries {
 			return nil, err
 		}
-		// Clients make folders while the server deletes them: a random pause lets one of them finish.
+		// Clients create folders while the server deletes them: a random pause lets one of them finish.
 		select {
 		case <-time.After(rand.N(time.Duration(tries) * time.Millisecond)):
 		case <-ctx.Done():
