@@ -164,14 +164,14 @@ func TestElectRidesOutAnOutage(t *testing.T) {
 	first, child := b.term("one", 1)
 	r.Kill()
 	b.until("the command ends", func() bool { return !running(child) })
-	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; campaigning on\n") })
+	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
 	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
 	r.Start()
 	if second, _ := b.term("one", 2); second <= first {
 		t.Errorf("term %d after %d", second, first)
 	}
 	p.end()
-	if n := strings.Count(p.err.String(), "; campaigning on\n"); n != 1 {
+	if n := strings.Count(p.err.String(), "; still campaigning\n"); n != 1 {
 		t.Errorf("said %d times: %s", n, p.err.String())
 	}
 }

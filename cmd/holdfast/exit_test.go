@@ -55,7 +55,7 @@ func TestExitCodes(t *testing.T) {
 		"break nobody":        {77, []string{"break", "a", "--token", "12"}, "no grant has token 12"},
 		"elect empty name":    {78, []string{"elect", "", "--", "true"}, "empty"},
 		"elect not found":     {127, []string{"elect", "a", "--", "no-such-command"}, "no-such-command"},
-		"elect long kill":     {78, []string{"--ttl", "2s", "elect", "--kill-after", "1s", "a", "--", "true"}, "allowed are 666ms, or with --ttl 3s"},
+		"elect long kill":     {78, []string{"--ttl", "2s", "elect", "--kill-after", "1s", "a", "--", "true"}, "allowed are at most 666ms, or a --ttl of at least 3s"},
 		"nobody leads":        {75, []string{"leader", "a"}, "nobody leads a"},
 		"leader empty name":   {78, []string{"leader", "--watch", ""}, "empty"},
 		"sem not in use":      {77, []string{"sem", "limit", "a", "2"}, "a is not in use"},

@@ -2,8 +2,8 @@
 //
 //	holdfast run deploy/prod -- ./deploy.sh
 //
-// Without a server it keeps its locks in one file of the user's; --store or HOLDFAST_URL
-// choose another store. "holdfast help" says more.
+// Without a server it keeps its locks in one file of each user; --store or HOLDFAST_URL choose
+// another store. See "holdfast help".
 package main
 
 import (

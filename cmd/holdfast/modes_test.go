@@ -107,7 +107,7 @@ func TestPermits(t *testing.T) {
 			b.Error(err, out)
 		}
 		b.none("waiter")
-		if out, _ := b.want(0, "sem", "limit", "a", "5"); out != "a: the limit is 5 now\n" {
+		if out, _ := b.want(0, "sem", "limit", "a", "5"); out != "a: the limit is now 5\n" {
 			b.Error(out)
 		}
 		b.file("waiter")
@@ -148,7 +148,7 @@ func TestAlso(t *testing.T) {
 		}
 		for _, names := range [][]string{{"o", "--also", "m"}, {"m", "--also", "o"}} {
 			args := append([]string{"run", "m", "--", binary, "run"}, names...)
-			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, "m is held by the run that this one is part of") {
+			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, "the run that this one is part of holds m") {
 				b.Error(stderr)
 			}
 		}

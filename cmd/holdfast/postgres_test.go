@@ -175,7 +175,7 @@ func TestPostgres(t *testing.T) {
 		b.file("polled")
 		waiter := b.start("run", "--also", "q", "p", "--", "true")
 		b.until("two words", func() bool { return strings.Count(waiter.err.String(), "\n") == 2 })
-		said := regexp.MustCompile(`^holdfast: whoever waits asks the store every 5 to 50 ms, since nobody can be woken: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
+		said := regexp.MustCompile(`^holdfast: waiters ask the store every 5 to 50 ms because it cannot wake them: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
 		if !said.MatchString(waiter.err.String()) {
 			t.Error(waiter.err.String())
 		}

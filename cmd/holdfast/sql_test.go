@@ -53,7 +53,7 @@ func (b *bench) locks(url string) {
 		$H run --also c --every 1h d -- true; $H run --every 1h d -- true; echo tick $?
 		$H run -n z -- sh -c '$H --store "$U" break z --token $HOLDFAST_TOKEN'; echo broken $?`)
 	for _, want := range []string{
-		"busy 75\n", "nested 64\n", "\na\n", "outer", "shared 75\n", "s: the limit is 1 now\n", "permits 75\n", "made: l, 1 left\n0\nremoved: l\n",
+		"busy 75\n", "nested 64\n", "\na\n", "outer", "shared 75\n", "s: the limit is now 1\n", "permits 75\n", "made: l, 1 left\n0\nremoved: l\n",
 		" leads since ", "tick 75\n", "broken: z, token ", "broken 76\n",
 	} {
 		if !strings.Contains(out, want) {

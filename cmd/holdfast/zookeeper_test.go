@@ -282,7 +282,7 @@ func TestZooKeeperElectRidesOutAnOutage(t *testing.T) {
 	first, child := b.term("one", 1)
 	away.Refuse()
 	b.until("the command ends", func() bool { return !running(child) })
-	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; campaigning on\n") })
+	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
 	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
 	away.Heal()
 	if second, _ := b.term("one", 2); second <= first {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// worded is an error in other words.
+// worded is an error with another text.
 type worded struct {
 	text string
 	err  error
@@ -21,18 +21,19 @@ type worded struct {
 func (w *worded) Error() string { return w.text }
 func (w *worded) Unwrap() error { return w.err }
 
-// noAnswer is how clients of stores say that some limit was over. The user has set none.
+// noAnswer is how clients of stores report a timeout. Users have set none, so they see other words.
 var noAnswer = context.DeadlineExceeded.Error()
 
-// unopened is the error of a store that could not be opened within a time. It says that the store did
-// not answer, if that was it, and where the URL is from.
+// unopened words the error of a store that could not be opened: whether the store did not answer,
+// and that the URL is from the environment.
 func (a *app) unopened(err error, took time.Duration) error {
 	within := fmt.Sprintf("within %s", span(max(took.Round(time.Second), time.Second)))
 	switch {
 	case err == nil:
 		return nil
 	case !late(err):
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET): // of some servers; it says of which
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+		// Some of several servers refused; err names them.
 		err = &worded{strings.ReplaceAll(err.Error(), noAnswer, "no answer "+within), err}
 	default:
 		err = fmt.Errorf("%w: %s has not answered %s", holdfast.ErrUnavailable, a.where(), within)
@@ -43,7 +44,7 @@ func (a *app) unopened(err error, took time.Duration) error {
 	return err
 }
 
-// late reports whether err came of waiting for an answer.
+// late reports whether err is a timeout.
 func late(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()

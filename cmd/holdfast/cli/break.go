@@ -11,13 +11,12 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-const aboutBreak = `End the grant of NAME that has token T, which "holdfast info NAME" shows, and pass the
-lock on. The token makes sure that nobody is hit who got the lock since you looked.
+const aboutBreak = `End the grant of NAME that has token T, and grant the lock to the next waiter.
+"holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
 
 The holder learns of it at its next renewal, within a third of its TTL, and may go on
-working until then. What it still writes is refused only by resources that check tokens.
-A program that shares the store and is not holdfast's (Curator, say) may never learn of it:
-end it first.`
+working until then. Only resources that check tokens refuse its late writes. Another program
+that shares the store (Curator, for example) may never learn of it: end that program first.`
 
 func (a *app) breakCommand() *cobra.Command {
 	var token uint64
@@ -28,7 +27,7 @@ func (a *app) breakCommand() *cobra.Command {
 		Args:  exactly("the name of the lock"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if token == 0 {
-				return usagef("--token is missing: which grant is to end? See holdfast info %s", show(args[0]))
+				return usagef("--token is missing: holdfast info %s shows the token of each grant", show(args[0]))
 			}
 			return a.breakLock(args[0], token)
 		}),
@@ -60,13 +59,13 @@ func (a *app) breakLock(name string, token uint64) error {
 	})
 }
 
-// aftermath is what the holder of a grant that was broken may still do.
+// aftermath says what the holder of a broken grant may still do.
 func aftermath(h *holdfast.Holder) string {
 	switch {
 	case h.Kept:
-		return "It was kept for a time only; nobody held it."
+		return "Nobody held it: it was only kept for a minimum hold."
 	case foreign(h):
-		return "Its holder is not holdfast's: nothing tells it, and it may go on as long as it likes. End it."
+		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
 	return fmt.Sprintf("Its holder may go on until it notices, within %s.", rough(h.Left))
 }

@@ -1,5 +1,5 @@
-// Package cli is the command line of holdfast: one file for each command, what they share
-// in cli.go, exit.go and print.go.
+// Package cli is the command line of holdfast. Each command has its file; cli.go, exit.go and
+// print.go have what they share.
 package cli
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// How long a start, and an exit, wait for a store that does not answer, whatever the TTL.
+// Limits for opening and closing a store that does not answer, whatever the TTL.
 const (
 	openLimit   = 15 * time.Second
-	openSilence = 3 * time.Second // before it is said that it does not answer
+	openSilence = 3 * time.Second // until a message says that the store has not answered
 	closeLimit  = 3 * time.Second
 )
 
@@ -35,7 +35,7 @@ type app struct {
 	ttl    time.Duration
 	stdout io.Writer
 	stderr io.Writer
-	die    syscall.Signal // what to end by in place of an exit code
+	die    syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
 // Main runs the command that args asks for and returns the exit code.
@@ -51,7 +51,7 @@ func Main(args []string) (code int) {
 	root := a.root()
 	root.SetArgs(args)
 	if code = a.exit(root.Execute()); code == 0 {
-		code = a.exit(out.err) // help says nothing of it
+		code = a.exit(out.err) // help does not report it
 	}
 	if a.die != 0 {
 		child.Die(a.die)
@@ -62,41 +62,41 @@ func Main(args []string) (code int) {
 const about = `holdfast runs a command while it holds a distributed lock, and shows who holds what.
 
   holdfast run deploy/prod -- ./deploy.sh       wait for the lock, then run
-  holdfast run -n backup -- ./backup.sh         run only if nobody else does
-  holdfast elect api -- ./serve                 run on one machine, elsewhere if that fails
-  holdfast ls                                   who holds what
-  holdfast doctor                               what of this deployment endangers locks
+  holdfast run -n backup -- ./backup.sh         run only if the lock is free
+  holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
+  holdfast ls                                   list the locks in use and their holders
+  holdfast doctor                               find settings of a store that endanger locks
   holdfast lab run all                          see how widely used lock algorithms break
-  holdfast verify --store URL                   try this deployment with real faults, and judge it
+  holdfast verify --store URL                   test this deployment with real faults
 
 Stores (--store, or the variable HOLDFAST_URL, which keeps a password out of the list of
 processes):
 
-  (none)                     a file of the user's, shared by all processes of the user on
-                             this machine: $XDG_STATE_HOME/holdfast/locks.db, or
+  (none)                     a file that all processes of this user on this machine share:
+                             $XDG_STATE_HOME/holdfast/locks.db, or
                              ~/.local/state/holdfast/locks.db
   sqlite:PATH                another file
   redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., redis+unix:///PATH
-      with ?replicas=N a lock counts only once N replicas of the server have it, within
-      &replica-timeout=500ms (at most a third of --ttl); else nobody gets it
+      ?replicas=N grants a lock only if N replicas of the server record it within
+      &replica-timeout=500ms (at most a third of --ttl)
   redis+sentinel://HOST[:PORT][,HOST...]/MASTER[/DB], rediss+sentinel://...
   redis+cluster://HOST[:PORT][,HOST...], rediss+cluster://...
   redis+quorum://HOST,HOST,HOST[,...][?quarantine=1m], rediss+quorum://...
   zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT], zookeepers://...
   mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE (MySQL and MariaDB), after "holdfast init"
   postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], after "holdfast init"
-  memory:                    this process alone, for trying things out
+  memory:                    this process only, for trials
 
-Exit codes: those of the command, 128+N if signal N ended it, and
-  75  busy, or the wait was over (-E chooses another, --skip-ok makes it 0); nobody leads
-  76  the lock was lost, and the command was made to end
-  69  the store cannot be reached         64  wrong usage, or it would wait for itself
+Exit codes: that of the command, 128+N if signal N ended the command, and
+  75  busy, or the wait timed out (-E chooses another, --skip-ok makes it 0); nobody leads
+  76  the lock was lost, and holdfast ended the command
+  69  the store cannot be reached         64  wrong usage, or a wait for itself
   77  the store refuses                   70  a bug in holdfast
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
   74  the output cannot be written
-  126 the command cannot be run           127 it was not found
-  1   "holdfast doctor" found what endangers locks, "holdfast lab" what is not as documented,
-      "holdfast verify" a promise that was broken; 2 if its run does not suffice to say`
+  126 the command cannot be run           127 the command was not found
+  1   "holdfast doctor" found a danger to locks, "holdfast lab" a result that is not as
+      documented, "holdfast verify" a broken promise; 2 if verify's run was inconclusive`
 
 func (a *app) root() *cobra.Command {
 	c := &cobra.Command{
@@ -111,8 +111,8 @@ func (a *app) root() *cobra.Command {
 			return usagef("say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help")
 		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("store") && a.store == "" { // a variable that is not set, most likely
-				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of the user's", envURL)
+			if c.Flags().Changed("store") && a.store == "" { // most likely a variable that is not set
+				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of this user", envURL)
 			}
 			if a.ttl < driver.MinTTL || a.ttl > driver.MaxTTL {
 				return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(a.ttl), span(driver.MinTTL), span(driver.MaxTTL))}
@@ -124,8 +124,8 @@ func (a *app) root() *cobra.Command {
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(flagError)
-	c.PersistentFlags().StringVar(&a.store, "store", "", "where the locks are kept (`URL`; default $HOLDFAST_URL, else a file of the user's)")
-	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long locks last after the last sign of life of their holder (ZooKeeper: the session timeout to ask for)")
+	c.PersistentFlags().StringVar(&a.store, "store", "", "where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
+	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long the store keeps a lock after its last renewal (ZooKeeper: the session timeout to ask for)")
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
@@ -134,7 +134,7 @@ func (a *app) root() *cobra.Command {
 	c.SetHelpCommand(helpCommand())
 	c.InitDefaultCompletionCmd()
 	for _, sub := range c.Commands() {
-		if sub.Name() == "completion" { // else it shows its help for whatever is wrong
+		if sub.Name() == "completion" { // by itself it shows its help, whatever is wrong
 			sub.Args, sub.RunE = commandsOnly, onlyOthers
 			for _, shell := range sub.Commands() {
 				shell.Args = noArguments
@@ -144,7 +144,7 @@ func (a *app) root() *cobra.Command {
 	return c
 }
 
-// url is the URL of the store that was asked for, "" for the embedded one.
+// url returns the URL of the store to use; "" is the embedded one.
 func (a *app) url() string {
 	if a.store != "" {
 		return a.store
@@ -152,37 +152,38 @@ func (a *app) url() string {
 	return os.Getenv(envURL)
 }
 
-// say writes one message for people. No password of the store's URL is in it.
+// say writes one message for people, without the passwords of the store's URL.
 func (a *app) say(format string, args ...any) {
-	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "holdfast: ") // the library says it too
+	// Errors of the library begin with the prefix too.
+	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "holdfast: ")
 	fmt.Fprintf(a.stderr, "holdfast: %s\n", open.Scrub(text, a.url()))
 }
 
 // session is an open store and a client of it.
 type session struct {
 	*holdfast.Client
-	place string // of the store; see open.Store
+	place string // see open.Store
 	store *open.Store
-	keep  bool // the end of this process is not to free what it holds
+	keep  bool // do not close: the end of this process must not free its locks
 
-	diagnose   func(context.Context) error // why the store cannot be used, if it cannot
-	sayPolling func()                      // says once why those who wait are not woken here, if they are not
+	diagnose   func(context.Context) error // returns why the store cannot be used, or nil
+	sayPolling func()                      // reports once why waiters poll this store, if they do
 }
 
-// connect opens the store and a client. If cfg has no TTL, it gets the one asked for.
+// connect opens the store and a client with the TTL of --ttl.
 func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error) {
 	cfg.TTL = a.ttl
 	limited, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	word := time.AfterFunc(openSilence, func() {
+	warning := time.AfterFunc(openSilence, func() {
 		a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, openLimit)
 	})
-	defer word.Stop()
+	defer warning.Stop()
 	began := time.Now()
 	c, st, err := a.dial(limited, &cfg)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil, errors.Is(err, holdfast.ErrInvalid) && st != nil: // not the store's
+	case ctx.Err() != nil, errors.Is(err, holdfast.ErrInvalid) && st != nil: // not the store
 		return nil, err
 	default:
 		return nil, a.unopened(err, time.Since(began))
@@ -192,12 +193,13 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 		return err
 	}, sayPolling: sync.OnceFunc(func() {
 		if reason := st.Polling(); reason != "" {
-			a.say("whoever waits asks the store every 5 to 50 ms, since nobody can be woken: %s", reason)
+			a.say("waiters ask the store every 5 to 50 ms because it cannot wake them: %s", reason)
 		}
 	})}, nil
 }
 
-// dial opens the store and a client. Without a client the store is closed; it is returned if it was opened.
+// dial opens the store and a client. If only the client fails, dial closes the store and returns it
+// with the error.
 func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client, *open.Store, error) {
 	st, err := open.Open(ctx, a.url())
 	if err != nil {
@@ -213,7 +215,7 @@ func (a *app) dial(ctx context.Context, cfg *holdfast.Config) (*holdfast.Client,
 	return c, st, nil
 }
 
-// where names the store for people, before it is open.
+// where describes the store for people, before it is open.
 func (a *app) where() string {
 	if url, ok := open.WithoutPassword(a.url()); ok && url != "" {
 		return "the store at " + url
@@ -235,8 +237,7 @@ func (s *session) close() error {
 	}
 }
 
-// with runs f with a client. What is wrong at the close is worth a word, but changes
-// nothing about what f did.
+// with runs f with a client. It reports an error of the close, but returns the result of f.
 func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) error) error {
 	s, err := a.connect(ctx, cfg)
 	if err != nil {
@@ -247,7 +248,7 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 		return err
 	}
 	silent := errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
-	if cerr := s.close(); cerr != nil && !silent { // else it has been said
+	if cerr := s.close(); cerr != nil && !silent { // else err reports the silence
 		a.say("closing the store: %s", oneLine(cerr.Error()))
 	}
 	return err

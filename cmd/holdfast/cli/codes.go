@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// codes are those of all findings; docs/doctor.md says what they are about.
+// codes are the codes of all findings; docs/doctor.md explains them.
 var codes = strings.Fields(`
 	lock.try
 	memory.scope
@@ -28,7 +28,7 @@ var codes = strings.Fields(`
 	zookeeper.version
 `)
 
-// checkCode refuses what is not the code of any finding.
+// checkCode refuses a code that no finding has.
 func checkCode(code string) error {
 	if slices.Contains(codes, code) {
 		return nil
@@ -43,5 +43,5 @@ func checkCode(code string) error {
 	if len(others) == 0 {
 		return usagef("--accept %s: expected the code of a finding, such as redis.replicas%s", show(code), meant(code, codes))
 	}
-	return usagef("--accept %s: no finding has this code%s; there are %s", show(code), meant(code, others), strings.Join(others, ", "))
+	return usagef("--accept %s: no finding has this code%s; allowed are %s", show(code), meant(code, others), strings.Join(others, ", "))
 }

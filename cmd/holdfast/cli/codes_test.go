@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The codes of the documents are those of the program, and those that --accept takes.
+// The documents, the program and --accept have the same codes.
 func TestDoctorCodes(t *testing.T) {
 	files, err := filepath.Glob("../../../*lock/*doctor*.go")
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-const aboutDoctor = `Look for what endangers the locks of a store, as it is set up now: settings of the server, the
-way to it, its clock, its disk. Each finding says what was found, what that means for locks
-and what to change. What was looked at and is in order is listed, too.
+const aboutDoctor = `Check whether the setup of a store endangers locks: the settings of its server, the connection
+to it, its clock, its disk. Each finding says what doctor found, what that means for locks and
+what to change. Checks that found nothing wrong are listed too.
 
-  ENDANGERS  two may hold one lock
-  UNKNOWN    it could not be found out, and why
-  SLOWS      locks are sound; waits are longer, requests fail, or tokens reach less far
-  fine       it is as it should be
+  ENDANGERS  two clients may hold one lock
+  UNKNOWN    doctor could not find out, and why
+  SLOWS      locks are sound; waits are longer, requests fail, or fencing tokens protect less
+  fine       as it should be
 
-Nothing of the store is changed, but that a lock with a name of its own is taken, handed over
-and released, unless that would not be allowed (--no-try).
+doctor changes nothing in the store, except that it takes a lock with a name of its own,
+hands it over and releases it. --no-try leaves that out.
 
-Exit codes: 0 if nothing endangers locks; 1 if something does, or hides in what could not be
-found out and is often set in a dangerous way (marked with !). --accept says which findings are
-known and in order: they are shown and do not count. Else as everywhere: 69 the store cannot
-be reached, 77 it refuses, 78 wrong configuration.
+Exit codes: 0 if nothing endangers locks; 1 if something does, or if an unknown setting is
+often dangerous (marked with !). Findings given with --accept are shown and do not count.
+Otherwise as for every command: 69 the store cannot be reached, 77 it refuses, 78 wrong
+configuration.
 
---ttl is for how long the leases of your clients last, if not for the default.`
+Use --ttl if the leases of your clients do not have the default length.`
 
 // doctorLimit bounds the whole examination.
 const doctorLimit = 45 * time.Second
@@ -38,7 +38,7 @@ const doctorLimit = 45 * time.Second
 // exitDanger is the exit code if something endangers locks.
 const exitDanger = 1
 
-// doctorFlags are the command's own.
+// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	out    format
 	json   bool
@@ -50,7 +50,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var flags doctorFlags
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what endangers locks in the way that a store is set up",
+		Short: "Check whether the setup of a store endangers locks",
 		Long:  aboutDoctor,
 		Example: `  holdfast doctor --store redis://cache:6379
   holdfast doctor --json --accept redis.replicas`,
@@ -68,18 +68,18 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.out.register(c, "text", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
 	c.Flags().StringSliceVar(&flags.accept, "accept", nil, "findings with these `CODES` are known and do not count (CODE[,CODE...], such as redis.replicas)")
-	c.Flags().BoolVar(&flags.noTry, "no-try", false, "take no lock to try the store with")
+	c.Flags().BoolVar(&flags.noTry, "no-try", false, "take no lock to test the store")
 	return c
 }
 
-// diagnosis is what the command found.
+// diagnosis is the result of the command.
 type diagnosis struct {
 	place    string
 	store    string
 	ttl      time.Duration
 	list     []driver.Finding
 	accepted map[string]bool
-	err      error // why it could not go on
+	err      error // why the checks could not go on
 }
 
 func (a *app) doctor(flags doctorFlags) error {
@@ -90,14 +90,14 @@ func (a *app) doctor(flags doctorFlags) error {
 		}
 		d.accepted[code] = true
 	}
-	ctx, leave := leaveOnSignal(catchSignals())
+	ctx, detach := cancelOnSignal(catchSignals())
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
 	d.err = a.examine(ctx, d, !flags.noTry)
-	if came := leave(); came != nil {
-		return came
+	if caught := detach(); caught != nil {
+		return caught
 	}
-	// The worst first; of the same kind, in the order in which it was looked at.
+	// The worst first; findings of one rank by code.
 	slices.SortStableFunc(d.list, func(x, y driver.Finding) int {
 		return cmp.Or(cmp.Compare(d.rank(&y), d.rank(&x)), cmp.Compare(x.Code, y.Code))
 	})
@@ -110,13 +110,13 @@ func (a *app) doctor(flags doctorFlags) error {
 	return d.err
 }
 
-// rank is how far up a finding stands.
+// rank orders findings; the highest comes first.
 func (d *diagnosis) rank(f *driver.Finding) int {
 	n := 4 * int(f.Severity)
 	if f.MayEndanger {
 		n++
 	}
-	if d.accepted[f.Code] { // below the others, above what is fine
+	if d.accepted[f.Code] { // below the others, above fine findings
 		n = min(n, 1)
 	}
 	return n
@@ -134,7 +134,7 @@ func (d *diagnosis) dangers() (n int) {
 	return n
 }
 
-// examine fills in d as far as it comes.
+// examine fills in d until an error.
 func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	began := time.Now()
 	st, err := open.Open(ctx, a.url())
@@ -154,7 +154,7 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	}()
 	d.store, d.place = st.Name(), st.Place
 	d.list, err = st.Diagnose(ctx, a.url(), a.ttl)
-	if len(d.list) == 0 { // nothing was answered
+	if len(d.list) == 0 { // the store answered nothing
 		err = a.unopened(err, time.Since(began))
 	}
 	if err == nil && try {
@@ -166,19 +166,19 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	return err
 }
 
-// report writes what was found.
+// report writes the findings.
 func (a *app) report(d *diagnosis, out format) error {
 	if out == "json" {
 		return writeJSON(a.stdout, d.json(a.url()), true)
 	}
-	if len(d.list) == 0 { // the error says all there is to say
+	if len(d.list) == 0 { // the error says it all
 		return nil
 	}
 	_, err := fmt.Fprint(a.stdout, d.text(columnsOf(a.stdout)))
 	return err
 }
 
-// columnsOf is how wide w is; 0: lines may be of any length.
+// columnsOf returns how many columns w has; 0: lines may be of any length.
 func columnsOf(w any) int {
 	if o, ok := w.(*output); ok {
 		return width(o.to)

@@ -45,7 +45,7 @@ func (d *diagnosis) json(url string) doctorJSON {
 	return out
 }
 
-// text is a diagnosis for people. columns is how wide the terminal is; 0: lines may be of any length.
+// text returns d for people. columns is the width of the terminal; 0: lines may be of any length.
 func (d *diagnosis) text(columns int) string {
 	var b strings.Builder
 	place := cmp.Or(d.place, d.store)
@@ -91,14 +91,14 @@ func (d *diagnosis) text(columns int) string {
 		sum += fmt.Sprintf(", %d accepted", n)
 	}
 	if d.err != nil {
-		sum += "; the rest could not be looked at"
+		sum += "; the other checks could not be done"
 	}
 	b.WriteByte('\n')
 	wrap(&b, columns, "", 0, sum)
 	return b.String()
 }
 
-// title is the code, and the server if there are several.
+// title returns the code, and the server if there are several.
 func (d *diagnosis) title(f *driver.Finding, servers map[string]bool) string {
 	if f.Server != "" && len(servers) > 1 {
 		return f.Code + " at " + show(f.Server)
@@ -106,8 +106,8 @@ func (d *diagnosis) title(f *driver.Finding, servers map[string]bool) string {
 	return f.Code
 }
 
-// wrap writes text behind head, and what does not fit into the columns into further lines, indented. A word
-// that is longer than a line is not broken.
+// wrap writes head and text, wrapped at columns; further lines are indented. It does not break
+// words, even longer ones.
 func wrap(b *strings.Builder, columns int, head string, indent int, text string) {
 	b.WriteString(head)
 	used := len(head)
@@ -129,7 +129,7 @@ func wrap(b *strings.Builder, columns int, head string, indent int, text string)
 	b.WriteByte('\n')
 }
 
-// printable is text, much of which servers chose, without what moves a terminal's cursor.
+// printable makes text, much of which servers chose, safe for a terminal.
 func printable(text string) string {
 	words := strings.Fields(text)
 	for i, w := range words {

@@ -23,7 +23,7 @@ func TestDoctorText(t *testing.T) {
 			if len(words) > 0 {
 				last = words[len(words)-1]
 			}
-			// One word may stick out.
+			// One word may be longer than the line.
 			if columns > 0 && len(line) >= columns && len(line)-len(last) > max(columns, 12) {
 				t.Errorf("%d columns: %q", columns, line)
 			}

@@ -48,7 +48,7 @@ func (a *app) tryLock(ctx context.Context, st *open.Store) (f driver.Finding, er
 		l, err := clients[1].Mutex(name).Lock(waiting)
 		next <- taken{l, time.Now(), err}
 	}()
-	lined, err := inLine(ctx, clients[0], name)
+	queued, err := hasWaiter(ctx, clients[0], name)
 	began := time.Now()
 	err = errors.Join(err, first.Release())
 	if err != nil {
@@ -70,23 +70,23 @@ func (a *app) tryLock(ctx context.Context, st *open.Store) (f driver.Finding, er
 	case t.lease.Token() <= first.Token():
 		return driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("fencing token %d was given out after %d", t.lease.Token(), first.Token()),
 			Why: "a resource that checks tokens takes the newer holder for the older one", Do: "report this as a bug of the store's driver"}, nil
-	case lined && took > a.ttl/4:
+	case queued && took > a.ttl/4:
 		return driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("a lock was taken and handed over, which took %v", took),
-			Why: "the one who waited was not told, and found out when it renewed its place, or the store is slow",
-			Do:  "see the other findings; this program's machine may be busy, too: try again"}, nil
+			Why: "no push reached the waiter, which noticed the grant when it renewed its place, or the store is slow",
+			Do:  "see the other findings; this machine may be busy too: try again"}, nil
 	}
-	return driver.Finding{Code: code, Found: fmt.Sprintf("a lock was taken, handed over to another client in %v, and released; its token grew", took)}, nil
+	return driver.Finding{Code: code, Found: fmt.Sprintf("a lock was taken, handed over to another client in %v, and released; the second token was larger", took)}, nil
 }
 
-// inLine waits until somebody waits for name. It reports false if nobody has been seen there in a second.
-func inLine(ctx context.Context, c *holdfast.Client, name string) (bool, error) {
+// hasWaiter waits until name has a waiter. It returns false if none comes within a second.
+func hasWaiter(ctx context.Context, c *holdfast.Client, name string) (bool, error) {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		r, err := c.Inspect(ctx, name)
 		if err != nil || r.Waiting > 0 {
 			return err == nil, err
 		}
 		select {
-		case <-time.After(5 * time.Millisecond): // stores tell nobody when a line grows
+		case <-time.After(5 * time.Millisecond): // no store sends a push when a queue grows
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

@@ -17,15 +17,15 @@ type electOptions struct {
 }
 
 const aboutElect = `Campaign in the election NAME, run COMMAND while this process leads, and exit with
-COMMAND's code when it ends by itself; the next in line leads then.
+COMMAND's exit code when it ends by itself. The next candidate in the queue then leads.
 
-When the leadership is lost, because an operator broke it or the store did not answer for
-too long, COMMAND and its process group are made to end, as by "holdfast run" before
-anybody else can lead, and holdfast campaigns again when nobody is left in the group. It
-also goes on campaigning when the store cannot be reached for a while. INT, TERM or QUIT
-that arrive while COMMAND runs are passed on to it, and end the campaigning as well.
+The leadership is lost when an operator breaks it, or when the store does not answer for too
+long. holdfast then ends COMMAND and its process group before anybody else can lead, as
+"holdfast run" does. When no process is left in the group, holdfast campaigns again. It also
+keeps campaigning while the store cannot be reached. INT, TERM and QUIT that arrive while
+COMMAND runs are passed on to it; holdfast does not campaign again after them.
 
-COMMAND is run as by "holdfast run", with the same environment: HOLDFAST_TOKEN is the term,
+COMMAND runs as under "holdfast run", with the same environment. HOLDFAST_TOKEN is the term,
 larger for every later leader. "holdfast leader NAME" shows who leads.`
 
 func (a *app) electCommand() *cobra.Command {
@@ -45,12 +45,12 @@ func (a *app) electCommand() *cobra.Command {
 		}),
 	}
 	o.register(c)
-	c.Flags().StringVar(&o.name, "name", "", "who this candidate is, as leader shows (default: command, user, host and process)")
-	c.Flags().StringVar(&o.address, "address", "", "where the leader can be reached, as leader shows")
+	c.Flags().StringVar(&o.name, "name", "", "the name of this candidate, as leader shows it (default: command, user, host and process)")
+	c.Flags().StringVar(&o.address, "address", "", "where to reach this candidate when it leads, as leader shows it")
 	return c
 }
 
-// elect runs argv each time that it leads, until argv ends by itself.
+// elect runs argv each time that this process leads, until argv ends by itself.
 func (a *app) elect(o *electOptions, name string, argv []string) error {
 	if err := checkNames(name); err != nil {
 		return err
@@ -60,11 +60,11 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 		return err
 	}
 	return t.with(func(s *session) error {
-		for silent := false; ; { // the store, for all that is known
+		for silent := false; ; { // whether the store has not answered
 			h, err := t.take(func(ctx context.Context) (*hold, error) { return t.campaign(ctx, s, o, name) })
 			if errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain) {
 				if !silent {
-					a.say("%s; campaigning on", oneLine(err.Error()))
+					a.say("%s; still campaigning", oneLine(err.Error()))
 				}
 				silent = true
 				continue

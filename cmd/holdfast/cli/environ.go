@@ -18,12 +18,12 @@ const (
 	envURL   = open.Variable    // the store; read, and passed on without its password
 	envLock  = "HOLDFAST_LOCK"  // the name of the lock
 	envToken = "HOLDFAST_TOKEN" // its fencing token, decimal
-	envOwner = "HOLDFAST_OWNER" // who holds it, as others see: user@host:pid
-	envHeld  = "HOLDFAST_HELD"  // what the command runs under: see held
+	envOwner = "HOLDFAST_OWNER" // its holder, as others see it: user@host:pid
+	envHeld  = "HOLDFAST_HELD"  // the locks that the command runs under: see held
 )
 
-// held names one lock that a command runs under: a digest of the store and the name, and
-// the token. It says nothing to who does not know the name.
+// held identifies one lock that a command runs under: a digest of the store and the name, and the
+// token. The digest reveals nothing to readers who do not know the name.
 type held struct {
 	digest string
 	token  uint64
@@ -34,8 +34,8 @@ func digest(place, name string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// inherited are the locks that this process runs under already, outermost first. What is
-// not well formed is left out.
+// inherited returns the locks that this process runs under already, outermost first. It skips
+// malformed entries.
 func inherited() []held {
 	var list []held
 	for entry := range strings.FieldsSeq(os.Getenv(envHeld)) {
@@ -47,10 +47,10 @@ func inherited() []held {
 	return list
 }
 
-// waitsForItself is an ErrDeadlock if processes that this one was started by hold the lock
-// now, or so many permits of limit that permits more can never be had. A reader is refused
-// beside a reader: a writer that waits between the two would be in its way. The variable
-// alone proves nothing: a daemon outlives the lock that it was started under.
+// waitsForItself returns ErrDeadlock if ancestors of this process hold the lock now, or too many
+// permits of a semaphore to leave this many more. It refuses a reader below a reader too: a writer
+// could wait between the two. The variable alone proves nothing, because a daemon outlives the lock
+// that it was started under.
 func (s *session) waitsForItself(ctx context.Context, name string, permits, limit int) error {
 	d := digest(s.place, name)
 	ours := map[uint64]bool{}
@@ -64,7 +64,7 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 	}
 	r, err := s.Inspect(ctx, name)
 	if err != nil || (limit > 0) != (r.Kind == "semaphore") {
-		return nil // the request says it better
+		return nil // the request itself reports it better
 	}
 	holds := 0
 	for _, h := range r.Holders {
@@ -75,11 +75,11 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 	if holds == 0 || limit > 0 && holds+permits <= limit {
 		return nil
 	}
-	return &failure{exitUsage, fmt.Errorf("%w: %s is held by the run that this one is part of, and would be waited for without end", holdfast.ErrDeadlock, show(name))}
+	return &failure{exitUsage, fmt.Errorf("%w: the run that this one is part of holds %s, so the wait would never end", holdfast.ErrDeadlock, show(name))}
 }
 
-// environ is the environment of a command that runs under leases, the first of which is
-// that of its lock.
+// environ returns the environment of a command that runs under leases; the first is that of its
+// main lock.
 func (s *session) environ(owner string, leases []*holdfast.Lease) []string {
 	var env []string
 	for _, kv := range open.Environ() {

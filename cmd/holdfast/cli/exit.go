@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 )
 
-// The exit codes of holdfast itself, after sysexits.h where that has one.
+// The exit codes of holdfast itself, from sysexits.h where that has a fitting one.
 const (
 	exitUsage       = 64
 	exitUnavailable = 69
@@ -27,7 +27,7 @@ const (
 
 var errOutput = errors.New("the output cannot be written")
 
-// output is where results go. It remembers that it could not be written to.
+// output is where results go. It keeps the first error of a write.
 type output struct {
 	to  *os.File
 	err error
@@ -42,7 +42,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failure is an error whose exit code is known. Without an error there is nothing to say.
+// failure is an error with its exit code. Without an error it prints nothing.
 type failure struct {
 	code int
 	err  error
@@ -57,18 +57,17 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// usagef says what is wrong with the command line.
+// usagef returns an error about the command line.
 func usagef(format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// signaled is the cause of a context that a signal has ended.
+// signaled is the cause of a context that a signal ended.
 type signaled struct{ s syscall.Signal }
 
 func (e signaled) Error() string { return fmt.Sprintf("ended by signal %d (%v)", int(e.s), e.s) }
 
-// command marks the errors of our own commands, so that those of the flag library, which
-// have no type, can be told from them.
+// command marks the errors of our own commands. The errors of the flag library have no type.
 type command struct{ error }
 
 func (c command) Unwrap() error { return c.error }
@@ -83,7 +82,7 @@ func ours(f func(*cobra.Command, []string) error) func(*cobra.Command, []string)
 	}
 }
 
-// exit reports err and returns the code that belongs to it.
+// exit reports err and returns its exit code.
 func (a *app) exit(err error) int {
 	if err == nil {
 		return 0
@@ -91,7 +90,7 @@ func (a *app) exit(err error) int {
 	code, silent := codeOf(err)
 	switch {
 	case silent:
-	case code == exitRefused || code == exitUnavailable: // words of a store
+	case code == exitRefused || code == exitUnavailable: // the text may come from a server
 		a.say("%s", oneLine(err.Error()))
 	default:
 		a.say("%v", err)

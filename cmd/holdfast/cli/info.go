@@ -15,7 +15,7 @@ func (a *app) infoCommand() *cobra.Command {
 	var out format
 	c := &cobra.Command{
 		Use:   "info NAME",
-		Short: "Show one lock: holders, tokens, and who waits",
+		Short: "Show one lock: holders, tokens and waiters",
 		Args:  exactly("the name of the lock"),
 		RunE:  ours(func(c *cobra.Command, args []string) error { return a.info(args[0], out) }),
 	}
@@ -30,7 +30,7 @@ func (a *app) info(name string, out format) error {
 		if err != nil {
 			return err
 		}
-		r.Name = name // a store need not know it when it is not in use
+		r.Name = name // a store may leave it out if the name is not in use
 		switch out {
 		case "json", "jsonl":
 			return writeJSON(a.stdout, toJSON(&r), out == "json")
@@ -94,7 +94,7 @@ func detail(kind string, h *holdfast.Holder, wide bool) []string {
 	return cells
 }
 
-// tokenText is a token, or - for none.
+// tokenText returns a token, or - for none.
 func tokenText(token uint64) string {
 	if token == 0 {
 		return "-"
@@ -102,7 +102,7 @@ func tokenText(token uint64) string {
 	return strconv.FormatUint(token, 10)
 }
 
-// mode is what a holder has, or a waiter wants, of a name.
+// mode returns how much of a name a holder has, or a waiter wants.
 func mode(kind string, h *holdfast.Holder) string {
 	switch {
 	case kind == "semaphore":

@@ -11,27 +11,27 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-const aboutInit = `Make the tables of a store in MySQL, MariaDB or PostgreSQL, or bring those of an earlier
-version up to date. It may be run again: what is there is left alone, locks in use included.
+const aboutInit = `Create the tables of a store in MySQL, MariaDB or PostgreSQL, or update those of an earlier
+version. You may run it again: it changes nothing that is up to date, and no lock in use.
 
-The user of the URL needs the right to create tables in the database, which must be there;
-the users that lock need less. With --print nothing is done, and no server is asked: the
-statements go to standard output, for those who run them by hand.
+The user of the URL needs the right to create tables in the database, which must exist.
+Users that lock need fewer rights. With --print, init asks no server and prints the SQL
+statements, so that you can run them yourself.
 
-Of a quorum of Redis servers, init says that it is new: that nobody has had a lock there yet. Its
-servers take part at once then, instead of after the quarantine. If some of them do already, it is
-not new, and init refuses.
+For a quorum of Redis servers, init declares that the quorum is new: nobody has had a lock
+there. Its servers then take part at once instead of after the quarantine. If some of them
+take part already, the quorum is not new, and init refuses.
 
-Other stores make what they need by themselves; for them init does nothing.`
+Other stores create what they need by themselves; for them init does nothing.`
 
-// initLimit bounds how long the server may take. A table may have to wait for who is using it.
+// initLimit bounds how long the server may take: a change of a table waits for its users.
 const initLimit = 10 * time.Second
 
 func (a *app) initCommand() *cobra.Command {
 	var printed bool
 	c := &cobra.Command{
 		Use:   "init",
-		Short: "Make the tables that a store needs (MySQL, PostgreSQL), or declare a quorum new",
+		Short: "Create the tables that a store needs (MySQL, PostgreSQL), or declare a quorum new",
 		Long:  aboutInit,
 		Example: `  holdfast init --store mysql://admin@db/locks
   holdfast init --store postgres://admin@db/locks --print >locks.sql
@@ -71,7 +71,7 @@ const noTables = "this store needs no tables: there is nothing to do"
 func (a *app) printTables() error {
 	statements, err := open.Schema(a.url())
 	if err == nil && len(statements) == 0 {
-		a.say(noTables) // not among what another program is to read
+		a.say(noTables) // on standard error: another program may read the statements
 	}
 	err = a.unopened(err, 0)
 	for _, s := range statements {

@@ -16,18 +16,18 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-const aboutLab = `Play the lock algorithms that are widely used on Redis and do not hold, each on a real server and in the
-order of events that breaks it, and then holdfast in the same order of events.
+const aboutLab = `Run widely used lock algorithms for Redis that are unsafe, each on a real server and in the order
+of events that breaks it. Then run holdfast in the same order of events.
 
-  holdfast lab list                       what there is
-  holdfast lab run setpx-del              one of them, as a timeline
-  holdfast lab run all -o summary         all of them, a line each
-  holdfast lab run all --html lab.html    all timelines as one page
+  holdfast lab list                       list the algorithms
+  holdfast lab run setpx-del              run one of them, as a timeline
+  holdfast lab run all -o summary         run all of them, with one line each
+  holdfast lab run all --html lab.html    write all timelines as one page
 
-The lab starts redis-server by itself, on a free port of the loopback interface, with nothing on disk; it
-ends with the lab. With --store redis://... the rows that need only one server, and do not kill it, use that one:
-under a prefix of their own (hf:lab:...), with an expiry on every key, and they remove what they wrote.
-HOLDFAST_URL is not used here.`
+The lab starts its own redis-server on a free port of the loopback interface, with nothing on
+disk, and ends it. With --store redis://... the algorithms that need only one server, and do not
+kill it, use that server. They write under a prefix of their own (hf:lab:...), set an expiry on
+every key, and remove their keys. The lab ignores HOLDFAST_URL.`
 
 func (a *app) labCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -65,7 +65,7 @@ type rowJSON struct {
 	Habit   string `json:"habit"`
 	Why     string `json:"why"`
 	How     string `json:"how"`
-	Servers int    `json:"servers,omitempty"` // of its own
+	Servers int    `json:"servers,omitempty"` // how many servers of its own it needs
 }
 
 func toRowJSON(r *lab.Row) rowJSON {
@@ -96,16 +96,19 @@ func (a *app) labList(out format) error {
 	return nil
 }
 
-const aboutLabRun = `Play algorithms of the lab, and holdfast in the same order of events.
+const aboutLabRun = `Run algorithms of the lab, and holdfast in the same order of events.
 
-A timeline has a column for each client; the second column says who believes to hold the lock, with an
-exclamation mark where that is more than may. Time is skipped, not waited for: the lab shortens the leases at the server
-(PEXPIRE) and says so. What is found has the classes of package history: S1 the store gave a lock away inside
-a lease, S2 a client claimed it beyond its lease, S3 an update was lost, S5 more permits than there are, L1 the dead are
-not outlived, L2 a waiter is forgotten, L4 something is left over; cost is about polling.
+A timeline has a column for each client. The second column shows which clients believe that they
+hold the lock, with an exclamation mark if these are too many. The lab skips time instead of
+waiting: it shortens the leases at the server (PEXPIRE), and the timeline shows that. Findings
+have the classes of package history: S1 the store granted a lock again inside a lease, S2 a
+client claimed it beyond its lease, S3 an update was lost, S5 more permits than the limit, L1 a
+lock stays taken after its holder's death, L2 a waiter is forgotten, L4 something is left over;
+cost is about polling.
 
-Exit codes: 0 if every algorithm broke as documented and holdfast survived; 1 if not. Else as everywhere: 69 the store
-cannot be reached or redis-server is not installed, 64 there is no such algorithm.`
+Exit codes: 0 if every algorithm broke as documented and holdfast survived; 1 if not. Otherwise
+as for every command: 69 the store cannot be reached or redis-server is not installed, 64 there
+is no such algorithm.`
 
 // labFlags are those of lab run.
 type labFlags struct {
@@ -118,7 +121,7 @@ func (a *app) labRunCommand() *cobra.Command {
 	var flags labFlags
 	c := &cobra.Command{
 		Use:   "run ID... | all",
-		Short: "Play algorithms of the lab, and holdfast beside them",
+		Short: "Run algorithms of the lab, and holdfast next to them",
 		Long:  aboutLabRun,
 		Example: `  holdfast lab run setpx-del redlock-restart
   holdfast lab run all -o summary --html lab.html`,
@@ -145,14 +148,14 @@ func (a *app) labRunCommand() *cobra.Command {
 	}
 	flags.out.register(c, "text", "summary", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
-	c.Flags().StringVar(&flags.html, "html", "", "write the timelines to `FILE`, too, as one page")
+	c.Flags().StringVar(&flags.html, "html", "", "also write the timelines to `FILE`, as one page")
 	return c
 }
 
-// labRows are the rows that were asked for, in the order of the lab.
+// labRows returns the rows with these IDs, in the order of the lab.
 func labRows(ids []string) (rows []lab.Row, err error) {
 	if len(ids) == 0 {
-		return nil, usagef("say which algorithm: an ID of holdfast lab list, or all")
+		return nil, usagef("no algorithm is given: expected an ID from holdfast lab list, or all")
 	}
 	all := lab.Rows()
 	known := func(id string) bool {
@@ -171,7 +174,7 @@ func labRows(ids []string) (rows []lab.Row, err error) {
 	return rows, nil
 }
 
-// labJSON is what lab run found, in JSON.
+// labJSON is the result of lab run in JSON.
 type labJSON struct {
 	Schema string       `json:"schema"`
 	OK     bool         `json:"ok"`
@@ -236,10 +239,10 @@ func toLabPartJSON(p *lab.Part, url string) labPartJSON {
 }
 
 func (a *app) labRun(flags labFlags, rows []lab.Row) error {
-	ctx, leave := leaveOnSignal(catchSignals())
+	ctx, detach := cancelOnSignal(catchSignals())
 	bad, err := a.labPlay(ctx, flags, rows)
-	if came := leave(); came != nil {
-		return came
+	if caught := detach(); caught != nil {
+		return caught
 	}
 	if err != nil {
 		return err
@@ -250,7 +253,7 @@ func (a *app) labRun(flags labFlags, rows []lab.Row) error {
 	return nil
 }
 
-// labPlay returns the rows that did not come out as documented.
+// labPlay runs rows and returns the IDs of those that did not behave as documented.
 func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad []string, err error) {
 	l, err := lab.New(ctx, a.store)
 	if err != nil {
@@ -295,13 +298,13 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 	return bad, page.write(func(w io.Writer) error { return lab.WriteHTML(w, all) })
 }
 
-// page is the file of --html. It is written beside its place and moved there when it is complete.
+// page is the file of --html. It has a temporary name until it is complete.
 type page struct {
 	path string
 	f    *os.File
 }
 
-// createPage opens it at once, so that a path that cannot be written is known before minutes have passed.
+// createPage creates the file at the start, so that a path that cannot be written fails early.
 func createPage(path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
@@ -313,7 +316,7 @@ func createPage(path string) (*page, error) {
 	return &page{path, f}, nil
 }
 
-// write fills the file and moves it to its place.
+// write fills the file and renames it to its path.
 func (p *page) write(fill func(io.Writer) error) error {
 	if p.f == nil {
 		return nil
@@ -328,7 +331,7 @@ func (p *page) write(fill func(io.Writer) error) error {
 	return nil
 }
 
-// discard removes what was not moved to its place.
+// discard removes the file if it was not renamed.
 func (p *page) discard() {
 	if p.f != nil {
 		_ = p.f.Close()

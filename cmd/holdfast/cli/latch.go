@@ -11,16 +11,15 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-const aboutLatch = `A latch lets those who wait for it through when it has been counted down to zero, and
-then for good. Nobody holds it, and it stays until it is removed (Redis forgets it a day
-after it was last touched).
+const aboutLatch = `A latch is a counter that goes down to zero once. Waiters wait for zero. A latch has no
+holder, and exists until it is removed (Redis forgets it a day after its last use).
 
   holdfast latch set built 3                each of three builds ends with
   holdfast latch down built --id linux      ... counting down, once for its id, and
   holdfast latch wait built -w 10m          this waits for all of them`
 
 func (a *app) latchCommand() *cobra.Command {
-	c := group("latch", "Count down to zero, and wait for that")
+	c := group("latch", "Count down to zero, and wait for zero")
 	c.Long = aboutLatch
 	c.AddCommand(a.latchSet(), a.latchDown(), a.latchWait(), a.latchRemove())
 	return c
@@ -29,12 +28,12 @@ func (a *app) latchCommand() *cobra.Command {
 func (a *app) latchSet() *cobra.Command {
 	return &cobra.Command{
 		Use:   "set NAME N",
-		Short: "Make a latch that counts from N; one that exists keeps its count",
+		Short: "Create a latch that counts down from N; an existing one keeps its count",
 		Args:  exactly("the name of the latch", "the number to count from"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 0 {
-				return usagef("%s is no number to count from: expected a whole number that is not negative, for example 3", show(args[1]))
+				return usagef("%s is not a number to count from: expected a whole number that is not negative, for example 3", show(args[1]))
 			}
 			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				created, err := l.Set(ctx, n)
@@ -60,7 +59,7 @@ func (a *app) latchDown() *cobra.Command {
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("id") && id == "" {
-				return usagef("--id is empty: what counts only once?")
+				return usagef("--id is empty: expected any text, or leave it out")
 			}
 			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				left, err := l.CountDown(ctx, id)
@@ -72,7 +71,7 @@ func (a *app) latchDown() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().StringVar(&id, "id", "", "count once for this `ID`, however often it is said (default: each time)")
+	c.Flags().StringVar(&id, "id", "", "count only once for this `ID`, however often it is given (default: count each time)")
 	return c
 }
 
@@ -80,7 +79,7 @@ func (a *app) latchWait() *cobra.Command {
 	var wait seconds
 	c := &cobra.Command{
 		Use:   "wait NAME",
-		Short: "Wait until a latch is at zero",
+		Short: "Wait until a latch is zero",
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			return a.latch(args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
@@ -88,14 +87,14 @@ func (a *app) latchWait() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().VarP(&wait, "wait", "w", "wait at most so long (`SECONDS` or a duration such as 1m30s)")
+	c.Flags().VarP(&wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
 	return c
 }
 
 func (a *app) latchRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME",
-		Short: "Remove a latch; who waits for it is told that it is gone",
+		Short: "Remove a latch; its waiters end with an error",
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
@@ -126,7 +125,7 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	// That the time is over does not tell whether the store has answered.
+	// The timeout does not show whether the store has answered.
 	r, err := s.Inspect(ctx, name)
 	switch {
 	case err != nil:
@@ -141,7 +140,7 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 
 // latch runs f until a signal asks to end.
 func (a *app) latch(name string, f func(context.Context, *session, *holdfast.Latch) error) error {
-	ctx, leave := leaveOnSignal(catchSignals())
+	ctx, detach := cancelOnSignal(catchSignals())
 	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
 		err := f(ctx, s, s.Latch(name))
 		if errors.Is(err, holdfast.ErrGone) {
@@ -149,8 +148,8 @@ func (a *app) latch(name string, f func(context.Context, *session, *holdfast.Lat
 		}
 		return err
 	})
-	if came := leave(); came != nil && err != nil {
-		return came
+	if caught := detach(); caught != nil && err != nil {
+		return caught
 	}
 	return err
 }

@@ -12,10 +12,10 @@ import (
 )
 
 const aboutLeader = `Show who leads the election NAME, with the address and the term: the fencing token of
-the leadership. The exit code is 75 if nobody does.
+the leadership. The exit code is 75 if nobody leads.
 
-With --watch it goes on, and shows each change, until it is interrupted. It asks the store
-every third of the TTL, so a leadership that lasts less may not be seen.`
+With --watch, show each change until interrupted. This asks the store every third of the TTL,
+and may miss a shorter leadership.`
 
 func (a *app) leaderCommand() *cobra.Command {
 	var out format
@@ -58,7 +58,7 @@ func (a *app) leader(name string, out format) error {
 }
 
 func (a *app) watchLeader(name string, out format) error {
-	ctx, leave := leaveOnSignal(catchSignals())
+	ctx, detach := cancelOnSignal(catchSignals())
 	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
 		for l, err := range s.Election(name).Observe(ctx) {
 			if err != nil {
@@ -69,8 +69,8 @@ func (a *app) watchLeader(name string, out format) error {
 		}
 		return nil
 	})
-	if came := leave(); came != nil {
-		return came
+	if caught := detach(); caught != nil {
+		return caught
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (a *app) ls(prefix string, out format) error {
 				err = writeJSON(a.stdout, toJSON(&r), false)
 			case out == "json":
 				j := toJSON(&r)
-				j.Schema = "" // stands once, around the list
+				j.Schema = "" // the list has it once
 				records = append(records, j)
 			case out == "name":
 				_, err = fmt.Fprintln(a.stdout, show(r.Name))
@@ -71,7 +71,7 @@ func (a *app) ls(prefix string, out format) error {
 	})
 }
 
-// row is a record in one line: the first holder stands for all.
+// row returns a record in one line, with the first holder only.
 func row(r *holdfast.Record, wide bool) []string {
 	holder, program, held, left, note, labels := "-", "-", "-", "-", "-", "-"
 	if len(r.Holders) > 0 {
@@ -95,7 +95,7 @@ func row(r *holdfast.Record, wide bool) []string {
 	return cells
 }
 
-// use is how much of a name is taken.
+// use returns how much of a name is taken.
 func use(r *holdfast.Record) string {
 	switch {
 	case r.Kind == "semaphore":

@@ -20,13 +20,13 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// schema says in JSON which fields to expect. Fields may be added to it, none changed.
+// schema identifies the format of JSON output. Later versions may add fields, but change none.
 const schema = "holdfast/v1"
 
 // format is the flag -o.
 type format string
 
-// formatFlag sets a format to one of those that there are.
+// formatFlag sets a format to one of a list.
 type formatFlag struct {
 	to *format
 	of []string
@@ -37,7 +37,7 @@ func (f formatFlag) Type() string   { return "FORMAT" }
 
 func (f formatFlag) Set(text string) error {
 	if !slices.Contains(f.of, text) {
-		return fmt.Errorf("there are %s", strings.Join(f.of, ", "))
+		return fmt.Errorf("allowed are %s", strings.Join(f.of, ", "))
 	}
 	*f.to = format(text)
 	return nil
@@ -50,11 +50,11 @@ func (f *format) register(c *cobra.Command, formats ...string) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// recordFormats are those in which ls and info show locks.
+// recordFormats are the formats of ls and info.
 var recordFormats = []string{"table", "wide", "json", "jsonl", "name"}
 
-// show makes text that others chose safe for a terminal: control characters, which could
-// move the cursor or worse, are shown in the way of a Go string.
+// show makes text that others chose safe for a terminal. It quotes text with control characters,
+// which could move the cursor or worse, as a Go string.
 func show(text string) string {
 	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }) {
 		return text
@@ -62,13 +62,14 @@ func show(text string) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// oneLine is text that others wrote in one line that is safe for a terminal, and in words that users know.
+// oneLine turns text that others wrote into one line that is safe for a terminal, and replaces
+// words that users do not know.
 func oneLine(text string) string {
 	text = strings.NewReplacer(noAnswer, "no answer in time", "\n", "; ").Replace(strings.TrimSpace(text))
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
 }
 
-// who is user@host:pid; of a program that shares the store and is not holdfast's, that is not known.
+// who returns user@host:pid, or "another program" for a grant of a program that is not holdfast.
 func who(h *holdfast.Holder) string {
 	if foreign(h) {
 		return "another program"
@@ -80,10 +81,10 @@ func who(h *holdfast.Holder) string {
 	return fmt.Sprintf("%s%s:%d", name, show(h.Host), h.PID)
 }
 
-// foreign reports whether h is of a program that shares the store and is not holdfast's.
+// foreign reports whether another program, which shares the store, made the grant h.
 func foreign(h *holdfast.Holder) bool { return h.Host == "" && h.PID == 0 }
 
-// leaseLeft is how long h has left. Of another program's grant a store may not know it.
+// leaseLeft returns how long h has left. A store may not know this for another program's grant.
 func leaseLeft(h *holdfast.Holder) string {
 	if h.Left == 0 && foreign(h) && !h.Kept {
 		return "unknown"
@@ -91,7 +92,7 @@ func leaseLeft(h *holdfast.Holder) string {
 	return rough(h.Left)
 }
 
-// describe is what is known of a holder, in one line that follows the name of the lock.
+// describe describes a holder in one line, which follows the name of the lock.
 func describe(h *holdfast.Holder) string {
 	var b strings.Builder
 	if h.Kept {
@@ -119,7 +120,7 @@ func describe(h *holdfast.Holder) string {
 	return b.String()
 }
 
-// joined is k=v k=v, in order of the keys.
+// joined returns labels as k=v k=v, in order of the keys.
 func joined(labels map[string]string) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -128,7 +129,7 @@ func joined(labels map[string]string) string {
 	return strings.Join(list, " ")
 }
 
-// rough is d for people: 12s, 3m12s, 2h5m, 3d4h.
+// rough returns d for people: 12s, 3m12s, 2h5m, 3d4h.
 func rough(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	switch {
@@ -166,8 +167,8 @@ func table(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// recordJSON is a lock in JSON. Tokens are texts: programs that read numbers as floating
-// point would change large ones.
+// recordJSON is a lock in JSON. Tokens are strings: programs that read numbers as floating point
+// would change large ones.
 type recordJSON struct {
 	Schema  string       `json:"schema,omitempty"`
 	Name    string       `json:"name"`
@@ -213,7 +214,7 @@ func toJSON(r *holdfast.Record) recordJSON {
 	return out
 }
 
-// used is how many permits of a semaphore are taken.
+// used returns how many permits of a semaphore are taken.
 func used(r *holdfast.Record) (n int) {
 	for i := range r.Holders {
 		n += r.Holders[i].Permits
@@ -250,7 +251,7 @@ func writeJSON(w io.Writer, v any, indent bool) error {
 	return err
 }
 
-// escapeJSON writes what a terminal may heed, or nobody sees, as JSON can: \u009b. It stands in strings only.
+// escapeJSON escapes control and invisible characters, such as \u009b. They occur only in strings.
 func escapeJSON(text string) string {
 	var b strings.Builder
 	for _, r := range text {

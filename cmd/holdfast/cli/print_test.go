@@ -39,7 +39,7 @@ func TestWaitText(t *testing.T) {
 	}
 }
 
-// What others wrote into the store cannot command the terminal.
+// Text that others wrote into the store cannot control the terminal.
 func TestTextOfOthersIsHarmless(t *testing.T) {
 	evil := "a\x1b]0;b\x07\r\n\u202e\xff"
 	h := holdfast.Holder{Host: evil, User: evil, Program: evil, Note: evil, ID: evil, Labels: map[string]string{evil: evil}}
@@ -89,7 +89,7 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-// Every error of the library has its code.
+// Every error of the library has its exit code.
 func TestCodes(t *testing.T) {
 	for err, want := range map[error]int{
 		holdfast.ErrHeld: 75, holdfast.ErrLost: 76, holdfast.ErrDeadlock: 64, holdfast.ErrInvalid: 78, holdfast.ErrKind: 78,
@@ -103,7 +103,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// A holder that is not one of holdfast's has no host and no process that could be shown.
+// A holder that is another program has no host and no process to show.
 func TestAnotherProgram(t *testing.T) {
 	h := &holdfast.Holder{Note: "10.0.0.7", Left: 40 * time.Second, Since: time.Now()}
 	if got, want := describe(h), `held by another program for 0s · lease 40s · "10.0.0.7"`; got != want {
@@ -112,11 +112,11 @@ func TestAnotherProgram(t *testing.T) {
 	if got, want := h.String(), `another program "10.0.0.7" for 0s`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	h.Left = 0 // which ZooKeeper does not tell
+	h.Left = 0 // ZooKeeper does not report it
 	if got, want := describe(h), `held by another program for 0s · lease unknown · "10.0.0.7"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := aftermath(h); !strings.Contains(got, "nothing tells it") {
+	if got := aftermath(h); !strings.Contains(got, "holdfast cannot notify") {
 		t.Errorf("after a break: %s", got)
 	}
 	h = &holdfast.Holder{Host: "web-1", PID: 7, Left: 9 * time.Second}
@@ -125,7 +125,7 @@ func TestAnotherProgram(t *testing.T) {
 	}
 }
 
-// JSON has the text as it is, and nothing in it that a terminal heeds.
+// JSON keeps the text, without raw control characters.
 func TestJSONIsHarmless(t *testing.T) {
 	for _, text := range []string{"plain é 日本 \"quoted\" <&>", "\x1b[31m\u009b31m", "\u202egnp.exe", "a\u200bb\ufeff", "\U000e0041", "line\nbreak\ttab"} {
 		var b strings.Builder

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 )
 
-// run runs argv while it holds the lock, and the others that o names.
+// run runs argv while it holds the lock and the other locks that o names.
 func (a *app) run(o *runOptions, name string, argv []string) error {
 	if err := checkNames(append([]string{name}, o.also...)...); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 	})
 }
 
-// lock acquires what o says.
+// lock acquires the locks that o asks for.
 func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string) (*hold, error) {
 	var m *holdfast.MultiLease
 	var err error
@@ -50,8 +50,8 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	return &hold{m, leases}, nil
 }
 
-// lookAtHolder completes what an error says of the holder in the way: a store need not find out
-// who it is, or since when it holds, just to refuse a request.
+// lookAtHolder completes the holder in an ErrHeld: a store may refuse a request without finding
+// out who holds the lock, or since when.
 func (s *session) lookAtHolder(err error) {
 	var e *holdfast.Error
 	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) {
@@ -61,7 +61,7 @@ func (s *session) lookAtHolder(err error) {
 	defer cancel()
 	r, ierr := s.Inspect(ctx, e.Name)
 	if ierr != nil {
-		return // what is known will do
+		return // the error stays as it is
 	}
 	for i := range r.Holders {
 		if e.Holder == nil || r.Holders[i].ID == e.Holder.ID {
@@ -70,7 +70,7 @@ func (s *session) lookAtHolder(err error) {
 	}
 }
 
-// parts are NAME, in the mode that was asked for, and the other locks.
+// parts returns NAME, in the mode that the flags ask for, and the other locks.
 func (o *runOptions) parts(c *holdfast.Client, name string) []holdfast.Part {
 	opts := o.lockOptions()
 	lock := func(name string) holdfast.Part {
@@ -80,7 +80,8 @@ func (o *runOptions) parts(c *holdfast.Client, name string) []holdfast.Part {
 		case o.exclusive:
 			return c.RWMutex(name, opts...)
 		}
-		// The same to us, but not to Apache Curator, whose two kinds of lock do not see each other.
+		// To us a mutex is a writer, but not to Apache Curator: its two kinds of lock ignore each
+		// other.
 		return c.Mutex(name, opts...)
 	}
 	parts := []holdfast.Part{lock(name)}
@@ -107,7 +108,7 @@ func (o *runOptions) lockOptions() []holdfast.Option {
 	return opts
 }
 
-// waitsForItself is an error if any of the locks could never be had.
+// waitsForItself returns an error if a wait for one of the locks could never end.
 func (o *runOptions) waitsForItself(ctx context.Context, s *session, name string) error {
 	if err := s.waitsForItself(ctx, name, o.permits, o.limit); err != nil {
 		return err

@@ -28,41 +28,45 @@ type runOptions struct {
 	maxHold   time.Duration
 }
 
-const aboutRun = `Wait for the lock NAME, run COMMAND while it is held, and exit with COMMAND's code.
+const aboutRun = `Wait for the lock NAME, run COMMAND while holding it, and exit with COMMAND's exit code.
 
-COMMAND gets standard input, output and error as they are, and the terminal; signals are
-passed on to its whole process group. The lock is released when nobody is left in that
-group. If holdfast is killed, the group is killed with it.
+COMMAND gets standard input, output and error as they are, and the terminal. holdfast passes
+signals on to COMMAND's whole process group, and releases the lock when no process is left in
+that group. If holdfast is killed, the group is killed with it.
 
-If the lock is lost, because an operator broke it or the store did not answer for too long,
-the group is made to end, and the exit code is 76: TERM, and KILL after --kill-after. Before
-a lock runs out, both come early enough: TERM when --kill-after of the time is left in which
-nobody else can have the lock, KILL when nothing is left of it, a tenth of the TTL before
-the store may give the lock away. That is so whatever the group does about TERM, while it is
-stopped, and while holdfast is stopped or swapped out: a second process of holdfast,
-"lock-guard", has the same deadline. A --kill-after that the TTL has no room for is refused.
-Processes that leave the group, as daemons do (setsid), are neither waited for nor ended.
+A lock is lost when an operator breaks it, or when the store does not answer for too long.
+holdfast then ends the group: TERM, and KILL after --kill-after. The exit code is 76. If the
+lock is about to expire, the signals come early enough: KILL a tenth of the TTL before the
+store may grant the lock to another client, TERM --kill-after before KILL. This also holds if
+the group ignores TERM or is stopped, and if holdfast itself is stopped or swapped out: a
+second process of holdfast, "lock-guard", has the same deadline. holdfast refuses a
+--kill-after that is too long for the TTL. It neither waits for nor ends processes that leave
+the group, as daemons do (setsid).
 
-NAME has one holder at a time, or with -s any number that share it, while nobody has it
-alone; the line is served in order of arrival, so readers that come after a waiting writer
-wait behind it. With --limit M it is a semaphore of M permits, of which COMMAND runs under
---permits; all that use the name say the same M ("holdfast sem limit" changes it).
+NAME has one holder at a time. With -s any number of holders share it, while nobody holds it
+exclusively. The queue is served in order of arrival, so readers that come after a waiting
+writer wait behind it. With --limit M it is a semaphore of M permits, and COMMAND holds
+--permits of them. All users of the name must give the same M ("holdfast sem limit" changes it).
 
---also takes other locks together with NAME, exclusively or with -s shared, without dead
-locks whatever the order; COMMAND is made to end when any of them is lost.
+--also takes other locks together with NAME, exclusively, or shared with -s. No order of the
+names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 
 --every is for schedules that start a job on many machines: COMMAND runs once per tick. The
-first to come takes the lock, without waiting, and it stays taken for nine tenths of the tick,
-also past the end of COMMAND. A tick begins with its first run. Clocks may differ by a tenth of it.
+first machine takes the lock without waiting. The name then stays taken for nine tenths of the
+tick, even if COMMAND ends earlier. A tick begins with its first run. Clocks may differ by a
+tenth of the tick.
 
-The environment of COMMAND has HOLDFAST_LOCK (the name), HOLDFAST_TOKEN (the fencing token:
-larger for every later holder, so what COMMAND writes to can refuse the writes of an earlier
-one), HOLDFAST_OWNER (user@host:pid) and HOLDFAST_HELD, by which a run of the same name
-inside COMMAND is refused instead of waiting for itself. HOLDFAST_URL is passed on without
-its password.
+The environment of COMMAND has
+  HOLDFAST_LOCK    the name
+  HOLDFAST_TOKEN   the fencing token: larger for every later holder, so that the resource can
+                   refuse writes of an earlier one
+  HOLDFAST_OWNER   user@host:pid
+  HOLDFAST_HELD    the locks held: a run of the same name inside COMMAND is refused, instead
+                   of waiting for itself
+  HOLDFAST_URL     the URL of the store without its password, if it was set
 
-While it waits, and after two seconds, holdfast says on standard error who has the lock, or
-that the store does not answer. A store that will not grant anything ends the wait (77).`
+After waiting two seconds, holdfast shows on standard error who holds the lock, or that the
+store does not answer. The wait ends if the store will never grant the lock (exit code 77).`
 
 func (a *app) runCommand() *cobra.Command {
 	o := &runOptions{}
@@ -72,10 +76,10 @@ func (a *app) runCommand() *cobra.Command {
 		Long:  aboutRun,
 		Example: `  holdfast run deploy/prod -- ./deploy.sh --fast
   holdfast run -w 30 deploy/prod -- ./deploy.sh        give up after 30 seconds
-  holdfast run -s data -- ./report                     beside other readers
+  holdfast run -s data -- ./report                     together with other readers
   holdfast run --limit 4 encoders -- ./encode          four at a time
-  holdfast run --also db app -- ./migrate              both or neither
-  holdfast run --every 1h --skip-ok report -- ./job    once an hour on any one machine
+  holdfast run --also db app -- ./migrate              both locks or neither
+  holdfast run --every 1h --skip-ok report -- ./job    once an hour, on one of many machines
   holdfast run -c report -- 'make report | mail ops'`,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			name, argv, err := o.check(c, args)
@@ -88,21 +92,21 @@ func (a *app) runCommand() *cobra.Command {
 	o.register(c)
 	f := c.Flags()
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait: exit at once if the lock is taken")
-	f.VarP(&o.wait, "wait", "w", "wait at most so long (`SECONDS` or a duration such as 1m30s)")
-	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time: the default, but in ZooKeeper as the writer of a Curator read/write lock")
-	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do")
-	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore that has `M` permits in all")
-	f.IntVar(&o.permits, "permits", 1, "how many of them to hold (`N`)")
+	f.VarP(&o.wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
+	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock")
+	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with other holders that use -s")
+	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore with `M` permits in all")
+	f.IntVar(&o.permits, "permits", 1, "how many permits to hold (`N`)")
 	f.StringArrayVar(&o.also, "also", nil, "hold the lock `NAME` too (repeatable)")
-	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait is over")
-	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait is over")
-	f.DurationVar(&o.every, "every", 0, "run once per tick of this length: do not wait, keep the lock until the tick is over")
-	f.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken at least so long, even past the end of COMMAND")
-	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and give the lock back, after so long")
+	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait timed out")
+	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait timed out")
+	f.DurationVar(&o.every, "every", 0, "run once per tick of this length: do not wait, keep the name taken until the tick ends")
+	f.DurationVar(&o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
+	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
 	return c
 }
 
-// check is what the flag library cannot see.
+// check does the checks that the flag library cannot do.
 func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	given := c.Flags().Changed
 	err = firstOf(
@@ -113,9 +117,9 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	switch {
 	case err != nil:
 	case given("exclusive") && !o.exclusive:
-		err = usagef("--exclusive=false: say --shared or --limit")
+		err = usagef("--exclusive=false: use --shared or --limit")
 	case given("permits") && !given("limit"):
-		err = usagef("--permits %d: of how many? Say --limit", o.permits)
+		err = usagef("--permits %d: --limit is missing", o.permits)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):
 		err = usagef("--limit %d: allowed are 1 to %d", o.limit, driver.MaxLimit)
 	case given("limit") && o.permits > o.limit:
@@ -128,7 +132,7 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	return "", nil, err
 }
 
-// busy turns the error of a lock that was taken into the exit that was asked for.
+// busy turns the error of a taken lock into the exit code that the flags ask for.
 func (o *runOptions) busy(err error) error {
 	switch {
 	case !errors.Is(err, holdfast.ErrHeld):

@@ -17,14 +17,14 @@ func (a *app) semCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use:   "limit NAME M",
 		Short: "Change how many permits a semaphore in use has",
-		Long: `Change how many permits the semaphore NAME has. Lowering it takes nothing from holders;
-nothing is granted until they fit again. Who waits goes on under the new limit; who comes
-with another one is refused.`,
+		Long: `Change how many permits the semaphore NAME has. A lower limit takes nothing from holders;
+nothing is granted until they fit again. Waiters keep waiting under the new limit. A new
+request with another limit is refused.`,
 		Args: exactly("the name of the semaphore", "the number of permits"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 1 || n > driver.MaxLimit {
-				return usagef("%s is no number of permits: allowed are 1 to %d", show(args[1]), driver.MaxLimit)
+				return usagef("%s is not a number of permits: allowed are 1 to %d", show(args[1]), driver.MaxLimit)
 			}
 			return a.setLimit(args[0], n)
 		}),
@@ -32,7 +32,7 @@ with another one is refused.`,
 	return c
 }
 
-// group is a command that only has others under it.
+// group returns a command that only has subcommands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, Args: commandsOnly,
@@ -47,11 +47,11 @@ func (a *app) setLimit(name string, n int) error {
 	return a.with(ctx, holdfast.Config{}, func(s *session) error {
 		switch err := s.SetLimit(ctx, name, n); {
 		case errors.Is(err, holdfast.ErrGone):
-			return fmt.Errorf("%s is not in use: who takes it first says its limit: %w", show(name), err)
+			return fmt.Errorf("%s is not in use: its first holder sets the limit: %w", show(name), err)
 		case err != nil:
 			return err
 		}
-		_, err := fmt.Fprintf(a.stdout, "%s: the limit is %d now\n", show(name), n)
+		_, err := fmt.Fprintf(a.stdout, "%s: the limit is now %d\n", show(name), n)
 		return err
 	})
 }

@@ -24,20 +24,20 @@ import (
 type taskOptions struct {
 	shell     bool
 	killAfter time.Duration
-	chosen    bool // killAfter, by the user
+	chosen    bool // the user has set killAfter
 	note      string
 	labels    labels
 }
 
 func (o *taskOptions) register(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- by /bin/sh -c")
+	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- with /bin/sh -c")
 	f.DurationVar(&o.killAfter, "kill-after", 0, "from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
-	f.StringVar(&o.note, "note", "", "shown to those who wait and by ls")
-	f.Var(&o.labels, "label", "shown to those who wait and by ls (`KEY=VALUE`; repeatable)")
+	f.StringVar(&o.note, "note", "", "a text that waiters and ls show")
+	f.Var(&o.labels, "label", "a label that waiters and ls show (`KEY=VALUE`; repeatable)")
 }
 
-// check is what the flag library cannot see.
+// check does the checks that the flag library cannot do.
 func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv []string, err error) {
 	dash := c.ArgsLenAtDash()
 	o.chosen = c.Flags().Changed("kill-after")
@@ -49,7 +49,7 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 	case dash < 0 || dash == len(args):
 		return "", nil, usagef("the command is missing: %s", c.UseLine())
 	case dash != 1:
-		return "", nil, usagef("exactly one name stands before --, not %d: %s", dash, c.UseLine())
+		return "", nil, usagef("-- needs exactly one name before it, not %d: %s", dash, c.UseLine())
 	case args[1] == "":
 		return "", nil, usagef("the command is empty: %s", c.UseLine())
 	case o.shell && len(args) != 2:
@@ -60,9 +60,9 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 	return args[0], args[1:], nil
 }
 
-// grace is the time from TERM to KILL for a lock of this TTL. KILL comes when the lock ends at
-// the latest, which is nine tenths of the TTL after the last renewal, and TERM so much earlier.
-// Renewals go out every third of the TTL, and need some time in which they may fail.
+// grace returns the time from TERM to KILL for a lock of this TTL. KILL comes when the lease ends
+// at the latest, nine tenths of the TTL after the last renewal; TERM comes by grace earlier.
+// Renewals are sent every third of the TTL, and some of them may fail before that.
 func (o *taskOptions) grace(ttl time.Duration) time.Duration {
 	if !o.chosen {
 		return min(ttl/8, 10*time.Second)
@@ -70,16 +70,16 @@ func (o *taskOptions) grace(ttl time.Duration) time.Duration {
 	return min(o.killAfter, ttl/3)
 }
 
-// fits refuses a time from TERM to KILL that a lock of this TTL has no room for.
+// fits refuses a time from TERM to KILL that is too long for a lock of this TTL.
 func (o *taskOptions) fits(ttl time.Duration) error {
 	if o.grace(ttl) == o.killAfter || !o.chosen {
 		return nil
 	}
-	return &failure{exitConfig, fmt.Errorf("--kill-after %v is too long for a TTL of %v: the command must have ended before the store may give the lock away; allowed are %v, or with --ttl %v all of it",
+	return &failure{exitConfig, fmt.Errorf("--kill-after %v is too long for a TTL of %v: the command must end before the store may grant the lock to another; allowed are at most %v, or a --ttl of at least %v",
 		o.killAfter, ttl, (ttl / 3).Truncate(time.Millisecond), 3*o.killAfter)}
 }
 
-// task is a command that is to run under a lock.
+// task is a command to run under a lock.
 type task struct {
 	a       *app
 	o       *taskOptions
@@ -89,41 +89,41 @@ type task struct {
 	signals chan os.Signal
 }
 
-// task finds the command. From here on signals do not end this process by themselves.
+// task finds the command. From here on this process catches signals.
 func (a *app) task(o *taskOptions, argv []string) (*task, error) {
 	if o.shell {
 		argv = []string{"/bin/sh", "-c", argv[0]}
 	}
-	path, err := child.Find(argv[0]) // a typo should not wait in line first
+	path, err := child.Find(argv[0]) // report a typo before waiting for the lock
 	if err != nil {
 		return nil, err
 	}
 	return &task{a, o, path, argv, newWaitLine(), catchSignals()}, nil
 }
 
-// with runs f with a client that holds and waits in the name of the command.
+// with runs f with a client that other users see as the command.
 func (t *task) with(f func(*session) error) error {
-	ctx, leave := leaveOnSignal(t.signals)
+	ctx, detach := cancelOnSignal(t.signals)
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.o.labels,
-		Observer: &holdfast.Observer{Waiting: t.line.news},
+		Observer: &holdfast.Observer{Waiting: t.line.update},
 	}
 	err := t.a.with(ctx, cfg, func(s *session) error {
-		if came := leave(); came != nil {
-			return came
+		if caught := detach(); caught != nil {
+			return caught
 		}
 		if err := t.o.fits(s.TTL()); err != nil {
 			return err
 		}
 		return f(s)
 	})
-	if came := leave(); came != nil { // it ended the connecting
-		return came
+	if caught := detach(); caught != nil { // it ended the attempt to connect
+		return caught
 	}
 	return advised(err)
 }
 
-// advised adds to what a store has said what to do about it.
+// advised adds a hint to an error of a store.
 func advised(err error) error {
 	if code, _ := codeOf(command{err}); err == nil || code != exitRefused && code != exitUnavailable {
 		return err
@@ -131,7 +131,7 @@ func advised(err error) error {
 	return fmt.Errorf(`%w; "holdfast doctor" may say more about the store`, err)
 }
 
-// hold is what a command runs under: one lease or several, that of its lock first.
+// hold has the leases that a command runs under; that of its main lock comes first.
 type hold struct {
 	lease
 	parts []*holdfast.Lease
@@ -144,7 +144,7 @@ type lease interface {
 	Release() error
 }
 
-// left is for how long all of them may be relied on if no renewal succeeds.
+// left returns for how long all leases stay trusted if no renewal succeeds.
 func (h *hold) left() time.Duration {
 	left := h.parts[0].Left()
 	for _, l := range h.parts[1:] {
@@ -153,36 +153,36 @@ func (h *hold) left() time.Duration {
 	return left
 }
 
-// take calls f to acquire, with a context that ends when a signal asks to end.
+// take calls f to acquire the locks. A signal that asks to end this process ends f's context.
 func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
-	ctx, leave := leaveOnSignal(t.signals)
+	ctx, detach := cancelOnSignal(t.signals)
 	h, err := f(ctx)
-	// From here on signals are the command's.
-	if came := leave(); came != nil {
+	// From here on signals are for the command.
+	if caught := detach(); caught != nil {
 		if err == nil {
-			_ = h.Release() // nothing was done under it
+			_ = h.Release() // the command has not run
 		}
-		return nil, came
+		return nil, caught
 	}
 	return h, err
 }
 
-// under runs the command to its end under h, for at most limit if that is positive, and
-// releases h. The error says how this process is to exit.
+// under runs the command until it ends, for at most limit if limit is positive, and then releases
+// h. The error determines the exit code of this process.
 func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, error) {
 	name := show(h.parts[0].Name())
-	beside, said := besides()
-	defer said()
+	report, flush := reporter()
+	defer flush()
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
 		Signals: t.signals, Lost: h.Done(), KillAfter: t.o.grace(s.TTL()), Left: h.left, Limit: limit,
 		Ending: func(why string, kill time.Duration) {
 			why = h.why(why)
-			beside(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
+			report(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
 		},
-		Notice: func(text string) { beside(func() { t.a.say("%s: %s", name, text) }) },
+		Notice: func(text string) { report(func() { t.a.say("%s: %s", name, text) }) },
 	})
-	if result.Stuck { // nobody is to get the lock any sooner for what this process does
+	if result.Stuck { // a release would let others in before the processes have ended
 		s.keep = true
 		return result, &failure{exitLost, nil}
 	}
@@ -191,11 +191,11 @@ func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, er
 	case err != nil:
 		return result, err
 	case result.Lost:
-		return result, &failure{exitLost, nil} // said when it happened
+		return result, &failure{exitLost, nil} // reported by Ending
 	case errors.Is(released, holdfast.ErrLost):
 		return result, &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w", result.ExitCode(), released)}
 	case released != nil:
-		t.a.say("the command has ended, but the lock could not be given back; it runs out by itself: %s", oneLine(released.Error()))
+		t.a.say("the command has ended, but the lock could not be released; it expires by itself: %s", oneLine(released.Error()))
 	}
 	if result.Interrupted {
 		t.a.die = result.Signal
@@ -206,10 +206,10 @@ func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, er
 	return result, nil
 }
 
-// besides runs functions one after the other, beside whatever else goes on: standard error may be a pipe that nobody
-// reads, and neither the end of a command nor that of its lock waits for it. said waits until all have run, for a
-// second at most.
-func besides() (beside func(func()), said func()) {
+// reporter returns report, which runs functions one after the other in the background. Standard
+// error may be a pipe that nobody reads, and must not delay the end of a command or of its lock.
+// flush waits until all functions have run, for a second at most.
+func reporter() (report func(func()), flush func()) {
 	queue, idle := make(chan func(), 16), make(chan struct{})
 	go func() {
 		defer close(idle)
@@ -217,13 +217,13 @@ func besides() (beside func(func()), said func()) {
 			f()
 		}
 	}()
-	beside = func(f func()) {
+	report = func(f func()) {
 		select {
 		case queue <- f:
 		default: // nobody reads
 		}
 	}
-	return beside, func() {
+	return report, func() {
 		close(queue)
 		select {
 		case <-idle:
@@ -232,7 +232,7 @@ func besides() (beside func(func()), said func()) {
 	}
 }
 
-// why is why a command under h is made to end: what is known of the locks, or else why.
+// why returns the reason for ending a command: that of a lost lease, or else the argument why.
 func (h *hold) why(why string) string {
 	var e *holdfast.Error
 	if err := h.Err(); errors.Is(err, holdfast.ErrLost) && errors.As(err, &e) {
@@ -241,7 +241,7 @@ func (h *hold) why(why string) string {
 	return show(h.parts[0].Name()) + ": " + why
 }
 
-// how is in what way a command is made to end that is killed after so long.
+// how names the signals that end a command; kill is the time until KILL.
 func how(kill time.Duration) string {
 	if kill <= 0 {
 		return "KILL"
@@ -249,7 +249,7 @@ func how(kill time.Duration) string {
 	return fmt.Sprintf("TERM, KILL after %v", kill.Round(time.Millisecond))
 }
 
-// checkNames refuses what cannot be a name before anything is asked of the store.
+// checkNames refuses invalid names before the first exchange with the store.
 func checkNames(names ...string) error {
 	for _, n := range names {
 		if err := driver.CheckName(n); err != nil {
@@ -259,30 +259,30 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// catchSignals makes the signals that ask to end or inform arrive at the channel.
+// catchSignals returns a channel that gets the signals of child.Signals.
 func catchSignals() chan os.Signal {
 	signals := make(chan os.Signal, 32)
 	signal.Notify(signals, child.Signals()...)
 	return signals
 }
 
-// leaveOnSignal returns a context that ends when a signal arrives that asks to end. Until
-// leave is called other signals are dropped; leave returns the signal that came, if one did.
-func leaveOnSignal(signals <-chan os.Signal) (_ context.Context, leave func() error) {
+// cancelOnSignal returns a context that ends when a signal asks this process to end. It discards
+// other signals until the caller calls detach, which returns that signal, or nil.
+func cancelOnSignal(signals <-chan os.Signal) (_ context.Context, detach func() error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
-		var came error
+		var caught error
 		for {
 			select {
 			case s := <-signals:
 				ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-				if came == nil && slices.Contains(ends, s) {
-					came = signaled{s.(syscall.Signal)}
-					cancel(came)
+				if caught == nil && slices.Contains(ends, s) {
+					caught = signaled{s.(syscall.Signal)}
+					cancel(caught)
 				}
 			case <-stop:
-				stopped <- came
+				stopped <- caught
 				return
 			}
 		}
@@ -294,7 +294,7 @@ func leaveOnSignal(signals <-chan os.Signal) (_ context.Context, leave func() er
 	})
 }
 
-// self names this process as its locks do.
+// self returns this process as user@host:pid.
 func self() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s@%s:%d", userName(), host, os.Getpid())

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpHint ends what is said about a command line that is wrong.
+// helpHint ends the message about a wrong command line.
 func helpHint(c *cobra.Command) string { return "; see " + c.CommandPath() + " --help" }
 
 // noArguments refuses all arguments.
@@ -23,7 +23,7 @@ func noArguments(c *cobra.Command, args []string) error {
 	return usagef("%s is one argument too many: %s takes none%s", show(args[0]), c.CommandPath(), helpHint(c))
 }
 
-// exactly wants one argument for each of the names, such as "the name of the lock".
+// exactly requires one argument for each of the names, such as "the name of the lock".
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -44,11 +44,11 @@ func atMostOne(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// helpCommand is help, which takes the words of a command.
+// helpCommand returns the command help. Its arguments are the words of another command.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND...]",
-		Short: "Say more about a command",
+		Short: "Show the help of a command",
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			about, rest, err := c.Root().Find(args)
 			switch {
@@ -63,7 +63,7 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// commandsOnly refuses arguments of a command that only has others under it.
+// commandsOnly refuses arguments of a command that only has subcommands.
 func commandsOnly(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func commandsOnly(c *cobra.Command, args []string) error {
 	return usagef("there is no command %s %s%s%s", c.CommandPath(), show(args[0]), meant(args[0], known), helpHint(c))
 }
 
-// together refuses flags of which only one may be given.
+// together refuses flags that exclude each other.
 func together(c *cobra.Command, flags ...string) error {
 	var given []string
 	for _, name := range flags {
@@ -91,7 +91,7 @@ func together(c *cobra.Command, flags ...string) error {
 	return usagef("%s contradict each other: only one of them is allowed%s", strings.Join(given, " and "), helpHint(c))
 }
 
-// flagName is a flag as the help lists it.
+// flagName returns a flag as the help lists it.
 func flagName(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		return "-" + f.Shorthand + ", --" + f.Name
@@ -99,7 +99,7 @@ func flagName(f *pflag.Flag) string {
 	return "--" + f.Name
 }
 
-// flagError says in words what is wrong with a flag.
+// flagError words an error of the flag library for users.
 func flagError(c *cobra.Command, err error) error {
 	var (
 		unknown *pflag.NotExistError
@@ -126,7 +126,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usagef("%s%s", text, helpHint(c))
 }
 
-// examples are values of flags whose type does not say what they look like.
+// examples are values of flags, by type; "" is for types that need none.
 var examples = map[string]string{
 	"duration": "10s", "SECONDS": "10", "int": "4", "int64": "4", "uint64": "7", "KEY=VALUE": "ticket=OPS-12", "stringArray": "", "stringSlice": "", "string": "",
 }
@@ -145,7 +145,7 @@ func example(f *pflag.Flag) string {
 	return fmt.Sprintf(", for example --%s %s", f.Name, v)
 }
 
-// allowed says what the value of a flag has to be, in place of text, which could not be read.
+// allowed says what the value of a flag must be. The flag library could not read text as one.
 func allowed(f *pflag.Flag, text string, err error) string {
 	_, number := strconv.ParseFloat(text, 64)
 	digits := text != "" && strings.Trim(text, "0123456789") == ""
@@ -168,7 +168,7 @@ func allowed(f *pflag.Flag, text string, err error) string {
 	return err.Error()
 }
 
-// meant is a question after the one of known that is most like word, if there is one.
+// meant returns a question with the entry of known that is most like word, or "".
 func meant(word string, known []string) string {
 	best, least := "", 1+max(2, len(word)/3)
 	for _, k := range known {
@@ -182,7 +182,7 @@ func meant(word string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// distance is how many letters have to be put in, left out or changed to make b of a.
+// distance is how many bytes must be inserted, removed or changed to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -214,7 +214,7 @@ func span(d time.Duration) string {
 	return text
 }
 
-// atMost refuses a time that was given and is not positive, or longer than allowed.
+// atMost refuses a given time that is not positive, or is longer than most.
 func atMost(c *cobra.Command, flag string, d, most time.Duration) error {
 	if !c.Flags().Changed(flag) || d > 0 && d <= most {
 		return nil
@@ -222,7 +222,7 @@ func atMost(c *cobra.Command, flag string, d, most time.Duration) error {
 	return usagef("--%s %s: it must be positive and at most %s%s", flag, span(d), span(most), helpHint(c))
 }
 
-// positive refuses flags that were given and are zero or less.
+// positive refuses given flags that are zero or less.
 func positive(c *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		v := c.Flags().Lookup(name).Value.String()
@@ -233,7 +233,7 @@ func positive(c *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// firstOf is the first of the errors that is one.
+// firstOf returns the first error that is not nil.
 func firstOf(errs ...error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]

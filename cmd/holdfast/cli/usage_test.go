@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// try runs a command line that is not to get as far as a store.
+// try runs a command line that fails before it reaches a store.
 func try(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	a := &app{stdout: &out, stderr: &errs}
@@ -16,7 +16,7 @@ func try(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestUsage: a command line that is wrong is told what is wrong with it, and what is allowed.
+// TestUsage: the message about a wrong command line says what is wrong and what is allowed.
 func TestUsage(t *testing.T) {
 	const run = "run a -- true"
 	for line, want := range map[string]string{
@@ -39,14 +39,14 @@ func TestUsage(t *testing.T) {
 		"leader":                 "the name of the election is missing: holdfast leader NAME [flags]; see holdfast leader --help",
 		"ls a b":                 "b is one argument too many: holdfast ls [PREFIX] [flags]; see holdfast ls --help",
 		"sem limit a":            "the number of permits is missing: holdfast sem limit NAME M [flags]; see holdfast sem limit --help",
-		"sem limit a many":       "many is no number of permits: allowed are 1 to 1073741824",
-		"sem limit a 0":          "0 is no number of permits: allowed are 1 to 1073741824",
-		"sem limit a 9999999999": "9999999999 is no number of permits: allowed are 1 to 1073741824",
+		"sem limit a many":       "many is not a number of permits: allowed are 1 to 1073741824",
+		"sem limit a 0":          "0 is not a number of permits: allowed are 1 to 1073741824",
+		"sem limit a 9999999999": "9999999999 is not a number of permits: allowed are 1 to 1073741824",
 		"latch set":              "the name of the latch is missing: holdfast latch set NAME N [flags]; see holdfast latch set --help",
 		"latch set a":            "the number to count from is missing: holdfast latch set NAME N [flags]; see holdfast latch set --help",
-		"latch set a many":       "many is no number to count from: expected a whole number that is not negative, for example 3",
-		"latch set a -- -1":      "-1 is no number to count from: expected a whole number that is not negative, for example 3",
-		"latch down a --id ''":   "--id is empty: what counts only once?",
+		"latch set a many":       "many is not a number to count from: expected a whole number that is not negative, for example 3",
+		"latch set a -- -1":      "-1 is not a number to count from: expected a whole number that is not negative, for example 3",
+		"latch down a --id ''":   "--id is empty: expected any text, or leave it out",
 
 		"--nope " + run:                       "there is no flag --nope (did you mean --note?); see holdfast run --help",
 		"--not x " + run:                      "there is no flag --not (did you mean --note?); see holdfast run --help",
@@ -56,7 +56,7 @@ func TestUsage(t *testing.T) {
 		"run -w":                              "-w, --wait: the value is missing, for example --wait 10; see holdfast run --help",
 		"ls -o":                               "-o, --output: the value is missing, for example --output table; see holdfast ls --help",
 		"ls --store":                          "--store: the value is missing, for example --store redis://localhost:6379; see holdfast ls --help",
-		"ls --store ''":                       "--store is empty: name a store, or leave the flag out for $HOLDFAST_URL or the file of the user's",
+		"ls --store ''":                       "--store is empty: name a store, or leave the flag out for $HOLDFAST_URL or the file of this user",
 		"--ttl 10 " + run:                     "--ttl 10: a time needs a unit, for example --ttl 10s; see holdfast run --help",
 		"--ttl soon " + run:                   "--ttl soon: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
 		"--ttl NaN " + run:                    "--ttl NaN: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
@@ -76,12 +76,12 @@ func TestUsage(t *testing.T) {
 		"--limit 0 " + run:                    "--limit 0: allowed are 1 to 1073741824",
 		"--limit 9999999999 " + run:           "--limit 9999999999: allowed are 1 to 1073741824",
 		"--limit 99999999999999999999 " + run: "--limit 99999999999999999999: the number is too large; see holdfast run --help",
-		"--permits 2 " + run:                  "--permits 2: of how many? Say --limit",
+		"--permits 2 " + run:                  "--permits 2: --limit is missing",
 		"--permits 0 --limit 2 " + run:        "--permits 0: it must be positive; see holdfast run --help",
 		"--permits 3 --limit 2 " + run:        "--permits 3: allowed are 1 to 2, the --limit",
 		"-E 256 " + run:                       "-E 256: allowed are the exit codes 0 to 255",
 		"--shared=maybe " + run:               "-s, --shared maybe: expected --shared=true, --shared=false, or --shared alone; see holdfast run --help",
-		"--exclusive=false " + run:            "--exclusive=false: say --shared or --limit",
+		"--exclusive=false " + run:            "--exclusive=false: use --shared or --limit",
 		"-s -x " + run:                        "-x, --exclusive and -s, --shared contradict each other: only one of them is allowed; see holdfast run --help",
 		"-s --limit 2 " + run:                 "-s, --shared and --limit contradict each other: only one of them is allowed; see holdfast run --help",
 		"-x --limit 2 " + run:                 "-x, --exclusive and --limit contradict each other: only one of them is allowed; see holdfast run --help",
@@ -96,33 +96,33 @@ func TestUsage(t *testing.T) {
 		"run a --":             "the command is missing: holdfast run [flags] NAME -- COMMAND [ARG...]",
 		"run a -- ''":          "the command is empty: holdfast run [flags] NAME -- COMMAND [ARG...]",
 		"run a true":           "put -- before the command: holdfast run a -- true",
-		"run a b -- true":      "exactly one name stands before --, not 2: holdfast run [flags] NAME -- COMMAND [ARG...]",
+		"run a b -- true":      "-- needs exactly one name before it, not 2: holdfast run [flags] NAME -- COMMAND [ARG...]",
 		"run -c a -- echo b":   "-c takes one argument after --, not 2; quote the command line",
 		"elect":                "the name of the lock is missing: holdfast elect [flags] NAME -- COMMAND [ARG...]",
 		"elect a true":         "put -- before the command: holdfast elect a -- true",
 		"elect -c a -- echo b": "-c takes one argument after --, not 2; quote the command line",
 
-		"break a":                                 "--token is missing: which grant is to end? See holdfast info a",
+		"break a":                                 "--token is missing: holdfast info a shows the token of each grant",
 		"break a --token abc":                     `--token abc: expected the number that "holdfast info" shows as the token; see holdfast break --help`,
-		"info -o xml a":                           "-o, --output xml: there are table, wide, json, jsonl, name; see holdfast info --help",
-		"leader -o table a":                       "-o, --output table: there are text, json; see holdfast leader --help",
+		"info -o xml a":                           "-o, --output xml: allowed are table, wide, json, jsonl, name; see holdfast info --help",
+		"leader -o table a":                       "-o, --output table: allowed are text, json; see holdfast leader --help",
 		"doctor --accept replicas":                "--accept replicas: expected the code of a finding, such as redis.replicas",
-		"doctor --accept redis.replica":           "--accept redis.replica: no finding has this code (did you mean redis.replicas?); there are redis.clock, …",
+		"doctor --accept redis.replica":           "--accept redis.replica: no finding has this code (did you mean redis.replicas?); allowed are redis.clock, …",
 		"doctor --accept sqlite.clock,redsi.disk": "--accept redsi.disk: expected the code of a finding, such as redis.replicas (did you mean redis.disk?)",
 		"doctor --json -o text":                   "--json and -o text contradict each other",
 		"lab":                                     "say what to do: holdfast lab list, or holdfast lab run ID",
 		"lab list x":                              "x is one argument too many: holdfast lab list takes none; see holdfast lab list --help",
-		"lab run":                                 "say which algorithm: an ID of holdfast lab list, or all",
+		"lab run":                                 "no algorithm is given: expected an ID from holdfast lab list, or all",
 		"lab run nonsense":                        "there is no algorithm nonsense; see holdfast lab list",
 		"lab run all --json -o text":              "--json and -o text contradict each other",
-		"lab run all -o xml":                      "-o, --output xml: there are text, summary, json; see holdfast lab run --help",
+		"lab run all -o xml":                      "-o, --output xml: allowed are text, summary, json; see holdfast lab run --help",
 		"verify x":                                "x is one argument too many: holdfast verify takes none; see holdfast verify --help",
-		"verify -o xml":                           "-o, --output xml: there are text, json; see holdfast verify --help",
+		"verify -o xml":                           "-o, --output xml: allowed are text, json; see holdfast verify --help",
 		"verify --json -o text":                   "--json and -o text contradict each other",
 		"verify --hook x":                         "--hook x: expected NAME=COMMAND",
 		"verify --hook =x":                        "--hook =x: expected NAME=COMMAND",
-		"verify --except S6":                      "--except S6: there are S1 to S5 and L1 to L4",
-		"verify --except V":                       "--except V: there are S1 to S5 and L1 to L4",
+		"verify --except S6":                      "--except S6: allowed are S1 to S5 and L1 to L4",
+		"verify --except V":                       "--except V: allowed are S1 to S5 and L1 to L4",
 		"verify --names 0":                        "--names 0: it must be positive; see holdfast verify --help",
 		"verify --duration 5":                     "--duration 5: a time needs a unit, for example --duration 5s; see holdfast verify --help",
 		"verify --ops 0":                          "--ops 0: it must be positive; see holdfast verify --help",
@@ -132,7 +132,7 @@ func TestUsage(t *testing.T) {
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "''", "")
 		}
-		if n := len(args); strings.HasSuffix(line, " "+run) { // flags of run stand behind it
+		if n := len(args); strings.HasSuffix(line, " "+run) { // flags of run come after its name
 			args = append([]string{"run"}, append(args[:n-4], args[n-3:]...)...)
 		}
 		code, stdout, stderr := try(args...)
@@ -143,7 +143,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestTTLRange: what no lease can last is refused, whatever the command.
+// TestTTLRange: every command refuses a TTL that no lease can have.
 func TestTTLRange(t *testing.T) {
 	for _, ttl := range []string{"0s", "-1s", "1ms", "25h"} {
 		for _, command := range []string{"ls", "doctor", "verify"} {
@@ -155,11 +155,11 @@ func TestTTLRange(t *testing.T) {
 	}
 }
 
-// TestVersionFlag: the version is told in both ways in which people ask for it.
+// TestVersionFlag: --version and version print the same.
 func TestVersionFlag(t *testing.T) {
 	_, command, _ := try("version")
 	code, flag, stderr := try("--version")
 	if code != 0 || flag != command || !strings.HasPrefix(flag, "holdfast ") || stderr != "" {
-		t.Errorf("exit code %d, %q%q; the command says %q", code, flag, stderr, command)
+		t.Errorf("exit code %d, %q%q; the command prints %q", code, flag, stderr, command)
 	}
 }

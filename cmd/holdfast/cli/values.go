@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// seconds is a duration that may be given as a plain number of seconds, as flock takes it.
+// seconds is a duration that a user may give as a plain number of seconds, as for flock.
 type seconds struct {
 	d   time.Duration
 	set bool
@@ -27,7 +27,7 @@ func (s *seconds) Type() string { return "SECONDS" }
 
 func (s *seconds) Set(text string) error {
 	d, err := time.ParseDuration(text)
-	const most = 1e9 // seconds, which no duration overflows
+	const most = 1e9 // seconds, less than the largest time.Duration
 	n, nerr := strconv.ParseFloat(text, 64)
 	if nerr == nil && n >= 0 && n < most {
 		d, err = time.Duration(n*float64(time.Second)), nil

@@ -20,24 +20,30 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-const aboutVerify = `Try a deployment: real processes take locks of the store, faults are done to them, and what they were told is judged.
+const aboutVerify = `Test a deployment: real processes take locks of the store, verify does faults to them, and then
+judges the answers that they got.
 
-Some worker processes take mutexes, read/write locks and semaphores under a prefix of their own (verify/…), and count
-at a resource that only the newest fencing token may write. Meanwhile they are stopped for longer than their leases
-last, killed, and cut off from the store in several ways: on this machine, between the workers and the network. Nothing
-is done to the store itself and to other clients, unless you ask for it with --hook. In the end the histories of all
-processes are judged: was a lock granted twice, did a client claim it too long, was a stale write taken, did tokens go
-back, was a waiter forgotten, did a lock stay away after a death, was anything left over.
+Worker processes take mutexes, read/write locks and semaphores under a prefix of their own
+(verify/…). They count at a resource that only the newest fencing token may write. Meanwhile
+verify stops them for longer than their leases last, kills them, and cuts them off from the
+store in several ways: on this machine, between the workers and the network. It does nothing to
+the store itself or to other clients, unless you ask for it with --hook. In the end it judges
+the histories of all processes: was a lock granted twice, did a client claim one too long, did
+the resource take a stale write, did tokens go back, was a waiter forgotten, did a lock stay
+taken after a death, was anything left over.
 
-Safe beside production: the names are the run's own, everything at the store runs out by itself, and what is left is
-removed in the end. It is load, though: some thousand requests a second, or with --pause fewer.
+It is safe next to production: the run has names of its own, everything it leaves at the store
+expires, and verify removes the rest in the end. It is a load, though: some thousand requests a
+second, or fewer with --pause.
 
 --faults chooses among ` + "%s" + `, or none.
---hook NAME='COMMAND' adds a fault of yours: the shell runs COMMAND with one more word, start, and later with stop.
+--hook NAME='COMMAND' adds a fault of yours: the shell runs COMMAND with one more word, start,
+and later with stop.
 
-Exit codes: 0 clean: everything was checked and nothing was found; 1 a promise was broken; 2 inconclusive: the run was
-too easy, ended too early or could not be judged, and proves nothing. Else as everywhere: 69 the store cannot be
-reached, 77 it refuses, 78 wrong configuration (also: a duration that is too short for the leases), 64 wrong usage.`
+Exit codes: 0 clean: everything was checked and nothing was found; 1 a promise was broken; 2
+inconclusive: the run was too easy, ended too early or could not be judged, and proves nothing.
+Otherwise as for every command: 69 the store cannot be reached, 77 it refuses, 78 wrong
+configuration (also a duration that is too short for the leases), 64 wrong usage.`
 
 // The exit codes of verify's verdicts.
 const (
@@ -45,13 +51,13 @@ const (
 	exitInconclusive = 2
 )
 
-// verifyTTL is what verify asks for if --ttl is not given: most faults last some TTLs.
+// verifyTTL is the TTL without --ttl. It is short because most faults last several TTLs.
 const verifyTTL = time.Second
 
 // verifyWorker is the hidden command of the worker processes.
 const verifyWorker = "verify-worker"
 
-// verifyFlags are the command's own.
+// verifyFlags are the flags of verify.
 type verifyFlags struct {
 	out    format
 	json   bool
@@ -65,7 +71,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	var f verifyFlags
 	c := &cobra.Command{
 		Use:   "verify",
-		Short: "Try a deployment with real processes and faults, and judge what happened",
+		Short: "Test a deployment with real processes and faults",
 		Long:  fmt.Sprintf(aboutVerify, strings.Join(verify.Kinds(), ", ")),
 		Example: `  holdfast verify --store redis://cache:6379
   holdfast verify --store postgres://app@db/locks --duration 5m --json
@@ -79,7 +85,7 @@ func (a *app) verifyCommand() *cobra.Command {
 				}
 				f.out = "json"
 			}
-			// Options take what is not positive for the default.
+			// In Options, a value that is not positive means the default.
 			if err := positive(c, "duration", "ops", "processes", "clients", "loops", "names", "slack"); err != nil {
 				return err
 			}
@@ -96,25 +102,25 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.StringVar(&f.html, "html", "", "draw the first violation, if there is one, as a page in `FILE`")
 	flags.StringVar(&f.o.Dir, "keep", "", "keep the histories in `DIR`, which must be empty or not exist (default: a temporary folder, kept if something was found)")
 	flags.DurationVar(&f.o.Duration, "duration", 30*time.Second, "how long the workers work")
-	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf("end earlier after so many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
+	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf("end earlier after this many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
 	flags.IntVar(&f.o.Processes, "processes", 4, "worker processes")
 	flags.IntVar(&f.o.Clients, "clients", 2, "clients (sessions) in each process")
 	flags.IntVar(&f.o.Loops, "loops", 8, "goroutines that take locks, in each process")
 	flags.IntVar(&f.o.Names, "names", 2, "names of each kind of lock")
-	flags.DurationVar(&f.o.Pause, "pause", 0, "how long each goroutine rests between two locks, on average: less load")
+	flags.DurationVar(&f.o.Pause, "pause", 0, "how long each goroutine rests between two locks, on average, for less load")
 	flags.StringVar(&f.o.Mix, "mix", verify.MixAll, "kinds of locks: all that the store has, or mutex")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
-	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do these `KINDS` of faults only (KIND[,KIND...], or none)")
-	flags.StringArrayVar(&f.hooks, "hook", nil, "`NAME=COMMAND`: a further kind of fault; may be given several times")
-	flags.StringSliceVar(&f.except, "except", nil, "`CLASSES` that the deployment does not promise, such as S1,S4: shown, and no violation")
-	flags.DurationVar(&f.o.Slack, "slack", time.Second, "how late a free lock may be granted, beyond what the TTL explains")
+	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do only these `KINDS` of faults (KIND[,KIND...], or none)")
+	flags.StringArrayVar(&f.hooks, "hook", nil, "another kind of fault, as `NAME=COMMAND` (repeatable)")
+	flags.StringSliceVar(&f.except, "except", nil, "`CLASSES` that the deployment does not promise, such as S1,S4: shown, but not as violations")
+	flags.DurationVar(&f.o.Slack, "slack", time.Second, "how late the store may grant a free lock, beyond delays that the TTL explains")
 	kinds := append(verify.Kinds(), verify.KindNone)
 	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions([]string{verify.MixAll, verify.MixMutex}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// verifyWorkerCommand is what verify starts; its first line of input says what to do.
+// verifyWorkerCommand returns the command that verify starts. Its first line of input has its task.
 func (a *app) verifyWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    verifyWorker,
@@ -127,7 +133,7 @@ func (a *app) verifyWorkerCommand() *cobra.Command {
 	}
 }
 
-// options completes what the flags say.
+// options returns the options that the flags set.
 func (f *verifyFlags) options() (o verify.Options, err error) {
 	for _, h := range f.hooks {
 		name, command, ok := strings.Cut(h, "=")
@@ -139,7 +145,7 @@ func (f *verifyFlags) options() (o verify.Options, err error) {
 	for _, class := range f.except {
 		c := history.Class(strings.ToUpper(class))
 		if !slices.Contains(history.Classes, c) || c == history.V {
-			return o, usagef("--except %s: there are S1 to S5 and L1 to L4", show(class))
+			return o, usagef("--except %s: allowed are S1 to S5 and L1 to L4", show(class))
 		}
 		f.o.Except = append(f.o.Except, c)
 	}
@@ -171,10 +177,10 @@ func (a *app) verify(f *verifyFlags) error {
 	defer stop()
 	r, err := verify.Run(ctx, o)
 	var worker *verify.WorkerError
-	var came signaled
+	var caught signaled
 	switch {
-	case err != nil && errors.As(context.Cause(ctx), &came):
-		return came
+	case err != nil && errors.As(context.Cause(ctx), &caught):
+		return caught
 	case errors.As(err, &worker) && slices.Contains([]int{exitUnavailable, exitRefused, exitConfig}, worker.Code):
 		return &failure{worker.Code, err}
 	case err != nil:
@@ -193,7 +199,7 @@ func (a *app) verify(f *verifyFlags) error {
 			return err
 		}
 	} else if f.html != "" {
-		a.say("--html: there is no violation to be drawn")
+		a.say("--html: there is no violation to draw")
 	}
 	switch r.Outcome {
 	case history.Violated:
@@ -204,8 +210,8 @@ func (a *app) verify(f *verifyFlags) error {
 	return nil
 }
 
-// endOnSignal returns a context that ends at the first signal that asks to end. The next one ends the process, as if
-// nobody had asked for signals.
+// endOnSignal returns a context that ends at the first signal that asks to end. The next signal
+// ends the process, as it would by default.
 func endOnSignal() (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

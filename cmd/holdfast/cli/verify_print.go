@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// verifyJSON is what verify found, in JSON.
+// verifyJSON is the result of verify in JSON.
 type verifyJSON struct {
 	Schema    string              `json:"schema"`
 	Outcome   string              `json:"outcome"` // clean, violation, inconclusive
@@ -83,7 +83,7 @@ func toVerifyJSON(r *verify.Result) verifyJSON {
 			j.Facts[fact.What] = fact.N
 		}
 		if v.Class == history.V && len(r.Notes) > 0 && v.Outcome == history.Clean {
-			j.Outcome = string(history.Inconclusive) // as the outcome is; the notes say why
+			j.Outcome = string(history.Inconclusive) // as the whole outcome; the notes say why
 		}
 		out.Classes = append(out.Classes, j)
 	}

@@ -14,59 +14,59 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// How the line that says who is waited for comes and goes.
+// When the line about the wait is shown.
 const (
-	waitSilence = 2 * time.Second  // before it shows
-	waitLook    = 2 * time.Second  // between questions to the store
-	waitDraw    = time.Second      // between versions of it on a terminal
-	waitRepeat  = 30 * time.Second // elsewhere, when nothing changes
+	waitSilence = 2 * time.Second  // before it first appears
+	waitLook    = 2 * time.Second  // between requests to the store
+	waitDraw    = time.Second      // between updates on a terminal
+	waitRepeat  = 30 * time.Second // between repetitions elsewhere, if nothing changes
 
-	hideLimit = 100 * time.Millisecond // for the last version of it to be written
+	hideLimit = 100 * time.Millisecond // for the last update to be written
 )
 
-// waitLine tells on standard error who has the lock that this process waits for.
+// waitLine shows on standard error who holds the lock that this process waits for.
 type waitLine struct {
-	fresh chan holdfast.Waiting // the latest news only
-	stood atomic.Bool           // this process has stood in a line
+	latest chan holdfast.Waiting // only the latest event
+	queued atomic.Bool           // this process has had a place in the queue
 }
 
-func newWaitLine() *waitLine { return &waitLine{fresh: make(chan holdfast.Waiting, 1)} }
+func newWaitLine() *waitLine { return &waitLine{latest: make(chan holdfast.Waiting, 1)} }
 
-// news is an Observer's Waiting: it never blocks.
-func (w *waitLine) news(n holdfast.Waiting) {
+// update is an Observer's Waiting: it never blocks.
+func (w *waitLine) update(n holdfast.Waiting) {
 	for {
 		select {
-		case w.fresh <- n:
+		case w.latest <- n:
 			return
-		case <-w.fresh:
+		case <-w.latest:
 		}
 	}
 }
 
 // during calls f, which waits, and shows the line meanwhile. If the store will never grant
-// anything, as a replica that takes no writes, it ends the wait and returns what is in the way.
+// anything, as a replica that takes no writes, it ends the wait and returns the reason.
 func (w *waitLine) during(ctx context.Context, s *session, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var now holdfast.Waiting
 	var asked time.Time
 	var obstacle error
-	silent := time.Now() // since when the store has not answered; zero: it does
+	silent := time.Now() // since when the store has not answered; zero: it answers
 	err := s.showDuring(ctx, func() error { return f(ctx) }, func(ctx context.Context) (line, key string) {
 		select {
-		case n := <-w.fresh:
-			if n.Holder == nil && n.Name == now.Name { // the news is of the place only
+		case n := <-w.latest:
+			if n.Holder == nil && n.Name == now.Name { // the event is about the place only
 				n.Holder = now.Holder
 			}
 			now, silent = n, time.Time{}
-			w.stood.Store(true)
+			w.queued.Store(true)
 		default:
 		}
-		if now.ID == "" { // it does not stand in line: the store has not answered, or only refused
+		if now.ID == "" { // no place in the queue: the store has not answered, or has only refused
 			if obstacle == nil {
 				obstacle = s.obstacle(ctx)
 			}
-			if obstacle != nil && !w.stood.Load() { // a failover is an obstacle, too, but a short one
+			if obstacle != nil && !w.queued.Load() { // else it may be a failover, which is short
 				cancel(blocked{obstacle})
 			}
 			if obstacle != nil {
@@ -94,10 +94,10 @@ func (w *waitLine) during(ctx context.Context, s *session, f func(context.Contex
 	return err
 }
 
-// blocked is the cause of a wait that was ended because the store will never grant anything.
+// blocked ends a wait because the store will never grant anything.
 type blocked struct{ error }
 
-// obstacle is why the store refuses whatever is asked of it, if that can be found out soon.
+// obstacle returns why the store refuses every request, or nil if it finds no reason within waitLook.
 func (s *session) obstacle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
@@ -107,13 +107,13 @@ func (s *session) obstacle(ctx context.Context) error {
 	return nil
 }
 
-// silence says that the store has not answered for so long.
+// silence reports that the store has not answered for this long.
 func silence(old time.Duration) string {
 	return "the store has not answered for " + rough(old)
 }
 
-// showDuring calls f, which waits, and from two seconds after that until f returns shows a
-// line on standard error. text returns it, or "", and a key that changes when it has news.
+// showDuring calls f, which waits. After two seconds it shows a line on standard error until f
+// returns. text returns the line, or "", and a key that changes with its content.
 func (s *session) showDuring(ctx context.Context, f func() error, text func(context.Context) (line, key string)) error {
 	ctx, hide := context.WithCancel(ctx)
 	hidden := make(chan struct{})
@@ -130,7 +130,7 @@ func (s *session) showDuring(ctx context.Context, f func() error, text func(cont
 		hide()
 		select {
 		case <-hidden:
-		case <-time.After(hideLimit): // nobody reads, or the terminal's output is stopped: what was waited for does not wait
+		case <-time.After(hideLimit): // nobody reads the output; do not delay the caller
 		}
 	}()
 	return f()
@@ -152,8 +152,8 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var said string
-	var saidAt time.Time
+	var printed string
+	var printedAt time.Time
 	for {
 		line, key := text(ctx)
 		switch {
@@ -161,9 +161,9 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 		case columns > 0:
 			columns = max(width(out), 1)
 			fmt.Fprint(out, "\r", cut(line, columns-1), "\x1b[K")
-		case key != said || time.Since(saidAt) >= waitRepeat:
+		case key != printed || time.Since(printedAt) >= waitRepeat:
 			fmt.Fprintln(out, line)
-			said, saidAt = key, time.Now()
+			printed, printedAt = key, time.Now()
 		}
 		select {
 		case <-tick.C:
@@ -173,9 +173,8 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 	}
 }
 
-// look asks the store for what the news does not say in time: the holder's renewals, and
-// who has come before us since. If the store does not answer, the line goes on with what is
-// known.
+// look asks the store for what events do not report in time: the holder's renewals, and how many
+// requests are ahead. Without an answer now stays as it is.
 func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
@@ -194,7 +193,7 @@ func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) error 
 	return nil
 }
 
-// waitKey changes when the line has news, apart from the time that has passed.
+// waitKey changes with the content of the line, times excepted.
 func waitKey(w *holdfast.Waiting) string {
 	if w.Holder == nil {
 		return fmt.Sprint(w.Name, " ", w.Ahead)
@@ -202,7 +201,7 @@ func waitKey(w *holdfast.Waiting) string {
 	return fmt.Sprint(w.Name, " ", w.Ahead, " ", w.Holder.ID, " ", w.Holder.Token, " ", w.Holder.Kept)
 }
 
-// waitText is the line, when what w says is so old.
+// waitText returns the line; old is the age of w.
 func waitText(w *holdfast.Waiting, old time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "waiting for %s: %d ahead", show(w.Name), w.Ahead)

@@ -4,5 +4,5 @@ package cli
 
 import "os"
 
-// width is 0: lines are written one below the other.
+// width returns 0: no line is redrawn in place.
 func width(*os.File) int { return 0 }

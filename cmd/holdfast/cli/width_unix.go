@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// width is how many columns the terminal at f has, 0 if it is none.
+// width returns how many columns the terminal f has, 0 if f is no terminal.
 func width(f *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
