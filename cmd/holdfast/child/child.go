@@ -1,17 +1,14 @@
-// Package child runs one command in a process group of its own and sees the whole group to
-// its end.
+// Package child runs one command in a process group of its own, and ends the whole group.
 //
-// The command gets standard input, output and error as they are, no descriptor that this
-// process opened, and the terminal if there is one. Signals are passed on to the group, and job control works
-// as if the command had been started by the shell itself. When the lock that the command
-// runs under is lost, or about to be, the group is asked to end and then made to, before
-// anybody else can have the lock. Run returns when nobody is left in the group, so that
-// whoever then gets the lock works alone. If this process is killed, so is the group, and if
-// it is stopped, the group ends in time all the same; see package guard. Processes that leave
-// the group, as daemons do, are not followed.
+// The command gets standard input, output and error as they are, and the terminal if there is one,
+// but no descriptor that this process opened. Run passes signals on to the group. Job control works
+// as if the shell had started the command itself. When the lock of the command is lost or about to
+// be lost, Run ends the group, first with TERM and then with KILL, before another client can get
+// the lock. Run returns when no process is left in the group, so that the next holder works alone.
+// If this process is killed, the group is killed. If this process is stopped, the group still ends
+// in time; see package guard. Run does not follow processes that leave the group, as daemons do.
 //
-// On systems that are not Unix there are no process groups: only the command itself is
-// waited for and ended.
+// Systems other than Unix have no process groups: Run waits for and ends only the command itself.
 package child
 
 import (
@@ -30,46 +27,46 @@ type Command struct {
 	Args []string // with the name of the command first
 	Env  []string
 
-	// Signals has a buffer and was given to signal.Notify with what Signals returns. What
-	// arrives is passed on. Run adds the signals of job control; what of these arrives when
-	// no command runs is to be ignored.
+	// Signals has a buffer, and the caller gave it to signal.Notify with the result of the function
+	// Signals. Run passes its signals on to the group. Run also adds the signals of job control;
+	// the caller ignores those that arrive when no command runs.
 	Signals chan os.Signal
 
-	// Lost is closed when the command must end: TERM to the group, KILL after KillAfter
-	// (0: at once), or when what Left said last is over, if that is sooner.
+	// Lost is closed when the command must end: TERM to the group, and KILL after KillAfter (0: at
+	// once), or when the time that Left returned last is over, if that is sooner.
 	Lost      <-chan struct{}
 	KillAfter time.Duration
 
-	// Left returns for how long the command may still run if nothing good is heard of its
-	// lock, and 0 after Lost. When no more than KillAfter is left, the command must end, too:
-	// so whatever it does about TERM, it has ended when the lock does.
+	// Left returns for how long the command may still run if no renewal of its lock succeeds, and 0
+	// after Lost. The command must also end when only KillAfter is left. So it has ended when the
+	// lock does, even if it ignores TERM.
 	Left func() time.Duration
 
-	// Limit, if it is positive, is how long the command may run. Then it must end.
+	// Limit, if it is positive, is how long the command may run before it must end.
 	Limit time.Duration
 
-	// Ending is told why the command is being made to end, and in what time it is killed. It
-	// should not block.
+	// Ending is called with the reason when Run begins to end the command; kill is the time until
+	// KILL. It should not block.
 	Ending func(why string, kill time.Duration)
 
-	// Notice is told, in a sentence, what a user may wonder about. It should not block.
+	// Notice is called with a sentence for the user. It should not block.
 	Notice func(string)
 }
 
 // Result is how a command ended.
 type Result struct {
 	Code   int            // of the command, unless a signal ended it
-	Signal syscall.Signal // that ended it, or 0
-	Lost   bool           // it was made to end
-	Stuck  bool           // processes of it were killed and have not ended; its lock is lost
-	Asked  syscall.Signal // the last of INT, TERM and QUIT that was passed on, or 0
+	Signal syscall.Signal // the signal that ended it, or 0
+	Lost   bool           // Run ended it
+	Stuck  bool           // some of its processes were killed but have not ended; its lock is lost
+	Asked  syscall.Signal // the last of INT, TERM and QUIT that Run passed on, or 0
 
-	// Interrupted: a key of the terminal sent Signal. A script that runs this process was
-	// interrupted too, and goes on all the same unless this process dies of the signal; see Die.
+	// Interrupted: a key of the terminal sent Signal. A script that runs this process gets the
+	// signal too, but goes on unless this process dies of the signal; see Die.
 	Interrupted bool
 }
 
-// ExitCode is what a shell would report: the code, or 128 and the signal's number.
+// ExitCode returns what a shell would report: the code, or 128 plus the number of the signal.
 func (r Result) ExitCode() int {
 	if r.Signal != 0 {
 		return 128 + int(r.Signal)
@@ -83,7 +80,7 @@ type StartError struct {
 	Err  error
 }
 
-// Error names the command and says what to do about it where that is known.
+// Error names the command and the cause, with a hint if the #! line is missing.
 func (e *StartError) Error() string {
 	if errors.Is(e.Err, syscall.ENOEXEC) {
 		return fmt.Sprintf("cannot run %q: %v (a script needs a #! line)", e.Name, e.Err)
@@ -94,7 +91,7 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ExitCode is what a shell would report: 127 not found, 126 found but not runnable.
+// ExitCode returns what a shell would report: 127 for not found, 126 for found but not runnable.
 func (e *StartError) ExitCode() int {
 	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
 		return 127
@@ -102,8 +99,8 @@ func (e *StartError) ExitCode() int {
 	return 126
 }
 
-// Find returns the path of the executable that name means, looked for as a shell does. The
-// error is a *StartError.
+// Find returns the path of the executable name, searched as a shell does. The error is a
+// *StartError.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {

@@ -70,7 +70,7 @@ func TestRunWhatCannotRun(t *testing.T) {
 	}
 }
 
-// Lost before the start: the command ends all the same.
+// A command whose lock is lost before the start still ends.
 func TestRunLostAtOnce(t *testing.T) {
 	cmd := command(t, "sleep", "1000")
 	lost := make(chan struct{})
@@ -82,7 +82,7 @@ func TestRunLostAtOnce(t *testing.T) {
 	}
 }
 
-// A command that must have ended at a certain time is asked in time, and then killed.
+// A command with a deadline gets TERM in time, and KILL at the deadline.
 func TestRunEndsInTime(t *testing.T) {
 	const ask = 300 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -101,7 +101,7 @@ func TestRunEndsInTime(t *testing.T) {
 			begin := guard.Now()
 			cmd.Left = func() time.Duration {
 				if _, err := os.Stat(ready); err != nil && c.want == syscall.SIGKILL {
-					begin = guard.Now() // it does not ignore TERM yet
+					begin = guard.Now() // the script does not ignore TERM yet
 				}
 				return begin + ask + c.killAfter - guard.Now()
 			}
@@ -117,7 +117,7 @@ func TestRunEndsInTime(t *testing.T) {
 	}
 }
 
-// Without time left the command does not even begin.
+// Without time left the command does not begin.
 func TestRunTooLate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	cmd := command(t, "touch", file)
@@ -131,7 +131,7 @@ func TestRunTooLate(t *testing.T) {
 	}
 }
 
-// A command that may run for so long is asked to end then, whatever is left.
+// A command with a limit is asked to end when the limit has passed, however long its lock lasts.
 func TestRunLimit(t *testing.T) {
 	cmd := command(t, "sleep", "1000")
 	cmd.Limit = 50 * time.Millisecond

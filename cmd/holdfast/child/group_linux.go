@@ -9,26 +9,25 @@ import (
 	"syscall"
 )
 
-// ownGroup starts a process as the leader of a group, to be killed with this process.
+// ownGroup makes a process the leader of a group, and has Linux kill it with this process.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// alive reports whether a group whose leader has been waited for still has members that
-// run. What has ended but is not waited for by its parent does not count: in a container
-// without an init nobody may ever do that.
+// alive reports whether a group whose leader has been waited for still has running members. A
+// zombie does not count: in a container without an init, nobody may ever wait for it.
 func alive(group int) bool {
-	for { // those who were left to this process, because it is the init or a subreaper
+	for { // children that this process inherited as the init or a subreaper
 		if pid, err := syscall.Wait4(-group, nil, syscall.WNOHANG, nil); pid <= 0 && err != syscall.EINTR {
 			break
 		}
 	}
-	// EPERM is a group, too: of programs that change their user, and that this process may not signal.
+	// EPERM means that the group exists: its programs changed their user.
 	if err := syscall.Kill(-group, 0); err == syscall.ESRCH {
 		return false
 	}
-	// A member could be born behind a search and its parent end before it, so that one
-	// search sees neither: only two in a row are believed.
+	// One search can miss both a new member and its parent, which ends before the search reaches
+	// it. So two searches in a row must find none.
 	for range 2 {
 		if running(group) {
 			return true
@@ -37,8 +36,8 @@ func alive(group int) bool {
 	return false
 }
 
-// running searches /proc for a member of a group that has some, and reports whether one has not
-// ended. Of a member that /proc does not show to this user nobody knows, so it counts.
+// running searches /proc for members of a group that exists, and reports whether one is no zombie.
+// A member that /proc hides from this user counts as running.
 func running(group int) bool {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -69,7 +68,7 @@ func running(group int) bool {
 	return hidden || ended == 0
 }
 
-// stat is the state of a process and the number of its group.
+// stat returns the state of a process and the number of its group.
 func stat(pid int) (state byte, group int, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

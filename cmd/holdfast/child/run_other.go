@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Signals are those that a program which runs a command should catch.
+// Signals returns the signals that a program should catch before it runs a command.
 func Signals() []os.Signal { return []os.Signal{os.Interrupt} }
 
 // Die does nothing: there are no signals to die of.
 func Die(syscall.Signal) {}
 
-// Run runs the command and returns when it has ended. The error is a *StartError, and then
-// nothing was run.
+// Run runs the command and returns when it has ended. The error is a *StartError; then no command
+// has run.
 func Run(c *Command) (Result, error) {
 	cmd := &exec.Cmd{Path: c.Path, Args: c.Args, Env: c.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	if err := cmd.Start(); err != nil {
@@ -33,12 +33,12 @@ func Run(c *Command) (Result, error) {
 	}
 	kill := func(why string) {
 		r.Lost, lost, limit = true, nil, nil
-		_ = cmd.Process.Kill() // there is no way to ask
+		_ = cmd.Process.Kill() // there is no TERM
 		c.Ending(why, 0)
 	}
 	for {
 		select {
-		case <-c.Signals: // the console has told the command as well
+		case <-c.Signals: // the console has interrupted the command as well
 			r.Asked = syscall.SIGINT
 		case <-lost:
 			kill("the lock is lost")

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	patience  = 2 * time.Second        // before Notice is told about members that stay
-	hopeless  = 10 * time.Second       // after KILL, before the group is given up
-	firstLook = time.Millisecond       // at a group whose leader has ended; doubles
-	lastLook  = 200 * time.Millisecond //
-	stopTime  = 100 * time.Millisecond // in which a signal stops this process, if it does
+	noticeAfter = 2 * time.Second        // the leader has ended: until Notice reports other members
+	killLimit   = 10 * time.Second       // after KILL: until Run gives up or reports that it waits
+	firstLook   = time.Millisecond       // between checks of a group without its leader; doubles
+	lastLook    = 200 * time.Millisecond // the longest time between checks
+	stopTime    = 100 * time.Millisecond // within which a stop signal takes effect, if it does
 )
 
-// Signals are those that end or inform a program. One that runs a command should catch them
-// before and pass them on. Those that were ignored from the start, as nohup does, are
-// left out: they stay ignored.
+// Signals returns the signals that end or inform a program. A program should catch them before it
+// runs a command, and pass them on. Signals that are ignored already, as under nohup, are left out
+// and stay ignored.
 func Signals() []os.Signal {
 	var list []os.Signal
 	for _, s := range []os.Signal{
@@ -37,7 +37,7 @@ func Signals() []os.Signal {
 	return list
 }
 
-// Die ends this process by a signal. It returns if that fails.
+// Die ends this process with a signal. It returns if that fails.
 func Die(s syscall.Signal) {
 	signal.Reset(s)
 	if syscall.Kill(os.Getpid(), s) == nil {
@@ -45,7 +45,7 @@ func Die(s syscall.Signal) {
 	}
 }
 
-// catchStops makes this process hear of stops and continuations instead of obeying.
+// catchStops makes this process catch the signals that stop and continue it.
 func (j *job) catchStops() {
 	if !signal.Ignored(syscall.SIGTSTP) {
 		signal.Notify(j.Signals, syscall.SIGTSTP)
@@ -53,31 +53,31 @@ func (j *job) catchStops() {
 	signal.Notify(j.Signals, syscall.SIGCONT)
 }
 
-// job is a running command. All of it belongs to the goroutine of Run.
+// job is a running command. Only the goroutine of Run uses it.
 type job struct {
 	*Command
-	pid    int // of the command, and number of its group
+	pid    int // of the command, and of its group
 	term   *terminal
 	result Result
-	ended  bool // the command itself
+	ended  bool // the command itself, but maybe not its group
 
 	halted  bool             // the command is stopped
-	foreign bool             // nobody of the group may be signalled by this user, and that was said
-	held    bool             // by STOP, which only a CONT from outside may undo
+	foreign bool             // this user may not signal the group, and Notice has reported that
+	held    bool             // stopped by STOP, which only a CONT from outside may undo
 	asked   bool             // this process was asked to stop
 	resume  <-chan time.Time // set while this process is stopping
-	undo    func()           // of stopSelf; set with resume
-	giveUp  <-chan time.Time // set when the group was made to end
+	undo    func()           // from stopSelf; set with resume
+	giveUp  <-chan time.Time // set when the group was killed
 	look    <-chan time.Time // set while members are left after the command
 	pause   time.Duration    // until the next look
-	notice  <-chan time.Time // set until members that stay are mentioned
+	notice  <-chan time.Time // set until Notice reports members that are left
 	pending <-chan struct{}  // Lost, until it is closed
 
 	deadline
 }
 
-// Run runs the command and returns when its group has ended. The error is a *StartError, and
-// then nothing was run.
+// Run runs the command and returns when its group has ended. The error is a *StartError; then no
+// command has run.
 func Run(c *Command) (Result, error) {
 	g, err := guard.Start()
 	if err != nil {
@@ -86,7 +86,7 @@ func Run(c *Command) (Result, error) {
 	defer g.Dismiss()
 	j := &job{Command: c, pending: c.Lost, deadline: deadline{guard: g}}
 	restore := keepActions()
-	defer func() { j.caught(); restore() }()
+	defer func() { j.catchAgain(); restore() }()
 	j.catchStops()
 	if j.term = openTerminal(); j.term != nil {
 		defer j.term.close()
@@ -100,7 +100,7 @@ func Run(c *Command) (Result, error) {
 		return Result{}, &StartError{c.Path, l.err}
 	}
 	j.pid = l.pid
-	// The child has its own dispositions by now, so this is not inherited.
+	// The child already has its own signal actions, and does not inherit this one.
 	signal.Ignore(syscall.SIGTTOU)
 	j.term.lend(j.pid)
 	if err := l.started(); err != nil {
@@ -124,7 +124,7 @@ func Run(c *Command) (Result, error) {
 			j.watch()
 		case <-j.resume: // this process did not stop
 			if j.held {
-				j.caught()
+				j.catchAgain()
 			} else {
 				j.goOn()
 			}
@@ -137,8 +137,8 @@ func Run(c *Command) (Result, error) {
 				j.result.Stuck = true
 				return j.result, nil
 			}
-			c.Notice("processes of the command have not ended yet although they were killed; keeping the lock until they do")
-			j.giveUp = time.After(hopeless)
+			c.Notice("processes of the command were killed but have not ended; keeping the lock until they end")
+			j.giveUp = time.After(killLimit)
 		case <-j.look:
 			j.look = nil
 		}
@@ -153,16 +153,15 @@ func Run(c *Command) (Result, error) {
 	}
 }
 
-// launch is how a start went.
+// launch is the result of a start.
 type launch struct {
 	pid     int
 	started func() error
 	err     error
 }
 
-// supervise starts the command and reports each change of its state. The command is
-// killed when the thread that started it ends (on Linux), so this goroutine keeps its thread
-// until the command has ended.
+// supervise starts the command and reports each change of its state. Linux kills the command when
+// the thread that started it ends, so this goroutine keeps its thread until the command has ended.
 func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan<- syscall.WaitStatus) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -172,7 +171,7 @@ func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan
 		var ws syscall.WaitStatus
 		if _, werr := syscall.Wait4(pid, &ws, syscall.WUNTRACED|syscall.WCONTINUED, nil); werr == syscall.EINTR {
 			continue
-		} else if werr != nil { // somebody else has waited for it: it has ended
+		} else if werr != nil { // the process has ended, and other code has waited for it
 			ws = 0
 		}
 		statuses <- ws
@@ -182,7 +181,7 @@ func supervise(c *Command, g *guard.Guard, launched chan<- launch, statuses chan
 	}
 }
 
-// signal sends s to the group, or if the command has left it to the command.
+// signal sends s to the group, or to the command if it has left the group.
 func (j *job) signal(s syscall.Signal) {
 	switch err := syscall.Kill(-j.pid, s); {
 	case errors.Is(err, syscall.ESRCH) && !j.ended:
@@ -193,7 +192,7 @@ func (j *job) signal(s syscall.Signal) {
 	}
 }
 
-// changed draws the conclusions from a new state of the command.
+// changed handles a new state of the command.
 func (j *job) changed(ws syscall.WaitStatus) {
 	switch {
 	case ws.Stopped():
@@ -210,18 +209,18 @@ func (j *job) changed(ws syscall.WaitStatus) {
 		return
 	}
 	if !j.ending {
-		j.notice = time.After(patience)
+		j.notice = time.After(noticeAfter)
 	}
-	if guard.Now() >= j.acts {
+	if guard.Now() >= j.guardActs {
 		j.stop("this process was stopped for too long")
 	}
 	if s := j.result.Signal; s == syscall.SIGINT || s == syscall.SIGQUIT {
-		hit := j.term.interrupted(j.pid, s)
-		j.result.Interrupted = hit && s == syscall.SIGINT // of QUIT, a Go program dies talking
+		hit := j.term.passInterrupt(j.pid, s)
+		j.result.Interrupted = hit && s == syscall.SIGINT // by QUIT, a Go program dumps its stacks
 	}
 }
 
-// pass hands on a signal that this process got.
+// pass passes on a signal that this process got.
 func (j *job) pass(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
@@ -239,34 +238,34 @@ func (j *job) pass(s syscall.Signal) {
 	}
 }
 
-// stopped follows a stop of the command: who waits for this process, a shell with job
-// control, is to see it stop as well. Without a terminal nobody would continue it, so
-// then it stops only when it was told to.
+// stopped handles a stop of the command. A shell with job control waits for this process, and must
+// see it stop as well. Without a terminal nobody would continue this process, so it stops only if
+// it was asked to.
 func (j *job) stopped(by syscall.Signal) {
 	switch {
-	case j.ending: // it is to end, not to stop
+	case j.ending: // the command must end, not stop
 		j.signal(syscall.SIGCONT)
 	case (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && j.term.lend(j.pid):
-		j.signal(syscall.SIGCONT) // it wanted the terminal, and now has it
+		j.signal(syscall.SIGCONT) // the command needed the terminal, and now has it
 	case j.term != nil || j.asked:
 		j.suspend()
 	}
 }
 
-// suspend stops this process, with its group, until it is continued.
+// suspend stops this process and its group until it is continued.
 func (j *job) suspend() {
 	j.asked = false
 	if j.resume != nil {
 		return
 	}
 	j.term.reclaim(j.pid)
-	// Here this process stops. If it does not, because nobody could continue it, then the
-	// command must not stay stopped either.
+	// Here this process stops. If it does not, because nobody could continue it, the command must
+	// not stay stopped either.
 	j.undo, j.resume = stopSelf(), time.After(stopTime)
 }
 
-// caught makes this process catch SIGTSTP again.
-func (j *job) caught() {
+// catchAgain makes this process catch SIGTSTP again.
+func (j *job) catchAgain() {
 	if j.resume != nil {
 		j.undo()
 		j.undo, j.resume = nil, nil
@@ -275,7 +274,7 @@ func (j *job) caught() {
 
 // goOn continues the command after this process has been continued.
 func (j *job) goOn() {
-	j.caught()
+	j.catchAgain()
 	if j.watch(); j.ending {
 		return
 	}

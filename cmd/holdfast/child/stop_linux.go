@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// action is a struct sigaction of the kernel, whatever its layout: its zero is SIG_DFL.
+// action is a struct sigaction of the kernel, with room for any layout. Zero is SIG_DFL.
 type action [16]uint64
 
-// caughtTSTP is the action by which package signal catches SIGTSTP, once that is known.
+// caughtTSTP is the action with which package signal catches SIGTSTP; nil until it is known.
 var caughtTSTP *action
 
-// keepActions remembers what SIGTSTP and SIGTTOU do before a command is run, and restore
-// makes them do it again: until the next command is run, this process stops as others do,
-// and that command inherits what the first did. Package signal can do neither.
+// keepActions records the actions of SIGTSTP and SIGTTOU before a command runs, and restore sets
+// them again. So this process stops as others do until its next command, and that command inherits
+// the same actions as the first. Package signal can do neither.
 func keepActions() (restore func()) {
 	tstp, ttou := new(action), new(action)
 	sigaction(syscall.SIGTSTP, nil, tstp)
@@ -28,10 +28,9 @@ func keepActions() (restore func()) {
 	}
 }
 
-// stopSelf stops the group of this process as a terminal would, and returns at once if
-// nobody could continue it: in an orphaned group the kernel ignores SIGTSTP. Once package
-// signal has caught SIGTSTP it never gives the default action back, so it is set here.
-// undo catches the signal again.
+// stopSelf stops the group of this process as a terminal would. It returns at once if nobody could
+// continue it: in an orphaned group the kernel ignores SIGTSTP. Package signal never restores the
+// default action once it has caught SIGTSTP, so stopSelf sets it. undo catches the signal again.
 func stopSelf() (undo func()) {
 	old := new(action)
 	sigaction(syscall.SIGTSTP, new(action), old)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal of this process, wherever its standard input and
-// output go. A nil terminal is none.
+// terminal is the controlling terminal of this process, wherever its standard input and output go;
+// nil if there is none.
 type terminal struct {
 	fd  int
 	own int // the group of this process
@@ -30,7 +30,7 @@ func (t *terminal) close() {
 	}
 }
 
-// foreground is the group that has the terminal, 0 if that cannot be told.
+// foreground returns the group that has the terminal, 0 if it is unknown.
 func (t *terminal) foreground() int {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {
@@ -39,7 +39,7 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// lend gives the terminal to group if it is ours to give, and reports whether group has it.
+// lend gives the terminal to group if our group has it, and reports whether group has it now.
 func (t *terminal) lend(group int) bool {
 	if t == nil {
 		return false
@@ -53,8 +53,8 @@ func (t *terminal) lend(group int) bool {
 	return false
 }
 
-// reclaim takes the terminal back from group, or from whom group had given it before
-// it ended, unless somebody else has been given it. SIGTTOU must be ignored.
+// reclaim takes the terminal back from group, or from a group that has ended. It leaves the
+// terminal to any other group. SIGTTOU must be ignored.
 func (t *terminal) reclaim(group int) {
 	if t == nil {
 		return
@@ -65,10 +65,10 @@ func (t *terminal) reclaim(group int) {
 	}
 }
 
-// interrupted tells the group of this process that the command was ended by a key of the
-// terminal, if it was. The key reached only the group that had the terminal, but a script
-// that runs the command expects to be interrupted with it.
-func (t *terminal) interrupted(group int, s syscall.Signal) bool {
+// passInterrupt sends s to the group of this process if a key of the terminal ended the command.
+// The key reached only the group that had the terminal, but a script that runs the command expects
+// the interrupt too.
+func (t *terminal) passInterrupt(group int, s syscall.Signal) bool {
 	if t == nil || t.foreground() != group {
 		return false
 	}

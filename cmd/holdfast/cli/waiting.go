@@ -97,7 +97,7 @@ func (w *waitLine) during(ctx context.Context, s *session, f func(context.Contex
 // blocked ends a wait because the store will never grant anything.
 type blocked struct{ error }
 
-// obstacle returns why the store refuses every request, or nil if it finds no reason within waitLook.
+// obstacle returns why the store refuses every request, or nil if waitLook passes without a reason.
 func (s *session) obstacle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()

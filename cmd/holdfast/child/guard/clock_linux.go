@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time since the boot, sleep of the machine included, on a clock that nobody can
-// set. All processes of the machine read the same.
+// Now returns the time since the boot, sleep of the machine included. Nobody can set this clock,
+// and all processes of the machine read the same.
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // exists since Linux 2.6.39
 	return time.Duration(ts.Nano())
 }
 
-// alarm is a descriptor that can be read from a certain time on. It rings even if that time
-// passes while the machine sleeps, when it wakes up.
+// alarm is a descriptor that becomes readable at a set time. If that time passes while the machine
+// sleeps, the descriptor becomes readable at wake-up. Negative: there is no alarm.
 type alarm int
 
 func newAlarm() alarm {
@@ -26,18 +26,18 @@ func newAlarm() alarm {
 	return alarm(fd)
 }
 
-// set makes the alarm ring at the time at. Without an alarm, the patience it returns in
-// milliseconds has to do.
-func (a alarm) set(at time.Duration) (patience int) {
+// set makes a readable at the time at. It returns a timeout for poll in milliseconds: -1, or with
+// no alarm the time to wait.
+func (a alarm) set(at time.Duration) (timeout int) {
 	if a < 0 {
-		return briefly(at)
+		return pollTimeout(at)
 	}
-	var spec unix.ItimerSpec // zero: it does not ring
+	var spec unix.ItimerSpec // zero: never
 	if at != Never {
 		spec.Value = unix.NsecToTimespec(int64(max(at, 1)))
 	}
 	if unix.TimerfdSettime(int(a), unix.TFD_TIMER_ABSTIME, &spec, nil) != nil {
-		return briefly(at)
+		return pollTimeout(at)
 	}
 	return -1
 }

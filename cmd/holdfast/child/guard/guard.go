@@ -1,25 +1,23 @@
 //go:build unix
 
-// Package guard ends a process group in time, whatever becomes of the process that answers
-// for it.
+// Package guard ends a process group in time, even if the process that started it is killed or
+// stopped.
 //
-// A process that is killed with SIGKILL cannot take its children with it, and one that is
-// stopped cannot end them when it should. So it starts its own executable once more as a
-// guard, in a session of its own that no terminal and no job control reaches. A pipe
-// connects the two. The guard reads from it which group to guard, and until when the group
-// may run. When the pipe closes, or that time has come, it kills the group. A process that
-// ends in order kills the guard first.
+// SIGKILL leaves a process no time to end its children, and a stopped process cannot end them when
+// it should. So the process starts its own executable again as a guard, in a session that no
+// terminal and no job control reaches. A pipe connects the two. The guard reads from it which group
+// to guard, and until when the group may run. When that time comes, or the pipe closes, it kills
+// the group. A process that ends normally kills the guard first.
 //
-// The times are readings of one clock, Now. So a message that lay in the pipe while a
-// process was stopped extends nothing: it says what it said when it was written.
+// All times are readings of one clock, Now. So a message that stays in the pipe while a process is
+// stopped extends no time.
 //
-// The group must be known to the guard before anybody in it can start another process, or
-// a kill at that moment would leave that one behind. So a command is not started directly,
-// but by a launcher, the same executable again: it writes its own number into the pipe and
-// then becomes the command.
+// The guard must know the group before a member can start another process, or a kill at that moment
+// would leave that process behind. So a launcher starts the command. It is the same executable
+// again: it writes its process ID into the pipe and then executes the command.
 //
-// A program that imports this package turns into a guard or launcher when its name is that
-// of one, before most other packages are initialised: each takes about a millisecond.
+// A program that imports this package becomes a guard or launcher if argv[0] is the name of one.
+// This happens before most other packages are initialised, and takes about a millisecond.
 package guard
 
 import (
@@ -38,46 +36,46 @@ import (
 // Never is later than all readings of Now.
 const Never = time.Duration(math.MaxInt64)
 
-// ErrLate is returned for a command whose time was over before it could begin.
+// ErrLate means that the time of a command was over before it could begin.
 var ErrLate = errors.New("the time of the command was over before it could begin")
 
-// Guard is the connection to a guard. If the guard is killed or stopped, another takes its
-// place.
+// Guard is the connection to a guard. If the guard is killed or stopped, another one replaces it.
+// Its methods may be called concurrently.
 type Guard struct {
 	exe       string
-	minded    chan struct{} // closed when nobody minds the guard any more
+	unwatched chan struct{} // closed when replaceEnded has returned
 	mu        sync.Mutex
 	pipe      int
 	pid       int
-	orders    orders // as last given
+	orders    orders // the last ones
 	dismissed bool
 }
 
-// Start starts a guard. It does not wait until the guard is ready: what is written to
-// the pipe stays in it even if this process is killed.
+// Start starts a guard. It does not wait until the guard is ready: the pipe keeps messages even if
+// this process is killed.
 func Start() (*Guard, error) {
-	exe := "/proc/self/exe" // right even if the file was replaced or removed
+	exe := "/proc/self/exe" // works even if the file was replaced or removed
 	if _, err := os.Lstat(exe); err != nil {
 		if exe, err = os.Executable(); err != nil {
 			return nil, err
 		}
 	}
-	g := &Guard{exe: exe, pipe: -1, orders: orders{0, Never, Never}, minded: make(chan struct{})}
+	g := &Guard{exe: exe, pipe: -1, orders: orders{0, Never, Never}, unwatched: make(chan struct{})}
 	if err := g.start(); err != nil {
 		return nil, fmt.Errorf("start a guard: %w", err)
 	}
-	go g.mind()
+	go g.replaceEnded()
 	return g, nil
 }
 
-// start starts a guard with the orders of now, in place of one that has ended.
+// start starts a guard with the last orders, in place of one that has ended.
 func (g *Guard) start() error {
 	r, w, err := pipe()
 	if err != nil {
 		return err
 	}
 	defer syscall.Close(r)
-	if err := g.orders.write(w); err != nil { // before the guard exists: it is never without orders
+	if err := g.orders.write(w); err != nil { // first, so that the guard always has orders
 		syscall.Close(w)
 		return err
 	}
@@ -96,8 +94,8 @@ func (g *Guard) start() error {
 	return nil
 }
 
-// pipe returns a pipe that nobody inherits. A write to it does not wait: a guard that is
-// stopped must not stop this process.
+// pipe returns a pipe that no child inherits. A write to it does not block: a stopped guard must
+// not block this process.
 func pipe() (r, w int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -110,9 +108,9 @@ func pipe() (r, w int, err error) {
 	return p[0], p[1], syscall.SetNonblock(p[1], true)
 }
 
-// mind replaces a guard that ends, or stops, before it is dismissed.
-func (g *Guard) mind() {
-	defer close(g.minded)
+// replaceEnded replaces a guard that ends, or stops, before Dismiss.
+func (g *Guard) replaceEnded() {
+	defer close(g.unwatched)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
@@ -138,21 +136,21 @@ func (g *Guard) mind() {
 	}
 }
 
-// Until says until when the group may run: the guard asks it to end at the time ask, unless
-// that is Never, and kills it at the time end.
+// Until sets until when the group may run. The guard sends it TERM at the time ask, unless that is
+// Never, and KILL at the time end.
 func (g *Guard) Until(ask, end time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.orders.ask, g.orders.end = ask, end
-	if g.orders.write(g.pipe) != nil { // it does not read: another one will
+	if g.orders.write(g.pipe) != nil { // this guard does not read; replace it
 		_ = syscall.Kill(g.pid, syscall.SIGKILL)
 	}
 }
 
-// Launch starts a command as the leader of a group, as sys must say, and has the group
-// guarded. The command gets the descriptors 0, 1 and 2 of this process. When Launch returns,
-// the process and its group exist; started waits until it has become the command. ErrLate:
-// the end that Until named has come before that.
+// Launch starts a command and has its group guarded; sys must make it the leader of a group. The
+// command gets the descriptors 0, 1 and 2 of this process. When Launch returns, the process and its
+// group exist. started waits until the process executes the command; its error is ErrLate if the
+// end that Until set came first.
 func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (pid int, started func() error, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -183,13 +181,13 @@ func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr
 	}, nil
 }
 
-// Dismiss ends the guard and leaves the group alone. It is to be called as soon as
-// the group has ended, before its number can be given to another.
+// Dismiss ends the guard, but not the group. Call it as soon as the group has ended, before the
+// system reuses its number.
 func (g *Guard) Dismiss() {
 	g.mu.Lock()
 	g.dismissed = true
 	_ = syscall.Kill(g.pid, syscall.SIGKILL) // fails only if it has ended by itself
 	g.mu.Unlock()
-	<-g.minded
+	<-g.unwatched
 	syscall.Close(g.pipe)
 }

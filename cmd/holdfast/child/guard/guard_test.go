@@ -33,13 +33,13 @@ func launch(t *testing.T, g *Guard, script string) int {
 	return pid
 }
 
-// abandon closes the pipe: that is all that a guard sees of the end of a process.
+// abandon closes the pipe, which is how a guard notices the end of a process.
 func (g *Guard) abandon() {
 	g.mu.Lock()
 	g.dismissed = true
 	syscall.Close(g.pipe)
 	g.mu.Unlock()
-	<-g.minded
+	<-g.unwatched
 }
 
 func wait(t *testing.T, pid int) (ws syscall.WaitStatus) {
@@ -75,15 +75,15 @@ func TestDismissedGuardKillsNobody(t *testing.T) {
 	}
 }
 
-// A guard of nothing ends by itself, and does nothing when its time has come.
+// A guard without a group ends by itself, and does nothing when its time has come.
 func TestIdleGuardEnds(t *testing.T) {
 	g := started(t)
 	g.Until(0, Now())
 	g.abandon()
 }
 
-// At its end the group is killed, stopped or not, and asked before that.
-func TestGuardKeepsTheTime(t *testing.T) {
+// The guard asks the group to end at one time and kills it at another, even if it is stopped.
+func TestGuardActsOnTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		script    string
 		stop, ask bool
@@ -119,7 +119,7 @@ func TestGuardKeepsTheTime(t *testing.T) {
 	}
 }
 
-// A guard that was stopped, and one that was killed, has a successor with the same orders.
+// Another guard with the same orders replaces one that was stopped or killed.
 func TestGuardIsReplaced(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestGuardIsReplaced(t *testing.T) {
 	}
 }
 
-// Orders that lay in the pipe while their time came are overruled by those behind them.
+// Later orders in the pipe overrule earlier ones that are already due.
 func TestGuardReadsBeforeItActs(t *testing.T) {
 	g := started(t)
 	defer g.Dismiss()
@@ -155,7 +155,7 @@ func TestGuardReadsBeforeItActs(t *testing.T) {
 	if n, err := syscall.Write(g.pipe, b); n != len(b) || err != nil {
 		t.Fatal(n, err)
 	}
-	time.Sleep(50 * time.Millisecond) // no event tells that nothing happens
+	time.Sleep(50 * time.Millisecond) // no event shows that nothing happens
 	var ws syscall.WaitStatus
 	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); got != 0 || err != nil {
 		t.Fatalf("the group has ended: %v, %v", ws, err)

@@ -13,41 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What argv[0] is. The names differ from the program's, so that killing by name does
-// not hit both.
+// The values of argv[0]. They differ from the name of the program, so that a kill by name does not
+// hit both.
 const (
 	guardName    = "lock-guard"
 	launcherName = "lock-launcher"
 )
 
-// The descriptors of a launcher beside the command's own.
+// The descriptors of a launcher, besides those of the command.
 const (
 	groupFD  = 3 // the guard's pipe
-	statusFD = 4 // closed by the exec, or gets the number of the error
+	statusFD = 4 // gets the number of an error; exec closes it
 )
 
-// tooLate is the number that a launcher reports for ErrLate; no error of the system has it.
+// tooLate is the number that a launcher reports for ErrLate. The system does not use it.
 const tooLate = syscall.Errno(0xffff)
 
 func init() {
 	switch {
 	case len(os.Args) == 1 && os.Args[0] == guardName:
-		signal.Ignore() // all of them: a shutdown signals everybody, and the guard is to be last
+		signal.Ignore() // all: a shutdown signals every process, and the guard must end last
 		watch()
 		os.Exit(0)
 	case len(os.Args) > 3 && os.Args[0] == launcherName:
-		become(os.Args[1], os.Args[2], os.Args[3:])
+		runLauncher(os.Args[1], os.Args[2], os.Args[3:])
 		os.Exit(1)
 	}
 }
 
-// orders are what a guard does: one message in its pipe. A zero leaves what was there before.
+// orders are one message to a guard. A zero field leaves the previous value.
 type orders struct {
-	group    int           // whom it guards
-	ask, end time.Duration // when it asks the group to end, and kills it
+	group    int           // the group to guard
+	ask, end time.Duration // when to send it TERM, and KILL
 }
 
-// size is that of orders in a pipe, which takes them at once or not at all.
+// size is the size of orders in a pipe, which takes all of it or nothing.
 const size = 24
 
 func (o orders) write(fd int) error {
@@ -66,7 +66,7 @@ func (o orders) append(b []byte) []byte {
 	return b
 }
 
-// read takes over what b says, as later orders.
+// read updates o with the later orders in b.
 func (o *orders) read(b []byte) {
 	at := func(i int) int64 { return int64(binary.NativeEndian.Uint64(b[8*i:])) }
 	if n := at(0); n != 0 {
@@ -84,19 +84,19 @@ func (o *orders) read(b []byte) {
 func watch() {
 	const in = 0
 	o := orders{0, Never, Never}
-	ring := newAlarm()
+	timer := newAlarm()
 	var unread []byte
 	for {
 		due := Never
 		if o.group != 0 {
 			due = min(o.ask, o.end)
 		}
-		patience := ring.set(due)
-		fds := []unix.PollFd{{Fd: in, Events: unix.POLLIN}, {Fd: int32(ring), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, patience); err != nil && err != unix.EINTR {
+		timeout := timer.set(due)
+		fds := []unix.PollFd{{Fd: in, Events: unix.POLLIN}, {Fd: int32(timer), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, timeout); err != nil && err != unix.EINTR {
 			return
 		}
-		// What the pipe has comes first: it may say that there is more time.
+		// Read the pipe before acting: its messages may extend the time.
 		if fds[0].Revents != 0 {
 			var buf [64 * size]byte
 			n, err := syscall.Read(in, buf[:])
@@ -104,7 +104,7 @@ func watch() {
 			case err == syscall.EINTR:
 				continue
 			case err != nil || n == 0: // the other process has ended
-				end(o.group)
+				kill(o.group)
 				return
 			}
 			for unread = append(unread, buf[:n]...); len(unread) >= size; unread = unread[size:] {
@@ -117,22 +117,22 @@ func watch() {
 		case o.group == 0:
 		case now >= o.end:
 			o.ask, o.end = Never, Never
-			end(o.group)
+			kill(o.group)
 		case now >= o.ask:
 			o.ask = Never
 			_ = syscall.Kill(-o.group, syscall.SIGTERM)
-			_ = syscall.Kill(-o.group, syscall.SIGCONT) // takes TERM before anything else
+			_ = syscall.Kill(-o.group, syscall.SIGCONT) // a stopped process first takes TERM
 		}
 	}
 }
 
-// end kills a group.
-func end(group int) {
+// kill kills a group.
+func kill(group int) {
 	if group == 0 {
 		return // nothing was launched
 	}
-	// One KILL reaches everybody in the group, forks in progress included. It is
-	// repeated in case a member could not be signalled at first.
+	// One KILL reaches all members, forks in progress included. It is repeated in case a member
+	// could not be signalled at first.
 	for range 100 {
 		if syscall.Kill(-group, syscall.SIGKILL) == syscall.ESRCH {
 			return
@@ -141,14 +141,14 @@ func end(group int) {
 	}
 }
 
-// briefly is how many milliseconds to wait for the time at, a second at most: the timers of
-// the system may stand still while the machine sleeps.
-func briefly(at time.Duration) int {
+// pollTimeout returns how many milliseconds to wait for the time at: at most a second, because the
+// timers of the system may stop while the machine sleeps.
+func pollTimeout(at time.Duration) int {
 	return int(max(0, min(at-Now()+time.Millisecond, time.Second)) / time.Millisecond)
 }
 
-// become does the launcher's work. It returns only if that failed.
-func become(deadline, path string, args []string) {
+// runLauncher does the launcher's work. It returns only on failure.
+func runLauncher(deadline, path string, args []string) {
 	syscall.CloseOnExec(groupFD)
 	syscall.CloseOnExec(statusFD)
 	err := orders{group: os.Getpid()}.write(groupFD)
