@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Diagnose implements [driver.Diagnoser], for stores that are none, too. No text has a password of url in it,
-// and what it says to change is in the terms of the command line.
+// Diagnose is as for [driver.Diagnoser], and also works for stores that are none. No text has a
+// password of url in it. Its advice is in the terms of the command line.
 func (s *Store) Diagnose(ctx context.Context, url string, ttl time.Duration) ([]driver.Finding, error) {
 	d, ok := s.Backend.(driver.Diagnoser)
 	if !ok {
 		return []driver.Finding{{Code: s.Name() + ".settings", Severity: driver.Unclear, MayEndanger: true,
-			Found: "this store cannot be examined", Why: "it may be set up in a way in which two can hold one lock", Do: "see its documentation"}}, nil
+			Found: "this store cannot be examined", Why: "its setup may let two clients hold one lock", Do: "see its documentation"}}, nil
 	}
 	list, err := d.Diagnose(ctx, ttl)
 	for i := range list {
@@ -26,9 +26,10 @@ func (s *Store) Diagnose(ctx context.Context, url string, ttl time.Duration) ([]
 	return list, Redact(err, url)
 }
 
-// Diagnose is the Server's, in the terms of the command line.
+// Diagnose implements [driver.Diagnoser], in the terms of the command line.
 func (s *sqlStore) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.limit) // whether waiters can be woken may take three seconds alone
+	// The check of pushes alone may take three seconds.
+	ctx, cancel := context.WithTimeout(ctx, 2*s.limit)
 	defer cancel()
 	list, err := s.Server.Diagnose(ctx, ttl)
 	for i := range list {

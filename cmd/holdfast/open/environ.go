@@ -8,8 +8,9 @@ import (
 // Variable is the environment variable that names the store.
 const Variable = "HOLDFAST_URL"
 
-// Environ is the environment for other programs: this process's, in which Variable lacks its password. Who uses holdfast
-// there must not quietly lock in another place; without the password it is refused, and says so.
+// Environ returns the environment for other programs: that of this process, but Variable has no
+// password. Variable stays, so that a holdfast in such a program does not silently use another
+// store: without the password, the store refuses it.
 func Environ() []string {
 	var env []string
 	for _, kv := range os.Environ() {

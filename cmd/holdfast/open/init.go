@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// withTables are the schemes of stores whose tables somebody has to make first.
+// withTables are the schemes of stores that need tables.
 var withTables = []string{"mysql", "mariadb", "postgres", "postgresql"}
 
-// tables is the pool of a URL's store, nil if the store makes by itself what it needs.
+// tables returns the pool of the store of a URL, nil if the store needs no tables.
 func tables(url string) (*sqlPool, error) {
 	if url == "" { // the embedded store
 		return nil, nil
@@ -24,15 +24,15 @@ func tables(url string) (*sqlPool, error) {
 	return sqlPoolOf(scheme, url, nil)
 }
 
-// Init makes the tables that the store of a URL needs, or brings those of an earlier version up to date,
-// and returns the place of the store. It may be run again, and by several at once. place is empty, and
-// nothing is done, if the store makes by itself what it needs.
+// Init creates the tables that the store of a URL needs, or updates those of an earlier version,
+// and returns the place of the store. It may be called again, and by several processes at once. If
+// the store needs no tables, Init does nothing, and place is empty.
 //
-// Of a quorum it declares that it is new: see quorum.Backend.Declare.
+// For a quorum, Init declares that the quorum is new: see quorum.Backend.Declare.
 //
-// Errors: driver.ErrInvalid (the URL makes no sense), driver.ErrRefused (the user may not, there is no
-// such database, or the tables are of a later version), driver.ErrUnavailable, driver.ErrUncertain.
-// Their text has no password in it.
+// Errors: driver.ErrInvalid (the URL is invalid), driver.ErrRefused (the user lacks rights, there
+// is no such database, or the tables are of a later version), driver.ErrUnavailable,
+// driver.ErrUncertain. No error text has a password in it.
 func Init(ctx context.Context, url string) (place string, err error) {
 	if scheme, _, ok := strings.Cut(strings.ToLower(url), ":"); ok && quorums[scheme] != "" {
 		place, err = initQuorum(ctx, url)
@@ -46,8 +46,8 @@ func Init(ctx context.Context, url string) (place string, err error) {
 	return p.place, Redact(errors.Join(err, p.close()), url)
 }
 
-// Schema is the statements that make the tables which the store of a URL needs; none if it makes by itself
-// what it needs. No server is asked. Errors: driver.ErrInvalid.
+// Schema returns the statements that create the tables of the store of a URL, or nil if it needs
+// none. It asks no server. Errors: driver.ErrInvalid.
 func Schema(url string) ([]string, error) {
 	p, err := tables(url)
 	if err != nil || p == nil {

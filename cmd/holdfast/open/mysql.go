@@ -17,19 +17,19 @@ import (
 
 const mySQLPort = "3306"
 
-// dialLimit is how long connecting may take if the URL says nothing else.
+// dialLimit is how long connecting may take if the URL sets no limit.
 const dialLimit = 5 * time.Second
 
-// mySQLAllowed has no @ after a ://, where passwords are masked.
+// mySQLAllowed has no @ after a ://, or Scrub would mask the text between them.
 const mySQLAllowed = "allowed are mysql://HOST[:PORT]/DATABASE or mysql:///DATABASE?socket=PATH (mariadb:// is the same), USER[:PASSWORD]@ before the host, " +
 	"and the parameters tls=true, skip-verify or off, with tls=true also ca, cert, key, servername, and timeout=DURATION, readTimeout=DURATION"
 
-// invalidMySQL is an error that quotes nothing of the URL but what it is told to.
+// invalidMySQL is a refusal.
 func invalidMySQL(format string, args ...any) error {
 	return fmt.Errorf("%w mysql URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), mySQLAllowed)
 }
 
-// mySQLPool reads a URL. Nothing is connected to yet.
+// mySQLPool returns the pool of a URL. It does not connect yet.
 func mySQLPool(rawURL string, dial Dialer) (*sqlPool, error) {
 	cfg, err := mySQLConfig(rawURL)
 	if err != nil {
@@ -59,7 +59,7 @@ func mySQLConfig(rawURL string) (*godriver.Config, error) {
 	}
 	cfg := godriver.NewConfig()
 	cfg.Timeout = dialLimit
-	cfg.Logger = &godriver.NopLogger{} // what matters it returns as well
+	cfg.Logger = &godriver.NopLogger{} // it returns errors that matter as well
 	cfg.ConnectionAttributes = "program_name:holdfast"
 	if u.User != nil {
 		cfg.User = u.User.Username()
@@ -78,7 +78,7 @@ func mySQLConfig(rawURL string) (*godriver.Config, error) {
 	case cfg.DBName == "":
 		return nil, invalidMySQL("it names no database")
 	case strings.Contains(cfg.DBName, "/"):
-		return nil, invalidMySQL("there is a slash in the name of the database")
+		return nil, invalidMySQL("the name of the database has a slash")
 	}
 	return cfg, nil
 }
@@ -86,7 +86,7 @@ func mySQLConfig(rawURL string) (*godriver.Config, error) {
 func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 	if socket == "" {
 		if strings.Contains(u.Host, ",") {
-			return invalidMySQL("it names several servers; there is one that is written to")
+			return invalidMySQL("it names several servers: only one is allowed")
 		}
 		addr, err := hostPort(u.Host, mySQLPort)
 		if err != nil {
@@ -97,7 +97,7 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 	}
 	switch {
 	case u.Host != "" && !strings.EqualFold(u.Host, "localhost"):
-		return invalidMySQL("it names a host and a socket")
+		return invalidMySQL("it names a host and a socket: only one of them is allowed")
 	case !strings.HasPrefix(socket, "/"):
 		return invalidMySQL("socket=%s: it must be an absolute path", socket)
 	}
@@ -105,7 +105,7 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 	return nil
 }
 
-// mySQLParameters reads the query, and refuses what nobody knows.
+// mySQLParameters reads the query, and refuses unknown parameters.
 func mySQLParameters(cfg *godriver.Config, query url.Values) error {
 	known := append([]string{"socket", "tls", "timeout", "readTimeout"}, tlsParameters...)
 	for k, v := range query {
@@ -140,7 +140,7 @@ func mySQLParameters(cfg *godriver.Config, query url.Values) error {
 		if s == "" {
 			continue
 		}
-		// Who waits is asleep in a statement for a second at a time.
+		// A waiter sleeps in a statement for a second at a time.
 		least := map[string]time.Duration{"timeout": 100 * time.Millisecond, "readTimeout": 3 * time.Second}[k]
 		d, err := time.ParseDuration(s)
 		if err != nil || d < least || d > time.Hour {

@@ -28,9 +28,9 @@ func TestMySQLConfig(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		said := godriver.Config{User: got.User, Passwd: got.Passwd, Net: got.Net, Addr: got.Addr, DBName: got.DBName, Timeout: got.Timeout, ReadTimeout: got.ReadTimeout}
-		if said.FormatDSN() != want.FormatDSN() || got.TLS != nil {
-			t.Errorf("%s: %s; want %s", url, said.FormatDSN(), want.FormatDSN())
+		shown := godriver.Config{User: got.User, Passwd: got.Passwd, Net: got.Net, Addr: got.Addr, DBName: got.DBName, Timeout: got.Timeout, ReadTimeout: got.ReadTimeout}
+		if shown.FormatDSN() != want.FormatDSN() || got.TLS != nil {
+			t.Errorf("%s: %s; want %s", url, shown.FormatDSN(), want.FormatDSN())
 		}
 		if _, nop := got.Logger.(*godriver.NopLogger); !nop {
 			t.Errorf("%s: the driver writes to %T", url, got.Logger)
@@ -38,7 +38,7 @@ func TestMySQLConfig(t *testing.T) {
 	}
 }
 
-// What is wrong is refused, with a word about it, and nothing of the password.
+// An invalid URL is refused with the reason, and without the password.
 func TestMySQLNonsense(t *testing.T) {
 	for url, word := range map[string]string{
 		"mysql:h":                                    "no //",
@@ -53,7 +53,7 @@ func TestMySQLNonsense(t *testing.T) {
 		"mysql://u:s3cret@h1,h2/d":                   "several servers",
 		"mysql://u:s3cret@h:x/d":                     "port",
 		"mysql://u:s3cret@h:70000/d":                 "port",
-		"mysql://u:s3cret@::1/d":                     "in brackets",
+		"mysql://u:s3cret@::1/d":                     "needs brackets",
 		"mysql://u:s3cret/x@h/d":                     "%2F",
 		"mysql://u:s3cret?x@h/d":                     "%3F",
 		"mysql://u:s3cret#x@h/d":                     "%23",
@@ -61,7 +61,7 @@ func TestMySQLNonsense(t *testing.T) {
 		"mysql://u:s3cret\"@h/d":                     "percent-encoded",
 		"mysql://u:s3cret":                           "no user",
 		"mysql://u@h/d#x":                            "%23",
-		"mysql://u@tcp(h:3306)/d":                    "host's name",
+		"mysql://u@tcp(h:3306)/d":                    "invalid host name",
 		"mysql://u@h/d?parseTime=true":               `"parseTime" is unknown`,
 		"mysql://u@h/d?readtimeout=5s":               `"readtimeout" is unknown`,
 		"mysql://u@h/d?timeout=5":                    "its unit",
@@ -109,7 +109,7 @@ func TestMySQLTLSFiles(t *testing.T) {
 	}
 }
 
-// places checks that the URLs of each list lead to one place, and lists to different ones.
+// places checks that the URLs of each list have one place, and that each list has another.
 func places(t *testing.T, lists [][]string) {
 	t.Helper()
 	seen := map[string]string{}
@@ -148,8 +148,8 @@ func TestMySQLPlace(t *testing.T) {
 	})
 }
 
-// FuzzMySQL: any URL is read as something to connect to, or refused without showing its
-// password; and what is passed on to commands has no password.
+// FuzzMySQL: any URL is accepted with a server to connect to, or refused without showing its
+// password. A URL for commands has no password.
 func FuzzMySQL(f *testing.F) {
 	for _, seed := range []string{
 		"mysql://u:secretword@h:1/d?timeout=1s&readTimeout=5s&tls=true", "mariadb://u:secretword@/d?socket=/s", "mysql://u:secretword@h:x/", "mysql://:secretword@",
@@ -159,7 +159,7 @@ func FuzzMySQL(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		if strings.Contains(raw, "cert=") || strings.Contains(raw, "ca=") || strings.Contains(raw, "key=") {
-			return // they name files
+			return // the parameters name files
 		}
 		cfg, err := mySQLConfig(raw)
 		inside := strings.Contains(raw, ":secretword@") && strings.Count(raw, "secretword") == 1

@@ -1,36 +1,38 @@
-// Package open finds the store that a URL means and opens it. It is the only place that
-// knows all of them.
+// Package open opens the store that a URL names. It is the only package that knows all stores.
 //
-//	memory:                    this process alone, for trying things out
+//	memory:                    this process only, for trials
 //	sqlite:PATH                a file, shared by the processes of this machine
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	rediss://...               the same over TLS
 //	redis+unix://[USER:PASSWORD@]/PATH[?db=N]
 //	                           the same over a Unix socket
-//	redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST...]/MASTER[/DB][?sentineluser=U&sentinelpassword=P]
-//	                           the primary that these sentinels name; rediss+sentinel:// over TLS, with
-//	                           sentineltls=no to the servers only
+//	redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST...]/MASTER[/DB]
+//	                           the primary that these sentinels name; rediss+sentinel:// over TLS.
+//	                           ?sentineluser=U&sentinelpassword=P is for the sentinels;
+//	                           sentineltls=no: TLS to the servers only
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST...]
 //	                           a Redis Cluster; rediss+cluster:// over TLS
-//	redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,HOST...][?quarantine=1m&prefix=hfq:]
-//	                           a majority of 3 to 9 independent Redis servers; rediss+quorum:// over TLS
-//	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT][?session=10s&protocol=single&acl=private]
-//	                           an ensemble; zk:// for short. ROOT is /holdfast if none is given, // is the top
+//	redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,HOST...]
+//	                           a majority of 3 to 9 independent Redis servers, with
+//	                           ?quarantine=1m&prefix=hfq:; rediss+quorum:// over TLS
+//	zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/ROOT]
+//	                           an ensemble, with ?session=10s&protocol=single&acl=private; zk://
+//	                           for short. ROOT is /holdfast if none is given; // is the top
 //	zookeepers://...           the same over TLS; zks:// for short
 //	mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?tls=true&timeout=5s&readTimeout=5s]
 //	                           MySQL or MariaDB; mariadb:// is the same
 //	mysql://USER[:PASSWORD]@/DATABASE?socket=PATH
 //	                           the same over a Unix socket
 //	postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...][/DATABASE][?sslmode=verify-full&listen=URL]
-//	                           PostgreSQL, with the parameters of libpq; postgresql:// is the same. listen is
-//	                           another postgres URL, percent-encoded: a direct way, where the first leads
-//	                           through a pooler
+//	                           PostgreSQL, with the parameters of libpq; postgresql:// is the
+//	                           same. listen is another postgres URL, percent-encoded: a direct
+//	                           connection if the first URL leads through a pooler
 //
-// The parameters of rediss and its kin, zookeepers and of mysql with tls=true: ca, a PEM file of roots to trust in
-// place of the system's; cert and key, PEM files of a client certificate; servername, the name
-// to expect in the server's certificate.
+// All rediss schemes, zookeepers, and mysql with tls=true have these parameters: ca, a PEM file of
+// roots to trust in place of the system's; cert and key, PEM files of a client certificate;
+// servername, the name to expect in the certificate of the server.
 //
-// An empty URL means one SQLite file per user, in the folder for programs' state.
+// An empty URL means one SQLite file for each user, in the user's folder for the state of programs.
 package open
 
 import (
@@ -48,9 +50,9 @@ import (
 type Store struct {
 	driver.Backend
 
-	// Place names the store for people and to compare: no credentials, and the same for two
-	// URLs that lead to the same store in the same way. It is empty if no other process
-	// can reach the store.
+	// Place names the store, for people and for comparison. It has no credentials, and is the same
+	// for two URLs that lead to the same store in the same way. It is empty if no other process can
+	// reach the store.
 	Place string
 }
 
@@ -63,23 +65,23 @@ var schemes = append([]string{
 	"mysql", "mariadb", "postgres", "postgresql",
 }, redisSchemes...)
 
-// later are schemes whose stores come with later versions.
+// later are the schemes of stores that later versions will have.
 var later = []string{
 	"etcd", "etcds",
 }
 
-// Open opens the store that url means. The caller closes it. The text of errors has no
-// password in it.
+// Open opens the store that url names. The caller closes it. No error text has a password in it.
 //
-// Errors: driver.ErrInvalid (the URL makes no sense, or its store is not in this version),
-// driver.ErrUnavailable, driver.ErrRefused, or ctx's when it ends first.
+// Errors: driver.ErrInvalid (the URL is invalid, or its store is not in this version),
+// driver.ErrUnavailable, driver.ErrRefused, or the cause of ctx if ctx ends first.
 func Open(ctx context.Context, url string) (*Store, error) { return Via(ctx, url, nil) }
 
-// Via is Open with every connection made by dial: those to servers that the store's client finds out
-// about later, too, such as the primary that sentinels name. TLS is spoken inside of what dial returns. A
-// store without connections (sqlite:, memory:) and a nil dial make it Open.
+// Via is Open with dial for every connection, also to servers that the client of the store finds
+// later, such as the primary that sentinels name. TLS runs inside the connections that dial
+// returns. Via is the same as Open if dial is nil, or if the store has no connections (sqlite:,
+// memory:).
 func Via(ctx context.Context, url string, dial Dialer) (*Store, error) {
-	dial = unreached(dial)
+	dial = withOpErrors(dial)
 	type result struct {
 		s   *Store
 		err error
@@ -95,7 +97,7 @@ func Via(ctx context.Context, url string, dial Dialer) (*Store, error) {
 	case <-ctx.Done():
 		go func() { // openers are bounded, but take no context
 			if r := <-opened; r.err == nil {
-				_ = r.s.Close() // nobody waits for it any more
+				_ = r.s.Close() // the caller has given up
 			}
 		}()
 		return nil, context.Cause(ctx)
@@ -141,7 +143,7 @@ func dispatch(url string, dial Dialer) (*Store, error) {
 	return p.open(), nil
 }
 
-// cutScheme returns the scheme, which is one that dispatch knows, and what follows its colon.
+// cutScheme returns the scheme, which dispatch knows, and the text after its colon.
 func cutScheme(url string) (scheme, rest string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok || scheme == "" {
@@ -161,13 +163,13 @@ func cutScheme(url string) (scheme, rest string, err error) {
 	return "", "", invalid("the scheme %s: is unknown", scheme)
 }
 
-// invalid is the error for a URL that makes no sense. The URL itself is not part of it: a
-// password could be anywhere in a URL that makes no sense.
+// invalid returns the error for an invalid URL. It does not quote the URL: a password could be
+// anywhere in an invalid URL.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w store URL: %s; there are %s", driver.ErrInvalid, fmt.Sprintf(format, args...), available)
+	return fmt.Errorf("%w store URL: %s; allowed are %s", driver.ErrInvalid, fmt.Sprintf(format, args...), available)
 }
 
-// classify makes sure that an error of a store's opener has a sentinel.
+// classify returns err, wrapped in otherwise if it has none of the driver's errors.
 func classify(err error, otherwise error) error {
 	for _, e := range []error{driver.ErrInvalid, driver.ErrUnavailable, driver.ErrRefused, driver.ErrUncertain, driver.ErrClosed} {
 		if errors.Is(err, e) {

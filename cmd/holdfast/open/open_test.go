@@ -65,7 +65,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	// Whichever comes first: the store or the end. Either way nothing is left open.
+	// The store or the end may come first. In both cases nothing is left open.
 	s, err := Open(ctx, "memory:")
 	if err == nil {
 		if err := s.Close(); err != nil {

@@ -2,5 +2,5 @@
 
 package open
 
-// ownFolder refuses nothing: there is no owner to compare.
+// ownFolder does nothing: these systems have no owner to compare.
 func ownFolder(string) error { return nil }

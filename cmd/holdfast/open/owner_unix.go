@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownFolder refuses a folder that another user could exchange: one that belongs to somebody else, or lies in
-// a folder of somebody else but root.
+// ownFolder refuses a folder that another user could exchange: the folder must belong to this user,
+// and its parent to this user or root.
 func ownFolder(dir string) error {
 	for at, allowed := range map[string][]int{dir: {os.Geteuid()}, filepath.Dir(dir): {os.Geteuid(), 0}} {
 		fi, err := os.Stat(at)

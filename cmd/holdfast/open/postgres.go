@@ -20,19 +20,19 @@ import (
 
 const postgresPort = "5432"
 
-// postgresAllowed has no @ after a ://, where passwords are masked.
+// postgresAllowed has no @ after a ://, or Scrub would mask the text between them.
 const postgresAllowed = "allowed are postgres://HOST[:PORT][,HOST...][/DATABASE] (postgresql:// is the same), USER[:PASSWORD]@ before the hosts, the parameters of libpq " +
-	"and of the server such as sslmode, sslrootcert, connect_timeout, search_path, and listen=URL, percent-encoded: a direct way past a pooler"
+	"and of the server such as sslmode, sslrootcert, connect_timeout, search_path, and listen=URL, percent-encoded: a direct connection past a pooler"
 
-// invalidPostgres is an error that quotes nothing of the URL but what it is told to.
+// invalidPostgres is a refusal.
 func invalidPostgres(format string, args ...any) error {
 	return fmt.Errorf("%w postgres URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), postgresAllowed)
 }
 
-// listenParameter names another URL, whose secrets are looked for as well.
+// listenParameter has another URL, which may have secrets too.
 const listenParameter = "listen"
 
-// postgresPool reads a URL. Nothing is connected to yet.
+// postgresPool returns the pool of a URL. It does not connect yet.
 func postgresPool(rawURL string, dial Dialer) (*sqlPool, error) {
 	cfg, listen, err := postgresConfig(rawURL, invalidPostgres)
 	if err != nil {
@@ -43,7 +43,7 @@ func postgresPool(rawURL string, dial Dialer) (*sqlPool, error) {
 		invalid := func(format string, args ...any) error { return invalidPostgres("listen: "+format, args...) }
 		direct, further, err := postgresConfig(listen, invalid)
 		if err == nil && further != "" {
-			err = invalid("it has a parameter listen itself")
+			err = invalid("it must not have a parameter listen itself")
 		}
 		if err != nil {
 			return nil, err
@@ -56,7 +56,8 @@ func postgresPool(rawURL string, dial Dialer) (*sqlPool, error) {
 	return p, nil
 }
 
-// postgres makes d the way to the servers. It is told their names: it may be the one who can look them up.
+// postgres makes cfg connect with d. d gets the names of the servers, since only d may be able to
+// look them up.
 func (d Dialer) postgres(cfg *pgx.ConnConfig) {
 	if d == nil {
 		return
@@ -73,8 +74,8 @@ func postgresMissing(err error) error {
 	return nil
 }
 
-// postgresConfig is pgx's reading of a URL, the environment and files of libpq included, with what this
-// program adds.
+// postgresConfig parses a URL with pgx, which also reads the environment and files of libpq, and
+// adds the settings of this program.
 func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen string, err error) {
 	u, query, err := serverURL(rawURL, invalid, "postgres", "postgresql")
 	if err != nil {
@@ -94,7 +95,7 @@ func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen
 			return nil, "", invalid("the parameter %q is empty or given twice", k)
 		}
 	}
-	// What is left is not written anew: to libpq a plus sign is not a space.
+	// The other parameters are not encoded again: for libpq a plus sign is not a space.
 	rest := slices.DeleteFunc(pairs(u.RawQuery), func(p pair) bool {
 		if p.key == listenParameter {
 			listen = p.value
@@ -104,22 +105,22 @@ func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen
 	if !query.Has("connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		rest = append(rest, pair{raw: fmt.Sprintf("connect_timeout=%d", dialLimit/time.Second)})
 	}
-	way := hosts + u.EscapedPath() + "?" + joinPairs(rest)
+	address := hosts + u.EscapedPath() + "?" + joinPairs(rest)
 	if u.User != nil {
-		way = u.User.String() + "@" + way
+		address = u.User.String() + "@" + address
 	}
-	if cfg, err = pgx.ParseConfig("postgres://" + way); err != nil {
+	if cfg, err = pgx.ParseConfig("postgres://" + address); err != nil {
 		return nil, "", invalid("%s", withoutURL(err))
 	}
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "holdfast"
 	}
-	// Statements that are prepared fail behind some poolers, and do not pay for a process that ends soon.
+	// Prepared statements fail behind some poolers, and do not pay off in a process that ends soon.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return cfg, listen, nil
 }
 
-// withoutURL is what an error of pgx says after the URL that it quotes.
+// withoutURL returns the text of an error of pgx after the URL that it quotes.
 func withoutURL(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "`: "); i >= 0 {
@@ -128,10 +129,10 @@ func withoutURL(err error) string {
 	return text
 }
 
-// postgresPlace names the tables: the servers, whatever their order, the database and the schema.
+// postgresPlace names the tables: the servers, sorted, the database and the schema.
 func postgresPlace(cfg *pgx.ConnConfig) string {
 	hosts := []string{postgresHost(cfg.Host, cfg.Port)}
-	for _, f := range cfg.Fallbacks { // with and without TLS, too
+	for _, f := range cfg.Fallbacks { // also the same servers with and without TLS
 		hosts = append(hosts, postgresHost(f.Host, f.Port))
 	}
 	slices.Sort(hosts)

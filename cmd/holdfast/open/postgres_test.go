@@ -16,12 +16,12 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// withoutLibpq keeps the environment's settings for PostgreSQL out of a test.
+// withoutLibpq removes the variables for PostgreSQL from the environment of a test.
 func withoutLibpq(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		if key, _, _ := strings.Cut(kv, "="); strings.HasPrefix(key, "PG") {
-			t.Setenv(key, "") // to be set again afterwards
+			t.Setenv(key, "") // restores the variable after the test
 			_ = os.Unsetenv(key)
 		}
 	}
@@ -69,7 +69,7 @@ func TestPostgresConfig(t *testing.T) {
 	}
 }
 
-// What is wrong is refused, with a word about it, and nothing of the password.
+// An invalid URL is refused with the reason, and without the password.
 func TestPostgresNonsense(t *testing.T) {
 	withoutLibpq(t)
 	for raw, word := range map[string]string{
@@ -80,7 +80,7 @@ func TestPostgresNonsense(t *testing.T) {
 		"postgres://u:s3cret%zz@h/d":                   "percent-encoded",
 		"postgres://u:s3cret\"@h/d":                    "percent-encoded",
 		"postgres://u:s3cret":                          "server 1: the port",
-		"postgres://h1,h 2/d":                          "server 2: a host's name",
+		"postgres://h1,h 2/d":                          "server 2: invalid host name",
 		"postgres://u:s3cret@h:x/d":                    "port",
 		"postgres://u:s3cret@h:70000/d":                "port",
 		"postgres://u:s3cret@[::1/d":                   "percent-encoded",
@@ -129,7 +129,7 @@ func TestPostgresPlace(t *testing.T) {
 	})
 }
 
-// The secrets of the direct way are kept as those of the URL around it.
+// The secrets in listen are masked like those of the URL itself.
 func TestPostgresSecrets(t *testing.T) {
 	direct := "postgres://v:h%40dden@g/e?sslpassword=als0&sslmode=require"
 	raw := "postgres://u:s3cret@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape(direct) + "&passfile=/p&require_auth=scram-sha-256&password=m+re"
@@ -152,8 +152,8 @@ func TestPostgresSecrets(t *testing.T) {
 	}
 }
 
-// FuzzPostgres: any URL is read as something to connect to, or refused without showing its
-// password; and what is passed on to commands has no password.
+// FuzzPostgres: any URL is accepted with a server to connect to, or refused without showing its
+// password. A URL for commands has no password.
 func FuzzPostgres(f *testing.F) {
 	for _, seed := range []string{
 		"postgres://u:secretword@h:1,[::1]:2/d?sslmode=require&application_name=a", "postgresql://u:secretword@/d?host=/s", "postgres://u:secretword@h:x/", "postgres://:secretword@",
@@ -163,7 +163,7 @@ func FuzzPostgres(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		if strings.Contains(raw, "ssl") || strings.Contains(raw, "file") || strings.Contains(raw, "service") || strings.Contains(raw, "%") && strings.Contains(raw, "=") {
-			return // they may name files
+			return // the parameters may name files
 		}
 		cfg, listen, err := postgresConfig(raw, invalidPostgres)
 		inside := strings.Contains(raw, ":secretword@") && strings.Count(raw, "secretword") == 1
@@ -192,7 +192,7 @@ func FuzzPostgres(f *testing.F) {
 	})
 }
 
-// A server that stops to answer is not waited for without end by those who have no client to bound it.
+// A server stops answering. Calls that no client bounds still end.
 func TestSQLServerThatFallsSilent(t *testing.T) {
 	m, p := testenv.MariaDB(t), testenv.Postgres(t)
 	for name, c := range map[string]struct{ addr, url string }{
@@ -210,7 +210,7 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := context.Background() // without an end, as an operator's
+			ctx := context.Background() // without a deadline, as for an operator
 			if _, err := s.List(ctx, "", "", 10); err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +235,7 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 	}
 }
 
-// What Schema prints is what Init does.
+// Schema prints the statements that Init executes.
 func TestSchema(t *testing.T) {
 	for _, raw := range []string{"mysql://u@h/d", "mariadb://u@h/d", "postgres://h", "postgresql://h"} {
 		list, err := Schema(raw)

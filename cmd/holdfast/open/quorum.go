@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// quorums are the schemes of quorums, and of each of their servers.
+// quorums maps the schemes of quorums to those of their servers.
 var quorums = map[string]string{"redis+quorum": "redis", "rediss+quorum": "rediss"}
 
 // openQuorum opens the lock table of a quorum. It connects to no server yet.
@@ -38,23 +38,23 @@ func initQuorum(ctx context.Context, rawURL string) (place string, err error) {
 	return q.place, errors.Join(err, b.Close())
 }
 
-// quorumURL is what a URL says.
+// quorumURL is a parsed URL.
 type quorumURL struct {
 	servers []quorum.Server
 	cfg     quorum.Config
 	place   string
 }
 
-// quorumAllowed has no @ after a ://, where passwords are masked.
+// quorumAllowed has no @ after a ://, or Scrub would mask the text between them.
 const quorumAllowed = "allowed are redis+quorum://HOST[:PORT],HOST[:PORT],HOST[:PORT][,...] with 3 to 9 servers, USER:PASSWORD@ before them, " +
 	"and the parameters quarantine=DURATION, prefix=TEXT; with rediss+quorum:// also ca, cert, key, servername"
 
-// invalidQuorum is an error that quotes nothing of the URL but what it is told to.
+// invalidQuorum is a refusal.
 func invalidQuorum(format string, args ...any) error {
 	return fmt.Errorf("%w quorum URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), quorumAllowed)
 }
 
-// quorumOf reads a URL. All servers have the same credentials and certificates.
+// quorumOf parses a URL. All servers have the same credentials and certificates.
 func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	u, query, err := serverURL(rawURL, invalidQuorum, "redis+quorum", "rediss+quorum")
 	if err != nil {
@@ -83,7 +83,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	}
 	q.cfg.Prefix = query.Get("prefix")
 	if number(u.Path) != "0" {
-		return q, invalidQuorum("it uses database 0 of its servers; a prefix of its own keeps it apart")
+		return q, invalidQuorum("a quorum uses database 0 of its servers; use prefix=TEXT to separate quorums")
 	}
 	var names []string
 	for i, h := range strings.Split(u.Host, ",") {
@@ -92,7 +92,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 			return q, invalidQuorum("server %d: %v", i+1, err)
 		}
 		if slices.Contains(names, addr) {
-			return q, invalidQuorum("server %d is there before", i+1)
+			return q, invalidQuorum("server %d is given twice", i+1)
 		}
 		names = append(names, addr)
 		one := (&url.URL{Scheme: scheme, User: u.User, Host: addr, RawQuery: passed.Encode()}).String()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Redact returns err with a text that has neither the URL's password in it nor other
-// passwords that stand where passwords stand in URLs. errors.Is and As still reach what err wraps.
+// Redact returns err with a text that contains neither the password of the URL nor any password of
+// another URL. errors.Is and errors.As still find the errors that err wraps.
 func Redact(err error, rawURL string) error {
 	if err == nil {
 		return nil
@@ -30,10 +30,11 @@ func (e *redacted) Unwrap() error { return e.err }
 
 const mask = "***"
 
-// inURL finds what stands between the // and the last @ of a URL. A template, as errors show it, has a bracket there.
+// inURL finds the text between the // and the last @ of a URL. The templates in error texts have a
+// bracket there.
 var inURL = regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`)
 
-// Scrub masks passwords in text: those of rawURL, and whatever looks like one in a URL.
+// Scrub masks passwords in text: those of rawURL, and anything in the place of a password in a URL.
 func Scrub(text, rawURL string) string {
 	text = inURL.ReplaceAllString(text, "$1"+mask+"@")
 	for _, s := range secrets(rawURL) {
@@ -42,8 +43,8 @@ func Scrub(text, rawURL string) string {
 	return text
 }
 
-// secrets are the forms in which the URL's password may appear, the longest first. It
-// also finds that of a URL that cannot be parsed.
+// secrets returns the forms in which the passwords of the URL may appear, the longest form of each
+// first. It also works for a URL that cannot be parsed.
 func secrets(rawURL string) []string {
 	var list []string
 	add := func(s string) {
@@ -79,10 +80,10 @@ func secrets(rawURL string) []string {
 	return list
 }
 
-// pair is KEY=VALUE of a query, as it was written and what it says.
+// pair is KEY=VALUE of a query, as written and decoded.
 type pair struct{ raw, key, value string }
 
-// pairs are those of a query. What cannot be decoded stays as it is.
+// pairs splits a query. Text that cannot be decoded stays as it is.
 func pairs(rawQuery string) []pair {
 	var list []pair
 	for raw := range strings.SplitSeq(rawQuery, "&") {
@@ -113,10 +114,10 @@ func joinPairs(list []pair) string {
 	return b.String()
 }
 
-// secret reports whether a parameter of that name carries a password.
+// secret reports whether the parameter key has a password.
 func secret(key string) bool {
 	key = strings.ToLower(key)
-	if key == "passfile" || key == "require_auth" { // of PostgreSQL: where passwords are, and how to log in
+	if key == "passfile" || key == "require_auth" { // PostgreSQL: a file of passwords, and methods
 		return false
 	}
 	for _, s := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {
@@ -127,9 +128,8 @@ func secret(key string) bool {
 	return false
 }
 
-// WithoutPassword returns rawURL without its password, for programs that may know where the
-// store is but not get in. ok is false if the URL cannot be understood and is better
-// kept from them altogether.
+// WithoutPassword returns rawURL without its passwords, for programs that may know where the store
+// is, but may not use it. ok is false if the URL cannot be parsed; then do not pass it on.
 func WithoutPassword(rawURL string) (clean string, ok bool) {
 	if len(secrets(rawURL)) == 0 && !strings.Contains(rawURL, "@") {
 		return rawURL, true
@@ -163,7 +163,7 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// parseURL is url.Parse that also takes a list of hosts, each with its port.
+// parseURL is url.Parse, and also accepts a list of hosts, each with its port.
 func parseURL(rawURL string) (*url.URL, error) {
 	scheme, _, ok := strings.Cut(rawURL, "://")
 	if ok && !strings.ContainsAny(scheme, ":/?#@") {
@@ -174,7 +174,7 @@ func parseURL(rawURL string) (*url.URL, error) {
 	return url.Parse(rawURL)
 }
 
-// parseAround is url.Parse that does not look at the hosts: they are in Host as they were written.
+// parseAround is url.Parse, but does not parse the hosts: Host has them as written.
 func parseAround(rawURL string) (*url.URL, error) {
 	before, hosts, after := cutHosts(rawURL)
 	u, err := url.Parse(before + "host" + after)
@@ -184,7 +184,8 @@ func parseAround(rawURL string) (*url.URL, error) {
 	return u, err
 }
 
-// cutHosts returns what stands between the // (or the last @ behind it) and the path, and what is around it.
+// cutHosts splits rawURL into the hosts, which are after the // or the user and before the path,
+// and the text before and after them.
 func cutHosts(rawURL string) (before, hosts, after string) {
 	begin := strings.Index(rawURL, "://") + len("://")
 	end := len(rawURL)

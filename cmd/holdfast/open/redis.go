@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// redisSchemes are those that rueidisconn.Dial knows.
+// redisSchemes are the schemes that rueidisconn.Dial knows.
 var redisSchemes = []string{
 	"redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
 }
@@ -22,7 +22,7 @@ func openRedis(rawURL string, dial Dialer) (*Store, error) {
 	return &Store{table, redisPlace(rawURL)}, nil
 }
 
-// redisPlace names the database that a URL which Dial understood leads to.
+// redisPlace names the database of a URL that rueidisconn accepted.
 func redisPlace(rawURL string) string {
 	u, err := parseAround(rawURL)
 	if err != nil {
@@ -41,7 +41,7 @@ func redisPlace(rawURL string) string {
 	return "redis:" + hostsOf(u, "6379") + "#" + number(path)
 }
 
-// hostsOf are the hosts of a URL, whatever the order in which they are listed.
+// hostsOf returns the hosts of a URL, sorted.
 func hostsOf(u *url.URL, port string) string {
 	all := strings.Split(u.Host, ",")
 	for i, h := range all {
@@ -53,7 +53,7 @@ func hostsOf(u *url.URL, port string) string {
 	return strings.Join(slices.Compact(all), ",")
 }
 
-// number is the number of a database without what does not count.
+// number returns the number of a database without slashes and leading zeros.
 func number(db string) string {
 	if db = strings.TrimLeft(strings.Trim(db, "/"), "0"); db == "" {
 		return "0"

@@ -13,17 +13,18 @@ import (
 	"strings"
 )
 
-// refusal makes the error of a URL of one kind of store. It quotes nothing of the URL but what it is told to.
+// refusal makes the error of an invalid URL of one kind of store. It quotes only its arguments.
 type refusal func(format string, args ...any) error
 
-// serverURL parses the URL of a store with servers. The errors of package url quote it, so they are not passed on.
+// serverURL parses the URL of a store with servers. It does not return the errors of package url,
+// because they quote the URL.
 func serverURL(rawURL string, invalid refusal, schemes ...string) (*url.URL, url.Values, error) {
 	if scheme, _, ok := strings.Cut(rawURL, "://"); !ok || !slices.Contains(schemes, strings.ToLower(scheme)) {
 		return nil, nil, invalid("it has no // after the scheme")
 	}
 	_, _, after := cutHosts(rawURL)
 	if strings.Contains(after, "@") {
-		// What is behind it may be a part of the password, so nothing is said about that.
+		// The error quotes nothing: the text after the @ may be part of the password.
 		return nil, nil, invalid("there is an @ after the servers; / ? # in a password and @ elsewhere must be percent-encoded (%%2F %%3F %%23 %%40)")
 	}
 	u, err := parseAround(rawURL)
@@ -40,8 +41,8 @@ func serverURL(rawURL string, invalid refusal, schemes ...string) (*url.URL, url
 	return u, query, nil
 }
 
-// hostPort is one HOST[:PORT] in the form that all its spellings have. Its errors do not quote it: in a URL
-// that lacks its @, this is the password.
+// hostPort returns one HOST[:PORT] in a normal form. Its errors do not quote it: in a URL that
+// lacks its @, it may be the password.
 func hostPort(hostport, defaultPort string) (string, error) {
 	host, port := hostport, defaultPort
 	if rest, ok := strings.CutPrefix(hostport, "["); ok {
@@ -60,13 +61,13 @@ func hostPort(hostport, defaultPort string) (string, error) {
 		}
 		switch {
 		case strings.Contains(port, ":"):
-			return "", fmt.Errorf("it has two colons; an IPv6 address stands in brackets, as in [::1]:%s", defaultPort)
+			return "", fmt.Errorf("it has two colons; an IPv6 address needs brackets, as in [::1]:%s", defaultPort)
 		case host == "":
 			return "", fmt.Errorf("there is no host")
 		case strings.ContainsFunc(host, func(r rune) bool {
 			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
 		}):
-			return "", fmt.Errorf("a host's name has letters, digits, dots and hyphens")
+			return "", fmt.Errorf("invalid host name: allowed are letters, digits, dots, hyphens and underscores")
 		}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
@@ -76,10 +77,11 @@ func hostPort(hostport, defaultPort string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// tlsParameters are those that tlsFiles reads.
+// tlsParameters are the parameters that tlsFiles reads.
 var tlsParameters = []string{"ca", "cert", "key", "servername"}
 
-// tlsFiles reads the files that the parameters name. An empty ServerName means each server's own.
+// tlsFiles reads the files that the parameters name. An empty ServerName means the name of each
+// server.
 func tlsFiles(query url.Values, invalid refusal) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: query.Get("servername")}
 	if file := query.Get("ca"); file != "" {

@@ -17,7 +17,7 @@ func openSQLite(path string) (*Store, error) {
 	if err != nil {
 		return nil, classify(err, driver.ErrUnavailable)
 	}
-	// One name for one file, however the path was written. The file exists by now.
+	// One name for one file, for any spelling of its path. The file exists by now.
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -27,12 +27,12 @@ func openSQLite(path string) (*Store, error) {
 	return &Store{b, "sqlite:" + path}, nil
 }
 
-// sqlitePath is the path in sqlite:PATH, sqlite:///PATH or sqlite://localhost/PATH.
+// sqlitePath returns the path in sqlite:PATH, sqlite:///PATH or sqlite://localhost/PATH.
 func sqlitePath(rest string) (string, error) {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		host, path, _ := strings.Cut(after, "/")
 		if host != "" && host != "localhost" {
-			return "", invalid("a path that is relative is written sqlite:PATH, an absolute one sqlite:/PATH or sqlite:///PATH")
+			return "", invalid("a relative path is written sqlite:PATH, an absolute one sqlite:/PATH or sqlite:///PATH")
 		}
 		rest = "/" + path
 	}
@@ -45,7 +45,7 @@ func sqlitePath(rest string) (string, error) {
 	return rest, nil
 }
 
-// defaultPath is where the embedded store of this user lies.
+// defaultPath returns the path of the embedded store of this user.
 func defaultPath() (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) { // the specification says to ignore a relative one
@@ -56,7 +56,7 @@ func defaultPath() (string, error) {
 		dir = filepath.Join(home, ".local", "state")
 	}
 	dir = filepath.Join(dir, "holdfast")
-	// Made here, so that nobody else may look into it even if folders above are open.
+	// Created with this mode, so that no other user may read it even if its parents are open.
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = ownFolder(dir)

@@ -6,13 +6,13 @@ import (
 	"net"
 )
 
-// Dialer makes a connection in place of net.Dialer. network is "tcp" or "unix"; the host in address is as
-// the URL or the store named it, and may be a name to look up. It obeys ctx.
+// Dialer makes a connection in place of net.Dialer. network is "tcp" or "unix". The host in address
+// is that of the URL or of the store, and may be a name to look up. A Dialer obeys ctx.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// unreached gives the errors of dial the form of net.Dialer's, from which the stores' clients know that
-// nothing was sent.
-func unreached(dial Dialer) Dialer {
+// withOpErrors gives the errors of dial the form of those of net.Dialer. From that form the clients
+// of the stores know that nothing was sent.
+func withOpErrors(dial Dialer) Dialer {
 	if dial == nil {
 		return nil
 	}

@@ -24,22 +24,24 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// nowhere is a host that only the tests' dialer knows.
+// nowhere is a host that only the dialer of the tests knows.
 const nowhere = "nowhere.invalid"
 
-// way is a dialer that knows which connections it made, and to which addresses.
-type way struct {
+// testDialer is a dialer that records its connections and their addresses.
+type testDialer struct {
 	mu     sync.Mutex
 	asked  map[string]int  // by network and address
-	local  map[string]bool // this side's addresses
+	local  map[string]bool // local addresses
 	refuse func(address string) bool
 }
 
-func newWay() *way { return &way{asked: map[string]int{}, local: map[string]bool{}} }
+func newTestDialer() *testDialer {
+	return &testDialer{asked: map[string]int{}, local: map[string]bool{}}
+}
 
 var errRefused = errors.New("the dialer refuses")
 
-func (w *way) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (w *testDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.mu.Lock()
 	w.asked[network+" "+address]++
 	w.mu.Unlock()
@@ -55,10 +57,9 @@ func (w *way) dial(ctx context.Context, network, address string) (net.Conn, erro
 	return c, err
 }
 
-// strangers are this process's connections to servers on the ports that the dialer was asked for, and to
-// those of others, which it did not make. Sockets have no name that says who made them, so this looks at
-// what the kernel knows.
-func (w *way) strangers(t *testing.T, ports []string) (list []string) {
+// others returns the connections of this process to these ports that the dialer did not make.
+// Nothing in a socket shows who made it, so others reads the tables of the kernel.
+func (w *testDialer) others(t *testing.T, ports []string) (list []string) {
 	t.Helper()
 	own := map[string]bool{}
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -95,12 +96,12 @@ func (w *way) strangers(t *testing.T, ports []string) (list []string) {
 		w.mu.Unlock()
 	}
 	if seen == 0 && len(ports) > 0 {
-		t.Error("the kernel's table shows no connection at all")
+		t.Error("the table of the kernel shows no connection")
 	}
 	return list
 }
 
-// kernelAddr is an IPv4 address as /proc/net/tcp has it: the host's bytes in their order in memory.
+// kernelAddr decodes an IPv4 address of /proc/net/tcp, which has the bytes in memory order.
 func kernelAddr(t *testing.T, s string) string {
 	t.Helper()
 	host, port, _ := strings.Cut(s, ":")
@@ -121,11 +122,11 @@ func portsOf(addrs ...string) (ports []string) {
 	return ports
 }
 
-// checkVia takes locks at the store of rawURL, two of which one waits for the other, and expects that
-// every connection to the addresses goes through the dialer, which is told the words in asked.
+// checkVia takes a lock at the store of rawURL and waits for it with another request. It expects
+// that the dialer makes every connection to addrs, and that its calls include asked.
 func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 	t.Helper()
-	w := newWay()
+	w := newTestDialer()
 	st, err := Via(t.Context(), rawURL, w.dial)
 	if err != nil {
 		t.Fatal(err)
@@ -154,12 +155,12 @@ func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 		second <- err
 	}()
 	select {
-	case <-time.After(2 * time.Second): // there were renewals, too
+	case <-time.After(2 * time.Second): // enough for renewals
 	case err := <-second:
 		t.Fatalf("the second holder: %v", err)
 	}
-	if strange := w.strangers(t, portsOf(addrs...)); len(strange) > 0 {
-		t.Errorf("connections past the dialer: %q", strange)
+	if others := w.others(t, portsOf(addrs...)); len(others) > 0 {
+		t.Errorf("connections past the dialer: %q", others)
 	}
 	if err := errors.Join(l.Release(), <-second); err != nil {
 		t.Error(err)
@@ -179,10 +180,10 @@ func checkVia(t *testing.T, rawURL string, addrs []string, asked ...string) {
 	}
 }
 
-// checkRefused expects that a store whose connections are refused by the dialer is unavailable, and soon.
+// checkRefused expects that a store is unavailable soon if the dialer refuses its connections.
 func checkRefused(t *testing.T, rawURL string, refuse func(string) bool) {
 	t.Helper()
-	w := newWay()
+	w := newTestDialer()
 	if w.refuse = refuse; refuse == nil {
 		w.refuse = func(string) bool { return true }
 	}
@@ -199,8 +200,8 @@ func checkRefused(t *testing.T, rawURL string, refuse func(string) bool) {
 	}
 }
 
-// useOnce opens the store and takes a lock of it.
-func useOnce(ctx context.Context, rawURL string, w *way) error {
+// useOnce opens the store and takes a lock.
+func useOnce(ctx context.Context, rawURL string, w *testDialer) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	st, err := Via(ctx, rawURL, w.dial)
@@ -230,7 +231,7 @@ func TestViaRedis(t *testing.T) {
 }
 
 func TestViaRedisSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "via") // a socket's path is short
+	dir, err := os.MkdirTemp("", "via") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +240,8 @@ func TestViaRedisSocket(t *testing.T) {
 	r := testenv.Redis(t, "--unixsocket", path)
 	checkVia(t, "redis+unix://"+path+"?db=1", nil, "unix "+path)
 	checkRefused(t, "unix://"+path, nil)
-	if strange := newWay().strangers(t, nil); strange != nil {
-		t.Errorf("to %s: %q", r.Addr, strange)
+	if others := newTestDialer().others(t, nil); others != nil {
+		t.Errorf("to %s: %q", r.Addr, others)
 	}
 }
 
@@ -249,8 +250,8 @@ func TestViaRedisTLS(t *testing.T) {
 	_, port, _ := net.SplitHostPort(r.Addr)
 	checkVia(t, strings.Replace(r.URL(), "127.0.0.1", "localhost", 1), []string{r.Addr}, "tcp localhost:"+port)
 	checkVia(t, elsewhere(r.URL())+"&servername=localhost", []string{r.Addr}, "tcp "+nowhere+":"+port)
-	// The certificate is checked against the name in the URL, wherever the dialer goes.
-	if err := useOnce(t.Context(), elsewhere(r.URL()), newWay()); !errors.Is(err, driver.ErrRefused) {
+	// The client checks the certificate against the name in the URL, wherever the dialer connects.
+	if err := useOnce(t.Context(), elsewhere(r.URL()), newTestDialer()); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("a certificate for another name: %v; want ErrRefused", err)
 	}
 	checkRefused(t, r.URL(), nil)
@@ -327,7 +328,7 @@ func TestViaMySQLTLS(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(m.Addr)
 	checkVia(t, elsewhere(rawURL), []string{m.Addr}, "tcp "+nowhere+":"+port)
-	if err := useOnce(t.Context(), strings.Replace(elsewhere(rawURL), "&servername=localhost", "", 1), newWay()); err == nil {
+	if err := useOnce(t.Context(), strings.Replace(elsewhere(rawURL), "&servername=localhost", "", 1), newTestDialer()); err == nil {
 		t.Error("a certificate for another name is taken")
 	}
 	checkRefused(t, rawURL, nil)
@@ -343,13 +344,13 @@ func TestViaPostgres(t *testing.T) {
 	checkVia(t, elsewhere(p.DSN("postgres")), []string{p.Addr}, "tcp "+nowhere+":"+port)
 	checkRefused(t, p.DSN("postgres"), nil)
 
-	// The direct way has a name of its own here.
+	// The direct connection has a host name of its own here.
 	direct := strings.Replace(p.DSN("postgres"), "127.0.0.1", "localhost", 1)
 	both := elsewhere(p.DSN("postgres")) + "&listen=" + url.QueryEscape(direct)
 	checkVia(t, both, []string{p.Addr}, "tcp "+nowhere+":"+port, "tcp localhost:"+port)
 	checkRefused(t, both, nil)
 
-	w := newWay()
+	w := newTestDialer()
 	w.refuse = func(string) bool { return true }
 	err := useOnce(t.Context(), "postgres:///d?user=u&host=/nowhere&port=7", w)
 	if !errors.Is(err, driver.ErrUnavailable) || w.asked["unix /nowhere/.s.PGSQL.7"] == 0 {
@@ -366,15 +367,15 @@ func TestViaPostgresTLS(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(p.Addr)
 	checkVia(t, named, []string{p.Addr}, "tcp localhost:"+port)
-	if err := useOnce(t.Context(), elsewhere(p.DSN("postgres")), newWay()); err == nil {
+	if err := useOnce(t.Context(), elsewhere(p.DSN("postgres")), newTestDialer()); err == nil {
 		t.Error("a certificate for another name is taken")
 	}
 	checkRefused(t, p.DSN("postgres"), nil)
 }
 
-// Stores without connections are opened as ever.
+// Via opens stores without connections, and does not use the dialer.
 func TestViaNothing(t *testing.T) {
-	w := newWay()
+	w := newTestDialer()
 	w.refuse = func(string) bool { return true }
 	for _, rawURL := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "l.db")} {
 		if err := useOnce(t.Context(), rawURL, w); err != nil || len(w.asked) != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-// openZooKeeper opens the lock table of an ensemble. It connects to nothing yet: sessions do.
+// openZooKeeper opens the lock table of an ensemble. It does not connect yet: sessions do.
 func openZooKeeper(rawURL string, dial Dialer) (*Store, error) {
 	cfg, err := zooKeeperConfig(rawURL)
 	if err != nil {
@@ -25,19 +25,19 @@ func openZooKeeper(rawURL string, dial Dialer) (*Store, error) {
 	return &Store{b, zooKeeperPlace(cfg)}, nil
 }
 
-// defaultRoot is where the locks are if the URL does not say; zklock has the same.
+// defaultRoot is where the locks are if the URL has no root, as in zklock.
 const defaultRoot = "/holdfast"
 
-// zooKeeperAllowed has no @ after a ://, where passwords are masked.
+// zooKeeperAllowed has no @ after a ://, or Scrub would mask the text between them.
 const zooKeeperAllowed = "allowed are zookeeper://HOST[:PORT][,HOST...][/ROOT], USER:PASSWORD@ before the hosts, and the " +
 	"parameters session=DURATION, protocol=ordered or single, acl=readable or private; with zookeepers:// also ca, cert, key, servername"
 
-// invalidZooKeeper is an error that quotes nothing of the URL but what it is told to.
+// invalidZooKeeper is a refusal.
 func invalidZooKeeper(format string, args ...any) error {
 	return fmt.Errorf("%w zookeeper URL: %s; %s", driver.ErrInvalid, fmt.Sprintf(format, args...), zooKeeperAllowed)
 }
 
-// zooKeeperConfig reads a URL.
+// zooKeeperConfig parses a URL.
 func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 	u, query, err := serverURL(rawURL, invalidZooKeeper, "zookeeper", "zk", "zookeepers", "zks")
 	if err != nil {
@@ -60,7 +60,7 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 		return cfg, err
 	}
 	switch cfg.Root = u.Path; cfg.Root {
-	case "", "/": // a slash at the end is not another place
+	case "", "/": // a slash at the end changes nothing
 		cfg.Root = defaultRoot
 	case "//":
 		cfg.Root = "/"
@@ -81,7 +81,7 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 	return cfg, nil
 }
 
-// settings reads the parameters that are not about TLS, and refuses those that nobody knows.
+// settings reads the parameters that are not about TLS, and refuses unknown ones.
 func settings(cfg *zklock.Config, query url.Values) error {
 	known := append([]string{"session", "protocol", "acl"}, tlsParameters...)
 	for k, v := range query {
@@ -121,7 +121,7 @@ func settings(cfg *zklock.Config, query url.Values) error {
 	return nil
 }
 
-// servers are the HOST[:PORT] of a URL, all with a port.
+// servers returns the hosts of a URL, all with a port.
 func servers(hosts string) ([]string, error) {
 	var all []string
 	for i, h := range strings.Split(hosts, ",") {
@@ -138,10 +138,10 @@ func servers(hosts string) ([]string, error) {
 
 const zooKeeperPort = "2181"
 
-// zooKeeperPlace names the lock table, whatever the order in which its servers are listed.
+// zooKeeperPlace names the lock table, with its servers sorted.
 func zooKeeperPlace(cfg zklock.Config) string {
 	place := "zookeeper:" + strings.Join(slices.Sorted(slices.Values(cfg.Servers)), ",") + cfg.Root
-	if cfg.Protocol == zklock.Single { // another way to keep locks: they do not see each other
+	if cfg.Protocol == zklock.Single { // locks of the two protocols ignore each other
 		place += "#single"
 	}
 	return place

@@ -44,7 +44,7 @@ func TestZooKeeperConfig(t *testing.T) {
 	}
 }
 
-// What is wrong is refused, with a word about it, and nothing of the password.
+// An invalid URL is refused with the reason, and without the password.
 func TestZooKeeperNonsense(t *testing.T) {
 	for url, word := range map[string]string{
 		"zk:h":                              "no //",
@@ -57,15 +57,15 @@ func TestZooKeeperNonsense(t *testing.T) {
 		"zk://h1,h:0":                       "server 2: the port",
 		"zk://h:65536":                      "server 1: the port",
 		"zk://h:+1":                         "server 1: the port",
-		"zk://::1":                          "in brackets",
-		"zk://h1,fe80::1:2181":              "in brackets",
+		"zk://::1":                          "needs brackets",
+		"zk://h1,fe80::1:2181":              "needs brackets",
 		"zk://[::1":                         "IPv6",
 		"zk://[::1]2181":                    "IPv6",
 		"zk://[10.0.0.1]":                   "IPv6",
 		"zk://[h]":                          "IPv6",
-		"zk://h h":                          "host's name",
-		"zk://h%41":                         "host's name",
-		"zk://h;h2":                         "host's name",
+		"zk://h h":                          "invalid host name",
+		"zk://h%41":                         "invalid host name",
+		"zk://h;h2":                         "invalid host name",
 		"zk://h1/a,h2":                      "comma",
 		"zk://:s3cret@h":                    "no user",
 		"zk://@h":                           "no user",
@@ -168,8 +168,8 @@ func TestZooKeeperPlace(t *testing.T) {
 	}
 }
 
-// FuzzZooKeeper: any URL is read as something to connect to, or refused without showing
-// its password; and what is passed on to commands has no password.
+// FuzzZooKeeper: any URL is accepted with a server to connect to, or refused without showing its
+// password. A URL for commands has no password.
 func FuzzZooKeeper(f *testing.F) {
 	for _, seed := range []string{
 		"zookeeper://u:secretword@h1:1,[::1]:2,h3/a/b?session=10s&protocol=single&acl=private", "zk://u:secretword@h:x", "zk://:secretword@",
@@ -179,10 +179,10 @@ func FuzzZooKeeper(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, url string) {
 		if strings.Contains(url, "cert=") || strings.Contains(url, "ca=") || strings.Contains(url, "key=") {
-			return // they name files
+			return // the parameters name files
 		}
 		cfg, err := zooKeeperConfig(url)
-		// The word in the place of the password, and nowhere else.
+		// The word is in the place of the password, and nowhere else.
 		inside := strings.Contains(url, ":secretword@") && strings.Count(url, "secretword") == 1
 		switch {
 		case err == nil && (len(cfg.Servers) == 0 || cfg.Root == ""):
