@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A record that cannot be read is a row of ls among the others, and an error of whatever asks
-// for its name.
+// ls lists a damaged record among the others; commands for its name fail.
 func TestDamagedRecord(t *testing.T) {
 	b := newBench(t)
 	server := mariaDB(t)

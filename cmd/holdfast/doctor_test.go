@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// doctorReport is what --json prints.
+// doctorReport is the output of --json.
 type doctorReport struct {
 	Schema, Store, Place, Error string
 	TTLMS                       int64 `json:"ttl_ms"`
@@ -52,17 +52,17 @@ func (b *bench) doctor(code int, args ...string) (r doctorReport) {
 			b.Errorf("incomplete: %+v", f)
 		}
 		if i > 0 && f.Severity != "fine" && r.Findings[i-1].Severity == "fine" {
-			b.Errorf("%s comes after what is fine", f.Code)
+			b.Errorf("%s comes after fine findings", f.Code)
 		}
 	}
 	return r
 }
 
-// unlike are the findings that are not fine, without the store's name.
-func (r *doctorReport) unlike() string {
+// notFine returns the findings that are not fine, without the name of the store.
+func (r *doctorReport) notFine() string {
 	var all []string
 	for _, f := range r.Findings {
-		// How fast the machine is, is no matter of the tests; nor that their servers need no password.
+		// The tests ignore the speed of the machine, and that their servers need no password.
 		if f.Severity == "unknown" && strings.HasSuffix(f.Code, ".users") && strings.Contains(f.Found, "needs no password") {
 			continue
 		}
@@ -78,10 +78,10 @@ func (r *doctorReport) unlike() string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-func (b *bench) unlike(code int, want string, args ...string) {
+func (b *bench) notFine(code int, want string, args ...string) {
 	b.Helper()
 	r := b.doctor(code, args...)
-	if got := r.unlike(); got != want {
+	if got := r.notFine(); got != want {
 		b.Errorf("doctor %q: %q, want %q: %+v", args, got, want, r.Findings)
 	}
 }
@@ -94,7 +94,7 @@ func TestDoctorRedis(t *testing.T) {
 	bad.Do("ACL SETUSER default resetpass >c4nary")
 	url := "redis://locker:c4nary@" + bad.Addr
 	r := b.doctor(1, "--store", url)
-	if got := r.unlike(); got != "endangers eviction, endangers persistence" || r.Store != "redis" || r.Place != "redis:"+bad.Addr+"#0" || r.TTLMS != 15000 {
+	if got := r.notFine(); got != "endangers eviction, endangers persistence" || r.Store != "redis" || r.Place != "redis:"+bad.Addr+"#0" || r.TTLMS != 15000 {
 		t.Errorf("%q: %+v", got, r)
 	}
 	out, stderr := b.want(1, "doctor", "--store", url)
@@ -103,16 +103,16 @@ func TestDoctorRedis(t *testing.T) {
 	if !text.MatchString(out) || stderr != "" {
 		t.Errorf("%s%s", out, stderr)
 	}
-	// Who has looked and knows says so.
-	b.unlike(0, "endangers eviction accepted, endangers persistence accepted", "--store", url, "--accept", "redis.eviction,redis.persistence")
-	b.unlike(1, "endangers eviction, endangers persistence accepted", "--store", url, "--accept", "redis.persistence")
+	// Accepted findings do not count.
+	b.notFine(0, "endangers eviction accepted, endangers persistence accepted", "--store", url, "--accept", "redis.eviction,redis.persistence")
+	b.notFine(1, "endangers eviction, endangers persistence accepted", "--store", url, "--accept", "redis.persistence")
 	if out, _ := b.want(0, "doctor", "--store", url, "--accept", "redis.eviction", "--accept", "redis.persistence"); !strings.Contains(out, "accepted   redis.eviction\n") ||
 		!regexp.MustCompile(`\n0 endanger locks, 0 unknown, \d slow them, \d+ fine, 2 accepted\n$`).MatchString(out) {
 		t.Error(out)
 	}
-	// What cannot be found out may be dangerous, and its words have no password.
+	// Unknown settings may be dangerous, and their texts have no password.
 	few := strings.Replace(url, "locker", "few", 1)
-	b.unlike(1, "unknown connections, unknown eviction, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
+	b.notFine(1, "unknown connections, unknown eviction, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
 	out, stderr = b.want(1, "doctor", "--store", few)
 	if !strings.HasPrefix(out[strings.IndexByte(out, '\n')+2:], "UNKNOWN !  redis.eviction\n") || !strings.Contains(out, "\nUNKNOWN    redis.role\n") || strings.Contains(out+stderr, "c4nary") {
 		t.Error(out + stderr)
@@ -124,7 +124,7 @@ func TestDoctorRedis(t *testing.T) {
 	}
 
 	sound := testenv.Redis(t, good...)
-	b.unlike(0, "", "--store", sound.URL())
+	b.notFine(0, "", "--store", sound.URL())
 	if r := b.doctor(0, "--store", sound.URL(), "--no-try", "--ttl", "3s"); slices.ContainsFunc(r.Findings, func(f doctorFinding) bool { return f.Code == "lock.try" }) || r.TTLMS != 3000 {
 		t.Errorf("%+v", r)
 	}
@@ -159,28 +159,28 @@ func TestDoctorUsage(t *testing.T) {
 			t.Errorf("%q: %s", c.args, stderr)
 		}
 	}
-	b.unlike(1, "endangers scope", "--store", "memory:")
+	b.notFine(1, "endangers scope", "--store", "memory:")
 }
 
 func TestDoctorSQLite(t *testing.T) {
 	b := newBench(t)
 	r := b.doctor(0)
-	if r.Store != "sqlite" || !strings.HasSuffix(r.Place, "/holdfast/locks.db") || strings.Contains(r.unlike(), "endangers") {
+	if r.Store != "sqlite" || !strings.HasSuffix(r.Place, "/holdfast/locks.db") || strings.Contains(r.notFine(), "endangers") {
 		t.Errorf("%+v", r)
 	}
 	folder := filepath.Join(b.dir, "open")
 	if err := errors.Join(os.Mkdir(folder, 0o777), os.Chmod(folder, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	if r := b.doctor(1, "--store", "sqlite:open/locks.db"); !strings.Contains(r.unlike(), "endangers permissions") {
+	if r := b.doctor(1, "--store", "sqlite:open/locks.db"); !strings.Contains(r.notFine(), "endangers permissions") {
 		t.Errorf("%+v", r)
 	}
-	// Time of its own, which a container may have. Not every machine lets the tests make that.
+	// In a time namespace, which a container may have. Not every machine lets tests create one.
 	apart := exec.Command("unshare", "--time", "--boottime", "100", binary, "doctor", "--json", "--no-try")
 	apart.Env, apart.Dir = b.env, b.dir
 	out, err := apart.Output()
 	if exec.Command("unshare", "--time", "true").Run() != nil {
-		t.Skip("time namespaces cannot be made here")
+		t.Skip("time namespaces cannot be created here")
 	}
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), "time namespace") {
 		t.Errorf("%v: %s", err, out)
@@ -197,11 +197,11 @@ func TestDoctorMySQL(t *testing.T) {
 	b.initialise(u)
 	m.Exec("CREATE USER locker@'%' IDENTIFIED BY 'c4nary'")
 	m.Exec(mySQLGrants(t, "test", "locker@'%'")...)
-	b.unlike(0, "", "--store", mySQLURL(m.Addr, "locker:c4nary", "test"))
+	b.notFine(0, "", "--store", mySQLURL(m.Addr, "locker:c4nary", "test"))
 	m.Exec("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-	b.unlike(1, "endangers durability", "--store", u)
+	b.notFine(1, "endangers durability", "--store", u)
 	m.Exec("SET GLOBAL innodb_flush_log_at_trx_commit = 1", "SET GLOBAL read_only = ON")
-	if r := b.doctor(77, "--store", mySQLURL(m.Addr, "locker:c4nary", "test")); r.unlike() != "endangers read-only" {
+	if r := b.doctor(77, "--store", mySQLURL(m.Addr, "locker:c4nary", "test")); r.notFine() != "endangers read-only" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -211,35 +211,35 @@ func TestDoctorPostgres(t *testing.T) {
 	p := testenv.Postgres(t, "fsync=on")
 	u := postgresURL(p.Addr, "postgres", "postgres")
 	b.initialise(u)
-	b.unlike(0, "", "--store", u)
-	// Behind a pooler nobody is woken, which endangers nothing.
+	b.notFine(0, "", "--store", u)
+	// Behind a pooler waiters poll, which endangers nothing.
 	r := b.doctor(0, "--store", postgresURL(testenv.PgBouncer(t, p, "transaction").Addr, "postgres", "postgres"))
-	if r.unlike() != "slows wakeups" || !strings.Contains(r.Findings[0].Found, "listen= in the URL") {
+	if r.notFine() != "slows wakeups" || !strings.Contains(r.Findings[0].Found, "listen= in the URL") {
 		t.Errorf("%+v", r)
 	}
 	bad := testenv.Postgres(t, "full_page_writes=off") // and fsync=off
 	u = postgresURL(bad.Addr, "postgres", "postgres")
 	b.want(0, "init", "--store", u)
-	b.unlike(1, "endangers durability, endangers full-page-writes", "--store", u)
+	b.notFine(1, "endangers durability, endangers full-page-writes", "--store", u)
 }
 
 func TestDoctorZooKeeper(t *testing.T) {
 	b := newBench(t)
-	// Its server forces nothing to the disk.
+	// The shared server does not force its log to the disk.
 	r := b.doctor(1, "--store", zooKeeperURL(t)+"?session=6s")
-	if got := r.unlike(); got != "endangers fsync, slows ensemble" {
+	if got := r.notFine(); got != "endangers fsync, slows ensemble" {
 		t.Errorf("%q: %+v", got, r)
 	}
 }
 
 func doctorEnsemble(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	r := b.doctor(0, "--store", strings.Replace(e.URL(), "://", "://locker:c4nary@", 1)+"/app?acl=private", "--ttl", "6s")
-	if got := r.unlike(); got != "" && got != "slows version" { // as it is installed
+	if got := r.notFine(); got != "" && got != "slows version" { // the installed version may be old
 		b.Errorf("%q: %+v", got, r)
 	}
 }
 
-// A signal ends it, also while a server does not answer, and so it ends verify.
+// A signal ends doctor and verify even while a server does not answer.
 func TestDoctorSignal(t *testing.T) {
 	b := newBench(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

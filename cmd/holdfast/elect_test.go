@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// brokenSoon is a TTL that no stall of the machine outlasts, with a renewal every three seconds: by
-// that a holder learns that its lock was broken.
+// brokenSoon is a TTL that no stall of the machine outlasts. It renews every three seconds, and a
+// holder learns at a renewal that its lock was broken.
 const brokenSoon = 9 * time.Second
 
 // candidate campaigns; its command writes its environment, its process and the term.
@@ -42,8 +42,8 @@ func (b *bench) term(name string, n int) (term uint64, child int) {
 	return term, b.pid(name + ".pid")
 }
 
-// A leadership that was broken passes on, and its owner stands for election again; so does
-// that of a leader which was killed.
+// A broken leadership passes to the next candidate, and the old leader campaigns again. The
+// leadership of a killed leader passes on too.
 func TestElect(t *testing.T) {
 	onStores(t, "postgres", func(b *bench) {
 		watch := b.start("--ttl", "300ms", "leader", "--watch", "boss")
@@ -104,7 +104,7 @@ func TestElect(t *testing.T) {
 			j.Leader.Name != "one" || j.Leader.Address != "one:80" || j.Leader.Term != fmt.Sprint(third) || j.Leader.PID != one.Process.Pid || j.Leader.Note != "n" {
 			b.Error(err, out)
 		}
-		one.signal(syscall.SIGTERM) // is the command's, which ends of it
+		one.signal(syscall.SIGTERM) // ends the command
 		if code := one.code(); code != 128+15 || running(child) {
 			b.Errorf("exit code %d, %v", code, running(child))
 		}
@@ -119,7 +119,7 @@ func TestElect(t *testing.T) {
 	})
 }
 
-// A command that ends by itself ends the campaigning, and its leader resigns.
+// A command that ends by itself ends the campaign, and its leader resigns.
 func TestElectEnds(t *testing.T) {
 	b := newBench(t)
 	b.want(7, "elect", "-c", "boss", "--", "exit 7")
@@ -144,7 +144,7 @@ func TestElectSignals(t *testing.T) {
 	b.waiting("boss", 0)
 	first.end()
 
-	// Asked to end while it ends its command, it does not campaign again.
+	// After TERM while it ends its command, it does not campaign again.
 	p := b.start("--ttl", "9s", "elect", "--kill-after", "3s", "boss", "--", "sh", "-c", "trap '' TERM; echo $$ >>$D/stubborn; while :; do sleep 0.05; done")
 	child := b.pid("stubborn")
 	b.want(0, "break", "boss", "--token", b.token("boss"))
@@ -155,7 +155,7 @@ func TestElectSignals(t *testing.T) {
 	}
 }
 
-// A store that is away for long ends the leadership, not the campaigning.
+// An outage of the store ends the leadership, but not the campaign.
 func TestElectRidesOutAnOutage(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
@@ -164,20 +164,20 @@ func TestElectRidesOutAnOutage(t *testing.T) {
 	first, child := b.term("one", 1)
 	r.Kill()
 	b.until("the command ends", func() bool { return !running(child) })
-	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
-	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
+	b.until("a message about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
+	time.Sleep(time.Second) // further campaigns fail silently: there is no event to wait for
 	r.Start()
 	if second, _ := b.term("one", 2); second <= first {
 		t.Errorf("term %d after %d", second, first)
 	}
 	p.end()
 	if n := strings.Count(p.err.String(), "; still campaigning\n"); n != 1 {
-		t.Errorf("said %d times: %s", n, p.err.String())
+		t.Errorf("reported %d times: %s", n, p.err.String())
 	}
 }
 
-// Between two leaderships the process stops as any other does, and the second command gets
-// what the first did.
+// Between two leaderships the process stops as any other, and the second command inherits the same
+// signal actions as the first.
 func TestElectKeepsSignalActions(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("needs /proc")

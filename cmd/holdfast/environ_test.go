@@ -25,7 +25,7 @@ func TestEnvironment(t *testing.T) {
 	for line := range strings.Lines(out) {
 		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
 		if _, twice := env[k]; twice {
-			t.Errorf("%s stands twice", k)
+			t.Errorf("%s occurs twice", k)
 		}
 		env[k] = v
 	}
@@ -41,7 +41,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Standard input arrives, output leaves, byte for byte, and nothing else is open.
+// Standard input and output pass through byte for byte, and no other descriptor is open.
 func TestDescriptors(t *testing.T) {
 	b := newBench(t)
 	data := bytes.Repeat([]byte("\x00\xff\n binary"), 100_000)
@@ -54,7 +54,7 @@ func TestDescriptors(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("needs /proc")
 	}
-	// What whoever runs this test has left open is there with and without holdfast.
+	// This process may have inherited descriptors, which are open with and without holdfast.
 	const list = "cd /proc/$$/fd && echo *"
 	plain := exec.Command("sh", "-c", list)
 	plain.Stderr = new(bytes.Buffer) // a pipe, as below
@@ -67,7 +67,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// A run of the same name inside would wait for itself without end.
+// A run of the same name inside would wait for itself forever.
 func TestNested(t *testing.T) {
 	b := newBench(t)
 	_, stderr := b.want(64, "run", "a", "--", binary, "run", "b", "--", binary, "run", "a", "--", "true")
@@ -78,7 +78,7 @@ func TestNested(t *testing.T) {
 	b.want(0, "run", "a", "--", binary, "run", "b", "--", "true")
 	other := "sqlite:" + filepath.Join(b.dir, "other.db")
 	b.want(0, "run", "a", "--", binary, "--store", other, "run", "a", "--", "true")
-	// What outlives its lock is not part of it any more: this inherits the variable only.
+	// A process that outlives its lock is no longer part of the run: it has only the variable.
 	held, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_HELD")
 	b.env = append(b.env, "HOLDFAST_HELD="+strings.TrimSpace(held))
 	b.want(0, "run", "a", "--", "true")
@@ -86,7 +86,7 @@ func TestNested(t *testing.T) {
 	b.want(0, "run", "a", "--", "true")
 }
 
-// Many processes count in a file, each reading and writing it as a whole.
+// Many processes count in a file; each reads and writes the whole file.
 func TestExclusion(t *testing.T) {
 	b := newBench(t)
 	const workers, rounds = 6, 5
@@ -119,7 +119,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// No password gets into messages or the environment, whatever is wrong.
+// No password gets into messages or the environment, also for invalid URLs.
 func TestPasswordIsNotShown(t *testing.T) {
 	b := newBench(t)
 	const canary = "c4nary"

@@ -81,7 +81,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Results that cannot be written are no success, and no bug either.
+// A result that cannot be written has an exit code of its own.
 func TestOutputCannotBeWritten(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The embedded store uses no folder of another user, who could exchange the file beside a holder.
+// The embedded store refuses a folder of another user, who could exchange the file under a holder.
 func TestFolderOfAnotherUser(t *testing.T) {
 	b := newBench(t)
 	whom := b.asNobody()
@@ -16,7 +16,7 @@ func TestFolderOfAnotherUser(t *testing.T) {
 	if err := os.MkdirAll(theirs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{theirs, filepath.Dir(theirs)} { // each alone
+	for _, dir := range []string{theirs, filepath.Dir(theirs)} { // one at a time
 		if err := os.Chown(dir, int(whom.Uid), int(whom.Gid)); err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-// asNobody makes the test's place one of the user nobody, who may run holdfast there.
+// asNobody gives the folder of the test to the user nobody, and returns the credentials of that
+// user.
 func (b *bench) asNobody() *syscall.Credential {
 	b.Helper()
 	if os.Geteuid() != 0 {
-		b.Skip("only root starts processes of two users")
+		b.Skip("only root can start processes of two users")
 	}
 	u, err := user.Lookup("nobody")
 	if err != nil {
@@ -37,8 +38,8 @@ func (b *bench) asNobody() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
 }
 
-// A process of the group that belongs to another user, as one of a setuid program does, cannot be
-// signalled. It keeps the lock while it runs, and no longer.
+// holdfast cannot signal a process of its group that belongs to another user, such as a setuid
+// program. The process keeps the lock only while it runs.
 func TestMemberOfAnotherUser(t *testing.T) {
 	b := newBench(t)
 	whom := b.asNobody()
@@ -57,16 +58,16 @@ func TestMemberOfAnotherUser(t *testing.T) {
 	}()
 	b.touch("end")
 	b.until("the command ends", func() bool { return !running(group) })
-	b.until("holdfast says that it waits", func() bool { return strings.Contains(p.err.String(), "still running in its group") })
-	// It asks again and again whether somebody is left.
+	b.until("holdfast reports that it waits", func() bool { return strings.Contains(p.err.String(), "still running in its group") })
+	// holdfast keeps checking whether the group has members.
 	p.signal(syscall.SIGTERM)
-	b.until("holdfast says that it cannot pass on a signal", func() bool { return strings.Contains(p.err.String(), "may not signal") })
+	b.until("holdfast reports that it cannot pass on a signal", func() bool { return strings.Contains(p.err.String(), "may not signal") })
 	select {
 	case <-p.done:
-		t.Fatalf("holdfast has ended beside a process of its group: %s", p.err.String())
+		t.Fatalf("holdfast has ended before a process of its group: %s", p.err.String())
 	default:
 	}
-	// It has ended, and nobody has waited for it yet.
+	// The member is a zombie until the deferred Wait.
 	if err := member.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// When holdfast is killed, neither the command nor what it started goes on, and the lock is
-// free at once.
+// When holdfast is killed, its command and the children of that end too, and the lock is free at
+// once.
 func TestKilledHoldfastLeavesNothing(t *testing.T) {
 	b := newBench(t)
 	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c",
@@ -26,7 +26,7 @@ func TestKilledHoldfastLeavesNothing(t *testing.T) {
 	p.code()
 }
 
-// Killed while the command is stopped: the guard is not.
+// holdfast is killed while it and its command are stopped. The guard still ends the command.
 func TestKilledWhileStopped(t *testing.T) {
 	b := newBench(t)
 	p := b.start("run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
@@ -40,7 +40,7 @@ func TestKilledWhileStopped(t *testing.T) {
 	b.until("all end", func() bool { return !running(child) && !running(inner) })
 }
 
-// What the command leaves running in its group keeps the lock, and holdfast says so.
+// Processes that the command leaves in its group keep the lock, and holdfast reports that.
 func TestGroupKeepsTheLock(t *testing.T) {
 	b := newBench(t)
 	p := b.start("run", "a", "--", "sh", "-c",
@@ -48,12 +48,12 @@ func TestGroupKeepsTheLock(t *testing.T) {
 	child, inner := b.pid("ready"), b.pid("inner")
 	b.until("the command ends", func() bool { return !running(child) })
 	b.want(75, "run", "-n", "a", "--", "true")
-	select { // until the notice has come
+	select { // wait for the notice
 	case <-p.done:
 		t.Fatalf("holdfast has ended: %s", p.err.String())
 	case <-p.err.grown:
 	case <-time.After(limit):
-		t.Fatal("holdfast says nothing")
+		t.Fatal("holdfast reports nothing")
 	}
 	if !running(inner) {
 		t.Fatal("the member of the group was ended")
@@ -66,14 +66,13 @@ func TestGroupKeepsTheLock(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if n := strings.Count(p.err.String(), "still running in its group"); n != 1 {
-		t.Errorf("said %d times: %q", n, p.err.String())
+		t.Errorf("reported %d times: %q", n, p.err.String())
 	}
 	b.want(0, "run", "-n", "a", "--", "true")
 }
 
-// A member that has ended but that its parent, outside the group, never waits for holds up
-// nothing: in a container without an init there are many of these. Its parent here is a shell,
-// which might wait for it until it has become a sleep.
+// A zombie in the group does not delay the release. A container without an init has many of them.
+// Its parent here, outside the group, is a shell, which might wait for it until it becomes a sleep.
 func TestZombieDoesNotKeepTheLock(t *testing.T) {
 	b := newBench(t)
 	p := b.start("run", "a", "--", "sh", "-c", `sh -c 'sh -c "echo \$\$ >$D/zombie; until grep -q sleep /proc/\$PPID/comm; do sleep 0.05; done" & echo $$ >$D/outside; exec setsid sleep 1000' >/dev/null 2>&1 & exit 3`)

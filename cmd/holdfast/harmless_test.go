@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Whatever others call their locks, and write beside them, no command prints what a terminal heeds or nobody sees.
+// No command prints control or invisible characters, whatever names and notes others have chosen.
 func TestTextOfOthersIsShown(t *testing.T) {
 	b := newBench(t)
 	b.env = append(b.env, "COLUMNS=200")

@@ -17,13 +17,12 @@ import (
 	"time"
 )
 
-// jobVariable makes this test program a job: its value says how the job behaves, in words.
+// jobVariable makes this test program a job; its value is the behaviour of the job.
 const jobVariable = "HOLDFAST_TEST_JOB"
 
-// job is a command under a lock. Every few milliseconds it appends its token to the file
-// "work", until it is made to end. Its behaviours are: "stubborn" ignores TERM and INT,
-// "slow" ends a minute after TERM, "parent" leaves a stubborn job behind in its group
-// when it ends.
+// job is a command under a lock. Every few milliseconds it appends its token to the file "work",
+// until a signal ends it. Its behaviours are: "stubborn" ignores TERM and INT, "slow" ends a minute
+// after TERM, "parent" leaves a stubborn job behind in its group when it ends.
 func job(behaviour string) {
 	work, err := os.OpenFile(filepath.Join(os.Getenv("D"), "work"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -48,7 +47,7 @@ func job(behaviour string) {
 		}
 	}
 	for {
-		// One write is one line, whoever else writes: the order of the lines is that of the work.
+		// One write is one line, so the order of the lines is that of the work.
 		fmt.Fprintf(work, "%s %d %d\n", os.Getenv("HOLDFAST_TOKEN"), os.Getpid(), time.Now().UnixNano())
 		select {
 		case <-ends:
@@ -64,10 +63,10 @@ func job(behaviour string) {
 type line struct {
 	token uint64
 	pid   int
-	at    time.Duration // on a clock that all share
+	at    time.Duration // on a clock that all jobs share
 }
 
-// work is what the jobs have done so far.
+// work returns the lines that the jobs have written so far.
 func (b *bench) work() (lines []line) {
 	text, _ := os.ReadFile(filepath.Join(b.dir, "work"))
 	for s := range strings.Lines(string(text)) {
@@ -86,7 +85,7 @@ func (b *bench) work() (lines []line) {
 	return lines
 }
 
-// worked waits until the nth holder has done some work, and returns the process that did.
+// worked waits until the nth holder has done some work, and returns its process.
 func (b *bench) worked(n int) (pid int) {
 	b.Helper()
 	const some = 10
@@ -106,7 +105,7 @@ func (b *bench) worked(n int) (pid int) {
 	return pid
 }
 
-// together is for how long a job went on working after the first line of a later holder.
+// together returns for how long a job kept working after the first line of a later holder.
 func together(lines []line) (d time.Duration, worked bool) {
 	var newest line
 	for _, l := range lines {
@@ -120,7 +119,7 @@ func together(lines []line) (d time.Duration, worked bool) {
 	return d, worked
 }
 
-// alone checks that nobody worked after the first line of a later holder.
+// alone checks that no job worked after the first line of a later holder.
 func (b *bench) alone() {
 	b.Helper()
 	if d, worked := together(b.work()); worked {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// labBench is a bench on which servers can be started.
+// labBench is a bench for tests that start servers.
 func labBench(t *testing.T) *bench {
 	t.Helper()
 	if testing.Short() {
@@ -142,8 +142,8 @@ func TestLabUsage(t *testing.T) {
 	}
 }
 
-// With the user's server: nothing is left, the password is not shown, HOLDFAST_URL is not taken for it, and what needs servers
-// of its own says so where they are not installed.
+// The lab uses the user's server, leaves nothing there, does not show the password, and ignores
+// HOLDFAST_URL. Algorithms that need servers of their own report that, if none is installed.
 func TestLabStore(t *testing.T) {
 	b := labBench(t)
 	r := testenv.RedisACL(t, []string{"user locker on >c4nary ~hf:lab:* &hf:lab:* +@all"})
@@ -169,7 +169,7 @@ func TestLabStore(t *testing.T) {
 	b.want(69, "lab", "run", "setpx-lua")
 }
 
-// servers are the redis-servers that process pid has started, by /proc.
+// servers returns the children of process pid, from /proc.
 func (b *bench) servers(pid int) (all []int) {
 	b.Helper()
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
@@ -187,7 +187,7 @@ func (b *bench) servers(pid int) (all []int) {
 // However the lab ends, its servers end with it.
 func TestLabServersDie(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("elsewhere the kernel does not do this")
+		t.Skip("only Linux ends the children of a killed process")
 	}
 	for name, c := range map[string]struct {
 		signal syscall.Signal
@@ -196,16 +196,16 @@ func TestLabServersDie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := labBench(t)
 			p := b.start("lab", "run", "all", "--html", filepath.Join(b.dir, "lab.html"))
-			var family []int
+			var servers []int
 			b.until("the servers run", func() bool {
-				family = b.servers(p.Process.Pid)
-				return len(family) >= 3
+				servers = b.servers(p.Process.Pid)
+				return len(servers) >= 3
 			})
 			p.signal(c.signal)
 			if code := p.code(); code != c.code {
 				t.Errorf("exit code %d: %s", code, p.err.String())
 			}
-			b.until("the servers have ended", func() bool { return !slices.ContainsFunc(family, running) })
+			b.until("the servers have ended", func() bool { return !slices.ContainsFunc(servers, running) })
 			if _, err := os.Stat(filepath.Join(b.dir, "lab.html")); err == nil {
 				t.Error("half a page was written")
 			}

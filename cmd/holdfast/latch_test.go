@@ -12,25 +12,25 @@ import (
 
 func TestLatch(t *testing.T) {
 	onStores(t, "mysql", func(b *bench) {
-		says := func(want string, args ...string) {
+		prints := func(want string, args ...string) {
 			b.Helper()
 			if out, _ := b.want(0, append([]string{"latch"}, args...)...); out != want+"\n" {
 				b.Errorf("latch %q: %q, want %q", args, out, want)
 			}
 		}
-		says("made: built, 2 left", "set", "built", "2")
-		says("exists: built, and keeps its count", "set", "built", "5")
+		prints("made: built, 2 left", "set", "built", "2")
+		prints("exists: built, and keeps its count", "set", "built", "5")
 		if _, stderr := b.want(75, "latch", "wait", "-w", "0", "built"); !strings.Contains(stderr, "built: 2 left") {
 			b.Error(stderr)
 		}
 		b.want(75, "latch", "wait", "built", "-w", "200ms")
 		gone := b.start("latch", "wait", "built")
-		b.until("a word", func() bool { return gone.err.String() == "waiting for built: 2 left\n" })
+		b.until("a message", func() bool { return gone.err.String() == "waiting for built: 2 left\n" })
 		gone.end()
 		waiter := b.start("latch", "wait", "built")
 		limited := b.start("latch", "wait", "built", "-w", "1h")
-		says("1", "down", "built", "--id", "linux")
-		says("1", "down", "built", "--id", "linux")
+		prints("1", "down", "built", "--id", "linux")
+		prints("1", "down", "built", "--id", "linux")
 		if info, _ := b.want(0, "info", "built"); !strings.Contains(info, "1 left") {
 			b.Error(info)
 		}
@@ -45,13 +45,13 @@ func TestLatch(t *testing.T) {
 				b.Errorf("a waiter has ended early: %v, %s", err, p.err.String())
 			}
 		}
-		says("0", "down", "built")
+		prints("0", "down", "built")
 		for _, p := range []*process{waiter, limited} {
 			if code := p.code(); code != 0 || p.out.String() != "" {
 				b.Errorf("exit code %d: %s", code, p.err.String())
 			}
 		}
-		says("0", "down", "built")
+		prints("0", "down", "built")
 		b.want(0, "latch", "wait", "built")
 		b.want(0, "latch", "wait", "-w", "0", "built")
 		b.want(78, "run", "built", "--", "true")
@@ -62,12 +62,12 @@ func TestLatch(t *testing.T) {
 	})
 }
 
-// Who waits for a latch that is removed is told so, and the name is free for another.
+// The removal of a latch ends its waiters with an error, and frees the name for other kinds.
 func TestLatchRemove(t *testing.T) {
 	onStores(t, "zookeeper", func(b *bench) {
 		b.want(0, "latch", "set", "built", "1")
 		waiter := b.start("--ttl", "1s", "latch", "wait", "built")
-		b.until("a word", func() bool { return waiter.err.String() == "waiting for built: 1 left\n" })
+		b.until("a message", func() bool { return waiter.err.String() == "waiting for built: 1 left\n" })
 		if out, _ := b.want(0, "latch", "rm", "built"); out != "removed: built\n" {
 			b.Error(out)
 		}
@@ -79,14 +79,14 @@ func TestLatchRemove(t *testing.T) {
 	})
 }
 
-// An outage is not taken for a latch that is not down yet.
+// An outage is an error of its own, not a latch above zero.
 func TestLatchWaitWithoutStore(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
 	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
 	b.want(0, "latch", "set", "built", "1")
 	p := b.start("latch", "wait", "built", "-w", "4")
-	b.until("a word", func() bool { return p.err.String() != "" })
+	b.until("a message", func() bool { return p.err.String() != "" })
 	r.Kill()
 	if code := p.code(); code != 69 {
 		t.Errorf("exit code %d: %s", code, p.err.String())

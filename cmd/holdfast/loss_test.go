@@ -15,7 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// A lock that was broken ends the command, and its whole group.
+// A broken lock ends the command and its whole group.
 func TestBrokenLockEndsTheGroup(t *testing.T) {
 	b := newBench(t)
 	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
@@ -61,7 +61,7 @@ func TestKillAfter(t *testing.T) {
 	}
 }
 
-// A command that ends by itself on TERM is not killed, and its last words are heard.
+// A command that ends on TERM is not killed, and its last output arrives.
 func TestLossLetsTheCommandFinish(t *testing.T) {
 	b := newBench(t)
 	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
@@ -97,8 +97,8 @@ func stopped(pid int) bool {
 	return strings.Contains(string(stat), ") T ")
 }
 
-// stop stops p, which holds a lock of the embedded store, between two transactions: one that it was stopped in would keep
-// the file locked for everybody.
+// stop stops p, which holds a lock of the embedded store, between two transactions. Inside one, p
+// would keep the file locked for all processes.
 func (p *process) stop(s syscall.Signal) {
 	p.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(p.t.dir, "state/holdfast/locks.db"))
@@ -117,8 +117,8 @@ func (p *process) stop(s syscall.Signal) {
 	})
 }
 
-// A holder that is stopped for longer than the TTL loses the lock; its command has ended by
-// then, and it says so when it goes on.
+// A holder that is stopped for longer than the TTL loses the lock. Its command has ended by then,
+// and the holder reports that when it continues.
 func TestStoppedHolderLosesTheLock(t *testing.T) {
 	b := newBench(t)
 	p := b.prepare("--ttl", "2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
@@ -126,7 +126,7 @@ func TestStoppedHolderLosesTheLock(t *testing.T) {
 	p.begin()
 	child := b.pid("ready")
 	p.stop(syscall.SIGSTOP)
-	b.want(0, "run", "-w", "25", "a", "--", "true") // when the lease has run out
+	b.want(0, "run", "-w", "25", "a", "--", "true") // when the lease has expired
 	b.until("the command ends", func() bool { return !running(child) })
 	p.signal(syscall.SIGCONT)
 	if code := p.code(); code != 76 || !strings.Contains(p.err.String(), "ending the command (KILL)") {
@@ -141,7 +141,7 @@ func TestStoppedJobDoesNotGoOn(t *testing.T) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	b.file("ready")
-	p.stop(syscall.SIGTSTP) // as a terminal would stop both
+	p.stop(syscall.SIGTSTP) // as a terminal does
 	b.touch("go")
 	b.want(0, "run", "-w", "20", "a", "--", "true")
 	p.signal(syscall.SIGCONT)
@@ -153,10 +153,10 @@ func TestStoppedJobDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// A lock that is lost is reported even if the command had just ended well.
+// A lost lock is reported even if the command has ended successfully.
 func TestLossIsReportedAtTheEnd(t *testing.T) {
 	b := newBench(t)
-	// The TTL is long: nobody tells the holder before it releases.
+	// The TTL is long, so the holder learns of the break only when it releases.
 	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c", `echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.05; done`)
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))

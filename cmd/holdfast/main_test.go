@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// A test run that nohup started ignores SIGHUP, one that a shell put into the background SIGINT and SIGQUIT, and
-	// so would the programs that it starts. What is caught here is not ignored there.
+	// Under nohup this program ignores SIGHUP, and in the background of a shell SIGINT and SIGQUIT.
+	// Its children would inherit that, but not signals that it catches.
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build is how releases are built. With the race detector, which needs cgo, each of the thousands
-// of processes takes several times as long to start: that is for the long tests.
+// build builds the program as for a release. The long tests use the race detector. It needs cgo,
+// and makes each of the thousands of processes start several times slower.
 func build() *exec.Cmd {
 	if raceDetector && testenv.Deep() {
 		return exec.Command("go", "build", "-race", "-o", binary, ".")
@@ -66,7 +66,7 @@ func build() *exec.Cmd {
 // limit bounds everything that a test waits for.
 const limit = time.Minute
 
-// bench is a place of its own for one test: a store and a folder of files.
+// bench is the environment of one test: a store and a folder.
 type bench struct {
 	*testing.T
 	dir string
@@ -76,17 +76,18 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	return placeFor(t)
+	return newSerialBench(t)
 }
 
-// placeFor is newBench for a test that is one of several in order.
-func placeFor(t *testing.T) *bench {
+// newSerialBench is newBench for a test that does not run in parallel.
+func newSerialBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
 
-// onStores runs f on the embedded store, on Redis and on a server of one more kind; at full size on all.
+// onStores runs f on the embedded store, on Redis and on the kind of server that more names; at
+// full size on all kinds.
 func onStores(t *testing.T, more string, f func(*bench)) {
 	t.Run("sqlite", func(t *testing.T) { f(newBench(t)) })
 	t.Run("redis", func(t *testing.T) {
@@ -117,19 +118,19 @@ func onStores(t *testing.T, more string, f func(*bench)) {
 	}
 }
 
-// The servers that tests share which leave them as they are.
+// The servers that tests share. These tests do not change the servers.
 var (
 	mariaDB  = testenv.Shared(func(t testing.TB) *testenv.MariaDBServer { return testenv.MariaDB(t) })
 	postgres = testenv.Shared(func(t testing.TB) *testenv.PostgresServer {
-		return testenv.Postgres(t, "max_connections=400") // calls that verify gives up keep theirs for a while
+		return testenv.Postgres(t, "max_connections=400") // cancelled calls keep theirs for a while
 	})
 	zooKeeper = testenv.Shared(func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t, longSessions) })
 )
 
-// serial numbers what tests have of their own at servers that they share.
+// serial numbers the databases and folders of tests at shared servers.
 var serial atomic.Int64
 
-// database makes a database for one test.
+// database creates a database for one test.
 func database(t *testing.T, s interface{ Exec(...string) }) string {
 	t.Helper()
 	name := fmt.Sprint("own", serial.Add(1))
@@ -137,13 +138,13 @@ func database(t *testing.T, s interface{ Exec(...string) }) string {
 	return name
 }
 
-// zooKeeperURL is a folder for one test.
+// zooKeeperURL returns the URL of a folder for one test.
 func zooKeeperURL(t *testing.T) string {
 	t.Helper()
 	return zooKeeper(t).URL() + fmt.Sprint("/own", serial.Add(1))
 }
 
-// longSessions lets clients have sessions as long as servers of the default settings do.
+// longSessions allows sessions as long as a server with default settings allows.
 const longSessions = "maxSessionTimeout=40000"
 
 // process is a running holdfast.
@@ -154,7 +155,7 @@ type process struct {
 	done     chan struct{}
 }
 
-// output collects what a process writes. grown gets a value when it writes for the first time.
+// output collects the output of a process. grown gets a value at the first write.
 type output struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
@@ -177,7 +178,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// start runs holdfast. Scripts find it as $H, and the test's folder as $D.
+// start starts holdfast. Scripts find the program as $H, and the folder of the test as $D.
 func (b *bench) start(args ...string) *process {
 	b.Helper()
 	p := b.prepare(args...)
@@ -189,13 +190,13 @@ func (b *bench) prepare(args ...string) *process {
 	return b.process(exec.Command(binary, args...))
 }
 
-// process is cmd in the test's place.
+// process prepares cmd to run in the environment of the test.
 func (b *bench) process(cmd *exec.Cmd) *process {
 	p := &process{Cmd: cmd, t: b, done: make(chan struct{})}
 	p.out.grown, p.err.grown = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.Env, p.Dir = b.env, b.dir
 	p.Stdout, p.Stderr = &p.out, &p.err
-	// What is left behind, for the tests of just that, must not keep Wait from returning.
+	// Processes that a test leaves behind on purpose must not block Wait.
 	p.WaitDelay = limit
 	return p
 }
@@ -215,7 +216,7 @@ func (p *process) begin() {
 	})
 }
 
-// code waits for the end.
+// code waits for the end and returns the exit code, or minus the number of a signal.
 func (p *process) code() int {
 	p.t.Helper()
 	select {
@@ -237,7 +238,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// run runs holdfast to its end.
+// run runs holdfast until it ends.
 func (b *bench) run(args ...string) (code int, stdout, stderr string) {
 	b.Helper()
 	p := b.start(args...)
@@ -260,7 +261,7 @@ func (b *bench) until(what string, f func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
-	// Many conditions take a process to find out.
+	// Many conditions start a process, so the pause grows.
 	for pause := 5 * time.Millisecond; !f(); pause = min(pause*3/2, 100*time.Millisecond) {
 		select {
 		case <-ctx.Done():
@@ -270,7 +271,7 @@ func (b *bench) until(what string, f func() bool) {
 	}
 }
 
-// file waits until a file of the test's folder has a whole line, and returns its content.
+// file waits until a file in the folder of the test has a whole line, and returns its content.
 func (b *bench) file(name string) string {
 	b.Helper()
 	var text []byte
@@ -281,7 +282,7 @@ func (b *bench) file(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// pid is file as a number.
+// pid is like file, for a number.
 func (b *bench) pid(name string) int {
 	b.Helper()
 	n, err := strconv.Atoi(b.file(name))
@@ -291,7 +292,7 @@ func (b *bench) pid(name string) int {
 	return n
 }
 
-// running reports whether a process runs; one that has ended but is not waited for does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false
@@ -304,13 +305,13 @@ func running(pid int) bool {
 	return !strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z")
 }
 
-// token is the token of the one holder of name.
+// token returns the token of the only holder of name.
 func (b *bench) token(name string) string {
 	b.Helper()
 	return strings.TrimSpace(b.field(name, "token "))
 }
 
-// field is the rest of a line of info.
+// field returns the rest of the line of info that begins with key.
 func (b *bench) field(name, key string) string {
 	b.Helper()
 	out, _ := b.want(0, "info", name)

@@ -12,18 +12,19 @@ import (
 	"testing"
 )
 
-// stay runs a command under flags that writes its token to a file and stays.
+// stay runs a command with flags that writes its token to a file and does not end.
 func (b *bench) stay(file string, args ...string) *process {
 	b.Helper()
 	return b.start(append(append([]string{"run"}, args...), "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/"+file+"; exec sleep 1000")...)
 }
 
-// waiting waits until so many stand in line.
+// waiting waits until name has n waiters.
 func (b *bench) waiting(name string, n int) {
 	b.Helper()
 	b.until(strconv.Itoa(n)+" waiters", func() bool { return b.field(name, "waiting ") == strconv.Itoa(n) })
 }
 
+// none checks that file does not exist.
 func (b *bench) none(file string) {
 	b.Helper()
 	if _, err := os.Stat(filepath.Join(b.dir, file)); err == nil {
@@ -31,6 +32,7 @@ func (b *bench) none(file string) {
 	}
 }
 
+// end ends p with TERM.
 func (p *process) end() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -71,7 +73,7 @@ func TestShared(t *testing.T) {
 			b.Errorf("token %d after %d", second, first)
 		}
 		late.end()
-		// Inside a reader: a writer that waits between the two would hold up both.
+		// Inside a reader: a writer that waits between the two would block both.
 		for _, mode := range []string{"-s", "-x"} {
 			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr, "part of") {
 				b.Error(stderr)
@@ -113,7 +115,7 @@ func TestPermits(t *testing.T) {
 		b.file("waiter")
 		holder.end()
 		waiter.end()
-		// Inside: only what can never be had is refused.
+		// Inside: only permits that could never be granted are refused.
 		inside := func(permits string) []string {
 			return []string{"run", "--limit", "4", "--permits", "2", "a", "--", binary, "run", "--limit", "4", "a", "--",
 				binary, "run", "--limit", "4", "--permits", permits, "a", "--", "true"}
@@ -169,7 +171,7 @@ func TestAlso(t *testing.T) {
 	})
 }
 
-// Whichever of the locks is lost, the command ends and the others come free.
+// If any of the locks is lost, the command ends and the other locks are released.
 func TestAlsoLost(t *testing.T) {
 	onStores(t, "zookeeper", func(b *bench) {
 		p := b.start("--ttl", brokenSoon.String(), "run", "a", "--also", "b", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
@@ -185,7 +187,7 @@ func TestAlsoLost(t *testing.T) {
 	})
 }
 
-// The line names the lock that is being waited for.
+// The line names the lock that the process waits for.
 func TestWaitingLineOfOtherModes(t *testing.T) {
 	b := newBench(t)
 	b.stay("b", "b")
@@ -224,7 +226,7 @@ func TestEvery(t *testing.T) {
 				b.Error(out, stderr)
 			}
 		}
-		// With --min-hold the longer holds.
+		// Of --min-hold and --every, the longer time counts.
 		b.want(0, "run", "--every", tick, "--min-hold", "1ms", "c", "--", "true")
 		b.want(75, "run", "--every", tick, "c", "--", "true")
 		b.want(0, "run", "--every", "1ms", "--min-hold", "1h", "d", "--", "true")

@@ -17,7 +17,7 @@ func mySQLURL(addr, user, database string) string {
 	return "mysql://" + user + "@" + addr + "/" + database
 }
 
-// mySQLGrants are those of docs/mysql.md.
+// mySQLGrants returns the grants of docs/mysql.md.
 func mySQLGrants(t *testing.T, database, user string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/mysql.md")
@@ -74,7 +74,7 @@ func TestMySQL(t *testing.T) {
 			t.Errorf("the token was %s and is %s", token, now)
 		}
 		holder.end()
-		// By hand, from a URL whose server nobody reaches.
+		// By hand, from a URL whose server no client reaches.
 		printed, stderr := b.want(0, "init", "--print", "--store", "mysql://u@127.0.0.1:1/printed")
 		client := exec.Command("mariadb", "--no-defaults", "--socket="+m.Socket, "--user=root", database(b, "printed"))
 		client.Stdin = strings.NewReader(printed + printed)
@@ -148,14 +148,14 @@ func TestMySQLTLS(t *testing.T) {
 	b.initialise(u + "?tls=true&ca=" + m.TLS.CA + files)
 	b.works(u + "?tls=true&servername=localhost&ca=" + m.TLS.CA + files)
 	b.quietly("--store", u+"?tls=skip-verify"+files, "run", "a", "--", "true")
-	// Without TLS, without the client's certificate, without trust in the server's, with another name.
+	// Without TLS, without a client certificate, without trust in the server's, with another name.
 	b.want(77, "--store", u, "ls")
 	b.want(77, "--store", u+"?tls=true&ca="+m.TLS.CA, "ls")
 	b.want(69, "--store", u+"?tls=true"+files, "ls")
 	b.want(69, "--store", u+"?tls=true&servername=other&ca="+m.TLS.CA+files, "ls")
 }
 
-// A store that is gone, or does not answer any more, takes the lock with it, in time.
+// If the store is gone or silent, the command ends before its lock expires.
 func TestMySQLGoesAway(t *testing.T) {
 	for name, harm := range harms() {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ func postgresURL(addr, user, database string) string {
 	return "postgres://" + user + "@" + addr + "/" + database
 }
 
-// postgresGrants are those of docs/postgres.md.
+// postgresGrants returns the grants of docs/postgres.md.
 func postgresGrants(t *testing.T, database, role string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/postgres.md")
@@ -37,13 +37,13 @@ func postgresGrants(t *testing.T, database, role string) []string {
 	return list
 }
 
-// passwords makes the server ask users in the group locked for theirs, over TCP.
+// passwords makes the server ask users of the group locked for a password over TCP.
 func passwords(b *bench, p *testenv.PostgresServer, wrong string) {
 	b.Helper()
 	p.Exec("CREATE ROLE locked", `DO $$ BEGIN EXECUTE format('COPY (SELECT unnest(ARRAY[
 		''local all all trust'', ''host all +locked 127.0.0.1/32 scram-sha-256'', ''host all all 127.0.0.1/32 trust''])) TO %L', current_setting('hba_file')); END $$`,
 		"CREATE ROLE \"us er\" LOGIN SUPERUSER PASSWORD 'c4nary/@?#:' IN ROLE locked", "SELECT pg_reload_conf()")
-	// It is loaded a little later; no event tells.
+	// The server loads the settings a little later, without an event.
 	b.until("passwords are asked for", func() bool { code, _, _ := b.at(wrong).run("ls"); return code == 77 })
 }
 
@@ -90,7 +90,7 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("the token was %s and is %s", token, now)
 		}
 		holder.end()
-		// By hand, from a URL whose server nobody reaches.
+		// By hand, from a URL whose server no client reaches.
 		printed, stderr := b.want(0, "init", "--print", "--store", "postgres://u@127.0.0.1:1/printed")
 		if stderr != "" {
 			t.Error(stderr)
@@ -161,8 +161,8 @@ func TestPostgres(t *testing.T) {
 		b.holders(u)
 	})
 
-	// Behind a pooler in session mode all is as without. In transaction mode nobody can be woken, and who waits is
-	// told so, once; a direct way mends it.
+	// Behind a pooler in session mode all works as without one. In transaction mode waiters poll,
+	// and report that once. A direct connection fixes it.
 	t.Run("pooler", func(t *testing.T) {
 		b := newBench(t)
 		b.queue(postgresURL(testenv.PgBouncer(t, p, "session").Addr, "postgres", "postgres"))
@@ -174,7 +174,7 @@ func TestPostgres(t *testing.T) {
 		b.stay("polled", "p")
 		b.file("polled")
 		waiter := b.start("run", "--also", "q", "p", "--", "true")
-		b.until("two words", func() bool { return strings.Count(waiter.err.String(), "\n") == 2 })
+		b.until("two messages", func() bool { return strings.Count(waiter.err.String(), "\n") == 2 })
 		said := regexp.MustCompile(`^holdfast: waiters ask the store every 5 to 50 ms because it cannot wake them: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
 		if !said.MatchString(waiter.err.String()) {
 			t.Error(waiter.err.String())
@@ -194,13 +194,13 @@ func TestPostgresTLS(t *testing.T) {
 	b.initialise(u + "?sslmode=verify-full&sslrootcert=" + p.TLS.CA + "&" + files)
 	b.works(p.DSN("postgres"))
 	b.quietly("--store", u+"?sslmode=require&"+files, "run", "a", "--", "true")
-	// Without TLS, without the client's certificate, without trust in the server's.
+	// Without TLS, without a client certificate, without trust in the server's certificate.
 	b.want(77, "--store", u+"?sslmode=disable", "ls")
 	b.want(77, "--store", u+"?sslmode=verify-full&sslrootcert="+p.TLS.CA, "ls")
 	b.want(69, "--store", u+"?sslmode=verify-full&"+files, "ls")
 }
 
-// A store that is gone, or does not answer any more, takes the lock with it, in time.
+// If the store is gone or silent, the command ends before its lock expires.
 func TestPostgresGoesAway(t *testing.T) {
 	for name, harm := range harms() {
 		t.Run(name, func(t *testing.T) {

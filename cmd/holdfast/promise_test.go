@@ -16,15 +16,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// contest is two processes that want one lock, and what may happen to the first.
-type contest struct {
+// rivals are two processes that want one lock. The first one gets it.
+type rivals struct {
 	*bench
-	freeze func() (thaw func()) // the store
+	freeze func() (thaw func()) // makes the store silent
 	a, b   *process
 	jobA   int // the command of a
 }
 
-// shortLease is the TTL of the first. That of the second outlasts every outage here. A tenth of it is
+// shortLease is the TTL of a. The lease of b outlasts every outage here. A tenth of shortLease is
 // between KILL and the end of the lease at the store.
 const shortLease = 4 * time.Second
 
@@ -41,25 +41,25 @@ func (b *bench) worker(ttl time.Duration, behaviour string, args ...string) *pro
 	return p
 }
 
-// trial is a contest: where it is played, how the command of the first behaves, and the commands.
-// At full size all are played everywhere.
-type trial struct {
+// scenario is a test of rivals: its stores, the behaviour of the job of a, and the arguments of
+// both. At full size all run on all stores.
+type scenario struct {
 	name      string
 	where     int
 	behaviour string
 	args      []string
 }
 
-// These are where a trial is played: on a Redis server, on the embedded store.
+// The stores of a scenario: a Redis server and the embedded store.
 const (
 	onRedis = 1 << iota
 	onSQLite
 )
 
-// contests has the first hold the lock and work, and the second wait, and runs f. Afterwards the
-// second works and the first has ended, and nobody may have worked beside the other.
-func (tr trial) contests(t *testing.T, f func(*contest)) {
-	play := func(t *testing.T, c *contest) {
+// run has a hold the lock and work, and b wait, and calls f. Afterwards b works and a has ended.
+// The two must never have worked at the same time.
+func (tr scenario) run(t *testing.T, f func(*rivals)) {
+	play := func(t *testing.T, c *rivals) {
 		c.a = c.worker(shortLease, tr.behaviour, tr.args...)
 		c.a.begin()
 		c.jobA = c.worked(1)
@@ -74,11 +74,11 @@ func (tr trial) contests(t *testing.T, f func(*contest)) {
 	}
 	for name, on := range map[string]struct {
 		bit     int
-		prepare func(*testing.T, *contest)
+		prepare func(*testing.T, *rivals)
 	}{"redis": {onRedis, freezesRedis}, "sqlite": {onSQLite, freezesSQLite}} {
 		if tr.where&on.bit != 0 || testenv.Deep() {
 			t.Run(tr.name+"/"+name, func(t *testing.T) {
-				c := &contest{bench: newBench(t)}
+				c := &rivals{bench: newBench(t)}
 				on.prepare(t, c)
 				play(t, c)
 			})
@@ -86,13 +86,13 @@ func (tr trial) contests(t *testing.T, f func(*contest)) {
 	}
 }
 
-func freezesRedis(t *testing.T, c *contest) {
+func freezesRedis(t *testing.T, c *rivals) {
 	r := testenv.Redis(t)
 	c.env = append(c.env, "HOLDFAST_URL="+r.URL())
 	c.freeze = func() func() { r.Pause(); return r.Continue }
 }
 
-func freezesSQLite(t *testing.T, c *contest) {
+func freezesSQLite(t *testing.T, c *rivals) {
 	c.freeze = func() func() {
 		db, err := sql.Open("sqlite", filepath.Join(c.dir, "state/holdfast/locks.db")+"?_pragma=busy_timeout(10000)")
 		if err != nil {
@@ -106,25 +106,25 @@ func freezesSQLite(t *testing.T, c *contest) {
 	}
 }
 
-// outage freezes the store until the lease of a has run out there.
-func (c *contest) outage() {
+// outage freezes the store until the lease of a has expired there.
+func (c *rivals) outage() {
 	thaw := c.freeze()
-	time.Sleep(shortLease * 11 / 10) // no event tells: the store says nothing
+	time.Sleep(shortLease * 11 / 10) // no event: the store is silent
 	thaw()
 }
 
-// lost waits for the end of a, which was told that it has lost the lock.
-func (c *contest) lost() {
+// lost waits until a has ended because it lost the lock.
+func (c *rivals) lost() {
 	c.Helper()
 	if code := c.a.code(); code != 76 {
 		c.Errorf("exit code %d: %s", code, c.a.err.String())
 	}
 }
 
-// A store that is silent for longer than a lease: the command has ended before the lock is
-// given away, whatever it does about TERM.
+// The store is silent for longer than a lease. The command has ended before the store grants the
+// lock again, even if it ignores TERM.
 func TestTimedSilentStore(t *testing.T) {
-	for _, tr := range []trial{
+	for _, tr := range []scenario{
 		{"run", onRedis | onSQLite, "stubborn", []string{"run"}},
 		{"also", onRedis, "stubborn", []string{"run", "--also", "b"}},
 		{"writer", 0, "stubborn", []string{"run", "-x", "--min-hold", "10ms"}},
@@ -132,13 +132,13 @@ func TestTimedSilentStore(t *testing.T) {
 		{"slow", 0, "slow", []string{"run"}},
 		{"parent", onSQLite, "parent", []string{"run"}},
 	} {
-		tr.contests(t, func(c *contest) { c.outage(); c.lost() })
+		tr.run(t, func(c *rivals) { c.outage(); c.lost() })
 	}
-	trial{"elect", onRedis, "stubborn", []string{"elect"}}.contests(t, func(c *contest) {
+	scenario{"elect", onRedis, "stubborn", []string{"elect"}}.run(t, func(c *rivals) {
 		c.outage()
 		c.until("the first campaigns again", func() bool { return !running(c.jobA) })
 	})
-	trial{"interrupted twice", onSQLite, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
+	scenario{"interrupted twice", onSQLite, "stubborn", []string{"run"}}.run(t, func(c *rivals) {
 		thaw := c.freeze()
 		for range 2 {
 			time.Sleep(shortLease * 11 / 20)
@@ -149,14 +149,14 @@ func TestTimedSilentStore(t *testing.T) {
 	})
 }
 
-// holdfast is stopped alone, and its command goes on: until the lease ends, not longer.
+// Only holdfast is stopped. Its command continues until the lease ends, but not longer.
 func TestTimedStoppedAlone(t *testing.T) {
-	for _, tr := range []trial{
+	for _, tr := range []scenario{
 		{"run", onRedis | onSQLite, "stubborn", []string{"run"}},
 		{"elect", onRedis, "stubborn", []string{"elect"}},
 		{"also", 0, "stubborn", []string{"run", "--also", "b"}},
 	} {
-		tr.contests(t, func(c *contest) {
+		tr.run(t, func(c *rivals) {
 			c.a.halt()
 			c.worked(2)
 			c.a.signal(syscall.SIGCONT)
@@ -168,7 +168,7 @@ func TestTimedStoppedAlone(t *testing.T) {
 	}
 }
 
-// halt stops p alone. In the embedded store it stops it between two transactions.
+// halt stops p, but not its command. On the embedded store it stops p between two transactions.
 func (p *process) halt() {
 	p.t.Helper()
 	if _, err := os.Stat(filepath.Join(p.t.dir, "state/holdfast/locks.db")); err == nil {
@@ -178,35 +178,35 @@ func (p *process) halt() {
 	}
 }
 
-// The group is stopped together with holdfast, and somebody continues the group alone.
+// holdfast and the group are stopped, and then only the group is continued.
 func TestTimedStoppedGroup(t *testing.T) {
-	trial{"run", onSQLite, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
+	scenario{"run", onSQLite, "stubborn", []string{"run"}}.run(t, func(c *rivals) {
 		if err := syscall.Kill(-c.jobA, syscall.SIGSTOP); err != nil {
 			c.Fatal(err)
 		}
 		c.a.halt()
 		c.worked(2)
 		_ = syscall.Kill(-c.jobA, syscall.SIGCONT) // it may have ended
-		time.Sleep(200 * time.Millisecond)         // no event tells that it does not go on
+		time.Sleep(200 * time.Millisecond)         // no event shows that it does not continue
 		c.a.signal(syscall.SIGCONT)
 		c.lost()
 	})
 }
 
-// holdfast is killed: its group ends before the lock is given away.
+// holdfast is killed. Its group ends before the store grants the lock again.
 func TestKilledWorker(t *testing.T) {
-	for _, tr := range []trial{{"stubborn", onRedis, "stubborn", []string{"run"}}, {"parent", onSQLite, "parent", []string{"run"}}} {
-		tr.contests(t, func(c *contest) {
+	for _, tr := range []scenario{{"stubborn", onRedis, "stubborn", []string{"run"}}, {"parent", onSQLite, "parent", []string{"run"}}} {
+		tr.run(t, func(c *rivals) {
 			c.a.signal(syscall.SIGKILL)
 			c.a.code()
 		})
 	}
 }
 
-// The guard is killed, or stopped: another one does its work when holdfast is stopped.
+// The guard is killed or stopped. Another guard does its work when holdfast is stopped.
 func TestTimedGuardKilled(t *testing.T) {
 	for s, where := range map[syscall.Signal]int{syscall.SIGKILL: onRedis, syscall.SIGSTOP: onSQLite} {
-		trial{s.String(), where, "stubborn", []string{"run"}}.contests(t, func(c *contest) {
+		scenario{s.String(), where, "stubborn", []string{"run"}}.run(t, func(c *rivals) {
 			first := c.guard()
 			if err := syscall.Kill(first, s); err != nil {
 				c.Fatal(err)
@@ -220,8 +220,8 @@ func TestTimedGuardKilled(t *testing.T) {
 	}
 }
 
-// guard is the process that guards the group of a, or 0.
-func (c *contest) guard() int {
+// guard returns the process that guards the group of a, or 0.
+func (c *rivals) guard() int {
 	c.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.a.Process.Pid))
 	if err != nil {

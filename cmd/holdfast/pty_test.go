@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is a terminal that a shell with job control runs on.
+// screen is a terminal with a shell that has job control.
 type screen struct {
 	*bench
 	pty   *os.File
@@ -88,16 +88,16 @@ func newScreen(b *bench) *screen {
 	return s
 }
 
-// foreground is the group that has the terminal.
+// foreground returns the group that has the terminal.
 func (s *screen) foreground() int {
 	g, err := unix.IoctlGetInt(int(s.pty.Fd()), unix.TIOCGPGRP)
 	if err != nil {
-		return 1 << 30 // nobody
+		return 1 << 30 // no group
 	}
 	return g
 }
 
-// keys types, after forgetting what stood on the screen.
+// keys clears the recorded text, and types.
 func (s *screen) keys(text string) {
 	s.Helper()
 	s.mu.Lock()
@@ -108,7 +108,7 @@ func (s *screen) keys(text string) {
 	}
 }
 
-// see waits until the pattern stands on the screen.
+// see waits until the screen shows the pattern.
 func (s *screen) see(pattern string) string {
 	s.Helper()
 	re := regexp.MustCompile(pattern)
@@ -122,7 +122,7 @@ func (s *screen) see(pattern string) string {
 	return found
 }
 
-// The command has the terminal while it runs: it reads, keys interrupt it, and a shell gets
+// The command has the terminal while it runs: it reads, and keys interrupt it. Then the shell gets
 // the terminal back.
 func TestTerminal(t *testing.T) {
 	s := newScreen(newBench(t))
@@ -143,7 +143,8 @@ func TestTerminal(t *testing.T) {
 	s.see("it was 130")
 }
 
-// ^Z stops the job, the shell says so, and fg goes on with it; so does bg, without terminal.
+// ^Z stops the job, and the shell reports that. fg continues the job; bg does so without the
+// terminal.
 func TestJobControl(t *testing.T) {
 	s := newScreen(newBench(t))
 	s.keys("$H run a -- sh -c 'echo $$ >$D/ready; read x; echo got $x; exit 7'\n")
@@ -163,7 +164,7 @@ func TestJobControl(t *testing.T) {
 	s.see("Stopped")
 	s.keys("bg\n")
 	s.see(`(?s)bg.*ready> `)
-	// In the background it wants to read, so it stops again.
+	// A read in the background stops the job again.
 	s.keys("\n")
 	s.until("the job stops", func() bool {
 		s.keys("jobs\n")
@@ -177,7 +178,7 @@ func TestJobControl(t *testing.T) {
 	s.see("code 7")
 }
 
-// A key that interrupts the command interrupts the script that runs it.
+// A key that interrupts the command also interrupts the script that runs it.
 func TestInterruptReachesTheScript(t *testing.T) {
 	s := newScreen(newBench(t))
 	s.keys("bash -c '$H run a -- sh -c \"echo be\"gun; $H run a -- sleep 1000; touch $D/on'\n")
@@ -195,7 +196,7 @@ func TestInterruptReachesTheScript(t *testing.T) {
 	}
 }
 
-// The line about who is waited for is rewritten in place, and gone in the end.
+// The line about the holder is updated in place, and removed at the end.
 func TestWaitingLineOnTerminal(t *testing.T) {
 	b := newBench(t)
 	holder := b.holder("a")

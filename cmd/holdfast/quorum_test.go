@@ -15,7 +15,7 @@ func TestQuorum(t *testing.T) {
 	var addrs []string
 	for range 3 {
 		s := testenv.RedisACL(t, []string{"user locker on >c4nary ~* &* +@all"})
-		s.Do("ACL SETUSER default resetpass >c4nary") // so that doctor has nothing to say of it
+		s.Do("ACL SETUSER default resetpass >c4nary") // or doctor would report it
 		servers, addrs = append(servers, s), append(addrs, s.Addr)
 	}
 	url := "redis+quorum://locker:c4nary@" + strings.Join(addrs, ",")

@@ -40,7 +40,7 @@ func TestRedis(t *testing.T) {
 		t.Error(stderr)
 	}
 	b.env[len(b.env)-1] = "HOLDFAST_URL=redis://locker:c4nary@" + r.Addr
-	// The URL that the command gets says where, and does not open the door.
+	// The URL for the command names the store, but has no password.
 	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want := "redis://locker@" + r.Addr + "\n"; !strings.HasPrefix(out, want) {
 		t.Errorf("%q, want %q", out, want)
@@ -52,7 +52,7 @@ func TestRedisTLS(t *testing.T) {
 	b.want(0, "--store", testenv.RedisTLS(t).URL(), "run", "a", "--", "true")
 }
 
-// A store that is gone takes the lock with it, in time.
+// If the store is gone, the command ends before its lock expires.
 func TestRedisGoesAway(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
@@ -67,7 +67,7 @@ func TestRedisGoesAway(t *testing.T) {
 	b.want(69, "ls")
 }
 
-// A killed holder's lock passes on when its lease has run out, and its command is gone.
+// The lock of a killed holder is handed over when its lease has expired; its command has ended.
 func TestRedisKilledHolder(t *testing.T) {
 	b := newBench(t)
 	b.env = append(b.env, "HOLDFAST_URL="+testenv.Redis(t).URL())
@@ -78,8 +78,8 @@ func TestRedisKilledHolder(t *testing.T) {
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 }
 
-// replicated waits until the replicas have what the primary has now: without replicas= in the URL nobody
-// else waits for that.
+// replicated waits until the replicas have all data of the primary. Without replicas= in the URL,
+// holdfast does not wait for that.
 func replicated(t *testing.T, primary *testenv.RedisServer) {
 	t.Helper()
 	written, _ := strconv.Atoi(primary.Info("replication")["master_repl_offset"])
@@ -106,7 +106,8 @@ func replicated(t *testing.T, primary *testenv.RedisServer) {
 	}
 }
 
-// The primary dies under a holder and a waiter, with sentinels and in a Cluster: neither command is started anew.
+// The primary dies under a holder and a waiter, with sentinels and in a Cluster. Each command runs
+// only once.
 func TestRedisFailover(t *testing.T) {
 	for kind, deploy := range map[string]func(t *testing.T) (url string, fail func()){
 		"sentinel": func(t *testing.T) (string, func()) {
@@ -123,10 +124,10 @@ func TestRedisFailover(t *testing.T) {
 			return c.URL(""), func() {
 				const tag = "{20}" // of the keys of the name a
 				old := c.Owner(tag, 0)
-				witness := (old + 1) % 3
+				other := (old + 1) % 3
 				replicated(t, c.Servers[old])
 				c.Servers[old].Kill()
-				c.Promoted(tag, old, witness)
+				c.Promoted(tag, old, other)
 			}
 		},
 	} {

@@ -16,8 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// recipe returns a code block of docs/security.md, word for word but for what stands for the
-// server's address.
+// recipe returns a code block of docs/security.md, with the placeholders of replace filled in.
 func recipe(t *testing.T, language string, replace ...string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/security.md")
@@ -32,7 +31,7 @@ func recipe(t *testing.T, language string, replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(block)
 }
 
-// urls are the URLs of a recipe, a line for each role: "dashboard: zookeeper://HOST/team".
+// urls returns the URLs of a recipe, one line for each role: "dashboard: zookeeper://HOST/team".
 func urls(recipe string) map[string]string {
 	all := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(recipe)); lines.Scan(); {
@@ -43,7 +42,7 @@ func urls(recipe string) map[string]string {
 	return all
 }
 
-// roles checks that each role can do its work, and nothing else. urls has the URL of each.
+// roles checks that each role can do its work, but nothing else. urls has the URLs of the roles.
 func (b *bench) roles(urls map[string]string) {
 	b.Helper()
 	user, operator, dashboard := b.at(urls["lock-user"]), b.at(urls["operator"]), b.at(urls["dashboard"])
@@ -99,7 +98,7 @@ func TestRolesOnZooKeeper(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-zookeeper", "ZOOKEEPER", addr)))
 }
 
-// users are the users of a recipe of Redis, as a server's file of users has them.
+// users returns the users of a recipe for Redis in the format of an ACL file.
 func users(recipe string) (all []string) {
 	for line := range strings.Lines(recipe) {
 		all = append(all, "user "+strings.TrimPrefix(strings.TrimSpace(line), "ACL SETUSER "))
@@ -119,7 +118,7 @@ func TestRolesOnRedisCluster(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-redis-cluster", "REDIS", c.Servers[0].Addr)))
 }
 
-// A quorum has mutexes and read/write locks only.
+// A quorum has only mutexes and read/write locks.
 func TestRolesOnRedisQuorum(t *testing.T) {
 	b := newBench(t)
 	var addrs []string
@@ -151,7 +150,7 @@ func TestRolesOnRedisQuorum(t *testing.T) {
 	}
 }
 
-// Everybody has the rights that the page gives and no others: those who lock, the sentinels, and the replicas, over a failover.
+// Users, sentinels and replicas have only the rights of the page, also during a failover.
 func TestRolesOnRedisSentinel(t *testing.T) {
 	b := newBench(t)
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
@@ -164,7 +163,7 @@ func TestRolesOnRedisSentinel(t *testing.T) {
 	}
 	at := urls(recipe(t, "urls-redis-sentinel", "SENTINELS", strings.Join(sentinels, ","), "MASTER", s.Master))
 	b.roles(at)
-	s.Servers[0].Kill() // for which the sentinels vote
+	s.Servers[0].Kill() // the sentinels vote for another primary
 	s.Promoted(0)
 	s.InSync()
 	b.at(at["lock-user"]).want(0, "run", "a", "--", "true")
@@ -177,7 +176,7 @@ func TestRolesOnRedisSentinel(t *testing.T) {
 
 func TestRolesOnPostgres(t *testing.T) {
 	b := newBench(t)
-	s := testenv.Postgres(t) // roles are the server's, so it is one of the test's own
+	s := testenv.Postgres(t) // its own server, since roles belong to a whole server
 	name := database(t, s)
 	b.at(postgresURL(s.Addr, "postgres", name)).want(0, "init")
 	admin, err := sql.Open("pgx", postgresURL(s.Addr, "postgres", name))
@@ -193,7 +192,7 @@ func TestRolesOnPostgres(t *testing.T) {
 
 func TestRolesOnMySQL(t *testing.T) {
 	b := newBench(t)
-	s := testenv.MariaDB(t) // users are the server's, so it is one of the test's own
+	s := testenv.MariaDB(t) // its own server, since users belong to a whole server
 	name := database(t, s)
 	b.at(mySQLURL(s.Addr, "root", name)).want(0, "init")
 	for statement := range strings.SplitSeq(recipe(t, "sql-mysql", "DATABASE", name), ";\n") {
@@ -202,8 +201,8 @@ func TestRolesOnMySQL(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-mysql", "MYSQL", s.Addr, "DATABASE", name)))
 }
 
-// A password that is in HOLDFAST_URL is in no argument of any process, and in nothing that the command gets or prints;
-// nor is what servers keep in its place.
+// A password in HOLDFAST_URL, or a hash of it, is in no argument of a process, not in the
+// environment of a command, and in no output.
 func TestSecretStaysInTheEnvironment(t *testing.T) {
 	const canary = "c4nary-of-this-test"
 	const look = `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
@@ -224,7 +223,7 @@ func TestSecretStaysInTheEnvironment(t *testing.T) {
 			return "redis://locker:" + canary + "@" + testenv.RedisACL(t, []string{"user locker on >" + canary + " ~* &* +@all"}).Addr
 		}, all},
 		"postgres": {func(t *testing.T, b *bench) string {
-			s := postgres(t) // which takes any password
+			s := postgres(t) // it accepts any password
 			return postgresURL(s.Addr, "postgres:"+canary, database(t, s))
 		}, some},
 		"mysql": {func(t *testing.T, _ *bench) string {

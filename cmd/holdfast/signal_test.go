@@ -37,7 +37,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 }
 
-// Signals reach what the command started, as those of a terminal do.
+// Signals reach the children of the command, as those of a terminal do.
 func TestSignalsReachTheGroup(t *testing.T) {
 	b := newBench(t)
 	p := b.start("run", "a", "--", "sh", "-c", "trap '' TERM; sh -c 'trap - TERM; echo $$ >$D/inner; exec sleep 1000'; exit 5")
@@ -46,7 +46,8 @@ func TestSignalsReachTheGroup(t *testing.T) {
 		return string(cmd) == "sleep\n"
 	})
 	p.signal(syscall.SIGTERM)
-	// A shell cannot untrap what was ignored when it began, so the inner one ignores it too.
+	// A shell cannot catch a signal that was ignored at its start, so the inner shell ignores TERM
+	// too.
 	p.signal(syscall.SIGINT)
 	if code := p.code(); code != 128+2 && code != 5 {
 		t.Errorf("exit code %d", code)
@@ -56,7 +57,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 	}
 }
 
-// nohup's choice is the command's too.
+// The command inherits the signals that nohup ignores.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	b := newBench(t)
 	cmd := exec.Command("sh", "-c", `trap '' HUP INT; exec "$H" run a -- sh -c 'echo $$ >$D/ready; exec sleep 1000'`)
@@ -84,7 +85,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Error("no SigIgn in " + string(status))
 }
 
-// Who waits leaves the line at once.
+// A waiter that gets a signal leaves the queue at once.
 func TestSignalsWhileWaiting(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestSignalsWhileWaiting(t *testing.T) {
 	}
 }
 
-// STOP and CONT: a stop that is shorter than the TTL does no harm.
+// A stop that is shorter than the TTL does no harm.
 func TestStopAndContinueWithoutTerminal(t *testing.T) {
 	b := newBench(t)
 	cmd := b.prepare("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")

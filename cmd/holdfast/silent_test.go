@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// A store that does not answer is given up soon, whatever the TTL, and that is what is said: the user has set no deadline.
+// holdfast gives up a silent store soon, whatever the TTL, and reports just that: the user has set
+// no deadline.
 func TestSilentStoreIsGivenUp(t *testing.T) {
 	addr := silentServer(t)
 	for _, c := range []struct{ url, command string }{
@@ -30,7 +31,7 @@ func TestSilentStoreIsGivenUp(t *testing.T) {
 	}
 }
 
-// Where no server runs, the address that refused is named, and the variable that the URL is from.
+// If no server runs, the message names the address that refused, and the variable that has the URL.
 func TestNobodyListens(t *testing.T) {
 	b := newBench(t)
 	for url, want := range map[string]string{
@@ -49,13 +50,13 @@ func TestNobodyListens(t *testing.T) {
 	}
 	b.env = append(b.env, "HOLDFAST_URL=here")
 	for _, command := range []string{"ls", "doctor", "init"} {
-		if _, stderr := b.want(78, command); !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: invalid store URL: it has no scheme; there are ") {
+		if _, stderr := b.want(78, command); !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: invalid store URL: it has no scheme; allowed are ") {
 			t.Errorf("%s: %q", command, stderr)
 		}
 	}
 }
 
-// silentServer is an address at which connections are taken, and nothing is ever said.
+// silentServer returns an address that accepts connections and never answers.
 func silentServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes them
@@ -66,14 +67,14 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Those that ask it are told that it is silent.
+// A command that waits for a silent store reports that after three seconds.
 func TestSilentStoreIsMentioned(t *testing.T) {
 	addr := silentServer(t)
 	b := newBench(t)
 	b.env = append(b.env, "HOLDFAST_URL=zookeeper://who:s3cret@"+addr)
 	begin := time.Now()
 	p := b.start("--ttl", "30s", "run", "a", "--", "true")
-	b.until("a word", func() bool { return p.err.String() != "" })
+	b.until("a message", func() bool { return p.err.String() != "" })
 	if quiet := time.Since(begin); quiet < 3*time.Second {
 		t.Errorf("silent for %v only", quiet)
 	}
@@ -83,7 +84,7 @@ func TestSilentStoreIsMentioned(t *testing.T) {
 	p.end()
 }
 
-// So it is to those that wait already.
+// A command that already waits for a lock reports that its store has become silent.
 func TestStoreFallsSilent(t *testing.T) {
 	b := newBench(t)
 	r := testenv.Redis(t)
@@ -92,13 +93,13 @@ func TestStoreFallsSilent(t *testing.T) {
 	p := b.start("--ttl", "4s", "run", "a", "--", "true")
 	b.waiting("a", 1)
 	r.Pause()
-	b.until("a word", func() bool { return strings.Contains(p.err.String(), "the store has not answered for ") })
+	b.until("a message", func() bool { return strings.Contains(p.err.String(), "the store has not answered for ") })
 	if code := p.code(); code != 69 || strings.Count(p.err.String(), "holdfast: ") != 1 {
 		t.Errorf("exit code %d: %q", code, p.err.String())
 	}
 }
 
-// A store that answers no is told at once, in one line.
+// A refusal by the store is reported at once, in one line.
 func TestRefusedByTheStore(t *testing.T) {
 	b := newBench(t)
 	r := testenv.RedisACL(t, []string{"user reader on >s3cret ~* &* +@all -@write -@scripting"})
@@ -111,7 +112,7 @@ func TestRefusedByTheStore(t *testing.T) {
 	}
 }
 
-// A replica refuses writes; who it is a replica of is told soon, and in words.
+// A replica refuses writes; the message soon names its primary.
 func TestReplicaRefuses(t *testing.T) {
 	for _, command := range []string{"run", "elect"} {
 		t.Run(command, func(t *testing.T) {

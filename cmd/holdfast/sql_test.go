@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// initialise makes the tables, and makes the store the one of the test.
+// initialise creates the tables at url, and makes it the store of the test.
 func (b *bench) initialise(url string) {
 	b.Helper()
 	b.env = append(b.env, "HOLDFAST_URL="+url)
@@ -21,13 +21,13 @@ func (b *bench) initialise(url string) {
 	}
 }
 
-// at is b with another store.
+// at returns b with another store.
 func (b *bench) at(url string) *bench {
 	env := append([]string{}, b.env...)
 	return &bench{b.T, b.dir, append(env, "HOLDFAST_URL="+url)}
 }
 
-// works takes a lock, which is seen while it is held.
+// works takes a lock, which ls shows meanwhile.
 func (b *bench) works(url string) {
 	b.Helper()
 	b = b.at(url)
@@ -38,11 +38,11 @@ func (b *bench) works(url string) {
 	}
 }
 
-// locks runs each kind of lock, under one that is held.
+// locks uses each kind of lock in a command that holds another lock.
 func (b *bench) locks(url string) {
 	b.Helper()
 	b = b.at(url)
-	// Commands that run under a lock are not told the password, so they get the whole URL in another way.
+	// HOLDFAST_URL has no password in the commands, so U has the whole URL.
 	b.env = append(b.env, "U="+url)
 	out, stderr := b.want(0, "run", "--note", "outer", "a", "--", "sh", "-c", `export HOLDFAST_URL="$U"
 		echo token $HOLDFAST_TOKEN; $H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a
@@ -70,7 +70,7 @@ func (b *bench) locks(url string) {
 	}
 }
 
-// queue has two wait for a holder, and each is handed the lock in its turn; nobody is told that they poll.
+// queue has two waiters. Each gets the lock in its turn, and none reports that it polls.
 func (b *bench) queue(url string) {
 	b.Helper()
 	b = b.at(url)
@@ -83,8 +83,8 @@ func (b *bench) queue(url string) {
 	b.waiting("deploy/prod", 1)
 	second := b.start("run", "deploy/prod", "--", "true")
 	line := regexp.MustCompile(`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease \d+s · "release 12"$`)
-	b.until("a word", func() bool { return line.MatchString(second.err.String()) })
-	// The lock is passed on while the lease has most of its 15 s left, so nobody gets it by its end.
+	b.until("a message", func() bool { return line.MatchString(second.err.String()) })
+	// The leases have most of their 15 s left, so the hand-over is no expiry.
 	holder.end()
 	b.file("first")
 	first.end()
@@ -100,7 +100,7 @@ func (b *bench) queue(url string) {
 	b.quietly("run", "deploy/prod", "--", "true")
 }
 
-// quietly runs holdfast, and nothing is said on standard error.
+// quietly runs holdfast and expects nothing on standard error.
 func (b *bench) quietly(args ...string) {
 	b.Helper()
 	if _, stderr := b.want(0, args...); stderr != "" {
@@ -108,7 +108,7 @@ func (b *bench) quietly(args ...string) {
 	}
 }
 
-// passedOn is what the command of a lock gets of the URL: where, but no way in.
+// passedOn checks the URL that a command gets: it names the store, but has no password.
 func (b *bench) passedOn(url, want string) {
 	b.Helper()
 	out, _ := b.at(url).want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
@@ -117,7 +117,7 @@ func (b *bench) passedOn(url, want string) {
 	}
 }
 
-// without are the words of a store whose tables nobody has made.
+// without checks the message about a store without tables.
 func (b *bench) without(url string) {
 	b.Helper()
 	b = b.at(url)
@@ -128,7 +128,7 @@ func (b *bench) without(url string) {
 	}
 }
 
-// outage is what happens to the holder of a lock when harm is done to its store, and to those who come then.
+// outage checks what a holder, a waiter and later commands do when harm disables the store.
 func (b *bench) outage(url string, harm func()) {
 	b.Helper()
 	b = b.at(url)
@@ -141,10 +141,10 @@ func (b *bench) outage(url string, harm func()) {
 		b.Errorf("exit code %d, %v: %s", code, running(child), run.err.String())
 	}
 	if code := waiter.code(); code != 69 {
-		b.Errorf("who waited: exit code %d: %s", code, waiter.err.String())
+		b.Errorf("the waiter: exit code %d: %s", code, waiter.err.String())
 	}
 	b.none("ran")
-	var late []*process // side by side: each takes its time to give up
+	var late []*process // in parallel: each takes some time to give up
 	for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"init"}} {
 		late = append(late, b.start(append([]string{"--ttl", "1s"}, args...)...))
 	}
@@ -163,7 +163,8 @@ func (b *bench) outage(url string, harm func()) {
 	}
 }
 
-// harms are what may happen to the way to a server: as if it were killed, and cut off. At full size it is killed.
+// harms are the ways to disable a server: its proxy refuses connections, as if it were killed, or
+// is silent, as if it were cut off. At full size the server is also killed.
 func harms() map[string]func(interface{ Kill() }, *testenv.TCPProxy) {
 	all := map[string]func(interface{ Kill() }, *testenv.TCPProxy){
 		"refused": func(_ interface{ Kill() }, p *testenv.TCPProxy) { p.Refuse() },
@@ -175,8 +176,8 @@ func harms() map[string]func(interface{ Kill() }, *testenv.TCPProxy) {
 	return all
 }
 
-// holders are one that is killed, and one that is stopped for longer than its lease: the lock passes on
-// when that has run out, and neither command does anything more.
+// holders has one holder killed, and one stopped for longer than its lease. The lock is handed over
+// when the lease has expired, and neither command runs on.
 func (b *bench) holders(url string) {
 	b.Helper()
 	b = b.at(url)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// full returns the end of a pipe that takes nothing more, and whose other end nobody reads.
+// full returns the write end of a full pipe that nobody reads.
 func full(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -32,8 +32,8 @@ func full(t *testing.T) *os.File {
 	return w
 }
 
-// Nobody reads what holdfast has to say. The lock is given back all the same when the command has ended, and a
-// command whose time is over is killed.
+// Nobody reads the messages of holdfast. It still releases the lock when the command has ended, and
+// kills a command whose time is over.
 func TestNobodyReadsStandardError(t *testing.T) {
 	for what, args := range map[string][]string{
 		"members that stay":    {"--ttl", "1h", "run", "a", "--", "sh", "-c", "sleep 4 & echo yes >$D/holds; exit 0"},
@@ -51,13 +51,13 @@ func TestNobodyReadsStandardError(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-ended }()
 			b.file("holds")
-			b.want(0, "run", "-w", "25", "a", "--", "true") // long before the lease runs out
+			b.want(0, "run", "-w", "25", "a", "--", "true") // long before the lease expires
 		})
 	}
 }
 
-// Who waits, and whose line about that nobody reads, as on a terminal whose output was stopped, runs its command when
-// it is its turn: it does not have the lock for nothing.
+// Nobody reads the line of a waiter, as on a terminal whose output was stopped. The waiter still
+// runs its command when it gets the lock.
 func TestNobodyReadsWhoIsWaitedFor(t *testing.T) {
 	b := newBench(t)
 	holder := b.start("run", "a", "--", "sh", "-c", "echo yes >$D/holds; sleep 5")

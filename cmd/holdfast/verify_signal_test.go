@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// verifying starts a run of which all workers are at work, and returns their ids, too.
+// verifying starts a run, waits until all its workers have locks, and returns their process IDs.
 func (b *bench) verifying(args ...string) (p *process, workers []int) {
 	b.Helper()
 	p = b.start(append(append([]string{"verify", "--duration", "1m"}, small...), args...)...)
@@ -31,7 +31,8 @@ func (b *bench) verifying(args ...string) (p *process, workers []int) {
 	return p, b.servers(p.Process.Pid)
 }
 
-// However verify ends, its workers end, nobody has seen the password, and who interrupts it is told what there is.
+// However verify ends, its workers end and no process shows the password. An interrupted run still
+// reports its results.
 func TestVerifySignals(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the processes are looked for in /proc")
@@ -53,12 +54,12 @@ func TestVerifySignals(t *testing.T) {
 					t.Errorf("%v: %q", err, text)
 				}
 			}
-			for _, pid := range workers { // which get the URL by a pipe
+			for _, pid := range workers { // they get the URL through a pipe
 				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || strings.Contains(string(text), "c4nary") {
 					t.Errorf("%v: %q", err, text)
 				}
 			}
-			if c.signal == syscall.SIGKILL { // also those that do not run
+			if c.signal == syscall.SIGKILL { // stopped workers must end too
 				b.until("one is stopped", func() bool {
 					text, _ := os.ReadFile(filepath.Join(b.dir, "kept", "coordinator.jsonl"))
 					return strings.Contains(string(text), `"fault"`)
@@ -66,7 +67,7 @@ func TestVerifySignals(t *testing.T) {
 			}
 			p.signal(c.signal)
 			if c.twice {
-				b.until("it has heard the first", func() bool { return strings.Contains(p.err.String(), "ending early") })
+				b.until("it has got the first signal", func() bool { return strings.Contains(p.err.String(), "ending early") })
 				p.signal(c.signal)
 			}
 			code := p.code()
@@ -88,7 +89,7 @@ func TestVerifySignals(t *testing.T) {
 				all = append(all, string(text))
 			}
 			if strings.Contains(strings.Join(all, ""), "c4nary") || len(histories) < 5 {
-				t.Errorf("%d histories; the password is in what was written: %s%s", len(histories), out, stderr)
+				t.Errorf("%d histories; the password is in the output: %s%s", len(histories), out, stderr)
 			}
 			if c.signal == syscall.SIGINT {
 				if keys := s.Do("KEYS *verify*"); strings.Contains(keys, "$") {

@@ -20,7 +20,7 @@ import (
 // verifyLimit bounds a run of verify in a test, with its judgement.
 const verifyLimit = 3 * time.Minute
 
-// verifyReport is what verify --json prints, as far as it is looked at.
+// verifyReport is the output of verify --json, as far as the tests use it.
 type verifyReport struct {
 	Schema, Outcome, Store string
 	TTLMS                  int64 `json:"ttl_ms"`
@@ -65,10 +65,11 @@ func verifyBench(t *testing.T) *bench {
 	return b
 }
 
-// small is a run that fits beside other tests. Machines that are busy are late, which is not what is looked at here.
+// small is a run that can run next to other tests. Its slack is large, because a busy machine is
+// slow.
 var small = []string{"--processes", "3", "--loops", "6", "--slack", "8s", "--pause", "150ms"}
 
-// verify runs verify to its end, and returns what it printed in JSON.
+// verify runs verify until it ends, and returns its JSON output.
 func (b *bench) verify(code int, args ...string) (r verifyReport, stderr string) {
 	b.Helper()
 	p := b.start(append(append([]string{"verify", "--json"}, small...), args...)...)
@@ -99,7 +100,7 @@ func (b *bench) verify(code int, args ...string) (r verifyReport, stderr string)
 	return r, stderr
 }
 
-// sound expects that a run is clean, and that there was something to be found.
+// sound expects that a run is clean, and that it had grants and faults.
 func (b *bench) sound(r verifyReport) {
 	b.Helper()
 	faults := 0
@@ -115,9 +116,10 @@ func (b *bench) sound(r verifyReport) {
 	}
 }
 
-// Every kind of store is clean under the faults that verify does by itself. Some are tried at full size only.
+// Every kind of store is clean under the faults that verify does by itself. Some run at full size
+// only.
 func TestVerifyStores(t *testing.T) {
-	always := []string{"redis", "postgres", "quorum"} // the embedded store is in package torture every time
+	always := []string{"redis", "postgres", "quorum"} // package torture tests sqlite
 	for name, c := range map[string]struct {
 		store func(b *bench) string
 		args  []string
@@ -167,7 +169,7 @@ func TestVerifyStores(t *testing.T) {
 	}
 }
 
-// forgetful is a bench with a store, and a hook that has it forget its locks.
+// forgetful returns a bench with a store, and a hook that makes the store forget its locks.
 func forgetful(t *testing.T) (b *bench, hook string) {
 	t.Helper()
 	b = verifyBench(t)
@@ -175,7 +177,7 @@ func forgetful(t *testing.T) (b *bench, hook string) {
 	b.env = append(b.env, "HOLDFAST_URL="+s.URL())
 	host, port, _ := strings.Cut(s.Addr, ":")
 	hook = filepath.Join(b.dir, "hook")
-	// Locks are held for milliseconds mostly, so it forgets again and again.
+	// Most locks are held for milliseconds, so the hook empties the store several times.
 	script := fmt.Sprintf("#!/bin/sh\n[ $1 = start ] || exit 0\nfor i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h %s -p %s flushall; sleep 0.05; done\n", host, port)
 	if err := os.WriteFile(hook, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
@@ -183,7 +185,7 @@ func forgetful(t *testing.T) (b *bench, hook string) {
 	return b, hook
 }
 
-// A store that forgets its locks is found out, and the report says by which events.
+// verify finds that a store forgets its locks, and reports the events that prove it.
 func TestVerifyViolation(t *testing.T) {
 	b, hook := forgetful(t)
 	keep := filepath.Join(b.dir, "kept")
@@ -196,7 +198,7 @@ func TestVerifyViolation(t *testing.T) {
 	if err != nil || len(events) < 2 {
 		t.Errorf("the shortest history has %d events: %v", len(events), err)
 	}
-	// What is kept can be judged again, and comes to the same.
+	// A second judgement of the kept histories has the same result.
 	files, _ := filepath.Glob(filepath.Join(keep, "[pcr]*.jsonl"))
 	if events, err = history.ReadFiles(files...); err != nil {
 		t.Fatal(err)
@@ -209,7 +211,7 @@ func TestVerifyViolation(t *testing.T) {
 	}
 }
 
-// Who excepts what was broken is told, and has no violation of it.
+// With --except, a broken promise is reported, but is no violation.
 func TestVerifyExcept(t *testing.T) {
 	b, hook := forgetful(t)
 	var except []string
@@ -225,7 +227,7 @@ func TestVerifyExcept(t *testing.T) {
 	}
 }
 
-// wantSlow is want for what takes longer.
+// wantSlow is want for a command that takes longer.
 func (b *bench) wantSlow(code int, args ...string) (stdout, stderr string) {
 	b.Helper()
 	p := b.start(args...)
@@ -240,7 +242,7 @@ func (b *bench) wantSlow(code int, args ...string) (stdout, stderr string) {
 	return p.out.String(), p.err.String()
 }
 
-// A run that cannot prove anything says so.
+// A run that proves nothing is inconclusive, and reports why.
 func TestVerifyInconclusive(t *testing.T) {
 	b := verifyBench(t)
 	url := testenv.Redis(b).URL()
@@ -259,21 +261,21 @@ func TestVerifyInconclusive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := verifyBench(t)
 			r, _ := b.verify(2, append([]string{"--store", url}, c.args...)...)
-			said := append([]string{}, r.Notes...)
+			reported := append([]string{}, r.Notes...)
 			for _, v := range r.Classes {
-				said = append(said, v.Doubts...)
+				reported = append(reported, v.Doubts...)
 				if v.Count != 0 {
 					t.Errorf("%+v", v)
 				}
 			}
-			if !strings.Contains(strings.Join(said, "\n"), c.says) {
-				t.Errorf("%q", said)
+			if !strings.Contains(strings.Join(reported, "\n"), c.says) {
+				t.Errorf("%q", reported)
 			}
 		})
 	}
 }
 
-// What makes no sense, or cannot be, is never 0, 1 or 2.
+// Invalid usage, or a store that cannot be used, never has the exit code 0, 1 or 2.
 func TestVerifyUsage(t *testing.T) {
 	b := newBench(t)
 	full := filepath.Join(b.dir, "full")
@@ -307,11 +309,11 @@ func TestVerifyUsage(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	if _, stderr := b.want(64, "verify-worker", "x"); stderr == "" {
-		t.Error("no word")
+		t.Error("no message")
 	}
 }
 
-// A user who may not do what locks need.
+// A user without the rights that locks need is refused.
 func TestVerifyRefused(t *testing.T) {
 	b := newBench(t)
 	s := testenv.RedisACL(b, []string{"user few on >c4nary ~* &* +@all -eval -evalsha -script -fcall"})
@@ -324,8 +326,8 @@ func TestVerifyRefused(t *testing.T) {
 	}
 }
 
-// The same seed does the same faults in the same order. How many there are depends on the machine; one there
-// always is.
+// The same seed does the same faults in the same order. Their number depends on the machine, but is
+// at least one.
 func TestVerifySeed(t *testing.T) {
 	b := verifyBench(t)
 	url := testenv.Redis(b).URL()

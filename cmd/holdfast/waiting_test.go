@@ -55,7 +55,7 @@ func TestWaitingLine(t *testing.T) {
 	}
 }
 
-// Who gets the lock soon hears nothing.
+// A short wait prints nothing.
 func TestShortWaitIsSilent(t *testing.T) {
 	b := newBench(t)
 	holder := b.holder("a")

@@ -14,14 +14,15 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// TestZooKeeperEnsemble has one ensemble for all that needs one: the death of its leader comes last.
-// TestZooKeeperURLs: short, the list of servers is one server under two names.
+// TestZooKeeperURLs uses one server under two names as the list of servers.
 func TestZooKeeperURLs(t *testing.T) {
 	b := newBench(t)
 	addr := zooKeeper(t).Addr
 	zooKeeperURLs(b, []string{addr, strings.Replace(addr, "127.0.0.1", "localhost", 1)})
 }
 
+// TestZooKeeperEnsemble uses one ensemble for all tests that need one. The death of its leader
+// comes last.
 func TestZooKeeperEnsemble(t *testing.T) {
 	if !testenv.Deep() {
 		t.Skip("three servers: at full size only; package zklock has an ensemble every time")
@@ -32,20 +33,21 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		name string
 		f    func(*bench, *testenv.ZooKeeperEnsembleServers)
 	}{{"urls", func(b *bench, e *testenv.ZooKeeperEnsembleServers) { zooKeeperURLs(b, e.Addrs()) }}, {"doctor", doctorEnsemble}, {"the leader dies", zooKeeperLeaderDies}} {
-		t.Run(c.name, func(t *testing.T) { c.f(placeFor(t), e) })
+		t.Run(c.name, func(t *testing.T) { c.f(newSerialBench(t), e) })
 	}
 }
 
 func zooKeeperURLs(b *bench, addrs []string) {
 	t := b.T
 	hosts := strings.Join(addrs, ",")
-	// The private folder comes last: while it is there nobody else may list what is in the root.
+	// The private folder comes last: while it exists, no other user may list the root.
 	for _, url := range []string{
 		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=30s", "zk://" + hosts + "//", "zk://locker:c4nary@" + hosts + "/private?acl=private",
 	} {
 		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
 		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
-		// The rest runs inside, while the lock is held; with the servers in another order it is the same store.
+		// The rest runs inside, under the lock. With its servers in another order, the store is the
+		// same.
 		turned := strings.Replace(url, hosts, strings.Join(append(addrs[1:len(addrs):len(addrs)], addrs[0]), ","), 1)
 		out, stderr := b.want(0, "run", "--note", "outer", "a", "--", "env", "HOLDFAST_URL="+turned, "sh", "-c",
 			`$H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a`)
@@ -59,7 +61,7 @@ func zooKeeperURLs(b *bench, addrs []string) {
 		}
 	}
 	private := "HOLDFAST_URL=zk://locker:c4nary@" + hosts + "/private?acl=private"
-	// As long as somebody holds a lock there, the folders are there, and closed to others.
+	// While a lock is held, its folders exist and are closed to others.
 	b.env = append(b.env, private)
 	b.stay("holder", "z")
 	b.file("holder")
@@ -69,7 +71,7 @@ func zooKeeperURLs(b *bench, addrs []string) {
 	}
 	b.want(77, "ls")
 	b.env[len(b.env)-1] = private
-	// The URL that the command gets says where, and does not open the door.
+	// The URL for the command names the store, but has no password.
 	out, _ := b.want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want := "zk://locker@" + hosts + "/private?acl=private\n77\n"; out != want {
 		t.Errorf("%q, want %q", out, want)
@@ -84,8 +86,8 @@ func TestZooKeeperTLS(t *testing.T) {
 	b := newBench(t)
 	url := testenv.ZooKeeperTLS(t, longSessions).URL()
 	b.want(0, "--store", url, "run", "a", "--", "true")
-	// Without the client's certificate, and without trust in the server's.
-	var late []*process // side by side: each takes its time to give up
+	// Without a client certificate, and without trust in the server's certificate.
+	var late []*process // in parallel: each takes some time to give up
 	for _, less := range []string{url[:strings.Index(url, "&cert=")], url[:strings.Index(url, "?")]} {
 		late = append(late, b.start("--store", less, "--ttl", "1s", "run", "a", "--", "true"))
 	}
@@ -121,7 +123,7 @@ func TestZooKeeperNodes(t *testing.T) {
 	}
 }
 
-// Locks of two stores are two locks: each is the other's command's to wait for.
+// A name at two stores is two locks: the command of one may take the other.
 func TestZooKeeperInsideAnother(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
@@ -129,7 +131,7 @@ func TestZooKeeperInsideAnother(t *testing.T) {
 	b.want(64, "--store", url, "run", "a", "--", "env", "HOLDFAST_URL="+url, binary, "run", "a", "--", "true")
 }
 
-// Who waits is told of whom, and -w bounds it.
+// A waiter shows the holder, and -w bounds its wait.
 func TestZooKeeperWaiting(t *testing.T) {
 	b := newBench(t)
 	b.env = append(b.env, "HOLDFAST_URL="+zooKeeperURL(t))
@@ -142,7 +144,7 @@ func TestZooKeeperWaiting(t *testing.T) {
 	b.waiting("deploy/prod", 1)
 	second := b.start("run", "deploy/prod", "--", "true")
 	line := regexp.MustCompile(`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease 15s · "release 12"$`)
-	b.until("a word", func() bool { return line.MatchString(second.err.String()) })
+	b.until("a message", func() bool { return line.MatchString(second.err.String()) })
 	holder.end()
 	b.file("first")
 	first.end()
@@ -150,7 +152,7 @@ func TestZooKeeperWaiting(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, second.err.String())
 	}
 	b.none("ran")
-	// Who gives up leaves no place behind.
+	// A waiter that gives up leaves no place in the queue behind.
 	holder = b.stay("again", "deploy/prod")
 	b.file("again")
 	waiter := b.start("run", "deploy/prod", "--", "true")
@@ -164,13 +166,13 @@ func TestZooKeeperWaiting(t *testing.T) {
 	holder.end()
 }
 
-// A store that is gone, or does not answer any more, takes the lock with it, in time.
+// If the store is gone or silent, the command ends before its lock expires.
 func TestZooKeeperGoesAway(t *testing.T) {
 	harms := map[string]func(*testenv.ZooKeeperServer, *testenv.TCPProxy){
 		"refused": func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Refuse() },
 		"cut":     func(_ *testenv.ZooKeeperServer, p *testenv.TCPProxy) { p.Hole() },
 	}
-	if testenv.Deep() { // to clients it is as one that refuses or is cut off
+	if testenv.Deep() { // for clients these are like the other two
 		harms["killed"] = func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Kill() }
 		harms["frozen"] = func(z *testenv.ZooKeeperServer, _ *testenv.TCPProxy) { z.Pause() }
 	}
@@ -190,7 +192,7 @@ func TestZooKeeperGoesAway(t *testing.T) {
 			if code := run.code(); code != 76 || running(child) {
 				t.Errorf("exit code %d, %v: %s", code, running(child), run.err.String())
 			}
-			late := []*process{b.start("run", "a", "--", "true"), b.start("ls")} // each takes its time to give up
+			late := []*process{b.start("run", "a", "--", "true"), b.start("ls")}
 			for _, p := range late {
 				if code := p.code(); code != 69 {
 					t.Errorf("%q: exit code %d: %s", p.Args[1:], code, p.err.String())
@@ -200,7 +202,7 @@ func TestZooKeeperGoesAway(t *testing.T) {
 	}
 }
 
-// The death of the leader costs nobody a lock whose session outlives the election.
+// After the death of the leader, locks whose sessions outlive the election are still held.
 func zooKeeperLeaderDies(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	t := b.T
 	b.env = append(b.env, "HOLDFAST_URL="+e.URL()+"/survives?session=20s")
@@ -222,7 +224,7 @@ func zooKeeperLeaderDies(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	b.file("next")
 }
 
-// A killed holder's lock passes on when its session has run out, and its command is gone.
+// The lock of a killed holder is handed over when its session has expired; its command has ended.
 func TestZooKeeperKilledHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
@@ -234,7 +236,7 @@ func TestZooKeeperKilledHolder(t *testing.T) {
 	b.until("the command ends", func() bool { return !running(child) && !running(inner) })
 }
 
-// A holder that was stopped for longer than its session has lost the lock when it goes on.
+// A holder that was stopped for longer than its session has lost the lock when it continues.
 func TestZooKeeperStoppedHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
@@ -251,7 +253,7 @@ func TestZooKeeperStoppedHolder(t *testing.T) {
 	}
 }
 
-// The session is what --ttl asks for, within what the servers allow; ?session= comes first.
+// The session has the length of --ttl, within the limits of the servers; ?session= overrides --ttl.
 func TestZooKeeperSession(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
@@ -273,7 +275,7 @@ func (b *bench) touch(file string) {
 	}
 }
 
-// A leader that cannot reach the servers for long campaigns on.
+// A leader that cannot reach the servers for long keeps campaigning.
 func TestZooKeeperElectRidesOutAnOutage(t *testing.T) {
 	b := newBench(t)
 	away := testenv.Proxy(t, zooKeeper(t).Addr)
@@ -282,8 +284,8 @@ func TestZooKeeperElectRidesOutAnOutage(t *testing.T) {
 	first, child := b.term("one", 1)
 	away.Refuse()
 	b.until("the command ends", func() bool { return !running(child) })
-	b.until("a word about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
-	time.Sleep(time.Second) // further campaigns fail, in silence: no event tells
+	b.until("a message about it", func() bool { return strings.Contains(p.err.String(), "; still campaigning\n") })
+	time.Sleep(time.Second) // further campaigns fail silently: there is no event to wait for
 	away.Heal()
 	if second, _ := b.term("one", 2); second <= first {
 		t.Errorf("term %d after %d", second, first)
