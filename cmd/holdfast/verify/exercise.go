@@ -14,30 +14,32 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Of the whole duration: how much is calm at first, and from when on no fault begins.
+// Parts of the whole duration: the first fault begins after faultsFrom, the last before
+// faultsUntil.
 const (
-	calmFirst = 0.15
-	calmLast  = 0.8
+	faultsFrom  = 0.15
+	faultsUntil = 0.8
 )
 
-// sayEvery is how often somebody is told how far it is.
-const sayEvery = 3 * time.Second
+// progressInterval is the time between two progress messages.
+const progressInterval = 3 * time.Second
 
-// exercise lets the workers work, and does the faults: a calm time, faults with calm between them, and a calm end, so
-// that what recovers can be seen to. A machine that is so slow that nothing would be proved gets as long again.
+// exercise lets the workers work, and injects the faults. Time without faults comes first, between
+// faults, and last, so that recovery can be observed. A machine too slow to prove anything gets as
+// long again.
 func (r *run) exercise(ctx context.Context) {
 	begin := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var saying sync.WaitGroup
-	saying.Go(func() { r.keepSaying(ctx, begin) })
+	saying.Go(func() { r.reportProgress(ctx, begin) })
 	defer saying.Wait()
 	defer cancel(errEnough)
 	part := func(f float64) time.Time { return begin.Add(time.Duration(f * float64(r.Duration))) }
-	pause(ctx, time.Until(part(calmFirst)))
+	pause(ctx, time.Until(part(faultsFrom)))
 	if len(r.kinds)+len(r.Faults) > 0 {
 		s := newSchedule(r.Seed, r.kinds, r.Faults, r.Processes)
 		n := 0
-		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(calmLast)) || r.done() < minFaults && time.Now().Before(part(2*calmLast))); next = s.next() {
+		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < minFaults && time.Now().Before(part(2*faultsUntil))); next = s.next() {
 			var done sync.WaitGroup
 			for _, p := range next.faults {
 				n++
@@ -45,7 +47,7 @@ func (r *run) exercise(ctx context.Context) {
 				done.Go(func() { r.inject(ctx, id, p) })
 			}
 			done.Wait()
-			pause(ctx, r.times(next.calm))
+			pause(ctx, r.times(next.gap))
 		}
 	}
 	pause(ctx, max(time.Until(part(1)), r.ttl))
@@ -56,7 +58,7 @@ func (r *run) exercise(ctx context.Context) {
 	})
 }
 
-// done is how many faults there were so far.
+// done returns the number of faults so far.
 func (r *run) done() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +68,7 @@ func (r *run) done() (n int) {
 	return n
 }
 
-// pause waits for d; less if ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -76,29 +78,29 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// times is f TTLs.
+// times returns f TTLs.
 func (r *run) times(f float64) time.Duration { return time.Duration(f * float64(r.ttl)) }
 
-// meetLimit bounds how long a fault waits for load to meet, beside some TTLs. Without load it is done all the same,
-// and the judge says that it met none.
-const meetLimit = 5 * time.Second
+// loadLimit bounds how long a fault waits for load, plus a TTL. Without load the fault is injected
+// all the same, and the judge reports that it met none.
+const loadLimit = 5 * time.Second
 
-// preferLimit is for how long it is looked for.
+// preferLimit bounds the wait for a process that holds and waits.
 const preferLimit = 500 * time.Millisecond
 
-// inject does one fault, from before it begins until it has healed.
+// inject injects one fault, and returns after it has healed.
 func (r *run) inject(ctx context.Context, id string, f planned) {
 	r.mu.Lock()
-	p := r.crew[f.process]
+	p := r.workers[f.process]
 	r.mu.Unlock()
-	// A process that holds a lock and waits for others has the most to lose, so it is looked for; without it the load
-	// of all is enough.
+	// A process that holds a lock and waits for others has the most to lose, so it is preferred.
+	// Otherwise the load of all processes is enough.
 	begin := history.Now()
 	r.await(ctx, preferLimit, func() bool {
 		now := p.progress()
 		return f.own >= 0 || p.running() && now.T > begin && now.Holding > 0 && now.Waiting > 0
 	})
-	r.await(ctx, meetLimit+r.ttl, func() bool { return r.loaded(begin) && (f.own >= 0 || p.running()) })
+	r.await(ctx, loadLimit+r.ttl, func() bool { return r.loaded(begin) && (f.own >= 0 || p.running()) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -108,16 +110,16 @@ func (r *run) inject(ctx context.Context, id string, f planned) {
 			target = "the store"
 		}
 	} else if !p.running() {
-		return // it has ended by itself, and is not back yet
+		return // it has ended by itself, and its successor has not started
 	}
 	r.mu.Lock()
 	r.faults[f.kind]++
 	now := f.kind + " of " + target
-	r.now = append(r.now, now)
+	r.activeFaults = append(r.activeFaults, now)
 	r.mu.Unlock()
 	begin = r.rec.Record(history.Event{Kind: history.Fault, ID: id, Target: target, Text: f.kind})
 	if f.kind == KindKill || f.own >= 0 || !r.remote {
-		r.met(ctx, begin) // while it lasts nobody may get on, and so nobody be met
+		r.awaitLoad(ctx, begin) // during the fault no worker may make progress
 	}
 	switch {
 	case f.own >= 0:
@@ -125,76 +127,77 @@ func (r *run) inject(ctx context.Context, id string, f planned) {
 	case f.kind == KindStop:
 		r.doStop(ctx, p, id, r.times(f.length))
 	case f.kind == KindKill:
-		r.bury(p)
+		r.killWorker(p)
 	default:
 		r.doRelay(ctx, p, f)
 	}
-	r.met(ctx, begin)
+	r.awaitLoad(ctx, begin)
 	healed := func() { r.rec.Record(history.Event{Kind: history.Healed, ID: id, Target: target}) }
 	r.mu.Lock()
-	r.now = slices.DeleteFunc(r.now, func(s string) bool { return s == now })
+	r.activeFaults = slices.DeleteFunc(r.activeFaults, func(s string) bool { return s == now })
 	r.mu.Unlock()
 	if f.own < 0 && f.kind != KindStop && f.kind != KindKill {
-		r.followers.Go(func() { r.settle(healed) })
+		r.followers.Go(func() { r.healLater(healed) })
 	} else {
 		healed()
 	}
 	if f.kind == KindKill {
-		if err := r.start(p.index, p.life+1); err != nil {
+		if err := r.start(p.index, p.runNumber+1); err != nil {
 			r.note("the successor of worker process %s: %v", p.name, err)
 			r.abort(err)
 		}
 	}
 }
 
-// aftermath is how long a client may be deaf after its connections can be made again: what waits for news connects anew
-// once a second at the latest when it has failed for a while. Until then it may be passed over in line.
-const aftermath = 2 * time.Second
+// reconnectTime is how long a client may miss pushes after its connections work again: after a
+// longer failure, subscriptions reconnect once a second at the latest. Until then the queue may
+// pass the client over.
+const reconnectTime = 2 * time.Second
 
-// settle calls healed when the aftermath of a fault is over, or no worker is left to see it.
-func (r *run) settle(healed func()) {
-	t := time.NewTimer(aftermath)
+// healLater calls healed after reconnectTime, or when no worker is left.
+func (r *run) healLater(healed func()) {
+	t := time.NewTimer(reconnectTime)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-r.quiet:
+	case <-r.allEnded:
 	}
 	healed()
 }
 
-// met waits until the fault that began then has met load.
-func (r *run) met(ctx context.Context, begin int64) {
-	r.await(ctx, meetLimit, func() bool { return r.loaded(begin) })
+// awaitLoad waits until the fault that started at begin has met load.
+func (r *run) awaitLoad(ctx context.Context, begin int64) {
+	r.await(ctx, loadLimit, func() bool { return r.loaded(begin) })
 }
 
-// doStop stops p for so long.
+// doStop stops p for the given time.
 func (r *run) doStop(ctx context.Context, p *process, id string, length time.Duration) {
-	// Who stops inside a transaction on a file keeps everybody from it.
+	// A process stopped inside a transaction on a file blocks all others.
 	shared := history.Event{Kind: history.Fault, ID: id + "s", Target: "the file", Text: "stopped inside"}
 	if !r.remote {
-		r.met(ctx, r.rec.Record(shared))
+		r.awaitLoad(ctx, r.rec.Record(shared))
 	}
 	if err := stop(p.cmd.Process); err != nil {
 		return // it has ended
 	}
 	pause(ctx, length)
-	_ = goOn(p.cmd.Process)
+	_ = resume(p.cmd.Process)
 	if !r.remote {
 		shared.Kind, shared.Text = history.Healed, ""
 		r.rec.Record(shared)
 	}
 }
 
-// doRelay spoils the connections of p for a while.
+// doRelay disturbs the connections of p for a while.
 func (r *run) doRelay(ctx context.Context, p *process, f planned) {
-	h := harm{process: p.name}
+	h := impairment{process: p.name}
 	if all := r.relay.addresses(); f.server >= 0 && len(all) > 1 {
 		h.address = all[f.server%len(all)]
 	}
 	length := r.times(f.length)
 	switch f.kind {
 	case KindDelay:
-		late := time.Duration(f.lateBy * float64(mostLate(r.ttl)))
+		late := time.Duration(f.lateBy * float64(maxDelay(r.ttl)))
 		h.mode, h.delay, h.jitter = slow, late/2, late/2
 	case KindCut:
 		h.mode = holdRequests | holdReplies
@@ -225,14 +228,14 @@ func (r *run) doRelay(ctx context.Context, p *process, f planned) {
 // ownLimit bounds how long a fault of the caller's may take to begin, and to end.
 const ownLimit = 2 * time.Minute
 
-// doOwn does a fault of the caller's. What was begun is ended, also when the run is to end.
+// doOwn injects a fault of the caller's. It ends each fault that it began, even if ctx has ended.
 func (r *run) doOwn(ctx context.Context, f Fault, length time.Duration) {
 	whole := context.WithoutCancel(ctx)
 	limited, cancel := context.WithTimeout(whole, ownLimit)
 	defer cancel()
 	heal, err := f.Inject(limited)
 	if err != nil {
-		r.note("fault %s could not be done: %v", f.Kind, err)
+		r.note("fault %s could not be injected: %v", f.Kind, err)
 	} else {
 		pause(ctx, length)
 	}
@@ -246,9 +249,9 @@ func (r *run) doOwn(ctx context.Context, f Fault, length time.Duration) {
 	}
 }
 
-// keepSaying tells how far it is until ctx ends.
-func (r *run) keepSaying(ctx context.Context, begin time.Time) {
-	tick := time.NewTicker(sayEvery)
+// reportProgress reports the progress until ctx ends.
+func (r *run) reportProgress(ctx context.Context, begin time.Time) {
+	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for before := int64(0); ; {
 		select {
@@ -260,13 +263,13 @@ func (r *run) keepSaying(ctx context.Context, begin time.Time) {
 		case <-tick.C:
 		}
 		r.mu.Lock()
-		t, now := r.totals(), strings.Join(r.now, ", ")
+		t, now := r.totals(), strings.Join(r.activeFaults, ", ")
 		r.mu.Unlock()
 		if now != "" {
 			now = "; now " + now
 		}
 		r.Say(fmt.Sprintf("%v: %d grants (%d/s), %d waiting, %d faults%s", time.Since(begin).Round(time.Second), t.Grants,
-			(t.Grants-before)/int64(sayEvery/time.Second), t.Waiting, r.done(), now))
+			(t.Grants-before)/int64(progressInterval/time.Second), t.Waiting, r.done(), now))
 		before = t.Grants
 	}
 }

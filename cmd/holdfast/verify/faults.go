@@ -12,26 +12,28 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// The kinds of faults that verify does by itself: to its own processes, and to what passes between them and the
-// store. All but the last two need a store that is reached over a network.
+// The kinds of faults that verify injects by itself: into its own processes, and into their traffic
+// with the store. All but the last two need a store that is reached over a network.
 const (
 	KindDelay       = "delay"        // everything is late
-	KindCut         = "cut"          // nothing passes, in either direction, and nobody is told
-	KindCutRequests = "cut-requests" // nothing passes to the server
-	KindCutReplies  = "cut-replies"  // nothing comes back from it
-	KindForget      = "forget"       // connections that are open carry nothing more, and nobody is told; new ones work
-	KindLate        = "late"         // requests on connections that are open arrive when the fault ends; new ones pass
+	KindCut         = "cut"          // no bytes pass in either direction, and no end is reported
+	KindCutRequests = "cut-requests" // no bytes pass to the server
+	KindCutReplies  = "cut-replies"  // no bytes pass to the client
+	// Open connections carry nothing more, without an error; new ones work.
+	KindForget = "forget"
+	// Requests on open connections arrive when the fault ends; new ones pass.
+	KindLate        = "late"
 	KindReset       = "reset"        // connections are reset, again and again
-	KindRefuse      = "refuse"       // and new ones, too
-	KindDropReplies = "drop-replies" // a request takes effect, and its connection is reset in place of the reply
+	KindRefuse      = "refuse"       // as reset, and new connections too
+	KindDropReplies = "drop-replies" // a request takes effect, then a reset replaces its reply
 	KindStop        = history.FaultStop
 	KindKill        = "kill"
 )
 
-// KindNone in Options.Kinds means none of them.
+// KindNone in Options.Kinds means no faults.
 const KindNone = "none"
 
-// Kinds are all of them but KindNone.
+// Kinds returns all kinds but KindNone.
 func Kinds() []string {
 	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindForget, KindLate, KindReset, KindRefuse, KindDropReplies}
 }
@@ -39,21 +41,21 @@ func Kinds() []string {
 // local are the kinds that need no network.
 var local = []string{KindStop, KindKill}
 
-// Fault is one more kind of fault, of the caller's: to the store itself.
+// Fault is a further kind of fault, of the caller's: one of the store itself.
 type Fault struct {
 	Kind   string // one word, for the report
-	Target string // what it is done to, for people; "": the store
+	Target string // the system at fault, for people; "": the store
 
-	// Inject begins the fault, and returns what ends it, which may be nil. With an error, too, it is called: half of the
-	// fault may have begun. ctx bounds each of the two.
+	// Inject begins the fault, and returns a function that ends it, which may be nil. With an
+	// error, it is called too: half of the fault may have begun. ctx bounds each of the two calls.
 	Inject func(ctx context.Context) (heal func(ctx context.Context) error, err error)
 }
 
-// checkKinds returns the kinds that are to be done, of those that were asked for: all if none were.
+// checkKinds returns the kinds to inject, of those asked for: all if none were.
 func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err error) {
 	for _, f := range own {
 		if f.Kind == "" || strings.ContainsAny(f.Kind, " \t\n") || f.Inject == nil || slices.Contains(Kinds(), f.Kind) || f.Kind == KindNone {
-			return nil, fmt.Errorf("%w kind %q of a fault: it must be one word that is not among %s", driver.ErrInvalid, f.Kind, strings.Join(Kinds(), ", "))
+			return nil, fmt.Errorf("%w kind of fault %q: allowed is one word that is not among %s", driver.ErrInvalid, f.Kind, strings.Join(Kinds(), ", "))
 		}
 	}
 	possible := slices.DeleteFunc(Kinds(), func(k string) bool {
@@ -68,9 +70,9 @@ func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err e
 	for _, k := range asked {
 		switch {
 		case !slices.Contains(Kinds(), k):
-			return nil, fmt.Errorf("%w kind of fault %q: there are %s, or %s alone", driver.ErrInvalid, k, strings.Join(Kinds(), ", "), KindNone)
+			return nil, fmt.Errorf("%w kind of fault %q: allowed are %s, or %s alone", driver.ErrInvalid, k, strings.Join(Kinds(), ", "), KindNone)
 		case !slices.Contains(possible, k):
-			return nil, fmt.Errorf("%w kind of fault %q: this store is reached over no network, or this system has no such fault; there are %s", driver.ErrInvalid, k, strings.Join(possible, ", "))
+			return nil, fmt.Errorf("%w kind of fault %q: the store is not reached over a network, or this system has no such fault; allowed are %s", driver.ErrInvalid, k, strings.Join(possible, ", "))
 		case !slices.Contains(kinds, k):
 			kinds = append(kinds, k)
 		}
@@ -82,10 +84,10 @@ func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err e
 type planned struct {
 	kind    string
 	own     int     // the index of a Fault of the caller's, or -1
-	process int     // to which it is done
-	server  int     // of several servers' addresses that the process uses, which one; -1: all
-	length  float64 // how long it lasts
-	lateBy  float64 // of delay, a part of the longest
+	process int     // the index of its target
+	server  int     // which one of the servers' addresses that the process uses; -1: all
+	length  float64 // of the fault
+	lateBy  float64 // of delay: a part of the longest delay
 }
 
 func (p planned) String() string {
@@ -98,10 +100,10 @@ func (p planned) String() string {
 	return fmt.Sprintf("%s of process %d for %.2f TTL", p.kind, p.process+1, p.length)
 }
 
-// round is what begins at one time, of different processes, and how long it is calm afterwards.
+// round is the faults that begin at one time, in different processes, and the gap after them.
 type round struct {
 	faults []planned
-	calm   float64
+	gap    float64
 }
 
 // schedule draws rounds without end. The same seed, kinds and processes give the same rounds.
@@ -110,26 +112,27 @@ type schedule struct {
 	kinds     []string
 	own       []Fault
 	processes int
-	deck      []int // kinds that have not been drawn since all were: indices of kinds, then of own
+	undrawn   []int // kinds not drawn since all were: indices of kinds, then of own
 }
 
 func newSchedule(seed uint64, kinds []string, own []Fault, processes int) *schedule {
 	return &schedule{rng: rand.New(rand.NewPCG(seed, 0x76657269)), kinds: kinds, own: own, processes: processes}
 }
 
-// lengths are how long a fault of each kind lasts at least and at most, in TTLs. A stop is always longer than a TTL,
-// which is what it is for.
+// lengths are the shortest and longest time of each kind of fault, in TTLs. A stop is always longer
+// than a TTL, so that leases expire meanwhile.
 var lengths = map[string][2]float64{
 	KindStop: {1.1, 3}, KindDelay: {0.5, 2}, KindCut: {0.5, 2.5}, KindCutRequests: {0.5, 2.5}, KindCutReplies: {0.5, 2.5},
 	KindForget: {1, 3}, KindLate: {0.1, 1}, KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5}, KindKill: {0, 0},
 }
 
-// ownLength is that of the caller's faults.
+// ownLength is the same for the caller's faults.
 var ownLength = [2]float64{0.5, 2}
 
-// next draws a round: mostly one fault, now and then two. Every kind comes before any comes again.
+// next draws a round: usually one fault, sometimes two. Each kind comes once before any comes
+// again.
 func (s *schedule) next() round {
-	r := round{calm: 0.2 + 0.6*s.rng.Float64()}
+	r := round{gap: 0.2 + 0.6*s.rng.Float64()}
 	n := 1
 	if s.processes > 2 && s.rng.IntN(3) == 0 {
 		n = 2
@@ -143,15 +146,15 @@ func (s *schedule) next() round {
 }
 
 func (s *schedule) draw(process int) planned {
-	if len(s.deck) == 0 {
-		s.deck = s.rng.Perm(len(s.kinds) + len(s.own))
+	if len(s.undrawn) == 0 {
+		s.undrawn = s.rng.Perm(len(s.kinds) + len(s.own))
 	}
-	card := s.deck[0]
-	s.deck = s.deck[1:]
-	p := planned{own: card - len(s.kinds), process: process, server: s.rng.IntN(18) - 9}
+	index := s.undrawn[0]
+	s.undrawn = s.undrawn[1:]
+	p := planned{own: index - len(s.kinds), process: process, server: s.rng.IntN(18) - 9}
 	length := ownLength
 	if p.own < 0 {
-		p.own, p.kind = -1, s.kinds[card]
+		p.own, p.kind = -1, s.kinds[index]
 		length = lengths[p.kind]
 	} else {
 		p.kind = s.own[p.own].Kind
@@ -164,5 +167,5 @@ func (s *schedule) draw(process int) planned {
 	return p
 }
 
-// mostLate bounds by how much a delay delays: what is late may not look like a store that is slow to let go.
-func mostLate(ttl time.Duration) time.Duration { return min(ttl/4, 250*time.Millisecond) }
+// maxDelay bounds the delay of KindDelay: a late hand-over must not look like a slow store.
+func maxDelay(ttl time.Duration) time.Duration { return min(ttl/4, 250*time.Millisecond) }

@@ -15,7 +15,7 @@ func inject(context.Context) (func(context.Context) error, error) {
 	return func(context.Context) error { return nil }, nil
 }
 
-// The seed is the schedule.
+// The seed determines the schedule.
 func TestScheduleRepeats(t *testing.T) {
 	own := []Fault{{Kind: "flush", Inject: inject}}
 	text := func(seed uint64) string {
@@ -23,20 +23,21 @@ func TestScheduleRepeats(t *testing.T) {
 		var b strings.Builder
 		for range 50 {
 			r := s.next()
-			fmt.Fprintln(&b, r.faults, r.calm)
+			fmt.Fprintln(&b, r.faults, r.gap)
 		}
 		return b.String()
 	}
 	first, again := text(7), text(7)
 	if first != again {
-		t.Error("two schedules of one seed differ")
+		t.Error("two schedules with the same seed differ")
 	}
 	if first == text(8) {
-		t.Error("two seeds have one schedule")
+		t.Error("two seeds give the same schedule")
 	}
 }
 
-// Every kind comes before any comes again, faults of one round hit different processes, and lengths are what they are for.
+// Each kind comes once before any comes again, faults of one round hit different processes, and
+// each kind has its lengths.
 func TestScheduleRounds(t *testing.T) {
 	own := []Fault{{Kind: "flush", Inject: inject}}
 	for seed := range uint64(20) {
@@ -44,7 +45,7 @@ func TestScheduleRounds(t *testing.T) {
 		var all []planned
 		for range 100 {
 			r := s.next()
-			if len(r.faults) == 2 && r.faults[0].process == r.faults[1].process || len(r.faults) > 2 || r.calm < 0.2 {
+			if len(r.faults) == 2 && r.faults[0].process == r.faults[1].process || len(r.faults) > 2 || r.gap < 0.2 {
 				t.Fatalf("%v", r)
 			}
 			all = append(all, r.faults...)
@@ -88,7 +89,7 @@ func TestCheckKinds(t *testing.T) {
 		{[]string{KindKill, KindCut, KindKill}, true, nil, []string{KindKill, KindCut}, ""},
 		{[]string{KindKill, KindNone}, true, nil, nil, "none alone"},
 		{[]string{"nonsense"}, true, nil, nil, `"nonsense"`},
-		{[]string{KindCut}, false, nil, nil, "over no network"},
+		{[]string{KindCut}, false, nil, nil, "not reached over a network"},
 		{nil, true, []Fault{{Kind: "stop", Inject: inject}}, nil, "one word"},
 		{nil, true, []Fault{{Kind: "a b", Inject: inject}}, nil, "one word"},
 		{nil, true, []Fault{{Kind: "x"}}, nil, "one word"},

@@ -10,27 +10,29 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Figures are numbers of a run. They are for people: package history judges without them.
+// Figures are numbers of a run, for people. Package history judges without them.
 type Figures struct {
 	Grants int
 	Rate   float64 // grants a second, from the first call to the last grant
 
-	// HandOver is from when a holder was about to release an exclusive lock until somebody who already waited was told.
+	// HandOver is the time from the call that released an exclusive lock until a waiter had the
+	// grant.
 	HandOver Spread
 
-	// Recovery is from the death of a process that held an exclusive lock until the next grant of that lock.
+	// Recovery is the time from the death of a process that held an exclusive lock until the lock's
+	// next grant.
 	Recovery Spread
 
 	Lost int // leases that had ended before they were released
 
-	LongestWait time.Duration // of a call, until it was told anything
+	LongestWait time.Duration // the longest time of a call until it was answered
 
-	// LockOuts is how often calls waited, and nobody was granted any lock, for longer than a TTL.
+	// LockOuts counts the times longer than a TTL in which calls waited and no lock was granted.
 	LockOuts       int
 	LongestLockOut time.Duration
 }
 
-// Spread is how some times are spread.
+// Spread is the distribution of some times.
 type Spread struct {
 	N             int
 	P50, P99, Max time.Duration
@@ -45,7 +47,7 @@ func spreadOf(all []time.Duration) Spread {
 	return Spread{len(all), at(50), at(99), all[len(all)-1]}
 }
 
-// String is for people.
+// String returns the spread for people.
 func (s Spread) String() string {
 	if s.N == 0 {
 		return "never seen"
@@ -53,7 +55,7 @@ func (s Spread) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v, at most %v of %d", rounded(s.P50), rounded(s.P99), rounded(s.Max), s.N)
 }
 
-// rounded is d with three digits or so.
+// rounded returns d with about three digits.
 func rounded(d time.Duration) time.Duration {
 	for unit := time.Second; unit > time.Microsecond; unit /= 10 {
 		if d >= 10*unit {
@@ -63,8 +65,8 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-// asked is a call that is not over: it waits, or holds.
-type asked struct {
+// openCall is a call that is not over: it waits, or holds.
+type openCall struct {
 	name, process string
 	call          int64
 	mode          driver.Mode
@@ -74,11 +76,11 @@ type asked struct {
 // counter goes through events in order of time.
 type counter struct {
 	ttl      int64
-	open     map[string]*asked
-	released map[string]int64 // of a name whose last end was a release of an exclusive grant: when
-	died     map[string]int64 // of a name whose holder has died: when
+	open     map[string]*openCall
+	released map[string]int64 // of names last released by an exclusive holder: when
+	died     map[string]int64 // of names whose holder has died: when
 	waiting  int
-	stuck    int64 // since when somebody waits and nobody was granted anything
+	stuck    int64 // since when calls wait without any grant
 	f        Figures
 	handOver []time.Duration
 	recovery []time.Duration
@@ -86,7 +88,7 @@ type counter struct {
 
 // figuresOf counts. Events are in order of time.
 func figuresOf(events []history.Event, ttl time.Duration) Figures {
-	c := &counter{ttl: int64(ttl), open: map[string]*asked{}, released: map[string]int64{}, died: map[string]int64{}}
+	c := &counter{ttl: int64(ttl), open: map[string]*openCall{}, released: map[string]int64{}, died: map[string]int64{}}
 	first, last := int64(0), int64(0)
 	for i := range events {
 		e := &events[i]
@@ -110,7 +112,7 @@ func (c *counter) step(e *history.Event) {
 	switch e.Kind {
 	case history.Acquire:
 		process, _, _ := strings.Cut(e.Client, "/")
-		a = &asked{name: e.Name, process: process, call: e.T, mode: e.Mode, wait: e.Wait}
+		a = &openCall{name: e.Name, process: process, call: e.T, mode: e.Mode, wait: e.Wait}
 		if a.mode == 0 {
 			a.mode = driver.Exclusive
 		}
@@ -153,8 +155,8 @@ func (c *counter) step(e *history.Event) {
 	}
 }
 
-// over: the call has ended without a grant, or its process has.
-func (c *counter) over(id string, a *asked, t int64) {
+// over ends a call without a grant, or of a dead process.
+func (c *counter) over(id string, a *openCall, t int64) {
 	delete(c.open, id)
 	if a.held || !a.wait {
 		return
@@ -162,12 +164,12 @@ func (c *counter) over(id string, a *asked, t int64) {
 	c.waited(a, t)
 }
 
-func (c *counter) waited(a *asked, t int64) {
+func (c *counter) waited(a *openCall, t int64) {
 	c.waiting--
 	c.f.LongestWait = max(c.f.LongestWait, time.Duration(t-a.call))
 }
 
-func (c *counter) granted(a *asked, t int64) {
+func (c *counter) granted(a *openCall, t int64) {
 	c.f.Grants++
 	if c.waiting > 0 && t-c.stuck > c.ttl {
 		c.f.LockOuts++

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// What is counted of a short history in which a holder dies, a waiter is served, and one gives up.
+// The figures of a short history: a holder dies, a waiter is granted the lock, and one cancels.
 func TestFigures(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	at := func(t int64, kind history.Kind, client, id string) history.Event {
@@ -39,7 +39,7 @@ func TestFigures(t *testing.T) {
 		t.Errorf("%+v; want %+v", f, want)
 	}
 	if f := figuresOf(nil, time.Second); f != (Figures{}) || f.HandOver.String() != "never seen" {
-		t.Errorf("of nothing: %+v", f)
+		t.Errorf("of no events: %+v", f)
 	}
 }
 

@@ -2,5 +2,5 @@
 
 package verify
 
-// openFiles is -1: there is no cheap way to know how many file descriptors are open.
+// openFiles returns -1: there is no cheap way to count the open file descriptors.
 func openFiles() int64 { return -1 }

@@ -13,18 +13,18 @@ import (
 // hookLimit bounds each of a hook's two runs.
 const hookLimit = time.Minute
 
-// Hook is a Fault that runs a command of the user's: with one more word, "start", to begin it and "stop" to end it.
-// The command is a line for the shell. It may leave processes behind.
+// Hook is a Fault that runs a command of the user's, with one more word: "start" to begin it and
+// "stop" to end it. The command is a line for the shell. It may leave processes behind.
 func Hook(name, command string) Fault {
 	do := func(ctx context.Context, word string) error {
 		ctx, cancel := context.WithTimeout(ctx, hookLimit)
 		defer cancel()
 		cmd := shell(command, word)
-		apart(cmd)
+		ownGroup(cmd)
 		cmd.Env = open.Environ()
 		var words tail
 		cmd.Stdout, cmd.Stderr = &words, &words
-		cmd.WaitDelay = time.Second // for what it left behind
+		cmd.WaitDelay = time.Second // for the processes that it left behind
 		if err := cmd.Start(); err != nil {
 			return fmt.Errorf("hook %s %s: %w", name, word, err)
 		}
@@ -41,6 +41,7 @@ func Hook(name, command string) Fault {
 	}
 	return Fault{Kind: name, Inject: func(ctx context.Context) (func(context.Context) error, error) {
 		err := do(ctx, "start")
-		return func(ctx context.Context) error { return do(ctx, "stop") }, err // also after half a start
+		// Even after half a start.
+		return func(ctx context.Context) error { return do(ctx, "stop") }, err
 	}}
 }

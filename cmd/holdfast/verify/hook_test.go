@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A hook is run with start and with stop, and what it leaves behind holds nobody up.
+// A hook runs with start and with stop. It does not wait for processes that it left behind.
 func TestHook(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	h := Hook("x", "sleep 100 & echo $! >>"+log+"; echo >>"+log)
@@ -47,14 +47,14 @@ func atoi(t *testing.T, s string) (n int) {
 	t.Helper()
 	for _, c := range s {
 		if c < '0' || c > '9' {
-			t.Fatalf("%q is no number", s)
+			t.Fatalf("%q is not a number", s)
 		}
 		n = 10*n + int(c-'0')
 	}
 	return n
 }
 
-// What it says when it fails is in the error, and it can be ended all the same.
+// The error has the output of a failed hook, and the hook can be stopped all the same.
 func TestHookFails(t *testing.T) {
 	heal, err := Hook("x", "echo words; false").Inject(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "hook x start") || !strings.Contains(err.Error(), "words") || heal == nil {

@@ -12,24 +12,26 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Job tells a worker what to do. It is the first line of its input, in JSON: nothing of it is in the
-// arguments or the environment, where others could read the store's password.
+// Job describes a worker's work. It is the first line of the worker's input, in JSON. No part of it
+// is in the arguments or the environment, where others could read the store's password.
 type Job struct {
-	URL      string        // of the store
-	Relay    string        // host:port of the relay to the store's servers; empty: connect directly
-	Key      string        // what the relay wants to be told, so that it serves nobody else
-	Resource string        // host:port of the Resource
-	Process  string        // a name for this life of the process, such as p3.2; its clients are p3.2/0, p3.2/1, …
-	Dir      string        // the history is appended to Dir/Process.jsonl
-	Prefix   string        // of all names of locks
-	Names    int           // how many names of each kind
-	Clients  int           // holdfast clients
-	Loops    int           // goroutines that take locks, shared among the clients
-	TTL      time.Duration // of the clients
-	Seed     uint64
-	Mix      string        // MixAll or MixMutex
-	Pause    time.Duration // how long each loop rests between two locks, on average
-	Own      bool          // each client also holds a mutex that only it asks for: Prefix, OwnNames, and the client's name
+	URL      string // of the store
+	Relay    string // host:port of the relay to the store's servers; empty: connect directly
+	Key      string // the relay's password, so that it serves only verify
+	Resource string // host:port of the Resource
+	// A name for this run of the process, such as p3.2; its clients are p3.2/0, p3.2/1, ….
+	Process string
+	Dir     string        // the history is appended to Dir/Process.jsonl
+	Prefix  string        // of all names of locks
+	Names   int           // how many names of each kind
+	Clients int           // holdfast clients
+	Loops   int           // goroutines that take locks, shared among the clients
+	TTL     time.Duration // of the clients
+	Seed    uint64
+	Mix     string        // MixAll or MixMutex
+	Pause   time.Duration // how long each loop pauses between two locks, on average
+	// Each client also holds a mutex of its own: Prefix, OwnNames, and the client's name.
+	Own bool
 }
 
 // The values of Job.Mix.
@@ -38,24 +40,24 @@ const (
 	MixMutex = "mutex" // mutexes only
 )
 
-// OwnNames is what follows the prefix in the names of Job.Own.
+// OwnNames follows the prefix in the names of Job.Own.
 const OwnNames = "own/"
 
-// What a Job may ask for at most: more than any machine can use, and little enough that a slip of the
-// keyboard does no harm.
+// Upper limits of a Job: more than any machine can use, and low enough that a typing error does no
+// harm.
 const (
 	maxNames   = 10_000
 	maxClients = 1_000
 	maxLoops   = 10_000
 	maxJob     = 64 << 10 // bytes of its line
-	maxSuffix  = 32       // bytes of a name behind Prefix
+	maxSuffix  = 32       // bytes of a name after Prefix
 )
 
-// ErrJob is the error of a worker whose Job makes no sense.
+// ErrJob is the error of a worker whose Job is invalid.
 var ErrJob = errors.New("invalid job")
 
-// Finish is the line of input that asks a worker to end in order: to begin nothing new, to release what
-// it holds, to close its clients.
+// Finish is the line of input that ends a worker in order: it starts no new calls, releases its
+// leases, and closes its clients.
 const Finish = "finish"
 
 // parseJob reads the first line of a worker's input.
@@ -64,11 +66,11 @@ func parseJob(line []byte) (*Job, error) {
 	d.DisallowUnknownFields()
 	j := new(Job)
 	if err := d.Decode(j); err != nil {
-		// What encoding/json says of a value may quote it.
-		return nil, fmt.Errorf("%w: the first line of the input is not one in JSON as this version knows it", ErrJob)
+		// An error of encoding/json may quote the value, and with it a password.
+		return nil, fmt.Errorf("%w: the first line of the input is not a job in JSON that this version knows", ErrJob)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%w: there is more than one value in its line", ErrJob)
+		return nil, fmt.Errorf("%w: more than one value in its line", ErrJob)
 	}
 	return j, j.check()
 }
@@ -89,7 +91,7 @@ func (j *Job) check() error {
 	case j.Dir == "":
 		what = "no Dir"
 	case strings.ContainsAny(j.Prefix, "\r\n"):
-		what = "there is a line break in Prefix"
+		what = "Prefix has a line break"
 	case len(j.Prefix) > driver.MaxName-maxSuffix:
 		what = fmt.Sprintf("Prefix has %d bytes; allowed are %d", len(j.Prefix), driver.MaxName-maxSuffix)
 	case !in(j.Names, maxNames):
@@ -101,7 +103,7 @@ func (j *Job) check() error {
 	case j.TTL < driver.MinTTL || j.TTL > driver.MaxTTL:
 		what = fmt.Sprintf("TTL %v: allowed are %v to %v", j.TTL, driver.MinTTL, driver.MaxTTL)
 	case j.Pause < 0:
-		what = fmt.Sprintf("Pause %v: it must not be negative", j.Pause)
+		what = fmt.Sprintf("Pause %v: allowed are 0 and more", j.Pause)
 	case j.Mix != MixAll && j.Mix != MixMutex:
 		what = fmt.Sprintf("Mix %q: allowed are %s and %s", j.Mix, MixAll, MixMutex)
 	default:
@@ -112,12 +114,12 @@ func (j *Job) check() error {
 
 // Progress is a line of a worker's output, in JSON.
 type Progress struct {
-	T             int64  `json:"t,omitempty"`               // when this was so, by history.Now
+	T             int64  `json:"t,omitempty"`               // the time of the values, by history.Now
 	Ready         bool   `json:"ready,omitempty"`           // all its clients are connected: the first line
 	Grants        int64  `json:"grants,omitempty"`          // so far
-	Errors        int64  `json:"errors,omitempty"`          // calls so far that failed otherwise than by a lock that was not free or a wait that was given up
-	Waiting       int    `json:"waiting,omitempty"`         // calls that stand in line now
+	Errors        int64  `json:"errors,omitempty"`          // failed calls so far, without refusals of a busy lock and cancelled waits
+	Waiting       int    `json:"waiting,omitempty"`         // calls in queues now
 	Holding       int    `json:"holding,omitempty"`         // leases now
-	LongestWaitMS int64  `json:"longest_wait_ms,omitempty"` // for how long the one of Waiting that is there longest has waited
-	LastError     string `json:"last_error,omitempty"`      // the latest of Errors, or why the clients cannot connect yet; no password is in it
+	LongestWaitMS int64  `json:"longest_wait_ms,omitempty"` // how long the oldest of Waiting has waited
+	LastError     string `json:"last_error,omitempty"`      // the latest of Errors, or why the clients cannot connect; without passwords
 }

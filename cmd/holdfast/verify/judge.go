@@ -27,34 +27,35 @@ type Result struct {
 	TTL      time.Duration   // as the store grants it
 	Took     time.Duration   // in all
 	Seed     uint64          // repeats the schedule of faults
-	Faults   []Count         // done, by kind
+	Faults   []Count         // injected, by kind
 	Excepted []history.Class // not promised by the deployment
-	Why      string          // why classes were excepted by Run itself; or ""
+	Why      string          // why Run itself excepted classes; or ""
 	Notes    []string        // why the run proves less than it should
-	Errors   int64           // calls that failed otherwise than because a lock was not free
-	Lost     int             // replies that were dropped after their requests had taken effect
-	Dir      string          // where the histories are; "" if they were not kept
-	Short    string          // a file with the fewest events that show the first violation; "" if there is none
+	Errors   int64           // failed calls, without refusals of a busy lock
+	Lost     int             // replies dropped after their requests had taken effect
+	Dir      string          // of the histories; "" if they were not kept
+	// A file with the fewest events that show the first violation; "": none.
+	Short string
 
-	url string // whose password is in no text
+	url string // its password is in no text
 }
 
-// Count is how many faults there were of a kind.
+// Count is the number of faults of a kind.
 type Count struct {
 	Kind string
 	N    int
 }
 
-// What a run must have had to be conclusive, beside what package history asks for anyway.
+// A conclusive run needs at least these, in addition to what package history requires.
 const (
 	minGrants = 50
 	minFaults = 1
-	minRate   = 1 // grants a second while nothing is broken
+	minRate   = 1 // grants a second without faults
 )
 
 // conclude reads the end state and judges.
 func (r *run) conclude(ctx context.Context) (*Result, error) {
-	ctx = context.WithoutCancel(ctx) // who has ended the run still wants to know
+	ctx = context.WithoutCancel(ctx) // a run that was ended early is still judged
 	r.resource.Close()
 	r.relay.close()
 	files, err := filepath.Glob(r.path("p*"))
@@ -69,7 +70,7 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	for _, f := range r.resource.Final() {
 		r.rec.Record(history.Event{Kind: history.Final, Name: f.Name, Value: f.Value, Token: f.Token})
 	}
-	r.tidy(ctx)
+	r.cleanUp(ctx)
 	if err := errors.Join(r.rec.Close(), r.recRes.Close()); err != nil {
 		return nil, fmt.Errorf("writing histories: %w", err)
 	}
@@ -96,7 +97,7 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	return res, err
 }
 
-// namesOf are the names of the locks that were asked for, in order.
+// namesOf returns the names of the requested locks, sorted.
 func namesOf(events []history.Event) []string {
 	names := map[string]bool{}
 	for i := range events {
@@ -107,8 +108,9 @@ func namesOf(events []history.Event) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// slack is Options.Slack, with what the store keeps the dead for beyond the TTL of their leases: ZooKeeper's clients
-// trust three fifths of a session, which ends up to a tick late, and a tick is at most half a session.
+// slack returns Options.Slack, plus the time that the store keeps dead sessions beyond the TTL of
+// their leases. ZooKeeper's clients trust three fifths of a session. It ends up to a tick late, and
+// a tick is at most half a session.
 func (r *run) slack() time.Duration {
 	if r.store.Name() == "zookeeper" {
 		return r.Slack + r.ttl*2/3 + r.ttl*5/6
@@ -116,8 +118,9 @@ func (r *run) slack() time.Duration {
 	return r.Slack
 }
 
-// excepted are the classes that this deployment does not promise, and why. A Redis that fails over forgets what its
-// replicas had not got, unless they confirm each grant. A quorum sets its lines right after the fact.
+// excepted returns the classes that this deployment does not promise, and why. A Redis that fails
+// over loses grants that its replicas had not received, unless replicas confirm each grant. A
+// quorum orders its queues after the fact.
 func (r *run) excepted() (list []history.Class, why string) {
 	list = slices.Clone(r.Except)
 	except := func(because string, classes ...history.Class) {
@@ -131,32 +134,32 @@ func (r *run) excepted() (list []history.Class, why string) {
 	scheme, _, _ := strings.Cut(strings.ToLower(r.URL), ":")
 	switch _, kind, _ := strings.Cut(scheme, "+"); kind {
 	case "quorum":
-		except("the line of a quorum is that of its first server, and whoever is late there or cut off from it stands elsewhere in the others for a while", history.L3)
+		except("the queue of a quorum is that of its first server; a request that reaches that server late has another place at the others for a while", history.L3)
 	case "sentinel", "cluster":
 		if len(r.Faults) > 0 && !r.confirmed() {
 			except("a Redis whose replicas do not confirm grants (replicas=N in the URL) loses some when it fails over", history.S1, history.S4, history.S5)
 		}
 	}
 	if r.store.Name() == "zookeeper" && r.parameter("protocol") == "single" {
-		except("who waits for a single node races for it", history.L3)
+		except("the waiters of protocol=single race for the lock", history.L3)
 	}
 	return list, why
 }
 
-// confirmed reports whether the URL says that replicas confirm each grant.
+// confirmed reports whether the URL requires replicas to confirm each grant.
 func (r *run) confirmed() bool { n := r.parameter("replicas"); return n != "" && n != "0" }
 
-// parameter is one of the store's URL, or "".
+// parameter returns a parameter of the store's URL, or "".
 func (r *run) parameter(name string) string {
 	_, query, _ := strings.Cut(r.URL, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return "" // the store has understood it, in which no such parameter is
+		return "" // the store has accepted the URL without this parameter
 	}
 	return q.Get(name)
 }
 
-// endState waits until everything has run out, and records what the store says of each name.
+// endState waits until all leases have expired, and records the store's answer for each name.
 func (r *run) endState(ctx context.Context, names []string) {
 	inspect := func(name string) (rec driver.Record, err error) {
 		ctx, cancel := context.WithTimeout(ctx, openLimit)
@@ -176,7 +179,8 @@ func (r *run) endState(ctx context.Context, names []string) {
 		if quiet {
 			break
 		}
-		time.Sleep(min(r.ttl/10, time.Second)) // the store tells nobody that a name is free whom it does not give it to
+		// The store sends no message when a name becomes free.
+		time.Sleep(min(r.ttl/10, time.Second))
 	}
 	for _, name := range names {
 		rec, err := inspect(name)
@@ -192,8 +196,8 @@ func (r *run) endState(ctx context.Context, names []string) {
 	}
 }
 
-// tidy ends what is left of the run's names at the store.
-func (r *run) tidy(ctx context.Context) {
+// cleanUp removes the run's remaining names from the store.
+func (r *run) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	list, err := r.store.List(ctx, r.prefix, "", 1000)
@@ -207,7 +211,7 @@ func (r *run) tidy(ctx context.Context) {
 	}
 }
 
-// keepOrRemove decides what becomes of the histories, and writes the shortest one that shows a violation.
+// keepOrRemove keeps or removes the histories, and writes the shortest one that shows a violation.
 func (r *run) keepOrRemove(res *Result) error {
 	if all := res.Report.Violations(); len(all) > 0 {
 		short := filepath.Join(r.dir, "violation.jsonl")
@@ -230,7 +234,7 @@ func (r *run) keepOrRemove(res *Result) error {
 	return os.RemoveAll(r.dir)
 }
 
-// Counted is how many faults there were in all.
+// Counted returns the number of all faults.
 func (r *Result) Counted() (n int) {
 	for _, c := range r.Faults {
 		n += c.N
@@ -238,10 +242,11 @@ func (r *Result) Counted() (n int) {
 	return n
 }
 
-// Text is the report for people.
+// Text returns the report for people.
 func (r *Result) Text() string {
 	var b strings.Builder
-	_, rest, _ := strings.Cut(r.Report.String(), "\n") // its first line is the outcome, which comes last here
+	// Its first line is the outcome, which comes last here.
+	_, rest, _ := strings.Cut(r.Report.String(), "\n")
 	b.WriteString(rest)
 	b.WriteString("\n")
 	line := func(what, format string, args ...any) {
@@ -250,21 +255,21 @@ func (r *Result) Text() string {
 	f := &r.Figures
 	line("store", "%s, leases of %v", r.Store, r.TTL)
 	line("grants", "%d, %.0f a second; %d calls failed", f.Grants, f.Rate, r.Errors)
-	line("hand-over", "%s, from a release to whom waited", f.HandOver)
+	line("hand-over", "%s, from a release to the next waiter's grant", f.HandOver)
 	line("recovery", "%s, from a holder's death to the next grant", f.Recovery)
 	line("waits", "at most %v", rounded(f.LongestWait))
 	if f.LockOuts == 0 {
-		line("lock-outs", "none: never did calls wait and nobody got any lock for longer than %v", r.TTL)
+		line("lock-outs", "none: calls never waited without any grant for longer than %v", r.TTL)
 	} else {
-		line("lock-outs", "%d times calls waited and nobody got any lock for longer than %v, at most %v", f.LockOuts, r.TTL, rounded(f.LongestLockOut))
+		line("lock-outs", "%d times calls waited without any grant for longer than %v, at most %v", f.LockOuts, r.TTL, rounded(f.LongestLockOut))
 	}
 	var kinds []string
 	for _, c := range r.Faults {
 		kinds = append(kinds, fmt.Sprintf("%d %s", c.N, c.Kind))
 	}
-	line("faults", "%d: %s", r.Counted(), cmp.Or(strings.Join(kinds, ", "), "none were done"))
+	line("faults", "%d: %s", r.Counted(), cmp.Or(strings.Join(kinds, ", "), "none"))
 	if r.Lost > 0 {
-		line("replies", "%d were dropped after their requests had taken effect", r.Lost)
+		line("replies", "%d dropped after their requests had taken effect", r.Lost)
 	}
 	if len(r.Excepted) > 0 {
 		var list []string
@@ -282,7 +287,7 @@ func (r *Result) Text() string {
 	if r.Short != "" {
 		line("shortest", "%s", r.Short)
 	}
-	line("seed", "%d; --seed %d does the same faults again, not at the same moments", r.Seed, r.Seed)
+	line("seed", "%d; --seed %d injects the same faults again, at other moments", r.Seed, r.Seed)
 	line("verdict", "%s", r.Outcome)
 	return open.Scrub(b.String(), r.url)
 }

@@ -13,29 +13,30 @@ import (
 type link struct {
 	process, network, address string
 	client, server            net.Conn
-	gone                      chan struct{} // closed when the link is no more
+	gone                      chan struct{} // closed at the end of the link
 
 	// With relay.mu held:
-	harmed  bool // something that it carries is withheld
-	kept    bool // what was withheld arrives late: the client may have gone meanwhile
-	replies int  // how many replies pass before one is dropped
+	withheld bool // some of its bytes are withheld
+	kept     bool // withheld bytes arrive late: the client may have gone meanwhile
+	replies  int  // how many replies pass before one is dropped
 }
 
-// someReplies is for a connection that is made while replies are dropped: some requests of it are answered, so that
-// the worker gets on, and loses another answer before long.
+// someReplies applies to a connection that opens while replies are dropped. Some of its requests
+// are answered, so that the worker makes progress and soon loses another reply.
 func someReplies() int { return 3 + rand.IntN(40) }
 
-// chunk is what was read at once, and when it may be passed on. The last one has an error.
+// chunk is the result of one read, and when it may be passed on. The last one has an error.
 type chunk struct {
 	data []byte
 	due  time.Time
 	err  error
 }
 
-// queued bounds how many chunks are on their way in one direction; then nothing more is read.
+// queued bounds how many chunks are on their way in one direction; at the bound, reading stops.
 const queued = 256
 
-// carry passes one direction on until it ends: the one that hold would withhold. What is late stays in order.
+// carry passes one direction on until it ends: the one that hold would withhold. Late chunks stay
+// in order.
 func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
 	queue := make(chan chunk, queued)
 	r.wg.Go(func() {
@@ -73,7 +74,7 @@ func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
 	}
 }
 
-// pass passes one chunk on when it may. It reports false if l is no more.
+// pass passes one chunk on when it may. It reports false if l has ended.
 func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	if late := time.Until(c.due); !c.due.IsZero() && late > 0 {
 		t := time.NewTimer(late)
@@ -87,7 +88,7 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	if !r.await(l, hold) {
 		return false
 	}
-	if hold == holdReplies && len(c.data) > 0 && r.swallow(l) {
+	if hold == holdReplies && len(c.data) > 0 && r.dropReply(l) {
 		return false
 	}
 	if len(c.data) > 0 {
@@ -102,9 +103,9 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; there {
 		if server, ok := l.server.(*net.TCPConn); ok && hold == holdRequests && l.kept && server.CloseWrite() == nil {
-			return false // the server answers what it has got, and ends the connection itself
+			return false // the server answers what it received, and ends the connection itself
 		}
-		if errors.Is(c.err, io.EOF) { // a polite end stays one
+		if errors.Is(c.err, io.EOF) { // an orderly end stays one
 			r.finish(l)
 		} else {
 			r.drop(l)
@@ -113,8 +114,8 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	return false
 }
 
-// swallow reports whether this reply is one to be dropped, and then resets the connection.
-func (r *relay) swallow(l *link) bool {
+// dropReply reports whether this reply must be dropped, and then resets the connection.
+func (r *relay) dropReply(l *link) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; !there {
@@ -139,7 +140,7 @@ func (r *relay) isKept(l *link) bool {
 	return l.kept || m&keep != 0
 }
 
-// await waits while what l carries is withheld. It reports false if l is no more.
+// await waits while the bytes of l are withheld. It reports false if l has ended.
 func (r *relay) await(l *link, hold mode) bool {
 	for {
 		r.mu.Lock()
@@ -147,7 +148,7 @@ func (r *relay) await(l *link, hold mode) bool {
 		m, _, _ := r.on(l)
 		change := r.change
 		if there && m&hold != 0 {
-			l.harmed = true
+			l.withheld = true
 		}
 		l.kept = l.kept || m&keep != 0
 		r.mu.Unlock()

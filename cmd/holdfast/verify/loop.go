@@ -13,32 +13,32 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// patience bounds every wait. A wait that takes so long has failed.
-const patience = 60 * time.Second
+// waitLimit bounds every wait. A wait that takes so long has failed.
+const waitLimit = 60 * time.Second
 
 // loop is a goroutine that takes one lock after the other.
 type loop struct {
 	w      *worker
-	m      *member
+	m      *workerClient
 	number int
 	rng    *rand.Rand
 	n      int // attempts so far
 	fence  fence
 	pause  time.Duration // after a call that failed
 
-	waiting atomic.Int64 // since when it stands in line; 0: it does not
+	waiting atomic.Int64 // when its call joined the queue; 0: not in a queue
 	holding atomic.Bool
 }
 
-// wish is a lock to ask for, and how.
-type wish struct {
-	kind    kind
-	name    string
-	mode    driver.Mode
-	n       int
-	wait    bool
-	patient bool // it waits as long as it takes
-	reader  bool // the lock becomes one for reading after a while
+// lockSpec is a lock to request, and how.
+type lockSpec struct {
+	kind      kind
+	name      string
+	mode      driver.Mode
+	n         int
+	wait      bool
+	patient   bool // it waits up to waitLimit
+	downgrade bool // the exclusive lock is downgraded after a while
 }
 
 // kind is a kind of lock.
@@ -58,17 +58,17 @@ const permits = 3
 func (l *loop) run(ctx context.Context) {
 	defer l.fence.close()
 	for ctx.Err() == nil {
-		l.once(ctx, l.wish())
+		l.once(ctx, l.pick())
 		if pause := max(l.pause, l.w.job.Pause); pause > 0 {
-			rest(ctx, pause/2+time.Duration(l.rng.Int64N(int64(pause))))
+			sleep(ctx, pause/2+time.Duration(l.rng.Int64N(int64(pause))))
 		}
 	}
 }
 
-// wish draws the next lock.
-func (l *loop) wish() wish {
+// pick draws the next lock.
+func (l *loop) pick() lockSpec {
 	number := l.rng.IntN(l.w.job.Names)
-	w := wish{mode: driver.Exclusive, n: 1, wait: true, patient: true}
+	w := lockSpec{mode: driver.Exclusive, n: 1, wait: true, patient: true}
 	word := "mutex/"
 	switch d := l.rng.IntN(12); {
 	case l.w.job.Mix == MixMutex || d < 6:
@@ -77,13 +77,13 @@ func (l *loop) wish() wish {
 		if l.rng.IntN(2) == 0 {
 			w.mode = driver.Shared
 		}
-		w.reader = w.mode == driver.Exclusive && l.rng.IntN(3) == 0
+		w.downgrade = w.mode == driver.Exclusive && l.rng.IntN(3) == 0
 	case d >= 10 && !l.w.without[semaphores].Load():
 		w.kind, w.mode, word = semaphores, driver.Permits, "semaphore/"
 		w.n = 1 + l.rng.IntN(2)
 	}
 	w.name = l.w.job.Prefix + word + strconv.Itoa(number)
-	if l.slow() {
+	if l.holdsLong() {
 		w.name = l.w.job.Prefix + word + "slow"
 	}
 	switch l.rng.IntN(20) {
@@ -95,8 +95,8 @@ func (l *loop) wish() wish {
 	return w
 }
 
-// take asks for the lock.
-func (l *loop) take(ctx context.Context, w wish) (*holdfast.Lease, error) {
+// take requests the lock.
+func (l *loop) take(ctx context.Context, w lockSpec) (*holdfast.Lease, error) {
 	c := l.m.client
 	switch {
 	case w.kind == semaphores && w.wait:
@@ -117,91 +117,92 @@ func (l *loop) take(ctx context.Context, w wish) (*holdfast.Lease, error) {
 	return c.Mutex(w.name).TryLock(ctx)
 }
 
-// once is one attempt, from its call to the release of what it got.
-func (l *loop) once(life context.Context, w wish) {
+// once is one attempt, from its call to the release of its grant.
+func (l *loop) once(runCtx context.Context, w lockSpec) {
 	l.n++
-	t := &told{l: l, wish: w, attempt: &attempt{id: l.w.job.Process + "-" + strconv.Itoa(l.number) + "-" + strconv.Itoa(l.n), loop: l}}
-	ctx, cancel := l.bound(life, w)
+	t := &callRecorder{l: l, lockSpec: w, attempt: &attempt{id: l.w.job.Process + "-" + strconv.Itoa(l.number) + "-" + strconv.Itoa(l.n), loop: l}}
+	ctx, cancel := l.waitContext(runCtx, w)
 	defer cancel()
-	t.asks()
+	t.called()
 	lease, err := l.take(context.WithValue(ctx, attemptKey{}, t.attempt), w)
-	defer l.m.witness.rename(t.attempt, "")
+	defer l.m.proofRecorder.rename(t.attempt, "")
 	l.waiting.Store(0)
-	if !t.hears(lease, err) {
+	if !t.returned(lease, err) {
 		return
 	}
 	l.holding.Store(true)
 	l.w.grants.Add(1)
 	l.pause = 0
-	t.watches(lease)
-	l.work(life, t, lease)
-	l.holding.Store(false) // from the release on it is not held, whenever the store answers
-	t.releases(lease)
+	t.watch(lease)
+	l.work(runCtx, t, lease)
+	// Once the release starts, the lease is not held, whenever the store answers.
+	l.holding.Store(false)
+	t.release(lease)
 }
 
-// bound is for how long an attempt may wait: of those that are not patient some have a deadline, others
-// are called off.
-func (l *loop) bound(life context.Context, w wish) (context.Context, context.CancelFunc) {
+// waitContext returns the context of a wait. Of the impatient attempts some have a deadline, others
+// are cancelled.
+func (l *loop) waitContext(runCtx context.Context, w lockSpec) (context.Context, context.CancelFunc) {
 	if w.patient || !w.wait {
-		return context.WithTimeout(life, patience)
+		return context.WithTimeout(runCtx, waitLimit)
 	}
 	short := time.Duration(l.rng.Int64N(int64(20 * time.Millisecond)))
 	if l.rng.IntN(2) == 0 {
-		return context.WithTimeout(life, short)
+		return context.WithTimeout(runCtx, short)
 	}
-	ctx, cancel := context.WithTimeout(life, patience)
+	ctx, cancel := context.WithTimeout(runCtx, waitLimit)
 	timer := time.AfterFunc(short, cancel)
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// work is what is done under a lock: of one that excludes, a read and a write of the fenced resource.
-func (l *loop) work(life context.Context, t *told, lease *holdfast.Lease) {
+// work is the work under a lock: under an exclusive one, a read and a write of the fenced resource.
+func (l *loop) work(runCtx context.Context, t *callRecorder, lease *holdfast.Lease) {
 	var value int64
 	begun := false
-	q := request{client: t.l.m.name, id: t.id, name: t.wish.name, token: lease.Token()}
-	if t.wish.mode == driver.Exclusive {
+	q := request{client: t.l.m.name, id: t.id, name: t.lockSpec.name, token: lease.Token()}
+	if t.lockSpec.mode == driver.Exclusive {
 		var err error
 		if value, begun, err = l.fence.ask(&q); err != nil {
 			l.w.failed(err)
 			begun = false
 		}
 	}
-	l.think(life, t, lease)
-	if begun { // also if the lease is over: the resource must refuse it then
+	l.think(runCtx, t, lease)
+	if begun { // even if the lease is over: the resource must refuse it then
 		q.write, q.value = true, value+1
-		t.tell(history.Event{Kind: history.Writing, Token: q.token, Value: q.value})
+		t.record(history.Event{Kind: history.Writing, Token: q.token, Value: q.value})
 		if _, _, err := l.fence.ask(&q); err != nil {
 			l.w.failed(err)
 		}
 	}
-	if t.wish.reader {
-		t.downgrades(lease)
-		l.think(life, t, lease)
+	if t.lockSpec.downgrade {
+		t.downgrade(lease)
+		l.think(runCtx, t, lease)
 	}
 }
 
-// slow reports whether the loop holds its locks so long that they have to be renewed. Such loops have
-// names of their own: all the others would soon stand in line behind them.
-func (l *loop) slow() bool { return l.number%8 == 0 && l.w.job.Loops > 1 }
+// holdsLong reports whether the loop holds its locks so long that they must be renewed. Such loops
+// have names of their own, because all other loops would soon queue behind them.
+func (l *loop) holdsLong() bool { return l.number%8 == 0 && l.w.job.Loops > 1 }
 
-// think passes some time: up to 3 ms, or in a slow loop about a TTL. Meanwhile the client is asked whether
-// the lease stands.
-func (l *loop) think(life context.Context, t *told, lease *holdfast.Lease) {
+// think passes some time: up to 3 ms, or about a TTL in a loop that holds long. Meanwhile it
+// records whether the client trusts the lease.
+func (l *loop) think(runCtx context.Context, t *callRecorder, lease *holdfast.Lease) {
 	ttl := l.w.job.TTL
 	left, step := time.Duration(0), ttl/8
-	if l.slow() {
+	if l.holdsLong() {
 		left = ttl/2 + time.Duration(l.rng.Int64N(int64(ttl)))
 	} else if l.rng.IntN(2) == 0 {
 		left = time.Duration(l.rng.Int64N(int64(3 * time.Millisecond)))
 	}
-	for ; left > 0 && rest(life, min(left, step)); left -= step {
-		t.samples(lease)
+	for ; left > 0 && sleep(runCtx, min(left, step)); left -= step {
+		t.sample(lease)
 	}
-	t.samples(lease)
+	t.sample(lease)
 }
 
-// rest sleeps for d, or returns false when ctx ends.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep sleeps for d, or returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -212,10 +213,10 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// slower makes the loop pause after a call that failed, the longer the more have failed in a row.
-func (l *loop) slower() { l.pause = min(max(2*l.pause, 10*time.Millisecond), 500*time.Millisecond) }
+// slower lengthens the loop's pause with each failed call in a row.
+func (l *loop) backOff() { l.pause = min(max(2*l.pause, 10*time.Millisecond), 500*time.Millisecond) }
 
-// unsupported notes that the store has not this kind of lock. All have mutexes.
+// unsupported notes that the store lacks this kind of lock. All stores have mutexes.
 func (l *loop) unsupported(k kind, err error) bool {
 	if k == mutexes || !errors.Is(err, holdfast.ErrInvalid) {
 		return false

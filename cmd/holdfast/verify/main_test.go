@@ -46,11 +46,11 @@ type child struct {
 	exited chan error
 }
 
-// words are what a worker has said to people.
+// words are a worker's standard error.
 type words struct {
 	mu    sync.Mutex
 	text  strings.Builder
-	heard chan struct{} // closed and made anew at each word
+	heard chan struct{} // closed and replaced at each write
 }
 
 func (w *words) Write(b []byte) (int, error) {
@@ -67,7 +67,7 @@ func (w *words) String() string {
 	return w.text.String()
 }
 
-// until waits for a word.
+// until waits for a text.
 func (w *words) until(t testing.TB, word string) {
 	t.Helper()
 	limit := time.After(30 * time.Second)
@@ -81,7 +81,7 @@ func (w *words) until(t testing.TB, word string) {
 		select {
 		case <-more:
 		case <-limit:
-			t.Fatalf("never said: %q, but %q", word, text)
+			t.Fatalf("never written: %q, but %q", word, text)
 		}
 	}
 }
@@ -138,18 +138,18 @@ func startWith(t testing.TB, first string) *child {
 
 func (c *child) say(text string) {
 	if _, err := io.WriteString(c.in, text); err != nil {
-		c.t.Errorf("the worker does not read: %v", err)
+		c.t.Errorf("the worker does not read its input: %v", err)
 	}
 }
 
-// next is the next line of output, or false at its end.
+// next returns the next line of output, or false at its end.
 func (c *child) next() (Progress, bool) {
 	c.t.Helper()
 	select {
 	case p, ok := <-c.lines:
 		return p, ok
 	case <-time.After(30 * time.Second):
-		c.t.Fatal("the worker says nothing")
+		c.t.Fatal("the worker writes nothing")
 		return Progress{}, false
 	}
 }
@@ -178,7 +178,7 @@ func (c *child) until(what string, ok func(Progress) bool) Progress {
 	return Progress{}
 }
 
-// ended waits for the end and returns what the worker said to people; empty if it ended well.
+// ended waits for the end and returns the worker's standard error; empty if it ended well.
 func (c *child) ended() string {
 	c.t.Helper()
 	for range c.lines {
@@ -268,7 +268,7 @@ func (s *scene) has(t testing.TB, kinds ...history.Kind) {
 	}
 }
 
-// events are all that was recorded, once all has ended.
+// events returns all recorded events, once all workers have ended.
 func (s *scene) events(t testing.TB) []history.Event {
 	t.Helper()
 	s.end()

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// process is one worker process, in one of its lives.
+// process is one worker process, in one of its runs.
 type process struct {
-	index, life int
-	name        string // p3.2: the third process, in its second life
-	cmd         *exec.Cmd
-	in          io.WriteCloser
-	ready       chan struct{} // closed when its clients are connected
-	ended       chan struct{} // closed when it is no more
-	err         error         // how it ended; to be read after ended
-	words       tail          // its last words for people
+	index, runNumber int
+	name             string // p3.2: the third process, in its second run
+	cmd              *exec.Cmd
+	in               io.WriteCloser
+	ready            chan struct{} // closed when its clients are connected
+	ended            chan struct{} // closed when the process has ended
+	err              error         // how it ended; valid after ended
+	stderr           tail          // the end of its standard error
 
 	mu      sync.Mutex
 	last    Progress
 	isReady bool // ready is closed
-	doomed  bool // its end is the coordinator's doing
+	ending  bool // the coordinator ends it
 }
 
-// WorkerError says that a worker process ended by itself.
+// WorkerError reports that a worker process ended by itself.
 type WorkerError struct {
 	Process string
-	Code    int    // its exit code; -1: a signal's
-	Text    string // its last words
+	Code    int    // its exit code; -1: by a signal
+	Text    string // the end of its standard error
 }
 
-// Error is the worker's last words, or how it ended.
+// Error returns the end of the worker's standard error, or how it ended.
 func (e *WorkerError) Error() string {
 	if e.Text != "" {
 		return e.Text
@@ -44,13 +44,13 @@ func (e *WorkerError) Error() string {
 	return fmt.Sprintf("worker process %s ended by itself with code %d", e.Process, e.Code)
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
-// tailSize bounds what is kept of a worker's words.
+// tailSize bounds what is kept of a worker's standard error.
 const tailSize = 4 << 10
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -69,9 +69,10 @@ func (t *tail) String() string {
 	return strings.TrimSpace(string(t.buf))
 }
 
-// startProcess starts a worker and tells it its job. news is called for each line that it writes.
-func startProcess(cmd *exec.Cmd, index, life int, job Job, news func()) (*process, error) {
-	p := &process{index: index, life: life, name: job.Process, cmd: cmd, ready: make(chan struct{}), ended: make(chan struct{})}
+// startProcess starts a worker and sends it its job. onProgress is called for each line that the
+// worker writes.
+func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func()) (*process, error) {
+	p := &process{index: index, runNumber: runNumber, name: job.Process, cmd: cmd, ready: make(chan struct{}), ended: make(chan struct{})}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
@@ -83,36 +84,37 @@ func startProcess(cmd *exec.Cmd, index, life int, job Job, news func()) (*proces
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stderr = &p.words
+	cmd.Stderr = &p.stderr
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
-	bound(cmd, func() {
+	tiedToParent(cmd, func() {
 		err := cmd.Start()
 		started <- err
 		if err != nil {
 			return
 		}
-		p.listen(out, news)
+		p.listen(out, onProgress)
 		p.err = cmd.Wait()
 		close(p.ended)
-		news()
+		onProgress()
 	})
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting a worker process: %w", err)
 	}
-	if _, err := p.in.Write(append(text, '\n')); err != nil { // it has ended, and says why
+	// It has ended, and its standard error tells why.
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
 		<-p.ended
 		return nil, p.failure()
 	}
 	return p, nil
 }
 
-// listen reads what the worker writes, until it ends.
-func (p *process) listen(out io.Reader, news func()) {
+// listen reads the worker's output, until it ends.
+func (p *process) listen(out io.Reader, onProgress func()) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var now Progress
 		if err := json.Unmarshal(lines.Bytes(), &now); err != nil {
-			_, _ = fmt.Fprintf(&p.words, "not understood: %.200q\n", lines.Text())
+			_, _ = fmt.Fprintf(&p.stderr, "invalid line of output: %.200q\n", lines.Text())
 			continue
 		}
 		p.mu.Lock()
@@ -122,29 +124,29 @@ func (p *process) listen(out io.Reader, news func()) {
 			close(p.ready)
 		}
 		p.mu.Unlock()
-		news()
+		onProgress()
 	}
-	_, _ = io.Copy(io.Discard, out) // a line that is too long is no reason to block it
+	_, _ = io.Copy(io.Discard, out) // a line that is too long must not block the worker
 }
 
-// progress is the last that was heard of it.
+// progress returns the latest progress.
 func (p *process) progress() Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last
 }
 
-// doom says that its end is the coordinator's doing.
-func (p *process) doom() {
+// expectEnd marks that the coordinator ends it.
+func (p *process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doomed = true
+	p.ending = true
 }
 
-func (p *process) isDoomed() bool {
+func (p *process) endExpected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.doomed
+	return p.ending
 }
 
 // running reports whether it has been ready and has not ended.
@@ -162,12 +164,12 @@ func (p *process) running() bool {
 	}
 }
 
-// failure is why it ended; nil if in order.
+// failure returns why it ended; nil if in order.
 func (p *process) failure() error {
 	if p.err == nil {
 		return nil
 	}
-	e := &WorkerError{Process: p.name, Code: -1, Text: p.words.String()}
+	e := &WorkerError{Process: p.name, Code: -1, Text: p.stderr.String()}
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
 		e.Code = exit.ExitCode()
@@ -176,9 +178,10 @@ func (p *process) failure() error {
 }
 
 // finish asks it to end in order.
-func (p *process) finish() { _, _ = io.WriteString(p.in, "finish\n") } // who has ended needs not be asked
+func (p *process) finish() { _, _ = io.WriteString(p.in, "finish\n") } // fails if it has ended
 
-// freeze stops it, and returns when it does not run any more. It reports false if that cannot be told.
+// freeze stops it, and returns when none of its threads runs. It reports false if this system
+// cannot tell.
 func (p *process) freeze() bool {
 	if stop(p.cmd.Process) != nil {
 		return false
@@ -194,9 +197,9 @@ func (p *process) freeze() bool {
 // freezeLimit bounds how long the kernel may take to stop a process.
 const freezeLimit = 5 * time.Second
 
-// kill ends it at once, and returns when it is no more.
+// kill kills it, and returns when it has ended.
 func (p *process) kill() {
-	p.doom()
+	p.expectEnd()
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	_ = p.in.Close()

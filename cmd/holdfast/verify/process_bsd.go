@@ -7,12 +7,13 @@ import (
 	"syscall"
 )
 
-// bound runs f, which starts cmd and waits for it. A worker ends when its standard input does; one that is stopped
-// is woken by the kernel when its parent has ended, since its group is then an orphan.
-func bound(cmd *exec.Cmd, f func()) {
+// tiedToParent runs f, which starts cmd and waits for it. A worker ends at the end of its standard
+// input. If its parent ends while it is stopped, the kernel continues it, because its group is then
+// an orphan.
+func tiedToParent(cmd *exec.Cmd, f func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	go f()
 }
 
-// frozen cannot be told here.
+// frozen cannot tell on these systems.
 func frozen(int) (is, known bool) { return false, false }

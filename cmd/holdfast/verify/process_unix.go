@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// canStop: processes can be stopped and go on.
+// canStop: processes can be stopped and resumed.
 const canStop = true
 
 func stop(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
-func goOn(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
-// apart keeps a terminal's signals away from cmd.
-func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// ownGroup keeps a terminal's signals away from cmd.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // shell runs a line of the user's, with one more word.
 func shell(line, word string) *exec.Cmd {

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// relay stands between the workers and the store's servers, and spoils what passes. A worker connects to it
-// and says in one line which process it is, where it wants to, and the relay's key:
+// relay is between the workers and the store's servers, and disturbs their traffic. A worker
+// connects to it and sends one line with its process, its target, and the relay's key:
 //
-//	p3.2 tcp 127.0.0.1:6379 KEY\n
+//	p3.2 tcp 127.0.0.1:6379 KEY
 //
-// From then on bytes are passed on as they are, TLS included. The key is known to the coordinator and its
-// workers only: else any user of this machine could reach through the relay what the user of verify can.
+// Then the relay passes bytes on as they are, TLS included. Only the coordinator and its workers
+// know the key. Without it any user of this machine could reach servers that only the user of
+// verify can reach.
 type relay struct {
 	addr string
 	key  string
@@ -26,44 +27,45 @@ type relay struct {
 	ctx  context.Context // ends with close
 	end  context.CancelFunc
 
-	mu     sync.Mutex
-	change chan struct{} // closed when the harms change or the relay ends
-	harms  []*harm
-	links  map[*link]struct{}
-	seen   map[string]bool // addresses that were asked for
-	lost   int             // replies that were dropped
-	wg     sync.WaitGroup
+	mu          sync.Mutex
+	change      chan struct{} // closed when the impairments change or the relay ends
+	impairments []*impairment
+	links       map[*link]struct{}
+	seen        map[string]bool // requested addresses
+	lost        int             // dropped replies
+	wg          sync.WaitGroup
 }
 
-// mode is how a harm spoils what passes.
+// mode is how an impairment disturbs the traffic.
 type mode uint8
 
 // The modes may be combined.
 const (
-	holdRequests mode = 1 << iota // what goes to the server is withheld
-	holdReplies                   // what comes from it is withheld
+	holdRequests mode = 1 << iota // bytes to the server are withheld
+	holdReplies                   // bytes from the server are withheld
 	refuse                        // every connection is reset
-	dropReplies                   // requests pass; a reply is thrown away and its connection reset
-	slow                          // what passes is late
-	keep                          // what is withheld arrives in the end, and so does that the client has ended
+	dropReplies                   // requests pass; a reply is dropped and its connection reset
+	slow                          // bytes are late
+	keep                          // withheld bytes arrive in the end, and so does the client's end
 )
 
-// harm is one thing that is wrong, with the connections of a process and to a server; "" means all.
-type harm struct {
+// impairment is one fault of the connections of a process to a server; "" means all.
+type impairment struct {
 	process, address string
 	mode             mode
 	delay, jitter    time.Duration // of slow: from delay to delay + jitter
 
-	old  bool // only connections are hit that are open when it begins; when it ends they are reset, unless by keep
+	old  bool // only for connections open at its begin; they are reset at its end, except with keep
 	only map[*link]bool
 }
 
-func (h *harm) hits(l *link) bool {
+func (h *impairment) hits(l *link) bool {
 	return (h.process == "" || h.process == l.process) && (h.address == "" || h.address == l.address) &&
 		(h.only == nil || h.only[l])
 }
 
-// headLimit bounds how long a worker may take to say where it wants to, and dialLimit how long it takes to get there.
+// headLimit bounds how long a worker may take to send its first line, and dialLimit how long the
+// relay may take to connect.
 const (
 	headLimit = 10 * time.Second
 	dialLimit = 5 * time.Second
@@ -91,7 +93,7 @@ func newRelay(key string) (*relay, error) {
 	return r, nil
 }
 
-// close resets all connections and returns when nothing of the relay runs any more.
+// close resets all connections and returns when all goroutines of the relay have ended.
 func (r *relay) close() {
 	r.end()
 	_ = r.ln.Close()
@@ -104,7 +106,7 @@ func (r *relay) close() {
 	r.wg.Wait()
 }
 
-// addresses are those of the servers that workers have asked for, in order of their bytes.
+// addresses returns the server addresses that workers have requested, sorted.
 func (r *relay) addresses() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,9 +118,9 @@ func (r *relay) addresses() []string {
 	return all
 }
 
-// begin puts h into effect. The function that it returns ends it: connections that carried what was withheld are
-// reset before anything of it can arrive late, unless it is to be kept.
-func (r *relay) begin(h harm) (heal func()) {
+// begin puts h into effect. The returned function ends it: connections with withheld bytes are
+// reset before any of these can arrive late, except with keep.
+func (r *relay) begin(h impairment) (heal func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.old {
@@ -128,7 +130,7 @@ func (r *relay) begin(h harm) (heal func()) {
 		}
 		h.only = only
 	}
-	r.harms = append(r.harms, &h)
+	r.impairments = append(r.impairments, &h)
 	if h.mode&refuse != 0 {
 		r.resetThose(func(l *link) bool { return h.hits(l) })
 	}
@@ -136,14 +138,14 @@ func (r *relay) begin(h harm) (heal func()) {
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.harms = slices.DeleteFunc(r.harms, func(x *harm) bool { return x == &h })
-		r.resetThose(func(l *link) bool { return h.hits(l) && (l.harmed || h.old) && h.mode&keep == 0 })
+		r.impairments = slices.DeleteFunc(r.impairments, func(x *impairment) bool { return x == &h })
+		r.resetThose(func(l *link) bool { return h.hits(l) && (l.withheld || h.old) && h.mode&keep == 0 })
 		r.changed()
 	})
 }
 
-// reset resets what h would hit, once, and returns how many connections that were.
-func (r *relay) reset(h harm) int {
+// reset resets the connections that h hits, once, and returns their number.
+func (r *relay) reset(h impairment) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resetThose(func(l *link) bool { return h.hits(l) })
@@ -160,7 +162,7 @@ func (r *relay) resetThose(which func(*link) bool) (n int) {
 	return n
 }
 
-// changed wakes everybody who waits for another state. Called with r.mu held.
+// changed wakes all who wait for another state. Called with r.mu held.
 func (r *relay) changed() {
 	close(r.change)
 	r.change = make(chan struct{})
@@ -192,9 +194,9 @@ func rst(c net.Conn) {
 	_ = c.Close()
 }
 
-// on is what is wrong with l now. Called with r.mu held.
+// on returns the current impairment of l. Called with r.mu held.
 func (r *relay) on(l *link) (m mode, delay, jitter time.Duration) {
-	for _, h := range r.harms {
+	for _, h := range r.impairments {
 		if h.hits(l) {
 			m |= h.mode
 			delay, jitter = max(delay, h.delay), max(jitter, h.jitter)
@@ -203,7 +205,7 @@ func (r *relay) on(l *link) (m mode, delay, jitter time.Duration) {
 	return m, delay, jitter
 }
 
-// serve is one connection, from its first line on.
+// serve serves one connection, from its first line on.
 func (r *relay) serve(c net.Conn) {
 	in := bufio.NewReaderSize(c, 1<<10)
 	l, err := r.head(c, in)
@@ -223,7 +225,7 @@ func (r *relay) serve(c net.Conn) {
 	}
 	r.links[l] = struct{}{}
 	r.mu.Unlock()
-	if !r.await(l, holdRequests|holdReplies) { // neither direction: nobody gets a connection
+	if !r.await(l, holdRequests|holdReplies) { // both directions: a new connection needs both
 		return
 	}
 	d := net.Dialer{Timeout: dialLimit}
@@ -249,7 +251,7 @@ func (r *relay) serve(c net.Conn) {
 	r.carry(l, server, c, holdReplies)
 }
 
-var errHead = errors.New("the first line of the connection makes no sense")
+var errHead = errors.New("invalid first line of the connection")
 
 // head reads the first line.
 func (r *relay) head(c net.Conn, in *bufio.Reader) (*link, error) {

@@ -5,43 +5,43 @@ import (
 	"time"
 )
 
-// Connections that are open carry nothing more and are told of no end, until they are reset; new ones work.
+// Open connections carry nothing more, without an error, until they are reset; new ones work.
 func TestRelayForget(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	a, other := via("p1.1"), via("p2.1")
-	a.asks("one")
+	a.exchange("one")
 	e.came("one")
-	other.asks("two")
+	other.exchange("two")
 	e.came("two")
-	heal := r.begin(harm{process: "p1.1", mode: holdRequests | holdReplies, old: true})
-	a.say("lost")
+	heal := r.begin(impairment{process: "p1.1", mode: holdRequests | holdReplies, old: true})
+	a.send("lost")
 	b := via("p1.1")
-	b.asks("three")
+	b.exchange("three")
 	e.came("three")
-	other.asks("four")
+	other.exchange("four")
 	e.came("four")
 	a.silent()
 	heal()
 	a.reset()
 	e.nothing()
-	b.asks("five")
+	b.exchange("five")
 	e.came("five")
 }
 
-// What was withheld arrives when the fault ends, even from a client that has gone.
+// Withheld bytes arrive when the fault ends, even from a client that has gone.
 func TestRelayLate(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	stays, goes := via("p1.1"), via("p1.1")
 	for _, c := range []*caller{stays, goes} {
-		c.asks("hello")
+		c.exchange("hello")
 		e.came("hello")
 	}
-	heal := r.begin(harm{process: "p1.1", mode: holdRequests | keep, old: true})
-	stays.say("one")
-	goes.say("two")
+	heal := r.begin(impairment{process: "p1.1", mode: holdRequests | keep, old: true})
+	stays.send("one")
+	goes.send("two")
 	_ = goes.Close()
 	b := via("p1.1")
-	b.asks("three")
+	b.exchange("three")
 	e.came("three")
 	stays.silent()
 	e.nothing()
@@ -52,13 +52,13 @@ func TestRelayLate(t *testing.T) {
 		case line := <-e.got:
 			got[line] = true
 		case <-time.After(20 * time.Second):
-			t.Fatalf("the server got %v only", got)
+			t.Fatalf("the server got only %v", got)
 		}
 	}
 	if !got["one\n"] || !got["two\n"] {
 		t.Errorf("the server got %v", got)
 	}
-	stays.hears("one")
-	stays.asks("four")
+	stays.receives("one")
+	stays.exchange("four")
 	e.came("four")
 }

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// echo is a server that answers each line with itself, and remembers what came.
+// echo is a server that returns each line, and remembers them.
 type echo struct {
 	t    *testing.T
 	addr string
-	got  chan string // every line that came
+	got  chan string // every line received
 	mu   sync.Mutex
 	all  []net.Conn
 	wg   sync.WaitGroup
@@ -86,15 +86,15 @@ func call(t *testing.T, r *relay, head string) *caller {
 	return &caller{t, c, bufio.NewReader(c)}
 }
 
-func (c *caller) say(line string) {
+func (c *caller) send(line string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, line+"\n"); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// hears expects this line before long.
-func (c *caller) hears(line string) {
+// receives expects this line soon.
+func (c *caller) receives(line string) {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if got, err := c.in.ReadString('\n'); err != nil || got != line+"\n" {
@@ -102,7 +102,7 @@ func (c *caller) hears(line string) {
 	}
 }
 
-// silent expects nothing for a while, and that the connection stands.
+// silent expects no bytes for a while, and that the connection stays open.
 func (c *caller) silent() {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -121,11 +121,11 @@ func (c *caller) reset() {
 	}
 }
 
-// asks is say and hears.
-func (c *caller) asks(line string) {
+// exchange sends a line and expects it back.
+func (c *caller) exchange(line string) {
 	c.t.Helper()
-	c.say(line)
-	c.hears(line)
+	c.send(line)
+	c.receives(line)
 }
 
 // came expects that the server gets this line.
@@ -141,7 +141,7 @@ func (e *echo) came(line string) {
 	}
 }
 
-// nothing expects that the server has got nothing that was not looked at.
+// nothing expects that the server has no further line.
 func (e *echo) nothing() {
 	e.t.Helper()
 	select {
@@ -165,27 +165,27 @@ func relayAndEcho(t *testing.T) (*relay, *echo, func(process string) *caller) {
 func TestRelayPasses(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	a := via("p1.1")
-	a.asks("one")
+	a.exchange("one")
 	e.came("one")
 	long := strings.Repeat("x", 300<<10)
-	a.asks(long)
+	a.exchange(long)
 	e.came(long)
 	if got := r.addresses(); len(got) != 1 || got[0] != e.addr {
 		t.Errorf("addresses %v", got)
 	}
 }
 
-// An end in order stays one, in both directions, and what was sent before it arrives.
-func TestRelayPoliteEnd(t *testing.T) {
+// An orderly end stays one, in both directions; bytes sent before it arrive.
+func TestRelayOrderlyEnd(t *testing.T) {
 	_, e, via := relayAndEcho(t)
 	a := via("p1.1")
-	a.asks("one")
+	a.exchange("one")
 	e.came("one")
-	a.say("two")
+	a.send("two")
 	_ = a.Close()
 	e.came("two")
 	b := via("p1.1")
-	b.asks("three")
+	b.exchange("three")
 	e.mu.Lock()
 	_ = e.all[1].Close()
 	e.mu.Unlock()
@@ -195,7 +195,7 @@ func TestRelayPoliteEnd(t *testing.T) {
 	}
 }
 
-// Who does not know the key, or says nothing that makes sense, is reset, and reaches nobody.
+// A client with a wrong key or an invalid first line is reset, and reaches no server.
 func TestRelayStrangers(t *testing.T) {
 	r, e, _ := relayAndEcho(t)
 	for _, head := range []string{
@@ -211,7 +211,7 @@ func TestRelayStrangers(t *testing.T) {
 	}
 }
 
-// A server that cannot be reached is a connection that is reset.
+// A server that cannot be reached shows as a reset connection.
 func TestRelayUnreachable(t *testing.T) {
 	r, _, _ := relayAndEcho(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -227,24 +227,24 @@ func TestRelayUnreachable(t *testing.T) {
 func TestRelayDelay(t *testing.T) {
 	r, _, via := relayAndEcho(t)
 	a, b := via("p1.1"), via("p2.1")
-	a.asks("warm")
-	b.asks("warm")
-	heal := r.begin(harm{process: "p1.1", mode: slow, delay: 60 * time.Millisecond, jitter: 20 * time.Millisecond})
+	a.exchange("warm")
+	b.exchange("warm")
+	heal := r.begin(impairment{process: "p1.1", mode: slow, delay: 60 * time.Millisecond, jitter: 20 * time.Millisecond})
 	begin := time.Now()
-	a.say("one")
-	a.say("two") // at the same time: a delay is no queue
-	a.hears("one")
-	a.hears("two")
+	a.send("one")
+	a.send("two") // at the same time: delays do not add up
+	a.receives("one")
+	a.receives("two")
 	if took := time.Since(begin); took < 120*time.Millisecond {
 		t.Errorf("there and back took %v", took)
 	}
 	heal()
-	a.asks("three")
-	b.asks("three")
+	a.exchange("three")
+	b.exchange("three")
 }
 
-// What a hole withheld never arrives; what it did not touch goes on.
-func TestRelayHole(t *testing.T) {
+// Withheld bytes never arrive; other connections go on.
+func TestRelayWithholds(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   mode
 		passes bool // requests
@@ -253,76 +253,76 @@ func TestRelayHole(t *testing.T) {
 			r, e, via := relayAndEcho(t)
 			a, idle, other := via("p1.1"), via("p1.1"), via("p2.1")
 			for _, x := range []*caller{a, idle, other} {
-				x.asks("warm")
+				x.exchange("warm")
 				e.came("warm")
 			}
-			heal := r.begin(harm{process: "p1.1", mode: c.mode})
-			a.say("withheld")
+			heal := r.begin(impairment{process: "p1.1", mode: c.mode})
+			a.send("withheld")
 			if c.passes {
 				e.came("withheld")
 			}
 			a.silent()
 			fresh := via("p1.1") // hangs
-			fresh.say("withheld too")
+			fresh.send("withheld too")
 			fresh.silent()
-			other.asks("on")
+			other.exchange("on")
 			e.came("on")
 			heal()
 			a.reset()
 			fresh.reset()
-			idle.asks("still")
+			idle.exchange("still")
 			e.came("still")
-			via("p1.1").asks("again")
+			via("p1.1").exchange("again")
 			e.came("again")
 			e.nothing()
 		})
 	}
 }
 
-// The end of a process behind a hole is not seen by the server until the hole is healed.
-func TestRelayHoleHidesTheEnd(t *testing.T) {
+// The server sees the end of a withheld process only when the fault has healed.
+func TestRelayWithholdsTheEnd(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	a := via("p1.1")
-	a.asks("warm")
+	a.exchange("warm")
 	e.came("warm")
-	heal := r.begin(harm{process: "p1.1", mode: holdRequests})
+	heal := r.begin(impairment{process: "p1.1", mode: holdRequests})
 	_ = a.Close()
-	harmed := func() bool { // the end has come as far as the hole
+	withheld := func() bool { // the relay has withheld the end
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for l := range r.links {
 			if l.process == "p1.1" {
-				return l.harmed
+				return l.withheld
 			}
 		}
-		t.Fatal("the link has ended")
+		t.Fatal("the link is closed")
 		return false
 	}
-	for limit := time.Now().Add(20 * time.Second); !harmed(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(20 * time.Second); !withheld(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the end is not withheld")
 		}
 	}
 	heal()
-	via("p1.1").asks("again")
+	via("p1.1").exchange("again")
 }
 
-// Faults of a server's address hit whoever uses it, and nobody else.
+// Faults of a server's address hit all its users, and no other connection.
 func TestRelayAddress(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	e2 := newEcho(t)
 	a, b := via("p1.1"), via("p2.1")
 	c := call(t, r, "p1.1 tcp "+e2.addr+" k3y")
 	for _, x := range []*caller{a, b, c} {
-		x.asks("warm")
+		x.exchange("warm")
 	}
-	heal := r.begin(harm{address: e.addr, mode: refuse})
+	heal := r.begin(impairment{address: e.addr, mode: refuse})
 	a.reset()
 	b.reset()
-	c.asks("on")
+	c.exchange("on")
 	via("p3.1").reset()
 	heal()
-	via("p1.1").asks("again")
+	via("p1.1").exchange("again")
 	if got := r.addresses(); len(got) != 2 {
 		t.Errorf("addresses %v", got)
 	}
@@ -331,30 +331,31 @@ func TestRelayAddress(t *testing.T) {
 func TestRelayReset(t *testing.T) {
 	r, _, via := relayAndEcho(t)
 	a, b := via("p1.1"), via("p2.1")
-	a.asks("warm")
-	b.asks("warm")
-	if n := r.reset(harm{process: "p1.1"}); n != 1 {
+	a.exchange("warm")
+	b.exchange("warm")
+	if n := r.reset(impairment{process: "p1.1"}); n != 1 {
 		t.Errorf("%d were reset", n)
 	}
 	a.reset()
-	b.asks("on")
-	via("p1.1").asks("again")
+	b.exchange("on")
+	via("p1.1").exchange("again")
 }
 
-// A request arrives, its reply does not, and the connection is reset. New ones work for a while.
+// A request arrives, the relay drops its reply, and the connection is reset. New ones work for a
+// while.
 func TestRelayDropReplies(t *testing.T) {
 	r, e, via := relayAndEcho(t)
 	a := via("p1.1")
-	a.asks("warm")
+	a.exchange("warm")
 	e.came("warm")
-	heal := r.begin(harm{process: "p1.1", mode: dropReplies})
-	a.say("one")
+	heal := r.begin(impairment{process: "p1.1", mode: dropReplies})
+	a.send("one")
 	e.came("one")
 	a.reset()
 	b := via("p1.1")
 	dropped := false
 	for range 100 {
-		b.say("two")
+		b.send("two")
 		e.came("two")
 		_ = b.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if line, err := b.in.ReadString('\n'); err != nil {
@@ -365,12 +366,12 @@ func TestRelayDropReplies(t *testing.T) {
 		}
 	}
 	if !dropped {
-		t.Error("a connection made meanwhile never loses a reply")
+		t.Error("a connection opened during the fault never loses a reply")
 	}
 	heal()
 	c := via("p1.1")
 	for range 100 {
-		c.asks("three")
+		c.exchange("three")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -379,15 +380,15 @@ func TestRelayDropReplies(t *testing.T) {
 	}
 }
 
-// Closing resets everything, also what is withheld, and waits for it.
+// Close resets all connections, withheld ones too, and waits for their end.
 func TestRelayClose(t *testing.T) {
 	r, _, via := relayAndEcho(t)
 	a, b := via("p1.1"), via("p2.1")
-	a.asks("warm")
-	b.asks("warm")
-	r.begin(harm{process: "p1.1", mode: holdRequests | holdReplies})
-	a.say("one")
-	c, err := net.Dial("tcp", r.addr) // says nothing
+	a.exchange("warm")
+	b.exchange("warm")
+	r.begin(impairment{process: "p1.1", mode: holdRequests | holdReplies})
+	a.send("one")
+	c, err := net.Dial("tcp", r.addr) // sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// request is what a worker asks of the Resource, in one line:
+// request is a worker's request to the Resource, in one line:
 //
 //	begin CLIENT ID TOKEN NAME
 //	write CLIENT ID TOKEN VALUE NAME
 //
-// begin is the first contact: it shows the token and reads, in one step. The answer is "ok VALUE", or
-// "no VALUE" for a token below the highest; to what makes no sense it is "bad" and why, and the
+// begin is the first contact: it shows the token and reads, in one step. The answer is "ok VALUE",
+// or "no VALUE" for a token below the highest. An invalid line gets "bad" and the reason, and the
 // connection ends.
 type request struct {
 	write            bool
@@ -32,7 +32,7 @@ const maxRequest = driver.MaxName + 512
 
 var errRequest = errors.New("not a request")
 
-// parseRequest reads a line, which has no end of line any more. What it returns keeps nothing of line.
+// parseRequest reads a line without its line end. The result keeps nothing of line.
 func parseRequest(line []byte) (q request, err error) {
 	field := func() []byte {
 		f, rest, ok := bytes.Cut(line, []byte{' '})
@@ -59,17 +59,17 @@ func parseRequest(line []byte) (q request, err error) {
 		return request{}, errRequest
 	}
 	if q.token, err = strconv.ParseUint(string(token), 10, 64); err != nil || q.token == 0 {
-		return request{}, fmt.Errorf("%w: the token is none", errRequest)
+		return request{}, fmt.Errorf("%w: invalid token", errRequest)
 	}
 	if q.write {
 		if q.value, err = strconv.ParseInt(string(value), 10, 64); err != nil {
-			return request{}, fmt.Errorf("%w: the value is none", errRequest)
+			return request{}, fmt.Errorf("%w: invalid value", errRequest)
 		}
 	}
 	return q, nil
 }
 
-// append writes q as parseRequest reads it, with the end of line.
+// append writes q as parseRequest reads it, with the line end.
 func (q *request) append(b []byte) []byte {
 	verb := "begin "
 	if q.write {
@@ -85,7 +85,7 @@ func (q *request) append(b []byte) []byte {
 	return append(append(b, q.name...), '\n')
 }
 
-// fence is a worker's way to the Resource: one connection, made when it is needed, for one goroutine.
+// fence is a worker's connection to the Resource, opened when needed, for one goroutine.
 type fence struct {
 	addr string
 	conn net.Conn
@@ -93,14 +93,14 @@ type fence struct {
 	buf  []byte
 }
 
-// fencePatience is how long an answer may take. The Resource waits for nobody, so only the coordinator
-// itself can be late; a worker must be able to end also then.
-const fencePatience = 3 * time.Second
+// fenceTimeout bounds the wait for an answer. The Resource never waits for a client, so only the
+// coordinator itself can be late. A worker must be able to end even then.
+const fenceTimeout = 3 * time.Second
 
-// ask is one exchange. After an error nobody knows whether the request has arrived.
+// ask is one exchange. After an error the request may or may not have arrived.
 func (f *fence) ask(q *request) (value int64, ok bool, err error) {
 	if f.conn == nil {
-		d := net.Dialer{Timeout: fencePatience}
+		d := net.Dialer{Timeout: fenceTimeout}
 		if f.conn, err = d.Dial("tcp", f.addr); err != nil {
 			f.conn = nil
 			return 0, false, fmt.Errorf("the fenced resource: %w", err)
@@ -116,7 +116,7 @@ func (f *fence) ask(q *request) (value int64, ok bool, err error) {
 }
 
 func (f *fence) exchange(q *request) (value int64, ok bool, err error) {
-	if err := f.conn.SetDeadline(time.Now().Add(fencePatience)); err != nil {
+	if err := f.conn.SetDeadline(time.Now().Add(fenceTimeout)); err != nil {
 		return 0, false, err
 	}
 	f.buf = q.append(f.buf[:0])

@@ -12,10 +12,9 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Resource is what the locks guard: a number for each name, behind a fence. It remembers the highest
-// token that it has seen of each name, reads included, and refuses lower ones. It speaks the lines of
-// [request] over TCP, and records each step in a history: what is recorded is what has happened, also
-// if the client that asked for it is no more.
+// Resource is the fenced resource: a number for each name. It remembers the highest token that it
+// has seen of each name, reads included, and refuses lower ones. It serves [request] over TCP, and
+// records each step in a history, even if the client has died meanwhile.
 type Resource struct {
 	rec *history.Recorder
 
@@ -39,15 +38,15 @@ type register struct {
 type Register struct {
 	Name  string
 	Value int64
-	Token uint64 // the highest that was accepted
+	Token uint64 // the highest accepted
 }
 
-// NewResource returns a Resource that records its steps with rec, which stays the caller's.
+// NewResource returns a Resource that records its steps with rec. The caller closes rec.
 func NewResource(rec *history.Recorder) *Resource {
 	return &Resource{rec: rec, names: map[string]*register{}, conns: map[net.Conn]struct{}{}, lns: map[net.Listener]struct{}{}}
 }
 
-// Serve answers those who connect to ln, until Close, and returns nil then. It closes ln.
+// Serve serves the connections of ln until Close, and returns nil then. It closes ln.
 func (r *Resource) Serve(ln net.Listener) error {
 	if !r.enter(func() { r.lns[ln] = struct{}{} }) {
 		return ln.Close()
@@ -79,7 +78,7 @@ func (r *Resource) Serve(ln net.Listener) error {
 	}
 }
 
-// enter counts something that Close waits for, and has it noted, unless the Resource is closed.
+// enter counts something that Close waits for, and calls note, unless the Resource is closed.
 func (r *Resource) enter(note func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +90,8 @@ func (r *Resource) enter(note func()) bool {
 	return true
 }
 
-// Close ends Serve and all connections. What was asked before has been recorded when it returns. It may be called more than once.
+// Close ends Serve and all connections. When it returns, earlier requests have been recorded. It
+// may be called more than once.
 func (r *Resource) Close() {
 	r.mu.Lock()
 	r.done = true
@@ -105,7 +105,7 @@ func (r *Resource) Close() {
 	r.wg.Wait()
 }
 
-// Final returns the state of all names, in order of the names.
+// Final returns the state of all names, sorted.
 func (r *Resource) Final() []Register {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +119,8 @@ func (r *Resource) Final() []Register {
 	return list
 }
 
-// answer serves one connection until it ends or says something that makes no sense. A line without its
-// end was not sent to its end, and is not looked at.
+// answer serves one connection until it ends or sends an invalid line. A line without its end is
+// incomplete, and is ignored.
 func (r *Resource) answer(c net.Conn) {
 	in := bufio.NewReaderSize(c, maxRequest)
 	out := make([]byte, 0, 64)
@@ -145,7 +145,8 @@ func (r *Resource) answer(c net.Conn) {
 	}
 }
 
-// step is the one step that a request makes: the value then, and whether the token was accepted.
+// step executes a request in one step, and returns the value then and whether the token was
+// accepted.
 func (r *Resource) step(q *request) (value int64, ok bool) {
 	r.mu.Lock()
 	reg := r.names[q.name]
@@ -163,8 +164,8 @@ func (r *Resource) step(q *request) (value int64, ok bool) {
 		}
 	}
 	value = reg.value
-	// No two steps of a name have the same time. What is recorded is written after the step: a slow disk
-	// holds up nobody else.
+	// No two steps of a name have the same time. The record is written after the step: a slow disk
+	// blocks no other client.
 	at := max(history.Now(), reg.last+1)
 	reg.last = at + 1
 	reg.mu.Unlock()

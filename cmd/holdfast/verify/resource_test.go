@@ -78,9 +78,9 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// Whatever order clients come in, each step of a name has a time of its own, and the history is one that
-// the judge accepts.
-func TestResourceCrowd(t *testing.T) {
+// With any order of clients, each step of a name has a time of its own, and the judge accepts the
+// history.
+func TestResourceManyClients(t *testing.T) {
 	s := newScene(t)
 	var tokens struct {
 		sync.Mutex
@@ -127,14 +127,15 @@ func TestResourceCrowd(t *testing.T) {
 	}
 }
 
-// Who dies in the middle of a request changes nothing, and holds up nobody.
+// A client that dies within a request changes nothing, and blocks no other.
 func TestResourceHalfRequest(t *testing.T) {
 	s := newScene(t)
 	c, err := net.Dial("tcp", s.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(c, "begin c a 1 x\nwrite c a 1 77 x"); err != nil { // a value of 77, or 777: nobody knows
+	// A value of 77, or the start of 777.
+	if _, err := io.WriteString(c, "begin c a 1 x\nwrite c a 1 77 x"); err != nil {
 		t.Fatal(err)
 	}
 	var answer [5]byte
@@ -164,7 +165,7 @@ func TestResourceRefusesNonsense(t *testing.T) {
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := io.ReadAll(c) // it hangs up
+		answer, err := io.ReadAll(c) // the server closes it
 		if err != nil || !bytes.HasPrefix(answer, []byte("bad not a request")) {
 			t.Errorf("%q: %q, %v", text, answer, err)
 		}
@@ -178,7 +179,7 @@ func TestResourceRefusesNonsense(t *testing.T) {
 	}
 }
 
-// A fence that is gone is an error, and is found again when it is back.
+// A closed resource is an error; the fence reconnects when the resource is back.
 func TestFenceComesBack(t *testing.T) {
 	s := newScene(t)
 	f := &fence{addr: s.addr}
@@ -187,7 +188,7 @@ func TestFenceComesBack(t *testing.T) {
 	s.end()
 	q := begin("b", "x", 2)
 	if _, _, err := f.ask(&q); err == nil {
-		t.Error("the resource is closed, and answers")
+		t.Error("the closed resource answers")
 	}
 	again := newScene(t)
 	f.addr = again.addr
@@ -208,7 +209,7 @@ func TestResourceClosedTwice(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
-		t.Error("it listens")
+		t.Error("the closed resource listens")
 	}
 	open := NewResource(nil)
 	if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -223,7 +224,7 @@ func TestResourceClosedTwice(t *testing.T) {
 	open.Close()
 }
 
-// FuzzRequest: what is read is what was written, and any line is a request or refused.
+// FuzzRequest: a written request reads back the same, and any line is a request or refused.
 func FuzzRequest(f *testing.F) {
 	for _, line := range []string{"begin p0.1/0 p0.1-0-1 7 verify/x y", "write c i 18446744073709551615 -9223372036854775808 n", "begin c i 07 x", "write c i 1 +1 x", "begin c i 1 ", "x", ""} {
 		f.Add([]byte(line))

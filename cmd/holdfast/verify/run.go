@@ -22,38 +22,41 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Options say what to run. Zero means the default that is named; URL and Worker are needed.
+// Options say what to run. Zero means the default given here. URL and Worker are required.
 type Options struct {
 	URL string // of the store
 
-	// Worker returns a command, not yet started, of a process that calls Work with its standard input and output.
+	// Worker returns a command, not started, of a process that calls Work with its standard input
+	// and output.
 	Worker func() *exec.Cmd
 
 	Processes int // worker processes: 4
-	Clients   int // in each of them: 2
-	Loops     int // in each of them, goroutines that take locks: 8
+	Clients   int // of each process: 2
+	Loops     int // goroutines of each process that take locks: 8
 	Names     int // of each kind of lock: 2
 
-	TTL      time.Duration // to ask for: 1 s. The store may have its own mind
-	Duration time.Duration // until the workers are told to finish: 30 s
-	Ops      int64         // they are told earlier when there were so many grants: 300,000. At most MaxOps
-	Seed     uint64        // of the schedule of faults and of what the workers do: random
-	Kinds    []string      // of faults to do: all that the store allows. KindNone alone: none
+	TTL      time.Duration // requested: 1 s. The store may grant another
+	Duration time.Duration // until the workers must finish: 30 s
+	Ops      int64         // grants after which they finish earlier: 300,000. At most MaxOps
+	Seed     uint64        // of the schedule of faults and of the workers' choices: random
+	Kinds    []string      // of faults to inject: all that the store allows. KindNone alone: none
 	Faults   []Fault       // further ones
 	Mix      string        // see Job.Mix: MixAll
 	Own      bool          // see Job.Own
-	Pause    time.Duration // how long each loop rests between two locks, on average: not at all
-	Slack    time.Duration // see history.Options: 1 s. What the store's sessions last longer is added
-	MaxNotes int           // how many remarks are kept: 20
+	Pause    time.Duration // how long each loop pauses between two locks, on average: none
+	// See history.Options: 1 s. The extra time of the store's sessions is added.
+	Slack    time.Duration
+	MaxNotes int // maximum number of notes: 20
 
-	// Except are classes that the deployment does not promise, beside those that Run excepts by itself.
+	// Except are classes that the deployment does not promise, in addition to those that Run
+	// excepts.
 	Except []history.Class
 
-	// Dir is where the histories are kept; it must be empty or not exist. "": a temporary folder, which stays only
-	// if something was found.
+	// Dir is the folder of the histories; it must be empty or not exist. "": a temporary folder,
+	// which is kept only after a finding.
 	Dir string
 
-	// Say is told now and then how far it is, in one line for people. Nil: nobody is.
+	// Say receives progress messages of one line for people. Nil: none.
 	Say func(text string)
 }
 
@@ -96,16 +99,17 @@ func (o *Options) check() error {
 	case o.TTL < driver.MinTTL || o.TTL > driver.MaxTTL:
 		return fmt.Errorf("%w TTL %v: allowed are %v to %v", holdfast.ErrInvalid, o.TTL, driver.MinTTL, driver.MaxTTL)
 	case o.Mix != MixAll && o.Mix != MixMutex:
-		return fmt.Errorf("%w mix %q: there are %s and %s", holdfast.ErrInvalid, o.Mix, MixAll, MixMutex)
+		return fmt.Errorf("%w mix %q: allowed are %s and %s", holdfast.ErrInvalid, o.Mix, MixAll, MixMutex)
 	case o.Pause < 0:
-		return fmt.Errorf("%w pause %v: it must not be negative", holdfast.ErrInvalid, o.Pause)
+		return fmt.Errorf("%w pause %v: allowed are 0 and more", holdfast.ErrInvalid, o.Pause)
 	case o.Slack < 0:
-		return fmt.Errorf("%w slack %v: it must not be negative", holdfast.ErrInvalid, o.Slack)
+		return fmt.Errorf("%w slack %v: allowed are 0 and more", holdfast.ErrInvalid, o.Slack)
 	}
 	return nil
 }
 
-// shortest is the least Duration for leases of a TTL: some faults last three of them, and there is calm before and after.
+// shortest returns the least Duration for a TTL: some faults last three TTLs, and need time before
+// and after.
 func shortest(ttl time.Duration) time.Duration { return 6 * ttl }
 
 // run is one Run.
@@ -113,11 +117,11 @@ type run struct {
 	Options
 	store      *open.Store
 	ttl        time.Duration // as the store grants it
-	remote     bool          // the workers reach it through the relay
+	remote     bool          // the workers reach the store through the relay
 	kinds      []string
 	prefix     string
 	dir        string
-	keep       bool // dir stays
+	keep       bool // keep dir
 	rec        *history.Recorder
 	recRes     *history.Recorder
 	relay      *relay
@@ -126,31 +130,31 @@ type run struct {
 	begun      time.Time
 	abort      context.CancelCauseFunc // ends the load early
 
-	mu        sync.Mutex
-	change    chan struct{} // closed when something is heard of a worker
-	quiet     chan struct{} // closed when all workers have ended
-	crew      []*process    // the current lives
-	all       []*process
-	past      Progress // of those that are no more, summed
-	finishing bool
-	failures  int
-	faults    map[string]int // done, by kind
-	now       []string       // what is broken now
-	notes     []string
-	followers sync.WaitGroup
-	rest      func() // waits for followers, when all workers have ended
+	mu            sync.Mutex
+	change        chan struct{} // closed at a report of a worker, or its end
+	allEnded      chan struct{} // closed when all workers have ended
+	workers       []*process    // the current runs
+	all           []*process
+	past          Progress // sum of the ended ones
+	finishing     bool
+	failures      int
+	faults        map[string]int // injected, by kind
+	activeFaults  []string       // what is broken now
+	notes         []string
+	followers     sync.WaitGroup
+	waitFollowers func() // waits for followers, when all workers have ended
 }
 
-// errEnough is why the load ends before its time.
+// errEnough ends the load before its time.
 var errEnough = errors.New("enough grants")
 
-// Run tests a store, and judges what happened. The error says why there was no run: driver.ErrInvalid,
-// ErrUnavailable, ErrRefused and so on, or a *WorkerError. Once there is load Run returns a Result. When ctx ends the run
-// ends early and in order, and what there is is judged.
+// Run tests a store, and judges the history. The error says why there was no run:
+// driver.ErrInvalid, ErrUnavailable, ErrRefused and so on, or a *WorkerError. Once there is load,
+// Run returns a Result. When ctx ends, the run ends early and in order, and Run judges what it has.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	r := &run{Options: o.withDefaults(), change: make(chan struct{}), quiet: make(chan struct{}), faults: map[string]int{}, begun: time.Now()}
-	r.rest = sync.OnceFunc(func() {
-		close(r.quiet)
+	r := &run{Options: o.withDefaults(), change: make(chan struct{}), allEnded: make(chan struct{}), faults: map[string]int{}, begun: time.Now()}
+	r.waitFollowers = sync.OnceFunc(func() {
+		close(r.allEnded)
 		r.followers.Wait()
 	})
 	if err := r.check(); err != nil {
@@ -178,7 +182,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 // openLimit bounds the first exchange with the store, and each of those at the end.
 const openLimit = 15 * time.Second
 
-// connect opens the store, tries it, and learns for how long its leases last.
+// connect opens the store, tries it, and learns the lease duration.
 func (r *run) connect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
@@ -191,10 +195,10 @@ func (r *run) connect(ctx context.Context) (err error) {
 		}
 	}()
 	if r.store.Place == "" {
-		return fmt.Errorf("%w store URL: no other process can reach this store, so there is nothing to verify", holdfast.ErrInvalid)
+		return fmt.Errorf("%w store URL: other processes cannot reach this store", holdfast.ErrInvalid)
 	}
 	if r.remote = r.store.Name() != "sqlite"; !r.remote {
-		r.URL = r.store.Place // for the workers, also if it is the user's own file
+		r.URL = r.store.Place // for the workers, even if it is the user's own file
 	}
 	if r.kinds, err = checkKinds(r.Kinds, r.remote, r.Faults); err != nil {
 		return err
@@ -205,7 +209,7 @@ func (r *run) connect(ctx context.Context) (err error) {
 	}
 	r.ttl = c.TTL()
 	r.prefix = "verify/" + random(4) + "/"
-	// A probe that was not answered may have got its lock: the next takes another.
+	// A probe without an answer may have its lock: the next takes another.
 	err = probe(ctx, c.Mutex(r.prefix+"probe/1"))
 	for i := range probes - 1 {
 		if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
@@ -223,10 +227,11 @@ func (r *run) connect(ctx context.Context) (err error) {
 	return nil
 }
 
-// probes is how often a store is tried that serves, and not at once: replicas may be slow to follow.
+// probes bounds the attempts to use a store that serves, but not at once: replicas may be slow to
+// follow.
 const probes = 5
 
-// probe takes a lock and gives it back.
+// probe takes a lock and releases it.
 func probe(ctx context.Context, m *holdfast.Mutex) error {
 	l, err := m.TryLock(ctx)
 	if err == nil {
@@ -241,14 +246,14 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// prepare makes the folder and starts what workers connect to.
+// prepare makes the folder and starts the resource and the relay.
 func (r *run) prepare() (err error) {
 	if r.keep = r.Dir != ""; r.keep {
 		r.dir, err = r.Dir, os.MkdirAll(r.Dir, 0o700)
 		if err == nil {
 			var there []os.DirEntry
 			if there, err = os.ReadDir(r.Dir); err == nil && len(there) > 0 {
-				err = errors.New("it is not empty")
+				err = errors.New("the folder is not empty")
 			}
 		}
 	} else {
@@ -274,14 +279,15 @@ func (r *run) prepare() (err error) {
 		return err
 	}
 	r.resource, r.resourceAt = NewResource(r.recRes), ln.Addr().String()
-	go func() { _ = r.resource.Serve(ln) }() // until Close; before that it fails only with the machine
+	// Until Close; before that it fails only with the machine.
+	go func() { _ = r.resource.Serve(ln) }()
 	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed, r.Processes), TTL: r.ttl})
 	return nil
 }
 
 func (r *run) path(name string) string { return filepath.Join(r.dir, name+".jsonl") }
 
-// release ends what prepare started, and every worker that is left. failed: there was no run.
+// release ends what prepare started, and every remaining worker. failed: there was no run.
 func (r *run) release(failed bool) {
 	r.mu.Lock()
 	r.finishing = true
@@ -290,14 +296,14 @@ func (r *run) release(failed bool) {
 	for _, p := range all {
 		p.kill()
 	}
-	r.rest()
+	r.waitFollowers()
 	if r.relay != nil {
 		r.relay.close()
 	}
 	if r.resource != nil {
 		r.resource.Close()
 	}
-	_, _ = r.rec.Close(), r.recRes.Close() // what is judged was read
+	_, _ = r.rec.Close(), r.recRes.Close() // the judge has read them
 	if failed && !r.keep && r.dir != "" {
 		_ = os.RemoveAll(r.dir)
 	}

@@ -19,14 +19,15 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-// ErrOrphan is the error of a worker whose input has ended without Finish: its coordinator is no more.
-var ErrOrphan = errors.New("the input has ended: the coordinator is gone")
+// ErrOrphan is the error of a worker whose input has ended without Finish: its coordinator has
+// ended.
+var ErrOrphan = errors.New("the input has ended: the coordinator has ended")
 
 // worker is a process that takes locks.
 type worker struct {
 	job     *Job
 	rec     *history.Recorder
-	without [allKinds]atomic.Bool // kinds of locks that the store has not
+	without [allKinds]atomic.Bool // kinds of locks that the store lacks
 
 	grants, errors atomic.Int64
 	lastError      atomic.Pointer[string]
@@ -35,10 +36,10 @@ type worker struct {
 	loops []*loop
 }
 
-// Work is a worker process: it reads its Job and the lines after it from in, takes locks of the store, and
-// says how it fares on out, until it is told to finish or ctx ends. It returns at once, with ErrOrphan,
-// when in ends before that; the process should end then. What it cannot do before it has a Job that makes
-// sense is ErrJob.
+// Work is a worker process. It reads its Job and the lines after it from in, takes locks of the
+// store, and reports progress on out, until in has Finish or ctx ends. If in ends before that, it
+// returns at once with ErrOrphan, and the process should end. ErrJob means that it got no valid
+// Job.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	orders := read(in)
 	var j *Job
@@ -60,17 +61,17 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	rec.Process = j.Process
 	w := &worker{job: j, rec: rec}
-	life, finish := context.WithCancel(ctx)
+	runCtx, finish := context.WithCancel(ctx)
 	defer finish()
 	ready := make(chan struct{})
 	trouble := make(chan error, 1)
-	go func() { trouble <- w.report(life, out, ready) }()
+	go func() { trouble <- w.report(runCtx, out, ready) }()
 	done := make(chan error, 1)
-	go func() { done <- w.run(life, ready) }()
+	go func() { done <- w.run(runCtx, ready) }()
 	for {
 		select {
 		case o := <-orders:
-			if life.Err() != nil {
+			if runCtx.Err() != nil {
 				continue // it ends already
 			}
 			if o.err != nil {
@@ -94,9 +95,9 @@ type order struct {
 	err  error
 }
 
-// read returns the lines of in, in order: a Job, Finish, and what ends them.
+// read returns the lines of in, in order: a Job, Finish, and the end of input.
 func read(in io.Reader) <-chan order {
-	orders := make(chan order, 3) // so that it ends with in, also if nobody reads
+	orders := make(chan order, 3) // its goroutine ends with in, even without a reader
 	go func() {
 		r := bufio.NewReaderSize(in, maxJob)
 		for n := 0; ; n++ {
@@ -118,22 +119,22 @@ func read(in io.Reader) <-chan order {
 	return orders
 }
 
-// failed counts a call that failed.
+// failed counts a failed call.
 func (w *worker) failed(err error) {
 	w.errors.Add(1)
 	text := open.Scrub(err.Error(), w.job.URL)
 	w.lastError.Store(&text)
 }
 
-// reportEvery is how often a line of Progress is written.
+// reportEvery is the time between two lines of Progress.
 const reportEvery = 200 * time.Millisecond
 
-// report writes lines of Progress once all clients are connected. Nobody waits for it: who does not
-// read must not stop the loops.
-func (w *worker) report(life context.Context, out io.Writer, ready <-chan struct{}) error {
+// report writes lines of Progress once all clients are connected. A coordinator that does not read
+// must not stop the loops.
+func (w *worker) report(runCtx context.Context, out io.Writer, ready <-chan struct{}) error {
 	select {
 	case <-ready:
-	case <-life.Done():
+	case <-runCtx.Done():
 		return nil
 	}
 	lines := json.NewEncoder(out)
@@ -145,7 +146,7 @@ func (w *worker) report(life context.Context, out io.Writer, ready <-chan struct
 	for {
 		select {
 		case <-t.C:
-		case <-life.Done():
+		case <-runCtx.Done():
 			return nil
 		}
 		if err := w.rec.Err(); err != nil {
@@ -178,7 +179,7 @@ func (w *worker) progress() Progress {
 	return p
 }
 
-// say tells people something.
-func (w *worker) say(err error) {
+// warn prints an error for people.
+func (w *worker) warn(err error) {
 	fmt.Fprintf(os.Stderr, "%s: %s\n", w.job.Process, open.Scrub(err.Error(), w.job.URL))
 }

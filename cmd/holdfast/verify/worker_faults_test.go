@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// Workers record what happened, and end in order, whatever is done to them and their way to the store.
-func TestWorkersInTrouble(t *testing.T) {
+// Workers record what happened, and end in order, after any fault of theirs or of their way to the
+// store.
+func TestWorkersWithFaults(t *testing.T) {
 	s := newScene(t)
 	r := testenv.Redis(t)
 	rec, err := history.Create(filepath.Join(s.dir, "faults.jsonl"))
@@ -24,9 +25,9 @@ func TestWorkersInTrouble(t *testing.T) {
 	}
 	var children []*child
 	var ways []*testenv.TCPProxy
-	job := func(i, life int) Job {
+	job := func(i, runNumber int) Job {
 		j := s.job(strings.Replace(r.URL(), r.Addr, ways[i].Addr, 1))
-		j.Process, j.Loops, j.Pause = fmt.Sprintf("p%d.%d", i, life), 10, 30*time.Millisecond
+		j.Process, j.Loops, j.Pause = fmt.Sprintf("p%d.%d", i, runNumber), 10, 30*time.Millisecond
 		return j
 	}
 	for i := range 3 {
@@ -50,7 +51,7 @@ func TestWorkersInTrouble(t *testing.T) {
 		id := fmt.Sprint("f", faults)
 		rec.Record(history.Event{Kind: history.Fault, ID: id, Target: target, Text: kind})
 		f()
-		time.Sleep(d) // that long it lasts
+		time.Sleep(d) // the length of the fault
 		heal()
 		rec.Record(history.Event{Kind: history.Healed, ID: id})
 	}
@@ -102,6 +103,6 @@ func TestWorkersInTrouble(t *testing.T) {
 	}
 	t.Logf("%d leases lost, %d calls not answered", lost, unanswered)
 	if unanswered == 0 {
-		t.Error("every call was answered: the faults were none")
+		t.Error("every call was answered: the faults had no effect")
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-// recorded is a history, and how many events of each kind it has.
+// recorded is a history, and the number of its events of each kind.
 type recorded struct {
 	events []history.Event
 	kinds  map[history.Kind]int
 }
 
-// busySlack is for machines that are late, which is not what is looked at here.
+// busySlack is for late machines: this test is not about their speed.
 const busySlack = 8 * time.Second
 
 // clean runs two workers at a store and has the history judged.
@@ -65,7 +65,7 @@ func clean(t *testing.T, url string, change func(*Job), except ...history.Class)
 			t.Errorf("a grant without proof: %+v", e)
 		}
 	}
-	// Of calls that are not answered in time, and of leases that are lost, a busy machine is the cause.
+	// A busy machine causes calls without an answer in time, and lost leases.
 	if failed > 0 && kinds[history.Unanswered]+kinds[history.Lost] == 0 {
 		t.Errorf("%d calls failed", failed)
 	}
@@ -90,11 +90,11 @@ func TestWorkersSQLite(t *testing.T) {
 
 func TestWorkersMutexOnly(t *testing.T) {
 	if k := clean(t, testenv.Redis(t).URL(), func(j *Job) { j.Mix = MixMutex }).kinds; k[history.Downgraded] != 0 {
-		t.Error("there are locks that are no mutexes")
+		t.Error("there are locks other than mutexes")
 	}
 }
 
-// Stores that have not all kinds of locks are used for those that they have.
+// Stores that lack some kinds of locks are used for the kinds that they have.
 func TestWorkersOtherStores(t *testing.T) {
 	var addrs []string
 	for range 3 {
@@ -106,13 +106,14 @@ func TestWorkersOtherStores(t *testing.T) {
 		except            []history.Class
 	}
 	all := []deployment{
-		// Readers who are let in together have their votes, and so their tokens, in any order.
+		// Readers that are let in together get their votes, and so their tokens, in any order.
 		{"redis+quorum://" + strings.Join(addrs, ","), true, false, []history.Class{history.L3}},
 	}
 	if testenv.Deep() {
 		z := testenv.ZooKeeper(t, "maxSessionTimeout=40000")
 		all = append(all, deployment{z.URL(), true, true, nil},
-			deployment{z.URL() + "/single?protocol=single", false, false, []history.Class{history.L3}}, // it promises no order
+			// It promises no order.
+			deployment{z.URL() + "/single?protocol=single", false, false, []history.Class{history.L3}},
 			deployment{"mysql://root@" + testenv.MariaDB(t).Addr + "/test", true, true, nil},
 			deployment{testenv.Postgres(t).DSN("postgres"), true, true, nil})
 	}
@@ -136,7 +137,7 @@ func TestWorkersOtherStores(t *testing.T) {
 	}
 }
 
-// A worker whose coordinator is gone does not stay.
+// A worker without its coordinator ends.
 func TestWorkerEndsWithItsInput(t *testing.T) {
 	s := newScene(t)
 	c := start(t, s.job("sqlite:"+filepath.Join(t.TempDir(), "locks.db")))
@@ -145,7 +146,7 @@ func TestWorkerEndsWithItsInput(t *testing.T) {
 	if err := c.in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if text := c.ended(); !strings.Contains(text, "the coordinator is gone") {
+	if text := c.ended(); !strings.Contains(text, "the coordinator has ended") {
 		t.Errorf("its end: %q", text)
 	}
 	if events := s.events(t); len(events) == 0 {
@@ -153,7 +154,7 @@ func TestWorkerEndsWithItsInput(t *testing.T) {
 	}
 }
 
-// The last words of the coordinator count, also if it is gone when they are read.
+// A Finish counts, even if the coordinator has ended when the worker reads it.
 func TestWorkerFinishThenEnd(t *testing.T) {
 	s := newScene(t)
 	text, err := json.Marshal(s.job("sqlite:" + filepath.Join(t.TempDir(), "locks.db")))
@@ -167,7 +168,7 @@ func TestWorkerFinishThenEnd(t *testing.T) {
 	}
 }
 
-// A store that is not there is waited for, until the worker is told to finish.
+// A worker waits for an absent store, until Finish.
 func TestWorkerWithoutStore(t *testing.T) {
 	s := newScene(t)
 	j := s.job("redis://u:c4nary@127.0.0.1:1")
@@ -179,7 +180,7 @@ func TestWorkerWithoutStore(t *testing.T) {
 	}
 }
 
-// A store that comes later is found.
+// A worker finds a store that appears later.
 func TestWorkerWaitsForStore(t *testing.T) {
 	s := newScene(t)
 	r := testenv.Redis(t)
@@ -195,7 +196,7 @@ func TestWorkerWaitsForStore(t *testing.T) {
 	}
 }
 
-// A worker ends in order, and soon, also if the store does not answer any more.
+// A worker ends in order, and soon, even if the store no longer answers.
 func TestWorkerFinishesInAnOutage(t *testing.T) {
 	s := newScene(t)
 	r := testenv.Redis(t)
@@ -218,7 +219,8 @@ func TestWorkerFinishesInAnOutage(t *testing.T) {
 		}
 	}
 	events := s.events(t)
-	// What each outage met is left to chance: this run is short, and the worker is told to finish at once.
+	// The effect of each outage depends on chance: this run is short, and the worker must finish at
+	// once.
 	if r := history.Check(events, history.Options{MinGrants: 1, Slack: busySlack}); r.Outcome == history.Violated {
 		t.Errorf("%s", r)
 	}
@@ -270,7 +272,7 @@ func TestWorkerRefusesNonsense(t *testing.T) {
 	} {
 		c := startWith(t, text+"\n")
 		if said := c.ended(); !strings.Contains(said, word) || strings.Contains(said, "c4nary") {
-			t.Errorf("%.80q: %q; want a word about %q", text, said, word)
+			t.Errorf("%.80q: %q; want it to contain %q", text, said, word)
 		}
 	}
 	if err := good.check(); err != nil {
@@ -281,7 +283,7 @@ func TestWorkerRefusesNonsense(t *testing.T) {
 	}
 }
 
-// A URL that makes no sense is not tried again and again.
+// An invalid URL is not tried again.
 func TestWorkerRefusesURL(t *testing.T) {
 	s := newScene(t)
 	c := start(t, s.job("redis://u:c4nary@h?x=1"))
@@ -290,7 +292,7 @@ func TestWorkerRefusesURL(t *testing.T) {
 	}
 }
 
-// BenchmarkWorkers is how many grants a second eight processes get through on one Redis server.
+// BenchmarkWorkers measures the grants a second of eight processes on one Redis server.
 func BenchmarkWorkers(b *testing.B) {
 	url := testenv.Redis(b).URL()
 	for range b.N {

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// witness stands between one client and its store, and knows what the client's calls do not tell: when
-// the exchanges were sent that prove places in line and leases. It reads the clock before an exchange
-// is sent, so that no proof is dated later than the store can have begun to count.
-type witness struct {
+// proofRecorder wraps a client's store, and records what the client's calls do not show: when the
+// exchanges were sent that prove places in the queue and leases. It reads the clock before it
+// sends, so that no proof has a later time than the store's.
+type proofRecorder struct {
 	driver.Backend
 	rec    *history.Recorder
 	client string
@@ -23,27 +23,27 @@ type witness struct {
 	attempts map[string]*attempt // by the ID of the request at the store
 }
 
-func newWitness(b driver.Backend, rec *history.Recorder, client string) *witness {
-	return &witness{Backend: b, rec: rec, client: client, attempts: map[string]*attempt{}}
+func newProofRecorder(b driver.Backend, rec *history.Recorder, client string) *proofRecorder {
+	return &proofRecorder{Backend: b, rec: rec, client: client, attempts: map[string]*attempt{}}
 }
 
 // Open wraps the session.
-func (w *witness) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+func (w *proofRecorder) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := w.Backend.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &witnessed{s, w}, nil
+	return &recordedSession{s, w}, nil
 }
 
-func (w *witness) attempt(id string) *attempt {
+func (w *proofRecorder) attempt(id string) *attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.attempts[id]
 }
 
-// rename makes id the one by which the store knows a.
-func (w *witness) rename(a *attempt, id string) {
+// rename makes id the request ID of a at the store.
+func (w *proofRecorder) rename(a *attempt, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.attempts, a.place)
@@ -52,28 +52,28 @@ func (w *witness) rename(a *attempt, id string) {
 	}
 }
 
-// waiting is the client's Observer: the store has told that a request stands in line.
-func (w *witness) waiting(news holdfast.Waiting) {
+// waiting is the client's Observer: the store has reported a place in the queue.
+func (w *proofRecorder) waiting(news holdfast.Waiting) {
 	if a := w.attempt(news.ID); a != nil {
-		a.stands()
+		a.queuedNow()
 	}
 }
 
 type attemptKey struct{}
 
-// witnessed is a session whose exchanges are watched.
-type witnessed struct {
+// recordedSession is a session whose exchanges are recorded.
+type recordedSession struct {
 	driver.Session
-	w *witness
+	w *proofRecorder
 }
 
-func (s *witnessed) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+func (s *recordedSession) Acquire(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
 		return s.Session.Acquire(ctx, req)
 	}
 	if a.place != req.ID {
-		if a.place != "" { // the client has another session now, and left the line with the one before
+		if a.place != "" { // the client has a new session, and left the queue with the old one
 			a.left(history.Now())
 		}
 		s.w.rename(a, req.ID)
@@ -84,7 +84,7 @@ func (s *witnessed) Acquire(ctx context.Context, req *driver.Request) (driver.Re
 	return reply, err
 }
 
-func (s *witnessed) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+func (s *recordedSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	sent := history.Now()
 	changes, err := s.Session.Renew(ctx, holds)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *witnessed) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Ch
 	}
 	for i, h := range holds {
 		a := s.w.attempt(h.ID)
-		if a == nil { // released meanwhile, or given up
+		if a == nil { // released meanwhile, or cancelled
 			continue
 		}
 		switch ch := states[i]; {
@@ -116,7 +116,7 @@ func (s *witnessed) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Ch
 	return changes, nil
 }
 
-// attempt is one call that asks for a lock, and what came of it.
+// attempt is one call that requests a lock, and its outcome.
 type attempt struct {
 	id    string // in the history
 	place string // the ID of its request at the store; only the call itself changes it
@@ -124,12 +124,12 @@ type attempt struct {
 	call  int64
 
 	mu     sync.Mutex
-	ttl    time.Duration // as the session has it
-	proof  int64         // when the latest exchange was sent that proved the place in line, or the lease
-	token  uint64        // a grant that an answer told of
+	ttl    time.Duration // of the session
+	proof  int64         // when the latest exchange was sent that proved the place or the lease
+	token  uint64        // of a grant that an answer contained
 	from   int64         // when the exchange of that answer was sent
-	queued int64         // when it was told of the place that it has
-	open   bool          // the store may have done more than it said
+	queued int64         // when the store reported the current place in the queue
+	open   bool          // the store may have done more than it reported
 }
 
 // answered takes in the answer to an Acquire whose proof dates from proof.
@@ -152,16 +152,16 @@ func (a *attempt) answered(proof int64, ttl time.Duration, wait bool, token uint
 	}
 }
 
-// doubt forgets the place in line if nothing had proved it for a TTL: it may have run out, and the answer that comes now
-// be about a new one. Called with a.mu held.
+// doubt forgets the place in the queue if no exchange proved it for a TTL: it may have expired, and
+// the new answer may be about a new place. Called with a.mu held.
 func (a *attempt) doubt() {
 	if now := history.Now(); a.queued != 0 && now-a.proof >= int64(a.ttl) {
 		a.queued = now
 	}
 }
 
-// proved takes in the answer to a renewal sent at sent. token is of a grant that it told of, or 0. The place may be one
-// that an Acquire made which was not answered.
+// proved takes in the answer to a renewal sent at sent. token is that of a reported grant, or 0.
+// The place may belong to an Acquire without an answer.
 func (a *attempt) proved(sent int64, token uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,8 +172,8 @@ func (a *attempt) proved(sent int64, token uint64) {
 	}
 }
 
-// stands notes that the store has told of the place in line.
-func (a *attempt) stands() {
+// queuedNow notes that the store has reported the place in the queue.
+func (a *attempt) queuedNow() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.queued == 0 {
@@ -182,9 +182,9 @@ func (a *attempt) stands() {
 	}
 }
 
-// left notes, at the time at, that the place in line is no more. If nothing had proved it for a TTL, it
-// may have run out, and what the line promises begins anew; else the place is remembered, and the
-// store has to answer for it.
+// left notes that the place in the queue ended at at. If no exchange proved it for a TTL, it may
+// have expired, and the promise of order starts again. Otherwise the place is remembered, and the
+// store must keep its promise.
 func (a *attempt) left(at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,8 +193,8 @@ func (a *attempt) left(at int64) {
 	}
 }
 
-// since is when the exchange was sent from which the grant with this token counts: that of the answer
-// which told of it; if it was pushed to a waiter, the latest that proved the place in line.
+// since returns when the exchange was sent from which the grant with this token counts: that of the
+// answer with the grant; for a pushed grant, the latest that proved the place in the queue.
 func (a *attempt) since(token uint64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,17 +204,18 @@ func (a *attempt) since(token uint64) int64 {
 	return a.proof
 }
 
-// lapsed is since when the client says that the lease is over, if nothing ended it but time: it trusts
-// a proof for the TTL less a tenth.
+// lapsed returns when the client stops trusting the lease, if only time ends it: a proof counts for
+// the TTL less a tenth.
 func (a *attempt) lapsed() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.proof + int64(a.ttl-a.ttl/10)
 }
 
-// stood is when the attempt was told of the place in line that it had until now, or 0. If nothing has proved the place
-// for a TTL, it may have run out before now, and the line owes nothing to it.
-func (a *attempt) stood() int64 {
+// queuedSince returns when the store reported the place that the attempt has had until now, or 0.
+// If no exchange has proved the place for a TTL, it may have expired, and there is no promise of
+// order.
+func (a *attempt) queuedSince() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if history.Now()-a.proof >= int64(a.ttl) {
@@ -223,7 +224,7 @@ func (a *attempt) stood() int64 {
 	return a.queued
 }
 
-// unclear reports whether the store may have done more than it said.
+// unclear reports whether the store may have done more than it reported.
 func (a *attempt) unclear() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// played is a session whose next answers the test says.
+// played is a session with scripted answers.
 type played struct {
 	driver.Session
 	reply   driver.Reply
@@ -36,17 +36,17 @@ func (p *played) Renew(context.Context, []driver.Hold) ([]driver.Change, error) 
 type stage struct {
 	t *testing.T
 	p *played
-	s *witnessed
+	s *recordedSession
 	a *attempt
 }
 
 func newStage(t *testing.T) *stage {
 	p := &played{}
-	w := newWitness(nil, nil, "0")
-	return &stage{t, p, &witnessed{p, w}, &attempt{id: "a", loop: &loop{}}}
+	w := newProofRecorder(nil, nil, "0")
+	return &stage{t, p, &recordedSession{p, w}, &attempt{id: "a", loop: &loop{}}}
 }
 
-// acquire plays an answer to an Acquire, and returns bounds of when it was sent.
+// acquire plays an answer to an Acquire, and returns bounds of its send time.
 func (g *stage) acquire(id string, reply driver.Reply, err error) (before, arrived int64) {
 	g.p.reply, g.p.err = reply, err
 	before = history.Now()
@@ -74,7 +74,7 @@ func (g *stage) since(what string, token uint64, before, arrived int64) {
 	}
 }
 
-// A grant counts from when the exchange was sent that proved it, and never from later.
+// A grant counts from when the exchange that proved it was sent, never from later.
 func TestSince(t *testing.T) {
 	place := driver.Hold{Name: "x", ID: "s-1"}
 	t.Run("answer", func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestSince(t *testing.T) {
 		before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
 		g.since("the answer", 7, before, arrived)
 		g.renew(driver.Hold{Name: "x", ID: "s-1", Token: 7}, nil)
-		g.since("the answer, though renewed", 7, before, arrived)
+		g.since("the answer, after a renewal", 7, before, arrived)
 	})
 	t.Run("stale", func(t *testing.T) {
 		g := newStage(t)
@@ -101,15 +101,15 @@ func TestSince(t *testing.T) {
 		g.acquire("s-1", driver.Reply{}, driver.ErrUncertain)
 		g.since("a push after renewals that proved nothing", 9, before, arrived)
 		before, arrived = g.renew(place, nil, driver.Change{State: driver.Waiting, Ahead: 2})
-		g.since("a push after news of the place", 9, before, arrived)
+		g.since("a push after a report of the place", 9, before, arrived)
 	})
 	t.Run("renewal", func(t *testing.T) {
 		g := newStage(t)
 		g.acquire("s-1", driver.Reply{}, nil)
 		before, arrived := g.renew(place, nil, driver.Change{State: driver.Granted, Token: 9})
-		g.since("the news in a renewal", 9, before, arrived)
+		g.since("the grant in a renewal", 9, before, arrived)
 	})
-	t.Run("again", func(t *testing.T) { // a grant that came too late is confirmed by another exchange
+	t.Run("again", func(t *testing.T) { // another exchange confirms a grant that came too late
 		g := newStage(t)
 		g.acquire("s-1", driver.Reply{Token: 7}, nil)
 		before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
@@ -119,10 +119,10 @@ func TestSince(t *testing.T) {
 		g := newStage(t)
 		g.acquire("s-1", driver.Reply{}, nil)
 		before, arrived := g.acquire("t-1", driver.Reply{}, nil)
-		g.renew(place, nil) // nobody's any more
+		g.renew(place, nil) // of an ID that no attempt has
 		g.since("a push to the new session", 9, before, arrived)
 		if g.s.w.attempt("s-1") != nil || g.s.w.attempt("t-1") != g.a {
-			t.Error("it is known by its old name")
+			t.Error("it is known by its old ID")
 		}
 		g.s.w.rename(g.a, "")
 		if n := len(g.s.w.attempts); n != 0 {
@@ -131,15 +131,15 @@ func TestSince(t *testing.T) {
 	})
 }
 
-// A place in line that may have run out does not count; one that the store dropped does.
+// A place in the queue that may have expired does not count; one that the store dropped does.
 func TestPlaceLost(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		for _, how := range []string{"gone", "session"} {
 			g := newStage(t)
 			g.acquire("s-1", driver.Reply{}, nil)
-			g.a.stands()
-			if g.a.stood() == 0 || g.a.loop.waiting.Load() != g.a.call {
-				t.Fatal("it does not stand in line")
+			g.a.queuedNow()
+			if g.a.queuedSince() == 0 || g.a.loop.waiting.Load() != g.a.call {
+				t.Fatal("it has no place in the queue")
 			}
 			if old {
 				g.a.proof -= int64(time.Second)
@@ -149,14 +149,14 @@ func TestPlaceLost(t *testing.T) {
 			} else {
 				g.acquire("t-1", driver.Reply{}, nil)
 			}
-			if remembered := g.a.stood() != 0; remembered == old {
-				t.Errorf("%s, long unproven %v: the place is remembered: %v", how, old, remembered)
+			if remembered := g.a.queuedSince() != 0; remembered == old {
+				t.Errorf("%s, not proved for a TTL %v: the place is remembered: %v", how, old, remembered)
 			}
 		}
 	}
 }
 
-// What an error of the store leaves open is not told as a refusal.
+// An error of the store that leaves the outcome open is not recorded as a refusal.
 func TestUnclear(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -178,11 +178,11 @@ func TestUnclear(t *testing.T) {
 	g := newStage(t)
 	g.acquire("s-1", driver.Reply{}, nil)
 	if !g.a.unclear() {
-		t.Error("who has a place in line may be granted the lock unseen")
+		t.Error("the attempt is certain, but it may have got the lock after it joined the queue")
 	}
 }
 
-// The end of trust is that of the client: the TTL less a tenth, from the latest proof.
+// The end of trust is the client's: the TTL less a tenth, from the latest proof.
 func TestLapsed(t *testing.T) {
 	g := newStage(t)
 	before, arrived := g.acquire("s-1", driver.Reply{Token: 7}, nil)
@@ -196,7 +196,7 @@ func TestLapsed(t *testing.T) {
 	}
 }
 
-// A place that nothing had proved for a TTL may be another one by now: the line owes nothing to the old one.
+// A place not proved for a TTL may be another one: there is no promise of order for the old one.
 func TestPlaceMayHaveRunOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		silent time.Duration
@@ -205,13 +205,13 @@ func TestPlaceMayHaveRunOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newStage(t)
 			g.acquire("s-1", driver.Reply{}, nil)
-			g.a.stands()
+			g.a.queuedNow()
 			old := history.Now() - int64(c.silent)
 			g.a.mu.Lock()
 			g.a.proof, g.a.queued = old, old
 			g.a.mu.Unlock()
-			if at := g.a.stood(); c.kept != (at == old) || !c.kept && at != 0 {
-				t.Errorf("had its place since %d, when it ended then; it had it since %d", at, old)
+			if at := g.a.queuedSince(); c.kept != (at == old) || !c.kept && at != 0 {
+				t.Errorf("place since %d at the end; want %d", at, old)
 			}
 			for how, again := range map[string]func() (before, arrived int64){
 				"asked again": func() (int64, int64) { return g.acquire("s-1", driver.Reply{}, nil) },
@@ -221,8 +221,8 @@ func TestPlaceMayHaveRunOut(t *testing.T) {
 				g.a.proof, g.a.queued = old, old
 				g.a.mu.Unlock()
 				before, _ := again()
-				if at := g.a.stood(); c.kept != (at == old) || !c.kept && at < before {
-					t.Errorf("told of its place at %d; %s at %d, the old one was of %d", at, how, before, old)
+				if at := g.a.queuedSince(); c.kept != (at == old) || !c.kept && at < before {
+					t.Errorf("place reported at %d; %s at %d, the old one dates from %d", at, how, before, old)
 				}
 			}
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// launchLimit bounds how long the workers may take until their clients are connected.
+// launchLimit bounds how long the workers may take to connect their clients.
 const launchLimit = time.Minute
 
 // launch starts all workers, and returns when all are ready.
@@ -20,7 +20,7 @@ func (r *run) launch(ctx context.Context) error {
 		}
 	}
 	failed := func() error {
-		for _, p := range r.crew {
+		for _, p := range r.workers {
 			select {
 			case <-p.ended:
 				if err := p.failure(); err != nil {
@@ -36,7 +36,7 @@ func (r *run) launch(ctx context.Context) error {
 		if failed() != nil {
 			return true
 		}
-		for _, p := range r.crew {
+		for _, p := range r.workers {
 			if !p.running() {
 				return false
 			}
@@ -50,51 +50,51 @@ func (r *run) launch(ctx context.Context) error {
 		return err
 	}
 	if !ready {
-		i := slices.IndexFunc(r.crew, func(p *process) bool { return !p.running() })
-		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded, r.crew[i].words.String())
+		i := slices.IndexFunc(r.workers, func(p *process) bool { return !p.running() })
+		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded, r.workers[i].stderr.String())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.crew {
+	for _, p := range r.workers {
 		r.followers.Go(func() { r.follow(p) })
 	}
 	return nil
 }
 
-// start starts process number i, in its next life.
-func (r *run) start(i, life int) error {
+// start starts process number i, for its run number runNumber.
+func (r *run) start(i, runNumber int) error {
 	job := Job{
-		URL: r.URL, Resource: r.resourceAt, Process: fmt.Sprintf("p%d.%d", i+1, life), Dir: r.dir, Prefix: r.prefix,
-		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(life)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
+		URL: r.URL, Resource: r.resourceAt, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir, Prefix: r.prefix,
+		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
 	}
 	if r.remote {
 		job.Relay, job.Key = r.relay.addr, r.relay.key
 	}
-	p, err := startProcess(r.Worker(), i, life, job, r.heard)
+	p, err := startProcess(r.Worker(), i, runNumber, job, r.onProgress)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	r.all = append(r.all, p)
-	if life == 1 { // launch follows it when all are ready
-		r.crew = append(r.crew, p)
+	if runNumber == 1 { // launch follows it when all are ready
+		r.workers = append(r.workers, p)
 		r.mu.Unlock()
 		return nil
 	}
-	r.crew[i] = p
+	r.workers[i] = p
 	late := r.finishing
 	r.followers.Go(func() { r.follow(p) })
 	r.mu.Unlock()
-	if late { // nobody else ends it
-		r.bury(p)
+	if late { // no other goroutine ends it
+		r.killWorker(p)
 	}
 	return nil
 }
 
-// restarts bounds how often workers may end by themselves before the run is given up.
+// restarts bounds how many workers may end by themselves before the test is given up.
 const restarts = 5
 
-// follow waits for the end of a worker, and lets another take its place if that was not wanted.
+// follow waits for the end of a worker, and starts its successor if the end was not planned.
 func (r *run) follow(p *process) {
 	<-p.ended
 	last := p.progress()
@@ -105,10 +105,10 @@ func (r *run) follow(p *process) {
 	finishing := r.finishing
 	r.mu.Unlock()
 	err := p.failure()
-	if p.isDoomed() || finishing && err == nil {
+	if p.endExpected() || finishing && err == nil {
 		return
 	}
-	// Nobody else records its death.
+	// No other code records its death.
 	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
 	if err == nil {
 		err = &WorkerError{Process: p.name}
@@ -122,15 +122,15 @@ func (r *run) follow(p *process) {
 	enough := r.failures > restarts
 	r.mu.Unlock()
 	if !enough {
-		err = r.start(p.index, p.life+1)
+		err = r.start(p.index, p.runNumber+1)
 	}
 	if enough || err != nil {
 		r.abort(err)
 	}
 }
 
-// heard wakes who waits for news of a worker, and ends the load when there were enough grants.
-func (r *run) heard() {
+// onProgress wakes all who wait for a change of a worker, and ends the load after enough grants.
+func (r *run) onProgress() {
 	r.mu.Lock()
 	close(r.change)
 	r.change = make(chan struct{})
@@ -142,10 +142,10 @@ func (r *run) heard() {
 	}
 }
 
-// totals is what all workers have done together, and what they do now. Called with r.mu held.
+// totals sums the progress of all workers, past and present. Called with r.mu held.
 func (r *run) totals() Progress {
 	sum := r.past
-	for _, p := range r.crew {
+	for _, p := range r.workers {
 		select {
 		case <-p.ended:
 			continue // in past, or about to be
@@ -161,7 +161,8 @@ func (r *run) totals() Progress {
 	return sum
 }
 
-// await waits until cond, which is looked at whenever a worker is heard of. It reports whether it came true in time.
+// await waits until cond is true, and checks it at each report of a worker. It reports whether cond
+// became true in time.
 func (r *run) await(ctx context.Context, limit time.Duration, cond func() bool) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -182,12 +183,13 @@ func (r *run) await(ctx context.Context, limit time.Duration, cond func() bool) 
 	}
 }
 
-// loaded reports whether workers have said of a time after since that locks were held and calls waited.
+// loaded reports whether workers have reported, for a time after since, that locks were held and
+// calls waited.
 func (r *run) loaded(since int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	holding, waiting := 0, 0
-	for _, p := range r.crew {
+	for _, p := range r.workers {
 		if now := p.progress(); p.running() && now.T > since {
 			holding += now.Holding
 			waiting += now.Waiting
@@ -196,48 +198,48 @@ func (r *run) loaded(since int64) bool {
 	return holding > 0 && waiting > 0
 }
 
-// finishLimit is how long the workers may take to end in order, beside some TTLs.
-const finishLimit = 20*time.Second + settle
+// finishLimit bounds how long the workers may take to end in order, plus some TTLs.
+const finishLimit = 20*time.Second + settleLimit
 
 // finish ends all workers, in order if they can.
 func (r *run) finish() {
 	r.mu.Lock()
 	r.finishing = true
-	crew := append([]*process(nil), r.crew...)
+	workers := append([]*process(nil), r.workers...)
 	r.mu.Unlock()
-	for _, p := range crew {
+	for _, p := range workers {
 		if p.running() {
 			p.finish()
 		} else {
-			r.bury(p)
+			r.killWorker(p)
 		}
 	}
 	t := time.NewTimer(finishLimit + 3*r.ttl)
 	defer t.Stop()
-	for _, p := range crew {
+	for _, p := range workers {
 		select {
 		case <-p.ended:
 		case <-t.C:
-			t.Reset(0) // nor for the others
+			t.Reset(0) // the others have no more time either
 			r.note("worker process %s did not finish within %v and was killed", p.name, finishLimit+3*r.ttl)
-			r.bury(p)
+			r.killWorker(p)
 		}
 	}
-	r.rest()
+	r.waitFollowers()
 }
 
-// bury kills a worker as a fault does: it has died before it does nothing more.
-func (r *run) bury(p *process) {
+// killWorker kills a worker as a fault does. It records the death after the worker's last action.
+func (r *run) killWorker(p *process) {
 	select {
 	case <-p.ended:
 		return
 	default:
 	}
-	p.doom()
+	p.expectEnd()
 	frozen := p.freeze()
 	r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
 	p.kill()
-	if !frozen { // it may have begun something since
+	if !frozen { // it may have done something since
 		r.rec.Record(history.Event{Kind: history.Died, Client: p.name})
 	}
 }

@@ -10,52 +10,52 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 )
 
-// told is an attempt as the application sees it: it records what is asked and what is answered.
-type told struct {
+// callRecorder records one attempt as the application sees it: its calls and their answers.
+type callRecorder struct {
 	*attempt
-	l    *loop
-	wish wish
+	l        *loop
+	lockSpec lockSpec
 
-	stop func() bool   // watches no more
+	stop func() bool   // ends the watch
 	lost chan struct{} // closed when a loss has been recorded
 }
 
-// tell records an event of the attempt.
-func (t *told) tell(e history.Event) int64 {
-	e.Client, e.ID, e.Name = t.l.m.number, t.id, t.wish.name
+// record records an event of the attempt.
+func (t *callRecorder) record(e history.Event) int64 {
+	e.Client, e.ID, e.Name = t.l.m.number, t.id, t.lockSpec.name
 	return t.l.w.rec.Record(e)
 }
 
-// asks records the call. It is read from the clock here, before the call.
-func (t *told) asks() {
-	w := &t.wish
+// called records the call. It reads the clock before the call.
+func (t *callRecorder) called() {
+	w := &t.lockSpec
 	e := history.Event{Kind: history.Acquire, Mode: w.mode, Wait: w.wait, TTL: t.l.m.client.TTL()}
 	if w.kind == semaphores {
 		e.N, e.Limit = int32(w.n), permits
 	}
-	t.call = t.tell(e)
+	t.call = t.record(e)
 }
 
-// hears records the answer, and reports whether it is a grant.
-func (t *told) hears(lease *holdfast.Lease, err error) bool {
+// returned records the answer, and reports whether it is a grant.
+func (t *callRecorder) returned(lease *holdfast.Lease, err error) bool {
 	at := history.Now()
-	if queued := t.stood(); queued != 0 {
-		t.tell(history.Event{T: queued, Kind: history.Queued})
+	if queued := t.queuedSince(); queued != 0 {
+		t.record(history.Event{T: queued, Kind: history.Queued})
 	}
 	if err == nil {
 		token := lease.Token()
-		t.tell(history.Event{T: at, Kind: history.Granted, Token: token, From: min(at, t.since(token))})
+		t.record(history.Event{T: at, Kind: history.Granted, Token: token, From: min(at, t.since(token))})
 		return true
 	}
 	e := t.outcome(err)
 	e.T = at
-	t.tell(e)
+	t.record(e)
 	return false
 }
 
-// outcome says what an error of a call means. Of a store that failed nobody knows what it did, even if its
-// last answer was that it cannot be reached: it may have taken in an earlier exchange of the call.
-func (t *told) outcome(err error) history.Event {
+// outcome returns the event for an error of a call. After a failure the outcome is unknown, even if
+// the last error is ErrUnavailable: the store may have granted in an earlier exchange of the call.
+func (t *callRecorder) outcome(err error) history.Event {
 	l := t.l
 	text := open.Scrub(err.Error(), l.w.job.URL)
 	switch {
@@ -65,43 +65,43 @@ func (t *told) outcome(err error) history.Event {
 	case errors.Is(err, context.Canceled):
 		return history.Event{Kind: history.Cancelled}
 	case errors.Is(err, context.DeadlineExceeded):
-		if t.wish.patient {
+		if t.lockSpec.patient {
 			l.w.failed(err)
-			return history.Event{Kind: history.Cancelled, Text: "it waited for " + patience.String()}
+			return history.Event{Kind: history.Cancelled, Text: "it waited for " + waitLimit.String()}
 		}
 		return history.Event{Kind: history.Cancelled}
 	case refusal(err) && !t.unclear():
-		if !l.unsupported(t.wish.kind, err) {
+		if !l.unsupported(t.lockSpec.kind, err) {
 			l.w.failed(err)
-			l.slower()
+			l.backOff()
 		}
 		return history.Event{Kind: history.Refused, Text: text}
 	}
 	l.w.failed(err)
-	l.slower()
+	l.backOff()
 	return history.Event{Kind: history.Unanswered, Text: text}
 }
 
-// watches records the loss of the lease as soon as the application can see it.
-func (t *told) watches(lease *holdfast.Lease) {
+// watch records the loss of the lease as soon as the application can see it.
+func (t *callRecorder) watch(lease *holdfast.Lease) {
 	t.lost = make(chan struct{})
 	t.stop = context.AfterFunc(lease.Context(context.Background()), func() {
 		defer close(t.lost)
 		at := history.Now()
 		if err := lease.Err(); errors.Is(err, holdfast.ErrLost) {
-			t.loses(at, err)
+			t.recordLoss(at, err)
 		}
 	})
 }
 
-func (t *told) loses(at int64, err error) {
+func (t *callRecorder) recordLoss(at int64, err error) {
 	t.l.holding.Store(false)
 	e := history.Event{T: at, Kind: history.Lost, Text: err.Error()}
 	if reasonOf(err) == holdfast.ReasonExpired {
-		// Whoever asked would have heard it then, however late this goroutine came to run.
+		// An application that asked would have seen it then, however late this goroutine ran.
 		e.From = min(at, t.lapsed())
 	}
-	t.tell(e)
+	t.record(e)
 }
 
 func reasonOf(err error) holdfast.Reason {
@@ -112,16 +112,16 @@ func reasonOf(err error) holdfast.Reason {
 	return ""
 }
 
-// samples asks the client whether the lease stands.
-func (t *told) samples(lease *holdfast.Lease) {
+// sample records whether the client trusts the lease.
+func (t *callRecorder) sample(lease *holdfast.Lease) {
 	at := history.Now()
 	if lease.Err() == nil {
-		t.tell(history.Event{T: at, Kind: history.Held})
+		t.record(history.Event{T: at, Kind: history.Held})
 	}
 }
 
-func (t *told) downgrades(lease *holdfast.Lease) {
-	t.tell(history.Event{Kind: history.Downgrade})
+func (t *callRecorder) downgrade(lease *holdfast.Lease) {
+	t.record(history.Event{Kind: history.Downgrade})
 	err := lease.Downgrade()
 	e := history.Event{Kind: history.Downgraded, Result: history.Unknown}
 	switch {
@@ -132,16 +132,16 @@ func (t *told) downgrades(lease *holdfast.Lease) {
 	default:
 		t.l.w.failed(err)
 	}
-	t.tell(e)
+	t.record(e)
 }
 
-// releases gives the lock back. A loss that the application can see is recorded before.
-func (t *told) releases(lease *holdfast.Lease) {
+// release releases the lock. It records a loss that the application can see before.
+func (t *callRecorder) release(lease *holdfast.Lease) {
 	err := lease.Err()
 	if err != nil || !t.stop() {
 		<-t.lost
 	}
-	t.tell(history.Event{Kind: history.Release})
+	t.record(history.Event{Kind: history.Release})
 	released := lease.Release()
 	at := history.Now()
 	e := history.Event{T: at, Kind: history.Released, Result: history.Unknown}
@@ -151,11 +151,11 @@ func (t *told) releases(lease *holdfast.Lease) {
 	case errors.Is(released, holdfast.ErrLost):
 		e.Result = history.Rejected
 		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonForgotten || r == holdfast.ReasonSession) {
-			t.loses(at, released) // between the look and the release: the store was not asked again
+			t.recordLoss(at, released) // after the check above: Release did not send a request
 		}
 	default:
 		t.l.w.failed(released)
-		t.l.slower()
+		t.l.backOff()
 	}
-	t.tell(e)
+	t.record(e)
 }
