@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// Class L3: where the line is promised to be served in order of arrival (Acquire with Wait), who
-// had been told of its place before another asked is granted before that one: has the smaller token.
+// Class L3. Where the queue must be in order of arrival (Acquire with Wait): an attempt with a
+// reported place (Queued) is granted before each attempt that was requested later, so it has the
+// smaller token.
 //
-// The same holds for who gave up or died without a grant, up to a TTL before that: from then on it may
-// not have stood in line any more.
+// The same holds for an attempt that was cancelled or died without a grant, until a TTL before its
+// end. After that it may have lost its place.
 //
-// An attempt that waited during a fault which may have cost it its place, or within a TTL after it, does not
-// count: a fault of something that all share, or of its own client. A client that can ask again cannot always be
-// told again yet, and a store may pass over whom it cannot tell.
+// An attempt does not count if it waited during a fault, or within a TTL after one, that may have
+// cost it its place: a fault shared by all, or of its own client. Its client may not receive
+// pushes, and a store may pass over a waiter that it cannot reach.
 //
 // O(n log n).
 
-// waiting is somebody who stands in line.
+// waiting is an attempt in the queue.
 type waiting struct {
 	queued int64
-	until  int64 // if it was never granted: until then it stood there
+	until  int64 // if it was never granted: the end of its place
 	a      int32
 }
 
@@ -28,7 +29,7 @@ func (c *checker) arrival() {
 	v := c.verdicts[L3]
 	queued, excused := 0, 0
 	for name, attempts := range c.byName {
-		var served, idle []waiting // who was granted, and who never was
+		var served, idle []waiting // granted attempts, and those never granted
 		for _, a := range attempts {
 			h := &c.attempts[a]
 			if !h.wait || h.queued == never || h.granted() && h.token == 0 || h.outcome == Refused {
@@ -50,8 +51,8 @@ func (c *checker) arrival() {
 		}
 		c.inversions(int32(name), served, idle)
 	}
-	v.fact("waited in line", queued)
-	v.fact("of these not judged because of a fault", excused)
+	v.fact("waited in the queue", queued)
+	v.fact("of these, not judged because of a fault", excused)
 }
 
 func (c *checker) inversions(name int32, served, idle []waiting) {
@@ -60,7 +61,7 @@ func (c *checker) inversions(name int32, served, idle []waiting) {
 		slices.SortStableFunc(served, byQueued)
 	}
 	slices.SortStableFunc(idle, byQueued)
-	last, longest := int32(-1), waiting{a: -1, until: noProof} // of those who were in line before this call
+	last, longest := int32(-1), waiting{a: -1, until: noProof} // with a place before this call
 	for _, a := range c.byName[name] {
 		h := &c.attempts[a]
 		for ; len(served) > 0 && served[0].queued < h.call; served = served[1:] {
@@ -77,32 +78,32 @@ func (c *checker) inversions(name int32, served, idle []waiting) {
 			continue
 		}
 		if last >= 0 && c.attempts[last].token > h.token {
-			c.violation(L3, c.names[name], []int32{last, a}, nil, "who asked later (token %d) was served before who stood in line (token %d)", h.token, c.attempts[last].token)
-		} else if h.told < longest.until {
-			c.violation(L3, c.names[name], []int32{longest.a, a}, nil, "who asked later (token %d) was served while another stood in line", h.token)
+			c.violation(L3, c.names[name], []int32{last, a}, nil, "a later request (token %d) was granted before an earlier one in the queue (token %d)", h.token, c.attempts[last].token)
+		} else if h.grantedAt < longest.until {
+			c.violation(L3, c.names[name], []int32{longest.a, a}, nil, "a later request (token %d) was granted while an earlier one was in the queue", h.token)
 		}
 	}
 }
 
-// disturbed reports whether a fault that may concern h overlapped the time from begin to end.
+// disturbed reports whether a fault that may affect h overlapped the time from begin to end.
 func (c *checker) disturbed(h *attempt, begin, end int64) bool {
-	if c.troubles == nil {
-		c.troubles = map[int32]trouble{-1: newTrouble(c.common())}
+	if c.faultTimesOf == nil {
+		c.faultTimesOf = map[int32]faultTimes{-1: newFaultTimes(c.sharedFaults())}
 		for client, list := range c.own {
-			c.troubles[int32(client)] = newTrouble(list)
+			c.faultTimesOf[int32(client)] = newFaultTimes(list)
 		}
 	}
-	return c.troubles[-1].overlaps(begin, end) || c.troubles[h.client].overlaps(begin, end)
+	return c.faultTimesOf[-1].overlaps(begin, end) || c.faultTimesOf[h.client].overlaps(begin, end)
 }
 
-// trouble are faults in order of their beginnings, and of the first i+1 of them the latest end.
-type trouble struct {
+// faultTimes are faults in order of their begins; latest[i] is the latest end of the first i+1.
+type faultTimes struct {
 	faults []taken
 	until  []int64
 }
 
-func newTrouble(faults []taken) trouble {
-	t := trouble{faults, make([]int64, len(faults))}
+func newFaultTimes(faults []taken) faultTimes {
+	t := faultTimes{faults, make([]int64, len(faults))}
 	for i, f := range faults {
 		t.until[i] = f.end
 		if i > 0 {
@@ -112,7 +113,7 @@ func newTrouble(faults []taken) trouble {
 	return t
 }
 
-func (t trouble) overlaps(begin, end int64) bool {
+func (t faultTimes) overlaps(begin, end int64) bool {
 	i, _ := slices.BinarySearchFunc(t.faults, end+1, func(f taken, t int64) int { return cmp.Compare(f.begin, t) })
 	return i > 0 && t.until[i-1] >= begin
 }

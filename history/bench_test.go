@@ -30,8 +30,8 @@ func million(b *testing.B, plain bool) []Event {
 	return events
 }
 
-// BenchmarkCheck judges a million grants: acquire, granted, release, released and, where they
-// waited, queued. The memory is what Check needs beside the events.
+// BenchmarkCheck judges a million grants: acquire, granted, release, released and, after a wait,
+// queued. The memory is what Check needs in addition to the events.
 func BenchmarkCheck(b *testing.B) {
 	events := million(b, true)
 	for name, o := range map[string]Options{"sweeps": {Windows: 1}, "zero options": {}} {
@@ -49,7 +49,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// live is how much memory what f returns keeps alive.
+// live returns how much memory the result of f keeps alive.
 func live(f func() any) float64 {
 	var before, after runtime.MemStats
 	runtime.GC()

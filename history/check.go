@@ -7,75 +7,76 @@ import (
 	"time"
 )
 
-// Class is the kind of promise that was broken, and by whom.
+// Class is the kind of a broken promise: which one, and of which part.
 type Class string
 
 // The classes.
 const (
-	S1 Class = "S1" // the store gave the lock away inside a lease that it guaranteed
-	S2 Class = "S2" // the client claimed the lock when the store could have given it away
-	S3 Class = "S3" // the fenced resource took a stale write, or lost one
-	S4 Class = "S4" // fencing tokens repeat or go back
-	S5 Class = "S5" // readers beside a writer, more permits than there are
-	L1 Class = "L1" // after a holder's death nobody got the lock in time
+	S1 Class = "S1" // the store granted the lock inside a lease that it guaranteed
+	S2 Class = "S2" // the client claimed the lock when the store could have granted it to another
+	S3 Class = "S3" // the fenced resource accepted a stale write, or lost one
+	S4 Class = "S4" // fencing tokens repeat or decrease
+	S5 Class = "S5" // readers at the same time as a writer, or more permits than the limit
+	L1 Class = "L1" // after a holder's death the next grant was late or never came
 	L2 Class = "L2" // a waiter was forgotten, or waited too long
-	L3 Class = "L3" // the line was not served in order of arrival
-	L4 Class = "L4" // something was left over when everything was quiet
+	L3 Class = "L3" // the queue was not in order of arrival
+	L4 Class = "L4" // something was left at the end
 	V  Class = "V"  // the run was too easy to prove anything
 )
 
-// Classes are all of them, in the order of a report.
+// Classes lists all classes, in the order of a report.
 var Classes = []Class{S1, S2, S3, S4, S5, L1, L2, L3, L4, V}
 
-// Title says in a few words what the class promises.
+// Title returns what the class promises, in a few words.
 func (c Class) Title() string {
 	return map[Class]string{
 		S1: "no second grant inside a lease",
 		S2: "no claim beyond a lease",
-		S3: "the fenced resource took no stale write and lost none",
+		S3: "the fenced resource accepted no stale write and lost none",
 		S4: "tokens are unique and grow",
-		S5: "readers and writers apart, never more permits than there are",
-		L1: "the lock comes free after its holder's death",
-		L2: "every waiter is served or told",
-		L3: "the line is served in order of arrival",
+		S5: "readers and writers exclude each other, permits within the limit",
+		L1: "the lock becomes free after its holder's death",
+		L2: "every waiter is granted the lock or gets an answer",
+		L3: "grants in order of arrival",
 		L4: "nothing is left over",
 		V:  "the run was hard enough",
 	}[c]
 }
 
-// Options adjust Check. Their zero value is right for a run on one machine.
+// Options adjust Check. The zero value is right for a run on one machine.
 type Options struct {
-	// Margin is how much shorter than its TTL, counted from when the client sent the proof, a lease is
-	// taken to be guaranteed. 0: a tenth of the TTL, at most 15 s, which is what holdfast's clients
-	// trust. Negative: none.
+	// Margin is by how much a lease's guarantee is shorter than the TTL, counted from the send time
+	// of its proof. 0: a tenth of the TTL, at most 15 s, which is what holdfast's clients trust.
+	// Negative: none.
 	Margin time.Duration
 
-	// Notice is how late a program may see that its lease was lost (a Lost without From) before that
-	// counts as a claim. 0: 25 ms. Negative: none. A Held has no such grace.
+	// Notice is how late a program may notice a lost lease (a Lost without From) before that counts
+	// as a claim. 0: 25 ms. Negative: none. It does not apply to a Held.
 	Notice time.Duration
 
-	// Slack is how long a lock that nobody can hold any more may stay free while somebody waits. It does
-	// not include what the store knows of: the TTL after a death, a third of one for a wake-up that
-	// was lost. 0: 1 s.
+	// Slack is how long a lock that no client can hold any more may stay free while others wait. It
+	// excludes times that the store needs: the TTL after a death, a third of a TTL for a lost push.
+	// 0: 1 s.
 	Slack time.Duration
 
-	// Patience bounds every wait. 0: it may last as long as others get the lock.
+	// Patience bounds every wait. 0: no bound, as long as others get the lock.
 	Patience time.Duration
 
-	// Except are the classes that the store's topology does not promise. What breaks them is reported, as
-	// not promised, and is no violation.
+	// Except are the classes that the store's topology does not promise. Their violations are
+	// reported as not promised, and do not affect the outcome.
 	Except []Class
 
-	// Windows is how many windows of at most 10,000 operations are checked once more with Porcupine, spread
-	// evenly. 0: 16. Negative: all there are.
+	// Windows is the number of windows of at most 10,000 operations that Porcupine checks again,
+	// spread evenly. 0: 16. Negative: all.
 	Windows int
 
-	// Timeout is for each of these windows. 0: 10 s. A window that takes longer makes the run inconclusive.
+	// Timeout is for each of these windows. 0: 10 s. A window that takes longer makes the run
+	// inconclusive.
 	Timeout time.Duration
 
-	// What the run must have had to be conclusive: grants (0: 1), faults (0: none), grants a second while nothing
-	// was broken (0: any), calls that waited during each fault (0: 1; negative: none). Every
-	// fault must also have met a lock that was held.
+	// Requirements for a conclusive run: grants (0: 1), faults (0: none), grants a second without
+	// faults (0: any), waiting calls during each fault (0: 1; negative: none). Every fault must
+	// also have met a held lock.
 	MinGrants, MinFaults int
 	MinRate              float64
 	MinWaiting           int
@@ -101,7 +102,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// margin is Margin for a lease of this TTL.
+// margin returns Margin for a lease with this TTL.
 func (o *Options) margin(ttl time.Duration) time.Duration {
 	switch {
 	case o.Margin < 0:
@@ -113,14 +114,14 @@ func (o *Options) margin(ttl time.Duration) time.Duration {
 	}
 }
 
-// Outcome is what a report comes to.
+// Outcome is the result of a report.
 type Outcome string
 
 // The outcomes.
 const (
-	Clean        Outcome = "clean"        // everything was checked and nothing was found
+	Clean        Outcome = "clean"        // everything was checked, without a finding
 	Violated     Outcome = "violation"    // a promise was broken
-	Inconclusive Outcome = "inconclusive" // nothing was found, and not everything could be checked
+	Inconclusive Outcome = "inconclusive" // no violation found, but not everything could be checked
 )
 
 // Violation is one broken promise.
@@ -142,18 +143,18 @@ func (v Violation) String() string {
 // maxListed is how many violations of a class a verdict lists.
 const maxListed = 20
 
-// Verdict is what was found about one class.
+// Verdict is the result for one class.
 type Verdict struct {
 	Class      Class
 	Outcome    Outcome
 	Excepted   bool        // Options.Except has it
 	Violations []Violation // the first 20
-	Count      int         // how many there are
-	Facts      []Fact      // what was counted
+	Count      int         // the number of all
+	Facts      []Fact      // counts, for people
 	Doubts     []string    // why it is inconclusive
 }
 
-// Fact is something that was counted.
+// Fact is a count.
 type Fact struct {
 	What string
 	N    int
@@ -167,8 +168,8 @@ func (v *Verdict) doubt(format string, args ...any) {
 	}
 }
 
-// Check judges a history. Events must be in order of time, as [ReadAll] returns them; others are sorted
-// first, in a copy. It needs about 150 bytes for each attempt beside the events.
+// Check judges a history. Events must be in order of time, as [ReadAll] returns them; others are
+// sorted first, in a copy. It needs about 150 bytes for each attempt in addition to the events.
 func Check(events []Event, o Options) *Report {
 	if !slices.IsSortedFunc(events, func(a, b Event) int { return cmp.Compare(a.T, b.T) }) {
 		events = slices.Clone(events)
@@ -191,15 +192,15 @@ func Check(events []Event, o Options) *Report {
 type checker struct {
 	Options
 	*table
-	verdicts map[Class]*Verdict
-	shared   []taken           // see common
-	troubles map[int32]trouble // of each client, and -1 for what all share
-	shown    []shown
-	accused  map[int32]bool // attempts that are part of a violation of exclusion
-	suspects map[int32]bool // names of which exclusion or tokens were violated
+	verdicts     map[Class]*Verdict
+	shared       []taken              // see sharedFaults
+	faultTimesOf map[int32]faultTimes // of each client; -1: of faults that all share
+	shown        []shown
+	violating    map[int32]bool // attempts that are part of a violation of exclusion
+	suspects     map[int32]bool // names with a violation of exclusion or tokens
 }
 
-// violation adds one. involved are the attempts whose events show it; extra are events beside theirs.
+// violation adds one. involved are the attempts whose events show it; extra are further events.
 func (c *checker) violation(class Class, name string, involved []int32, extra []Event, format string, args ...any) {
 	v := c.verdicts[class]
 	v.Count++
@@ -210,14 +211,14 @@ func (c *checker) violation(class Class, name string, involved []int32, extra []
 	c.shown = append(c.shown, shown{class, len(v.Violations) - 1, involved})
 }
 
-// shown is a violation that the events of attempts are to be added to, once all are known.
+// shown is a violation to which show adds the events of attempts, once all are known.
 type shown struct {
 	class    Class
 	i        int
 	attempts []int32
 }
 
-// show adds to violations the events of their attempts: all but what repeats.
+// show adds the events of their attempts to violations, without repeated ones.
 func (c *checker) show() {
 	if len(c.shown) == 0 {
 		return
@@ -249,7 +250,7 @@ func (c *checker) show() {
 			continue
 		}
 		if _, again := latest[which{e.ID, e.Kind}]; e.Kind == Queued && again {
-			continue // news of the place
+			continue // a later report of the place
 		}
 		if e.Kind == Renewed || e.Kind == Held || e.Kind == Queued {
 			latest[which{e.ID, e.Kind}] = ref(i + 1)
@@ -265,13 +266,13 @@ func (c *checker) show() {
 	}
 }
 
-// accuse marks attempts, so that one mistake is not reported under several names.
-func (c *checker) accuse(attempts ...int32) {
-	if c.accused == nil {
-		c.accused = map[int32]bool{}
+// markViolating marks attempts, so that one mistake is not reported under several classes.
+func (c *checker) markViolating(attempts ...int32) {
+	if c.violating == nil {
+		c.violating = map[int32]bool{}
 	}
 	for _, a := range attempts {
-		c.accused[a] = true
+		c.violating[a] = true
 	}
 }
 
@@ -289,9 +290,9 @@ func (c *checker) wellFormed() {
 	v.fact("clients", len(c.clients))
 	v.fact("names", len(c.names))
 	for _, m := range c.malformed {
-		v.doubt("the history is not well formed: %s", m)
+		v.doubt("the history is malformed: %s", m)
 	}
 	if c.orphans > 0 {
-		v.doubt("%d events belong to no attempt that was recorded", c.orphans)
+		v.doubt("%d events belong to no recorded attempt", c.orphans)
 	}
 }

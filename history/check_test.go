@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// classesOf are those of which the report has violations.
+// classesOf returns the classes with violations.
 func classesOf(r *Report) (list []Class) {
 	for _, v := range r.Verdicts {
 		if v.Count > 0 {
@@ -17,8 +17,8 @@ func classesOf(r *Report) (list []Class) {
 	return list
 }
 
-// TestHandMade: each file of testdata is judged as its name says: good, the class that is violated
-// and no other, or V if nothing is violated and the run proves nothing.
+// TestHandMade: each file of testdata is judged as its name says: good, the one class that is
+// violated, or V if nothing is violated and the run proves nothing.
 func TestHandMade(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil {

@@ -20,7 +20,7 @@ func TestMadeIsGood(t *testing.T) {
 	}
 }
 
-// damaged is a history that one thing is changed in.
+// damaged is a history with one change.
 type damaged struct {
 	rng    *rand.Rand
 	events []Event
@@ -37,8 +37,8 @@ func (d *damaged) at(id string, kind Kind) *Event {
 
 func (d *damaged) add(e Event) { d.events = append(d.events, e) }
 
-// pick returns two attempts of the name of this mode, the second granted next after the first, both released, for
-// which ok holds.
+// pick returns two attempts of the name of this mode for which ok holds. The second is the next
+// grant after the first, and both are released.
 func (d *damaged) pick(mode driver.Mode, ok func(a, b string) bool) (a, b string) {
 	var ids []string
 	for _, e := range d.events {
@@ -55,7 +55,7 @@ func (d *damaged) pick(mode driver.Mode, ok func(a, b string) bool) (a, b string
 	panic("no such pair in the history")
 }
 
-// lives reports whether the client of attempt a does not die for so long.
+// lives reports whether the client of attempt a lives at least so long.
 func (d *damaged) lives(a string, long time.Duration) bool {
 	call := d.at(a, Acquire)
 	return !slices.ContainsFunc(d.events, func(e Event) bool {
@@ -63,7 +63,7 @@ func (d *damaged) lives(a string, long time.Duration) bool {
 	})
 }
 
-// shift moves everything from t on by a long time.
+// shift moves all events from t on by a long time.
 func (d *damaged) shift(t int64) {
 	for i := range d.events {
 		if e := &d.events[i]; e.T >= t {
@@ -80,7 +80,7 @@ func (d *damaged) waits(a, b string) bool {
 	return d.at(b, Acquire).T < d.at(a, Granted).T && d.at(b, Granted).T > d.at(a, Release).T
 }
 
-// shorten makes a's lease end before b was granted, takes its release away, and lets a go on.
+// shorten makes a's lease end before b's grant, and removes a's release, so that a goes on.
 func (d *damaged) shorten(a, b string) (during int64) {
 	d.at(a, Acquire).TTL = time.Duration(d.at(b, Granted).T-d.at(a, Granted).From) / 2
 	d.drop(func(e Event) bool { return e.ID == a && (e.Kind == Release || e.Kind == Released || e.Kind == Renewed) })
@@ -137,7 +137,7 @@ var damages = []struct {
 		d.at(a, Read).Value += 1000
 	}},
 	{"an update lost", S3, func(d *damaged) {
-		// b reads what a read, and both write the same.
+		// b reads the same as a, and both write the same.
 		a, b := d.pick(driver.Exclusive, nil)
 		r, w := d.at(b, Read), d.at(b, Write)
 		r.T, r.Value, w.Value = d.at(a, Read).T+1, d.at(a, Read).Value, d.at(a, Write).Value
@@ -171,7 +171,7 @@ var damages = []struct {
 		_, b := d.pick(driver.Permits, func(a, b string) bool { return d.at(b, Granted).T < d.at(a, Release).T-us })
 		d.at(b, Acquire).N = 3
 	}},
-	{"a permit too many at the end", S5, func(d *damaged) {
+	{"one permit too many at the end", S5, func(d *damaged) {
 		i := slices.IndexFunc(d.events, func(e Event) bool { return e.Kind == State && e.Name == "permits" })
 		d.events[i].N = 1
 	}},
@@ -181,7 +181,7 @@ var damages = []struct {
 		})
 		d.shift(d.events[i].T + 1)
 	}},
-	{"nobody woken after a release", L2, func(d *damaged) {
+	{"no waiter woken after a release", L2, func(d *damaged) {
 		a, _ := d.pick(driver.Exclusive, func(a, b string) bool {
 			return d.waits(a, b) && d.at(a, Released).T > 100*millis && d.at(a, Released).T < d.at(b, Granted).T
 		})
@@ -199,7 +199,7 @@ var damages = []struct {
 		g.Kind, g.T, g.Token = Cancelled, g.T+3*int64(madeTTL), 0
 		d.drop(func(e Event) bool { return e.ID == a && (e.Kind == Release || e.Kind == Released || e.Kind == Renewed) })
 	}},
-	{"a waiter forgotten by the line", L3, func(d *damaged) {
+	{"a waiter missing in the queue", L3, func(d *damaged) {
 		a, _ := d.pick(driver.Exclusive, func(a, _ string) bool {
 			return d.at(a, Queued) != nil && d.at(a, Queued).T > 400*millis && d.lives(a, 5*madeTTL)
 		})
@@ -210,7 +210,7 @@ var damages = []struct {
 		d.add(Event{T: last + int64(time.Hour), Kind: Acquire, Client: "p0/z", ID: "z", Name: "exclusive", TTL: madeTTL})
 		d.add(Event{T: last + int64(time.Hour) + us, Kind: Refused, Client: "p0/z", ID: "z", Name: "exclusive", Result: Rejected})
 	}},
-	{"overtaken in the line", L3, func(d *damaged) {
+	{"overtaken in the queue", L3, func(d *damaged) {
 		a, b := d.pick(driver.Exclusive, func(a, b string) bool {
 			return d.at(a, Queued) != nil && d.at(b, Queued) != nil && d.at(a, Acquire).T > 400*millis &&
 				d.at(a, Queued).T < d.at(b, Acquire).T && d.at(b, Queued).T < d.at(a, Granted).T
@@ -220,26 +220,26 @@ var damages = []struct {
 			x.T, y.T = y.T, x.T
 		}
 	}},
-	{"a holder left over", L4, func(d *damaged) {
+	{"a remaining holder", L4, func(d *damaged) {
 		i := slices.IndexFunc(d.events, func(e Event) bool { return e.Kind == State && e.Name == "shared" })
 		d.events[i].N = 1
 	}},
-	{"a waiter left over", L4, func(d *damaged) {
+	{"a remaining waiter", L4, func(d *damaged) {
 		i := slices.IndexFunc(d.events, func(e Event) bool { return e.Kind == State && e.Name == "exclusive" })
 		d.events[i].Value = 2
 	}},
-	{"goroutines left over", L4, func(d *damaged) { d.events[len(d.events)-1].Value++ }},
-	{"a fault when all is over", V, func(d *damaged) {
+	{"remaining goroutines", L4, func(d *damaged) { d.events[len(d.events)-1].Value++ }},
+	{"a fault after the end", V, func(d *damaged) {
 		last := d.events[len(d.events)-1].T
 		d.add(Event{T: last + int64(time.Hour), Kind: Fault, ID: "late", Target: "server", Text: "pause"})
 	}},
-	{"an attempt that is not there", V, func(d *damaged) {
+	{"a missing attempt", V, func(d *damaged) {
 		a, _ := d.pick(driver.Shared, nil)
 		d.drop(func(e Event) bool { return e.ID == a && e.Kind == Acquire })
 	}},
 }
 
-// TestDamage: good histories with one thing changed are caught, by the class that the change belongs to.
+// TestDamage: a good history with one change gets a violation of the change's class.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	for _, m := range damages {
@@ -251,7 +251,7 @@ func TestDamage(t *testing.T) {
 				r := Check(d.events, Options{})
 				switch {
 				case m.class == V && r.Outcome != Inconclusive:
-					t.Fatalf("seed %d: %s; want it to be inconclusive", seed, r)
+					t.Fatalf("seed %d: %s; want inconclusive", seed, r)
 				case m.class != V && !slices.Contains(classesOf(r), m.class):
 					t.Fatalf("seed %d: not caught as %s\n%s", seed, m.class, r)
 				}

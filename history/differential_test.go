@@ -14,22 +14,22 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// grant is one attempt of a random history. The brute force below reads it, and not the events that
-// are made of it.
+// grant is one attempt of a random history. The brute force reads it, and not the events made of
+// it.
 type grant struct {
-	call, told, release, released int64 // released 0: not answered; release 0: never asked
-	result                        Result
-	lost, died, broken            int64 // 0: not
-	down, downed                  int64
-	downResult                    Result
-	proof, ttl                    int64 // ttl 0: it does not run out
-	token                         uint64
-	mode                          driver.Mode
-	n, limit                      int32
+	call, grantedAt, release, released int64 // released 0: not answered; release 0: never requested
+	result                             Result
+	lost, died, broken                 int64 // 0: not
+	down, downed                       int64
+	downResult                         Result
+	proof, ttl                         int64 // ttl 0: it does not expire
+	token                              uint64
+	mode                               driver.Mode
+	n, limit                           int32
 }
 
-// smallHistory returns a history with up to 12 operations, made of a legal execution that may then have
-// been damaged.
+// smallHistory returns a history with up to 12 operations, made of a legal execution that may then
+// have been damaged.
 func smallHistory(rng *rand.Rand) []grant {
 	upTo := func(n int) int64 { return int64(rng.IntN(n + 1)) }
 	family := rng.IntN(10)
@@ -51,44 +51,44 @@ func smallHistory(rng *rand.Rand) []grant {
 			at = max(at, free)
 		}
 		end := at + upTo(12)
-		g.call, g.told = max(1, at-upTo(8)), at+upTo(4)
+		g.call, g.grantedAt = max(1, at-upTo(8)), at+upTo(4)
 		free = max(free, end)
-		g.proof = g.call + upTo(int(g.told-g.call))
+		g.proof = g.call + upTo(int(g.grantedAt-g.call))
 		switch rng.IntN(6) {
-		case 0: // it runs out
+		case 0: // it expires
 			g.ttl = max(1, end-g.proof-upTo(2))
 			if rng.IntN(2) == 0 {
-				g.release = max(g.told, end) + upTo(3)
+				g.release = max(g.grantedAt, end) + upTo(3)
 				g.released, g.result = g.release+upTo(5), Rejected
 			}
 		case 1:
-			g.died = max(g.told, end-upTo(3))
+			g.died = max(g.grantedAt, end-upTo(3))
 		case 2:
-			g.release = max(g.told, end-upTo(3))
+			g.release = max(g.grantedAt, end-upTo(3))
 			g.released, g.result = g.release+upTo(9), Unknown
 		case 3:
-			g.lost = max(g.told, end-upTo(2)) + 1
+			g.lost = max(g.grantedAt, end-upTo(2)) + 1
 			g.release = g.lost + upTo(2)
 			g.released, g.result = g.release+1, Rejected
 		default:
-			g.release = max(g.told, end-upTo(3))
+			g.release = max(g.grantedAt, end-upTo(3))
 			g.released, g.result = max(g.release, end)+upTo(3), Accepted
 			free = max(free, g.release)
 		}
-		if g.mode == driver.Exclusive && family >= 3 && g.release > g.told && rng.IntN(3) == 0 {
-			g.down = g.told + upTo(int(g.release-g.told))
+		if g.mode == driver.Exclusive && family >= 3 && g.release > g.grantedAt && rng.IntN(3) == 0 {
+			g.down = g.grantedAt + upTo(int(g.release-g.grantedAt))
 			if g.downResult = Result(1 + rng.IntN(3)); g.down < g.release {
 				g.downed = g.down + upTo(int(g.release-g.down))
 			}
 		}
 		if rng.IntN(8) == 0 {
-			g.broken = max(g.told, end-upTo(3))
+			g.broken = max(g.grantedAt, end-upTo(3))
 		}
 		list = append(list, g)
 	}
 	if rng.IntN(10) < 6 {
 		g := &list[rng.IntN(n)]
-		for _, p := range []*int64{&g.call, &g.told, &g.release, &g.released, &g.proof} {
+		for _, p := range []*int64{&g.call, &g.grantedAt, &g.release, &g.released, &g.proof} {
 			if *p > 0 && rng.IntN(3) == 0 {
 				*p = max(1, *p+upTo(16)-8)
 			}
@@ -96,15 +96,15 @@ func smallHistory(rng *rand.Rand) []grant {
 	}
 	for i := range list { // a client's own events stay in order
 		g := &list[i]
-		g.told = max(g.told, g.call)
+		g.grantedAt = max(g.grantedAt, g.call)
 		for _, p := range []*int64{&g.died, &g.broken, &g.lost, &g.down} {
 			if *p > 0 {
-				*p = max(*p, g.told+1)
+				*p = max(*p, g.grantedAt+1)
 			}
 		}
 		g.downed = max(g.downed, min(g.downed, 1)*g.down)
 		if g.release > 0 {
-			g.release = max(g.release, g.told, g.lost, g.down, g.downed)
+			g.release = max(g.release, g.grantedAt, g.lost, g.down, g.downed)
 			g.released = max(g.released, g.release)
 		}
 	}
@@ -115,7 +115,7 @@ func smallHistory(rng *rand.Rand) []grant {
 	return list
 }
 
-// events writes the history down.
+// events returns the history of the grants.
 func eventsOf(list []grant) (events []Event) {
 	for i, g := range list {
 		id, client := strconv.Itoa(i), fmt.Sprint("c", i)
@@ -126,7 +126,7 @@ func eventsOf(list []grant) (events []Event) {
 			}
 		}
 		add(g.call, Event{Kind: Acquire, Mode: g.mode, N: g.n, Limit: g.limit, TTL: time.Duration(g.ttl)})
-		add(g.told, Event{Kind: Granted, Token: g.token, From: g.proof})
+		add(g.grantedAt, Event{Kind: Granted, Token: g.token, From: g.proof})
 		add(g.broken, Event{Kind: Broken, Token: g.token})
 		add(g.down, Event{Kind: Downgrade})
 		add(g.downed, Event{Kind: Downgraded, Result: g.downResult})
@@ -140,7 +140,7 @@ func eventsOf(list []grant) (events []Event) {
 }
 
 // brute tries every order of the operations of a history. It knows the rules of docs/history.md and
-// nothing of the checkers.
+// shares no code with the checkers.
 func brute(list []grant) bool {
 	type operation struct {
 		what      string
@@ -149,7 +149,7 @@ func brute(list []grant) bool {
 	}
 	var ops []operation
 	for i, g := range list {
-		ops = append(ops, operation{"grant", i, g.call, g.told})
+		ops = append(ops, operation{"grant", i, g.call, g.grantedAt})
 		ends := []int64{}
 		expiry := []int64{} // without a release
 		add := func(t int64, list ...*[]int64) {
@@ -185,7 +185,7 @@ func brute(list []grant) bool {
 			}
 		}
 	}
-	type standing [6]driver.Mode // of each grant; 0: it does not stand
+	type standing [6]driver.Mode // of each grant; 0: it has ended
 	type state struct {
 		done  uint32
 		modes standing
@@ -200,7 +200,7 @@ func brute(list []grant) bool {
 		if failed[key] {
 			return false
 		}
-		first := int64(1 << 42) // whatever comes next must have happened by then
+		first := int64(1 << 42) // the next operation must have happened by then
 		for i, o := range ops {
 			if done&(1<<i) == 0 {
 				first = min(first, o.high)
@@ -246,14 +246,14 @@ func brute(list []grant) bool {
 	return try(0, 0, standing{})
 }
 
-// porcupineSays checks a name by search, in as many windows as it takes.
+// porcupineSays checks a name by search, in as many windows as needed.
 func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 	list, ordered := c.ordered(name)
 	var ws []*window
 	add := func(w *window) { ws = append(ws, w) }
 	if ordered {
 		c.windows(name, list, func(int) bool { return true }, add)
-	} else if !c.quietWindows(name, list, add) {
+	} else if !c.windowsWithoutTokens(name, list, add) {
 		return porcupine.Unknown
 	}
 	for _, w := range ws {
@@ -264,7 +264,7 @@ func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 	return porcupine.Ok
 }
 
-// TestAgreement compares the walk, Porcupine and the brute force, and what Check makes of all of them.
+// TestAgreement compares the walk, Porcupine, the brute force, and Check.
 func TestAgreement(t *testing.T) {
 	t.Parallel()
 	histories := testenv.Rounds(3000, 10_000)
@@ -286,12 +286,12 @@ func TestAgreement(t *testing.T) {
 		judged := r.Verdict(S1).Count+r.Verdict(S4).Count+r.Verdict(S5).Count == 0
 		sweep := &checker{Options: o.withDefaults(), table: newTable(events), verdicts: map[Class]*Verdict{}}
 		overlap := false
-		sweep.sweep(sweep.byTold[0], sweep.guaranteedUntil, nil, func(int32, []int32, Class) { overlap = true })
+		sweep.sweep(sweep.byGranted[0], sweep.guaranteedUntil, nil, func(int32, []int32, Class) { overlap = true })
 		if overlap {
 			swept++
 		}
 		if len(c.malformed) > 0 {
-			t.Fatalf("history %d is not well formed: %v", i, c.malformed)
+			t.Fatalf("history %d is malformed: %v", i, c.malformed)
 		}
 		if want != (bad < 0) || want != (found == porcupine.Ok) || want != judged || want && overlap {
 			t.Errorf("history %d: brute force says %v, the walk %v, Porcupine %s, Check %v, the sweep finds an overlap: %v", i, want, bad < 0, found, judged, overlap)
@@ -309,7 +309,8 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestAgreementWithoutTokens: without tokens there is no walk. Porcupine, the brute force and Check agree.
+// TestAgreementWithoutTokens: without tokens there is no walk. Porcupine, the brute force and Check
+// agree.
 func TestAgreementWithoutTokens(t *testing.T) {
 	t.Parallel()
 	histories := testenv.Rounds(1000, 3000)

@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Class L4: when everything is quiet, the store (State) has neither holders nor waiters of a name beyond
-// those that the clients still have or may have, and each Gauge is not above its first reading. Permits
-// too many or too few are class S5: a release was counted twice, or a lost answer took permits for
-// ever. A lock that a client has and the store does not is class S1.
+// Class L4. At the end, without load, the store (State) has no more holders or waiters of a name
+// than the clients have or may have, and no Gauge is above its first reading. A wrong number of
+// permits is class S5: a release was counted twice, or an unanswered request lost permits for ever.
+// A lock that a client has and the store does not is class S1.
 //
 // O(states × attempts of the name).
 
@@ -44,14 +44,14 @@ func (c *checker) endState() {
 	}
 	for _, key := range order {
 		if was, is := c.at(first[key]), c.at(last[key]); is.Value > was.Value {
-			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s of %s than at first", is.Value-was.Value, is.Target, is.Client)
+			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s of %s than at the start", is.Value-was.Value, is.Target, is.Client)
 		}
 	}
 	c.verdicts[L4].fact("names whose end state was read", states)
 	c.verdicts[L4].fact("readings of gauges", readings)
 }
 
-// state compares what the store says of a name with what the clients can have.
+// state compares the store's answer for a name with what the clients can have.
 func (c *checker) state(e *Event, name int32) {
 	var must, may, waiting int64
 	permits := e.Limit > 0
@@ -67,7 +67,7 @@ func (c *checker) state(e *Event, name int32) {
 			if h.released <= e.T && h.result == Accepted {
 				continue
 			}
-			if h.told <= e.T && c.guaranteedUntil(h) > e.T {
+			if h.grantedAt <= e.T && c.guaranteedUntil(h) > e.T {
 				must += n
 				holders = append(holders, a)
 			}
@@ -92,15 +92,15 @@ func (c *checker) state(e *Event, name int32) {
 		class, what = S5, "permits in use"
 	}
 	if int64(e.N) > may {
-		c.violation(class, e.Name, nil, []Event{*e}, "the store has %d %s; the clients can have %d", e.N, what, may)
+		c.violation(class, e.Name, nil, []Event{*e}, "the store has %d %s; the clients can have at most %d", e.N, what, may)
 	}
 	if int64(e.N) < must {
 		if class = S1; permits {
 			class = S5
 		}
-		c.violation(class, e.Name, holders, []Event{*e}, "the store has %d %s; the clients have %d under leases that are guaranteed", e.N, what, must)
+		c.violation(class, e.Name, holders, []Event{*e}, "the store has %d %s; the clients have %d under guaranteed leases", e.N, what, must)
 	}
 	if e.Value > waiting {
-		c.violation(L4, e.Name, nil, []Event{*e}, "%s", fmt.Sprintf("the store has %d waiters; %d can be there", e.Value, waiting))
+		c.violation(L4, e.Name, nil, []Event{*e}, "%s", fmt.Sprintf("the store has %d waiters; at most %d are possible", e.Value, waiting))
 	}
 }

@@ -6,81 +6,82 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Event is one thing that a client did or was told, that happened at the fenced resource, or that
-// was done to the system under test. Which fields count depends on Kind; the others are zero.
+// Event is one action or observation of a client, one step of the fenced resource, or one fault.
+// Kind determines which fields count; the others are zero.
 //
-// The format of a file is one JSON object a line, in any order; docs/history.md describes it.
+// A file has one JSON object a line, in any order; docs/history.md describes the format.
 type Event struct {
-	// T is when: nanoseconds of a clock that all recorders of the history share, on one machine
-	// CLOCK_MONOTONIC ([Now]). Of an invocation it is read before the call, of an answer after it, so
-	// that what really happened lies between the two.
+	// T is the time: nanoseconds of a clock that all recorders of the history share, on one machine
+	// CLOCK_MONOTONIC ([Now]). It is read before a call and after an answer, so that the real
+	// effect lies between the two.
 	T int64
 
-	// Client is who did it: "process" or "process/client". What is done to a process is done to all
-	// its clients.
+	// Client is the actor: "process" or "process/client". An event of a process applies to all its
+	// clients.
 	Client string
 
-	// ID is the attempt: unique in the history, the same from an Acquire to the Released of what it
-	// got. Of a Fault and its Healed: the fault.
+	// ID is the attempt: unique in the history, the same from an Acquire to the Released of its
+	// grant. Of a Fault and its Healed: the fault.
 	ID string
 
-	Name string // of the lock; of what is at the resource: of the lock that guards it
+	Name string // of the lock; of a resource's event: of the lock that guards it
 
-	// Target of a Fault, a Leader or a Gauge: the client, process, server or link; or what is counted.
+	// Target of a Fault, a Leader or a Gauge: the client, process, server or link; or the quantity.
 	Target string
 
 	// Text is for people: an error, a note. Of a Fault: its kind, see FaultStop.
 	Text string
 
-	TTL   time.Duration // Acquire: how long the store surely keeps what nobody renews. Run: the same for all
-	Token uint64        // the fencing token; 0: the lock has none
-	From  int64         // Granted, Renewed: since when the lease counts, see there. Lost: see there
-	Value int64         // what was read, written or counted
+	// Acquire: how long the store surely keeps a grant without renewal. Run: the default.
+	TTL   time.Duration
+	Token uint64 // the fencing token; 0: the lock has none
+	From  int64  // Granted, Renewed: since when the lease counts, see there. Lost: see there
+	Value int64  // the value read, written or counted
 
 	Kind Kind
 
-	N      int32       // Acquire: permits asked for, 0 is 1. State: holders, or permits in use
-	Limit  int32       // Acquire, State: how many permits there are
+	N      int32       // Acquire: requested permits, 0 is 1. State: holders, or permits in use
+	Limit  int32       // Acquire, State: the limit of the permits
 	Mode   driver.Mode // Acquire; 0 is Exclusive
 	Result Result      // of an answer
-	Wait   bool        // Acquire: it stands in line if need be, which is served in order of arrival
+	Wait   bool        // Acquire: it queues if necessary, in order of arrival
 }
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind uint8
 
-// The kinds. Unless it says otherwise an event has Client, ID and Name.
+// The kinds. Unless stated otherwise an event has Client, ID and Name.
 const (
-	// Acquire: a lock is asked for: Mode, N, Limit, TTL, Wait.
+	// Acquire: a request for a lock: Mode, N, Limit, TTL, Wait.
 	Acquire Kind = 1 + iota
-	// Queued: the store has told that the attempt stands in line.
+	// Queued: the store has reported that the attempt is in the queue.
 	Queued
-	// Granted: the lock is held: Token. From is when the exchange was sent from whose sending (at the
-	// earliest) the store counts the TTL; 0: not known.
+	// Granted: the lock is held: Token. From is the send time of the exchange from which the store
+	// counts the TTL, at the earliest; 0: unknown.
 	Granted
-	// Refused: nothing was taken, and the store said so. Result Rejected: because the lock was not
-	// free; else for another reason, which Text says.
+	// Refused: the store answered that nothing was taken. Result Rejected: because the lock was not
+	// free; otherwise Text has the reason.
 	Refused
-	// Cancelled: the caller gave up waiting. What it got unseen has been or is being given back.
+	// Cancelled: the caller stopped waiting. A grant that it got meanwhile is released.
 	Cancelled
-	// Unanswered: the call has ended without an answer: whether the lock was taken is unknown.
+	// Unanswered: the call ended without an answer: it is unknown whether the lock was taken.
 	Unanswered
-	// Settled: what became of an Unanswered or Cancelled attempt, read from the store later: Token
-	// if it was granted, 0 if it never was.
+	// Settled: the later known outcome of an Unanswered or Cancelled attempt, read from the store:
+	// Token if it was granted, 0 if it never was.
 	Settled
-	// Renewed: the store has proven that the grant stands. From is when the exchange was sent; 0: T.
-	// ID may be empty if Token says which of the Client's grants it is.
+	// Renewed: the store has proved that the grant exists. From is when the exchange was sent; 0:
+	// T. ID may be empty if Token identifies the Client's grant.
 	Renewed
-	// Held: the library was asked at T or later and said that the lease is valid.
+	// Held: the library was asked at T or later, and answered that the lease is valid.
 	Held
-	// Lost: the application could see at T that the lease had ended without Release. From, if the
-	// library knows it: since when it would have said so to whoever asked.
+	// Lost: the application could see at T that the lease had ended without Release. From, if
+	// known: since when the library would have reported it.
 	Lost
 	// Downgrade: an exclusive grant is to become a shared one.
 	Downgrade
 	// Downgraded: the answer: Result.
 	Downgraded
-	// Release: the lock is about to be released. From here on it is not claimed.
+	// Release: before the release. From here on the lock is not claimed.
 	Release
 	// Released: the answer. Result: Accepted; Rejected: the grant had ended before; Unknown.
 	Released
@@ -89,37 +90,37 @@ const (
 	Begin
 	// Read: of the fenced resource: Token, Value, Result.
 	Read
-	// Writing: a write is about to be sent: Token, Value. It need not be recorded, but without it
-	// a write whose answer nobody recorded is taken for a damaged value.
+	// Writing: before a write: Token, Value. It is optional. Without it a write whose answer was
+	// not recorded counts as a damaged value.
 	Writing
-	// Write: the answer: Token, Value (which is now there), Result. T of a Begin, Read or Write is
-	// read inside the step that the resource makes atomic, so that their order is the resource's.
+	// Write: the answer: Token, Value (the new one), Result. T of a Begin, Read or Write is read
+	// within the resource's atomic step, so that their order is the resource's.
 	Write
 
-	// Fault: something is broken from here on: ID, Target, Text (its kind).
+	// Fault: a fault begins: ID, Target, Text (its kind).
 	Fault
 	// Healed: the fault with this ID has ended.
 	Healed
 	// Leader: Target leads (is primary, master) from here on, as far as is known.
 	Leader
-	// Died: the process or client Client is no more, and released nothing.
+	// Died: the process or client Client ended without a release.
 	Died
 	// Closed: the client Client was closed in order.
 	Closed
-	// Broken: an operator is about to end the grant of Name that has this Token.
+	// Broken: an operator is about to end the grant of Name with this Token.
 	Broken
 
-	// State: what the store says of Name when everything is quiet: N holders, or permits in use; Value
-	// waiters; Token the highest given out.
+	// State: the store's answer for Name at the end, without load: N holders, or permits in use;
+	// Value waiters; Token the highest granted.
 	State
-	// Final: what the resource holds when everything is quiet: Value; Token the highest seen.
+	// Final: the resource at the end, without load: Value; Token the highest seen.
 	Final
-	// Gauge: Value of Target (goroutines, file descriptors) of Client, at first and at the end.
+	// Gauge: Value of Target (goroutines, file descriptors) of Client, at the start and at the end.
 	Gauge
-	// Run: Text says what is being run: store, seed, versions. TTL: of all attempts that say none.
+	// Run: Text describes the run: store, seed, versions. TTL: of all attempts without one.
 	Run
 
-	kinds // how many there are, plus one
+	kinds // the number of kinds, plus one
 )
 
 var kindNames = [kinds]string{
@@ -131,7 +132,7 @@ var kindNames = [kinds]string{
 	State: "state", Final: "final", Gauge: "gauge", Run: "run",
 }
 
-// String returns the word that stands in files.
+// String returns the word used in files.
 func (k Kind) String() string {
 	if k > 0 && k < kinds {
 		return kindNames[k]
@@ -139,21 +140,21 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Result is an answer.
+// Result is the result of an answer.
 type Result uint8
 
-// The results. The zero Result is that of an event that is no answer.
+// The results. Events that are no answers have the zero Result.
 const (
 	Accepted Result = 1 + iota // yes, it took effect
 	Rejected                   // no, it did not
-	Unknown                    // nobody knows; it counts neither as good nor as bad
+	Unknown                    // unknown; it counts neither as good nor as bad
 
-	results // how many there are, plus one
+	results // the number of results, plus one
 )
 
 var resultNames = [results]string{Accepted: "accepted", Rejected: "rejected", Unknown: "unknown"}
 
-// String returns the word that stands in files.
+// String returns the word used in files.
 func (r Result) String() string {
 	if r < results {
 		return resultNames[r]
@@ -161,13 +162,13 @@ func (r Result) String() string {
 	return "none"
 }
 
-// Kinds of faults that have a meaning. Others may have any name.
+// Kinds of faults with a meaning. Others may have any name.
 const (
-	// FaultStop: the process Target does not run (SIGSTOP, a suspended machine). While it lasts, and
-	// afterwards until its grants end, its clients claim only what Held says: a program that does not
-	// run does nothing.
+	// FaultStop: the process Target does not run (SIGSTOP, a suspended machine). During the fault,
+	// and afterwards until its grants end, its clients claim a lock only by Held: a stopped program
+	// does nothing.
 	FaultStop = "stop"
-	// FaultElection: the store elects a leader. As after any fault of what all share, leases may
-	// start anew when it is over.
+	// FaultElection: the store elects a leader. As after any shared fault, leases may start anew at
+	// its end.
 	FaultElection = "election"
 )

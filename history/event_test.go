@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// full has something in every field.
+// full has a value in every field.
 var full = Event{
 	T: 1, Kind: Acquire, Client: "p/c", ID: "\"1\"\n\x00", Name: "näme\xff", Target: "t", Text: "<&> ", TTL: 5, Token: 1<<64 - 1,
 	From: 7, Value: -8, N: 2, Limit: 3, Mode: driver.Permits, Result: Unknown, Wait: true,
@@ -28,7 +28,7 @@ var full = Event{
 func TestCodec(t *testing.T) {
 	for v, i := reflect.ValueOf(full), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
-			t.Errorf("full has no %s: the test proves less than it says", v.Type().Field(i).Name)
+			t.Errorf("full has no %s: the test does not cover this field", v.Type().Field(i).Name)
 		}
 	}
 	var events []Event
@@ -61,12 +61,12 @@ func TestReadBad(t *testing.T) {
 		{"{", "unexpected EOF"},
 		{`{"t":1,"kind":"nonsense"}`, `kind "nonsense" is not known`},
 		{`{"t":1}`, `kind "" is not known`},
-		{`{"t":-1,"kind":"run"}`, "must not be negative"},
+		{`{"t":-1,"kind":"run"}`, "allowed are 0 to 2^60"},
 		{`{"t":1,"kind":"run","colour":2}`, "unknown field"},
-		{`{"t":1,"kind":"acquire","mode":"both","id":"1"}`, "it must be exclusive, shared or permits"},
-		{`{"t":1,"kind":"released","id":"1","result":"maybe"}`, "it must be accepted, rejected or unknown"},
+		{`{"t":1,"kind":"acquire","mode":"both","id":"1"}`, "allowed are exclusive, shared and permits"},
+		{`{"t":1,"kind":"released","id":"1","result":"maybe"}`, "allowed are accepted, rejected and unknown"},
 		{`{"t":1,"kind":"released","id":"1"}`, "needs an id and a result"},
-		{`{"t":1,"kind":"acquire","mode":"permits","n":3,"limit":2,"id":"1"}`, "a limit that is not below n"},
+		{`{"t":1,"kind":"acquire","mode":"permits","n":3,"limit":2,"id":"1"}`, "a limit not below n"},
 		{`{"t":1,"kind":"run"}{}`, "more than one"},
 		{strings.Repeat(" ", 2<<20), "longer than"},
 	} {
@@ -76,7 +76,7 @@ func TestReadBad(t *testing.T) {
 			t.Errorf("%.60q: %v; want line 3 and %q", c.text, err, c.want)
 		}
 	}
-	// What a killed process left unfinished is no error.
+	// The incomplete line of a killed process is no error.
 	events, err := ReadAll(strings.NewReader(good+`{"t":2,"ki`), strings.NewReader(good+`{"t":2,"kind":"run"}`))
 	if err != nil || len(events) != 3 || events[2].Kind != Run {
 		t.Errorf("%v, %v", events, err)
@@ -89,13 +89,13 @@ func TestReadFiles(t *testing.T) {
 	for i, process := range []string{"a", "b"} {
 		path := filepath.Join(dir, process)
 		paths = append(paths, path)
-		for life := range 2 { // a process that is started again appends
+		for run := range 2 { // a restarted process appends
 			r, err := Create(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Process = process
-			r.Record(Event{T: int64(10*life + i + 1), Kind: Closed, Client: "x"})
+			r.Record(Event{T: int64(10*run + i + 1), Kind: Closed, Client: "x"})
 			if err := r.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestReadFiles(t *testing.T) {
 		t.Errorf("merged to %v; want %v", got, want)
 	}
 	if _, err := ReadFiles(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if err := os.WriteFile(paths[1], []byte("x\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// FuzzRead: whatever stands in a file, it is read or refused; what is read is written the same way, and can be
+// FuzzRead: any file is read or refused. A file that was read is written the same way, and can be
 // judged and drawn.
 func FuzzRead(f *testing.F) {
 	f.Add(append(full.append(nil), '\n'))

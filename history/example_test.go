@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Two clients record what they were told. The store has given them the lock at the same time.
+// Two clients record their observations. The store has granted both the lock at the same time.
 func Example() {
 	const ms = int64(time.Millisecond)
-	var file bytes.Buffer // history.Create makes a real one
+	var file bytes.Buffer // history.Create makes a file
 	r := history.NewRecorder(&file)
 	r.Record(history.Event{Kind: history.Run, Text: "an example", TTL: time.Second, T: 1})
 	for i, client := range []string{"ann", "bob"} {

@@ -15,7 +15,7 @@ import (
 
 var modeNames = [...]string{driver.Exclusive: "exclusive", driver.Shared: "shared", driver.Permits: "permits"}
 
-// wire is Event as it stands in a file.
+// wire is the form of an Event in a file.
 type wire struct {
 	T      int64         `json:"t"`
 	Kind   string        `json:"kind"`
@@ -35,10 +35,11 @@ type wire struct {
 	Wait   bool          `json:"wait"`
 }
 
-// MarshalJSON writes e as it stands in a file, without the newline.
+// MarshalJSON returns e as in a file, without the newline.
 func (e Event) MarshalJSON() ([]byte, error) { return e.append(nil), nil }
 
-// append is the encoder. Recorders run beside what they record, so it neither reflects nor allocates.
+// append is the encoder. It neither reflects nor allocates, because recorders share the machine
+// with the system under test.
 func (e *Event) append(b []byte) []byte {
 	b = append(b, `{"t":`...)
 	b = strconv.AppendInt(b, e.T, 10)
@@ -89,8 +90,8 @@ func text(b []byte, key, v string) []byte {
 	return append(append(append(b, '"'), v...), '"')
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. It refuses kinds and fields that it does not know: a
-// history that is understood in part would be judged in part.
+// UnmarshalJSON reads the output of MarshalJSON. It refuses unknown kinds and fields, because a
+// partly understood history would be judged in part.
 func (e *Event) UnmarshalJSON(line []byte) error {
 	var w wire
 	dec := json.NewDecoder(bytes.NewReader(line))
@@ -110,10 +111,10 @@ func (e *Event) UnmarshalJSON(line []byte) error {
 		return fmt.Errorf("kind %q is not known", w.Kind)
 	}
 	if out.Mode, ok = modeOf[w.Mode]; !ok {
-		return fmt.Errorf("mode %q: it must be exclusive, shared or permits", w.Mode)
+		return fmt.Errorf("mode %q: allowed are exclusive, shared and permits", w.Mode)
 	}
 	if out.Result, ok = resultOf[w.Result]; !ok {
-		return fmt.Errorf("result %q: it must be accepted, rejected or unknown", w.Result)
+		return fmt.Errorf("result %q: allowed are accepted, rejected and unknown", w.Result)
 	}
 	if err := out.check(); err != nil {
 		return err
@@ -143,7 +144,7 @@ func init() {
 // latestTime bounds times, so that sums of a few do not overflow.
 const latestTime = 1 << 60
 
-// check refuses what no recorder can have meant.
+// check refuses events that no recorder can have meant.
 func (e *Event) check() error {
 	need := func(ok bool, what string) error {
 		if ok {
@@ -153,14 +154,14 @@ func (e *Event) check() error {
 	}
 	switch {
 	case e.T < 0 || e.From < 0 || e.TTL < 0 || e.T > latestTime || e.From > latestTime || e.TTL > latestTime:
-		return need(false, "t, from and ttl must not be negative, nor more than 2^60")
+		return need(false, "t, from and ttl: allowed are 0 to 2^60")
 	case e.N < 0 || e.Limit < 0:
-		return need(false, "n and limit must not be negative")
+		return need(false, "n and limit: allowed are 0 and more")
 	}
 	switch e.Kind {
 	case Acquire:
 		return need(e.ID != "" && e.Mode != driver.Permits || e.ID != "" && e.Limit > 0 && e.N <= e.Limit,
-			"it needs an id, and of permits a limit that is not below n")
+			"it needs an id, and for permits a limit not below n")
 	case Queued, Granted, Refused, Cancelled, Unanswered, Settled, Held, Lost, Downgrade, Release:
 		return need(e.ID != "", "it needs an id")
 	case Downgraded, Released:

@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Linearizability once more, by search: Porcupine (classes S1 and S5). It shares no code with the walk in
-// order.go and must come to the same end.
+// Linearizability again, by search: Porcupine (classes S1 and S5). It shares no code with the walk
+// in order.go and must have the same result.
 //
-// The operations of a name are the grants that were told and their ends: a release, or an expiry whose
-// time is known from the last proof. A grant is legal only if its token is the next one that was seen
-// (the successor rule, without which many waiters make the search exponential). Refused calls are not
-// operations: see progress.go. Attempts that were cancelled or not answered are none either: what
-// they got unseen, they gave back.
+// The operations of a name are the observed grants and their ends: a release, or an expiry at a
+// time known from the last proof. A grant is legal only if its token is the next observed one.
+// Without this successor rule many waiters make the search exponential. Refused calls are not
+// operations: see progress.go. Neither are cancelled or unanswered attempts: they released what
+// they got.
 //
-// A history is cut into windows by tokens: since the order of the grants is known, a window needs
-// from what was before only the grants that may still stand, with their ends. A name without tokens
-// is cut where nothing is pending.
+// A history is cut into windows by tokens. The order of the grants is known, so a window depends
+// only on earlier grants that may still exist, and their ends. A name without tokens is cut where
+// no operation is pending.
 
 const maxWindow = 10_000 // operations
 
@@ -35,7 +35,7 @@ const (
 	opDown
 )
 
-// op is an operation of attempt a, which is number seq in its window; -1: from before it.
+// op is an operation of attempt a, with number seq in its window; -1: from before it.
 type op struct {
 	kind   opKind
 	seq    int32
@@ -62,13 +62,13 @@ func (o *op) describe() string {
 	return what
 }
 
-// lockState is the state of one name in a window. It is never changed.
+// lockState is the state of one name in a window. It is immutable.
 type lockState struct {
 	next   int32 // seq of the grant that must come next
-	stands []stand
+	stands []heldGrant
 }
 
-type stand struct {
+type heldGrant struct {
 	a    int32
 	n    int32
 	mode driver.Mode
@@ -86,7 +86,7 @@ func (s *lockState) fits(o *op) bool {
 }
 
 func (s *lockState) find(a int32) int {
-	return slices.IndexFunc(s.stands, func(h stand) bool { return h.a == a })
+	return slices.IndexFunc(s.stands, func(h heldGrant) bool { return h.a == a })
 }
 
 // window is a part of a history that is checked by itself.
@@ -108,9 +108,9 @@ func (w *window) model() porcupine.Model {
 				if w.ordered && o.seq != s.next || !s.fits(o) {
 					return false, s
 				}
-				at, _ := slices.BinarySearchFunc(s.stands, o.a, func(h stand, a int32) int { return cmp.Compare(h.a, a) })
-				stands := make([]stand, 0, len(s.stands)+1)
-				stands = append(append(append(stands, s.stands[:at]...), stand{o.a, o.n, o.mode}), s.stands[at:]...)
+				at, _ := slices.BinarySearchFunc(s.stands, o.a, func(h heldGrant, a int32) int { return cmp.Compare(h.a, a) })
+				stands := make([]heldGrant, 0, len(s.stands)+1)
+				stands = append(append(append(stands, s.stands[:at]...), heldGrant{o.a, o.n, o.mode}), s.stands[at:]...)
 				return true, &lockState{s.next + 1, stands}
 			case o.kind == opDown && !o.sure && i < 0:
 				return true, s
@@ -161,29 +161,29 @@ func (w *window) add(c *checker, a, seq int32) {
 	if seq >= 0 {
 		put(opGrant, c.grantSpan(h), true)
 	} else {
-		i, _ := slices.BinarySearchFunc(w.init.stands, a, func(s stand, a int32) int { return cmp.Compare(s.a, a) })
-		w.init.stands = slices.Insert(w.init.stands, i, stand{a, h.n, h.mode})
+		i, _ := slices.BinarySearchFunc(w.init.stands, a, func(s heldGrant, a int32) int { return cmp.Compare(s.a, a) })
+		w.init.stands = slices.Insert(w.init.stands, i, heldGrant{a, h.n, h.mode})
 	}
 	if s, sure, ok := c.downSpan(h); ok {
 		put(opDown, s, sure)
 	}
 	s := c.endSpan(h)
 	if s.low > s.high {
-		// The store said that it had ended while it was guaranteed: no time for this end is legal.
+		// The store reported the end of a guaranteed lease: no time for this end is legal.
 		s.high = c.grantSpan(h).low - 1
 		s.low = s.high
 	}
 	put(opEnd, s, true)
 }
 
-// perWindow is how many grants a window has at most, since each may have three operations.
+// perWindow bounds the grants of a window, since each may have three operations.
 const perWindow = maxWindow / 2
 
-// windows cuts a name's grants, which are in order of their tokens, and calls each for those windows
-// that are wanted by their number.
+// windows cuts a name's grants, which are in order of their tokens, and calls each for the windows
+// whose numbers are wanted.
 func (c *checker) windows(name int32, list []int32, wanted func(i int) bool, each func(*window)) {
 	high := c.latestEnds(list)
-	var carried []int32 // places in list of those that may still stand
+	var carried []int32 // indices in list of grants that may still exist
 	for i, from := 0, 0; from < len(list); i++ {
 		to := min(len(list), from+perWindow)
 		begin := c.attempts[list[from]].call
@@ -212,10 +212,12 @@ func (c *checker) windows(name int32, list []int32, wanted func(i int) bool, eac
 	}
 }
 
-// latestEnds is how late the end of each grant may be: before the next grant that excludes it was told.
+// latestEnds returns the latest possible end of each grant: before the next grant that excludes it
+// was observed.
 func (c *checker) latestEnds(list []int32) []int64 {
 	high := make([]int64, len(list))
-	nextX, nextAny := int64(never), int64(never) // told, of the next exclusive grant and the next of any mode
+	// Of the next exclusive grant and the next of any mode.
+	nextX, nextAny := int64(never), int64(never)
 	for i := len(list) - 1; i >= 0; i-- {
 		h := &c.attempts[list[i]]
 		high[i] = c.endSpan(h).high
@@ -226,15 +228,16 @@ func (c *checker) latestEnds(list []int32) []int64 {
 			high[i] = min(high[i], nextX)
 		}
 		if h.mode == driver.Exclusive {
-			nextX = min(nextX, h.told)
+			nextX = min(nextX, h.grantedAt)
 		}
-		nextAny = min(nextAny, h.told)
+		nextAny = min(nextAny, h.grantedAt)
 	}
 	return high
 }
 
-// quietWindows cuts a name without tokens where nothing is pending; false if a window became too large.
-func (c *checker) quietWindows(name int32, list []int32, each func(*window)) bool {
+// windowsWithoutTokens cuts a name without tokens where no operation is pending; false if a window
+// became too large.
+func (c *checker) windowsWithoutTokens(name int32, list []int32, each func(*window)) bool {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(c.attempts[x].call, c.attempts[y].call) })
 	w := &window{name: c.names[name]}
@@ -247,7 +250,7 @@ func (c *checker) quietWindows(name int32, list []int32, each func(*window)) boo
 			w = &window{name: c.names[name]}
 		}
 		w.add(c, a, 0)
-		busy = max(busy, h.told, c.endSpan(h).high)
+		busy = max(busy, h.grantedAt, c.endSpan(h).high)
 		if len(w.ops) > maxWindow {
 			return false
 		}
@@ -257,7 +260,7 @@ func (c *checker) quietWindows(name int32, list []int32, each func(*window)) boo
 	return true
 }
 
-// bound gives operations that may be at any later time an end, for the sake of pictures.
+// bound ends operations without a latest time, for pictures.
 func (w *window) bound() {
 	last := int64(0)
 	for _, o := range w.ops {
@@ -278,10 +281,10 @@ func (w *window) bound() {
 func (c *checker) linearizable() {
 	total := 0
 	for name := range c.byName {
-		total += (len(c.byTold[name]) + perWindow - 1) / perWindow
+		total += (len(c.byGranted[name]) + perWindow - 1) / perWindow
 	}
 	number := 0
-	wanted := func(int) bool { // so that Windows of all are, spread evenly
+	wanted := func(int) bool { // selects Windows of all, spread evenly
 		number++
 		return c.Windows < 0 || c.Windows >= total || number*c.Windows/total > (number-1)*c.Windows/total
 	}
@@ -294,7 +297,7 @@ func (c *checker) linearizable() {
 	var mu sync.Mutex
 	var results []result
 	var crew sync.WaitGroup
-	gate := make(chan struct{}, runtime.GOMAXPROCS(0)) // as many windows are in memory
+	gate := make(chan struct{}, runtime.GOMAXPROCS(0)) // at most so many windows are in memory
 	check := func(name int32) func(*window) {
 		return func(w *window) {
 			gate <- struct{}{}
@@ -311,8 +314,8 @@ func (c *checker) linearizable() {
 		name := int32(name)
 		if list, ordered := c.ordered(name); ordered {
 			c.windows(name, list, wanted, check(name))
-		} else if !c.suspects[name] && !c.quietWindows(name, list, check(name)) {
-			c.verdicts[S1].doubt("%q: more than %d operations without a moment at which none was pending, and no tokens", c.names[name], maxWindow)
+		} else if !c.suspects[name] && !c.windowsWithoutTokens(name, list, check(name)) {
+			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending", c.names[name], maxWindow)
 		}
 	}
 	crew.Wait()
@@ -320,18 +323,18 @@ func (c *checker) linearizable() {
 	for _, r := range results {
 		ops += r.ops
 		switch {
-		case c.suspects[r.name]: // told above
+		case c.suspects[r.name]: // reported above
 		case r.result == porcupine.Unknown:
 			c.verdicts[S1].doubt("%q: Porcupine did not decide %d operations within %v", c.names[r.name], r.ops, c.Timeout)
 		case r.result == porcupine.Illegal:
 			c.suspect(r.name)
-			c.violation(S1, c.names[r.name], r.attempts, nil, "Porcupine finds no order of the grants and releases that explains what the clients were told")
+			c.violation(S1, c.names[r.name], r.attempts, nil, "Porcupine finds no order of the grants and releases that explains the clients' observations")
 		}
 	}
 	c.verdicts[S1].fact("operations checked by Porcupine", ops)
 }
 
-// few returns the attempts of a window that is small enough to be shown.
+// few returns the attempts of a window that is small enough to show.
 func (w *window) few() (list []int32) {
 	if len(w.ops) > 12 {
 		return nil

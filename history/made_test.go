@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// making is what a good history is made for: one name that clients ask for again and again, in a line
-// that is served strictly, with a fenced counter behind it.
+// making describes a good history: one name that clients request again and again, in a strict
+// queue, with a fenced counter.
 type making struct {
 	mode     driver.Mode // Shared: a mixture of readers and writers
 	clients  int
@@ -18,7 +18,7 @@ type making struct {
 	name     string
 	deaths   bool
 	tokens   uint64 // the last one
-	plain    bool   // acquire, granted, release, released and no more
+	plain    bool   // only acquire, granted, release and released
 	id       int
 	begin    int64
 	writerIn int // one in so many is a writer; 0: 4
@@ -40,10 +40,10 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 	if m.writerIn == 0 {
 		m.writerIn = 4
 	}
-	line := make([]contender, m.clients) // a heap by arrival would be quicker; there are few
-	for i := range line {
+	queue := make([]contender, m.clients) // a heap by arrival would be faster; there are few
+	for i := range queue {
 		call := m.begin + some(1, 2*millis)
-		line[i] = contender{fmt.Sprintf("p%d/%s", i, m.name), call, call + some(5, 50)*us}
+		queue[i] = contender{fmt.Sprintf("p%d/%s", i, m.name), call, call + some(5, 50)*us}
 	}
 	const limit = 3
 	var free freed
@@ -51,12 +51,12 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 	value, end := int64(0), int64(0)
 	for range m.grants {
 		first := 0
-		for i := range line {
-			if line[i].arrival < line[first].arrival {
+		for i := range queue {
+			if queue[i].arrival < queue[first].arrival {
 				first = i
 			}
 		}
-		c := &line[first]
+		c := &queue[first]
 		m.id++
 		e := Event{Client: c.client, ID: fmt.Sprintf("%s-%d", m.name, m.id), Name: m.name}
 		add := func(t int64, kind Kind, f func(*Event)) {
@@ -82,7 +82,7 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 			g = max(g, writers, all)
 		}
 		m.tokens += uint64(some(1, 3))
-		told := g + some(5, 60)*us
+		grantedAt := g + some(5, 60)*us
 		waited := g > c.arrival+200*us
 		proof := c.call
 		if waited && g-c.call > int64(madeTTL)/3 {
@@ -97,24 +97,24 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 		if waited {
 			add(c.arrival+some(5, 100)*us, Queued, nil)
 		}
-		add(told, Granted, func(e *Event) { e.Token, e.From = m.tokens, proof })
-		release := told + some(20, 3000)*us
+		add(grantedAt, Granted, func(e *Event) { e.Token, e.From = m.tokens, proof })
+		release := grantedAt + some(20, 3000)*us
 		if rng.IntN(60) == 0 && !m.plain {
-			release = told + 2*int64(madeTTL)
+			release = grantedAt + 2*int64(madeTTL)
 		}
 		for next := proof + int64(madeTTL)/3; next < release; next += int64(madeTTL) / 3 {
-			if next > told {
+			if next > grantedAt {
 				proof = next
 				add(next+some(20, 90)*us, Renewed, func(e *Event) { e.Token, e.From = m.tokens, proof })
 			}
 		}
 		if mode == driver.Exclusive && !m.plain {
 			fenced := func(e *Event) { e.Token, e.Value, e.Result = m.tokens, value, Accepted }
-			add(told+2*us, Begin, func(e *Event) { e.Token, e.Result = m.tokens, Accepted })
-			add(told+4*us, Read, fenced)
+			add(grantedAt+2*us, Begin, func(e *Event) { e.Token, e.Result = m.tokens, Accepted })
+			add(grantedAt+4*us, Read, fenced)
 			value++
-			add(told+6*us, Writing, func(e *Event) { e.Token, e.Value = m.tokens, value })
-			add(told+8*us, Write, fenced)
+			add(grantedAt+6*us, Writing, func(e *Event) { e.Token, e.Value = m.tokens, value })
+			add(grantedAt+8*us, Write, fenced)
 		}
 		over := release + some(5, 50)*us
 		next := contender{c.client, 0, 0}
@@ -140,7 +140,7 @@ func (m *making) make(rng *rand.Rand) (events []Event) {
 	if !m.plain {
 		events = append(events, Event{T: end + millis, Kind: Final, Name: m.name, Value: value})
 	}
-	// Quiet is a TTL later, when the leases of the dead are over too.
+	// A TTL later the leases of dead clients have expired too.
 	events = append(events, Event{T: end + 2*int64(madeTTL), Kind: State, Name: m.name})
 	return events
 }

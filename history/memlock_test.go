@@ -22,8 +22,8 @@ import (
 
 const ttl = time.Second
 
-// run is some minutes of virtual time in which clients of a store in memory take locks of each kind,
-// are cut off and die, and record all of it.
+// run is some minutes of virtual time. Clients of a store in memory take locks of each kind, are
+// cut off and die, and record it.
 type run struct {
 	rec     *history.Recorder
 	buf     bytes.Buffer
@@ -34,7 +34,7 @@ type run struct {
 	store   *memlock.Store
 }
 
-// cell is a number behind a fence, which the exclusive lock guards.
+// cell is a fenced number, which the exclusive lock guards.
 type cell struct {
 	mu      sync.Mutex
 	highest uint64
@@ -48,7 +48,7 @@ func (r *run) newID() string {
 	return fmt.Sprint(r.attempt)
 }
 
-// contact is one step at the resource, which records it inside of the step.
+// contact is one step of the resource, recorded within the step.
 func (r *run) contact(kind history.Kind, e history.Event, token uint64, value int64) (int64, bool) {
 	r.cell.mu.Lock()
 	defer r.cell.mu.Unlock()
@@ -69,11 +69,11 @@ func (r *run) contact(kind history.Kind, e history.Event, token uint64, value in
 // proofs records what proves leases, between a client and its store.
 type proofs struct {
 	driver.Backend
-	r      *run
-	client string
-	mu     sync.Mutex
-	of     map[string]int64 // of each name: when the exchange was sent from which a grant counts
-	asking history.Event    // the attempt of now
+	r       *run
+	client  string
+	mu      sync.Mutex
+	of      map[string]int64 // of each name: when the exchange was sent from which a grant counts
+	current history.Event    // the current attempt
 }
 
 func (p *proofs) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
@@ -90,11 +90,11 @@ func (p *proofs) prove(name string, at int64) {
 	p.of[name] = max(p.of[name], at)
 }
 
-// queued is told that the attempt of now stands in line.
+// queued notes that the current attempt is in the queue.
 func (p *proofs) queued(holdfast.Waiting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.asking
+	e := p.current
 	e.Kind = history.Queued
 	p.r.rec.Record(e)
 }
@@ -134,7 +134,7 @@ func (s *proven) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chang
 	return changes, err
 }
 
-// use takes one lock, does something under it, and gives it back.
+// use takes one lock, works under it, and releases it.
 func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *proofs, conn drivertest.Conn) {
 	e := history.Event{Client: p.client, ID: r.newID(), Name: "mutex", TTL: ttl, Wait: true}
 	lock := c.Mutex("mutex").Lock
@@ -153,7 +153,7 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 	case 3:
 		lock, e.Wait = c.Mutex("mutex").TryLock, false
 	}
-	tell := func(kind history.Kind, f func(*history.Event)) int64 {
+	note := func(kind history.Kind, f func(*history.Event)) int64 {
 		e := history.Event{Client: e.Client, ID: e.ID, Name: e.Name, Kind: kind}
 		if f != nil {
 			f(&e)
@@ -161,7 +161,7 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 		return r.rec.Record(e)
 	}
 	p.mu.Lock()
-	p.asking = event(e)
+	p.current = event(e)
 	p.mu.Unlock()
 	e.Kind = history.Acquire
 	r.rec.Record(e)
@@ -172,40 +172,40 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 	case ctx.Err() != nil && err != nil:
 		return // dead
 	case errors.Is(err, holdfast.ErrHeld):
-		tell(history.Refused, func(e *history.Event) { e.Result = history.Rejected })
+		note(history.Refused, func(e *history.Event) { e.Result = history.Rejected })
 		return
 	case wait.Err() != nil && err != nil:
-		tell(history.Cancelled, nil)
+		note(history.Cancelled, nil)
 		return
 	case err != nil:
-		tell(history.Unanswered, func(e *history.Event) { e.Text = err.Error() })
+		note(history.Unanswered, func(e *history.Event) { e.Text = err.Error() })
 		return
 	}
 	p.mu.Lock()
 	from := p.of[e.Name]
 	p.mu.Unlock()
-	tell(history.Granted, func(e *history.Event) { e.Token, e.From = l.Token(), from })
+	note(history.Granted, func(e *history.Event) { e.Token, e.From = l.Token(), from })
 	ended := make(chan struct{})
 	stop := context.AfterFunc(l.Context(context.Background()), func() {
 		defer close(ended)
 		if errors.Is(l.Err(), holdfast.ErrLost) && ctx.Err() == nil {
-			tell(history.Lost, nil)
+			note(history.Lost, nil)
 		}
 	})
-	r.work(ctx, rng, l, e, tell, conn)
+	r.work(ctx, rng, l, e, note, conn)
 	if ctx.Err() != nil {
 		stop()
 		return // dead
 	}
-	if !stop() { // the lease has ended: what it tells comes first
+	if !stop() { // the lease has ended: its loss is recorded first
 		<-ended
 	}
-	tell(history.Release, nil)
+	note(history.Release, nil)
 	err = l.Release()
 	if ctx.Err() != nil {
 		return
 	}
-	tell(history.Released, func(e *history.Event) {
+	note(history.Released, func(e *history.Event) {
 		switch {
 		case err == nil:
 			e.Result = history.Accepted
@@ -217,8 +217,8 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 	})
 }
 
-// work is what is done under a lock; now and then the client is cut off from its store meanwhile.
-func (r *run) work(ctx context.Context, rng *rand.Rand, l *holdfast.Lease, e history.Event, tell func(history.Kind, func(*history.Event)) int64, conn drivertest.Conn) {
+// work is the work under a lock; sometimes the client is cut off from its store meanwhile.
+func (r *run) work(ctx context.Context, rng *rand.Rand, l *holdfast.Lease, e history.Event, note func(history.Kind, func(*history.Event)) int64, conn drivertest.Conn) {
 	pause := time.Duration(1+rng.IntN(40)) * time.Millisecond
 	if rng.IntN(40) == 0 {
 		fault := history.Event{Kind: history.Fault, ID: "cut" + e.ID, Target: e.Client, Text: "cut"}
@@ -246,11 +246,11 @@ func (r *run) work(ctx context.Context, rng *rand.Rand, l *holdfast.Lease, e his
 		}
 		asked := r.rec.Clock()
 		if l.Err() == nil || r.mistake.overClaim {
-			tell(history.Held, func(e *history.Event) { e.T = asked })
+			note(history.Held, func(e *history.Event) { e.T = asked })
 		}
 	}
-	if ok { // whether or not the lease still stands: the resource must refuse it
-		tell(history.Writing, func(e *history.Event) { e.Token, e.Value = l.Token(), value+1 })
+	if ok { // even after the lease's end: the resource must refuse it then
+		note(history.Writing, func(e *history.Event) { e.Token, e.Value = l.Token(), value+1 })
 		r.contact(history.Write, event(e), l.Token(), value+1)
 	}
 }
@@ -259,8 +259,8 @@ func event(e history.Event) history.Event {
 	return history.Event{Client: e.Client, ID: e.ID, Name: e.Name}
 }
 
-// live is one client's life, from New to its death or to the end of the run.
-func (r *run) live(t *testing.T, rng *rand.Rand, client string, life time.Duration, last bool) {
+// runClient is one client, from New to its death or to the end of the run.
+func (r *run) runClient(t *testing.T, rng *rand.Rand, client string, lifetime time.Duration, last bool) {
 	conn := drivertest.Faulty(r.store)
 	p := &proofs{Backend: conn, r: r, client: client, of: map[string]int64{}}
 	ctx, end := context.WithCancel(context.Background())
@@ -271,14 +271,14 @@ func (r *run) live(t *testing.T, rng *rand.Rand, client string, life time.Durati
 		return
 	}
 	if !last {
-		timer := time.AfterFunc(life, func() {
+		timer := time.AfterFunc(lifetime, func() {
 			r.rec.Record(history.Event{Kind: history.Died, Client: client})
 			end()
 			conn.Kill()
 		})
 		defer timer.Stop()
 	}
-	for begin := time.Now(); time.Since(begin) < life && ctx.Err() == nil; {
+	for begin := time.Now(); time.Since(begin) < lifetime && ctx.Err() == nil; {
 		r.use(ctx, rng, c, p, conn)
 		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
 	}
@@ -287,10 +287,10 @@ func (r *run) live(t *testing.T, rng *rand.Rand, client string, life time.Durati
 	}
 	closing, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	_ = c.Close(closing) // the dead say nothing
+	_ = c.Close(closing) // fails for a dead client
 }
 
-// record makes a history of 5 clients, each of whom dies some times.
+// record makes a history of 5 clients, each of which dies some times.
 func record(t *testing.T, seed uint64, m mistake) []history.Event {
 	var events []history.Event
 	synctest.Test(t, func(t *testing.T) {
@@ -299,18 +299,18 @@ func record(t *testing.T, seed uint64, m mistake) []history.Event {
 		r.rec = history.NewRecorder(&r.buf)
 		r.rec.Clock = func() int64 { return int64(time.Since(begin)) + 1 }
 		r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprint("memory, seed ", seed), TTL: ttl})
-		var crew sync.WaitGroup
+		var clients sync.WaitGroup
 		for i := range 5 {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
-			crew.Go(func() {
-				const lives = 3
-				for life := range lives {
-					r.live(t, rng, fmt.Sprintf("p%d.%d", i, life), time.Duration(3+rng.IntN(5))*time.Second, life == lives-1)
+			clients.Go(func() {
+				const runs = 3
+				for number := range runs {
+					r.runClient(t, rng, fmt.Sprintf("p%d.%d", i, number), time.Duration(3+rng.IntN(5))*time.Second, number == runs-1)
 				}
 			})
 		}
-		crew.Wait()
-		time.Sleep(2 * ttl) // what the dead had runs out
+		clients.Wait()
+		time.Sleep(2 * ttl) // the leases of dead clients expire
 		for _, name := range []string{"mutex", "rw", "sema", "idle"} {
 			rec, err := r.store.Inspect(context.Background(), name)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// mistake is what is wrong with the store, the client or the resource.
+// mistake is the mistake of the store, the client or the resource.
 type mistake struct {
 	name  string
 	class history.Class
@@ -20,8 +20,8 @@ type mistake struct {
 	acquire   func(s driver.Session, req *driver.Request, client string) (driver.Reply, error)
 	renew     func(s driver.Session, holds []driver.Hold) ([]driver.Change, error)
 	open      func(cfg *driver.SessionConfig)
-	overClaim bool // the library says of every lease that it is valid
-	unfenced  bool // the resource takes everything
+	overClaim bool // the library reports every lease as valid
+	unfenced  bool // the resource accepts every token
 }
 
 // mistaken is a session in which single methods are wrong.
@@ -53,9 +53,10 @@ func (s *mistaken) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Cha
 	return s.Session.Renew(ctx, holds)
 }
 
-// mistakes are stores, clients and resources with a mistake each, and the class that must notice.
+// mistakes are stores, clients and resources with a mistake each, and the class that must detect
+// it.
 var mistakes = []mistake{
-	{name: "grants beside a holder", class: history.S1, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+	{name: "grants during another's lease", class: history.S1, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
 		reply, err := s.Acquire(bg, req)
 		if req.Name == "mutex" && reply.Holder != nil {
 			reply.Token = reply.Holder.Token + 1
@@ -63,7 +64,7 @@ var mistakes = []mistake{
 		return reply, err
 	}},
 	{name: "leases shorter than promised", class: history.S1, open: func(cfg *driver.SessionConfig) { cfg.TTL /= 2 }},
-	{name: "release without asking who owns it", class: history.S1, release: func(s driver.Session, b driver.Backend, h driver.Hold) error {
+	{name: "release without a check of the owner", class: history.S1, release: func(s driver.Session, b driver.Backend, h driver.Hold) error {
 		err := s.Release(bg, h, 0)
 		if errors.Is(err, driver.ErrTaken) {
 			if rec, _ := b.Inspect(bg, h.Name); len(rec.Holders) > 0 {
@@ -73,8 +74,8 @@ var mistakes = []mistake{
 		return err
 	}},
 	{name: "a client that trusts its leases for ever", class: history.S2, overClaim: true},
-	{name: "a resource without a fence", class: history.S3, unfenced: true},
-	{name: "tokens that stand still", class: history.S4, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+	{name: "a resource without fencing", class: history.S3, unfenced: true},
+	{name: "tokens that do not grow", class: history.S4, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
 		reply, err := s.Acquire(bg, req)
 		reply.Token = min(reply.Token, 1)
 		return reply, err
@@ -86,7 +87,7 @@ var mistakes = []mistake{
 		}
 		return s.Acquire(bg, &more)
 	}},
-	{name: "writers beside readers", class: history.S5, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+	{name: "writers at the same time as readers", class: history.S5, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
 		shared := *req
 		if shared.Name == "rw" {
 			shared.Mode = driver.Shared
@@ -94,7 +95,7 @@ var mistakes = []mistake{
 		return s.Acquire(bg, &shared)
 	}},
 	{name: "leases that last too long", class: history.L1, open: func(cfg *driver.SessionConfig) { cfg.TTL *= 6 }},
-	{name: "wake-ups and news are lost", class: history.L2, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+	{name: "pushes and answers of renewals are lost", class: history.L2, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
 		reply, err := s.Acquire(bg, req)
 		reply.Retry = 0
 		if reply.Wake != nil {
@@ -105,7 +106,7 @@ var mistakes = []mistake{
 		changes, err := s.Renew(bg, holds)
 		return slices.DeleteFunc(changes, func(ch driver.Change) bool { return holds[ch.Index].Token == 0 }), err
 	}},
-	{name: "one client does not get into the line", class: history.L3, acquire: func(s driver.Session, req *driver.Request, client string) (driver.Reply, error) {
+	{name: "one client never gets into the queue", class: history.L3, acquire: func(s driver.Session, req *driver.Request, client string) (driver.Reply, error) {
 		if client[:2] != "p0" {
 			return s.Acquire(bg, req)
 		}
@@ -115,7 +116,7 @@ var mistakes = []mistake{
 		reply.Retry = 5 * time.Millisecond
 		return reply, err
 	}},
-	{name: "grants nobody asked for", class: history.L4, release: func(s driver.Session, _ driver.Backend, h driver.Hold) error {
+	{name: "grants without a request", class: history.L4, release: func(s driver.Session, _ driver.Backend, h driver.Hold) error {
 		err := s.Release(bg, h, 0)
 		_, _ = s.Acquire(bg, &driver.Request{ID: h.ID + "x", Name: "idle", Mode: driver.Shared, N: 1, MinHold: 10 * time.Minute})
 		return err
@@ -124,7 +125,7 @@ var mistakes = []mistake{
 
 var bg = context.Background()
 
-// TestMistakes: recorded histories of what is wrong are caught, by the right class.
+// TestMistakes: recorded histories of wrong systems get a violation of the right class.
 func TestMistakes(t *testing.T) {
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {

@@ -9,22 +9,22 @@ import (
 
 // Linearizability of a name's grants and releases, decided without a search (classes S1 and S5).
 //
-// Tokens say in which order the store granted. So it is enough to walk through the grants in that order
-// and to let each grant and each end happen as early as it can: a grant at or after its call, after the
-// grant before it and after the ends that it needs; an end at or after the last moment for which the
-// lease is guaranteed. Whatever is earlier leaves more room for what follows, so if some order of all
-// operations explains what the clients were told, the walk finds one. It fails at the first grant
-// that can happen only after its client was told of it, or end only after the client was told.
+// Tokens give the order in which the store granted. So the walk follows the grants in that order
+// and lets each grant and each end happen as early as possible: a grant at or after its call, after
+// the grant before it and after the ends that it needs; an end at or after the end of the lease's
+// guarantee. An earlier time leaves more room for what follows. So if some order of all operations
+// explains the clients' observations, the walk finds one. It fails at the first grant that can
+// happen only after its client observed it, or end only after the client observed the end.
 //
-// O(n log n). The sweep over intervals sees less: it does not know that a grant that was told late, or
-// for which no lease is proven, must have fitted somewhere too.
+// O(n log n). The sweep over intervals detects less: it does not know that a grant with a late
+// answer, or without a proved lease, must have fitted somewhere too.
 
 // span is when an operation may have taken effect: from low to high.
 type span struct{ low, high int64 }
 
-// grantSpan and endSpan are those of the grant and of the end of an attempt that was granted.
+// grantSpan and endSpan return the spans of the grant and of the end of a granted attempt.
 func (c *checker) grantSpan(h *attempt) span {
-	return span{h.call, h.told}
+	return span{h.call, h.grantedAt}
 }
 
 func (c *checker) endSpan(h *attempt) span {
@@ -43,7 +43,7 @@ func (c *checker) endSpan(h *attempt) span {
 	return s
 }
 
-// downSpan is when an exclusive grant became a shared one; ok is false if it never did.
+// downSpan returns when an exclusive grant became a shared one; ok is false if it never did.
 func (c *checker) downSpan(h *attempt) (s span, sure, ok bool) {
 	m := h.more()
 	if m.down == never || h.mode != driver.Exclusive || m.downResult == Rejected {
@@ -55,10 +55,10 @@ func (c *checker) downSpan(h *attempt) (s span, sure, ok bool) {
 	return span{m.down, never}, false, true
 }
 
-// ordered returns the granted attempts of a name in order of their tokens; false if these are not there,
-// or not unique.
+// ordered returns the granted attempts of a name in order of their tokens; false if tokens are
+// missing or not unique.
 func (c *checker) ordered(name int32) ([]int32, bool) {
-	list := c.byTold[name]
+	list := c.byGranted[name]
 	byToken := func(x, y int32) int { return cmp.Compare(c.attempts[x].token, c.attempts[y].token) }
 	if !slices.IsSortedFunc(list, byToken) {
 		list = slices.Clone(list)
@@ -76,7 +76,7 @@ func (c *checker) orders() {
 	for name := range c.byName {
 		list, ok := c.ordered(int32(name))
 		if !ok || c.suspects[int32(name)] {
-			continue // told above, and the walk would only say it again
+			continue // reported above, and the walk would only repeat it
 		}
 		if a, other := c.walk(list); a >= 0 {
 			class := S1
@@ -90,12 +90,12 @@ func (c *checker) orders() {
 				}
 			}
 			c.suspect(int32(name))
-			c.violation(class, c.names[name], involved, nil, "no order of the grants and releases explains what the clients were told")
+			c.violation(class, c.names[name], involved, nil, "no order of the grants and releases explains the clients' observations")
 		}
 	}
 }
 
-// walk returns the first attempt that does not fit and the one that is in its way (or -1), or -1.
+// walk returns the first attempt that does not fit and the one that excludes it (or -1), or -1.
 func (c *checker) walk(list []int32) (bad, because int32) {
 	type last struct {
 		t int64
@@ -111,8 +111,8 @@ func (c *checker) walk(list []int32) (bad, because int32) {
 	var free freed
 	for _, a := range list {
 		h := &c.attempts[a]
-		told, end := c.grantSpan(h), c.endSpan(h)
-		at := last{told.low, -1}
+		granting, end := c.grantSpan(h), c.endSpan(h)
+		at := last{granting.low, -1}
 		need := []last{grant, locks, semas}
 		switch h.mode {
 		case driver.Shared:
@@ -126,13 +126,13 @@ func (c *checker) walk(list []int32) (bad, because int32) {
 				at = n
 			}
 		}
-		if at.t > told.high {
+		if at.t > granting.high {
 			return a, at.a
 		}
 		over := max(at.t, end.low)
 		down, sure, ok := c.downSpan(h)
 		if down.low = max(down.low, at.t); ok && sure {
-			over = max(over, down.low) // it stood then
+			over = max(over, down.low) // the grant existed then
 		}
 		if over > end.high || ok && down.low > down.high {
 			return a, -1
@@ -155,9 +155,9 @@ func (c *checker) walk(list []int32) (bad, because int32) {
 	return -1, -1
 }
 
-// freed tells when enough permits of earlier grants have come back. Of these it keeps apart the ones
-// that come back first and suffice for what was asked last; what suffices never shrinks, as long as
-// the limit does not grow.
+// freed knows when enough permits of earlier grants have returned. It keeps the earliest returned
+// permits that suffice for the last request in a heap of their own. That set never shrinks, as long
+// as the limit does not grow.
 type freed struct {
 	early []permit // a heap, the latest on top
 	rest  []permit // a heap, the earliest on top
@@ -184,7 +184,7 @@ func (f *freed) add(t int64, n, a int32) {
 	push(&f.rest, permit{t, n, a}, earliest)
 }
 
-// when returns the time from which n more fit, and whose end that is.
+// when returns the time from which n more fit, and the attempt whose end that is.
 func (f *freed) when(n, limit int32) (int64, int32) {
 	need := f.given + int64(n) - int64(limit)
 	for f.sum < need && len(f.rest) > 0 {

@@ -9,20 +9,21 @@ import (
 
 // Classes S1, S2 and S5 by intervals.
 //
-// A grant is guaranteed (G) from when the client was told of it until the earliest of: its Release, its
-// Lost, the end of the last proven lease less the margin, its client's end, its Broken. It is claimed
-// (C) from then until its Release, its Lost (since when the library would have said so), its client's
-// end, its Broken; of a process that was stopped only until then and at each later Held; if none of
-// these ends it, until the client was last heard of. Intervals are half-open.
+// A grant is guaranteed (G) from its answer until the earliest of: its Release, its Lost, the end
+// of the last proved lease less the margin, its client's end, its Broken. It is claimed (C) from
+// its answer until its Release, its Lost (since when the library would have reported it), its
+// client's end, its Broken. A stopped process claims only until its stop, and at each later Held.
+// If none of these ends it, C lasts until the client's last event. Intervals are half-open.
 //
 //   - S1: two G of exclusive grants of one name overlap.
-//   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the limit.
-//   - S2: the C of two grants overlap so though their G do not; or a Held follows a Lost, or a later grant that
-//     excludes it.
+//   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the
+//     limit.
+//   - S2: the C of two grants overlap so though their G do not; or a Held follows a Lost, or a
+//     later grant that excludes it.
 //
-// Each is one sweep in order of time with a heap of what has not ended: O(n log n).
+// Each is one sweep in order of time with a heap of grants that have not ended: O(n log n).
 
-// guaranteedUntil is the end of G.
+// guaranteedUntil returns the end of G.
 func (c *checker) guaranteedUntil(h *attempt) int64 {
 	end := h.release
 	if m := h.rare; m != nil {
@@ -34,16 +35,16 @@ func (c *checker) guaranteedUntil(h *attempt) int64 {
 	return end
 }
 
-// claimedUntil is the end of C.
+// claimedUntil returns the end of C.
 func (c *checker) claimedUntil(h *attempt) int64 {
 	end := h.release
 	if m := h.rare; m != nil {
 		end = min(end, m.over, m.broken, m.stopped)
 		if since := m.since; m.lost != never {
-			if since == never { // seen late: within the grace it is no claim
+			if since == never { // noticed late: within the grace it is no claim
 				since = max(m.lost-int64(c.Notice), min(m.lost, c.guaranteedUntil(h)))
 			}
-			end = min(end, max(since, h.said+1), m.lost) // what was said has no grace
+			end = min(end, max(since, h.lastHeld+1), m.lost) // no grace for a Held
 		}
 	}
 	if end == never {
@@ -54,54 +55,54 @@ func (c *checker) claimedUntil(h *attempt) int64 {
 
 func (c *checker) overlaps() {
 	n := 0
-	for name, granted := range c.byTold {
+	for name, granted := range c.byGranted {
 		n += len(granted)
 		c.sweep(granted, c.guaranteedUntil, nil, func(a int32, others []int32, mode Class) {
-			c.accuse(a)
-			c.accuse(others...)
+			c.markViolating(a)
+			c.markViolating(others...)
 			c.suspect(int32(name))
 			what := "the lock was granted inside another's lease"
 			if mode == S5 {
-				what = "more was granted than readers, writers or the limit allow, inside leases"
+				what = "inside leases, more was granted than readers, writers or the limit allow"
 			}
 			c.violation(mode, c.names[name], append(others, a), nil, "%s", what)
 		})
 		c.sweep(granted, c.claimedUntil, c.assertions(int32(name), granted), func(a int32, others []int32, _ Class) {
-			if c.accused[a] && slices.ContainsFunc(others, func(o int32) bool { return c.accused[o] }) {
-				return // the store's fault, told above
+			if c.violating[a] && slices.ContainsFunc(others, func(o int32) bool { return c.violating[o] }) {
+				return // the store's fault, reported above
 			}
-			c.violation(S2, c.names[name], append(others, a), nil, "the lock was claimed by several, of whom not all had a lease that was guaranteed")
+			c.violation(S2, c.names[name], append(others, a), nil, "several clients claimed the lock, and not all had a guaranteed lease")
 		})
 	}
 	c.verdicts[S1].fact("grants", n)
 }
 
-// assertions returns the Held events that count by themselves, in order of time. One that follows the
-// attempt's own Lost contradicts it; one, of any attempt, that follows a later grant that excludes it contradicts the
-// store, however short that grant was.
+// assertions returns the Held events that count by themselves, in order of time. One that follows
+// the attempt's own Lost contradicts it. One that follows a later grant that excludes it
+// contradicts the store, however short that grant was.
 func (c *checker) assertions(name int32, granted []int32) (points []assertion) {
 	var later successors
 	later.find(c, granted)
 	for _, a := range granted {
 		h := &c.attempts[a]
-		told := c.accused[a] || c.suspects[name] // the store's fault
+		reported := c.violating[a] || c.suspects[name] // the store's fault
 		overtaken := func(t int64) bool {
 			b := int32(-1)
-			if !told && t != noProof && t < h.release {
+			if !reported && t != noProof && t < h.release {
 				b = later.before(c, a, t)
 			}
 			if b < 0 {
 				return false
 			}
-			told = true
-			c.accuse(a, b) // the overlap, if there is one, says the same
-			c.violation(S2, c.names[h.name], []int32{a, b}, nil, "the library said that the lease is valid after a later grant that excludes it")
+			reported = true
+			c.markViolating(a, b) // an overlap would report the same
+			c.violation(S2, c.names[h.name], []int32{a, b}, nil, "the library reported the lease as valid after a later grant that excludes it")
 			return true
 		}
-		overtaken(h.said)
+		overtaken(h.lastHeld)
 		for _, t := range c.held[a] {
 			if t > h.more().lost {
-				c.violation(S2, c.names[h.name], []int32{a}, nil, "the library said that the lease is valid after it had said that it is lost")
+				c.violation(S2, c.names[h.name], []int32{a}, nil, "the library reported the lease as valid after it had reported it as lost")
 			} else if !overtaken(t) && t < h.release {
 				points = append(points, assertion{t, a})
 			}
@@ -111,8 +112,8 @@ func (c *checker) assertions(name int32, granted []int32) (points []assertion) {
 	return points
 }
 
-// successors finds later grants: in order of when they were told, of the first i+1 the attempts with the highest
-// token, of all and of exclusive ones.
+// successors finds later grants. Entry i of each list is, of the first i+1 grants in order of their
+// answers, the attempt with the highest token: of all grants, and of exclusive ones.
 type successors struct {
 	of        []int32
 	exclusive []int32 // -1: none
@@ -136,8 +137,8 @@ func (s *successors) find(c *checker, granted []int32) {
 	}
 }
 
-// before returns a grant that was told before t, excludes a, and has a larger token; -1 if there is none. Of what was
-// downgraded or broken, and of permits, it knows nothing.
+// before returns a grant that was answered before t, excludes a, and has a larger token; -1: none.
+// It ignores downgraded or broken grants, and permits.
 func (s *successors) before(c *checker, a int32, t int64) int32 {
 	h := &c.attempts[a]
 	m := h.more()
@@ -148,8 +149,8 @@ func (s *successors) before(c *checker, a int32, t int64) int32 {
 	if h.mode == driver.Shared {
 		list = s.exclusive
 	}
-	told := c.byTold[h.name]
-	i, _ := slices.BinarySearchFunc(told, t, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].told, t) })
+	inOrder := c.byGranted[h.name]
+	i, _ := slices.BinarySearchFunc(inOrder, t, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].grantedAt, t) })
 	if i == 0 || list[i-1] < 0 || c.attempts[list[i-1]].token <= h.token {
 		return -1
 	}
@@ -161,14 +162,14 @@ type assertion struct {
 	a int32
 }
 
-// sweep goes through grants in order of time, each lasting to until(it), and calls found for each that
-// comes while others stand that exclude it, with the class if both were guaranteed. An assertion
+// sweep goes through grants in order of time, each lasting to until(it). It calls found for each
+// grant that others exclude at its time, with the class if both were guaranteed. An assertion
 // counts as a grant that ends at once.
 func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []assertion, found func(a int32, others []int32, mode Class)) {
 	var s active
 	for _, a := range granted {
 		h := &c.attempts[a]
-		t := h.told
+		t := h.grantedAt
 		for len(points) > 0 && points[0].t <= t {
 			p := points[0]
 			points = points[1:]
@@ -191,7 +192,7 @@ func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []as
 			}
 			found(a, others, mode)
 		}
-		s.add(standing{a: a, until: end, n: h.n, mode: h.mode}, h.more().down)
+		s.add(activeGrant{a: a, until: end, n: h.n, mode: h.mode}, h.more().down)
 	}
 	for _, p := range points {
 		s.advance(p.t)
@@ -201,14 +202,14 @@ func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []as
 	}
 }
 
-// active is what stands at one time: a heap by when it ends.
+// active is the grants of one time: a heap by their ends.
 type active struct {
-	heap                       []standing
+	heap                       []activeGrant
 	exclusive, shared, permits int
 	used                       int64
 }
 
-type standing struct {
+type activeGrant struct {
 	a     int32
 	n     int32
 	mode  driver.Mode
@@ -216,7 +217,7 @@ type standing struct {
 	then  int64 // if it becomes shared at until: when that ends
 }
 
-func (s *active) count(e *standing, by int) {
+func (s *active) count(e *activeGrant, by int) {
 	switch e.mode {
 	case driver.Exclusive:
 		s.exclusive += by
@@ -228,17 +229,17 @@ func (s *active) count(e *standing, by int) {
 	}
 }
 
-func (s *active) add(e standing, down int64) {
+func (s *active) add(e activeGrant, down int64) {
 	if down < e.until {
 		e.then, e.until = e.until, down
 	}
 	s.count(&e, 1)
-	push(&s.heap, e, func(x, y *standing) bool { return x.until < y.until })
+	push(&s.heap, e, func(x, y *activeGrant) bool { return x.until < y.until })
 }
 
 func (s *active) advance(t int64) {
 	for len(s.heap) > 0 && s.heap[0].until <= t {
-		e := pop(&s.heap, func(x, y *standing) bool { return x.until < y.until })
+		e := pop(&s.heap, func(x, y *activeGrant) bool { return x.until < y.until })
 		s.count(&e, -1)
 		if e.then > t {
 			e.mode, e.until, e.then = driver.Shared, e.then, 0
@@ -247,7 +248,7 @@ func (s *active) advance(t int64) {
 	}
 }
 
-// modeAt is what a is held as at t: who has asked for a downgrade claims no more than it would give.
+// modeAt returns the mode of a at t: from its Downgrade on an attempt claims only the shared lock.
 func (c *checker) modeAt(a int32, t int64) driver.Mode {
 	if h := &c.attempts[a]; t < h.more().down {
 		return h.mode
@@ -255,7 +256,8 @@ func (c *checker) modeAt(a int32, t int64) driver.Mode {
 	return driver.Shared
 }
 
-// against returns what stands and excludes attempt a in this mode, or nil; of many, the eight that last longest.
+// against returns the active grants that exclude attempt a in this mode, or nil; of many, the eight
+// that last longest.
 func (s *active) against(c *checker, a int32, mode driver.Mode) (others []int32) {
 	h := &c.attempts[a]
 	switch mode {
@@ -272,13 +274,13 @@ func (s *active) against(c *checker, a int32, mode driver.Mode) (others []int32)
 			return nil
 		}
 	}
-	var list []standing
+	var list []activeGrant
 	for _, e := range s.heap {
 		if e.a != a && (mode != driver.Shared || e.mode != driver.Shared) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(x, y standing) int { return cmp.Compare(y.until, x.until) })
+	slices.SortFunc(list, func(x, y activeGrant) int { return cmp.Compare(y.until, x.until) })
 	most := 1
 	if mode == driver.Permits {
 		most = 8

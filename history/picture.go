@@ -12,8 +12,8 @@ import (
 // maxDrawn is how many operations a picture shows.
 const maxDrawn = 200
 
-// Draw writes a page (HTML) with the grants and ends of the lock around the violation v, at most 200 operations: what
-// Porcupine makes of them, what was asserted, and the faults. It needs no network to be looked at.
+// Draw writes a page (HTML) of the violation v: at most 200 operations of its lock near it as
+// Porcupine shows them, the assertions, and the faults. The page needs no network.
 func (r *Report) Draw(w io.Writer, v Violation) error {
 	c := &checker{Options: r.opt, table: r.table}
 	name := int32(slices.Index(c.names, v.Name))
@@ -34,11 +34,11 @@ func (r *Report) Draw(w io.Writer, v Violation) error {
 	return porcupine.Visualize(win.model(), info, w)
 }
 
-// around returns a window about the attempts to which the events belong, or else about their time.
+// around returns a window with the attempts of the events, or else around their time.
 func (c *checker) around(name int32, events []Event, begin, end int64) *window {
 	list, ordered := c.ordered(name)
 	if !ordered {
-		list = c.byTold[name]
+		list = c.byGranted[name]
 	}
 	involved := map[string]bool{}
 	for _, e := range events {
@@ -48,13 +48,13 @@ func (c *checker) around(name int32, events []Event, begin, end int64) *window {
 	}
 	from, to := len(list), 0
 	for i, a := range list {
-		told := c.attempts[a].told
-		if involved[c.id(a)] || len(involved) == 0 && told >= begin && told <= end {
+		at := c.attempts[a].grantedAt
+		if involved[c.id(a)] || len(involved) == 0 && at >= begin && at <= end {
 			from, to = min(from, i), max(to, i+1)
 		}
 	}
 	if from > to {
-		to = slices.IndexFunc(list, func(a int32) bool { return c.attempts[a].told >= begin })
+		to = slices.IndexFunc(list, func(a int32) bool { return c.attempts[a].grantedAt >= begin })
 		if to < 0 {
 			to = len(list)
 		}
@@ -72,8 +72,8 @@ func (c *checker) around(name int32, events []Event, begin, end int64) *window {
 	return win
 }
 
-// rows gives every attempt of the window a row of its own for as long as it lasts, as few as possible: the operations
-// of a row must not overlap. It returns the row of each attempt.
+// rows gives every attempt of the window a row of its own while it lasts, and returns it. The
+// operations of a row must not overlap; it uses as few rows as possible.
 func (w *window) rows() map[int32]int {
 	type life struct {
 		begin, end int64
@@ -108,7 +108,8 @@ func (w *window) rows() map[int32]int {
 		rows[a] = 2 * row
 		for _, i := range l.ops {
 			w.ops[i].ClientId = 2 * row
-			if w.ops[i].Input.(*op).kind != opGrant { // the window of an end may reach back before its grant's end
+			// The window of an end may start before its grant's end.
+			if w.ops[i].Input.(*op).kind != opGrant {
 				w.ops[i].ClientId++
 			}
 		}

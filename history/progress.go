@@ -9,31 +9,31 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Classes L1 and L2: nobody waits for a lock that nobody can have.
+// Classes L1 and L2: no attempt waits for a lock that no client can have.
 //
-// A name counts as taken while somebody may have it, or the store may still think so:
+// A name counts as taken while a client may have it, or the store may still think so:
 //
-//   - a grant, from when it was told until its release was answered; if it was not released, until a TTL
-//     after the last moment at which it may have been renewed: its client's end, its Lost, an
-//     unanswered release;
-//   - an attempt that was cancelled or not answered, or whose client died, from a TTL before that until a
-//     TTL after it: it may have been granted unseen, though no longer, since a client asks at least
-//     every TTL; one whose client was stopped before it was answered, from then until a TTL
-//     after it went on;
-//   - while something that all share is broken, and a TTL after it was healed; and a TTL after each
-//     change of leader, since leases may start anew.
+//   - a grant, from its answer until its release was answered. Without a release, until a TTL after
+//     the last moment at which it may have been renewed: its client's end, its Lost, an unanswered
+//     release;
+//   - an attempt that was cancelled or not answered, or whose client died, from a TTL before that
+//     until a TTL after it. The store may have granted it meanwhile, but no longer than that, since
+//     a client asks at least every TTL. One whose client was stopped before the answer: from the
+//     stop until a TTL after its end;
+//   - during a shared fault, and a TTL after it; and a TTL after each change of leader, since
+//     leases may start anew.
 //
-// Whoever waits while the name is not taken must get it within Slack; after a release a third of a TTL
-// is added, which is when a wake-up that was lost is made up for. So after a death the bound is: the
-// last fault that matters + TTL + Slack. Beyond it the violation is L1 if the name had come free by
-// a death or loss, else L2.
+// A waiter of a name that is not taken must get it within Slack. After a release a third of a TTL
+// is added, when clients ask again after a lost push. So after a death the bound is: the last fault
+// that matters + TTL + Slack. Beyond it the violation is L1 if the name had become free by a death
+// or loss, else L2.
 //
-// L2 also asks that every waiter was told something by the end, unless its client is no more, if the
-// history says that the end was quiet (State, Final); that nobody waited longer than Patience; and that nobody
-// was refused because the lock was not free while nobody can have had it, nor less than Slack before.
+// L2 also requires that every waiter had an answer at the end, unless its client has ended, if the
+// history ends without load (State, Final). No wait may be longer than Patience. No attempt may be
+// refused as busy when no client can have had the lock, from Slack before on.
 //
-// O(n log n) for each name, and the faults of all for each name. Names that several may hold are looked at
-// once more, see room.
+// O(n log n) for each name, and the shared faults for each name. room.go checks names with several
+// holders further.
 
 // taken is a time during which a name may be held.
 type taken struct {
@@ -55,7 +55,7 @@ func (c *checker) progress() {
 			}
 		}
 		list = list[:0]
-		for _, f := range c.common() {
+		for _, f := range c.sharedFaults() {
 			f.end = later(f.end, ttl)
 			list = append(list, f)
 		}
@@ -87,9 +87,9 @@ func later(t int64, d time.Duration) int64 {
 	return t + int64(d)
 }
 
-// common are the times in which something that all share was broken or changed its leader, without
-// the TTL after them, in order of their beginnings.
-func (c *checker) common() []taken {
+// sharedFaults returns the times of shared faults and changes of leader, without the TTL after
+// them, in order of their begins.
+func (c *checker) sharedFaults() []taken {
 	if c.shared == nil {
 		c.shared = []taken{}
 		for i := range c.faults {
@@ -114,13 +114,14 @@ func (c *checker) takenBy(list []taken, a int32) []taken {
 			list = append(list, taken{max(h.call, t-int64(h.ttl)), later(t, h.ttl), a, false})
 		}
 	} else {
-		t := taken{h.told, never, a, false}
+		t := taken{h.grantedAt, never, a, false}
 		switch {
 		case h.result == Accepted:
 			t.end, t.released = h.released, true
 		case h.result == Rejected && m.lost == never:
 			t.end = h.released
-		case m.lost != never: // a later Release may have been answered without asking the store
+		// A later Release may have been answered without a request to the store.
+		case m.lost != never:
 			t.end = min(m.over, m.lost)
 			if h.released != never {
 				t.end = max(t.end, h.released)
@@ -144,15 +145,16 @@ func (c *checker) takenBy(list []taken, a int32) []taken {
 	return list
 }
 
-// waitedUntil is when h was told something, or its client was no more, or the end.
+// waitedUntil returns when h was answered, or its client ended, or the history.
 func (c *checker) waitedUntil(h *attempt) int64 {
-	return min(h.told, h.out, h.more().over, c.end)
+	return min(h.grantedAt, h.out, h.more().over, c.end)
 }
 
-// gaps looks for times in which the name was not taken and somebody waited for it. list is in order of
-// its beginnings.
+// gaps looks for times in which the name was not taken and an attempt waited for it. list is in
+// order of its begins.
 func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Duration) {
-	// Who waited, in order of their calls; and of the first i+1 of them, who waited longest into the future.
+	// The waiters, in order of their calls; and of the first i+1 of them, the one that waited
+	// longest.
 	waiters := make([]int32, 0, len(attempts))
 	longest := make([]int32, 0, len(attempts))
 	most := int64(noProof)
@@ -178,7 +180,7 @@ func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Dura
 		if end-begin <= int64(allowed) {
 			return
 		}
-		// Somebody who asked early enough to have waited for longer than is allowed within the gap.
+		// An attempt that has waited in the gap for longer than allowed.
 		i, _ := slices.BinarySearchFunc(waiters, end-int64(allowed), func(a int32, t int64) int {
 			return cmp.Compare(c.attempts[a].call, t)
 		})
@@ -195,12 +197,12 @@ func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Dura
 		if last.a >= 0 {
 			involved = append(involved, last.a)
 			if how = "it had been released"; !last.released {
-				class, how = L1, "its holder was gone and its lease over"
+				class, how = L1, "its holder had ended and its lease had expired"
 			}
 		}
-		c.violation(class, c.names[name], involved, nil, "nobody got the lock for %v although %s and somebody waited", waited.Round(time.Millisecond), how)
+		c.violation(class, c.names[name], involved, nil, "no attempt got the lock for %v although %s and an attempt waited", waited.Round(time.Millisecond), how)
 	}
-	// Until when the name is taken, as far as is known: by a grant, unseen, or for a fault.
+	// The latest known time at which the name is taken: by a grant, a possible grant, or a fault.
 	from := c.attempts[waiters[0]].call
 	granted, other := taken{a: -1, end: from}, taken{a: -1, end: from}
 	free := func() taken {
@@ -213,12 +215,12 @@ func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Dura
 		if last := free(); t.begin > last.end {
 			check(last, last.end, t.begin)
 		}
-		switch told := t.a >= 0 && c.attempts[t.a].told == t.begin; {
-		case told && c.attempts[t.a].mode == driver.Exclusive:
-			granted = t // so those before it are over, whatever they could have been
-		case told && t.end > granted.end:
+		switch isGrant := t.a >= 0 && c.attempts[t.a].grantedAt == t.begin; {
+		case isGrant && c.attempts[t.a].mode == driver.Exclusive:
+			granted = t // so those before it have ended, whatever they were
+		case isGrant && t.end > granted.end:
 			granted = t
-		case !told && t.end > other.end:
+		case !isGrant && t.end > other.end:
 			other = t
 		}
 	}
@@ -227,8 +229,8 @@ func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Dura
 	}
 }
 
-// refusals looks for calls that were refused because the lock was not free while nobody can have had it,
-// nor stood in line.
+// refusals looks for calls that were refused as busy when no client can have had the lock, nor
+// waited.
 func (c *checker) refusals(name int32, attempts []int32, list []taken) {
 	var refused []int32
 	for _, a := range attempts {
@@ -239,9 +241,9 @@ func (c *checker) refusals(name int32, attempts []int32, list []taken) {
 	if len(refused) == 0 {
 		return
 	}
-	busy := slices.Clone(list) // and those who wait, and those whose grant was on its way
+	busy := slices.Clone(list) // also waiting attempts, and grants on their way
 	for i := range busy {
-		if !busy[i].released { // as for those who wait, the store may take a while to notice
+		if !busy[i].released { // as for waiters, the store may take a while to notice
 			busy[i].end = later(busy[i].end, c.Slack)
 		}
 	}
@@ -260,44 +262,44 @@ func (c *checker) refusals(name int32, attempts []int32, list []taken) {
 	}
 	for _, a := range refused {
 		h := &c.attempts[a]
-		call, told := h.call, h.out
-		i, _ := slices.BinarySearchFunc(busy, told+1, func(b taken, t int64) int { return cmp.Compare(b.begin, t) })
+		call, answered := h.call, h.out
+		i, _ := slices.BinarySearchFunc(busy, answered+1, func(b taken, t int64) int { return cmp.Compare(b.begin, t) })
 		if i == 0 || until[i-1] < call {
-			c.violation(L2, c.names[name], []int32{a}, nil, "the lock was refused although nobody had it or waited for it")
+			c.violation(L2, c.names[name], []int32{a}, nil, "the lock was refused although no client had it or waited for it")
 		}
 	}
 }
 
-// unserved looks for waiters who were told nothing, and counts calls that are open at the end.
+// unserved looks for waiters without an answer, and counts calls that are open at the end.
 func (c *checker) unserved(name int32, attempts []int32) (open int) {
 	for _, a := range attempts {
 		h := &c.attempts[a]
 		if !h.granted() && h.out == never && h.more().over == never {
 			open++
-			if c.quiet {
-				c.violation(L2, c.names[name], []int32{a}, nil, "the call was never told anything, and its client lived on")
+			if c.hasEndState {
+				c.violation(L2, c.names[name], []int32{a}, nil, "the call was never answered, and its client did not end")
 			}
 		}
 		wait := time.Duration(c.waitedUntil(h) - h.call)
 		if c.Patience > 0 && h.wait && wait > c.Patience && !c.disturbed(h, h.call, c.waitedUntil(h)) {
-			c.violation(L2, c.names[name], []int32{a}, nil, "%s", fmt.Sprintf("a call waited for %v; at most %v is allowed", wait.Round(time.Millisecond), c.Patience))
+			c.violation(L2, c.names[name], []int32{a}, nil, "%s", fmt.Sprintf("a call waited for %v: at most %v is allowed", wait.Round(time.Millisecond), c.Patience))
 		}
 	}
 	return open
 }
 
-// recovery is the longest time from the end of a client that held the name to the next grant that was told.
+// recovery returns the longest time from the end of a client that held the name to the next grant.
 func (c *checker) recovery(name int32) (most time.Duration) {
-	granted := c.byTold[name]
+	granted := c.byGranted[name]
 	for _, a := range granted {
 		h := &c.attempts[a]
 		over := h.more().over
 		if over == never || h.release != never || h.more().lost != never {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(granted, over, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].told, t) })
+		i, _ := slices.BinarySearchFunc(granted, over, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].grantedAt, t) })
 		if i < len(granted) {
-			most = max(most, time.Duration(c.attempts[granted[i]].told-over))
+			most = max(most, time.Duration(c.attempts[granted[i]].grantedAt-over))
 		}
 	}
 	return most

@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// LineError says which line of a history cannot be read, and why.
+// LineError reports which line of a history cannot be read, and why.
 type LineError struct {
 	File string // "" if it was not a file
 	Line int    // the first is 1
 	Err  error
 }
 
-// Error is one line of text.
+// Error returns one line of text.
 func (e *LineError) Error() string {
 	file := e.File
 	if file == "" {
@@ -30,14 +30,14 @@ func (e *LineError) Error() string {
 // Unwrap returns Err.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// maxLine bounds what a file that is no history can make us read for one line.
+// maxLine bounds the memory for one line of a file that is no history.
 const maxLine = 1 << 20
 
 var errLong = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// ReadAll reads histories and merges them by time; events of one time stay in the order in which they
-// were given. Empty lines count for nothing, and a last line without its end that cannot be read is left
-// out: the process was killed in the middle of it. Any other bad line is a *LineError.
+// ReadAll reads histories and merges them by time; events with the same time keep the order of the
+// input. It ignores empty lines, and an incomplete last line: the process was killed while it
+// wrote. Any other bad line is a *LineError.
 func ReadAll(histories ...io.Reader) ([]Event, error) {
 	d := &decoder{words: map[string]string{}}
 	for _, r := range histories {
@@ -67,7 +67,7 @@ func ReadFiles(paths ...string) ([]Event, error) {
 
 type decoder struct {
 	events []Event
-	words  map[string]string // every text once, since events share most of theirs
+	words  map[string]string // each text once, since events share most of theirs
 }
 
 func (d *decoder) sorted() []Event {
@@ -75,7 +75,7 @@ func (d *decoder) sorted() []Event {
 	return d.events
 }
 
-// Sort puts events in order of time; those of one time stay in the order in which they are.
+// Sort puts events in order of time; events with the same time keep their order.
 func Sort(events []Event) {
 	byTime := func(a, b Event) int { return cmp.Compare(a.T, b.T) }
 	if !slices.IsSortedFunc(events, byTime) {

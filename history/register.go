@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Class S3: the resource behind the fence. In the order of its own steps (T of Begin, Read and Write):
+// Class S3: the fenced resource. In the order of its own steps (T of Begin, Read and Write):
 //
-//   - nothing is accepted with a token below the highest that was accepted before, reads included;
-//   - a Read returns what is there;
-//   - what an attempt overwrites is what it read: else the update in between is lost;
+//   - it accepts no token below the highest that it accepted before, reads included;
+//   - a Read returns the current value;
+//   - an attempt overwrites the value that it read: otherwise the update in between is lost;
 //   - at the end the value is that of the last accepted Write; if every Write added one to what was
-//     read, it is the first value and as many more as Writes were accepted.
+//     read, it is the first value plus the number of accepted Writes.
 //
-// A Write with an unknown Result, or a Writing that nobody answered, may have taken effect or not: from
-// its Writing on its value may be there, until a Read shows what is. A resource without tokens
-// (Token 0) is judged by its values alone.
+// A Write with an unknown Result, or a Writing without an answer, may have taken effect or not. Its
+// value is possible from its Writing on, until a Read shows the current value. A resource without
+// tokens (Token 0) is judged by its values alone.
 //
 // O(n).
 
@@ -25,13 +25,13 @@ type register struct {
 	highest  uint64
 	byWhom   ref
 	known    bool  // value is
-	value    int64 // what is there
-	last     ref   // who wrote or first read it
+	value    int64 // the current one
+	last     ref   // wrote or first read it
 	pending  map[string]Event
-	maybe    map[int64]ref // values that may be there instead
+	maybe    map[int64]ref // values that are possible instead
 	read     map[string]ref
-	first    int64 // the value at first
-	counts   bool  // every write added one to what its attempt had read
+	first    int64 // the value at the start
+	counts   bool  // every write added one to the value that its attempt had read
 	accepted int64
 	unsure   int64
 }
@@ -71,7 +71,7 @@ func (c *checker) register() {
 	v.fact("unknown", unknown)
 }
 
-// who tells the writes of one attempt from another's.
+// who identifies the attempt of a write.
 func who(e *Event) string {
 	if e.ID != "" {
 		return e.ID
@@ -112,7 +112,7 @@ func (r *register) step(e *Event, i ref) {
 		return
 	}
 	if e.Token < r.highest {
-		r.violation("a token below one that the resource had seen was accepted", r.byWhom, i)
+		r.violation("the resource accepted a token below one that it had seen", r.byWhom, i)
 	} else if e.Token > r.highest {
 		r.highest, r.byWhom = e.Token, i
 	}
@@ -125,7 +125,7 @@ func (r *register) step(e *Event, i ref) {
 	}
 }
 
-// forget takes back the Writing of a write that was refused, unless another wants to write the same.
+// forget removes the Writing of a refused write, unless another attempt writes the same value.
 func (r *register) forget(w string) {
 	p, ok := r.pending[w]
 	if !ok {
@@ -149,7 +149,7 @@ func (r *register) found(e *Event, i ref) {
 	case maybe: // so it did take effect
 		delete(r.maybe, e.Value)
 	default:
-		r.violation("a value was read that nobody wrote", r.last, i)
+		r.violation("a value was read that no attempt wrote", r.last, i)
 	}
 	r.known, r.value, r.last = true, e.Value, i
 }
@@ -160,7 +160,7 @@ func (r *register) wrote(e *Event, i ref) {
 		was := r.c.at(read)
 		_, maybe := r.maybe[was.Value]
 		if r.known && was.Value != r.value && !maybe {
-			r.violation("an update was lost: what was read is not what was overwritten", read, r.last, i)
+			r.violation("an update was lost: the overwritten value is not the one that was read", read, r.last, i)
 		}
 		r.counts = r.counts && e.Value == was.Value+1
 		delete(r.read, w) // a second write follows the first, not the read
@@ -177,11 +177,11 @@ func (r *register) wrote(e *Event, i ref) {
 
 func (r *register) final(e *Event, i ref) {
 	if _, maybe := r.maybe[e.Value]; r.known && e.Value != r.value && !maybe {
-		r.violation("what is there at the end is not what was written last", r.last, i)
+		r.violation("the value at the end is not the one written last", r.last, i)
 	}
 	most := r.first + r.accepted + r.unsure + int64(len(r.pending))
 	if r.counts && r.known && (e.Value < r.first+r.accepted || e.Value > most) {
-		r.violation("the value at the end is not the number of writes that were accepted", r.last, i)
+		r.violation("the value at the end is not the number of accepted writes", r.last, i)
 	}
 	if e.Token != 0 && e.Token < r.highest {
 		r.violation("the resource has forgotten the highest token that it had accepted", r.byWhom, i)

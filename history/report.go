@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Report is what Check found.
+// Report is the result of Check.
 type Report struct {
 	Outcome  Outcome
 	Verdicts []Verdict // one for each of Classes, in their order
@@ -35,7 +35,7 @@ func (c *checker) report() *Report {
 	return r
 }
 
-// Verdict returns that of one class.
+// Verdict returns the verdict of one class.
 func (r *Report) Verdict(class Class) Verdict {
 	for _, v := range r.Verdicts {
 		if v.Class == class {
@@ -45,7 +45,7 @@ func (r *Report) Verdict(class Class) Verdict {
 	return Verdict{}
 }
 
-// Fact returns what was counted under this name, in any class; 0 if nothing was.
+// Fact returns the count with this name, of any class; 0: none.
 func (r *Report) Fact(what string) int {
 	for _, v := range r.Verdicts {
 		for _, f := range v.Facts {
@@ -57,7 +57,7 @@ func (r *Report) Fact(what string) int {
 	return 0
 }
 
-// Violations returns all that are listed, those that are excepted left out.
+// Violations returns all that are listed, without those of excepted classes.
 func (r *Report) Violations() []Violation {
 	var all []Violation
 	for _, v := range r.Verdicts {
@@ -68,15 +68,15 @@ func (r *Report) Violations() []Violation {
 	return all
 }
 
-// String is the report for people: the outcome, a line for each class, and of each class that was
-// broken the first violation with its events.
+// String returns the report for people: the outcome, a line for each class, and for each broken
+// class the first violation with its events.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", r.Outcome)
 	for _, v := range r.Verdicts {
 		word := map[Outcome]string{Clean: "ok", Violated: "VIOLATED", Inconclusive: "inconclusive"}[v.Outcome]
 		if v.Excepted && v.Count > 0 {
-			word = "not held, and not promised here"
+			word = "broken, but not promised here"
 		}
 		fmt.Fprintf(&b, "%-2s  %s: %s", v.Class, v.Class.Title(), word)
 		if v.Count > 0 {
@@ -117,7 +117,7 @@ func (r *Report) show(b *strings.Builder, v Violation) {
 
 func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
 
-// describe is e in a line, without its time; times in it count from origin.
+// describe returns e in a line, without its time; times in it count from origin.
 func (e *Event) describe(origin int64) string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestDraw: every violation of the hand-made histories can be drawn, and the page has what it is about.
+// TestDraw: every violation of the hand-made histories can be drawn, and the page shows its grants.
 func TestDraw(t *testing.T) {
-	for _, file := range []string{"S1_two_leases", "S1_told_late", "S1_gone_early", "S1_without_tokens", "S2_held_when_over", "S3_stale_write",
-		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left_over", "L1_never", "L2_refused_though_free", "L3_overtaken", "L4_leak"} {
+	for _, file := range []string{"S1_two_leases", "S1_answered_late", "S1_gone_early", "S1_without_tokens", "S2_held_when_over", "S3_stale_write",
+		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left", "L1_never", "L2_refused_though_free", "L3_overtaken", "L4_leak"} {
 		t.Run(file, func(t *testing.T) {
 			events, err := ReadFiles("testdata/" + file + ".jsonl")
 			if err != nil {
@@ -29,7 +29,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawIsSmall: a violation in a long history is drawn with what is around it.
+// TestDrawIsSmall: a violation in a long history is drawn with its surroundings only.
 func TestDrawIsSmall(t *testing.T) {
 	d := &damaged{nil, good(1)}
 	a := d.at("exclusive-150", Granted)
@@ -49,7 +49,7 @@ func TestDrawIsSmall(t *testing.T) {
 	}
 }
 
-// TestReport: the words that people read.
+// TestReport: the text of a report.
 func TestReport(t *testing.T) {
 	events, err := ReadFiles("testdata/S1_two_leases.jsonl")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	text = Check(events, Options{Except: []Class{S1}}).String()
-	if !strings.HasPrefix(text, "clean\n") || !strings.Contains(text, "not held, and not promised here, 1 times") {
+	if !strings.HasPrefix(text, "clean\n") || !strings.Contains(text, "broken, but not promised here, 1 times") {
 		t.Errorf("an exception reads\n%s", text)
 	}
 	if text := Check(nil, Options{}).String(); !strings.HasPrefix(text, "inconclusive\n") {
@@ -71,7 +71,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestOptions: what is asked of a run beyond its classes.
+// TestOptions: the requirements of a run beyond its classes.
 func TestOptions(t *testing.T) {
 	events := good(2)
 	for _, c := range []struct {
@@ -92,6 +92,6 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	if r := Check(events, Options{Patience: 1}); r.Verdict(L2).Count == 0 {
-		t.Errorf("nobody waited for longer than a nanosecond: %s", r)
+		t.Errorf("no wait was longer than a nanosecond: %s", r)
 	}
 }

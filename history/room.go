@@ -8,34 +8,34 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Class L2, once more: nobody waits for readers' places or permits that are there.
+// Class L2, further: no attempt waits for readers' places or permits that are free.
 //
-// A name that somebody holds has room when all who wait would fit beside all who may hold it (see
-// taken): only readers of both, or few enough permits. Whatever the order of the line then, somebody is
-// the next, and must be told within Slack and a third of a TTL, unless somebody else was told meanwhile.
-// While anybody waits who would not fit, it is his turn perhaps, and nothing is said.
+// A held name has room when all waiters would fit next to all who may hold it (see taken): only
+// readers of both, or few enough permits. Then in any order of the queue one of them is next. It
+// must get the lock within Slack and a third of a TTL, unless another grant comes meanwhile. While
+// any waiter would not fit, it may be the next, and the check is silent.
 //
 // O(n log n) for each name, and the attempts of all for each violation.
 
-// edge is a moment at which somebody comes to hold or to wait, or ceases to.
+// edge is a moment at which an attempt begins or ends to hold or to wait.
 type edge struct {
 	t    int64
 	what edgeKind
-	n    int32 // how many permits, negative when they are given back; without permits 1 or -1
+	n    int32 // how many permits, negative when they return; without permits 1 or -1
 	a    int32
 }
 
 type edgeKind uint8
 
 const (
-	told   edgeKind = iota // a grant
-	use                    // beside others
-	useAll                 // of all there is
-	wait                   // for a part
+	grantEdge edgeKind = iota // a grant
+	use                       // next to others
+	useAll                    // of everything
+	wait                      // for a part
 	waitAll
 )
 
-// room looks at the names in which some may hold beside others. list is as for gaps.
+// room checks the names that several clients may hold. list is as for gaps.
 func (c *checker) room(name int32, attempts []int32, list []taken, ttl time.Duration) {
 	limit := int32(0) // 0: readers and writers
 	for _, a := range attempts {
@@ -55,14 +55,14 @@ func (c *checker) room(name int32, attempts []int32, list []taken, ttl time.Dura
 	slices.SortFunc(edges, func(x, y edge) int { return cmp.Compare(x.t, y.t) })
 	allowed := int64(c.Slack + ttl/3)
 	var used, usedAll, waitingAll int32
-	waiting := map[int32]int{} // by how much they ask for
-	since := int64(never)      // that there is room for all who wait
+	waiting := map[int32]int{} // by the size of the request
+	since := int64(never)      // since when there has been room for all waiters
 	for i := 0; i < len(edges); {
 		t := edges[i].t
 		granted := false
 		for ; i < len(edges) && edges[i].t == t; i++ {
 			switch e := edges[i]; e.what {
-			case told:
+			case grantEdge:
 				granted = true
 			case use:
 				used += e.n
@@ -96,7 +96,7 @@ func (c *checker) room(name int32, attempts []int32, list []taken, ttl time.Dura
 	}
 }
 
-// edges are those of a name; nil if all its attempts are exclusive.
+// edges returns the edges of a name; nil if all its attempts are exclusive.
 func (c *checker) edges(attempts []int32, list []taken, permits bool) (edges []edge) {
 	if !permits && !slices.ContainsFunc(attempts, func(a int32) bool { return c.attempts[a].mode == driver.Shared }) {
 		return nil
@@ -123,7 +123,7 @@ func (c *checker) edges(attempts []int32, list []taken, permits bool) (edges []e
 		switch down := m.downed != never && m.downResult == Accepted; {
 		case !all:
 			between(use, n, t.begin, t.end, t.a)
-		case down && t.begin == h.told:
+		case down && t.begin == h.grantedAt:
 			between(useAll, 1, t.begin, min(m.downed, t.end), t.a)
 			between(use, 1, min(m.downed, t.end), t.end, t.a)
 		default:
@@ -133,7 +133,7 @@ func (c *checker) edges(attempts []int32, list []taken, permits bool) (edges []e
 	for _, a := range attempts {
 		h := &c.attempts[a]
 		if h.granted() {
-			edges = append(edges, edge{h.told, told, 0, a})
+			edges = append(edges, edge{h.grantedAt, grantEdge, 0, a})
 		}
 		if !h.wait {
 			continue
@@ -147,7 +147,7 @@ func (c *checker) edges(attempts []int32, list []taken, permits bool) (edges []e
 	return edges
 }
 
-// idle reports that somebody waited for longer than allowed from begin to end, if so.
+// idle reports an attempt that waited for longer than allowed from begin to end, if any.
 func (c *checker) idle(name int32, attempts []int32, begin, end, allowed int64) {
 	if end-begin <= allowed {
 		return
@@ -158,7 +158,7 @@ func (c *checker) idle(name int32, attempts []int32, begin, end, allowed int64) 
 			continue
 		}
 		if waited := min(end, c.waitedUntil(h)) - max(begin, h.call); waited > allowed {
-			c.violation(L2, c.names[name], []int32{a}, nil, "nobody got the lock for %v although there was room for all who waited",
+			c.violation(L2, c.names[name], []int32{a}, nil, "no attempt got the lock for %v although there was room for all waiters",
 				time.Duration(waited).Round(time.Millisecond))
 			return
 		}

@@ -1,6 +1,6 @@
 package history
 
-// stop: from here on the grants of these clients are claimed only where the library says so.
+// stop: from here on the grants of these clients are claimed only by Held.
 func (b *builder) stop(e *Event) {
 	for _, c := range b.matching(e.Target) {
 		for _, a := range b.open[c] {
@@ -12,9 +12,10 @@ func (b *builder) stop(e *Event) {
 	}
 }
 
-// isStopped reports whether the client is being stopped: it may run on for a moment after the fault began.
+// isStopped reports whether the client is being stopped: it may run on for a moment after the fault
+// began.
 func (b *builder) isStopped(client int32) bool {
-	for _, target := range b.still {
+	for _, target := range b.stopTargets {
 		if b.clients[client] == target || b.process[client] == target {
 			return true
 		}

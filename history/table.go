@@ -13,47 +13,47 @@ import (
 
 // table is a history by attempts. It is built once and read by all checks.
 type table struct {
-	events   []Event
-	attempts []attempt
-	byName   [][]int32 // attempts of each name, in order of their calls
-	byTold   [][]int32 // those that were granted, in order of when they were told
-	names    []string
-	clients  []string
-	process  []string // of each client: what stands before the first slash of its name
-	lastSeen []int64  // of each client: T of its last event
-	faults   []fault
-	own      [][]taken // of each client: faults that are done to it, in order
-	leaders  []int64
-	deaths   int
-	quiet    bool  // the end state was read
-	end      int64 // T of the last event
+	events      []Event
+	attempts    []attempt
+	byName      [][]int32 // attempts of each name, in order of their calls
+	byGranted   [][]int32 // granted attempts, in order of their answers
+	names       []string
+	clients     []string
+	process     []string // of each client: the part of its name before the first slash
+	lastSeen    []int64  // of each client: T of its last event
+	faults      []fault
+	own         [][]taken // of each client: its own faults, in order
+	leaders     []int64
+	deaths      int
+	hasEndState bool  // the end state was read
+	end         int64 // T of the last event
 
 	malformed []string
 	orphans   int
-	held      map[int32][]int64 // of an attempt: T of Held events that came after it was stopped or lost
+	held      map[int32][]int64 // of an attempt: T of Held events after it was stopped or lost
 }
 
 // ref is 1 + the index of an event, 0 for none.
 type ref int32
 
-// attempt is one Acquire and all that came of it. Times that are not known are never.
+// attempt is one Acquire and all its further events. Unknown times are never.
 type attempt struct {
-	call, queued, told int64
-	out                int64 // refused, cancelled or not answered
-	release, released  int64
-	proof              int64 // since when the lease counts, as far as it was proven; noProof before
-	said               int64 // the last Held before it was stopped or lost; noProof
-	token              uint64
-	ttl                time.Duration
-	rare               *rare
-	acquire            ref
-	name, client       int32
-	n, limit           int32
-	mode               driver.Mode
-	outcome            Kind   // Refused, Cancelled, Unanswered
-	free               bool   // Refused because the lock was not free
-	result             Result // of released
-	wait               bool
+	call, queued, grantedAt int64
+	out                     int64 // refused, cancelled or not answered
+	release, released       int64
+	proof                   int64 // since when the lease counts, as far as proved; noProof before
+	lastHeld                int64 // the last Held before it was stopped or lost; noProof
+	token                   uint64
+	ttl                     time.Duration
+	rare                    *rare
+	acquire                 ref
+	name, client            int32
+	n, limit                int32
+	mode                    driver.Mode
+	outcome                 Kind   // Refused, Cancelled, Unanswered
+	free                    bool   // Refused because the lock was not free
+	result                  Result // of released
+	wait                    bool
 }
 
 // rare is what few attempts have.
@@ -68,7 +68,7 @@ type rare struct {
 
 var nothing = rare{lost: never, since: never, over: never, stopped: never, broken: never, down: never, downed: never}
 
-// more returns what is rare, to be read.
+// more returns the rare part, for reading.
 func (h *attempt) more() *rare {
 	if h.rare == nil {
 		return &nothing
@@ -76,7 +76,7 @@ func (h *attempt) more() *rare {
 	return h.rare
 }
 
-// change returns what is rare, to be changed.
+// change returns the rare part, for changes.
 func (h *attempt) change() *rare {
 	if h.rare == nil {
 		r := nothing
@@ -85,18 +85,18 @@ func (h *attempt) change() *rare {
 	return h.rare
 }
 
-func (h *attempt) granted() bool { return h.told != never }
+func (h *attempt) granted() bool { return h.grantedAt != never }
 
 const (
 	noProof = math.MinInt64
 	never   = math.MaxInt64
 )
 
-// fault is one Fault. A fault that was never healed lasts to the end.
+// fault is one Fault. A fault without a Healed lasts to the end.
 type fault struct {
 	event      ref
 	begin, end int64
-	clients    []int32 // those that it is done to; nil: something that all share
+	clients    []int32 // affected ones; nil: all share the fault
 }
 
 func (t *table) at(r ref) *Event { return &t.events[r-1] }
@@ -106,20 +106,20 @@ func (t *table) id(a int32) string { return t.at(t.attempts[a].acquire).ID }
 
 type builder struct {
 	*table
-	ids     map[string]int32 // attempts that are not released; all would cost more than what they are looked up for
-	name    map[string]int32
-	client  map[string]int32
-	open    [][]int32 // attempts of each client that may have more events
-	byFault map[string]int
-	still   map[string]string // of the stops under way, whom each stops
-	ttl     time.Duration
-	last    int32 // the client of the event before
+	ids         map[string]int32 // attempts without a Released; a map of all would cost too much
+	name        map[string]int32
+	client      map[string]int32
+	open        [][]int32 // attempts of each client that may have more events
+	byFault     map[string]int
+	stopTargets map[string]string // of the stops under way: the target of each
+	ttl         time.Duration
+	last        int32 // the client of the previous event
 }
 
 func newTable(events []Event) *table {
 	b := &builder{
 		table: &table{events: events, held: map[int32][]int64{}, attempts: make([]attempt, 0, len(events)/5+1)},
-		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{}, still: map[string]string{},
+		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{}, stopTargets: map[string]string{},
 	}
 	for i := range events {
 		b.add(&events[i], ref(i+1))
@@ -137,19 +137,19 @@ func newTable(events []Event) *table {
 			b.own[c] = append(b.own[c], taken{begin: f.begin, end: f.end, a: -1})
 		}
 	}
-	b.byTold = make([][]int32, len(b.names))
+	b.byGranted = make([][]int32, len(b.names))
 	for name, list := range b.byName {
-		told := make([]int32, 0, len(list))
+		inOrder := make([]int32, 0, len(list))
 		for _, a := range list {
 			if b.attempts[a].granted() {
-				told = append(told, a)
+				inOrder = append(inOrder, a)
 			}
 		}
-		byTold := func(x, y int32) int { return cmp.Compare(b.attempts[x].told, b.attempts[y].told) }
-		if !slices.IsSortedFunc(told, byTold) {
-			slices.SortStableFunc(told, byTold)
+		byGranted := func(x, y int32) int { return cmp.Compare(b.attempts[x].grantedAt, b.attempts[y].grantedAt) }
+		if !slices.IsSortedFunc(inOrder, byGranted) {
+			slices.SortStableFunc(inOrder, byGranted)
 		}
-		b.byTold[name] = told
+		b.byGranted[name] = inOrder
 	}
 	return b.table
 }
@@ -195,7 +195,8 @@ func (b *builder) add(e *Event, r ref) {
 		c := b.seen(e)
 		if a := b.find(e, c); a >= 0 {
 			b.step(&b.attempts[a], a, e)
-		} else if e.Kind != Renewed && e.Kind != Held && e.Kind != Lost { // when all was over these say nothing
+			// They mean nothing after the end.
+		} else if e.Kind != Renewed && e.Kind != Held && e.Kind != Lost {
 			b.orphans++
 		}
 	case Begin, Read, Writing, Write:
@@ -204,21 +205,21 @@ func (b *builder) add(e *Event, r ref) {
 		}
 	case Fault:
 		if _, twice := b.byFault[e.ID]; twice {
-			b.bad(e, "the fault has begun before")
+			b.bad(e, "the fault had begun before")
 			return
 		}
 		b.byFault[e.ID] = len(b.faults)
 		b.faults = append(b.faults, fault{event: r, begin: e.T, end: never})
 		if e.Text == FaultStop {
-			b.still[e.ID] = e.Target
+			b.stopTargets[e.ID] = e.Target
 			b.stop(e)
 		}
 	case Healed:
 		if i, ok := b.byFault[e.ID]; ok {
 			b.faults[i].end = e.T
-			delete(b.still, e.ID)
+			delete(b.stopTargets, e.ID)
 		} else {
-			b.bad(e, "no such fault has begun")
+			b.bad(e, "no such fault had begun")
 		}
 	case Leader:
 		b.leaders = append(b.leaders, e.T)
@@ -243,7 +244,7 @@ func (b *builder) add(e *Event, r ref) {
 			}
 		}
 	case State, Final:
-		b.quiet = true
+		b.hasEndState = true
 	case Run:
 		if e.TTL != 0 {
 			b.ttl = e.TTL
@@ -259,13 +260,13 @@ func (b *builder) seen(e *Event) int32 {
 
 func (b *builder) begin(e *Event, r ref) {
 	if _, twice := b.ids[e.ID]; twice {
-		b.bad(e, "an attempt with this id has not ended")
+		b.bad(e, "another attempt with this id has not ended")
 		return
 	}
 	h := attempt{
 		client: b.clientOf(e.Client), mode: e.Mode, wait: e.Wait, n: max(e.N, 1), limit: e.Limit,
-		ttl: e.TTL, proof: noProof, said: noProof, acquire: r,
-		call: e.T, queued: never, told: never, out: never, release: never, released: never,
+		ttl: e.TTL, proof: noProof, lastHeld: noProof, acquire: r,
+		call: e.T, queued: never, grantedAt: never, out: never, release: never, released: never,
 	}
 	if h.mode == 0 {
 		h.mode = driver.Exclusive
@@ -286,7 +287,7 @@ func (b *builder) begin(e *Event, r ref) {
 	b.open[h.client] = append(b.open[h.client], a)
 }
 
-// find returns the attempt that e is about, or -1.
+// find returns the attempt of e, or -1.
 func (b *builder) find(e *Event, client int32) int32 {
 	list := b.open[client]
 	for i := len(list) - 1; i >= 0; i-- {
@@ -301,12 +302,12 @@ func (b *builder) find(e *Event, client int32) int32 {
 	return -1
 }
 
-// step is the next event of attempt h, which is number a.
+// step handles the next event of attempt h, which has number a.
 func (b *builder) step(h *attempt, a int32, e *Event) {
 	slot := &h.out
 	switch e.Kind {
 	case Queued:
-		h.queued = min(h.queued, e.T) // later ones are news of the place
+		h.queued = min(h.queued, e.T) // later ones are reports of the place
 		return
 	case Renewed:
 		from := e.From
@@ -319,7 +320,7 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 		if m := h.more(); m.stopped != never || m.lost != never {
 			b.held[a] = append(b.held[a], e.T)
 		} else {
-			h.said = e.T
+			h.lastHeld = e.T
 		}
 		return
 	case Settled:
@@ -328,7 +329,7 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 		}
 		return
 	case Lost:
-		if h.more().lost == never { // it may be told more than once
+		if h.more().lost == never { // it may be recorded more than once
 			m := h.change()
 			if m.lost = e.T; e.From != 0 {
 				m.since = e.From
@@ -336,11 +337,11 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 		}
 		return
 	case Granted:
-		slot = &h.told
+		slot = &h.grantedAt
 		h.token = e.Token
 		from := e.From
 		if from == 0 {
-			from = h.call // the earliest that it can be
+			from = h.call // the earliest possible
 		}
 		h.proof = max(h.proof, from)
 		if b.isStopped(h.client) {
@@ -348,11 +349,11 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 			m.stopped = min(m.stopped, e.T)
 		}
 		if h.out != never {
-			b.bad(e, "the attempt had another outcome before")
+			b.bad(e, "the attempt already had another outcome")
 		}
 	case Refused, Cancelled, Unanswered:
 		if h.granted() {
-			b.bad(e, "the attempt had been granted before")
+			b.bad(e, "the attempt had already been granted")
 		}
 		h.outcome, h.free = e.Kind, e.Result == Rejected
 		b.forget(h.client, a)
@@ -370,7 +371,7 @@ func (b *builder) step(h *attempt, a int32, e *Event) {
 		delete(b.ids, e.ID)
 	}
 	if *slot != never {
-		b.bad(e, "the attempt had one before")
+		b.bad(e, "the attempt already had one")
 		return
 	}
 	*slot = e.T

@@ -7,9 +7,10 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// Class S4: the tokens of a name are unique, and grow in the order of its grants. Of two grants the
-// order is known if one was told before the other was asked for; and of exclusive ones also if both
-// were guaranteed when they were told, for then the store had them one after the other.
+// Class S4: the tokens of a name are unique, and grow in the order of its grants. The order of two
+// grants is known if one was answered before the other was requested. It is also known for
+// exclusive ones if both were guaranteed at their answers, for then the store granted one after the
+// other.
 //
 // O(n log n): in order of time, with the highest token so far.
 
@@ -28,8 +29,8 @@ func (c *checker) unique(name int32) (tokenless int) {
 		token uint64
 		a     int32
 	}
-	list := make([]minted, 0, len(c.byTold[name]))
-	for _, a := range c.byTold[name] {
+	list := make([]minted, 0, len(c.byGranted[name]))
+	for _, a := range c.byGranted[name] {
 		if h := &c.attempts[a]; h.token != 0 {
 			list = append(list, minted{h.token, a})
 		} else {
@@ -59,14 +60,14 @@ func (c *checker) growing(name int32) {
 		c.suspect(name)
 		c.violation(S4, c.names[name], []int32{before, a}, nil, "token %d was granted after token %d", c.attempts[a].token, c.attempts[before].token)
 	}
-	// Told before the other was asked for.
-	told, highest := c.byTold[name], int32(-1)
+	// Answered before the other was requested.
+	inOrder, highest := c.byGranted[name], int32(-1)
 	found := map[int32]bool{}
 	for _, a := range c.byName[name] {
 		h := &c.attempts[a]
-		for ; len(told) > 0 && c.attempts[told[0]].told < h.call; told = told[1:] {
-			if highest < 0 || c.attempts[told[0]].token > c.attempts[highest].token {
-				highest = told[0]
+		for ; len(inOrder) > 0 && c.attempts[inOrder[0]].grantedAt < h.call; inOrder = inOrder[1:] {
+			if highest < 0 || c.attempts[inOrder[0]].token > c.attempts[highest].token {
+				highest = inOrder[0]
 			}
 		}
 		if h.granted() && h.token != 0 && highest >= 0 && c.attempts[highest].token > h.token {
@@ -74,11 +75,11 @@ func (c *checker) growing(name int32) {
 			back(highest, a)
 		}
 	}
-	// Exclusive and guaranteed when they were told.
+	// Exclusive and guaranteed at their answers.
 	highest = -1
-	for _, a := range c.byTold[name] {
+	for _, a := range c.byGranted[name] {
 		h := &c.attempts[a]
-		if h.mode != driver.Exclusive || h.token == 0 || c.guaranteedUntil(h) <= h.told {
+		if h.mode != driver.Exclusive || h.token == 0 || c.guaranteedUntil(h) <= h.grantedAt {
 			continue
 		}
 		if highest >= 0 && c.attempts[highest].token > h.token && !found[a] {

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Recorder writes events to a file or another writer, each in one Write call as soon as it is
-// recorded: a process that is killed leaves whole lines. Every process has its own Recorder;
-// [ReadFiles] merges what they wrote. It is safe for concurrent use. The zero Recorder and a nil one
-// record nothing.
+// Recorder writes events to a file or another writer. It writes each event at once, in one Write
+// call, so a killed process leaves whole lines. Every process has its own Recorder; [ReadFiles]
+// merges the files. It is safe for concurrent use. The zero Recorder and a nil one record nothing.
 type Recorder struct {
 	// Clock stamps events that have no T. Nil: [Now]. It is set before the first event.
 	Clock func() int64
 
-	// Process is put before the Client of each event, with a slash between the two if both are there,
-	// except of Died, Broken, Fault, Healed and Leader, which are about others. It is set before the first event.
+	// Process is put before the Client of each event, with a slash between the two if both are
+	// there. Died, Broken, Fault, Healed and Leader are about others and stay as they are. It is
+	// set before the first event.
 	Process string
 
 	mu  sync.Mutex
@@ -25,11 +25,11 @@ type Recorder struct {
 	err error
 }
 
-// NewRecorder returns a Recorder that writes to w. A w that buffers loses what it has not written when
-// the process is killed, and the history then lacks the end.
+// NewRecorder returns a Recorder that writes to w. If w buffers, a killed process loses the end of
+// its history.
 func NewRecorder(w io.Writer) *Recorder { return &Recorder{w: w} }
 
-// Create returns a Recorder that appends to the file at path, which it makes if it is not there.
+// Create returns a Recorder that appends to the file at path, which it creates if missing.
 func Create(path string) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -38,8 +38,8 @@ func Create(path string) (*Recorder, error) {
 	return NewRecorder(f), nil
 }
 
-// Record writes e and returns its T. An event without a T gets that of now. An error is kept for Err
-// and Close; from the first one on nothing more is written, so that what is there has no gap.
+// Record writes e and returns its T. An event without a T gets the current time. Err and Close
+// return the first error; after it nothing more is written, so that the history has no gap.
 func (r *Recorder) Record(e Event) int64 {
 	if r == nil {
 		return 0
@@ -75,7 +75,7 @@ func (r *Recorder) now() int64 {
 	return Now()
 }
 
-// Err returns the first error, which is a Write's or says what is wrong with an event.
+// Err returns the first error: of a Write, or of an invalid event.
 func (r *Recorder) Err() error {
 	if r == nil {
 		return nil

@@ -222,7 +222,7 @@ func TestVerifyExcept(t *testing.T) {
 	}
 	out, stderr := b.wantSlow(0, append(append([]string{"verify"}, small...), "--pause", "50ms", "--duration", "7s", "--faults", "none",
 		"--hook", "flush="+hook, "--except", strings.Join(except, ","))...)
-	if !strings.Contains(out, "not held, and not promised here") || !strings.Contains(out, "\nverdict     clean\n") || !strings.Contains(out, "as asked for") {
+	if !strings.Contains(out, "broken, but not promised here") || !strings.Contains(out, "\nverdict     clean\n") || !strings.Contains(out, "as asked for") {
 		t.Errorf("%s%s", out, stderr)
 	}
 }
