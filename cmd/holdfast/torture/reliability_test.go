@@ -15,24 +15,26 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// goal is one kind of trouble in numbers: the stores go through it until it was enough, and have to come out clean.
-type goal struct {
+// quota is a number of faults of one kind. The stores must survive it without a violation.
+type quota struct {
 	name   string
 	stores []string // each has its share of due
-	kinds  []string // of what verify does by itself; nil: nothing
-	own    []string // of what the ordeals do to servers
+	kinds  []string // faults by verify itself; nil: none
+	own    []string // faults of the deployments' servers
 	shape  func(verify.Options) verify.Options
 	count  func(*verify.Result) int
 	due    int
-	once   int // due in a brief run, of the first store; 0: there is none
+	once   int // due in a brief run, of the first store; 0: none
 
-	lossless    bool // no lease may be lost
-	unconfirmed bool // no replica confirms what is granted: it is granted twice, which is seen, and refused by what it guards
+	lossless bool // no lease may be lost
+	// No replica confirms grants: some are granted twice, verify reports it, and the resource
+	// refuses the stale one.
+	unconfirmed bool
 }
 
-var goals = []goal{
+var quotas = []quota{
 	{
-		name: "a crowd", stores: []string{"redis"}, kinds: verify.Kinds(), due: 500_000, count: grants,
+		name: "many clients", stores: []string{"redis"}, kinds: verify.Kinds(), due: 500_000, count: grants,
 		own: []string{"server-killed", "server-frozen", "clients-thrown-out", "subscribers-thrown-out", "scripts-forgotten", "server-paused", "connections-taken"},
 		shape: func(o verify.Options) verify.Options {
 			o.Processes, o.Clients, o.Loops, o.Names, o.Ops = 64, 1, 2, 6, 600_000
@@ -54,7 +56,7 @@ var goals = []goal{
 	},
 	{
 		name: "damaged records", stores: []string{"redis", "quorum", "sqlite", "mariadb", "postgres"}, due: 50, lossless: true,
-		count: done("record-damaged"), own: []string{"record-damaged"}, shape: steady,
+		count: done("record-damaged"), own: []string{"record-damaged"}, shape: longLeases,
 	},
 	{
 		name: "dead and late connections", stores: []string{"redis", "quorum", "zookeeper", "mariadb", "postgres"},
@@ -70,10 +72,10 @@ var goals = []goal{
 	},
 	{
 		name: "pauses", stores: []string{"redis", "sentinel", "cluster", "quorum", "zookeeper", "mariadb", "postgres", "sqlite"},
-		kinds: []string{verify.KindStop}, due: 500, count: done(verify.KindStop), shape: brisk,
+		kinds: []string{verify.KindStop}, due: 500, count: done(verify.KindStop), shape: shortLeases,
 	},
 	{
-		name: "deaths", stores: []string{"redis", "sqlite", "postgres", "zookeeper"}, kinds: []string{verify.KindKill}, due: 1000, shape: brisk,
+		name: "deaths", stores: []string{"redis", "sqlite", "postgres", "zookeeper"}, kinds: []string{verify.KindKill}, due: 1000, shape: shortLeases,
 		count: func(r *verify.Result) int { return r.Figures.Recovery.N },
 	},
 	{
@@ -81,10 +83,10 @@ var goals = []goal{
 		due: 1000, count: func(r *verify.Result) int { return r.Lost },
 	},
 	{
-		name: "lost wake-ups", stores: []string{"redis"}, own: []string{"subscribers-thrown-out"}, due: 500, count: done("subscribers-thrown-out"), shape: brisk,
+		name: "lost pushes", stores: []string{"redis"}, own: []string{"subscribers-thrown-out"}, due: 500, count: done("subscribers-thrown-out"), shape: shortLeases,
 	},
 	{
-		name: "a long line", stores: []string{"redis", "sqlite"}, kinds: []string{verify.KindStop}, due: 40_000, count: grants,
+		name: "a long queue", stores: []string{"redis", "sqlite"}, kinds: []string{verify.KindStop}, due: 40_000, count: grants,
 		shape: func(o verify.Options) verify.Options {
 			o.Loops, o.Clients, o.Names, o.Mix = 64, 16, 1, verify.MixMutex
 			return o
@@ -97,20 +99,20 @@ var goals = []goal{
 		name: "many processes", stores: []string{"sqlite"}, kinds: []string{verify.KindStop, verify.KindKill}, due: 350, count: (*verify.Result).Counted,
 		shape: func(o verify.Options) verify.Options {
 			o.Processes, o.Clients, o.Loops = 32, 1, 2
-			return brisk(o)
+			return shortLeases(o)
 		},
 	},
 }
 
-// brisk has short leases, so that what lasts a multiple of them passes sooner.
-func brisk(o verify.Options) verify.Options {
+// shortLeases shortens leases, and with them all times that are multiples of a TTL.
+func shortLeases(o verify.Options) verify.Options {
 	o.TTL = min(o.TTL, tortureTTL/2)
 	return o
 }
 
-// steady has leases so long that a busy machine renews them in time, and a mutex for each client beside those that are
-// judged.
-func steady(o verify.Options) verify.Options {
+// longLeases has leases so long that a busy machine renews them in time. Each client also holds a
+// mutex of its own.
+func longLeases(o verify.Options) verify.Options {
 	o.TTL, o.Own = max(o.TTL, 3*tortureTTL), true
 	return o
 }
@@ -128,64 +130,65 @@ func done(kinds ...string) func(*verify.Result) int {
 	}
 }
 
-// TestReliability goes through each kind of trouble as often as HOLDFAST_TEST_RELIABILITY says: full takes an hour and a
-// half, tenth ten minutes. Without it some kinds are gone through once or twice. Its subtests are the goals; -run
-// chooses. What it prints last are lines of a table.
+// TestReliability runs every quota as often as HOLDFAST_TEST_RELIABILITY says: full takes an hour
+// and a half, tenth ten minutes. Without it some quotas run once or twice. Each quota is a subtest,
+// which -run can select. The last output is the lines of a table.
 func TestReliability(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test kills servers and processes")
 	}
 	part, ok := map[string]int{"": 0, "full": 1, "tenth": 10}[os.Getenv("HOLDFAST_TEST_RELIABILITY")]
 	if !ok {
-		t.Fatalf("HOLDFAST_TEST_RELIABILITY=%s: there are full and tenth, or nothing", os.Getenv("HOLDFAST_TEST_RELIABILITY"))
+		t.Fatalf("HOLDFAST_TEST_RELIABILITY=%s: allowed are full, tenth, or no value", os.Getenv("HOLDFAST_TEST_RELIABILITY"))
 	}
 	gate := make(chan struct{}, 2)
-	for _, g := range goals {
-		if part == 0 && g.once == 0 {
+	for _, q := range quotas {
+		if part == 0 && q.once == 0 {
 			continue
 		}
-		t.Run(g.name, func(t *testing.T) {
+		t.Run(q.name, func(t *testing.T) {
 			t.Parallel()
 			gate <- struct{}{}
 			defer func() { <-gate }()
 			var sum tallied
 			if part == 0 {
-				g.pursue(t, g.stores[0], g.once, 0, &sum)
+				q.meet(t, q.stores[0], q.once, 0, &sum)
 				return
 			}
-			for _, store := range g.stores {
+			for _, store := range q.stores {
 				t.Run(store, func(t *testing.T) {
-					g.pursue(t, store, max(1, g.due/part/len(g.stores)), time.Minute/time.Duration(min(part, 3)), &sum)
+					q.meet(t, store, max(1, q.due/part/len(q.stores)), time.Minute/time.Duration(min(part, 3)), &sum)
 				})
 			}
-			t.Logf("\n| %s | %s | %s |", g.name, strings.Join(g.stores, ", "), &sum)
+			t.Logf("\n| %s | %s | %s |", q.name, strings.Join(q.stores, ", "), &sum)
 		})
 	}
 }
 
-// pursue has a store go through it, in runs of some length, until it was often enough. No length is that of a brief run.
-func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration, sum *tallied) {
+// meet runs the faults at a store, in runs of some length, until the quota is met. length 0 is a
+// brief run.
+func (q *quota) meet(t *testing.T, store string, due int, length time.Duration, sum *tallied) {
 	o := verify.Options{
 		Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: length, Ops: verify.MaxOps,
 		Slack: 3 * time.Second,
 	}
-	if g.shape != nil {
-		o = g.shape(o)
+	if q.shape != nil {
+		o = q.shape(o)
 	}
 	if length == 0 {
 		o = brief(o)
 		o.Duration = 7 * o.TTL
 	}
-	i := slices.IndexFunc(ordeals, func(s ordeal) bool { return s.name == store })
-	ordeals[i].start(t, &o)
-	o.Faults = slices.DeleteFunc(o.Faults, func(f verify.Fault) bool { return !slices.Contains(g.own, f.Kind) })
-	if len(o.Faults) != len(g.own) {
-		t.Fatalf("%d of %v are done to %s", len(o.Faults), g.own, store)
+	i := slices.IndexFunc(deployments, func(s deployment) bool { return s.name == store })
+	deployments[i].start(t, &o)
+	o.Faults = slices.DeleteFunc(o.Faults, func(f verify.Fault) bool { return !slices.Contains(q.own, f.Kind) })
+	if len(o.Faults) != len(q.own) {
+		t.Fatalf("%d of the faults %v exist for %s", len(o.Faults), q.own, store)
 	}
-	if g.unconfirmed {
+	if q.unconfirmed {
 		o.URL, _, _ = strings.Cut(o.URL, "?")
 	}
-	if o.Kinds = g.kinds; g.kinds == nil {
+	if o.Kinds = q.kinds; q.kinds == nil {
 		o.Kinds = []string{verify.KindNone}
 	}
 	const most = 100
@@ -201,25 +204,25 @@ func (g *goal) pursue(t *testing.T, store string, due int, length time.Duration,
 		if r.Outcome != history.Clean {
 			t.Fatalf("%s\n%s", r.Outcome, r.Text())
 		}
-		if g.lossless && r.Figures.Lost > 0 {
+		if q.lossless && r.Figures.Lost > 0 {
 			t.Errorf("%d leases were lost\n%s", r.Figures.Lost, r.Text())
 		}
-		reached += g.count(r)
+		reached += q.count(r)
 		twice += r.Report.Verdict(history.S1).Count
 		sum.add(r)
-		t.Logf("%d of %d after %d runs: %d grants, %d faults, recovery %v, waits at most %v, nobody served for %v at most",
+		t.Logf("%d of %d after %d runs: %d grants, %d faults, recovery %v, waits at most %v, no grant for %v at most",
 			reached, due, run+1, r.Figures.Grants, r.Counted(), r.Figures.Recovery, r.Figures.LongestWait, r.Figures.LongestLockOut)
 	}
 	sum.reached += reached
-	if g.unconfirmed {
-		t.Logf("%d grants beside another", twice)
+	if q.unconfirmed {
+		t.Logf("%d grants at the same time as another", twice)
 		if twice == 0 {
-			t.Error("nothing was granted twice, so nothing was proven")
+			t.Error("no lock was granted twice, so the test proves nothing")
 		}
 	}
 }
 
-// tallied is what some runs had.
+// tallied is the sum of some runs.
 type tallied struct {
 	reached, grants, faults, lost, recovered int
 	recovery, wait                           time.Duration // the longest

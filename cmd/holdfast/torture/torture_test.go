@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package torture does to every store what its deployment promises to withstand, under the load of verify.
+// Package torture injects into every store the faults that its deployment promises to withstand,
+// under the load of verify.
 package torture
 
 import (
@@ -23,18 +24,18 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// tortureSize is how long each store is tortured.
+// tortureSize is how long each store runs.
 type tortureSize struct {
 	duration time.Duration
 	ops      int64
-	grants   int // each store has to give so many
-	faults   int // and stand so many
+	grants   int // required of each store
+	faults   int // required of each store
 	atOnce   int // how many stores at a time
 	stores   []string
 }
 
-// tortureSizes by what HOLDFAST_TEST_TORTURE says. The smallest is part of every run of the tests; five minutes for
-// all stores together are for machines that do something else meanwhile.
+// tortureSizes are the sizes for HOLDFAST_TEST_TORTURE. The smallest is part of every test run.
+// Five minutes for all stores together are for machines with other work.
 var tortureSizes = map[string]tortureSize{
 	"":      {8 * time.Second, 100_000, 50, 1, 2, []string{"redis", "sqlite"}},
 	"short": {38 * time.Second, 100_000, 100, 3, 2, nil},
@@ -42,20 +43,20 @@ var tortureSizes = map[string]tortureSize{
 	"night": {40 * time.Minute, verify.MaxOps, 50_000, 300, 1, nil},
 }
 
-// brief is a run that fits beside other tests: of little load, judged as on a machine that is late, and with a schedule
-// of faults that is always the same.
+// brief is a run that fits next to other tests: of little load, judged as on a slow machine, and
+// with the same schedule of faults every time.
 func brief(o verify.Options) verify.Options {
 	o.Processes, o.Loops, o.Pause, o.Slack, o.Seed = 3, 4, 50*time.Millisecond, 8*time.Second, cmp.Or(o.Seed, 1)
 	return o
 }
 
-// tortureTTL is short, so that many leases run out.
+// tortureTTL is short, so that many leases expire.
 const tortureTTL = time.Second
 
-// TestTorture does to every store what verify does to workers and their connections, and beside it to the servers what
-// the store promises to withstand: killed, frozen, failed over, emptied, cut off.
-// Without HOLDFAST_TEST_TORTURE these are two stores for some seconds; =short takes five minutes, as at full size of all
-// tests, =full 35, =night ten times as long. TORTURE_SEED repeats schedules of faults.
+// TestTorture runs verify against every store, with faults of the servers that the store promises
+// to withstand: killed, frozen, failed over, emptied, cut off. Without HOLDFAST_TEST_TORTURE it
+// takes two stores for some seconds; =short takes five minutes, as at full size of all tests, =full
+// 35, =night ten times as long. TORTURE_SEED repeats schedules of faults.
 func TestTorture(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test kills servers and processes for minutes")
@@ -66,7 +67,7 @@ func TestTorture(t *testing.T) {
 	}
 	size, ok := tortureSizes[name]
 	if !ok {
-		t.Fatalf("HOLDFAST_TEST_TORTURE=%s: there are short, full and night, or nothing", name)
+		t.Fatalf("HOLDFAST_TEST_TORTURE=%s: allowed are short, full, night, or no value", name)
 	}
 	var seed uint64
 	if s := os.Getenv("TORTURE_SEED"); s != "" {
@@ -76,7 +77,7 @@ func TestTorture(t *testing.T) {
 	}
 	total := tally{faults: map[string]int{}}
 	gate := make(chan struct{}, size.atOnce)
-	for _, s := range ordeals {
+	for _, s := range deployments {
 		if size.stores != nil && !slices.Contains(size.stores, s.name) {
 			continue
 		}
@@ -104,7 +105,7 @@ func TestTorture(t *testing.T) {
 				t.Errorf("%v were excepted; want %v", r.Excepted, s.excepted)
 			}
 			if r.Figures.Grants < size.grants || r.Counted() < size.faults {
-				t.Errorf("%d grants and %d faults; at least %d and %d are due", r.Figures.Grants, r.Counted(), size.grants, size.faults)
+				t.Errorf("%d grants and %d faults; at least %d and %d are required", r.Figures.Grants, r.Counted(), size.grants, size.faults)
 			}
 			total.add(s.name, r)
 		})
@@ -112,7 +113,7 @@ func TestTorture(t *testing.T) {
 	t.Cleanup(func() { t.Log(total.String()) }) // when all have ended
 }
 
-// tally sums up what all stores went through.
+// tally sums up the runs of all stores.
 type tally struct {
 	mu     sync.Mutex
 	rows   []string
@@ -132,7 +133,7 @@ func (y *tally) add(name string, r *verify.Result) {
 	}
 }
 
-// String is a table for a document, and the sums.
+// String returns a table for a document, and the sums.
 func (y *tally) String() string {
 	n := 0
 	var kinds []string
@@ -143,9 +144,9 @@ func (y *tally) String() string {
 	return fmt.Sprintf("\n%s\n%d grants, %d faults of %d kinds: %s", strings.Join(y.rows, "\n"), y.grants, n, len(kinds), strings.Join(kinds, ", "))
 }
 
-// harm makes a Fault. begin returns what ends it, or nil. One of a group waits for the other: a store that stands one
-// fault need not stand two.
-func harm(one sync.Locker, kind string, begin func() (end func())) verify.Fault {
+// fault makes a Fault. begin returns a function that ends it, or nil. Faults with the same locker
+// exclude each other: a store need not withstand two at once.
+func fault(one sync.Locker, kind string, begin func() (end func())) verify.Fault {
 	return verify.Fault{Kind: kind, Inject: func(ctx context.Context) (func(context.Context) error, error) {
 		one.Lock()
 		begun := false

@@ -19,35 +19,35 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// spoiler damages the record of a name, and removes what is left of it.
-type spoiler struct {
+// damager damages the record of a name, and removes the damaged record.
+type damager struct {
 	damage, repair func(name string)
 }
 
-// spoiltRedis spoils a record at all of some servers.
-func spoiltRedis(servers ...*testenv.RedisServer) spoiler {
+// damageRedis damages a record at all the servers.
+func damageRedis(servers ...*testenv.RedisServer) damager {
 	each := func(command, rest string) func(string) {
 		return func(name string) {
 			for _, s := range servers {
-				// A server without such a key, as a quorum may have, answers with an error.
+				// A server without such a key, as in a quorum, answers with an error.
 				s.Do("EVAL return(redis.call([[" + command + "]],redis.call([[KEYS]],ARGV[1])[1]" + rest + ")) 0 *:l:" + name)
 			}
 		}
 	}
-	return spoiler{each("SET", ",[[nonsense]]"), each("DEL", "")}
+	return damager{each("SET", ",[[nonsense]]"), each("DEL", "")}
 }
 
-// spoiltTable spoils a row of a database server.
-func spoiltTable(exec func(...string), bytes string) spoiler {
+// damageTable damages a row of a database server.
+func damageTable(exec func(...string), bytes string) damager {
 	where := func(name string) string { return " WHERE name = " + fmt.Sprintf(bytes, name) }
-	return spoiler{
+	return damager{
 		func(name string) { exec("UPDATE hf_lock SET ver = ver + 1, kind = 9" + where(name)) },
 		func(name string) { exec("DELETE FROM hf_lock" + where(name)) },
 	}
 }
 
-// spoiltFile spoils a row of SQLite.
-func spoiltFile(t *testing.T, path string) spoiler {
+// damageFile damages a row of SQLite.
+func damageFile(t *testing.T, path string) damager {
 	do := func(statement, name string) {
 		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
 		if err == nil {
@@ -58,19 +58,19 @@ func spoiltFile(t *testing.T, path string) spoiler {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	return spoiler{
+	return damager{
 		func(name string) { do("UPDATE lock SET kind = 9 WHERE name = ?", name) },
 		func(name string) { do("DELETE FROM lock WHERE name = ?", name) },
 	}
 }
 
-// spoilt damages the record of a mutex that one client holds beside others. Whoever asks for it is told.
-// Run with Options.Own.
-func spoilt(t *testing.T, one sync.Locker, url string, how spoiler) verify.Fault {
-	return harm(one, "record-damaged", func() func() {
+// recordDamaged damages the record of a mutex that one client holds besides others. Every request
+// for it must fail with ErrDamaged. Run with Options.Own.
+func recordDamaged(t *testing.T, one sync.Locker, url string, how damager) verify.Fault {
+	return fault(one, "record-damaged", func() func() {
 		s, err := open.Open(t.Context(), url)
 		if err != nil {
-			t.Errorf("to damage a record: %v", err)
+			t.Errorf("cannot damage a record: %v", err)
 			return nil
 		}
 		name := ""
@@ -84,9 +84,9 @@ func spoilt(t *testing.T, one sync.Locker, url string, how spoiler) verify.Fault
 			}
 			return false
 		})
-		asked(t, s, name)
+		requestDamaged(t, s, name)
 		return func() {
-			asked(t, s, name)
+			requestDamaged(t, s, name)
 			how.repair(name)
 			if err := s.Close(); err != nil {
 				t.Error(err)
@@ -95,7 +95,7 @@ func spoilt(t *testing.T, one sync.Locker, url string, how spoiler) verify.Fault
 	})
 }
 
-// ownName is the name of a mutex that a client holds by itself, or "".
+// ownName returns the name of a mutex that a client holds by itself, or "".
 func ownName(ctx context.Context, s *open.Store) string {
 	list, err := s.List(ctx, "verify/", "", 1000)
 	if err != nil {
@@ -109,13 +109,13 @@ func ownName(ctx context.Context, s *open.Store) string {
 	return ""
 }
 
-// asked asks for a lock whose record is damaged.
-func asked(t *testing.T, s *open.Store, name string) {
+// requestDamaged requests a lock whose record is damaged.
+func requestDamaged(t *testing.T, s *open.Store, name string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := holdfast.New(ctx, s, &holdfast.Config{TTL: tortureTTL})
 	if err != nil {
-		t.Errorf("to ask for %s: %v", name, err)
+		t.Errorf("cannot request %s: %v", name, err)
 		return
 	}
 	for what, try := range map[string]func(context.Context) (*holdfast.Lease, error){"Lock": c.Mutex(name).Lock, "TryLock": c.Mutex(name).TryLock} {
@@ -128,16 +128,16 @@ func asked(t *testing.T, s *open.Store, name string) {
 	}
 }
 
-// every is a lock of all of some.
-type every []sync.Mutex
+// allOf locks all the mutexes.
+type allOf []sync.Mutex
 
-func (e every) Lock() {
+func (e allOf) Lock() {
 	for i := range e {
 		e[i].Lock()
 	}
 }
 
-func (e every) Unlock() {
+func (e allOf) Unlock() {
 	for i := range e {
 		e[i].Unlock()
 	}

@@ -26,41 +26,41 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// ordeal is a store, and what is done to its servers.
-type ordeal struct {
+// deployment is a store, and the faults of its servers.
+type deployment struct {
 	name     string
 	excepted []history.Class // not promised by the store
 	start    func(t *testing.T, o *verify.Options)
 }
 
-var ordeals = []ordeal{
+var deployments = []deployment{
 	{"redis", nil, func(t *testing.T, o *verify.Options) {
-		// Everything is written before it is answered, so a killed server has forgotten nothing.
+		// Every change is on disk before its answer, so a killed server loses nothing.
 		s := testenv.Redis(t, "--appendonly", "yes", "--appendfsync", "always", "--maxclients", "200")
 		o.URL = s.URL()
 		var one sync.Mutex
 		o.Faults = append(restarts(&one, s),
-			harm(&one, "clients-thrown-out", func() func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return nil }),
-			harm(&one, "subscribers-thrown-out", func() func() { s.Do("CLIENT KILL TYPE pubsub"); return nil }),
-			harm(&one, "scripts-forgotten", func() func() { s.Do("SCRIPT FLUSH"); return nil }),
-			harm(&one, "server-paused", func() func() { s.Do("CLIENT PAUSE 1500 ALL"); return nil }),
-			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 250) }),
-			spoilt(t, &one, o.URL, spoiltRedis(s)),
+			fault(&one, "clients-thrown-out", func() func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return nil }),
+			fault(&one, "subscribers-thrown-out", func() func() { s.Do("CLIENT KILL TYPE pubsub"); return nil }),
+			fault(&one, "scripts-forgotten", func() func() { s.Do("SCRIPT FLUSH"); return nil }),
+			fault(&one, "server-paused", func() func() { s.Do("CLIENT PAUSE 1500 ALL"); return nil }),
+			fault(&one, "connections-taken", func() func() { return occupy(s.Addr, 250) }),
+			recordDamaged(t, &one, o.URL, damageRedis(s)),
 			refusing(&one, s, "replicas-missing", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
 			refusing(&one, s, "read-only", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
 			refusing(&one, s, "memory-full", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
 		)
 	}},
 	{"replicated", nil, func(t *testing.T, o *verify.Options) {
-		// The replica takes over in order, so nothing is lost although nothing is confirmed. Some clients stay where they
-		// were, and ask the old primary, which follows the new one.
+		// The replica takes over in order, so no grant is lost although no replica confirms one.
+		// Some clients stay connected to the old primary, which follows the new one.
 		s := testenv.RedisReplicas(t, 1)
 		way := testenv.Proxy(t, s.Primary.Addr)
 		o.URL = "redis://" + way.Addr
 		primary, other := s.Primary, s.Replicas[0]
 		var one sync.Mutex
 		o.Faults = []verify.Fault{
-			harm(&one, "handed-over", func() func() {
+			fault(&one, "handed-over", func() func() {
 				s.HandOver(primary, other)
 				primary, other = other, primary
 				way.Turn(primary.Addr)
@@ -78,7 +78,7 @@ var ordeals = []ordeal{
 			s.InSync()
 		}
 		fail := func(kind string, begin func(old int), end func(*testenv.RedisServer)) verify.Fault {
-			return harm(&one, kind, func() func() {
+			return fault(&one, kind, func() func() {
 				old := s.Primary()
 				begin(old)
 				return func() { end(s.Servers[old]); back(old) }
@@ -90,23 +90,24 @@ var ordeals = []ordeal{
 			fail("failover", func(old int) { s.Failover(old) }, func(*testenv.RedisServer) {}),
 			fail("primary-cut-off", func(old int) { s.Split(old); s.Promoted(old) }, func(*testenv.RedisServer) { s.Join() }),
 			fail("primary-killed-alone", func(old int) {
-				alone(o.TTL, s.Servers[old], slices.Delete(slices.Clone(s.Servers), old, old+1))
+				killWithoutReplicas(o.TTL, s.Servers[old], slices.Delete(slices.Clone(s.Servers), old, old+1))
 				s.Promoted(old)
 			}, (*testenv.RedisServer).Start),
-			harm(&one, "replica-killed", func() func() {
+			fault(&one, "replica-killed", func() func() {
 				r := s.Servers[(s.Primary()+1)%len(s.Servers)]
 				r.Kill()
 				return func() { r.Start(); s.InSync() }
 			}),
-			harm(&one, "sentinel-killed", func() func() { s.Sentinels[1].Kill(); return s.Sentinels[1].Start }),
+			fault(&one, "sentinel-killed", func() func() { s.Sentinels[1].Kill(); return s.Sentinels[1].Start }),
 		}
 	}},
 	{"cluster", nil, func(t *testing.T, o *verify.Options) {
 		c := testenv.RedisCluster(t, testenv.ClusterSetup{Links: true})
 		o.URL = c.URL("") + confirmed(1, o.TTL)
 		var one sync.Mutex
-		// Who has a key that is drawn, and a server that can be asked meanwhile.
-		draw := func() (key string, old, asker int) {
+		// pick returns a random key, the index of its primary, and that of a running server to
+		// query.
+		pick := func() (key string, old, asker int) {
 			key = fmt.Sprint("k", rand.IntN(1000))
 			old = c.Owner(key, 0)
 			for asker = range c.Servers {
@@ -118,8 +119,8 @@ var ordeals = []ordeal{
 			return key, old, asker
 		}
 		fail := func(kind string, begin func(key string, old, asker int), end func(*testenv.RedisServer)) verify.Fault {
-			return harm(&one, kind, func() func() {
-				key, old, asker := draw()
+			return fault(&one, kind, func() func() {
+				key, old, asker := pick()
 				begin(key, old, asker)
 				return func() { end(c.Servers[old]); c.Ready() }
 			})
@@ -130,13 +131,14 @@ var ordeals = []ordeal{
 			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
 			fail("primary-cut-off", func(key string, old, asker int) { c.Split(old); c.Promoted(key, old, asker) }, func(*testenv.RedisServer) { c.Join() }),
 			fail("primary-killed-alone", func(key string, old, asker int) {
-				alone(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
+				killWithoutReplicas(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
 				c.Promoted(key, old, asker)
 			}, (*testenv.RedisServer).Start),
 		}
 	}},
 	{"quorum", []history.Class{history.L3}, func(t *testing.T, o *verify.Options) {
-		// Nothing is on disk: a server that is killed comes back empty, and stays out for the quarantine.
+		// The servers have no disk: a killed server restarts empty, and is in quarantine for a
+		// while.
 		const n, quarantine = 5, 3 * time.Second
 		var servers []*testenv.RedisServer
 		var addrs []string
@@ -145,10 +147,10 @@ var ordeals = []ordeal{
 			servers, addrs = append(servers, s), append(addrs, s.Addr)
 		}
 		o.URL = "redis+quorum://" + strings.Join(addrs, ",") + "?quarantine=" + quarantine.String()
-		clock := servers[0].OwnClock() // it restarts, and so comes before
+		clock := servers[0].OwnClock() // it restarts the server, so it comes first
 		initialise(t, o.URL)
 		some := make([]sync.Mutex, n) // two of five, which are a minority
-		hurt := func(kind string, begin func(*testenv.RedisServer) func()) verify.Fault {
+		onOne := func(kind string, begin func(*testenv.RedisServer) func()) verify.Fault {
 			return verify.Fault{Kind: kind, Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
 				i := rand.IntN(n)
 				for !some[i].TryLock() {
@@ -162,16 +164,17 @@ var ordeals = []ordeal{
 				}, nil
 			}}
 		}
-		// Until it votes again, so that no third server is out beside it.
+		// A fault ends when the server votes again, so that no third server is out at the same
+		// time.
 		votes := func(s *testenv.RedisServer) func() {
 			return func() { until(t, s.Addr+" votes", func() bool { return inQuorum(t, o.URL, s.Addr) }) }
 		}
 		o.Faults = []verify.Fault{
-			hurt("server-restarted-empty", func(s *testenv.RedisServer) func() { s.Kill(); return func() { s.Start(); votes(s)() } }),
-			hurt("server-frozen", func(s *testenv.RedisServer) func() { s.Pause(); return s.Continue }),
-			hurt("server-emptied", func(s *testenv.RedisServer) func() { s.Do("FLUSHALL"); return votes(s) }),
-			hurt("clients-thrown-out", func(s *testenv.RedisServer) func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return func() {} }),
-			spoilt(t, every(some), o.URL, spoiltRedis(servers...)),
+			onOne("server-restarted-empty", func(s *testenv.RedisServer) func() { s.Kill(); return func() { s.Start(); votes(s)() } }),
+			onOne("server-frozen", func(s *testenv.RedisServer) func() { s.Pause(); return s.Continue }),
+			onOne("server-emptied", func(s *testenv.RedisServer) func() { s.Do("FLUSHALL"); return votes(s) }),
+			onOne("clients-thrown-out", func(s *testenv.RedisServer) func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return func() {} }),
+			recordDamaged(t, allOf(some), o.URL, damageRedis(servers...)),
 			{Kind: "clock-set", Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
 				some[0].Lock()
 				d := []time.Duration{time.Minute, -time.Minute, o.TTL, -o.TTL, o.TTL / 20, -o.TTL / 20}[rand.IntN(6)]
@@ -194,8 +197,8 @@ var ordeals = []ordeal{
 			}
 			until(t, "all servers follow one", e.Whole)
 		}
-		hurt := func(kind string, who func() int, begin, end func(*testenv.ZooKeeperServer)) verify.Fault {
-			return harm(&one, kind, func() func() {
+		onOne := func(kind string, who func() int, begin, end func(*testenv.ZooKeeperServer)) verify.Fault {
+			return fault(&one, kind, func() func() {
 				z := e.Servers[who()]
 				begin(z)
 				return func() { end(z); whole() }
@@ -204,11 +207,11 @@ var ordeals = []ordeal{
 		leader := func() int { return e.Leader() }
 		follower := func() int { whole(); return e.Followers()[rand.IntN(2)] }
 		o.Faults = []verify.Fault{
-			hurt("leader-killed", leader, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
-			hurt("leader-frozen", leader, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
-			hurt("follower-killed", follower, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
-			hurt("follower-frozen", follower, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
-			harm(&one, "follower-cut-off", func() func() {
+			onOne("leader-killed", leader, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
+			onOne("leader-frozen", leader, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
+			onOne("follower-killed", follower, (*testenv.ZooKeeperServer).Kill, (*testenv.ZooKeeperServer).Start),
+			onOne("follower-frozen", follower, (*testenv.ZooKeeperServer).Pause, (*testenv.ZooKeeperServer).Continue),
+			fault(&one, "follower-cut-off", func() func() {
 				i := follower()
 				e.Isolate(i)
 				return func() { e.Join(i); whole() }
@@ -218,13 +221,14 @@ var ordeals = []ordeal{
 	{"mariadb", nil, func(t *testing.T, o *verify.Options) {
 		s := testenv.MariaDB(t, "--max-connections=150")
 		initialise(t, "mysql://root@"+s.Addr+"/test")
-		s.Exec("CREATE USER plain", "GRANT ALL ON test.* TO plain") // root may write what is read-only
+		// Root may write although the server is read-only.
+		s.Exec("CREATE USER plain", "GRANT ALL ON test.* TO plain")
 		o.URL = "mysql://plain@" + s.Addr + "/test"
 		var one sync.Mutex
 		o.Faults = append(restarts(&one, s),
-			harm(&one, "connections-taken", func() func() { return occupy(s.Addr, 160) }),
-			spoilt(t, &one, o.URL, spoiltTable(s.Exec, "x'%x'")),
-			harm(&one, "read-only", func() func() {
+			fault(&one, "connections-taken", func() func() { return occupy(s.Addr, 160) }),
+			recordDamaged(t, &one, o.URL, damageTable(s.Exec, "x'%x'")),
+			fault(&one, "read-only", func() func() {
 				s.Exec("SET GLOBAL read_only = ON")
 				return func() { s.Exec("SET GLOBAL read_only = OFF") }
 			}),
@@ -236,18 +240,18 @@ var ordeals = []ordeal{
 		initialise(t, o.URL)
 		var one sync.Mutex
 		o.Faults = append(restarts(&one, s),
-			spoilt(t, &one, o.URL, spoiltTable(s.Exec, "decode('%x', 'hex')")),
-			harm(&one, "backends-terminated", func() func() {
-				ask(t, o.URL, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+			recordDamaged(t, &one, o.URL, damageTable(s.Exec, "decode('%x', 'hex')")),
+			fault(&one, "backends-terminated", func() func() {
+				query(t, o.URL, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
 				return nil
 			}),
-			harm(&one, "backend-killed", func() func() {
-				if pid := ask(t, o.URL, "SELECT max(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); pid > 0 {
+			fault(&one, "backend-killed", func() func() {
+				if pid := query(t, o.URL, "SELECT max(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); pid > 0 {
 					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 				}
 				return nil
 			}),
-			harm(&one, "read-only", func() func() {
+			fault(&one, "read-only", func() func() {
 				readOnly := func(value string) {
 					s.Exec("ALTER SYSTEM SET default_transaction_read_only = "+value, "SELECT pg_reload_conf()")
 				}
@@ -275,17 +279,19 @@ var ordeals = []ordeal{
 				_ = c.Close()
 				return end(ctx)
 			}, err
-		}}, spoilt(t, new(sync.Mutex), o.URL, spoiltFile(t, path))}
+		}}, recordDamaged(t, new(sync.Mutex), o.URL, damageFile(t, path))}
 	}},
 }
 
-// confirmed are the parameters of a URL that has replicas confirm grants within less than a third of the TTL.
+// confirmed returns URL parameters that have replicas confirm grants within less than a third of
+// the TTL.
 func confirmed(replicas int, ttl time.Duration) string {
 	return fmt.Sprintf("?replicas=%d&replica-timeout=%v", replicas, ttl*3/10)
 }
 
-// alone kills a primary that has gone on for a while without its replicas, which have not heard of that.
-func alone(ttl time.Duration, primary *testenv.RedisServer, replicas []*testenv.RedisServer) {
+// killWithoutReplicas kills a primary after a while in which its replicas were frozen, so that they
+// miss its last writes.
+func killWithoutReplicas(ttl time.Duration, primary *testenv.RedisServer, replicas []*testenv.RedisServer) {
 	for _, r := range replicas {
 		r.Pause()
 	}
@@ -304,20 +310,20 @@ type stoppable interface {
 	Continue()
 }
 
-// restarts are what every server that stands alone has to stand.
+// restarts are the faults that every single server must survive.
 func restarts(one *sync.Mutex, s stoppable) []verify.Fault {
 	return []verify.Fault{
-		harm(one, "server-killed", func() func() { s.Kill(); return s.Start }),
-		harm(one, "server-frozen", func() func() { s.Pause(); return s.Continue }),
+		fault(one, "server-killed", func() func() { s.Kill(); return s.Start }),
+		fault(one, "server-frozen", func() func() { s.Pause(); return s.Continue }),
 	}
 }
 
 // refusing has a Redis server refuse writes after begin, until end.
 func refusing(one *sync.Mutex, s *testenv.RedisServer, kind, begin, end string) verify.Fault {
-	return harm(one, kind, func() func() { s.Do(begin); return func() { s.Do(end) } })
+	return fault(one, kind, func() func() { s.Do(begin); return func() { s.Do(end) } })
 }
 
-// occupy takes up to n connections of a server, and returns what gives them back.
+// occupy takes up to n connections of a server, and returns a function that closes them.
 func occupy(addr string, n int) (end func()) {
 	var all []net.Conn
 	for range n {
@@ -341,7 +347,7 @@ func initialise(t *testing.T, url string) {
 	}
 }
 
-// inQuorum reports whether a server of a quorum says that it is not in quarantine.
+// inQuorum reports whether a server of a quorum is out of quarantine.
 func inQuorum(t *testing.T, url, server string) bool {
 	s, err := open.Open(t.Context(), url)
 	if err != nil {
@@ -355,8 +361,8 @@ func inQuorum(t *testing.T, url, server string) bool {
 	})
 }
 
-// ask asks a PostgreSQL that may be recovering just now for a number.
-func ask(t *testing.T, url, question string) (n int) {
+// query returns a number from a PostgreSQL that may be recovering.
+func query(t *testing.T, url, question string) (n int) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		t.Error(err)
@@ -374,7 +380,7 @@ func ask(t *testing.T, url, question string) (n int) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	// A sentinel whose machine stands still for two seconds does nothing for the next thirty.
+	// After its machine has stopped for two seconds, a sentinel does nothing for thirty.
 	const limit = 90 * time.Second
 	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
