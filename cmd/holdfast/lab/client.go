@@ -11,31 +11,32 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// client is one program that uses an algorithm of the lab: a goroutine that stops where at says, and a connection.
+// client is one program that uses an algorithm of the lab: a connection, and a goroutine that stops
+// at named steps.
 type client struct {
-	*play
+	*scenario
 	name  string
 	conn  *link
-	ahead time.Duration // of its clock
+	ahead time.Duration // how far its clock is ahead
 
 	attempts int
 	id       string // of the attempt
 	asked    int64  // when it began
 
-	parked  chan string   // where it has stopped; closed when it has ended
-	resume  chan struct{} // goes on; closed: it has crashed
+	parked  chan string   // the step at which it has stopped; closed when it has ended
+	resume  chan struct{} // lets it go on; closed: it has crashed
 	failure any           // what it panicked with
 	running bool
 }
 
-// crashed unwinds a client that is no more.
+// crashed unwinds a client that has crashed.
 type crashed struct{}
 
-// client makes a client, with a connection to the server that most rows use.
-func (p *play) client(name string) *client { return p.clientAt(name, p.url) }
+// client returns a client with a connection to the server that most rows use.
+func (p *scenario) client(name string) *client { return p.clientAt(name, p.url) }
 
-func (p *play) clientAt(name, url string) *client {
-	return &client{play: p, name: name, conn: p.connect(url)}
+func (p *scenario) clientAt(name, url string) *client {
+	return &client{scenario: p, name: name, conn: p.connect(url)}
 }
 
 // begin lets the client run f up to the first step, which must be the one named; "" is the end.
@@ -74,7 +75,7 @@ func (c *client) arrive(step string) {
 	if !ok {
 		c.running = false
 		if c.failure != nil {
-			panic(c.failure) // here, where play.run sees it
+			panic(c.failure) // here, where scenario.run recovers it
 		}
 	}
 	if got != step {
@@ -95,7 +96,7 @@ func (c *client) crash(why string) {
 	}
 	c.running = false
 	c.conn.set(dead)
-	c.rec.add(Event{Lane: c.name, Kind: Fault, Text: "dies here: " + why}, history.Event{Kind: history.Died, Client: c.name})
+	c.rec.add(Event{Lane: c.name, Kind: Fault, Text: "crashes here: " + why}, history.Event{Kind: history.Died, Client: c.name})
 }
 
 // at stops the client until the schedule lets it go on.
@@ -125,8 +126,8 @@ func (c *client) try(words ...string) (redislock.Value, error) {
 	return v, err
 }
 
-// safely runs a command and gives its key an expiry of ten minutes if it has none: on a server that is not the
-// lab's own nothing may stay behind. The second answer is the time to live before that.
+// safely runs a command, and then gives its key an expiry of ten minutes if it has none: on a
+// user's server nothing may remain. The second answer is the time to live before that.
 var safely = script(`
 local answer = redis.call(unpack(ARGV))
 local left = redis.call('PTTL', KEYS[1])
@@ -135,8 +136,9 @@ return {answer, left}`)
 
 func (c *client) send(words []string) (v redislock.Value, err error) {
 	command := strings.ToUpper(words[0])
-	bare := command == "SETNX" || command == "GETSET" || command == "INCR" || command == "DECR" // they give no expiry
-	if bare && c.guest {
+	// They set no expiry.
+	bare := command == "SETNX" || command == "GETSET" || command == "INCR" || command == "DECR"
+	if bare && c.userServer {
 		if v, err = c.conn.Run(c.ctx, safely, words[1:2], words); err == nil && len(v.List) == 2 {
 			v = v.List[0]
 		}
@@ -155,8 +157,8 @@ func (c *client) send(words []string) (v redislock.Value, err error) {
 	return v, nil
 }
 
-// mark notes whether the algorithm has given a key no expiry.
-func (p *play) mark(key string, endless bool) {
+// mark notes whether the algorithm has left a key without expiry.
+func (p *scenario) mark(key string, endless bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endless[key] = endless
@@ -167,28 +169,28 @@ func (c *client) eval(text string, s *redislock.Script, keys, args []string) red
 	v, err := c.conn.Run(c.ctx, s, keys, args)
 	c.must(err)
 	for _, k := range keys {
-		c.mark(k, false) // the scripts of the lab set an expiry, or remove the key
+		c.mark(k, false) // the lab's scripts set an expiry, or remove the key
 	}
 	c.rec.add(Event{Lane: c.name, Kind: Does, Text: c.plain(text), Answer: c.plain(render(v))})
 	return v
 }
 
-// clock is what the client's clock shows, in seconds since the beginning of the timeline.
+// clock returns the time on the client's clock, since the start of the timeline.
 func (c *client) clock() time.Duration { return time.Duration(c.rec.now()) + c.ahead }
 
-// stamp is a time as the algorithms of the lab write it: milliseconds.
+// stamp returns a time as the lab's algorithms write it: in milliseconds.
 func stamp(t time.Duration) string { return strconv.FormatInt(t.Milliseconds(), 10) }
 
-// says is what the client concludes.
-func (c *client) says(format string, args ...any) {
+// concludes records a conclusion of the client.
+func (c *client) concludes(format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)})
 }
 
-// asks begins an attempt. Nothing is shown: the first command shows it.
-func (c *client) asks(ttl time.Duration) { c.wants(history.Event{TTL: ttl}) }
+// begins starts an attempt. The timeline shows only its first command.
+func (c *client) begins(ttl time.Duration) { c.beginsAs(history.Event{TTL: ttl}) }
 
-// wants is asks for another mode than exclusive.
-func (c *client) wants(e history.Event) {
+// beginsAs is begins with a mode other than exclusive.
+func (c *client) beginsAs(e history.Event) {
 	c.attempts++
 	c.id = fmt.Sprintf("%s%d", c.name, c.attempts)
 	c.asked = c.rec.now()
@@ -196,27 +198,27 @@ func (c *client) wants(e history.Event) {
 	c.rec.addFormal(e)
 }
 
-// holds is the conclusion that the lock is held.
+// holds records the conclusion that the client has the lock.
 func (c *client) holds(format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)},
 		history.Event{Kind: history.Granted, Client: c.name, ID: c.id, Name: c.job.lock, From: c.asked})
 }
 
-// fails is the conclusion that somebody else holds it.
+// fails records the conclusion that another client has the lock.
 func (c *client) fails(format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)},
 		history.Event{Kind: history.Refused, Client: c.name, ID: c.id, Name: c.job.lock, Text: "held by another", Result: history.Rejected})
 }
 
-// renews is the conclusion that a renewal sent at from has worked.
+// renews records the conclusion that a renewal sent at from has succeeded.
 func (c *client) renews(from int64, format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)},
 		history.Event{Kind: history.Renewed, Client: c.name, ID: c.id, Name: c.job.lock, From: from})
 }
 
-// lets go: from here on the client does not claim the lock.
+// release: from here on the client does not claim the lock.
 func (c *client) release() {
-	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: "is done, and releases"},
+	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: "has finished its work, and releases the lock"},
 		history.Event{Kind: history.Release, Client: c.name, ID: c.id, Name: c.job.lock})
 }
 

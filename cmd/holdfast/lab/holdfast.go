@@ -13,14 +13,15 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// The clients of holdfast itself, under the same schedules.
+// The clients of holdfast, under the same schedules.
 
-// soundTTL is how long their leases last. Here time is not skipped: the library runs as it does everywhere.
+// soundTTL is the TTL of their leases. Time is not skipped here: the library runs as in any
+// program.
 const soundTTL = 3 * time.Second
 
 // user is a program that uses the library.
 type user struct {
-	*play
+	*scenario
 	name string
 	link *link
 	c    *holdfast.Client
@@ -28,22 +29,22 @@ type user struct {
 
 	attempts int
 	id       atomic.Value  // string: of the last attempt
-	waiting  chan struct{} // gets a value when it stands in line
+	waiting  chan struct{} // gets a value when the user is in the queue
 	renewed  chan error    // gets the outcome of each renewal
 }
 
-// user makes a client of the library.
-func (p *play) user(name string) *user { return p.userWith(name, soundTTL, redislock.Config{}) }
+// user returns a client of the library.
+func (p *scenario) user(name string) *user { return p.userWith(name, soundTTL, redislock.Config{}) }
 
-func (p *play) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {
+func (p *scenario) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {
 	cfg.Prefix = p.prefix
 	l := p.connect(p.url)
 	return p.userOn(name, ttl, redislock.New(l, &cfg), l)
 }
 
-// userOn makes a client on a backend; l is its way there, if the lab has it in its hands.
-func (p *play) userOn(name string, ttl time.Duration, b driver.Backend, l *link) *user {
-	u := &user{play: p, name: name, ttl: ttl, link: l,
+// userOn returns a client on a backend; l is its link, if the lab controls one.
+func (p *scenario) userOn(name string, ttl time.Duration, b driver.Backend, l *link) *user {
+	u := &user{scenario: p, name: name, ttl: ttl, link: l,
 		waiting: make(chan struct{}, 16), renewed: make(chan error, 256)}
 	var err error
 	u.c, err = holdfast.New(p.ctx, b, &holdfast.Config{TTL: ttl, Program: "lab " + name, Observer: &holdfast.Observer{
@@ -60,7 +61,7 @@ func (p *play) userOn(name string, ttl time.Duration, b driver.Backend, l *link)
 	}})
 	p.must(err)
 	p.cleanup = append(p.cleanup, func() {
-		// A client that is dead or cut off cannot say goodbye; its link ends that.
+		// The close of a dead or disconnected client fails; closing its link ends its requests.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if u.link != nil && u.link.current() != passing {
@@ -84,11 +85,11 @@ type grant struct {
 	u   *user
 	id  string
 	ctx context.Context // ends with the lease
-	end chan struct{}   // closed when the loss is on record, or the lease was released
+	end chan struct{}   // closed when the loss is recorded, or the lease was released
 }
 
-// asks records an attempt.
-func (u *user) asks(e history.Event) (id string) {
+// begins records an attempt.
+func (u *user) begins(e history.Event) (id string) {
 	u.attempts++
 	id = fmt.Sprintf("%s%d", u.name, u.attempts)
 	u.id.Store(id)
@@ -97,40 +98,42 @@ func (u *user) asks(e history.Event) (id string) {
 	return id
 }
 
-// locks takes the lock, waiting for it if need be.
+// locks takes the lock, and waits for it if necessary.
 func (u *user) locks() *grant {
-	id, from := u.asks(history.Event{Wait: true}), u.rec.now()
+	id, from := u.begins(history.Event{Wait: true}), u.rec.now()
 	l, err := u.c.Mutex(u.job.lock).Lock(u.ctx)
 	return u.result("Lock", id, l, err, from)
 }
 
 // tries takes the lock if it is free.
 func (u *user) tries() *grant {
-	id, from := u.asks(history.Event{}), u.rec.now()
+	id, from := u.begins(history.Event{}), u.rec.now()
 	l, err := u.c.Mutex(u.job.lock).TryLock(u.ctx)
 	return u.result("TryLock", id, l, err, from)
 }
 
-// acquires takes a permit of two, if one is free.
+// acquires takes one of two permits, if one is free.
 func (u *user) acquires() *grant {
-	id, from := u.asks(history.Event{N: 1, Limit: 2, Mode: permits}), u.rec.now()
+	id, from := u.begins(history.Event{N: 1, Limit: 2, Mode: permits}), u.rec.now()
 	l, err := u.c.Semaphore(u.job.lock, 2).TryAcquire(u.ctx, 1)
 	return u.result("TryAcquire", id, l, err, from)
 }
 
-// result records what became of an attempt. It returns nil if the lock is held by another or the store could not grant it.
+// result records the outcome of an attempt. It returns nil if another client has the lock or the
+// store could not grant it.
 func (u *user) result(call, id string, l *holdfast.Lease, err error, from int64) *grant {
 	switch {
 	case errors.Is(err, holdfast.ErrHeld):
-		text := call + " → held by another"
+		text := call + " → refused: another client holds the lock"
 		var e *holdfast.Error
 		if errors.As(err, &e) && e.Holder != nil {
-			text = fmt.Sprintf("%s → held by %q", call, e.Holder.Program)
+			text = fmt.Sprintf("%s → refused: %q holds the lock", call, e.Holder.Program)
 		}
 		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: text},
 			history.Event{Kind: history.Refused, Client: u.name, ID: id, Name: u.job.lock, Text: "held by another", Result: history.Rejected})
 		return nil
-	case errors.Is(err, holdfast.ErrUncertain): // what it may have done is taken back, or runs out
+	// The library cancels what the attempt got, or it expires.
+	case errors.Is(err, holdfast.ErrUncertain):
 		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: call + " → " + err.Error()},
 			history.Event{Kind: history.Unanswered, Client: u.name, ID: id, Name: u.job.lock})
 		return nil
@@ -154,14 +157,14 @@ func (g *grant) watch() {
 		defer close(g.end)
 		<-g.ctx.Done()
 		if cause := context.Cause(g.ctx); errors.Is(cause, holdfast.ErrLost) {
-			u.rec.add(Event{Lane: u.name, Kind: Thinks, Text: "its context is cancelled: " + cause.Error()},
+			u.rec.add(Event{Lane: u.name, Kind: Thinks, Text: "the context of its lease is cancelled: " + cause.Error()},
 				history.Event{Kind: history.Lost, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token()})
 		}
 	}()
 }
 
-// told waits until the program knows that its lease is over.
-func (g *grant) told() {
+// awaitLoss waits until the program knows that its lease has ended.
+func (g *grant) awaitLoss() {
 	select {
 	case <-g.end:
 	case <-g.u.ctx.Done():
@@ -169,7 +172,7 @@ func (g *grant) told() {
 	}
 }
 
-// releases ends the lease and returns what Release said.
+// releases ends the lease and returns the error of Release.
 func (g *grant) releases() error {
 	u := g.u
 	held := g.Err() == nil
@@ -187,7 +190,7 @@ func (g *grant) releases() error {
 		e.Text, formal.Result = "Release → "+err.Error(), history.Unknown
 	}
 	switch {
-	case err == nil: // nothing to say
+	case err == nil: // nothing to show
 		u.rec.addFormal(formal)
 	case held:
 		u.rec.add(e, formal)
@@ -197,23 +200,23 @@ func (g *grant) releases() error {
 	return err
 }
 
-// dies ends a program as kill -9 does: nothing of it reaches the server any more.
+// dies ends a program as kill -9 does: none of its requests reaches the server after that.
 func (u *user) dies(why string) {
 	u.link.set(dead)
-	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "dies here: " + why}, history.Event{Kind: history.Died, Client: u.name})
+	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "crashes here: " + why}, history.Event{Kind: history.Died, Client: u.name})
 }
 
-// queued is a Lock that waits.
+// queued is a waiting call of Lock.
 type queued struct {
 	done    chan struct{} // closed when it has ended
 	grant   *grant
-	failure any // what ended it, as must does
+	failure any // the panic that ended it, as from must
 }
 
-// waits begins a Lock and returns when it stands in line, or has ended.
+// waits starts a Lock and returns when it is in the queue, or has ended.
 func (u *user) waits() *queued {
 	q := &queued{done: make(chan struct{})}
-	id := u.asks(history.Event{Wait: true})
+	id := u.begins(history.Event{Wait: true})
 	go func() {
 		defer close(q.done)
 		defer func() { q.failure = recover() }()
@@ -222,16 +225,16 @@ func (u *user) waits() *queued {
 	}()
 	select {
 	case <-u.waiting:
-		u.rec.add(Event{Lane: u.name, Kind: Does, Text: "Lock", Answer: "stands in line"},
+		u.rec.add(Event{Lane: u.name, Kind: Does, Text: "Lock", Answer: "waits in the queue"},
 			history.Event{Kind: history.Queued, Client: u.name, ID: id, Name: u.job.lock})
-	case <-q.done: // the machine was held up for so long that the lock was free by then
+	case <-q.done: // the machine was so slow that the lock was free by then
 	}
 	return q
 }
 
 // granted waits for the end of a Lock.
-func (q *queued) granted(p *play) *grant {
-	<-q.done // it ends with the context of the play
+func (q *queued) granted(p *scenario) *grant {
+	<-q.done // it ends with the context of the scenario
 	if q.failure != nil {
 		panic(q.failure)
 	}
@@ -247,16 +250,17 @@ func (g *grant) works() {
 	case used < g.u.job.limit:
 		g.u.writes(g.u.name, used, g.Token())
 	default:
-		g.u.rec.add(Event{Lane: g.u.name, Kind: Thinks, Text: "nothing left to do: leaves it alone"})
+		g.u.rec.add(Event{Lane: g.u.name, Kind: Thinks, Text: "nothing is left to do"})
 	}
 }
 
-// secure gives every key of the library an expiry of ten minutes where it has none, on a server that is not the lab's.
-func (p *play) secure() {
-	if !p.guest {
+// secure gives every key of the library an expiry of ten minutes if it has none, on a user's
+// server.
+func (p *scenario) secure() {
+	if !p.userServer {
 		return
 	}
-	c, err := p.tool(p.url)
+	c, err := p.labConn(p.url)
 	p.must(err)
 	_, err = c.Run(p.ctx, expireAll, p.known(), nil)
 	p.must(err)

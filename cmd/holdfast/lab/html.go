@@ -34,10 +34,10 @@ type pageStep struct {
 	Stage             bool     // the line belongs to no client
 	Cells             []string // one for each lane
 	Text              string
-	Columns           int // how many lanes there are
+	Columns           int // the number of lanes
 }
 
-// WriteHTML writes all timelines as one page that needs nothing beside it.
+// WriteHTML writes all timelines as one page without external files.
 func WriteHTML(w io.Writer, all []*Outcome) error {
 	data := struct {
 		Rows []pageRow

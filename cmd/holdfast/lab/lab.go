@@ -1,10 +1,11 @@
-// Package lab plays the lock algorithms that are widely used on Redis and do not hold, each on a real server and in the order
-// of events that breaks it, and then holdfast in the same order of events.
+// Package lab runs lock algorithms that are widely used on Redis and fail, each on a real server
+// and in the order of events that breaks it, and then holdfast in the same order of events.
 //
-// A [Row] is an algorithm with its schedule. In a schedule nothing is left to luck: clients stop at named steps (client.go), the
-// network between a client and the server is in the lab's hands (link.go), and time is skipped at the server and on the clock of
-// the record (play.pass), never waited for. What happened is in a [Record]; the timeline, the page and the verdict of package
-// history are derived from it.
+// A [Row] is an algorithm with its schedule. A schedule leaves nothing to chance: clients stop at
+// named steps (client.go), the lab controls the network between a client and the server (link.go),
+// and it skips time at the server and on the clock of the record (scenario.pass) instead of
+// waiting. A [Record] has the events; the timeline, the page and the verdict of package history are
+// derived from it.
 package lab
 
 import (
@@ -19,24 +20,25 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// rowLimit bounds one part of a row. None needs a tenth of it.
+// rowLimit bounds one part of a row. Each needs less than a tenth of it.
 const rowLimit = time.Minute
 
 // Lab runs rows at one server.
 type Lab struct {
-	url    string
-	guest  bool // the server is the user's
-	prefix string
-	own    *Server
+	url        string
+	userServer bool // the server is the user's
+	prefix     string
+	own        *Server
 }
 
-// New makes a lab. If url is empty it starts a redis-server, which Close ends; else it uses the server there: under a prefix of
-// its own, with an expiry on every key, and removes what it has written. Rows that need servers of their own, because
-// they kill them, start them in any case.
+// New returns a lab. If url is empty it starts a redis-server, which Close ends. Otherwise it uses
+// the server there: under a prefix of its own, with an expiry on every key, and it removes what it
+// has written. Rows that kill servers always start their own.
 //
-// Errors: driver.ErrUnavailable (with what to install, if redis-server is not there), driver.ErrRefused, driver.ErrInvalid.
+// Errors: driver.ErrUnavailable (with what to install, if redis-server is missing),
+// driver.ErrRefused, driver.ErrInvalid.
 func New(ctx context.Context, url string) (*Lab, error) {
-	l := &Lab{url: url, guest: url != "", prefix: "hf:lab:" + strings.ToLower(rand.Text()[:10]) + ":"}
+	l := &Lab{url: url, userServer: url != "", prefix: "hf:lab:" + strings.ToLower(rand.Text()[:10]) + ":"}
 	if url == "" {
 		s, err := Start(ctx)
 		if err != nil {
@@ -66,14 +68,14 @@ func (l *Lab) Close() {
 	}
 }
 
-// side is how many rows are run side by side: they mostly wait for leases to end.
-const side = 8
+// parallelRows is how many rows run at a time: they mostly wait for leases to end.
+const parallelRows = 8
 
-// Run runs rows side by side and calls each with the outcomes, in the order of rows. Rows that measure run alone.
-// It ends early, with ctx's error, if ctx ends.
+// Run runs rows in parallel and calls each with the outcomes, in the order of rows. Rows that
+// measure run alone. It ends early, with ctx's error, if ctx ends.
 func (l *Lab) Run(ctx context.Context, rows []Row, each func(*Outcome) error) error {
 	done := make([]chan *Outcome, len(rows))
-	slots := make(chan struct{}, side)
+	slots := make(chan struct{}, parallelRows)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -83,12 +85,12 @@ func (l *Lab) Run(ctx context.Context, rows []Row, each func(*Outcome) error) er
 	}
 	wg.Go(func() {
 		for i, r := range rows {
-			if r.Class == Cost { // nobody else may be at work meanwhile
-				for range side {
+			if r.Class == Cost { // no other row may run meanwhile
+				for range parallelRows {
 					slots <- struct{}{}
 				}
 				done[i] <- l.one(ctx, r)
-				for range side {
+				for range parallelRows {
 					<-slots
 				}
 				continue
@@ -121,11 +123,11 @@ func (l *Lab) one(ctx context.Context, r Row) *Outcome {
 	return o
 }
 
-func (l *Lab) part(ctx context.Context, r Row, name string, f func(*play)) Part {
+func (l *Lab) part(ctx context.Context, r Row, name string, f func(*scenario)) Part {
 	ctx, cancel := context.WithTimeoutCause(ctx, rowLimit, fmt.Errorf("it did not end within %v", rowLimit))
 	defer cancel()
-	p := &play{
-		ctx: ctx, rec: newRecord(), url: l.url, prefix: l.prefix + r.ID + ":" + name, guest: l.guest, job: r.job, at: &resource{},
+	p := &scenario{
+		ctx: ctx, rec: newRecord(), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer, job: r.job, at: &resource{},
 		keys: map[string]bool{}, endless: map[string]bool{}, tools: map[string]redislock.Conn{},
 	}
 	err := context.Cause(ctx)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// needsServer skips a test under -short, and fails it if there is no server to start.
+// needsServer skips a test under -short, and fails it if there is no redis-server.
 func needsServer(t *testing.T) context.Context {
 	t.Helper()
 	if testing.Short() {
@@ -35,7 +35,7 @@ func needsServer(t *testing.T) context.Context {
 	return ctx
 }
 
-// run plays rows and fails the test for each that did not come out as documented.
+// run runs rows and fails the test for each without the documented result.
 func run(t *testing.T, ctx context.Context, url string, rows []lab.Row) (all []*lab.Outcome) {
 	t.Helper()
 	l, err := lab.New(ctx, url)
@@ -72,18 +72,18 @@ func TestRows(t *testing.T) {
 		case o.Row.Class == "S1" || o.Row.Class == "S2" || o.Row.Class == "S5":
 			algorithm, _, _ := strings.Cut(text, "the same with holdfast")
 			if !strings.Contains(algorithm, "believe that they hold the lock") {
-				t.Errorf("%s: the timeline does not show when too many believed to hold:\n%s", o.Row.ID, text)
+				t.Errorf("%s: the timeline does not show when too many clients believed that they hold the lock:\n%s", o.Row.ID, text)
 			}
 		case o.Row.Class == lab.Cost:
 			if o.Unsound.Rate == nil || o.Unsound.Rate.Requests == 0 || o.Sound.Rate == nil {
-				t.Errorf("%s: nothing was measured:\n%s", o.Row.ID, text)
+				t.Errorf("%s: there is no measurement:\n%s", o.Row.ID, text)
 			}
 		}
 	}
 	checkPage(t, all)
 }
 
-// checkPage looks at the page of all rows: complete, and with nothing from elsewhere.
+// checkPage checks the page of all rows: it is complete, and loads no external file.
 func checkPage(t *testing.T, all []*lab.Outcome) {
 	t.Helper()
 	var b bytes.Buffer
@@ -108,7 +108,7 @@ func checkPage(t *testing.T, all []*lab.Outcome) {
 	}
 }
 
-// On a server that is the user's, nothing is left, and what is not the lab's is not touched.
+// On a user's server nothing remains, and other keys are untouched.
 func TestGuest(t *testing.T) {
 	ctx := needsServer(t)
 	s, err := lab.Start(ctx)
@@ -141,11 +141,11 @@ func TestGuest(t *testing.T) {
 	}
 	run(t, ctx, s.URL(), rows)
 	if n := ask("DBSIZE").Int; n != 1 || ask("GET", "R").Text != "the user's" {
-		t.Errorf("%d keys are left: %+v", n, ask("KEYS", "*"))
+		t.Errorf("%d keys remain: %+v", n, ask("KEYS", "*"))
 	}
 }
 
-// A run that is interrupted ends soon, and leaves nothing either.
+// An interrupted run ends soon, and nothing remains either.
 func TestInterrupted(t *testing.T) {
 	ctx := needsServer(t)
 	s, err := lab.Start(ctx)
@@ -162,7 +162,8 @@ func TestInterrupted(t *testing.T) {
 	defer cancel(nil)
 	enough := errors.New("enough")
 	var rows []lab.Row
-	for _, id := range []string{"setnx-getset-clock", "setpx-lua", "setnx-expire"} { // the first is fast
+	// The first is fast.
+	for _, id := range []string{"setnx-getset-clock", "setpx-lua", "setnx-expire"} {
 		rows = append(rows, lab.Rows()[slices.IndexFunc(lab.Rows(), func(r lab.Row) bool { return r.ID == id })])
 	}
 	err = l.Run(ctx, rows, func(*lab.Outcome) error {
@@ -178,11 +179,11 @@ func TestInterrupted(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	if a := conn.(redislock.Asker).Ask(context.Background(), "KEYS", "*")[0]; a.Err != nil || len(a.Value.List) != 0 {
-		t.Errorf("left: %+v", a)
+		t.Errorf("remaining: %+v", a)
 	}
 }
 
-// What a row says is complete, and the documentation has a line for each.
+// The texts of a row are complete, and the documentation has a line for each.
 func TestRowsAreDescribed(t *testing.T) {
 	docs, err := os.ReadFile("../../../docs/lab.md")
 	if err != nil {
@@ -194,7 +195,7 @@ func TestRowsAreDescribed(t *testing.T) {
 			t.Errorf("%s lacks a field: %+v", r.ID, r)
 		}
 		if seen[r.ID] {
-			t.Errorf("%s is there twice", r.ID)
+			t.Errorf("%s appears twice", r.ID)
 		}
 		seen[r.ID] = true
 		if !strings.Contains(string(docs), "`"+r.ID+"`") {

@@ -12,42 +12,42 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// link is the network between one client and the server, in the lab's hands. It is a redislock.Conn in front of the
-// real one, so it does the same to the library and to the algorithms beside it, at exactly the request that is meant.
-// The zero mode passes everything on.
+// link is the network between one client and the server, under the lab's control. It is a
+// redislock.Conn in front of the real one, so it affects the library and the algorithms in the same
+// way, at exactly the intended request. The zero mode passes everything.
 type link struct {
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	wg   sync.WaitGroup // late deliveries
+	ctx context.Context // ends with Close
+	end context.CancelFunc
+	wg  sync.WaitGroup // late deliveries
 
 	mu     sync.Mutex
 	conn   redislock.Conn
 	mode   linkMode
 	change chan struct{} // closed when mode changes
-	hit    chan struct{} // gets a value when a request or an answer has met what is wrong
+	hit    chan struct{} // gets a value when the mode has affected a request or an answer
 	seen   func(keys []string)
 }
 
 type linkMode int
 
 const (
-	passing   linkMode = iota
-	cut                // requests are withheld, and arrive when the link heals; messages are lost
-	dead               // requests are lost for good: the client is no more
-	losing             // the next request is done, and its answer is lost
-	failing            // the next request fails at once, and nothing is done
-	stalling           // the next request is withheld; what comes after it passes
-	stalled            // the state after that
-	deafening          // messages are lost
+	passing        linkMode = iota
+	cut                     // requests are withheld until the link heals; messages are lost
+	dead                    // requests are lost for good: the client has crashed
+	losing                  // the next request is executed, and its answer is lost
+	failing                 // the next request fails at once, without effect
+	stalling                // the next request is withheld; later ones pass
+	stalled                 // the state after that
+	losingMessages          // messages are lost
 )
 
 func newLink(conn redislock.Conn, seen func(keys []string)) *link {
 	l := &link{conn: conn, change: make(chan struct{}), hit: make(chan struct{}, 16), seen: seen}
-	l.life, l.end = context.WithCancel(context.Background())
+	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-// set changes what happens to requests from now on.
+// set changes the mode of requests from now on.
 func (l *link) set(m linkMode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,11 +62,11 @@ func (l *link) current() linkMode {
 	return l.mode
 }
 
-// heal ends whatever is wrong. What was withheld arrives now.
+// heal ends any fault. Withheld requests arrive now.
 func (l *link) heal() { l.set(passing) }
 
-// lead makes the link lead elsewhere, as after a failover. It returns where it led before.
-func (l *link) lead(to redislock.Conn) redislock.Conn {
+// redirect makes the link lead to another server, as after a failover. It returns the previous one.
+func (l *link) redirect(to redislock.Conn) redislock.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.conn
@@ -74,15 +74,15 @@ func (l *link) lead(to redislock.Conn) redislock.Conn {
 	return old
 }
 
-func (l *link) met() {
+func (l *link) signalHit() {
 	select {
 	case l.hit <- struct{}{}:
 	default:
 	}
 }
 
-// enter decides what happens to one request. Modes for one request end with it.
-func (l *link) enter() (conn redislock.Conn, mode linkMode, change chan struct{}) {
+// next returns the mode of one request. Modes for one request end with it.
+func (l *link) next() (conn redislock.Conn, mode linkMode, change chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	mode = l.mode
@@ -97,48 +97,48 @@ func (l *link) enter() (conn redislock.Conn, mode linkMode, change chan struct{}
 	return l.conn, mode, l.change
 }
 
-// These are what a client is told; the sentinels are those that a real client has for the same.
+// The errors that a client gets, with the sentinels of a real client's.
 var (
 	errSilent = fmt.Errorf("%w: no answer", driver.ErrUncertain)
 	errBroken = fmt.Errorf("%w: connection reset", driver.ErrUnavailable)
 )
 
-// through takes one exchange through the link. send must not use what belongs to the caller.
+// through sends one exchange through the link. send must not use memory of the caller.
 func through[T any](ctx context.Context, l *link, send func(context.Context, redislock.Conn) T, fail func(error) T) T {
-	conn, mode, change := l.enter()
+	conn, mode, change := l.next()
 	switch mode {
-	case passing, deafening:
+	case passing, losingMessages:
 		return send(ctx, conn)
 	case failing:
-		l.met()
+		l.signalHit()
 		return fail(errBroken)
 	case losing:
 		_ = send(ctx, conn)
-		l.met()
+		l.signalHit()
 		return fail(errSilent)
 	case dead:
-		l.met()
+		l.signalHit()
 		select {
 		case <-ctx.Done():
-		case <-l.life.Done():
+		case <-l.ctx.Done():
 		}
 		return fail(errSilent)
 	}
-	l.met()
+	l.signalHit()
 	// The request is on its way, however long its sender waits for the answer.
 	answer := make(chan T, 1)
 	l.wg.Go(func() {
 		for {
 			select {
 			case <-change:
-			case <-l.life.Done():
+			case <-l.ctx.Done():
 				return
 			}
 			l.mu.Lock()
 			mode, conn, change = l.mode, l.conn, l.change
 			l.mu.Unlock()
 			if mode == passing {
-				answer <- send(l.life, conn)
+				answer <- send(l.ctx, conn)
 				return
 			}
 		}
@@ -148,12 +148,12 @@ func through[T any](ctx context.Context, l *link, send func(context.Context, red
 		return v
 	case <-ctx.Done():
 		return fail(errors.Join(errSilent, ctx.Err()))
-	case <-l.life.Done():
+	case <-l.ctx.Done():
 		return fail(driver.ErrClosed)
 	}
 }
 
-// Cluster is redislock.Conn's: the lab uses single servers.
+// Cluster implements redislock.Conn: the lab uses single servers.
 func (l *link) Cluster() bool { return false }
 
 type runResult struct {
@@ -161,7 +161,7 @@ type runResult struct {
 	err error
 }
 
-// Run is redislock.Conn's.
+// Run implements redislock.Conn.
 func (l *link) Run(ctx context.Context, s *redislock.Script, keys, args []string) (redislock.Value, error) {
 	keys, args = slices.Clone(keys), slices.Clone(args)
 	l.seen(keys)
@@ -189,7 +189,7 @@ func failAll(n int, err error) []redislock.Result {
 	return all
 }
 
-// RunAll is redislock.Conn's.
+// RunAll implements redislock.Conn.
 func (l *link) RunAll(ctx context.Context, calls []redislock.Call) []redislock.Result {
 	calls = l.keep(calls)
 	return through(ctx, l, func(ctx context.Context, c redislock.Conn) []redislock.Result { return c.RunAll(ctx, calls) },
@@ -202,7 +202,7 @@ type waitResult struct {
 	err     error
 }
 
-// RunWait is redislock.Conn's.
+// RunWait implements redislock.Conn.
 func (l *link) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
 	calls = l.keep(calls)
 	r := through(ctx, l, func(ctx context.Context, c redislock.Conn) waitResult {
@@ -212,7 +212,7 @@ func (l *link) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 	return r.results, r.acked, r.err
 }
 
-// Subscribe is redislock.Conn's. Messages are lost while the link is cut or deaf.
+// Subscribe implements redislock.Conn. Messages are lost while the link is cut or loses messages.
 func (l *link) Subscribe(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	l.mu.Lock()
 	conn := l.conn
@@ -225,12 +225,12 @@ func (l *link) Subscribe(ctx context.Context, channel string, message func(strin
 		case passing, losing, failing, stalling, stalled:
 			message(payload)
 		default:
-			l.met()
+			l.signalHit()
 		}
 	}, again)
 }
 
-// SubscribeShard is redislock.Conn's: there are no Clusters here.
+// SubscribeShard implements redislock.Conn: the lab has no Cluster.
 func (l *link) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
 	return l.Subscribe(ctx, channel, message, again)
 }
@@ -252,7 +252,7 @@ func askConn(ctx context.Context, c redislock.Conn, words ...string) (redislock.
 	return all[0].Value, all[0].Err
 }
 
-// Close loses what is still on its way, and closes the connection.
+// Close loses requests that are still on their way, and closes the connection.
 func (l *link) Close() error {
 	l.end()
 	l.wg.Wait()

@@ -8,42 +8,42 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Kind says how an event is shown.
+// Kind determines how an event is shown.
 type Kind string
 
 // The kinds of events.
 const (
 	Does    Kind = "does"    // a client sends a command, or calls the library
-	Thinks  Kind = "thinks"  // what a client concludes
-	Works   Kind = "works"   // a client reads or writes what the lock guards
+	Thinks  Kind = "thinks"  // a client draws a conclusion
+	Works   Kind = "works"   // a client reads or writes the guarded resource
 	Refused Kind = "refused" // the resource or the store refuses a client
-	Fault   Kind = "fault"   // something breaks: a client, the network, a server
+	Fault   Kind = "fault"   // a client, the network or a server fails
 	Time    Kind = "time"    // time passes
-	Shows   Kind = "shows"   // what the lab reads at the server, or says
+	Shows   Kind = "shows"   // the lab shows a value of the server, or explains
 )
 
-// Stage is the lane of what the lab does and shows itself.
+// Stage is the lane of the lab itself.
 const Stage = "lab"
 
 // Event is one line of a timeline.
 type Event struct {
-	At     time.Duration // since the beginning, on the clock of the record
+	At     time.Duration // since the start, on the clock of the record
 	Lane   string        // the client, or Stage
 	Kind   Kind
 	Text   string
-	Answer string // what the server answered to a command; may be empty
+	Answer string // of the server to a command; may be empty
 
-	Holders []string // who believes to hold once it has happened
+	Holders []string // clients that believe they hold the lock, after the event
 
-	formal []history.Event // the same for the checker; what a reader is told may be none of its business
+	formal []history.Event // the same for the checker, possibly with more than the timeline shows
 }
 
-// Record is what happened in one run of a schedule. The timeline, the verdict and the page are derived from it
-// and from nothing else. Its methods are safe for concurrent use.
+// Record has the events of one run of a schedule. The timeline, the verdict and the page are
+// derived from it alone. Its methods are safe for concurrent use.
 type Record struct {
 	mu      sync.Mutex
 	start   time.Time
-	skipped time.Duration // that the lab has let pass
+	skipped time.Duration // time that the lab has skipped
 	last    int64
 	events  []Event
 	held    []string
@@ -52,8 +52,8 @@ type Record struct {
 
 func newRecord() *Record { return &Record{start: time.Now()} }
 
-// now is the time on the clock of the record: real time, and what was skipped. It grows at each call, so that events
-// have an order.
+// now returns the time on the clock of the record: real time plus skipped time. It grows at each
+// call, so that events have an order.
 func (r *Record) now() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,14 +65,14 @@ func (r *Record) tick() int64 {
 	return r.last
 }
 
-// skip lets d pass.
+// skip skips d.
 func (r *Record) skip(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.skipped += d
 }
 
-// add appends an event that happens now. What of it is formal and has no time gets the same.
+// add appends an event that happens now. Formal events without a time get the same time.
 func (r *Record) add(e Event, formal ...history.Event) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,14 +97,14 @@ func (r *Record) add(e Event, formal ...history.Event) int64 {
 	return t
 }
 
-// Events are the lines in order of their time.
+// Events returns the lines in order of their time.
 func (r *Record) Events() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
-// History is what the checker judges, in order of time.
+// History returns the checker's events, in order of time.
 func (r *Record) History() []history.Event {
 	r.mu.Lock()
 	all := slices.Clone(r.before)
@@ -116,7 +116,7 @@ func (r *Record) History() []history.Event {
 	return all
 }
 
-// Lanes are the clients, in order of their names.
+// Lanes returns the clients, sorted by name.
 func (r *Record) Lanes() []string {
 	var all []string
 	for _, e := range r.Events() {
@@ -128,7 +128,7 @@ func (r *Record) Lanes() []string {
 	return all
 }
 
-// addFormal adds to the last line what only the checker gets.
+// addFormal adds an event for the checker only.
 func (r *Record) addFormal(f history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// relay passes TCP connections on to a server until it is cut: the line between a primary and its replica. What has
-// not arrived when it is cut never does.
+// relay passes TCP connections on to a server until it is cut: the link between a primary and its
+// replica. Bytes that have not arrived by then never do.
 type relay struct {
 	addr   string
 	ln     net.Listener
@@ -54,7 +54,7 @@ func (r *relay) add(conns ...net.Conn) bool {
 	return true
 }
 
-// copy carries one direction. After a cut it swallows what comes.
+// copy carries one direction. After a cut it drops all bytes.
 func (r *relay) copy(from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -68,7 +68,7 @@ func (r *relay) copy(from, to net.Conn) {
 			}
 		}
 		if err != nil {
-			if err != io.EOF || !lost { // the other end of a cut line learns nothing
+			if err != io.EOF || !lost { // an end of a cut connection is not passed on
 				_ = from.Close()
 				_ = to.Close()
 			}
@@ -77,7 +77,7 @@ func (r *relay) copy(from, to net.Conn) {
 	}
 }
 
-// cut loses everything from now on. The connections stay open.
+// cut drops all bytes from now on. The connections stay open.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// job is what the lock guards in a story: one of the three that these locks are most used for. A client reads
-// how much is used, decides, and writes one more.
+// job is the guarded resource of a row, in one of the three most frequent uses of such locks. A
+// client reads how much is used, decides, and writes one more.
 type job struct {
-	lock  string    // the name of the lock
-	has   [2]string // what a client reads while nothing is used yet, and after the first
-	does  string    // what it does then
-	harm  string    // what has happened if two did
-	limit int
+	lock   string    // the name of the lock
+	has    [2]string // what a client reads while nothing is used yet, and after the first
+	does   string    // what it does then
+	damage string    // the damage if two clients did it
+	limit  int
 }
 
 var (
@@ -23,8 +23,8 @@ var (
 	gift   = &job{"gift/X7Q", [2]string{"not redeemed yet", "redeemed"}, "redeems it, and writes so", "the gift was redeemed twice", 1}
 )
 
-// resource is a row in a database that the lock is to guard. It keeps the highest token it has seen, raised at the
-// first contact, if its clients have tokens; then it refuses lower ones.
+// resource is a database row that the lock must guard. If its clients have tokens, it remembers the
+// highest one from the first contact on, and refuses lower ones.
 type resource struct {
 	mu      sync.Mutex
 	used    int
@@ -33,9 +33,9 @@ type resource struct {
 	refused int
 }
 
-// reads is the read of the row. token 0: the algorithm has none. It returns how much is used, and whether it was
-// allowed to read.
-func (p *play) reads(who string, token uint64) (used int, ok bool) {
+// reads reads the row. token 0: the algorithm has none. It returns how much is used, and whether
+// the read was allowed.
+func (p *scenario) reads(who string, token uint64) (used int, ok bool) {
 	r := p.at
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +51,8 @@ func (p *play) reads(who string, token uint64) (used int, ok bool) {
 	return r.used, true
 }
 
-// writes is the write after a read that returned used.
-func (p *play) writes(who string, used int, token uint64) (ok bool) {
+// writes writes the row after a read that returned used.
+func (p *scenario) writes(who string, used int, token uint64) (ok bool) {
 	r := p.at
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,13 +64,13 @@ func (p *play) writes(who string, used int, token uint64) (ok bool) {
 	r.writes++
 	p.rec.add(Event{Lane: who, Kind: Works, Text: p.job.does}, e)
 	if r.writes > p.job.limit {
-		p.show("%s", p.job.harm)
+		p.show("%s", p.job.damage)
 	}
 	return true
 }
 
 // stale refuses an old token. Called with r.mu held.
-func (r *resource) stale(p *play, who string, token uint64, kind history.Kind) bool {
+func (r *resource) stale(p *scenario, who string, token uint64, kind history.Kind) bool {
 	if token == 0 || token >= r.highest {
 		r.highest = max(r.highest, token)
 		return false
@@ -80,16 +80,16 @@ func (r *resource) stale(p *play, who string, token uint64, kind history.Kind) b
 	if kind == history.Read {
 		what = "read"
 	}
-	p.rec.add(Event{Lane: who, Kind: Refused, Text: fmt.Sprintf("wants to %s with token %d: the resource has seen %d, and refuses", what, token, r.highest)},
+	p.rec.add(Event{Lane: who, Kind: Refused, Text: fmt.Sprintf("wants to %s with token %d: refused, because the resource has already seen token %d", what, token, r.highest)},
 		history.Event{Kind: kind, Client: who, Name: p.job.lock, Token: token, Value: int64(r.used), Result: history.Rejected})
 	return true
 }
 
-// used is the read and the write of a client of an algorithm without tokens.
+// works reads and writes as a client of an algorithm without tokens.
 func (c *client) works() {
 	if used, _ := c.reads(c.name, 0); used < c.job.limit {
 		c.writes(c.name, used, 0)
 	} else {
-		c.says("nothing left to do: leaves it alone")
+		c.concludes("nothing is left to do")
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// The forms of waiting that the locks of the other rows are used with, and what they cost at the server.
+// Ways of waiting for the locks of the other rows, and their cost at the server.
 
 var pollRows = []Row{
-	poll("poll-once", "one try", "a cron job that skips its run", "B leaves at once, and the lock comes free right after.", pollOnce),
-	poll("poll-interval", "a fixed interval, and a maximum of tries", "for i := 0; i < 10; i++ { …; time.Sleep(…) }", "Who waits costs a request an interval, and leaves although the lock comes free right after.", pollInterval),
-	poll("poll-deadline", "a fixed interval, until a deadline", "a timeout around the loop", "Who waits costs a request an interval, and leaves although the lock comes free right after.", pollDeadline),
-	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries", "Who waits costs a request an interval, for as long as it takes. Who gets the lock is who happens to ask first.", pollInterrupt),
-	poll("poll-spin", "a busy loop", "for !tryLock() {}", "Those who wait ask as fast as they can, and slow down everybody else at the server, the holder included.", pollSpin),
+	poll("poll-once", "one try", "a cron job that skips its run", "B leaves at once, and right after that the lock becomes free.", pollOnce),
+	poll("poll-interval", "a fixed interval, and a maximum of tries", "for i := 0; i < 10; i++ { …; time.Sleep(…) }", "A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollInterval),
+	poll("poll-deadline", "a fixed interval, until a deadline", "a timeout around the loop", "A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollDeadline),
+	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries", "A waiter costs one request per interval until it gets the lock. Chance decides which waiter asks first.", pollInterrupt),
+	poll("poll-spin", "a busy loop", "for !tryLock() {}", "Waiters ask as fast as they can, and slow down all other clients of the server, the holder included.", pollSpin),
 }
 
 func poll(id, title, habit, why string, form pollForm) Row {
@@ -25,12 +25,12 @@ func poll(id, title, habit, why string, form pollForm) Row {
 		ID: id, Title: "waiting by " + title, job: stock, Class: Cost, Servers: 1,
 		Acquire: "SET R O NX PX T: " + title, Release: "script: if GET R = O, DEL R",
 		Habit: habit, Why: why,
-		How:     "who waits stands in line at the store and is told by a push: it asks once, and then every third of its TTL",
-		unsound: func(p *play) { polling(p, form) }, sound: standing,
+		How:     "a waiter has a place in a queue at the server, which sends it a message with the lock: it asks once, and then every third of its TTL",
+		unsound: func(p *scenario) { polling(p, form) }, sound: queueing,
 	}
 }
 
-// pollForm is when a waiter tries again, and for how long.
+// pollForm is how often a waiter tries, and for how long.
 type pollForm struct {
 	every    time.Duration // 0: at once
 	tries    int           // at most; 0: any number
@@ -47,11 +47,13 @@ var (
 	pollSpin      = pollForm{}
 )
 
-// window is how long waiters are looked at that do not leave by themselves. Nothing happens in it that could be waited for.
+// window is the time of the measurement for waiters without a limit. The schedule has no events in
+// it.
 const window = 250 * time.Millisecond
 
-// requests is how many requests the server has got from clients: the scripts that it was sent, not what they do inside.
-func (p *play) requests() (n int) {
+// requests returns the number of client requests at the server: the commands and scripts that
+// clients sent, not the commands inside scripts.
+func (p *scenario) requests() (n int) {
 	for line := range strings.Lines(p.server(p.url, "INFO", "commandstats").Text) {
 		for _, c := range []string{"set", "evalsha", "eval", "subscribe"} {
 			if rest, ok := strings.CutPrefix(line, "cmdstat_"+c+":calls="); ok {
@@ -63,7 +65,7 @@ func (p *play) requests() (n int) {
 	return n
 }
 
-func polling(p *play, form pollForm) {
+func polling(p *scenario, form pollForm) {
 	p.use(p.own())
 	key := p.key("R")
 	a := p.client("A")
@@ -87,7 +89,7 @@ func polling(p *play, form pollForm) {
 			defer mu.Unlock()
 			if ok {
 				winner = c.name
-				interrupt() // one is enough to see
+				interrupt() // one winner is enough
 			} else {
 				unserved++
 			}
@@ -105,19 +107,19 @@ func polling(p *play, form pollForm) {
 	}
 	took := time.Since(began)
 	p.rate = &Rate{Waiters: len(waiterNames), Requests: p.requests() - before, Window: took}
-	p.show("at the server, by INFO commandstats: %v", p.rate)
+	p.show("measured at the server (INFO commandstats): %v", p.rate)
 	a.unlockRecorded(key)
 	wg.Wait()
 	if leaves {
 		p.rate.Unserved = unserved
 		p.look(key)
-		p.show("the lock is free, and all who wanted it have left")
+		p.show("the lock is free, and all waiters have left")
 	} else {
-		p.show("%s happened to ask first; the others were interrupted", winner)
+		p.show("%s happened to ask first; the other waiters were interrupted", winner)
 	}
 }
 
-// polls waits in the form of a row. The tries are not shown: they are many.
+// polls waits in the form of a row. The timeline does not show the many tries.
 func (c *client) polls(ctx context.Context, key string, form pollForm) bool {
 	if form.deadline > 0 {
 		var cancel context.CancelFunc
@@ -131,7 +133,7 @@ func (c *client) polls(ctx context.Context, key string, form pollForm) bool {
 			return true
 		}
 		if n == form.tries || ctx.Err() != nil {
-			c.says("leaves, after %d tries", n)
+			c.concludes("leaves, after %d tries", n)
 			return false
 		}
 		if form.every > 0 {
@@ -143,23 +145,24 @@ func (c *client) polls(ctx context.Context, key string, form pollForm) bool {
 	}
 }
 
-// unlockRecorded is release and unlock of a client that holds.
+// unlockRecorded is release and unlock of a client that holds the lock.
 func (c *client) unlockRecorded(key string) {
 	c.release()
 	c.unlock(key)
 }
 
-// standing is holdfast with as many that wait for as long. The leases have their default length.
-func standing(p *play) {
+// queueing is holdfast with as many waiters for the same time. The leases have their default
+// length.
+func queueing(p *scenario) {
 	p.use(p.own())
 	a := p.userWith("A", holdfast.DefaultTTL, redislock.Config{})
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
-	var line []*queued
+	var queue []*queued
 	before := p.requests()
 	began := time.Now()
 	for _, name := range waiterNames {
-		line = append(line, p.userWith(name, holdfast.DefaultTTL, redislock.Config{}).waits())
+		queue = append(queue, p.userWith(name, holdfast.DefaultTTL, redislock.Config{}).waits())
 	}
 	entry := p.requests() - before
 	select {
@@ -168,15 +171,15 @@ func standing(p *play) {
 		p.must(p.ctx.Err())
 	}
 	between := p.requests()
-	select { // now all stand in line, and the server hears of them only every third of the TTL
+	select { // now all are in the queue, and ask only every third of the TTL
 	case <-time.After(window):
 	case <-p.ctx.Done():
 		p.must(p.ctx.Err())
 	}
 	p.rate = &Rate{Waiters: len(waiterNames), Requests: p.requests() - between, Window: window}
-	p.show("at the server, by INFO commandstats: %d requests to get in line (a session and a place each); then %v", entry, p.rate)
+	p.show("measured at the server (INFO commandstats): %d requests to join the queue (a session and a place each); then %v", entry, p.rate)
 	p.want(g.releases() == nil, "A's release failed")
-	for _, w := range line {
+	for _, w := range queue {
 		h := w.granted(p)
 		p.want(h.releases() == nil, "the release of %s failed", h.u.name)
 	}

@@ -18,34 +18,34 @@ var redlockRows = []Row{
 	{
 		ID: "redlock-restart", Title: "Redlock, a server restarts at once", job: gift, Class: "S1", Servers: 5,
 		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more", Release: "script at each: if GET R = O, DEL R",
-		Habit:   "Redlock on servers that keep nothing on disk, under a supervisor that restarts them",
-		Why:     "A holds servers 1, 2 and 3. Server 3 crashes and is back at once, empty. B gets 3, 4 and 5: two majorities.",
-		How:     "on the same five (redis+quorum://): a server that has restarted has no vote until every lease that it may have forgotten has run out",
+		Habit:   "Redlock on servers without persistence, under a supervisor that restarts them",
+		Why:     "A holds servers 1, 2 and 3. Server 3 crashes and restarts at once, empty. B gets servers 3, 4 and 5: two majorities.",
+		How:     "on the same five servers (redis+quorum://): a restarted server has no vote until every lease that it may have forgotten has expired",
 		unsound: redlockRestart, sound: restartSound,
 	},
 	{
 		ID: "redlock-clock", Title: "Redlock, the clocks of a majority jump", job: stock, Class: "S1", Servers: 5,
 		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more", Release: "script at each: if GET R = O, DEL R",
-		Habit:   "Redlock on machines whose clocks are stepped, by an operator or after a pause of a virtual machine",
+		Habit:   "Redlock on machines whose clocks are set, by an operator or after a pause of a virtual machine",
 		Why:     "The clocks of servers 1, 2 and 3 are set forward by a minute. They end A's lease, and B gets a majority.",
-		How:     "on one server that ends the lease early: A is told at its next renewal, and the resource refuses its token",
+		How:     "on one server that ends the lease early: A learns it at its next renewal, and the resource refuses its token",
 		unsound: redlockClock, sound: earlyEnd,
 	},
 }
 
-// five servers make a quorum.
+// five is five independent servers.
 type five struct {
-	*play
+	*scenario
 	servers []*Server
 }
 
-func (p *play) five() *five {
-	q := &five{play: p}
+func (p *scenario) five() *five {
+	q := &five{scenario: p}
 	for range 5 {
 		q.servers = append(q.servers, p.own())
 	}
 	p.use(q.servers[0])
-	p.show("five servers that know nothing of each other: 1 to 5")
+	p.show("five independent servers: 1 to 5")
 	return q
 }
 
@@ -56,14 +56,14 @@ func (q *five) urls(from, to int) (all []string) {
 	return all
 }
 
-// member is a client of Redlock: a connection to each server.
-type member struct {
+// redlockClient is a client of Redlock: a connection to each server.
+type redlockClient struct {
 	*client
 	links []*link
 }
 
-func (q *five) client(name string, unreachable ...int) *member {
-	m := &member{client: &client{play: q.play, name: name}}
+func (q *five) client(name string, unreachable ...int) *redlockClient {
+	m := &redlockClient{client: &client{scenario: q.scenario, name: name}}
 	for range q.servers {
 		m.links = append(m.links, nil)
 	}
@@ -78,8 +78,8 @@ func (q *five) client(name string, unreachable ...int) *member {
 }
 
 // take is the acquire of Redlock.
-func (m *member) take(key string) bool {
-	m.asks(lease)
+func (m *redlockClient) take(key string) bool {
+	m.begins(lease)
 	before := time.Duration(m.rec.now())
 	answers, yes := []string(nil), 0
 	for i, l := range m.links {
@@ -95,7 +95,8 @@ func (m *member) take(key string) bool {
 		}
 	}
 	m.rec.add(Event{Lane: m.name, Kind: Does, Text: m.plain("SET " + key + " " + m.name + " NX PX " + leaseMillis), Answer: strings.Join(answers, ", ")})
-	left := lease - (time.Duration(m.rec.now()) - before) - lease/100 // the allowance for drifting clocks
+	// The allowance for clock drift.
+	left := lease - (time.Duration(m.rec.now()) - before) - lease/100
 	if yes < len(m.links)/2+1 || left <= 0 {
 		m.fails("no majority")
 		return false
@@ -105,15 +106,16 @@ func (m *member) take(key string) bool {
 }
 
 // free is the release of Redlock.
-func (m *member) free(key string) {
+func (m *redlockClient) free(key string) {
 	m.release()
 	for _, l := range m.links {
-		_, _ = l.Run(m.ctx, compareAndDelete, []string{key}, []string{m.name}) // a server that is away has nothing to free
+		// An unreachable server has nothing to release.
+		_, _ = l.Run(m.ctx, compareAndDelete, []string{key}, []string{m.name})
 	}
 	m.rec.add(Event{Lane: m.name, Kind: Does, Text: "at each: if GET R = " + m.name + ", DEL R"})
 }
 
-func (m *member) hold(key string) func() {
+func (m *redlockClient) hold(key string) func() {
 	return func() {
 		if !m.take(key) {
 			m.failf("%s got no majority", m.name)
@@ -125,7 +127,7 @@ func (m *member) hold(key string) func() {
 	}
 }
 
-func redlockRestart(p *play) {
+func redlockRestart(p *scenario) {
 	key := p.key("R")
 	q := p.five()
 	a := q.client("A", 4, 5)
@@ -134,7 +136,7 @@ func redlockRestart(p *play) {
 	q.servers[2].Kill()
 	p.fault(Stage, "server3", "kill", "server 3 crashes")
 	p.must(q.servers[2].Restart(p.ctx))
-	p.rec.add(Event{Lane: Stage, Kind: Fault, Text: "server 3 is back at once, without its data"},
+	p.rec.add(Event{Lane: Stage, Kind: Fault, Text: "server 3 restarts at once, without its data"},
 		history.Event{Kind: history.Leader, Target: "server3"})
 	b := q.client("B", 1, 2)
 	b.begin("at work", b.hold(key))
@@ -142,19 +144,19 @@ func redlockRestart(p *play) {
 	b.to("")
 }
 
-func redlockClock(p *play) {
+func redlockClock(p *scenario) {
 	key := p.key("R")
 	q := p.five()
 	a, b := q.client("A"), q.client("B")
 	a.begin("at work", a.hold(key))
 	p.shorten(time.Minute, q.urls(1, 3)...)
-	p.fault(Stage, "server1", "clock", "the clocks of servers 1, 2 and 3 are set forward by a minute. (The clock of a server that runs cannot be moved from here: the lab shortens its leases by a minute instead, which to its clients is the same)")
+	p.fault(Stage, "server1", "clock", "the clocks of servers 1, 2 and 3 are set forward by a minute. (The lab cannot set the clocks. It shortens the leases by a minute instead, which has the same effect on the clients.)")
 	b.begin("at work", b.hold(key))
 	a.to("")
 	b.to("")
 }
 
-// user makes a client of holdfast on a quorum of the five, some of which it cannot reach.
+// user returns a client of holdfast on a quorum of the five, some of which it cannot reach.
 func (q *five) user(name string, unreachable ...int) *user {
 	var servers []quorum.Server
 	for i, s := range q.servers {
@@ -167,13 +169,13 @@ func (q *five) user(name string, unreachable ...int) *user {
 	b := quorum.New(servers, &quorum.Config{Prefix: q.prefix})
 	q.cleanup = append(q.cleanup, func() { _ = b.Close() })
 	if len(unreachable) == 0 {
-		q.must(b.Declare(q.ctx)) // nobody has used them yet; nothing to do after that
+		q.must(b.Declare(q.ctx)) // fails if another client has declared them
 	}
 	return q.userOn(name, soundTTL, b, nil)
 }
 
 // restartSound: the same servers fail in the same way under a quorum of holdfast.
-func restartSound(p *play) {
+func restartSound(p *scenario) {
 	q := p.five()
 	c := q.user("C") // declares that the five are new
 	a := q.user("A", 4, 5)
@@ -185,15 +187,15 @@ func restartSound(p *play) {
 	q.servers[2].Kill()
 	p.fault(Stage, "server3", "kill", "server 3 crashes")
 	p.must(q.servers[2].Restart(p.ctx))
-	p.rec.add(Event{Lane: Stage, Kind: Fault, Text: "server 3 is back at once, without its data"},
+	p.rec.add(Event{Lane: Stage, Kind: Fault, Text: "server 3 restarts at once, without its data"},
 		history.Event{Kind: history.Leader, Target: "server3"})
 	b := q.user("B", 1, 2)
-	p.want(b.tries() == nil, "B got the lock of A")
-	p.show("servers 4 and 5 would grant it; server 3 has no vote: it may have forgotten something")
+	p.want(b.tries() == nil, "B got the lock that A holds")
+	p.show("servers 4 and 5 would grant it, but server 3 has no vote: it may have forgotten a grant")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
 	h := c.tries()
-	p.want(h != nil, "C, who reaches all of them, did not get a free lock")
+	p.want(h != nil, "C, which reaches all five servers, did not get a free lock")
 	p.want(h.Token() > g.Token(), "C's token %d is not larger than A's %d", h.Token(), g.Token())
 	h.watch()
 	h.works()

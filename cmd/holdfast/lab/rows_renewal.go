@@ -6,47 +6,47 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Locks that renew themselves, and waiters that are to be woken.
+// Locks that renew themselves, and waiters that need a message.
 
 var renewalRows = []Row{
 	{
-		ID: "renew-any-owner", Title: "renewal without a look at the owner", job: stock, Class: "S1",
+		ID: "renew-any-owner", Title: "renewal without a check of the owner", job: stock, Class: "S1",
 		Acquire: "SET R O NX PX T; every T/3: PEXPIRE R T", Release: "script: if GET R = O, DEL R",
-		Habit:   "a watchdog written beside a sound acquire and release",
-		Why:     "A is cut off for longer than its lease, and B gets the lock. A's next PEXPIRE renews B's key, answers 1, and A believes that it still holds. If B died now, A would keep its lock alive for ever.",
-		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B is let in",
+		Habit:   "a watchdog added to a correct acquire and release",
+		Why:     "A is cut off for longer than its lease, and B gets the lock. A's next PEXPIRE renews B's key, answers 1, and A believes that it still holds the lock. If B crashed now, A would renew B's lock for ever.",
+		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
 		unsound: renewAny, sound: cutOff,
 	},
 	{
 		ID: "renew-get-pexpire", Title: "renewal that reads the owner first, without WATCH", job: points, Class: "S1",
 		Acquire: "SET R O NX PX T; every T/3: GET R; if it is O: PEXPIRE R T", Release: "script: if GET R = O, DEL R",
 		Habit:   "the same, with a check by the client",
-		Why:     "A's lease ends between its GET and its PEXPIRE, and B gets the lock. The PEXPIRE renews B's key, and A believes that it still holds.",
-		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B is let in",
+		Why:     "A's lease ends between its GET and its PEXPIRE, and B gets the lock. The PEXPIRE renews B's key, and A believes that it still holds the lock.",
+		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
 		unsound: renewGet, sound: cutOff,
 	},
 	{
 		ID: "watchdog-outlives-unlock", Title: "a watchdog that outlives the unlock", job: gift, Class: "L4",
-		Acquire: "SET R O NX PX T; every T/3: SET R O PX T", Release: "script: if GET R = O, DEL R; tell the watchdog to end",
-		Habit:   "the renewal repeats the SET; the watchdog is told to end after the unlock",
-		Why:     "A renewal that was due is sent after the unlock, and makes the key again. Nobody holds the lock, and the watchdog keeps it taken as long as the process lives.",
-		How:     "a renewal only renews what is there: one that comes after the release is answered with \"gone\"",
+		Acquire: "SET R O NX PX T; every T/3: SET R O PX T", Release: "script: if GET R = O, DEL R; stop the watchdog",
+		Habit:   "the renewal repeats the SET; the watchdog is stopped after the unlock",
+		Why:     "A due renewal is sent after the unlock, and creates the key again. No client holds the lock, and the watchdog keeps it taken as long as the process lives.",
+		How:     "a renewal only renews an existing grant: after the release its answer is \"gone\"",
 		unsound: watchdogOutlives, sound: lateRenewal,
 	},
 	{
 		ID: "watchdog-stops", Title: "a watchdog that one failed renewal ends", job: points, Class: "S2",
 		Acquire: "SET R O NX PX T; every T/3, script: if GET R = O, PEXPIRE R T; an error ends the loop", Release: "script: if GET R = O, DEL R",
 		Habit:   "for { … if err != nil { log; return } }",
-		Why:     "One renewal fails, the watchdog writes a line into a log and ends. A is not told: its lease runs out under it, B gets the lock, and A works on.",
-		How:     "a failed renewal is tried again until the lease is over, and then the holder is told by its context",
+		Why:     "One renewal fails, the watchdog writes a line into a log and ends. A does not learn of it: its lease expires during its work, B gets the lock, and A works on.",
+		How:     "a failed renewal is tried again until the lease ends, and then the holder's context is cancelled",
 		unsound: watchdogStops, sound: failedRenewal,
 	},
 	{
-		ID: "wakeup-lost", Title: "waiting for a message without asking again", job: stock, Class: "L2",
+		ID: "wakeup-lost", Title: "waiting for a message without a second try", job: stock, Class: "L2",
 		Acquire: "SET R O NX PX T; if nil: SUBSCRIBE to the lock's channel and wait, then try again", Release: "script: if GET R = O, DEL R and PUBLISH",
 		Habit:   "polling replaced by pub/sub",
-		Why:     "A releases between B's try and B's SUBSCRIBE. The message reaches nobody, and no other follows: B sleeps while the lock is free.",
-		How:     "who waits stands in line at the store, which hands it the lock: if the message is lost, it finds that when it looks at its place, every third of the TTL",
+		Why:     "A releases between B's try and B's SUBSCRIBE. No client receives the message, and no other follows: B sleeps while the lock is free.",
+		How:     "a waiter has a place in a queue at the server, which hands it the lock. If the message is lost, the waiter learns it from the next renewal of its place, every third of the TTL",
 		unsound: wakeupLost, sound: lostMessage,
 	},
 }
@@ -60,16 +60,16 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return nil end
 redis.call('DEL', KEYS[1])
 return redis.call('PUBLISH', ARGV[2], 'free')`)
 
-// unlock is the sound release.
+// unlock is the correct release.
 func (c *client) unlock(key string) bool {
 	v := c.eval("script: if GET R = "+c.name+", DEL R", compareAndDelete, []string{key}, []string{c.name})
 	c.released(v.Int == 1)
 	return v.Int == 1
 }
 
-// watchdog is the second goroutine of a client, with the same connection and attempt.
+// watchdog returns a second goroutine of the client, with the same connection and attempt.
 func (c *client) watchdog() *client {
-	return &client{play: c.play, name: c.name, conn: c.conn, id: c.id}
+	return &client{scenario: c.scenario, name: c.name, conn: c.conn, id: c.id}
 }
 
 // holder takes the lock, reads, works and releases.
@@ -83,25 +83,25 @@ func (c *client) holder(key string) func() {
 		if used < c.job.limit {
 			c.writes(c.name, used, 0)
 		} else {
-			c.says("nothing left to do: leaves it alone")
+			c.concludes("nothing is left to do")
 		}
 		c.release()
 		c.unlock(key)
 	}
 }
 
-func renewAny(p *play) {
+func renewAny(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	a.begin("at work", a.holder(key))
 	w := a.watchdog()
-	p.fault("A", "A", "cut", "its network is down: renewals do not arrive")
+	p.fault("A", "A", "cut", "loses its network: renewals do not arrive")
 	p.pass(lease+time.Second, "A is cut off")
 	b.begin("at work", b.holder(key))
 	w.begin("", func() {
 		from := p.rec.now()
 		if got(w.do("PEXPIRE", key, leaseMillis)) {
-			w.renews(from, "the network is back, and the renewal has worked: still holds the lock")
+			w.renews(from, "the network is back, and the renewal has succeeded: still holds the lock")
 		}
 	})
 	p.look(key)
@@ -109,7 +109,7 @@ func renewAny(p *play) {
 	b.to("")
 }
 
-func renewGet(p *play) {
+func renewGet(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	a.begin("at work", a.holder(key))
@@ -121,10 +121,10 @@ func renewGet(p *play) {
 		}
 		w.at("between GET and PEXPIRE")
 		if got(w.do("PEXPIRE", key, leaseMillis)) {
-			w.renews(from+int64(lease+time.Second), "the renewal has worked: still holds the lock")
+			w.renews(from+int64(lease+time.Second), "the renewal has succeeded: still holds the lock")
 		}
 	})
-	w.says("it is its own; now the PEXPIRE is due")
+	w.concludes("the key is its own; next is the PEXPIRE")
 	p.pass(lease+time.Second, "A's watchdog is paused between the two")
 	b.begin("at work", b.holder(key))
 	w.to("")
@@ -133,7 +133,7 @@ func renewGet(p *play) {
 	b.to("")
 }
 
-func watchdogOutlives(p *play) {
+func watchdogOutlives(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	a.begin("at work", a.holder(key))
@@ -147,10 +147,10 @@ func watchdogOutlives(p *play) {
 			round()
 		}
 	})
-	w.says("its watchdog wakes: a renewal is due")
+	w.concludes("its watchdog wakes up: a renewal is due")
 	a.to("")
 	w.to("before the renewal")
-	p.show("nobody holds the lock, and its key is there again")
+	p.show("no client holds the lock, but its key exists again")
 	b.set(key, "B")
 	for range 2 {
 		p.pass(lease/3, "the watchdog goes on")
@@ -166,7 +166,7 @@ func watchdogOutlives(p *play) {
 	p.rec.addFormal(history.Event{Kind: history.State, Name: p.job.lock, N: 1})
 }
 
-func watchdogStops(p *play) {
+func watchdogStops(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	a.begin("at work", a.holder(key))
@@ -176,7 +176,7 @@ func watchdogStops(p *play) {
 	w.begin("", func() {
 		if _, err := w.conn.Run(p.ctx, compareAndExpire, []string{key}, []string{"A", leaseMillis}); err != nil {
 			p.fault("A", "A", "error", "script: if GET R = A, PEXPIRE R 10000 → connection reset")
-			w.says("its watchdog writes \"renewal failed\" into the log, and ends")
+			w.concludes("its watchdog writes \"renewal failed\" into the log, and ends")
 		}
 	})
 	p.pass(lease, "A works on, and nothing renews its lease")
@@ -185,7 +185,7 @@ func watchdogStops(p *play) {
 	b.to("")
 }
 
-func wakeupLost(p *play) {
+func wakeupLost(p *scenario) {
 	key, channel := p.key("R"), p.prefix+"free"
 	a, b := p.client("A"), p.client("B")
 	woken := make(chan struct{}, 1)
@@ -196,10 +196,10 @@ func wakeupLost(p *play) {
 		a.release()
 		v := a.eval("script: if GET R = A, DEL R and PUBLISH free", compareDeletePublish, []string{key}, []string{"A", channel})
 		a.released(true)
-		a.says("%s clients have got the message", render(v))
+		a.concludes("%s clients have received the message", render(v))
 	})
 	b.begin("between the try and SUBSCRIBE", func() {
-		b.wants(history.Event{TTL: lease, Wait: true})
+		b.beginsAs(history.Event{TTL: lease, Wait: true})
 		b.do("SET", key, "B", "NX", "PX", leaseMillis)
 		b.at("between the try and SUBSCRIBE")
 		stop, err := b.conn.Subscribe(p.ctx, channel, func(string) { woken <- struct{}{} }, func() {})
@@ -207,18 +207,18 @@ func wakeupLost(p *play) {
 		b.cleanup = append(b.cleanup, stop)
 		p.rec.add(Event{Lane: "B", Kind: Does, Text: "SUBSCRIBE free", Answer: "OK"},
 			history.Event{Kind: history.Queued, Client: "B", ID: b.id, Name: p.job.lock})
-		b.says("sleeps until the lock is free")
+		b.concludes("sleeps until the lock is free")
 	})
 	a.to("")
 	b.to("")
 	p.look(key)
 	p.pass(time.Minute, "the lock is free, and B sleeps")
-	p.show("at the server: PUBSUB NUMSUB free → %s: B listens, and nobody is left to send", p.plain(render(p.server(p.url, "PUBSUB", "NUMSUB", channel))))
+	p.show("at the server: PUBSUB NUMSUB free → %s: B is subscribed, but no client is left to send a message", p.plain(render(p.server(p.url, "PUBSUB", "NUMSUB", channel))))
 	select {
 	case <-woken:
-		p.failf("B was woken")
+		p.failf("B woke up")
 	default:
 	}
-	b.says("sleeps on, for ever")
+	b.concludes("sleeps for ever")
 	p.rec.addFormal(history.Event{Kind: history.State, Name: p.job.lock})
 }

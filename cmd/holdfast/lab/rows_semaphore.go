@@ -10,18 +10,18 @@ import (
 var semaphoreRows = []Row{
 	{
 		ID: "semaphore-release-retry", Title: "a counter as semaphore, release sent again after a lost reply", job: encoders, Class: "S5",
-		Acquire: "DECR R; if negative: INCR R, and it is full", Release: "INCR R, again if no answer came",
+		Acquire: "DECR R; if negative: INCR R, and none is free", Release: "INCR R, again if no answer came",
 		Habit:   "a counter of free permits; clients that repeat a command on a new connection",
-		Why:     "A's INCR is done, but its answer is lost, and the client sends it again. There is one permit too many from now on: three work where two may.",
+		Why:     "A's INCR is executed, but its answer is lost, and the client sends it again. From now on there is one permit too many: three clients work where two may.",
 		How:     "a release names the grant that it ends: sent twice, it does nothing the second time",
 		unsound: semaphoreRetry, sound: lostRelease,
 	},
 	{
 		ID: "semaphore-counter-crash", Title: "a counter as semaphore, a holder dies", job: encoders, Class: "L1",
-		Acquire: "DECR R; if negative: INCR R, and it is full", Release: "INCR R",
+		Acquire: "DECR R; if negative: INCR R, and none is free", Release: "INCR R",
 		Habit:   "a counter of free permits",
-		Why:     "A and B die with their permits. A counter does not know who had them: they never come back.",
-		How:     "each permit is a lease: what the dead held is free after a TTL",
+		Why:     "A and B crash with their permits. A counter does not record the holders, so the permits never return.",
+		How:     "each permit is a lease: a crashed client's permits are free after a TTL",
 		unsound: semaphoreCrash, sound: permitHoldersDie,
 	},
 }
@@ -31,7 +31,7 @@ var encoders = &job{lock: "encoders", limit: 2}
 
 // decr is the acquire.
 func (c *client) decr(key string, wait bool) bool {
-	c.wants(history.Event{Mode: driver.Permits, N: 1, Limit: 2, TTL: lease, Wait: wait})
+	c.beginsAs(history.Event{Mode: driver.Permits, N: 1, Limit: 2, TTL: lease, Wait: wait})
 	if c.do("DECR", key).Int < 0 {
 		c.do("INCR", key)
 		if !wait {
@@ -44,13 +44,13 @@ func (c *client) decr(key string, wait bool) bool {
 }
 
 // fill sets the counter to two permits.
-func (p *play) fill(key string) {
+func (p *scenario) fill(key string) {
 	p.server(p.url, "SET", key, "2", "PX", "600000")
 	p.mark(key, true)
 	p.show("SET R 2: two permits")
 }
 
-func semaphoreRetry(p *play) {
+func semaphoreRetry(p *scenario) {
 	key := p.key("R")
 	p.fill(key)
 	a, b, c, d := p.client("A"), p.client("B"), p.client("C"), p.client("D")
@@ -61,14 +61,14 @@ func semaphoreRetry(p *play) {
 	a.conn.set(losing)
 	if _, err := a.try("INCR", key); err != nil {
 		p.fault("A", "A", "lost reply", "the answer is lost on its way: the connection broke")
-		a.says("does not know whether it was done, connects again and repeats it")
+		a.concludes("does not know the outcome of its command, connects again and repeats it")
 		a.do("INCR", key)
 	}
 	a.released(true)
 	p.look(key)
 	c.decr(key, false)
 	d.decr(key, false)
-	p.show("B, C and D work at the same time: 3 of 2")
+	p.show("B, C and D work at the same time, with a limit of 2")
 	for _, x := range []*client{b, c, d} {
 		x.release()
 		x.do("INCR", key)
@@ -77,7 +77,7 @@ func semaphoreRetry(p *play) {
 	p.look(key)
 }
 
-func semaphoreCrash(p *play) {
+func semaphoreCrash(p *scenario) {
 	key := p.key("R")
 	p.fill(key)
 	a, b, c := p.client("A"), p.client("B"), p.client("C")
@@ -97,6 +97,6 @@ func semaphoreCrash(p *play) {
 		}
 	}
 	p.look(key)
-	c.says("waits on. Nobody works, and nobody can")
+	c.concludes("waits on. No client works, and none can get a permit")
 	p.rec.addFormal(history.Event{Kind: history.State, Name: p.job.lock, N: 2, Limit: 2})
 }

@@ -14,35 +14,35 @@ var serverRows = []Row{
 		ID: "single-node-failover", Title: "any lock on a primary with a replica", job: stock, Class: "S1", Servers: 2,
 		Acquire: "SET R O NX PX T", Release: "script: if GET R = O, DEL R",
 		Habit:   "a managed Redis \"with automatic failover\"",
-		Why:     "The primary has answered OK to A, and dies before its replica has heard of it. The replica is promoted, and grants the lock to B.",
-		How:     "with replicas=1 a grant counts only once the replica has it; without, A is told by its context, and refused by the resource",
+		Why:     "The primary answers OK to A, and crashes before its replica has received the key. The replica is promoted, and grants the lock to B.",
+		How:     "with replicas=1 a grant counts only once the replica has confirmed it. Without, A's context is cancelled, and the resource refuses A",
 		unsound: failover, sound: failoverSound, except: []history.Class{history.S1},
 	},
 	{
 		ID: "wait-pooled", Title: "WAIT on another connection of the pool", job: points, Class: "S1", Servers: 2,
 		Acquire: "SET R O NX PX T, then WAIT 1 100, each on whatever connection the pool has", Release: "script: if GET R = O, DEL R",
 		Habit:   "client.Set(…), client.Wait(…) of a pooled client",
-		Why:     "WAIT counts what its own connection has written, which is nothing: it says 1 at once, while the replica does not have the lock. A failover gives it to B.",
-		How:     "script and WAIT go over one connection: the grant is not confirmed, is taken back, and nobody believes in it",
+		Why:     "WAIT is about the writes of its own connection, and there are none: it answers 1 at once, while the replica does not have the key. After a failover B gets the lock.",
+		How:     "script and WAIT use the same connection: the grant is not confirmed, and the library cancels it before any client relies on it",
 		unsound: waitPooled, sound: waitSound,
 	},
 }
 
 // pair is a primary and its replica.
 type pair struct {
-	*play
+	*scenario
 	primary, replica *Server
-	line             *relay
+	replication      *relay
 }
 
-// pair starts both, and returns when the replica has all that the primary has.
-func (p *play) pair() *pair {
-	r := &pair{play: p, primary: p.own()}
+// pair starts both, and returns when the replica is in sync.
+func (p *scenario) pair() *pair {
+	r := &pair{scenario: p, primary: p.own()}
 	var err error
-	r.line, err = newRelay(r.primary.addr)
+	r.replication, err = newRelay(r.primary.addr)
 	p.must(err)
-	p.cleanup = append(p.cleanup, r.line.close)
-	r.replica = p.own(r.primary.Follow(r.line.addr)...)
+	p.cleanup = append(p.cleanup, r.replication.close)
+	r.replica = p.own(r.primary.Follow(r.replication.addr)...)
 	p.use(r.primary)
 	p.until("the replica is in sync", func() bool {
 		return strings.Contains(p.server(r.replica.URL(), "INFO", "replication").Text, "master_link_status:up") &&
@@ -53,13 +53,13 @@ func (p *play) pair() *pair {
 	return r
 }
 
-// until waits for what servers tell each other.
-func (p *play) until(what string, ok func() bool) {
+// until waits for a state of the servers.
+func (p *scenario) until(what string, ok func() bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(startLimit); !ok(); {
 		if time.Now().After(end) {
-			p.failf("it never came true that %s", what)
+			p.failf("this never became true: %s", what)
 		}
 		select {
 		case <-tick.C:
@@ -69,24 +69,24 @@ func (p *play) until(what string, ok func() bool) {
 	}
 }
 
-// cutOff cuts the line between the two.
+// cutOff cuts the link between the two.
 func (r *pair) cutOff() {
-	r.line.cut()
-	r.fault(Stage, "replica", "cut", "the line between the primary and its replica breaks: from here on the replica hears nothing")
+	r.replication.cut()
+	r.fault(Stage, "replica", "cut", "the link between the primary and its replica breaks: from here on the replica receives nothing")
 }
 
 // failOver kills the primary and promotes the replica.
 func (r *pair) failOver() {
 	r.forget(r.primary.URL())
 	r.primary.Kill()
-	r.fault(Stage, "primary", "kill", "the primary dies")
+	r.fault(Stage, "primary", "kill", "the primary crashes")
 	r.server(r.replica.URL(), "REPLICAOF", "NO", "ONE")
 	r.use(r.replica)
 	r.rec.add(Event{Lane: Stage, Kind: Fault, Text: "the replica is promoted, as a sentinel would do it: REPLICAOF NO ONE"},
 		history.Event{Kind: history.Leader, Target: "replica"})
 }
 
-func failover(p *play) {
+func failover(p *scenario) {
 	key := p.key("R")
 	r := p.pair()
 	a := p.client("A")
@@ -100,7 +100,7 @@ func failover(p *play) {
 	b.to("")
 }
 
-// work takes a lock, reads, stops, writes, and leaves without a release: its server is gone.
+// work takes a lock, reads, stops, writes, and ends without a release: its server has crashed.
 func (c *client) work(key string, take func()) func() {
 	return func() {
 		take()
@@ -111,26 +111,26 @@ func (c *client) work(key string, take func()) func() {
 	}
 }
 
-func waitPooled(p *play) {
+func waitPooled(p *scenario) {
 	key := p.key("R")
 	r := p.pair()
 	a := p.client("A")
 	second := p.connect(r.primary.URL()) // of A's pool
 	r.cutOff()
 	a.begin("at work", a.work(key, func() {
-		a.asks(lease)
+		a.begins(lease)
 		a.do("SET", key, "A", "NX", "PX", leaseMillis)
 		v, err := second.ask(p.ctx, "WAIT", "1", "100")
 		p.must(err)
 		p.rec.add(Event{Lane: "A", Kind: Does, Text: "on another connection of its pool: WAIT 1 100", Answer: render(v)})
 		if v.Int < 1 {
-			a.failf("WAIT on a connection that has written nothing says %d", v.Int)
+			a.failf("WAIT on a connection without writes answers %d", v.Int)
 		}
-		a.holds("a replica has it: holds the lock, safe from failovers")
+		a.holds("a replica has the key: holds the lock, safe from failovers")
 	}))
 	v, err := a.conn.ask(p.ctx, "WAIT", "1", "100")
 	p.must(err)
-	p.show("on the connection that has sent the SET it would have been: WAIT 1 100 → %s", render(v))
+	p.show("on the connection that has sent the SET, the answer is: WAIT 1 100 → %s", render(v))
 	r.failOver()
 	p.look(key)
 	b := p.client("B")

@@ -13,39 +13,39 @@ var setnxRows = []Row{
 		ID: "setnx-expire", Title: "SETNX, then EXPIRE", job: stock, Class: "L1",
 		Acquire: "SETNX R 1; if 1: EXPIRE R T", Release: "DEL R",
 		Habit:   "two commands of a client library in a row, from before Redis 2.6.12",
-		Why:     "A dies between the two commands. The key has no expiry, so nobody ever gets the lock again.",
-		How:     "taking a lock and its lease are one step at the server: whoever dies is outlived by a TTL",
+		Why:     "A crashes between the two commands. The key has no expiry, so no client ever gets the lock again.",
+		How:     "the server grants the lock and its lease in one step: after a crash the lock becomes free within a TTL",
 		unsound: setnxExpire, sound: holderDies,
 	},
 	{
 		ID: "setnx-getset-clock", Title: "SETNX and GETSET of a timestamp, one clock ahead", job: points, Class: "S1",
-		Acquire: "SETNX R exp → 1: EXPIRE R T; 0: GET R, if in the past GETSET R exp', own it if the old value is what was read", Release: "DEL R",
+		Acquire: "SETNX R exp → 1: EXPIRE R T; 0: GET R, if in the past GETSET R exp', own it if GETSET returns the same value as GET", Release: "DEL R",
 		Habit:   "the lock of the old SETNX manual page, with the clients' own clocks",
-		Why:     "B's clock is 30 seconds ahead. It takes A's lease for over, and the lock from A in the middle of it.",
-		How:     "no clock of a client is read: the server alone says when a lease is over",
+		Why:     "B's clock is 30 seconds ahead. It believes that A's lease has expired, and takes the lock in the middle of A's lease.",
+		How:     "no client's clock matters: the server alone decides when a lease expires",
 		unsound: getsetClock, sound: rivalTries,
 	},
 	{
 		ID: "setnx-getset-race", Title: "SETNX and GETSET of a timestamp, two at once", job: points, Class: "S1",
 		Acquire: "as setnx-getset-clock", Release: "DEL R",
-		Habit:   "the same, with clocks that agree",
-		Why:     "B and C race for a dead lock. B loses the GETSET, but has overwritten C's timestamp with its own, older one, and wiped its expiry: D takes the lock while C holds it.",
-		How:     "who loses a race writes nothing that others judge by",
+		Habit:   "the same, with synchronous clocks",
+		Why:     "B and C race for the lock of a crashed client. B's GETSET loses, but it has overwritten C's timestamp with its own, older one, and removed the expiry: D takes the lock while C holds it.",
+		How:     "a loser of a race writes nothing",
 		unsound: getsetRace, sound: raceForDead,
 	},
 	{
 		ID: "setnx-getset-release", Title: "SETNX and GETSET of a timestamp, late release", job: stock, Class: "S1",
 		Acquire: "as setnx-getset-clock", Release: "DEL R",
-		Habit:   "the same, with work that takes longer than expected once",
-		Why:     "A outlives its lease, B gets the lock, A's DEL removes B's lock, and C enters beside B.",
-		How:     "a slow holder renews; a release names the grant that it ends",
+		Habit:   "the same, with work that once takes longer than expected",
+		Why:     "A outlives its lease, B gets the lock, A's DEL removes B's lock, and C gets the lock while B holds it.",
+		How:     "a slow holder renews its lease; a release names the grant that it ends",
 		unsound: getsetRelease, sound: slowHolder,
 	},
 }
 
 // setnxExpire is the acquire of A1.
 func (c *client) setnxExpire(key string) bool {
-	c.asks(lease)
+	c.begins(lease)
 	if !got(c.do("SETNX", key, "1")) {
 		c.fails("it is taken")
 		return false
@@ -56,27 +56,27 @@ func (c *client) setnxExpire(key string) bool {
 	return true
 }
 
-func setnxExpire(p *play) {
+func setnxExpire(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	a.begin("between SETNX and EXPIRE", func() { a.setnxExpire(key) })
-	a.crash("before it could say EXPIRE")
+	a.crash("before its EXPIRE")
 	p.look(key)
-	b.wants(history.Event{TTL: lease, Wait: true})
+	b.beginsAs(history.Event{TTL: lease, Wait: true})
 	b.do("SETNX", key, "1")
 	p.pass(time.Minute, "B tries again and again")
 	b.do("SETNX", key, "1")
 	p.pass(time.Hour, "B tries again and again")
 	b.do("SETNX", key, "1")
 	p.look(key)
-	b.says("waits on. Nobody holds the lock, and nobody can take it: someone has to delete the key by hand")
+	b.concludes("waits on. No client holds the lock, and none can take it: an operator must delete the key")
 	p.rec.addFormal(history.Event{Kind: history.State, Name: p.job.lock, N: 1})
 }
 
-// getset is the acquire of A2: the value is when the lease ends, by the client's clock and a second of tolerance. The
-// client stops before the GETSET with the stamp that it is going to write.
+// getset is the acquire of A2: the value is the end of the lease by the client's clock, plus a
+// second of tolerance. The client stops before the GETSET with the stamp that it is going to write.
 func (c *client) getset(key string) bool {
-	c.asks(lease)
+	c.begins(lease)
 	until := func() string { return stamp(c.clock() + lease + time.Second) }
 	if got(c.do("SETNX", key, until())) {
 		c.do("EXPIRE", key, leaseSeconds)
@@ -91,7 +91,7 @@ func (c *client) getset(key string) bool {
 	mine := until()
 	c.at("before GETSET")
 	if before := c.do("GETSET", key, mine).Text; before != old {
-		c.fails("that is not what it has read: another was faster")
+		c.fails("the value has changed since its GET: another client was faster")
 		return false
 	}
 	c.do("EXPIRE", key, leaseSeconds)
@@ -99,7 +99,7 @@ func (c *client) getset(key string) bool {
 	return true
 }
 
-func getsetClock(p *play) {
+func getsetClock(p *scenario) {
 	key := p.key("R")
 	a, b := p.client("A"), p.client("B")
 	b.ahead = 30 * time.Second
@@ -112,29 +112,29 @@ func getsetClock(p *play) {
 		a.release()
 		a.do("DEL", key)
 	})
-	p.show("timestamps are milliseconds since the beginning. B's clock is 30 s ahead")
+	p.show("timestamps are milliseconds since the start. B's clock is 30 s ahead")
 	b.begin("before GETSET", func() {
 		b.getset(key)
 		b.works()
 		b.release()
 	})
-	b.says("by its clock that is long past: takes the lock over")
+	b.concludes("by its clock the lease ended long ago: takes over the lock")
 	b.to("")
 	a.to("")
 }
 
-func getsetRace(p *play) {
+func getsetRace(p *scenario) {
 	key := p.key("R")
 	a, b, c, d := p.client("A"), p.client("B"), p.client("C"), p.client("D")
 	a.begin("after SETNX", func() {
-		a.asks(lease)
+		a.begins(lease)
 		a.do("SETNX", key, stamp(a.clock()+lease+time.Second))
 		a.at("after SETNX")
 	})
-	a.crash("before it could say EXPIRE: what the timestamp is there for")
-	p.pass(15*time.Second, "A's timestamp is in the past now")
+	a.crash("before its EXPIRE. The timestamp is meant for this case")
+	p.pass(15*time.Second, "now A's timestamp is in the past")
 	b.begin("before GETSET", func() { b.getset(key) })
-	b.says("is about to take it over, and is paused for a moment")
+	b.concludes("wants to take over the lock, and is paused for a moment")
 	p.pass(5*time.Second, "B is paused")
 	used := 0
 	c.begin("before GETSET", func() {
@@ -146,7 +146,7 @@ func getsetRace(p *play) {
 	})
 	c.to("at work")
 	b.to("")
-	p.show("B has lost, but its timestamp stands there now, and the expiry is gone")
+	p.show("B has lost the race, but the key has B's timestamp now, and no expiry")
 	p.look(key)
 	p.pass(7*time.Second, "C works, well inside its lease of 10 s")
 	d.begin("before GETSET", func() {
@@ -154,12 +154,12 @@ func getsetRace(p *play) {
 		d.works()
 		d.release()
 	})
-	d.says("the timestamp is in the past: takes the lock over")
+	d.concludes("the timestamp is in the past: takes over the lock")
 	d.to("")
 	c.to("")
 }
 
-func getsetRelease(p *play) {
+func getsetRelease(p *scenario) {
 	key := p.key("R")
 	take := func(c *client) bool { return c.getset(key) }
 	lateDelete(p, take, func(c *client) {
@@ -168,9 +168,9 @@ func getsetRelease(p *play) {
 	})
 }
 
-// lateDelete is the schedule of A2 (iii), A4 and A5: A outlives its lease, B enters, A's release removes B's lock, and C
-// enters beside B.
-func lateDelete(p *play, take func(*client) bool, release func(*client)) {
+// lateDelete is the schedule of A2 (iii), A4 and A5: A works for longer than its lease, B gets the
+// lock, A's release removes B's lock, and C gets the lock while B holds it.
+func lateDelete(p *scenario, take func(*client) bool, release func(*client)) {
 	a, b, c := p.client("A"), p.client("B"), p.client("C")
 	holder := func(c *client) func() {
 		return func() {
@@ -182,7 +182,7 @@ func lateDelete(p *play, take func(*client) bool, release func(*client)) {
 			if used < p.job.limit {
 				p.writes(c.name, used, 0)
 			} else {
-				c.says("nothing left to do: leaves it alone")
+				c.concludes("nothing is left to do")
 			}
 			release(c)
 		}

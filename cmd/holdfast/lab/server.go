@@ -21,9 +21,9 @@ import (
 // startLimit bounds how long a server may take until it answers.
 const startLimit = 15 * time.Second
 
-// Server is a redis-server of the lab's own: on a free port of the loopback interface, with a password
-// that nobody else knows, a folder of its own under TMPDIR, and nothing on disk. It ends with Close,
-// and on Linux also with the process that started it, however that ends.
+// Server is a redis-server of the lab: on a free port of the loopback interface, with a random
+// password, a folder of its own under TMPDIR, and nothing on disk. It ends with Close, and on Linux
+// also with the process that started it.
 type Server struct {
 	addr     string
 	password string
@@ -36,8 +36,8 @@ type Server struct {
 	done chan struct{}
 }
 
-// Start starts a server with more lines of configuration, such as those of Follow. ctx bounds
-// the start only. Errors: driver.ErrUnavailable, with what to install if redis-server is not there.
+// Start starts a server with more lines of configuration, such as those of Follow. ctx bounds the
+// start only. Errors: driver.ErrUnavailable, with what to install if redis-server is missing.
 func Start(ctx context.Context, lines ...string) (*Server, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, fmt.Errorf("%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
@@ -48,7 +48,7 @@ func Start(ctx context.Context, lines ...string) (*Server, error) {
 		return nil, fmt.Errorf("%w: a folder for redis-server: %w", driver.ErrUnavailable, err)
 	}
 	s := &Server{password: rand.Text(), dir: dir, args: lines}
-	const tries = 5 // the port is free now; another program may take it first
+	const tries = 5 // another program may take the free port first
 	for range tries {
 		if s.addr, err = freeAddr(); err != nil {
 			break
@@ -78,7 +78,8 @@ func (s *Server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	_, port, _ := net.SplitHostPort(s.addr)
-	// The configuration goes in by standard input: an argument would show the password in the list of processes.
+	// The configuration goes to standard input: an argument would show the password in the list of
+	// processes.
 	conf := append([]string{
 		"bind 127.0.0.1", "port " + port, "dir " + s.dir, `save ""`, "appendonly no", "daemonize no",
 		"requirepass " + s.password,
@@ -90,11 +91,11 @@ func (s *Server) start(ctx context.Context) error {
 	out, done := &tail{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = out, out
 	started := make(chan error, 1)
-	bound(cmd, func() {
+	tiedToParent(cmd, func() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is of no interest
+			_ = cmd.Wait() // its result does not matter
 			close(done)
 		}
 	})
@@ -111,7 +112,8 @@ func (s *Server) start(ctx context.Context) error {
 		if err == nil {
 			_ = c.Close()
 			var conn redislock.Conn
-			if conn, err = rueidisconn.Dial(s.URL()); err == nil { // it knows the password: it is ours
+			// It accepts the password, so it is ours.
+			if conn, err = rueidisconn.Dial(s.URL()); err == nil {
 				return conn.Close()
 			}
 		}
@@ -126,10 +128,11 @@ func (s *Server) start(ctx context.Context) error {
 	}
 }
 
-// URL is what clients dial. It contains the password.
+// URL returns the URL for clients. It contains the password.
 func (s *Server) URL() string { return "redis://:" + s.password + "@" + s.addr }
 
-// Follow are the lines of configuration that make another server a replica of s, over the address addr.
+// Follow returns the lines of configuration that make another server a replica of s, over the
+// address addr.
 func (s *Server) Follow(addr string) []string {
 	host, port, _ := net.SplitHostPort(addr)
 	return []string{"replicaof " + host + " " + port, "masterauth " + s.password}
@@ -147,16 +150,16 @@ func (s *Server) Kill() {
 	<-done
 }
 
-// Restart starts a server that was killed again, at the same address and without any data.
+// Restart starts a killed server again, at the same address and without any data.
 func (s *Server) Restart(ctx context.Context) error { return s.start(ctx) }
 
 // Close ends the server and removes its folder.
 func (s *Server) Close() {
 	s.Kill()
-	_ = os.RemoveAll(s.dir) // it is in the folder for what may be lost
+	_ = os.RemoveAll(s.dir) // the system removes temporary files that remain
 }
 
-// tail keeps the end of what a server says.
+// tail keeps the end of a server's output.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -4,5 +4,5 @@ package lab
 
 import "os/exec"
 
-// bound runs f, which starts cmd and waits for it.
-func bound(_ *exec.Cmd, f func()) { go f() }
+// tiedToParent runs f, which starts cmd and waits for it.
+func tiedToParent(_ *exec.Cmd, f func()) { go f() }

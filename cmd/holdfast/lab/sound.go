@@ -11,35 +11,35 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
-// The schedules that break the algorithms, played with holdfast. Each ends the run if it does not come out as the row says;
-// whether two ever held, the checker says.
+// The schedules that break the algorithms, run with holdfast. Each ends the run unless it has the
+// result of its row. The checker decides whether two clients ever held the lock.
 
 const permits = driver.Permits
 
 // want ends the run if ok is false.
-func (p *play) want(ok bool, format string, args ...any) {
+func (p *scenario) want(ok bool, format string, args ...any) {
 	if !ok {
 		p.failf("holdfast: "+format, args...)
 	}
 }
 
 // holderDies: A dies with the lock.
-func holderDies(p *play) {
+func holderDies(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
-	a.dies("at any moment: taking the lock was one step")
+	a.dies("a crash cannot leave a lock without a lease, because one step takes both")
 	died := time.Now()
 	w := b.waits()
 	h := w.granted(p)
-	p.show("B got the lock %v after A's death; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
+	p.show("B got the lock %v after A's crash; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
 	h.watch()
 	h.works()
 	p.want(h.releases() == nil, "B's release failed")
 }
 
 // slowHolder: A works for longer than its lease.
-func slowHolder(p *play) {
+func slowHolder(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
@@ -60,50 +60,51 @@ func slowHolder(p *play) {
 			p.must(p.ctx.Err())
 		}
 	}
-	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("is slow, but has renewed its lease %d times: it has held for %v, and the lease is %v", n, time.Since(since).Round(10*time.Millisecond), soundTTL)})
-	p.want(c.tries() == nil, "C got the lock of A")
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("is slow, but has renewed its lease %d times: it has held the lock for %v, with a lease of %v", n, time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.want(c.tries() == nil, "C got the lock that A holds")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
 	h := w.granted(p)
 	h.watch()
 	h.works()
-	p.want(c.tries() == nil, "C got the lock of B")
+	p.want(c.tries() == nil, "C got the lock that B holds")
 	p.want(h.releases() == nil, "B's release failed")
 }
 
-// cutOff: A cannot reach the server for longer than its lease, and goes on where it was when the others are through.
-func cutOff(p *play) {
+// cutOff: A cannot reach the server for longer than its lease, and continues its work after another
+// has had the lock.
+func cutOff(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
 	g.watch()
 	used, _ := p.reads("A", g.Token())
 	a.link.set(cut)
-	fault := p.fault("A", "A", "cut", "is cut off: nothing it sends arrives until further notice, renewals included")
+	fault := p.fault("A", "A", "cut", "loses its network: no request arrives for now, and no renewal")
 	w := b.waits()
-	g.told()
+	g.awaitLoss()
 	h := w.granted(p)
 	h.watch()
 	seen, _ := p.reads("B", h.Token())
 	a.link.heal()
-	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "is connected again: what it had sent arrives now, late. It goes on where it was, as if nothing had happened"},
+	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "has its network back: its delayed requests arrive now, and it continues its work as if nothing had happened"},
 		history.Event{Kind: history.Healed, ID: fault})
-	p.want(!p.writes("A", used, g.Token()), "the resource took A's write")
-	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not say that the lock was lost")
-	p.want(c.tries() == nil, "C got the lock of B")
+	p.want(!p.writes("A", used, g.Token()), "the resource accepted A's write")
+	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
+	p.want(c.tries() == nil, "C got the lock that B holds")
 	p.writes("B", seen, h.Token())
 	p.want(h.releases() == nil, "B's release failed")
 }
 
-// rivalTries: B, whose clock may show what it likes, comes while A holds.
-func rivalTries(p *play) {
+// rivalTries: B, with any time on its clock, tries the lock while A holds it.
+func rivalTries(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
 	g.watch()
 	used, _ := p.reads("A", g.Token())
-	p.show("B's clock may show what it likes: no time of a client is sent to the server, and none is read there")
-	p.want(b.tries() == nil, "B got the lock of A")
+	p.show("B's clock may show any time: clients send no times to the server")
+	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
 	h := b.tries()
@@ -113,11 +114,11 @@ func rivalTries(p *play) {
 	p.want(h.releases() == nil, "B's release failed")
 }
 
-// raceForDead: three want the lock of a holder that died.
-func raceForDead(p *play) {
+// raceForDead: three clients want the lock of a dead holder.
+func raceForDead(p *scenario) {
 	a := p.user("A")
 	p.want(a.locks() != nil, "A did not get a free lock")
-	a.dies("with the lock")
+	a.dies("while it holds the lock")
 	var line []*queued
 	for _, name := range []string{"B", "C", "D"} {
 		line = append(line, p.user(name).waits())
@@ -130,8 +131,8 @@ func raceForDead(p *play) {
 	}
 }
 
-// lateRenewal: a renewal of A is on its way when A releases, and arrives after that.
-func lateRenewal(p *play) {
+// lateRenewal: a renewal of A is on its way when A releases, and arrives after the release.
+func lateRenewal(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
@@ -143,28 +144,28 @@ func lateRenewal(p *play) {
 	case <-p.ctx.Done():
 		p.must(p.ctx.Err())
 	}
-	p.rec.add(Event{Lane: "A", Kind: Does, Text: "a renewal is on its way, and slow"})
+	p.rec.add(Event{Lane: "A", Kind: Does, Text: "a renewal is on its way, delayed by the network"})
 	p.want(g.releases() == nil, "A's release failed")
 	for len(a.renewed) > 0 { // of earlier ones
 		<-a.renewed
 	}
 	a.link.heal()
 	select {
-	case <-a.renewed: // its answer is there
+	case <-a.renewed: // it has been answered
 	case <-p.ctx.Done():
 		p.must(p.ctx.Err())
 	}
-	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "the renewal has arrived after the release: there was nothing to renew"})
+	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "the renewal has arrived after the release: the server had nothing to renew"})
 	h := b.tries()
-	p.want(h != nil, "B did not get a lock that A has released")
+	p.want(h != nil, "B did not get the lock that A released")
 	h.watch()
 	h.works()
 	p.want(h.releases() == nil, "B's release failed")
 	p.atRest(b)
 }
 
-// atRest records what the store says when nobody holds the lock any more.
-func (p *play) atRest(u *user) {
+// atRest records the store's state when no client holds the lock any more.
+func (p *scenario) atRest(u *user) {
 	r, err := u.c.Inspect(p.ctx, p.job.lock)
 	p.must(err)
 	n := 0
@@ -176,7 +177,7 @@ func (p *play) atRest(u *user) {
 }
 
 // failedRenewal: a renewal of A fails.
-func failedRenewal(p *play) {
+func failedRenewal(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
@@ -194,7 +195,7 @@ func failedRenewal(p *play) {
 			}
 			if err == nil && failed {
 				if n++; n == 1 {
-					p.rec.add(Event{Lane: "A", Kind: Thinks, Text: "the next one has worked"})
+					p.rec.add(Event{Lane: "A", Kind: Thinks, Text: "the next renewal has succeeded"})
 				}
 			}
 		case <-g.Done():
@@ -203,8 +204,8 @@ func failedRenewal(p *play) {
 			p.must(p.ctx.Err())
 		}
 	}
-	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held for %v, and the lease is %v", time.Since(since).Round(10*time.Millisecond), soundTTL)})
-	p.want(b.tries() == nil, "B got the lock of A")
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held the lock for %v, with a lease of %v", time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
 	h := b.tries()
@@ -215,81 +216,82 @@ func failedRenewal(p *play) {
 }
 
 // lostMessage: the message that hands the lock to B is lost.
-func lostMessage(p *play) {
+func lostMessage(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
 	g.watch()
 	w := b.waits()
-	b.link.set(deafening)
-	p.fault("B", "B", "lost message", "every message that the server sends to it is lost from here on")
+	b.link.set(losingMessages)
+	p.fault("B", "B", "lost message", "from here on all messages of the server to B are lost")
 	g.works()
 	p.want(g.releases() == nil, "A's release failed")
 	freed := time.Now()
 	h := w.granted(p)
 	h.watch()
-	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf("has found that it holds the lock when it looked at its place in line, %v after the release", time.Since(freed).Round(10*time.Millisecond))})
+	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf("has learned from the renewal of its place in the queue that it holds the lock, %v after the release", time.Since(freed).Round(10*time.Millisecond))})
 	h.works()
 	p.want(h.releases() == nil, "B's release failed")
 	p.atRest(a)
 }
 
 // lostRelease: the answer to A's release is lost.
-func lostRelease(p *play) {
+func lostRelease(p *scenario) {
 	a, b, c, d := p.user("A"), p.user("B"), p.user("C"), p.user("D")
 	ga, gb := a.acquires(), b.acquires()
-	p.want(ga != nil && gb != nil, "A and B did not get two of two permits")
-	p.want(c.acquires() == nil, "C got the third of two permits")
+	p.want(ga != nil && gb != nil, "A and B did not get the two permits")
+	p.want(c.acquires() == nil, "C got a third permit")
 	a.link.set(losing)
 	err := ga.releases()
-	p.show("the answer to A's release was lost: the library has told the server again, or will until the lease is over")
-	p.want(err == nil || errors.Is(err, holdfast.ErrUncertain), "A's release said %v", err)
+	p.show("the answer to A's release was lost: the library repeats the release until it is answered or the lease expires")
+	p.want(err == nil || errors.Is(err, holdfast.ErrUncertain), "A's release returned %v", err)
 	gc := c.acquires()
 	p.want(gc != nil, "C did not get the permit of A")
-	p.want(d.acquires() == nil, "D got the third of two permits")
+	p.want(d.acquires() == nil, "D got a third permit")
 	p.want(gb.releases() == nil && gc.releases() == nil, "a release failed")
 	p.atRest(d)
 }
 
 // permitHoldersDie: both holders of two permits die.
-func permitHoldersDie(p *play) {
+func permitHoldersDie(p *scenario) {
 	a, b, c := p.user("A"), p.user("B"), p.user("C")
-	p.want(a.acquires() != nil && b.acquires() != nil, "A and B did not get two of two permits")
+	p.want(a.acquires() != nil && b.acquires() != nil, "A and B did not get the two permits")
 	a.dies("the process is killed")
 	b.dies("the process is killed")
 	died := time.Now()
-	id := c.asks(history.Event{N: 2, Limit: 2, Mode: permits, Wait: true})
+	id := c.begins(history.Event{N: 2, Limit: 2, Mode: permits, Wait: true})
 	l, err := c.c.Semaphore(p.job.lock, 2).Acquire(p.ctx, 2)
 	g := c.result("Acquire 2", id, l, err, 0)
-	p.want(g != nil, "C did not get the permits of the dead")
-	p.show("C got both permits %v after the deaths; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
+	p.want(g != nil, "C did not get the permits of the dead holders")
+	p.show("C got both permits %v after the crashes; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
 	p.want(g.releases() == nil, "C's release failed")
 	p.atRest(c)
 }
 
-// overtaken: A's grant is gone at the server, B has the lock, and A is told and refused.
-func overtaken(p *play, g *grant, used int, b *user) {
+// overtaken: A's grant has ended at the server, and B has the lock. A is notified, and the resource
+// refuses it.
+func overtaken(p *scenario, g *grant, used int, b *user) {
 	h := b.tries()
-	p.want(h != nil, "B did not get a lock that the server does not know of")
+	p.want(h != nil, "B did not get a lock that is free at the server")
 	h.watch()
 	p.want(h.Token() > g.Token(), "B's token %d is not larger than A's %d", h.Token(), g.Token())
 	seen, _ := p.reads("B", h.Token())
-	p.show("no lock on such a server can prevent that; but A is told, and the resource knows whose token is newer")
-	p.want(!p.writes("A", used, g.Token()), "the resource took A's write")
-	g.told()
-	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not say that the lock was lost")
+	p.show("no lock on such a server can prevent this. But the library reports the loss to A, and the resource refuses A's older token")
+	p.want(!p.writes("A", used, g.Token()), "the resource accepted A's write")
+	g.awaitLoss()
+	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
 	p.writes("B", seen, h.Token())
 	p.want(h.releases() == nil, "B's release failed")
 }
 
 // failoverSound: the failover, first with replicas=1, then without.
-func failoverSound(p *play) {
+func failoverSound(p *scenario) {
 	r := p.pair()
 	sure := p.userWith("C", holdfast.DefaultTTL, redislock.Config{WaitReplicas: 1})
 	a := p.user("A")
 	r.cutOff()
-	p.show("C has been told to wait for one replica (replicas=1); A has not")
-	p.want(sure.tries() == nil, "C got a lock that no replica knows of")
+	p.show("C requires that one replica confirms its grant (replicas=1); A does not")
+	p.want(sure.tries() == nil, "C got a lock that no replica has confirmed")
 	g := a.tries()
 	p.want(g != nil, "A did not get a free lock")
 	g.watch()
@@ -302,7 +304,7 @@ func failoverSound(p *play) {
 
 // moveTo lets a user find the promoted replica, as it would through a sentinel.
 func moveTo(u *user, r *pair) {
-	old := u.link.lead(r.dial())
+	old := u.link.redirect(r.dial())
 	u.cleanup = append(u.cleanup, func() { _ = old.Close() })
 }
 
@@ -312,13 +314,13 @@ func (r *pair) dial() redislock.Conn {
 	return c
 }
 
-// waitSound: a grant that has to be confirmed, and cannot be.
-func waitSound(p *play) {
+// waitSound: a grant that requires a confirmation, and cannot get it.
+func waitSound(p *scenario) {
 	r := p.pair()
 	a := p.userWith("A", holdfast.DefaultTTL, redislock.Config{WaitReplicas: 1})
 	r.cutOff()
-	p.want(a.tries() == nil, "A got a lock that no replica knows of")
-	p.show("the grant was taken back, and A knows that it does not hold the lock")
+	p.want(a.tries() == nil, "A got a lock that no replica has confirmed")
+	p.show("the library cancelled the grant, and A knows that it does not hold the lock")
 	r.failOver()
 	b := p.user("B")
 	h := b.tries()
@@ -329,7 +331,7 @@ func waitSound(p *play) {
 }
 
 // earlyEnd: the server ends A's lease long before its time.
-func earlyEnd(p *play) {
+func earlyEnd(p *scenario) {
 	a, b := p.user("A"), p.user("B")
 	g := a.locks()
 	p.want(g != nil, "A did not get a free lock")
@@ -337,6 +339,6 @@ func earlyEnd(p *play) {
 	used, _ := p.reads("A", g.Token())
 	p.must(b.c.Break(p.ctx, p.job.lock, g.Token()))
 	p.rec.addFormal(history.Event{Kind: history.Broken, Client: Stage, Name: p.job.lock, Token: g.Token()})
-	p.fault(Stage, "server", "clock", "the server ends A's lease early. (Its clock cannot be moved from here: the lab breaks the grant instead, which to A is the same)")
+	p.fault(Stage, "server", "clock", "the server ends A's lease early. (The lab cannot set the server's clock. It removes the grant instead, which has the same effect on A.)")
 	overtaken(p, g, used, b)
 }

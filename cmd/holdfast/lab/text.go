@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// The columns of a timeline: when, who believes to hold, a lane for each client.
+// The columns of a timeline: the time, who believes to hold the lock, a lane for each client.
 const (
 	timeColumn  = 11
 	heldColumn  = 9
 	minLane     = 22
-	plainColumn = 120 // if nothing is known of the terminal
+	plainColumn = 120 // if the terminal's width is unknown
 )
 
-// Legend says how to read what Text returns.
-const Legend = `Each client has a column. The second column says who believes to hold the lock; with ! that is more than may.
-  * is done to what the lock guards    # is refused    × something breaks    · says or does the lab
-Time is skipped, not waited for: the lab shortens the leases at the server. holdfast's runs are in real time.
+// Legend explains the result of Text.
+const Legend = `Each client has a column. The second column lists the clients that believe they hold the lock; ! marks too many of them.
+  * reads or writes the guarded resource    # is refused    × something fails    · the lab shows or does
+The lab skips time: it shortens the leases at the server instead of waiting. holdfast's runs are in real time.
 `
 
-// Text is the outcome for a terminal of so many columns; 0 stands for one of usual width.
+// Text returns the outcome for a terminal of so many columns; 0 stands for the usual width.
 func (o *Outcome) Text(columns int) string {
 	if columns <= 0 {
 		columns = plainColumn
@@ -39,7 +39,7 @@ func (o *Outcome) Text(columns int) string {
 	fmt.Fprintf(&b, "%s: %s\n", o.Row.ID, o.Row.Title)
 	line("acquire", o.Row.Acquire)
 	line("release", o.Row.Release)
-	line("met as", o.Row.Habit)
+	line("used as", o.Row.Habit)
 	line("breaks", o.Row.Why)
 	o.Unsound.text(&b, columns)
 	for _, v := range o.unsoundVerdict() {
@@ -54,7 +54,7 @@ func (o *Outcome) Text(columns int) string {
 	return b.String()
 }
 
-// Line is the outcome in one line.
+// Line returns the outcome in one line.
 func (o *Outcome) Line() string {
 	reason := func(p *Part) string {
 		if p.Err != nil {
@@ -83,7 +83,7 @@ func (o *Outcome) Line() string {
 
 func (o *Outcome) unsoundVerdict() (all []string) {
 	if o.Unsound.Err != nil {
-		return []string{"the schedule could not be played: " + o.Unsound.Err.Error()}
+		return []string{"the schedule could not be completed: " + o.Unsound.Err.Error()}
 	}
 	for _, f := range o.Unsound.Found {
 		all = append(all, f.String())
@@ -96,18 +96,18 @@ func (o *Outcome) unsoundVerdict() (all []string) {
 
 func (o *Outcome) soundVerdict() (all []string) {
 	if o.Sound.Err != nil {
-		return []string{"the schedule could not be played: " + o.Sound.Err.Error()}
+		return []string{"the schedule could not be completed: " + o.Sound.Err.Error()}
 	}
 	for _, f := range o.Sound.Found {
 		all = append(all, f.String())
 	}
 	if o.Survived {
-		return append(all, "holdfast survived: nothing that it promises here was broken.")
+		return append(all, "holdfast survived: it kept all promises that it makes here.")
 	}
 	return append(all, "holdfast did not survive.")
 }
 
-// String is what was found, in a line.
+// String returns the finding in a line.
 func (f Found) String() string {
 	s := fmt.Sprintf("%s, %s: %s", f.Class, f.Promise, f.Text)
 	if f.Count > 1 {
@@ -162,14 +162,15 @@ func (p *Part) text(b *strings.Builder, columns int) {
 	b.WriteByte('\n')
 }
 
-// step is an event with what a reader is to notice.
+// step is an event with marks for the reader.
 type step struct {
 	Event
-	Conflict bool   // more believe to hold than may
-	Begins   string // that begins here: in words
+	Conflict bool   // more clients believe that they hold the lock than may
+	Begins   string // an announcement of such a moment, if it begins here
 }
 
-// steps are the events of a part, and the moments at which more than may believe that they hold.
+// steps returns the events of a part, and marks the moments at which more clients than may believe
+// that they hold the lock.
 func steps(p *Part) (all []step) {
 	most := 0
 	for _, e := range p.Record.Events() {
@@ -192,7 +193,7 @@ func steps(p *Part) (all []step) {
 	return all
 }
 
-// Line is what happened, with the answer.
+// Line returns the event, with the answer.
 func (e *Event) Line() string {
 	if e.Answer == "" {
 		return e.Text
@@ -200,7 +201,7 @@ func (e *Event) Line() string {
 	return e.Text + " → " + e.Answer
 }
 
-// mark tells in text what a page shows in colours.
+// mark shows in text what the page shows in colours.
 func (s *step) mark() string {
 	switch s.Kind {
 	case Fault:
@@ -213,10 +214,10 @@ func (s *step) mark() string {
 	return ""
 }
 
-// clock is a time of a timeline: seconds, to the millisecond.
+// clock returns a time of a timeline: seconds, to the millisecond.
 func clock(t time.Duration) string { return fmt.Sprintf("%.3f s", t.Seconds()) }
 
-// wrapped breaks text into lines of at most so many characters. A longer word is broken.
+// wrapped breaks text into lines of at most so many characters. It breaks a longer word.
 func wrapped(text string, columns int) (lines []string) {
 	line, used := "", 0
 	for _, word := range strings.Fields(text) {

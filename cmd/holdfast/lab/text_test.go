@@ -35,11 +35,11 @@ func TestVerdictFromRecord(t *testing.T) {
 	}
 	o.Sound.Record = o.Unsound.Record
 	if o.judge(); o.Survived {
-		t.Error("holdfast has survived what breaks the others")
+		t.Error("holdfast survived although it has the same finding")
 	}
 	o.Row.except = []history.Class{history.S1}
 	if o.judge(); !o.Survived || len(o.Sound.Found) == 0 {
-		t.Errorf("what nobody can promise counts, or is not shown: %+v", o.Sound.Found)
+		t.Errorf("an excepted class counts, or is not shown: %+v", o.Sound.Found)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	for _, columns := range []int{80, 100, 160} {
 		text := o.Text(columns)
 		if !strings.Contains(text, "A and B both believe that they hold the lock") {
-			t.Errorf("the moment is not shown:\n%s", text)
+			t.Errorf("the text does not show the moment of the conflict:\n%s", text)
 		}
 		for line := range strings.Lines(text) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns {

@@ -14,21 +14,22 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// play is one run of one schedule: the clients, what they lock, and the record of what happened. The functions of a row get
-// one and say in which order things happen. What keeps the schedule from being followed (the server does not answer,
-// a client does not come to the step it should) ends the run: see must and play.run.
-type play struct {
-	ctx    context.Context
-	rec    *Record
-	url    string // of the server that clients connect to
-	prefix string // of all keys
-	guest  bool   // the server is not the lab's own: no key may stay without expiry
-	job    *job
-	at     *resource
+// scenario is one run of one schedule: its clients, the lock, and the record. The functions of a
+// row get a scenario and determine the order of events. Whatever prevents the schedule ends the
+// run, for example a server without an answer or a client that does not reach its step: see must
+// and scenario.run.
+type scenario struct {
+	ctx        context.Context
+	rec        *Record
+	url        string // of the server that clients connect to
+	prefix     string // of all keys
+	userServer bool   // the server is the user's: no key may remain without expiry
+	job        *job
+	at         *resource
 
 	mu      sync.Mutex
-	keys    map[string]bool // all that were written, for the end
-	endless map[string]bool // those that the algorithm gave no expiry
+	keys    map[string]bool // all written ones, for clean
+	endless map[string]bool // those without expiry by the algorithm
 	links   []*link
 	tools   map[string]redislock.Conn // the lab's own connections, by URL
 	cleanup []func()
@@ -39,17 +40,17 @@ type play struct {
 type scheduleError struct{ err error }
 
 // must ends the run if err is not nil.
-func (p *play) must(err error) {
+func (p *scenario) must(err error) {
 	if err != nil {
 		panic(scheduleError{err})
 	}
 }
 
-// failf ends the run: the schedule did not go as it was meant to.
-func (p *play) failf(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
+// failf ends the run: it did not follow the schedule.
+func (p *scenario) failf(format string, args ...any) { p.must(fmt.Errorf(format, args...)) }
 
 // run runs the schedule f and cleans up after it.
-func (p *play) run(f func(*play)) (err error) {
+func (p *scenario) run(f func(*scenario)) (err error) {
 	defer func() {
 		err = errors.Join(err, p.clean())
 	}()
@@ -69,8 +70,8 @@ func (p *play) run(f func(*play)) (err error) {
 	return nil
 }
 
-// clean removes every key, and closes what is open. It does so also if the run was interrupted.
-func (p *play) clean() error {
+// clean removes every key, and closes all connections. It does so even if the run was interrupted.
+func (p *scenario) clean() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), 3*time.Second)
 	defer cancel()
 	for _, f := range slices.Backward(p.cleanup) {
@@ -80,14 +81,14 @@ func (p *play) clean() error {
 		_ = l.Close()
 	}
 	var err error
-	if p.guest {
+	if p.userServer {
 		if keys := p.known(); len(keys) > 0 {
 			var c redislock.Conn
-			if c, err = p.tool(p.url); err == nil {
+			if c, err = p.labConn(p.url); err == nil {
 				_, err = askConn(ctx, c, append([]string{"DEL"}, keys...)...)
 			}
 			if err != nil {
-				err = fmt.Errorf("keys that begin with %s are left, and run out by themselves: %w", p.prefix, err)
+				err = fmt.Errorf("keys that begin with %s remain until they expire: %w", p.prefix, err)
 			}
 		}
 	}
@@ -97,7 +98,7 @@ func (p *play) clean() error {
 	return err
 }
 
-func (p *play) known() []string {
+func (p *scenario) known() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
@@ -108,7 +109,7 @@ func (p *play) known() []string {
 	return all
 }
 
-func (p *play) note(keys []string) {
+func (p *scenario) note(keys []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range keys {
@@ -116,15 +117,15 @@ func (p *play) note(keys []string) {
 	}
 }
 
-// key is a key of the algorithm, for this run alone.
-func (p *play) key(name string) string {
+// key returns a key of the algorithm, for this run alone.
+func (p *scenario) key(name string) string {
 	k := p.prefix + name
 	p.note([]string{k})
 	return k
 }
 
-// tool is a connection of the lab itself.
-func (p *play) tool(url string) (redislock.Conn, error) {
+// labConn returns a connection of the lab itself.
+func (p *scenario) labConn(url string) (redislock.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.tools[url]; c != nil {
@@ -137,8 +138,8 @@ func (p *play) tool(url string) (redislock.Conn, error) {
 	return c, err
 }
 
-// forget closes the lab's own connection to a server that is gone.
-func (p *play) forget(url string) {
+// forget closes the lab's own connection to a killed server.
+func (p *scenario) forget(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.tools[url]; c != nil {
@@ -147,9 +148,9 @@ func (p *play) forget(url string) {
 	}
 }
 
-// server asks the server at url as the lab itself.
-func (p *play) server(url string, words ...string) redislock.Value {
-	c, err := p.tool(url)
+// server sends a command of the lab itself to the server at url.
+func (p *scenario) server(url string, words ...string) redislock.Value {
+	c, err := p.labConn(url)
 	p.must(err)
 	v, err := askConn(p.ctx, c, words...)
 	p.must(err)
@@ -157,18 +158,18 @@ func (p *play) server(url string, words ...string) redislock.Value {
 }
 
 // own starts a server for this run alone.
-func (p *play) own(lines ...string) *Server {
+func (p *scenario) own(lines ...string) *Server {
 	s, err := Start(p.ctx, lines...)
 	p.must(err)
 	p.cleanup = append(p.cleanup, s.Close)
 	return s
 }
 
-// use makes a server that was started for this run the one that clients connect to.
-func (p *play) use(s *Server) { p.url, p.guest = s.URL(), false }
+// use has clients connect to a server that was started for this run.
+func (p *scenario) use(s *Server) { p.url, p.userServer = s.URL(), false }
 
-// connect is a connection of one client.
-func (p *play) connect(url string) *link {
+// connect returns a connection of one client.
+func (p *scenario) connect(url string) *link {
 	c, err := dial(url)
 	p.must(err)
 	l := newLink(c, p.note)
@@ -178,22 +179,22 @@ func (p *play) connect(url string) *link {
 	return l
 }
 
-// show is what the lab says or reads.
-func (p *play) show(format string, args ...any) {
+// show records a text of the lab, or a value that it read.
+func (p *scenario) show(format string, args ...any) {
 	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: fmt.Sprintf(format, args...)})
 }
 
-// fault is something that breaks, seen by the checker as a fault of target. It returns the id of the fault.
-func (p *play) fault(lane, target, kind, format string, args ...any) (id string) {
+// fault records a fault, which the checker attributes to target. It returns the ID of the fault.
+func (p *scenario) fault(lane, target, kind, format string, args ...any) (id string) {
 	id = fmt.Sprintf("fault%d", len(p.rec.Events()))
 	p.rec.add(Event{Lane: lane, Kind: Fault, Text: fmt.Sprintf(format, args...)},
 		history.Event{Kind: history.Fault, ID: id, Target: target, Text: kind})
 	return id
 }
 
-// pass lets d pass: at the servers, where every lease becomes shorter by d, and on the clock of the record. So nobody waits
-// for it, and no slow machine spoils it. Keys without expiry stay.
-func (p *play) pass(d time.Duration, why string, urls ...string) {
+// pass skips d: at the servers, where every lease becomes shorter by d, and on the clock of the
+// record. No one waits for it, and a slow machine cannot spoil it. Keys without expiry stay.
+func (p *scenario) pass(d time.Duration, why string, urls ...string) {
 	if len(urls) == 0 {
 		urls = []string{p.url}
 	}
@@ -201,12 +202,12 @@ func (p *play) pass(d time.Duration, why string, urls ...string) {
 	p.rec.skip(d)
 	text := fmt.Sprintf("%s later: %s", spell(d), why)
 	if ended > 0 {
-		text += ". The lease ends at the server"
+		text += ". The lease expires at the server"
 	}
 	p.rec.add(Event{Lane: Stage, Kind: Time, Text: text})
 }
 
-// spell is a duration in words.
+// spell returns a duration in words.
 func spell(d time.Duration) string {
 	for _, u := range []struct {
 		d    time.Duration
@@ -222,8 +223,8 @@ func spell(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// shorten ends leases earlier by d at some servers and returns how many are over.
-func (p *play) shorten(d time.Duration, urls ...string) (ended int) {
+// shorten shortens the leases at some servers by d and returns how many have expired.
+func (p *scenario) shorten(d time.Duration, urls ...string) (ended int) {
 	for _, url := range urls {
 		for _, k := range p.known() {
 			left := p.server(url, "PTTL", k).Int
@@ -239,14 +240,14 @@ func (p *play) shorten(d time.Duration, urls ...string) (ended int) {
 	return ended
 }
 
-func (p *play) unlimited(key string) bool {
+func (p *scenario) unlimited(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.endless[key]
 }
 
-// look shows what the server has under the lock's key.
-func (p *play) look(key string) {
+// look shows the server's value of the lock's key.
+func (p *scenario) look(key string) {
 	v, left := p.server(p.url, "GET", key), p.server(p.url, "PTTL", key).Int
 	text := fmt.Sprintf("at the server: GET %s → %s", p.plain(key), render(v))
 	switch {
@@ -258,10 +259,10 @@ func (p *play) look(key string) {
 	p.show("%s", text)
 }
 
-// plain is text without the prefix of the keys.
-func (p *play) plain(text string) string { return strings.ReplaceAll(text, p.prefix, "") }
+// plain returns text without the prefix of the keys.
+func (p *scenario) plain(text string) string { return strings.ReplaceAll(text, p.prefix, "") }
 
-// render is an answer as redis-cli would show it, more or less.
+// render returns an answer roughly as redis-cli shows it.
 func render(v redislock.Value) string {
 	switch v.Kind {
 	case redislock.Int:
@@ -278,5 +279,5 @@ func render(v redislock.Value) string {
 	return "nil"
 }
 
-// dial is a connection to a server.
+// dial connects to a server.
 func dial(url string) (redislock.Conn, error) { return rueidisconn.Dial(url) }
