@@ -46,7 +46,8 @@ func TestHistQuantiles(t *testing.T) {
 
 func TestParserCountsCommandsHoweverTheyAreCut(t *testing.T) {
 	stream := []byte("*1\r\n$4\r\nPING\r\n" +
-		"*3\r\n$3\r\nSET\r\n$11\r\n*3\r\n$1\r\n\n\n$\r\n$0\r\n\r\n" + // a value that looks like a command
+		// A value that looks like a command.
+		"*3\r\n$3\r\nSET\r\n$11\r\n*3\r\n$1\r\n\n\n$\r\n$0\r\n\r\n" +
 		"*2\r\n$7\r\nEVALSHA\r\n$2\r\n\r\n\r\n")
 	for size := 1; size <= len(stream); size++ {
 		var p parser
@@ -60,7 +61,7 @@ func TestParserCountsCommandsHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
-// openDoor is a lock that lets everybody in: the fault that the guard is there for.
+// openDoor is a lock that excludes no contender: a fault that the contest must detect.
 type openDoor struct{}
 
 func (openDoor) lock(ctx context.Context) error { return ctx.Err() }
@@ -79,14 +80,14 @@ func (l realLock) lock(ctx context.Context) error {
 
 func (l realLock) unlock() error { <-l.c; return nil }
 
-func race(t *testing.T, k contender, until func(*ring) bool) metrics {
+func race(t *testing.T, k contender, until func(*contest) bool) metrics {
 	t.Helper()
-	r := newRing(8)
+	r := newContest(8)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	r.counting.Store(true)
 	var group sync.WaitGroup
-	for i := range r.members {
+	for i := range r.participants {
 		group.Go(func() { r.contend(ctx, i, k) })
 	}
 	for !until(r) && ctx.Err() == nil {
@@ -101,10 +102,10 @@ func race(t *testing.T, k contender, until func(*ring) bool) metrics {
 	return r.metrics()
 }
 
-func TestRingSeesBrokenLock(t *testing.T) {
-	m := race(t, openDoor{}, func(r *ring) bool { return r.violations.Load() > 0 })
+func TestContestDetectsBrokenLock(t *testing.T) {
+	m := race(t, openDoor{}, func(r *contest) bool { return r.violations.Load() > 0 })
 	if m["violations"] == 0 {
-		t.Fatal("a lock that excludes nobody went unnoticed")
+		t.Fatal("a lock that excludes no contender was not detected")
 	}
 	rep := &report{Results: []*result{{Rows: []*row{{Rounds: []metrics{m}}}}}}
 	if rep.violations() == 0 {
@@ -112,14 +113,14 @@ func TestRingSeesBrokenLock(t *testing.T) {
 	}
 }
 
-func TestRingOfSoundLock(t *testing.T) {
+func TestContestOfCorrectLock(t *testing.T) {
 	start := time.Now()
-	m := race(t, realLock{make(chan struct{}, 1)}, func(*ring) bool { return time.Since(start) > 50*time.Millisecond })
+	m := race(t, realLock{make(chan struct{}, 1)}, func(*contest) bool { return time.Since(start) > 50*time.Millisecond })
 	if m["violations"] != 0 {
 		t.Errorf("%v violations of a channel", m["violations"])
 	}
 	if m["n"] == 0 || m["p50"] > m["p99"] || m["jain"] <= 0 || m["jain"] > 1.0001 {
-		t.Errorf("figures make no sense: %v", m)
+		t.Errorf("implausible figures: %v", m)
 	}
 }
 
@@ -135,12 +136,12 @@ func TestJudge(t *testing.T) {
 	}
 	twice := outcome{Events: []event{{Asked: 12, Got: 15, Left: 30, Token: 4}}}
 	if m := judge([]outcome{a, twice}, 0, 100); m["violations"] == 0 {
-		t.Errorf("held twice, and not noticed: %v", m)
+		t.Errorf("held twice, and not detected: %v", m)
 	}
 	late := outcome{Events: []event{{Asked: 8, Got: 21, Left: 22, Token: 2}}}
 	passed := outcome{Events: []event{{Asked: 5, Joined: 7, Got: 24, Left: 40, Token: 3}}}
 	if m := judge([]outcome{late, passed}, 0, 100); m["overtaken"] != 1 {
-		t.Errorf("overtaken, and not noticed: %v", m)
+		t.Errorf("overtaken, and not detected: %v", m)
 	}
 }
 
@@ -161,7 +162,7 @@ func TestCheck(t *testing.T) {
 	bad := rep.check(&out)
 	for want, n := range map[string]int{"| pass |": 3, "| FAIL |": 2, "| not measured |": len(targets) - 5} {
 		if got := strings.Count(out.String(), want); got != n {
-			t.Errorf("%d lines say %q, want %d:\n%s", got, want, n, out.String())
+			t.Errorf("%d lines have %q, want %d:\n%s", got, want, n, out.String())
 		}
 	}
 	if bad != len(targets)-3 {
@@ -182,11 +183,11 @@ func duration() time.Duration {
 	return time.Duration(testenv.Rounds(100, 300)) * time.Millisecond
 }
 
-// few reports whether there were so few operations, on a busy machine, that figures for each say little.
+// few reports whether a busy machine made too few operations for figures per operation.
 func few(m metrics) bool { return m["n"] < 100 }
 
-// about reports whether a count for each operation is per, but for some requests of the
-// connections' own, such as pings and greetings. On a busy machine there are few operations.
+// about reports whether a count per operation is per, with some requests of the connections
+// themselves, such as pings and greetings. On a busy machine there are few operations.
 func about(m metrics, key string, per float64) bool {
 	more := (m[key] - per) * m["n"]
 	return more > -0.01*m["n"] && more <= 10+0.01*m["n"]
@@ -203,7 +204,7 @@ func TestMain(m *testing.M) {
 // TestProcesses runs real processes on a real file.
 func TestProcesses(t *testing.T) {
 	for _, name := range []string{"flock", "holdfast-sqlite"} {
-		m, err := runProcesses(t.Context(), &bed{dir: t.TempDir(), duration: duration()}, name, 3, time.Millisecond)
+		m, err := runProcesses(t.Context(), &testbed{dir: t.TempDir(), duration: duration()}, name, 3, time.Millisecond)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -211,11 +212,11 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
-	if _, err := runProcesses(t.Context(), &bed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2, 0); err == nil {
-		t.Error("a folder that cannot be: no error")
+	if _, err := runProcesses(t.Context(), &testbed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2, 0); err == nil {
+		t.Error("an impossible folder: no error")
 	}
 	_, _, err := spawn(t.Context(), job{Library: "holdfast-sqlite", Dir: "/dev/null/nowhere"}, 2, time.Second)
 	if err == nil || !strings.Contains(err.Error(), "worker: ") {
-		t.Errorf("a worker that cannot begin: %v", err)
+		t.Errorf("a worker that cannot start: %v", err)
 	}
 }

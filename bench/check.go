@@ -17,14 +17,14 @@ type target struct {
 	show  func(float64) string // nil: a plain number
 }
 
-// The libraries that the targets are about. holdfast-goredis has none of its own.
+// The libraries of the targets. holdfast-goredis has no targets of its own.
 const (
 	ours, floor   = "holdfast-rueidis", "raw-rueidis"
 	oursSQLite    = "holdfast-sqlite"
 	oursZooKeeper = "holdfast-zookeeper"
 )
 
-// targets is everything that -check compares.
+// targets is the list for -check.
 var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), []target{
 	{text: "pair: commands", value: of("pair", ours, "sent"), limit: number(2)},
 	{text: "pair: p50, against 1.15 of the raw commands'", value: of("pair", ours, "p50"), limit: times(1.15, of("pair", floor, "p50")), show: showDuration},
@@ -53,13 +53,13 @@ var targets = slices.Concat(zooKeeperTargets(), sqlTargets(), quorumTargets(), [
 	{text: "sqlite: out of order, 32 processes, 2 ms of work", value: of("sqlite/32-work", oursSQLite, "overtaken"), limit: number(0)},
 	{text: "sqlite: idle waiter, percent of a core", value: of("sqlite/idle", oursSQLite, "idle"), limit: number(0.5)},
 
-	{text: "scale: server time per grant, 5,000 in line, against twice that with 10", value: of("scale/line", ours+"/5000", "scripts"), limit: times(2, of("scale/line", ours+"/10", "scripts")), show: showDuration},
-	{text: "scale: commands per grant, 5,000 in line, against 10", value: of("scale/line", ours+"/5000", "sent"), limit: of("scale/line", ours+"/10", "sent")},
+	{text: "scale: server time per grant, 5,000 waiters, against twice that with 10", value: of("scale/line", ours+"/5000", "scripts"), limit: times(2, of("scale/line", ours+"/10", "scripts")), show: showDuration},
+	{text: "scale: commands per grant, 5,000 waiters, against 10", value: of("scale/line", ours+"/5000", "sent"), limit: of("scale/line", ours+"/10", "sent")},
 	{text: "scale: the same with those in scripts", value: of("scale/line", ours+"/5000", "calls"), limit: of("scale/line", ours+"/10", "calls")},
 	{text: "scale: server time per grant, 10,000 permits, against twice that with 10", value: of("scale/permits", ours+"/10000", "scripts"), limit: times(2, of("scale/permits", ours+"/10", "scripts")), show: showDuration},
 	{text: "scale: server time per grant, 1,000 readers, against twice that with 10", value: of("scale/readers", ours+"/1000", "scripts"), limit: times(2, of("scale/readers", ours+"/10", "scripts")), show: showDuration},
 	{text: "scale: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers", ours+"/1000", "writemax"), limit: times(2, of("scale/readers", ours+"/1000", "hold")), show: showDuration},
-	{text: "scale, sqlite: CPU per grant, 5,000 in line, against twice that with 10", value: of("scale/line-sqlite", oursSQLite+"/5000", "cpu"), limit: times(2, of("scale/line-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
+	{text: "scale, sqlite: CPU per grant, 5,000 waiters, against twice that with 10", value: of("scale/line-sqlite", oursSQLite+"/5000", "cpu"), limit: times(2, of("scale/line-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
 	{text: "scale, sqlite: CPU per grant, 10,000 permits, against twice that with 10", value: of("scale/permits-sqlite", oursSQLite+"/10000", "cpu"), limit: times(2, of("scale/permits-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
 	{text: "scale, sqlite: CPU per grant, 1,000 readers, against twice that with 10", value: of("scale/readers-sqlite", oursSQLite+"/1000", "cpu"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/10", "cpu")), show: showDuration},
 	{text: "scale, sqlite: longest wait of a writer, 1,000 readers, against twice their longest hold", value: of("scale/readers-sqlite", oursSQLite+"/1000", "writemax"), limit: times(2, of("scale/readers-sqlite", oursSQLite+"/1000", "hold")), show: showDuration},
@@ -81,7 +81,7 @@ func zooKeeperTargets() (all []target) {
 	return all
 }
 
-// betterZooKeeper is the smaller median of zk.Lock and Curator; both must have been measured.
+// betterZooKeeper returns the smaller median of zk.Lock and Curator; both must have been measured.
 func betterZooKeeper(scenario, key string) figure {
 	return func(r *report) float64 {
 		return math.Min(of(scenario, goZooKeeperName, key)(r), of(scenario, curatorName, key)(r))
@@ -111,7 +111,7 @@ func of(scenario, library, key string) figure {
 	}
 }
 
-// bestPeer is the best median of the libraries that are neither ours nor the floor.
+// bestPeer returns the best median of the other libraries, without holdfast and the raw commands.
 func bestPeer(scenario, key string, better func(a, b float64) float64) figure {
 	return func(r *report) float64 {
 		best := math.NaN()
@@ -162,5 +162,5 @@ func (r *report) check(w io.Writer) (bad int) {
 	return bad
 }
 
-// rounding forgives the few commands that renewals and connections add to an exact count.
+// rounding allows for the few commands that renewals and connections add to an exact count.
 const rounding = 1.005

@@ -1,7 +1,7 @@
 package main
 
-// sqlTargets are the promises for MySQL and PostgreSQL, on a server that keeps what it has
-// committed and beside what its users would write themselves.
+// sqlTargets are the promises for MySQL and PostgreSQL, on a server with durable commits, compared
+// with other locks of such servers.
 func sqlTargets() (all []target) {
 	add := func(scenario, library, key, what string, limit figure, show func(float64) string) {
 		all = append(all, target{text: scenario + ": " + what, value: of(scenario, library, key), limit: limit, show: show})

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU is what a process of this machine has used of all cores, those of its threads included
-// that have ended; only Linux tells.
+// processCPU returns the CPU time of a process of this machine on all cores, with its ended
+// threads; only Linux reports it.
 func processCPU(pid int) (time.Duration, error) {
 	const most = 1 << 22 // of a process id
 	if pid <= 0 || pid > most {
 		return 0, fmt.Errorf("CPU of process %d: %w", pid, syscall.ESRCH)
 	}
-	const exact = 2 // as the scheduler counts it, which ticks are too coarse for
+	const exact = 2 // as the scheduler counts it; ticks are too coarse
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|exact), &ts); err != nil {
 		return 0, fmt.Errorf("CPU of process %d: %w", pid, err)
@@ -29,7 +29,7 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// familyCPU is processCPU of a process and of its children, those included that have ended.
+// familyCPU is processCPU of a process and of its children, ended ones included.
 func familyCPU(pid int) (time.Duration, error) {
 	sum, err := processCPU(pid)
 	if err != nil {
@@ -39,12 +39,12 @@ func familyCPU(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("CPU of a server: %w", err)
 	}
-	// The second field is the program's name in parentheses, whatever that contains.
+	// The second field is the program's name in parentheses, which may contain any character.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
 		return 0, fmt.Errorf("CPU of a server: %q", text)
 	}
-	for _, field := range fields[13:15] { // user and system of those that have ended
+	for _, field := range fields[13:15] { // user and system time of ended children
 		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("CPU of a server: %q: %w", text, err)
@@ -58,7 +58,8 @@ func familyCPU(pid int) (time.Duration, error) {
 	var children []string
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) { // the thread has just ended
+		// The thread has just ended.
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
 			return 0, fmt.Errorf("CPU of a server: %w", err)
 		}
 		children = append(children, strings.Fields(string(text))...)
@@ -69,7 +70,8 @@ func familyCPU(pid int) (time.Duration, error) {
 			return 0, fmt.Errorf("CPU of a server: %q: %w", children, err)
 		}
 		used, err := processCPU(child)
-		if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EINVAL) { // it has just ended
+		// It has just ended.
+		if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EINVAL) {
 			return 0, err
 		}
 		sum += used

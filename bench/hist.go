@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// hist counts durations in buckets less than 1 % wide, so that recording allocates nothing
-// and its memory does not grow with the number of samples. It is not safe for concurrent use.
+// hist counts durations in buckets less than 1 % wide. Recording allocates no memory, and the
+// memory does not grow with the number of samples. It is not safe for concurrent use.
 type hist struct {
 	buckets [48 << subBits]uint32
 	n       uint64
@@ -25,7 +25,7 @@ func bucket(d time.Duration) int {
 	return min(i, len(hist{}.buckets)-1)
 }
 
-// middle is the value that stands for bucket i.
+// middle returns the value that represents bucket i.
 func middle(i int) time.Duration {
 	if i < 1<<subBits {
 		return time.Duration(i)

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// Curator runs in a Java process, which has its own ring: see curator/.
+// Curator runs in a Java process, which has its own contest: see curator/.
 
 const curatorName = "curator"
 
-// curatorMissing says why Curator cannot be built.
+// curatorMissing returns why Curator cannot be built.
 func curatorMissing() error {
 	for _, tool := range []string{"mvn", "javac"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -29,8 +29,8 @@ func curatorMissing() error {
 	return nil
 }
 
-// buildCurator builds the program into a folder of dir, and returns its class path and
-// Curator's version. Maven may have to download Curator.
+// buildCurator builds the program into a folder of dir, and returns its class path and Curator's
+// version. Maven may have to download Curator.
 func buildCurator(ctx context.Context, dir string) (classPath, version string, err error) {
 	out := filepath.Join(dir, "curator")
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", "curator/pom.xml", "-Dout="+out,
@@ -48,7 +48,7 @@ func buildCurator(ctx context.Context, dir string) (classPath, version string, e
 	return filepath.Join(out, "classes") + ":" + filepath.Join(out, "lib", "*"), version, nil
 }
 
-// curatorFigures is what the Java process prints in the end; times are nanoseconds.
+// curatorFigures is the Java process's result; times are nanoseconds.
 type curatorFigures struct {
 	Members []struct {
 		N, Self                 int
@@ -60,10 +60,11 @@ type curatorFigures struct {
 	Error      string
 }
 
-// runCurator has threads contend that share so many clients; one alone is measured as a pair.
-func runCurator(ctx context.Context, b *bed, clients, threads int) (m metrics, err error) {
+// runCurator has threads contend that share the given number of clients. A single one is measured
+// as a pair.
+func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metrics, err error) {
 	if b.curator == "" {
-		return nil, errors.New("left out: it was not built")
+		return nil, errors.New("omitted: it was not built")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,9 +78,9 @@ func runCurator(ctx context.Context, b *bed, clients, threads int) (m metrics, e
 	if err := errors.Join(ierr, oerr, cmd.Start()); err != nil {
 		return nil, err
 	}
-	f, before, after, err := converse(ctx, b, in, bufio.NewReader(out))
+	f, before, after, err := measureCurator(ctx, b, in, bufio.NewReader(out))
 	if err != nil {
-		cancel() // it may wait for us
+		cancel() // it may wait for this process
 	}
 	if err = errors.Join(err, cmd.Wait()); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, diag.Bytes())
@@ -90,8 +91,8 @@ func runCurator(ctx context.Context, b *bed, clients, threads int) (m metrics, e
 	return f.metrics(before, after)
 }
 
-// converse leads the process through its measurement.
-func converse(ctx context.Context, b *bed, in io.WriteCloser, out *bufio.Reader) (f curatorFigures, before, after window, err error) {
+// measureCurator leads the process through its measurement.
+func measureCurator(ctx context.Context, b *testbed, in io.WriteCloser, out *bufio.Reader) (f curatorFigures, before, after window, err error) {
 	expect := func(want string) error {
 		line, err := out.ReadString('\n')
 		if err == nil && strings.TrimSpace(line) != want {
@@ -108,7 +109,7 @@ func converse(ctx context.Context, b *bed, in io.WriteCloser, out *bufio.Reader)
 	if err = errors.Join(say("count"), expect("counting")); err != nil {
 		return
 	}
-	if before, err = b.read(ctx, nil); err != nil { // it takes as long as that at the end
+	if before, err = b.read(ctx, nil); err != nil { // this takes as long as the reading at the end
 		return
 	}
 	pause(ctx, b.duration)
@@ -125,13 +126,13 @@ func converse(ctx context.Context, b *bed, in io.WriteCloser, out *bufio.Reader)
 	return f, before, after, errors.Join(err, in.Close())
 }
 
-// metrics draws the figures in the same way as for those who contend in this process.
+// metrics derives the metrics in the same way as for contenders in this process.
 func (f *curatorFigures) metrics(before, after window) (metrics, error) {
-	r := newRing(len(f.Members))
+	r := newContest(len(f.Members))
 	r.violations.Store(f.Violations)
 	var pairs hist
 	for i, o := range f.Members {
-		k := &r.members[i]
+		k := &r.participants[i]
 		k.n, k.self, k.longest = o.N, o.Self, o.Longest
 		for _, d := range o.Handovers {
 			k.handover.record(d)
@@ -145,7 +146,7 @@ func (f *curatorFigures) metrics(before, after window) (metrics, error) {
 	}
 	m := r.metrics()
 	if m["n"] == 0 {
-		return nil, errors.New("nobody got the lock")
+		return nil, errors.New("no contender got the lock")
 	}
 	if len(f.Members) == 1 {
 		m.p50p99("", &pairs)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// openHoldfast makes a client of a backend that it closes in the end.
+// openHoldfast returns a client of a backend, which its close closes.
 func openHoldfast(ctx context.Context, backend driver.Backend, at site) (client, error) {
 	c, err := holdfast.New(ctx, backend, &holdfast.Config{TTL: at.ttl})
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *holdfastClient) hold(ctx context.Context, name string) error {
 	return nil
 }
 
-// close reports a lease that was lost while it was to be kept.
+// close reports a lease that was lost before its release.
 func (c *holdfastClient) close() error {
 	var errs []error
 	for _, l := range c.held {

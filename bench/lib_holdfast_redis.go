@@ -26,8 +26,7 @@ var (
 	}}
 )
 
-// rueidisBackend is as rueidisconn.Dial sets it up, which cannot be used here: commands are
-// counted.
+// rueidisBackend is like the backend of rueidisconn.Dial, which cannot count commands.
 func rueidisBackend(at site) (driver.Backend, error) {
 	c, err := countedClient(at.wire, at.addr)
 	if err != nil {
@@ -44,7 +43,7 @@ func countedClient(w *wire, addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(option)
 }
 
-// closing is a backend with a connection that it does not close itself.
+// closing is a backend with a connection that its own Close does not close.
 type closing struct {
 	driver.Backend
 	end func() error

@@ -45,7 +45,7 @@ func closeAll(ends []func() error) (err error) {
 	return err
 }
 
-// openQuorum dials as rueidisconn.Dial does, which cannot be used here: commands are counted.
+// openQuorum dials as rueidisconn.Dial does, which cannot count commands.
 func openQuorum(ctx context.Context, at site) (client, error) {
 	var servers []quorum.Server
 	for _, addr := range at.addrs {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The floor: what any lock that asks the server must send, and nothing else. No
-// waiting, no renewal, no token.
+// The floor: only the commands that any lock at the server must send. No waiting, no renewal, no
+// token.
 
 var (
 	rawRueidis = library{name: "raw-rueidis", open: func(_ context.Context, at site) (client, error) {
@@ -33,7 +33,7 @@ const (
 
 var (
 	errBusy    = errors.New("the name is taken")
-	errNotOurs = errors.New("the name was not ours any more")
+	errNotOurs = errors.New("the lock was lost")
 )
 
 type rawRueidisClient struct{ c rueidis.Client }

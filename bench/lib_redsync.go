@@ -45,7 +45,7 @@ func (c *redsyncClient) contender(name string) contender {
 	return &redsyncContender{c: c, name: name}
 }
 
-// hold: redsync renews nothing and its README shows no way to.
+// hold: redsync renews no lock and its README shows no way to.
 func (c *redsyncClient) hold(context.Context, string) error { return errors.ErrUnsupported }
 
 func (c *redsyncClient) close() error { return c.end() }
@@ -74,8 +74,8 @@ func (k *redsyncContender) unlock() error {
 	return err
 }
 
-// rueidisPool lets redsync run on rueidis without the compatibility layer that redsync's
-// own pool goes through; it is cheaper than that.
+// rueidisPool lets redsync run on rueidis without the compatibility layer of redsync's own pool,
+// and costs less.
 type rueidisPool struct{ c rueidis.Client }
 
 func (p rueidisPool) Get(ctx context.Context) (redsyncredis.Conn, error) {
@@ -140,7 +140,7 @@ func notNil(err error) error {
 	return err
 }
 
-// redisArg is how redsync's script arguments go over the wire: strings and milliseconds.
+// redisArg returns a script argument as redsync sends it: strings and milliseconds.
 func redisArg(a any) string {
 	switch a := a.(type) {
 	case string:

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// The README's configuration for one server, but for TryNextAfter: with the default of
-// 20 ms a waiter whose answer takes longer than that can wait for ever on a free name.
+// The README's configuration for one server, except TryNextAfter: with the default of 20 ms a
+// waiter with slower answers can wait for ever on a free name.
 var (
 	rueidislockDefault = library{name: "rueidislock", waits: true,
 		open: openRueidislock(func(o *rueidislock.LockerOption) {
 			o.NoLoopTracking, o.TryNextAfter = true, time.Second
 		})}
-	// Without client-side caching TryNextAfter is how often a waiter polls.
+	// Without client-side caching TryNextAfter is the polling interval.
 	rueidislockNoCSC = library{name: "rueidislock-nocsc", waits: true,
 		open: openRueidislock(func(o *rueidislock.LockerOption) { o.ClientOption.DisableCache = true })}
 )
@@ -38,7 +38,7 @@ func openRueidislock(set func(*rueidislock.LockerOption)) func(context.Context, 
 type rueidislockClient struct {
 	l       rueidislock.Locker
 	mu      sync.Mutex
-	cancels []context.CancelFunc // of what hold took
+	cancels []context.CancelFunc // of the names that hold took
 }
 
 func (c *rueidislockClient) contender(name string) contender {
@@ -46,7 +46,7 @@ func (c *rueidislockClient) contender(name string) contender {
 }
 
 func (c *rueidislockClient) hold(ctx context.Context, name string) error {
-	// What is held is a child of the context that it was asked for with.
+	// The lock's context is a child of the context of the call.
 	_, cancel, err := c.l.WithContext(context.WithoutCancel(ctx), name)
 	if err != nil {
 		return err
@@ -76,5 +76,5 @@ func (k *rueidislockContender) lock(ctx context.Context) (err error) {
 	return err
 }
 
-// unlock cannot tell whether it worked: the library does not say.
+// unlock cannot fail: the library reports no errors.
 func (k *rueidislockContender) unlock() error { k.release(); return nil }

@@ -15,8 +15,8 @@ const (
 	oursPostgres = "holdfast-postgres"
 )
 
-// sqlLibraries lists those of one kind of server in the order of the tables. Those that do not
-// wait run uncontended only.
+// sqlLibraries lists those of one kind of server in the order of the tables. Those that do not wait
+// run uncontended only.
 func sqlLibraries(k *sqlKind) []library {
 	if k == mariaDB {
 		return []library{getLock, naive(naiveMySQLName, k), holdfastSQL(oursMySQL, k)}
@@ -45,7 +45,7 @@ func holdfastSQL(name string, k *sqlKind) library {
 	}}
 }
 
-// placedClient knows since when its contender stands in line. It can tell of one only.
+// placedClient knows since when its contender has been in the queue. It can have only one.
 type placedClient struct {
 	holdfastClient
 	joined atomic.Int64 // since began

@@ -21,7 +21,7 @@ const (
 var (
 	getLock = sessionLock(getLockName, mariaDB, "SELECT GET_LOCK(?, 3600)", "SELECT RELEASE_LOCK(?)", func(name string) any { return name })
 
-	// The key is a number: that of a name is its hash.
+	// The key is a number: the hash of the name.
 	advisory = sessionLock(advisoryName, postgreSQL, "SELECT pg_advisory_lock($1) IS NOT NULL", "SELECT pg_advisory_unlock($1)", func(name string) any {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name))
@@ -29,8 +29,8 @@ var (
 	})
 )
 
-// sessionLock is a lock of the server's own, which belongs to a connection: a contender has one to
-// itself while it waits and while it holds the lock.
+// sessionLock is a lock of the server, which belongs to a connection: a contender has a connection
+// of its own while it waits and while it holds the lock.
 func sessionLock(name string, k *sqlKind, lock, unlock string, key func(string) any) library {
 	return library{name: name, waits: true, open: func(_ context.Context, at site) (client, error) {
 		db := k.pool(at.addr, at.wire, true)
@@ -83,8 +83,8 @@ func (k *sessionContender) unlock() error {
 	return errors.Join(err, k.conn.Close())
 }
 
-// The lock that everybody writes first: a row with the holder and when its lease ends, an upsert
-// that takes it if that has passed, and another attempt in 10 ms. No token, no line.
+// The usual hand-written lock: a row with the holder and the end of its lease, an upsert that takes
+// it after that end, and another attempt every 10 ms. No token, no queue.
 
 const (
 	naiveMySQLName    = "mysql-row"
@@ -98,7 +98,7 @@ var naiveSchema = map[string]string{
 	"postgres": "CREATE TABLE naive_lock (name text PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)",
 }
 
-// The first takes it, the second releases it; an affected row says that it worked.
+// The first takes the lock, the second releases it; an affected row means success.
 var naiveStatements = map[string][2]string{
 	"mysql": {`INSERT INTO naive_lock (name, owner, expires) VALUES (?, ?, NOW(6) + INTERVAL 15 SECOND)
 		ON DUPLICATE KEY UPDATE owner = IF(expires <= NOW(6), VALUES(owner), owner),
@@ -165,7 +165,7 @@ func (k *naiveContender) do(ctx context.Context, text string) (bool, error) {
 	return n > 0, err
 }
 
-// pglock runs uncontended only: whoever is refused sleeps for a whole lease, 20 s.
+// pglock runs uncontended only: a refused call sleeps for a whole lease, 20 s.
 
 const pglockTable = pglock.DefaultTableName
 
@@ -186,7 +186,7 @@ var pglockDefault = library{name: "pglock", open: func(ctx context.Context, at s
 	return pglockClient{c, db}, nil
 }}
 
-// pqDialer counts what lib/pq sends.
+// pqDialer counts the messages of lib/pq.
 type pqDialer struct{ w *wire }
 
 func (d pqDialer) Dial(_, addr string) (net.Conn, error) { return d.DialTimeout("tcp", addr, 0) }

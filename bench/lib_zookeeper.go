@@ -56,7 +56,7 @@ func (c goZooKeeperClient) close() error { c.c.Close(); return nil }
 
 type goZooKeeperContender struct{ l *zk.Lock }
 
-// lock does not heed ctx: zk.Lock cannot be told to.
+// lock ignores ctx: zk.Lock cannot be cancelled.
 func (k goZooKeeperContender) lock(context.Context) error { return k.l.Lock() }
 
 func (k goZooKeeperContender) unlock() error { return k.l.Unlock() }

@@ -19,21 +19,21 @@ type site struct {
 	addrs []string      // of a quorum
 	wire  *wire         // nil for ZooKeeper, which counts by itself
 	ttl   time.Duration // of the leases; 0: the library's default
-	root  string        // ZooKeeper: the node under which this measurement's names are
+	root  string        // ZooKeeper: the node above this measurement's names
 }
 
 // client is one instance of a library with connections of its own.
 type client interface {
-	// contender returns one that uses name. The contenders of one client may be used at
-	// the same time, each by one goroutine.
+	// contender returns one that uses name. The contenders of one client may be used concurrently,
+	// each by one goroutine.
 	contender(name string) contender
-	// hold takes name and keeps its lease alive until close, the library's way.
+	// hold takes name and keeps its lease alive until close, in the library's way.
 	hold(ctx context.Context, name string) error
 	close() error
 }
 
-// contender locks and unlocks one name. lock waits, with errGaveUp if the library has its
-// own idea of how long.
+// contender locks and unlocks one name. lock waits, and returns errGaveUp if the library's own
+// limit passes.
 type contender interface {
 	lock(ctx context.Context) error
 	unlock() error
@@ -50,12 +50,12 @@ func libraries() []library {
 	}
 }
 
-// each makes a subject of each library that keep wants.
-func each(keep func(library) bool, run func(context.Context, *bed, library) (metrics, error)) []subject {
+// each makes a subject of each library for which keep is true.
+func each(keep func(library) bool, run func(context.Context, *testbed, library) (metrics, error)) []subject {
 	var out []subject
 	for _, l := range libraries() {
 		if keep == nil || keep(l) {
-			out = append(out, subject{l.name, func(ctx context.Context, b *bed) (metrics, error) { return run(ctx, b, l) }})
+			out = append(out, subject{l.name, func(ctx context.Context, b *testbed) (metrics, error) { return run(ctx, b, l) }})
 		}
 	}
 	return out

@@ -1,9 +1,9 @@
-// Command bench runs holdfast beside the other lock libraries of its stores, against one
-// server that it starts itself, and prints a table for each scenario.
+// Command bench compares holdfast with other lock libraries of its stores, on servers that it
+// starts itself, and prints a table for each scenario.
 //
 //	go run -C bench . -rounds 5 -duration 3s -json result.json
 //
-// README.md says what the columns mean and what is unfair to whom.
+// README.md explains the columns, and which comparisons are unfair to which library.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// settings is what the command line says.
+// settings is the parsed command line.
 type settings struct {
 	scenarios *regexp.Regexp
 	libraries *regexp.Regexp
@@ -99,7 +99,7 @@ func run(ctx context.Context, s settings) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	b := &bed{duration: s.duration, held: s.held, warm: s.warm, rounds: s.rounds}
+	b := &testbed{duration: s.duration, held: s.held, warm: s.warm, rounds: s.rounds}
 	if s.store == "redis" || s.store == "all" {
 		srv, err := startServer(ctx)
 		if err != nil {
@@ -142,7 +142,7 @@ func run(ctx context.Context, s settings) error {
 		}
 	}
 	if bad := rep.violations(); bad > 0 {
-		return fmt.Errorf("%d violations of mutual exclusion: the figures above are worth nothing", bad)
+		return fmt.Errorf("%d violations of mutual exclusion: the figures above are invalid", bad)
 	}
 	if s.check && rep.check(os.Stdout) > 0 {
 		return fmt.Errorf("targets missed")
@@ -150,9 +150,9 @@ func run(ctx context.Context, s settings) error {
 	return nil
 }
 
-// choose returns the scenarios to measure, and makes ready what those of ZooKeeper need. Where
-// a server is missing its scenarios are left out, unless they were asked for by name.
-func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, error) {
+// choose returns the scenarios to measure, and prepares those of ZooKeeper. It omits the scenarios
+// of a missing server, unless they were requested by name.
+func (s settings) choose(ctx context.Context, b *testbed, rep *report) ([]scenario, error) {
 	chosen := slices.DeleteFunc(scenarios(), func(sc scenario) bool {
 		return !s.scenarios.MatchString(sc.name) || s.store != "all" && sc.store != s.store && sc.store != "any"
 	})
@@ -162,7 +162,7 @@ func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, 
 			if s.store == k.store {
 				return nil, err
 			}
-			fmt.Fprintf(os.Stderr, "the %s scenarios are left out: %v\n", k.what, err)
+			fmt.Fprintf(os.Stderr, "the %s scenarios are omitted: %v\n", k.what, err)
 			chosen = slices.DeleteFunc(chosen, ofIt)
 		}
 	}
@@ -174,7 +174,7 @@ func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, 
 		if s.store == "zookeeper" {
 			return nil, err
 		}
-		fmt.Fprintf(os.Stderr, "the ZooKeeper scenarios are left out: %v\n", err)
+		fmt.Fprintf(os.Stderr, "the ZooKeeper scenarios are omitted: %v\n", err)
 		return slices.DeleteFunc(chosen, ofZooKeeper), nil
 	}
 	if !s.libraries.MatchString(curatorName) {
@@ -185,7 +185,7 @@ func (s settings) choose(ctx context.Context, b *bed, rep *report) ([]scenario, 
 		b.curator, rep.Curator, err = buildCurator(ctx, b.dir)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "Curator is left out: %v\n", err)
+		fmt.Fprintf(os.Stderr, "Curator is omitted: %v\n", err)
 	}
 	return chosen, ctx.Err()
 }

@@ -12,7 +12,7 @@ func TestEveryLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer srv.stop()
-	b := &bed{server: srv, dir: t.TempDir(), duration: duration()}
+	b := &testbed{server: srv, dir: t.TempDir(), duration: duration()}
 	for _, l := range libraries() {
 		t.Run(l.name, func(t *testing.T) {
 			if err := srv.flush(t.Context()); err != nil {
@@ -22,7 +22,7 @@ func TestEveryLibrary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The count of commands is exact, but for a renewal or a connection's greeting.
+			// The count of commands is exact, except for a renewal or a connection's greeting.
 			if !about(m, "sent", 2) || m["calls"] < m["sent"] || m["p50"] <= 0 || m["p99"] < m["p50"] {
 				t.Errorf("pair: %v", m)
 			}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is all of one run; it is also the JSON file. Durations in it are nanoseconds.
+// report is the result of one run, and the JSON file. Durations in it are nanoseconds.
 type report struct {
 	Started   time.Time
 	Finished  time.Time
@@ -24,7 +24,7 @@ type report struct {
 	Curator   string            `json:",omitempty"`
 	MySQL     string            `json:",omitempty"` // or MariaDB
 	Postgres  string            `json:",omitempty"`
-	Modules   map[string]string // the versions that were measured
+	Modules   map[string]string // the measured versions
 	Duration  string
 	Held      string
 	Warm      string
@@ -44,13 +44,13 @@ type result struct {
 // row is one library in one scenario.
 type row struct {
 	Library string
-	Median  metrics   // of the rounds that gave a result
+	Median  metrics   // of the successful rounds
 	Spread  metrics   // (max - min) / median of the rounds
 	Rounds  []metrics `json:",omitempty"`
 	Errors  []string  `json:",omitempty"`
 }
 
-func newReport(s settings, b *bed) *report {
+func newReport(s settings, b *testbed) *report {
 	r := &report{
 		Started: time.Now(), CPUs: runtime.NumCPU(), Go: runtime.Version(),
 		Duration: s.duration.String(), Held: s.held.String(), Warm: s.warm.String(), Rounds: s.rounds, Modules: map[string]string{},
@@ -67,8 +67,8 @@ func newReport(s settings, b *bed) *report {
 	return r
 }
 
-// note writes down which servers are measured.
-func (r *report) note(b *bed) {
+// note records which servers are measured.
+func (r *report) note(b *testbed) {
 	if b.zk != nil {
 		r.ZooKeeper = b.zk.version
 	}
@@ -89,7 +89,7 @@ func (r *report) write(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// violations counts how often a lock was held twice, in all rounds.
+// violations counts how often two contenders held a lock at once, in all rounds.
 func (r *report) violations() (n int) {
 	for _, res := range r.Results {
 		for _, row := range res.Rows {
@@ -123,8 +123,8 @@ func (r *result) summarize() {
 	}
 }
 
-// print writes the table in Markdown. The last column is how far the rounds differ in the
-// first figure.
+// print writes the table in Markdown. The last column is how far the rounds differ in the first
+// figure.
 func (r *result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n### %s\n\n%s\n\n| library |", r.Scenario, r.Title)
 	for _, c := range r.columns {

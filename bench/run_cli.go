@@ -15,15 +15,15 @@ const cliRuns = 50
 func cliScenarios() []scenario {
 	return []scenario{{
 		name: "cli", store: "sqlite",
-		title:    fmt.Sprintf("The command line: how long `holdfast run x -- true` takes beside `true`, median of %d.", cliRuns),
+		title:    fmt.Sprintf("The command line: the time of `holdfast run x -- true`, compared with `true`, median of %d.", cliRuns),
 		columns:  []column{dur("added", "added"), dur("with", "holdfast run"), dur("without", "true")},
 		subjects: []subject{{"holdfast-cli", runCLI}},
 	}}
 }
 
-// runCLI builds the command from the folder beside this one and runs it on a store of its
-// own, by turns with the bare program.
-func runCLI(ctx context.Context, b *bed) (metrics, error) {
+// runCLI builds the command of the neighbouring folder and runs it on a store of its own,
+// alternating with the bare program.
+func runCLI(ctx context.Context, b *testbed) (metrics, error) {
 	bin := filepath.Join(b.dir, "holdfast")
 	if _, err := os.Stat(bin); err != nil {
 		build := exec.CommandContext(ctx, "go", "build", "-C", "../cmd/holdfast", "-o", bin, ".")

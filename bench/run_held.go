@@ -31,7 +31,7 @@ func heldScenarios() []scenario {
 	}}
 }
 
-func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
+func runHeld(ctx context.Context, b *testbed, l library) (m metrics, err error) {
 	w := new(wire)
 	c, err := l.open(ctx, site{addr: b.server.addr, wire: w, ttl: heldTTL})
 	if err != nil {
@@ -43,7 +43,7 @@ func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
 		}
 	}()
 	// Connections that the load needs are opened before the first reading.
-	if err := crowd(takers, func(i int) error {
+	if err := parallel(takers, func(i int) error {
 		k := c.contender(fmt.Sprintf("warm-%d", i))
 		for range 20 {
 			if err := k.lock(ctx); err != nil {
@@ -57,9 +57,9 @@ func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	idle := settled()
+	idle := liveMemory()
 	start := time.Now()
-	if err := crowd(takers, func(i int) error {
+	if err := parallel(takers, func(i int) error {
 		for n := i; n < heldCount; n += takers {
 			if err := c.hold(ctx, fmt.Sprintf("held-%d", n)); err != nil {
 				return err
@@ -70,7 +70,7 @@ func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
 		return nil, err
 	}
 	took := time.Since(start)
-	holding := settled()
+	holding := liveMemory()
 	before, err := b.read(ctx, w)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
 		return nil, err
 	}
 	if n < heldCount {
-		return nil, fmt.Errorf("%d keys are left of %d held leases", n, heldCount)
+		return nil, fmt.Errorf("only %d keys for %d held leases", n, heldCount)
 	}
 	sec := after.start.Sub(before.start).Seconds()
 	return metrics{
@@ -104,8 +104,8 @@ func runHeld(ctx context.Context, b *bed, l library) (m metrics, err error) {
 
 const takers = 64
 
-// crowd runs f in n goroutines and returns one of their errors.
-func crowd(n int, f func(i int) error) error {
+// parallel runs f in n goroutines and returns one of their errors.
+func parallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var group sync.WaitGroup
 	for i := range n {
@@ -115,14 +115,14 @@ func crowd(n int, f func(i int) error) error {
 	return firstError(errs...)
 }
 
-// memory is what lives after a garbage collection.
+// memory is the memory in use after a garbage collection.
 type memory struct {
 	heap, stack float64 // bytes
 	goroutines  int
 }
 
-func settled() memory {
-	for range 3 { // finalizers and pools are emptied by the second and third
+func liveMemory() memory {
+	for range 3 { // the second and third collect finalizers and pools
 		runtime.GC()
 	}
 	var ms runtime.MemStats

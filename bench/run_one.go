@@ -16,7 +16,7 @@ func oneScenarios() []scenario {
 		out = append(out, scenario{
 			name: fmt.Sprintf("one/%d", n), store: "redis", columns: oneColumns,
 			title: fmt.Sprintf("One name, empty critical section, %d clients with connections of their own.", n),
-			subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
+			subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOne(ctx, b, l, n, n, 0)
 			}),
 		})
@@ -24,7 +24,7 @@ func oneScenarios() []scenario {
 	return append(out, scenario{
 		name: "one/128-goroutines", store: "redis", columns: oneColumns,
 		title: "One name, empty critical section, 128 goroutines of one client.",
-		subjects: each(waits, func(ctx context.Context, b *bed, l library) (metrics, error) {
+		subjects: each(waits, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 			return runOne(ctx, b, l, 1, 128, 0)
 		}),
 	})
@@ -36,17 +36,18 @@ var oneColumns = []column{
 	dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 }
 
-// settle is after which time a client that is open and asks for nothing is idle in all ways.
-const settle = 4 * time.Second
+// idleAfter is the time after which an open client without requests is idle in all ways.
+const idleAfter = 4 * time.Second
 
-// runOne has contenders that share so many clients lock one name, hold it so long, and unlock.
-func runOne(ctx context.Context, b *bed, l library, clients, contenders int, hold time.Duration) (metrics, error) {
+// runOne has contenders that share the given number of clients lock one name, hold it for a while,
+// and unlock.
+func runOne(ctx context.Context, b *testbed, l library, clients, contenders int, hold time.Duration) (metrics, error) {
 	return runOneRested(ctx, b, l, clients, contenders, hold, 0)
 }
 
-// runOneRested is runOne with contenders that rest for so long before they ask again, so that nobody
-// takes back at once what it has released.
-func runOneRested(ctx context.Context, b *bed, l library, clients, contenders int, hold, rest time.Duration) (m metrics, err error) {
+// runOneRested is runOne with contenders that rest before each request, so that none takes the lock
+// again at once.
+func runOneRested(ctx context.Context, b *testbed, l library, clients, contenders int, hold, rest time.Duration) (m metrics, err error) {
 	w := new(wire)
 	open := make([]client, 0, clients)
 	defer func() {
@@ -66,15 +67,17 @@ func runOneRested(ctx context.Context, b *bed, l library, clients, contenders in
 		open = append(open, c)
 	}
 	if clients > contenders {
-		pause(ctx, settle) // what those do that have just come is not measured
+		pause(ctx, idleAfter) // actions of new clients are not measured
 	}
-	r := newRing(contenders)
+	r := newContest(contenders)
 	r.hold, r.rest = hold, rest
-	lctx, cancel := context.WithTimeout(ctx, 4*b.duration+time.Minute) // a deadline, since redislock else takes its TTL for one
+	// A deadline, since redislock else uses its TTL as one.
+	lctx, cancel := context.WithTimeout(ctx, 4*b.duration+time.Minute)
 	defer cancel()
 	var group sync.WaitGroup
 	for i := range contenders {
-		// If there are more clients, those in the middle: a server may come to them in the order in which they came.
+		// With more clients, use those in the middle: a server may serve clients in the order of
+		// their connections.
 		k := open[(clients/2+i)%clients].contender("one")
 		group.Go(func() { r.contend(lctx, i, k) })
 	}
@@ -83,7 +86,7 @@ func runOneRested(ctx context.Context, b *bed, l library, clients, contenders in
 		pause(ctx, time.Millisecond)
 	}
 	r.counting.Store(true)
-	before, berr := b.read(ctx, w) // it takes as long as that at the end
+	before, berr := b.read(ctx, w) // this takes as long as the reading at the end
 	pause(ctx, b.duration)
 	r.counting.Store(false)
 	after, aerr := b.read(ctx, w)
@@ -96,69 +99,69 @@ func runOneRested(ctx context.Context, b *bed, l library, clients, contenders in
 	}
 	m = r.metrics()
 	if m["n"] == 0 {
-		return nil, errors.New("nobody got the lock")
+		return nil, errors.New("no contender got the lock")
 	}
 	before.until(after, m["n"], m)
 	m["conns"] = float64(conns)
-	if clients < contenders { // nobody can tell who of a client stood in line
+	if clients < contenders { // the order within a client is unknown
 		delete(m, "overtaken")
 	}
 	return m, nil
 }
 
-// began is what the times of rings are read from, so they are comparable: everybody lives in
-// this process.
+// began is the origin of a contest's times. They are comparable, because all contenders are in this
+// process.
 var began = time.Now()
 
-// ring is one name and those who contend for it.
-type ring struct {
+// contest is one name and its contenders.
+type contest struct {
 	base     time.Time
-	hold     time.Duration // how long it is held
-	rest     time.Duration // before it is asked for again
+	hold     time.Duration // how long a contender holds it
+	rest     time.Duration // before the next request
 	counting atomic.Bool
 	end      atomic.Int64 // when the measurement ended; 0 before
 
-	inside     atomic.Int64 // never above one, or the library is broken
+	inside     atomic.Int64 // more than one: the library is broken
 	violations atomic.Int64
 	entered    atomic.Int64 // acquisitions, counted or not
-	gone       atomic.Int64 // members that contend no more
-	left       atomic.Int64 // just before the last holder called unlock
-	last       atomic.Int64 // who that was
+	ended      atomic.Int64 // participants that have ended
+	releasedAt atomic.Int64 // just before the last holder called unlock
+	last       atomic.Int64 // the index of the last holder
 	asked      atomic.Int64 // the latest call of lock among those that have returned
-	overtaken  atomic.Int64 // acquisitions before which somebody was let in who had asked only later
+	overtaken  atomic.Int64 // acquisitions overtaken by a later request
 
-	members []member
+	participants []participant
 }
 
-type member struct {
+type participant struct {
 	n, self        int
 	handover, wait hist
 	longest        time.Duration
 	err            error
 }
 
-func newRing(n int) *ring {
-	r := &ring{base: began, members: make([]member, n)}
+func newContest(n int) *contest {
+	r := &contest{base: began, participants: make([]participant, n)}
 	r.last.Store(-1)
 	return r
 }
 
-// begun reports whether there were as many acquisitions as members, so that a long line has
+// begun reports whether there were as many acquisitions as participants, so that a long queue has
 // formed, or one has failed.
-func (r *ring) begun() bool {
-	return r.entered.Load() >= int64(len(r.members)) || r.gone.Load() > 0
+func (r *contest) begun() bool {
+	return r.entered.Load() >= int64(len(r.participants)) || r.ended.Load() > 0
 }
 
-// placed is a contender that knows since when it has stood in line in its last lock, in time
-// since began; 0: it did not have to.
+// placed is a contender that knows when it joined the queue in its last lock, as a time since
+// began; 0: it did not have to wait.
 type placed interface{ placed() time.Duration }
 
-// grace is how long others are given to get in line: they cannot tell when they are.
+// grace is the time for other contenders to join the queue: they cannot know when they have.
 const grace = 2 * time.Millisecond
 
-// order counts an acquisition that was asked for at asked and has just succeeded, if somebody
-// else was let in before who asked only when this one stood in line.
-func (r *ring) order(k contender, asked time.Duration) {
+// order counts an acquisition that was requested at asked and has just succeeded, if a request made
+// after this one joined the queue was granted before it.
+func (r *contest) order(k contender, asked time.Duration) {
 	joined := asked + grace
 	if p, ok := k.(placed); ok {
 		joined = p.placed()
@@ -166,14 +169,14 @@ func (r *ring) order(k contender, asked time.Duration) {
 	if joined != 0 && time.Duration(r.asked.Load()) > joined && r.counting.Load() {
 		r.overtaken.Add(1)
 	}
-	r.asked.Store(max(r.asked.Load(), int64(asked))) // whoever holds the lock is alone here
+	r.asked.Store(max(r.asked.Load(), int64(asked))) // only the holder runs this
 }
 
-// contend locks and unlocks until ctx ends. A lock that cannot be cancelled has its turn after
-// the end.
-func (r *ring) contend(ctx context.Context, id int, k contender) {
-	defer r.gone.Add(1)
-	me := &r.members[id]
+// contend locks and unlocks until ctx ends. A lock that cannot be cancelled gets its turn after the
+// end.
+func (r *contest) contend(ctx context.Context, id int, k contender) {
+	defer r.ended.Add(1)
+	me := &r.participants[id]
 	asked := time.Since(r.base)
 	for r.end.Load() == 0 {
 		err := k.lock(ctx)
@@ -202,7 +205,7 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 			if last == int64(id) {
 				me.self++
 			} else if last >= 0 {
-				me.handover.record(now - time.Duration(r.left.Load()))
+				me.handover.record(now - time.Duration(r.releasedAt.Load()))
 			}
 		} else {
 			r.cut(me, asked)
@@ -212,7 +215,7 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 		}
 		r.last.Store(int64(id))
 		r.inside.Add(-1)
-		r.left.Store(int64(time.Since(r.base)))
+		r.releasedAt.Store(int64(time.Since(r.base)))
 		if err := k.unlock(); err != nil {
 			me.err = fmt.Errorf("unlock: %w", err)
 			return
@@ -224,28 +227,28 @@ func (r *ring) contend(ctx context.Context, id int, k contender) {
 	}
 }
 
-// cut counts the wait of me if it went on past the end, up to then.
-func (r *ring) cut(me *member, asked time.Duration) {
+// cut counts a wait of me that went on past the end, up to the end.
+func (r *contest) cut(me *participant, asked time.Duration) {
 	if end := time.Duration(r.end.Load()); end > asked {
 		me.longest = max(me.longest, end-asked)
 	}
 }
 
-func (r *ring) failure() error {
-	for i := range r.members {
-		if err := r.members[i].err; err != nil {
+func (r *contest) failure() error {
+	for i := range r.participants {
+		if err := r.participants[i].err; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *ring) metrics() metrics {
+func (r *contest) metrics() metrics {
 	var handover, wait hist
 	var sum, squares, self float64
 	longest := time.Duration(0)
-	for i := range r.members {
-		k := &r.members[i]
+	for i := range r.participants {
+		k := &r.participants[i]
 		handover.merge(&k.handover)
 		wait.merge(&k.wait)
 		sum += float64(k.n)
@@ -260,7 +263,7 @@ func (r *ring) metrics() metrics {
 	}
 	m.p50p99("", &handover)
 	if sum > 0 {
-		m["jain"] = sum * sum / (float64(len(r.members)) * squares)
+		m["jain"] = sum * sum / (float64(len(r.participants)) * squares)
 		m["self"] = 100 * self / sum
 	}
 	return m

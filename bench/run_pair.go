@@ -20,7 +20,7 @@ func pairScenarios() []scenario {
 	}}
 }
 
-func runPair(ctx context.Context, b *bed, l library) (metrics, error) {
+func runPair(ctx context.Context, b *testbed, l library) (metrics, error) {
 	w := new(wire)
 	c, err := l.open(ctx, b.site(0, w))
 	if err != nil {
@@ -33,10 +33,10 @@ func runPair(ctx context.Context, b *bed, l library) (metrics, error) {
 	return m, err
 }
 
-// pairs measures lock and unlock of one contender that has no rival.
-func pairs(ctx context.Context, b *bed, w *wire, k contender) (metrics, error) {
-	// The libraries are called as their users call them when they set no deadline.
-	// redislock gives up after its TTL then, which cannot happen here.
+// pairs measures lock and unlock of a single contender.
+func pairs(ctx context.Context, b *testbed, w *wire, k contender) (metrics, error) {
+	// The calls have no deadline, as most users call them. redislock then gives up after its TTL,
+	// which cannot happen here.
 	background := context.Background()
 	pair := func() error {
 		if err := k.lock(background); err != nil {
@@ -89,7 +89,7 @@ func namesScenarios() []scenario {
 	}}
 }
 
-func runNames(ctx context.Context, b *bed, l library) (m metrics, err error) {
+func runNames(ctx context.Context, b *testbed, l library) (m metrics, err error) {
 	w := new(wire)
 	c, err := l.open(ctx, site{addr: b.server.addr, wire: w})
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ping is the floor: one exchange of the least that can be asked.
+// ping is the floor: the smallest possible exchange.
 func pingScenarios() []scenario {
 	return []scenario{{
 		name: "ping", store: "redis",
-		title:   "PING, one goroutine: one exchange with the server that does nothing.",
+		title:   "PING, one goroutine: one empty exchange with the server.",
 		columns: []column{dur("p50", "p50"), dur("p99", "p99"), num("persec", "per s")},
 		subjects: []subject{
-			{"raw-rueidis", func(ctx context.Context, b *bed) (metrics, error) {
+			{"raw-rueidis", func(ctx context.Context, b *testbed) (metrics, error) {
 				c, err := rueidis.NewClient(new(wire).rueidisOption(b.server.addr))
 				if err != nil {
 					return nil, err
@@ -22,7 +22,7 @@ func pingScenarios() []scenario {
 				defer c.Close()
 				return ping(b, 0, func() error { return c.Do(ctx, c.B().Ping().Build()).Error() })
 			}},
-			{"raw-goredis", func(ctx context.Context, b *bed) (metrics, error) {
+			{"raw-goredis", func(ctx context.Context, b *testbed) (metrics, error) {
 				c := new(wire).goredisClient(b.server.addr)
 				defer c.Close()
 				return ping(b, 0, func() error { return c.Ping(ctx).Err() })
@@ -31,8 +31,8 @@ func pingScenarios() []scenario {
 	}}
 }
 
-// ping measures once, each time after a pause.
-func ping(b *bed, idle time.Duration, once func() error) (metrics, error) {
+// ping measures once, repeatedly, each time after a pause.
+func ping(b *testbed, idle time.Duration, once func() error) (metrics, error) {
 	for range 100 {
 		if err := once(); err != nil {
 			return nil, err

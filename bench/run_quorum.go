@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// quorumSize is how many servers a quorum has here.
+// quorumSize is the number of servers of the quorum.
 const quorumSize = 5
 
-// quorumTargets are what -check compares.
+// quorumTargets are the targets for -check.
 func quorumTargets() []target {
 	const one, work = "quorum/one/32", "quorum/rest/32"
 	return []target{
@@ -51,7 +51,7 @@ func (q quorumServers) addrs() (all []string) {
 	return all
 }
 
-// load is what all of them have done.
+// load is the sum of their loads.
 func (q quorumServers) load(ctx context.Context) (sum load, err error) {
 	for _, s := range q {
 		l, lerr := s.load(ctx)
@@ -63,15 +63,15 @@ func (q quorumServers) load(ctx context.Context) (sum load, err error) {
 	return sum, err
 }
 
-func (b *bed) noQuorum() {
+func (b *testbed) noQuorum() {
 	b.quorum.stop()
 	b.quorum = nil
 }
 
 func quorumScenarios() []scenario {
-	subjects := func(run func(context.Context, *bed, library) (metrics, error)) (out []subject) {
+	subjects := func(run func(context.Context, *testbed, library) (metrics, error)) (out []subject) {
 		for _, l := range quorumLibraries() {
-			out = append(out, subject{l.name, func(ctx context.Context, b *bed) (metrics, error) {
+			out = append(out, subject{l.name, func(ctx context.Context, b *testbed) (metrics, error) {
 				m, err := run(ctx, b, l)
 				if err == nil {
 					m["sentper"] = m["sent"] / quorumSize
@@ -98,7 +98,7 @@ func quorumScenarios() []scenario {
 		{"quorum/one/2", "empty critical section", 2, 0, 0},
 		{"quorum/one/32", "empty critical section", 32, 0, 0},
 		{"quorum/work/32", "2 ms of work", 32, 2 * time.Millisecond, 0},
-		{"quorum/rest/32", "2 ms of work, then 20 ms before it is asked for again", 32, 2 * time.Millisecond, 20 * time.Millisecond},
+		{"quorum/rest/32", "2 ms of work, then 20 ms before the next request", 32, 2 * time.Millisecond, 20 * time.Millisecond},
 	} {
 		out = append(out, scenario{
 			name: c.name, store: "quorum",
@@ -108,7 +108,7 @@ func quorumScenarios() []scenario {
 				dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 			},
-			subjects: subjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
+			subjects: subjects(func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOneRested(ctx, b, l, c.n, c.n, c.hold, c.rest)
 			}),
 		})

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// readerShare, times their number, is how long a reader holds on average: so the readers
-// ask for as many grants a second, however many they are.
+// readerShare, times the number of readers, is how long a reader holds on average. So the readers
+// request the same number of grants a second, whatever their number.
 const readerShare = 200 * time.Microsecond
 
 func readersColumns(store string) []column {
@@ -25,16 +25,17 @@ func readersColumns(store string) []column {
 		dur("writep50", "writer's wait p50"), dur("writemax", "longest"), dur("letin", "its release p50"), num("violations", "violations"))
 }
 
-// readers is a name that many read and one writes.
+// readers is a name with many readers and one writer.
 type readers struct {
-	t          *table
+	t          *storeSessions
 	mu         sync.Mutex // guards t
 	over       atomic.Bool
 	grants     atomic.Int64
 	reading    atomic.Int64
 	writing    atomic.Bool
 	violations atomic.Int64
-	letIn      hist // how long the writer's releases took, which hand the name to all who wait
+	// Durations of the writer's releases, which grant the name to all waiting readers.
+	releases hist
 }
 
 // get waits for a grant in mode.
@@ -59,7 +60,7 @@ func (r *readers) get(ctx context.Context, mode driver.Mode) (claim, error) {
 	return c, nil
 }
 
-// read holds for about d, again and again.
+// read holds for about d, repeatedly.
 func (r *readers) read(ctx context.Context, d time.Duration) error {
 	for !r.over.Load() {
 		c, err := r.get(ctx, driver.Shared)
@@ -79,8 +80,8 @@ func (r *readers) read(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// write takes the name now and then, for as long as visit says. Each visit finds the readers
-// alike: none holds, and nearly all are back in line.
+// write takes the name every so often, as long as visit returns true. Each visit finds the readers
+// in the same state: none holds, and nearly all are in the queue.
 func (r *readers) write(ctx context.Context, every time.Duration, visit func(waited time.Duration) (more bool, err error)) error {
 	defer r.over.Store(true)
 	for more := true; more; {
@@ -101,12 +102,12 @@ func (r *readers) write(ctx context.Context, every time.Duration, visit func(wai
 		if err := errors.Join(err, c.s.Release(ctx, c.hold(), 0)); err != nil {
 			return fmt.Errorf("writer: %w", err)
 		}
-		r.letIn.record(time.Since(start))
+		r.releases.record(time.Since(start))
 	}
 	return nil
 }
 
-func runReaders(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
+func runReaders(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics, error) {
 	r := &readers{t: t}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -115,15 +116,15 @@ func runReaders(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
 	do := func(f func() error) {
 		group.Go(func() {
 			if err := f(); err != nil {
-				cancel(err) // the first; what follows from it is of no interest
+				cancel(err) // the first; later ones follow from it
 			}
 		})
 	}
 	for range n {
 		do(func() error { return r.read(ctx, hold) })
 	}
-	// What is counted begins and ends with a visit of the writer, so that every grant in it
-	// has its release in it.
+	// The count begins and ends with a visit of the writer, so that it has every grant with its
+	// release.
 	var before, after window
 	var first, grants int64
 	var writes hist
@@ -152,7 +153,7 @@ func runReaders(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
 	}
 	m := metrics{
 		"n": float64(grants), "violations": float64(r.violations.Load()), "hold": float64(3 * hold / 2), "writes": float64(writes.n),
-		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max), "letin": float64(r.letIn.quantile(0.5)),
+		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max), "letin": float64(r.releases.quantile(0.5)),
 	}
 	before.until(after, float64(grants), m)
 	return m, nil

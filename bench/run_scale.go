@@ -15,20 +15,21 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// What a grant costs when a name has many waiters or holders. The requests speak to the
-// store through the driver's contract, many through each of a few sessions.
+// The cost of a grant when a name has many waiters or holders. The requests use the driver's
+// contract, many through each of a few sessions.
 
 const (
-	scaleTTL      = time.Hour // nothing runs out while it is measured; renewal is measured apart
+	// No lease expires during a measurement; renewal is measured separately.
+	scaleTTL      = time.Hour
 	scaleSessions = 4
-	shortLine     = 10 // behind a semaphore
+	shortQueue    = 10 // behind a semaphore
 )
 
-// scaleStore is a store that is measured, and what of it.
+// scaleStore is a store to measure, and its columns.
 type scaleStore struct {
 	name, store, suffix string
 	columns             []column
-	open                func(b *bed, dir string, w *wire) (driver.Backend, error)
+	open                func(b *testbed, dir string, w *wire) (driver.Backend, error)
 }
 
 func scaleStores() []scaleStore {
@@ -37,13 +38,13 @@ func scaleStores() []scaleStore {
 		{ours, "redis", "", []column{
 			dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"), num("calls", "with scripts"),
 			dur("p50", "hand-over p50"), dur("p99", "p99"), dur("renewscripts", "server time per renewal"), num("renewcalls", "commands per renewal"),
-		}, func(b *bed, _ string, w *wire) (driver.Backend, error) {
+		}, func(b *testbed, _ string, w *wire) (driver.Backend, error) {
 			return rueidisBackend(site{addr: b.server.addr, wire: w})
 		}},
-		{oursSQLite, "sqlite", "-sqlite", local, func(_ *bed, dir string, _ *wire) (driver.Backend, error) {
+		{oursSQLite, "sqlite", "-sqlite", local, func(_ *testbed, dir string, _ *wire) (driver.Backend, error) {
 			return sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
 		}},
-		{"holdfast-memory", "any", "-memory", local, func(*bed, string, *wire) (driver.Backend, error) {
+		{"holdfast-memory", "any", "-memory", local, func(*testbed, string, *wire) (driver.Backend, error) {
 			return memlock.New(), nil
 		}},
 	}
@@ -51,51 +52,51 @@ func scaleStores() []scaleStore {
 
 func scaleScenarios() []scenario {
 	var out []scenario
-	add := func(st scaleStore, name, title string, columns []column, sizes []int, run func(context.Context, *bed, *table, int) (metrics, error)) {
+	add := func(st scaleStore, name, title string, columns []column, sizes []int, run func(context.Context, *testbed, *storeSessions, int) (metrics, error)) {
 		sc := scenario{name: "scale/" + name + st.suffix, title: title, store: st.store, columns: columns}
 		for _, n := range sizes {
-			sc.subjects = append(sc.subjects, subject{fmt.Sprintf("%s/%d", st.name, n), func(ctx context.Context, b *bed) (metrics, error) {
-				if st.store != "redis" { // nothing is to be read from the server
-					b = &bed{dir: b.dir, duration: b.duration}
+			sc.subjects = append(sc.subjects, subject{fmt.Sprintf("%s/%d", st.name, n), func(ctx context.Context, b *testbed) (metrics, error) {
+				if st.store != "redis" { // the server has no counters
+					b = &testbed{dir: b.dir, duration: b.duration}
 				}
-				return onTable(ctx, b, st, func(t *table) (metrics, error) { return run(ctx, b, t, n) })
+				return onStore(ctx, b, st, func(t *storeSessions) (metrics, error) { return run(ctx, b, t, n) })
 			}})
 		}
 		out = append(out, sc)
 	}
 	for _, st := range scaleStores() {
-		add(st, "line", "A mutex with so many (the number in the first column) in line: release, hand-over to the first, a newcomer joins at the end; after that all are renewed.",
-			st.columns, []int{10, 100, 1000, 5000}, func(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
+		add(st, "line", "A mutex with so many waiters (the number in the first column): release, hand-over to the first, a new waiter joins at the end; after that all are renewed.",
+			st.columns, []int{10, 100, 1000, 5000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics, error) {
 				return runQueue(ctx, b, t, driver.Request{Mode: driver.Exclusive, N: 1, Wait: true}, 1, n)
 			})
-		add(st, "permits", fmt.Sprintf("A semaphore of so many permits, all held one by one, %d in line: the same.", shortLine),
-			st.columns, []int{10, 100, 1000, 10_000}, func(ctx context.Context, b *bed, t *table, n int) (metrics, error) {
-				return runQueue(ctx, b, t, driver.Request{Mode: driver.Permits, N: 1, Limit: n, Wait: true}, n, shortLine)
+		add(st, "permits", fmt.Sprintf("A semaphore of so many permits, each held by another request, %d waiters: the same.", shortQueue),
+			st.columns, []int{10, 100, 1000, 10_000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics, error) {
+				return runQueue(ctx, b, t, driver.Request{Mode: driver.Permits, N: 1, Limit: n, Wait: true}, n, shortQueue)
 			})
 		if st.store != "any" {
-			add(st, "readers", fmt.Sprintf("So many readers, each holding for %v times their number, and a writer that comes now and then.", readerShare),
+			add(st, "readers", fmt.Sprintf("So many readers, each holding for %v times their number, and a writer every so often.", readerShare),
 				readersColumns(st.store), []int{10, 100, 1000}, runReaders)
 		}
 	}
 	return out
 }
 
-// table is a store with sessions, counted.
-type table struct {
+// table is a store with sessions, with counts.
+type storeSessions struct {
 	sessions []driver.Session
 	w        *wire
-	prefix   string // of request ids
+	prefix   string // of request IDs
 	n        int    // requests so far
 }
 
 // onTable runs f on an empty store.
-func onTable(ctx context.Context, b *bed, st scaleStore, f func(*table) (metrics, error)) (m metrics, err error) {
+func onStore(ctx context.Context, b *testbed, st scaleStore, f func(*storeSessions) (metrics, error)) (m metrics, err error) {
 	dir, err := os.MkdirTemp(b.dir, "scale-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	t := &table{w: new(wire), prefix: strings.ToLower(rand.Text())}
+	t := &storeSessions{w: new(wire), prefix: strings.ToLower(rand.Text())}
 	backend, err := st.open(b, dir, t.w)
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func onTable(ctx context.Context, b *bed, st scaleStore, f func(*table) (metrics
 
 var scaleInfo = driver.Info{Host: "bench.example", PID: 1, User: "bench", Program: "bench"}.String()
 
-// A claim is a request and what became of it.
+// A claim is a request and its outcome.
 type claim struct {
 	s     driver.Session
 	id    string
@@ -126,13 +127,13 @@ type claim struct {
 	wake  <-chan uint64
 }
 
-// next is a request that has not been made yet; the sessions have them in turn.
-func (t *table) next() claim {
+// next returns a new request; the sessions take turns.
+func (t *storeSessions) next() claim {
 	t.n++
 	return claim{s: t.sessions[t.n%len(t.sessions)], id: fmt.Sprintf("%s-%d", t.prefix, t.n)}
 }
 
-// ask asks once for what r says.
+// ask sends r once.
 func (c *claim) ask(ctx context.Context, r driver.Request) error {
 	r.ID, r.Name, r.Info = c.id, "one", scaleInfo
 	reply, err := c.s.Acquire(ctx, &r)
@@ -142,15 +143,15 @@ func (c *claim) ask(ctx context.Context, r driver.Request) error {
 
 func (c *claim) hold() driver.Hold { return driver.Hold{Name: "one", ID: c.id, Token: c.token} }
 
-// queue is a name whose holders and waiters stay as many as they are: the oldest holder
-// releases, the first in line gets it, and a new one joins.
+// queue is a name with a constant number of holders and waiters: the oldest holder releases, the
+// first waiter gets the lock, and a new waiter joins.
 type queue struct {
-	t          *table
-	like       driver.Request
-	held, line []claim // in order
-	last       uint64  // token
-	violations float64
-	handover   hist
+	t             *storeSessions
+	like          driver.Request
+	held, waiters []claim // in order
+	last          uint64  // token
+	violations    float64
+	handover      hist
 }
 
 func (q *queue) fill(ctx context.Context, held, waiting int) error {
@@ -164,7 +165,7 @@ func (q *queue) fill(ctx context.Context, held, waiting int) error {
 		case i < held:
 			q.granted(&c)
 		default:
-			q.line = append(q.line, c)
+			q.waiters = append(q.waiters, c)
 		}
 	}
 	return nil
@@ -178,11 +179,11 @@ func (q *queue) granted(c *claim) {
 	q.held = append(q.held, *c)
 }
 
-var errPassedOver = errors.New("the first in line was not granted what a release had freed")
+var errPassedOver = errors.New("the first waiter did not get the released lock")
 
 func (q *queue) step(ctx context.Context) error {
-	oldest, first := q.held[0], q.line[0]
-	q.held, q.line = q.held[1:], q.line[1:]
+	oldest, first := q.held[0], q.waiters[0]
+	q.held, q.waiters = q.held[1:], q.waiters[1:]
 	start := time.Now()
 	if err := oldest.s.Release(ctx, oldest.hold(), 0); err != nil {
 		return fmt.Errorf("release: %w", err)
@@ -203,17 +204,17 @@ func (q *queue) step(ctx context.Context) error {
 	c := q.t.next()
 	err := c.ask(ctx, q.like)
 	if err == nil && c.token != 0 {
-		q.violations++ // there was a line
+		q.violations++ // the queue was not empty
 	}
-	q.line = append(q.line, c)
+	q.waiters = append(q.waiters, c)
 	return err
 }
 
-// renew renews everything, in an exchange for each session.
+// renew renews everything, in one exchange per session.
 func (q *queue) renew(ctx context.Context) error {
 	for _, s := range q.t.sessions {
 		var holds []driver.Hold
-		for _, side := range [][]claim{q.held, q.line} {
+		for _, side := range [][]claim{q.held, q.waiters} {
 			for i := range side {
 				if side[i].s == s {
 					holds = append(holds, side[i].hold())
@@ -233,10 +234,10 @@ func (q *queue) renew(ctx context.Context) error {
 	return nil
 }
 
-// renewals is how often everything is renewed to measure that.
+// renewals is how many renewals of everything are measured.
 const renewals = 5
 
-func runQueue(ctx context.Context, b *bed, t *table, like driver.Request, held, waiting int) (metrics, error) {
+func runQueue(ctx context.Context, b *testbed, t *storeSessions, like driver.Request, held, waiting int) (metrics, error) {
 	q := &queue{t: t, like: like}
 	if err := q.fill(ctx, held, waiting); err != nil {
 		return nil, err

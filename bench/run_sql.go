@@ -32,12 +32,12 @@ func sqlScenarios(k *sqlKind) []scenario {
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{
 			name: fmt.Sprintf("%s/line/%d", k.store, n), store: k.store, sql: k,
-			title: fmt.Sprintf("%s: what an acquisition costs while %d others, of %d clients, stand in line; empty critical section.", k.what, n, lineClients),
+			title: fmt.Sprintf("%s: the cost of an acquisition while %d others, of %d clients, wait; empty critical section.", k.what, n, lineClients),
 			columns: []column{
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("sent", "commands"), num("calls", "statements"),
 				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("conns", "connections"), dur("disk", "disk"), num("violations", "violations"),
 			},
-			subjects: sqlSubjects(k, func(l library) bool { return l.waits && !polls(l) }, func(ctx context.Context, b *bed, l library) (metrics, error) {
+			subjects: sqlSubjects(k, func(l library) bool { return l.waits && !polls(l) }, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOne(ctx, b, l, lineClients, n+1, 0)
 			}),
 		})
@@ -45,8 +45,8 @@ func sqlScenarios(k *sqlKind) []scenario {
 	return out
 }
 
-// sqlContended is one name, for which so many contend that share so many clients. Clients that are
-// more than that are open and ask for nothing.
+// sqlContended is one name with contenders that share the given number of clients. Further clients
+// are open without requests.
 func sqlContended(k *sqlKind, name string, clients, contenders int, hold time.Duration) scenario {
 	sc := scenario{
 		name: fmt.Sprintf("%s/%s/%d", k.store, name, contenders), store: k.store, sql: k,
@@ -56,7 +56,7 @@ func sqlContended(k *sqlKind, name string, clients, contenders int, hold time.Du
 			dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 			dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), dur("disk", "disk"), num("violations", "violations"),
 		},
-		subjects: sqlSubjects(k, func(l library) bool { return l.waits }, func(ctx context.Context, b *bed, l library) (metrics, error) {
+		subjects: sqlSubjects(k, func(l library) bool { return l.waits }, func(ctx context.Context, b *testbed, l library) (metrics, error) {
 			return runOne(ctx, b, l, clients, contenders, hold)
 		}),
 	}
@@ -70,15 +70,16 @@ func sqlContended(k *sqlKind, name string, clients, contenders int, hold time.Du
 	return sc
 }
 
-// sqlSubjects makes a subject of each library that keep wants, on tables of its own. Beside it
-// the disk is measured: what is durable waits for it, and its time changes from minute to minute.
-func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, *bed, library) (metrics, error)) []subject {
+// sqlSubjects makes a subject of each library for which keep is true, on tables of its own. It also
+// measures the disk, because durable commits wait for it and its speed changes from minute to
+// minute.
+func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, *testbed, library) (metrics, error)) []subject {
 	var out []subject
 	for _, l := range sqlLibraries(k) {
 		if keep != nil && !keep(l) {
 			continue
 		}
-		out = append(out, subject{l.name, func(ctx context.Context, b *bed) (metrics, error) {
+		out = append(out, subject{l.name, func(ctx context.Context, b *testbed) (metrics, error) {
 			if err := b.sql.clear(ctx); err != nil {
 				return nil, err
 			}
@@ -87,10 +88,10 @@ func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, 
 			if err != nil {
 				return nil, err
 			}
-			if _, err := b.sql.load(ctx); err != nil { // so that the next take equally long
+			if _, err := b.sql.load(ctx); err != nil { // so that the next ones take equally long
 				return nil, err
 			}
-			m, err := run(ctx, &bed{sql: b.sql, dir: b.dir, duration: b.duration}, l)
+			m, err := run(ctx, &testbed{sql: b.sql, dir: b.dir, duration: b.duration}, l)
 			if err == nil {
 				m["disk"] = float64(disk.quantile(0.5))
 			}
@@ -100,9 +101,8 @@ func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, 
 	return out
 }
 
-// sqlFloor is what nothing can be quicker than: one statement that reads nothing, one that changes a row,
-// and what the disk does for that; without a pause, and as in the scenarios with work, where everybody
-// has slept.
+// sqlFloor is the lower bound: a statement that reads nothing, one that changes a row, and a synced
+// write on the disk. Without a pause, and with the pauses of the scenarios with work.
 func sqlFloor(k *sqlKind) scenario {
 	sc := scenario{
 		name: k.store + "/floor", store: k.store, sql: k,
@@ -115,12 +115,12 @@ func sqlFloor(k *sqlKind) scenario {
 		if idle > 0 {
 			suffix = "-after-pause"
 		}
-		statement := func(text string) func(context.Context, *bed) (metrics, error) {
-			return func(ctx context.Context, b *bed) (metrics, error) { return runStatement(ctx, b, text, idle) }
+		statement := func(text string) func(context.Context, *testbed) (metrics, error) {
+			return func(ctx context.Context, b *testbed) (metrics, error) { return runStatement(ctx, b, text, idle) }
 		}
 		sc.subjects = append(sc.subjects, subject{"select" + suffix, statement("SELECT 1")},
 			subject{"update" + suffix, statement("UPDATE " + naiveTable + " SET expires = expires + INTERVAL '1' SECOND")},
-			subject{"disk" + suffix, func(_ context.Context, b *bed) (metrics, error) {
+			subject{"disk" + suffix, func(_ context.Context, b *testbed) (metrics, error) {
 				h, err := b.sql.disk(1<<30, b.duration, idle)
 				if err != nil {
 					return nil, err
@@ -133,8 +133,8 @@ func sqlFloor(k *sqlKind) scenario {
 	return sc
 }
 
-// runStatement measures a statement that is prepared. The table it may change has one row.
-func runStatement(ctx context.Context, b *bed, text string, idle time.Duration) (metrics, error) {
+// runStatement measures a prepared statement. The table that it may change has one row.
+func runStatement(ctx context.Context, b *testbed, text string, idle time.Duration) (metrics, error) {
 	if err := b.sql.clear(ctx); err != nil {
 		return nil, err
 	}

@@ -17,16 +17,16 @@ import (
 )
 
 func sqliteScenarios() []scenario {
-	local := func(run func(context.Context, *bed, string) (metrics, error)) []subject {
+	local := func(run func(context.Context, *testbed, string) (metrics, error)) []subject {
 		var out []subject
 		for _, name := range []string{"flock", "holdfast-sqlite"} {
-			out = append(out, subject{name, func(ctx context.Context, b *bed) (metrics, error) {
+			out = append(out, subject{name, func(ctx context.Context, b *testbed) (metrics, error) {
 				dir, err := os.MkdirTemp(b.dir, "sqlite-")
 				if err != nil {
 					return nil, err
 				}
 				defer os.RemoveAll(dir)
-				return run(ctx, &bed{dir: dir, duration: b.duration}, name)
+				return run(ctx, &testbed{dir: dir, duration: b.duration}, name)
 			}})
 		}
 		return out
@@ -38,7 +38,7 @@ func sqliteScenarios() []scenario {
 			dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"),
 			num("allocs", "allocs"), num("bytes", "bytes"), dur("cpu", "client CPU"),
 		},
-		subjects: local(func(ctx context.Context, b *bed, name string) (metrics, error) {
+		subjects: local(func(ctx context.Context, b *testbed, name string) (metrics, error) {
 			c, err := openLocal(ctx, name, b.dir, func() {})
 			if err != nil {
 				return nil, err
@@ -63,16 +63,16 @@ func sqliteScenarios() []scenario {
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), dur("waitmax", "longest wait"),
 				ratio("jain", "Jain"), pct("self", "same again"), num("overtaken", "out of order"), num("violations", "violations"),
 			},
-			subjects: local(func(ctx context.Context, b *bed, name string) (metrics, error) {
+			subjects: local(func(ctx context.Context, b *testbed, name string) (metrics, error) {
 				return runProcesses(ctx, b, name, c.n, c.hold)
 			}),
 		})
 	}
 	return append(out, scenario{
 		name: "sqlite/idle", store: "sqlite",
-		title:   "CPU of a process that waits 10 s for a lock which another keeps, in percent of a core.",
+		title:   "CPU of a process that waits 10 s for a lock that another process holds, in percent of a core.",
 		columns: []column{pct("idle", "idle waiter")},
-		subjects: local(func(ctx context.Context, b *bed, name string) (metrics, error) {
+		subjects: local(func(ctx context.Context, b *testbed, name string) (metrics, error) {
 			if name == "flock" {
 				return nil, errors.New("not measured: flock(2) sleeps in the kernel")
 			}
@@ -81,12 +81,12 @@ func sqliteScenarios() []scenario {
 	})
 }
 
-// work2ms is how long the lock is held where there is work: long enough for the others to
-// get back in line, so that what is measured is a hand-over and not the rush for the file.
+// work2ms is the hold time of scenarios with work. The other contenders are in the queue again
+// before it ends, so that a hand-over is measured and not the contention for the file.
 const work2ms = 2 * time.Millisecond
 
-func runProcesses(ctx context.Context, b *bed, name string, n int, hold time.Duration) (m metrics, err error) {
-	// The store is made, and kept open, before anybody contends.
+func runProcesses(ctx context.Context, b *testbed, name string, n int, hold time.Duration) (m metrics, err error) {
+	// The store is created, and kept open, before any contender starts.
 	c, err := openLocal(ctx, name, b.dir, func() {})
 	if err != nil {
 		return nil, err
@@ -99,12 +99,12 @@ func runProcesses(ctx context.Context, b *bed, name string, n int, hold time.Dur
 	}
 	m = judge(outs, s.Start+int64(ramp), s.End)
 	if m["n"] == 0 {
-		return nil, errors.New("nobody got the lock")
+		return nil, errors.New("no contender got the lock")
 	}
 	return m, nil
 }
 
-// judge draws the figures from what happened in all processes; those of acquisitions from
+// judge derives the metrics from the events of all processes; of acquisitions it counts those from
 // from on.
 func judge(outs []outcome, from, end int64) metrics {
 	type acquisition struct {
@@ -126,7 +126,7 @@ func judge(outs []outcome, from, end int64) metrics {
 		if i > 0 && (a.Got < all[i-1].Left || a.Token != 0 && a.Token <= all[i-1].Token) {
 			violations++
 		}
-		// Who asked only after a stood in line must not have come before a.
+		// A request made after a joined the queue must not have been granted before a.
 		if a.Joined != 0 && lastAsked > a.Joined {
 			overtaken++
 		}
@@ -163,7 +163,7 @@ func judge(outs []outcome, from, end int64) metrics {
 
 const idleFor = 10 * time.Second
 
-func runIdle(ctx context.Context, b *bed, name string) (metrics, error) {
+func runIdle(ctx context.Context, b *testbed, name string) (metrics, error) {
 	c, err := openLocal(ctx, name, b.dir, func() {})
 	if err != nil {
 		return nil, err
@@ -178,8 +178,7 @@ func runIdle(ctx context.Context, b *bed, name string) (metrics, error) {
 	return metrics{"idle": outs[0].Idle}, nil
 }
 
-// spawn runs n workers, lets them begin together when all are ready, and collects what they
-// report.
+// spawn runs n workers, starts them together when all are ready, and collects their results.
 func spawn(ctx context.Context, j job, n int, d time.Duration) ([]outcome, span, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+30*time.Second)
 	defer cancel()
@@ -204,14 +203,14 @@ func spawn(ctx context.Context, j job, n int, d time.Duration) ([]outcome, span,
 			errs[i] = drive(cmd, &outs[i], ready, begin, &s)
 		})
 	}
-	var failed error // the first; what follows from it is of no interest
+	var failed error // the first; later ones follow from it
 	for range n {
 		if err := <-ready; err != nil && failed == nil {
 			failed = err
 			cancel()
 		}
 	}
-	// A little later than now, so that everybody has heard of it.
+	// A little later than now, so that all have received it.
 	s.Start = clock() + int64(50*time.Millisecond)
 	s.End = s.Start + int64(d)
 	close(begin)
@@ -246,13 +245,13 @@ func drive(cmd *exec.Cmd, o *outcome, ready chan<- error, begin <-chan struct{},
 	read.Wait()
 	err = errors.Join(err, cmd.Wait())
 	switch {
-	case o.Err != "": // what the worker says of itself is the cause of the rest
+	case o.Err != "": // the worker's own error is the cause of the others
 		err = fmt.Errorf("worker: %s", o.Err)
 	case err != nil:
 		err = fmt.Errorf("worker: %w: %s%s", err, line, rest)
 	}
 	if line != readyLine {
-		ready <- cmp.Or(err, errors.New("worker: ended before its time"))
+		ready <- cmp.Or(err, errors.New("worker: ended early"))
 		return nil
 	}
 	return err

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// lineClients is how many clients the waiters of zk1/line and of the SQL lines share.
+// lineClients is how many clients the waiters of zk1/line and of the SQL line scenarios share.
 const lineClients = 4
 
 func zooKeeperScenarios() []scenario {
@@ -19,7 +19,7 @@ func zooKeeperScenarios() []scenario {
 				dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"),
 				num("calls", "requests"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
 			},
-			subjects: zooKeeperSubjects(runPair, func(ctx context.Context, b *bed) (metrics, error) {
+			subjects: zooKeeperSubjects(runPair, func(ctx context.Context, b *testbed) (metrics, error) {
 				return runCurator(ctx, b, 1, 1)
 			}),
 		})
@@ -32,9 +32,9 @@ func zooKeeperScenarios() []scenario {
 					dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 					dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 				},
-				subjects: zooKeeperSubjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
+				subjects: zooKeeperSubjects(func(ctx context.Context, b *testbed, l library) (metrics, error) {
 					return runOne(ctx, b, l, n, n, 0)
-				}, func(ctx context.Context, b *bed) (metrics, error) {
+				}, func(ctx context.Context, b *testbed) (metrics, error) {
 					return runCurator(ctx, b, n, n)
 				}),
 			})
@@ -51,14 +51,14 @@ func lineScenarios() []scenario {
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{
 			name: fmt.Sprintf("zk1/line/%d", n), store: "zookeeper", servers: 1,
-			title: fmt.Sprintf("ZooKeeper, one server: what an acquisition costs while %d others, of %d clients, stand in line.", n, lineClients),
+			title: fmt.Sprintf("ZooKeeper, one server: the cost of an acquisition while %d others, of %d clients, wait.", n, lineClients),
 			columns: []column{
 				num("calls", "requests"), num("bytesread", "bytes of answers"), dur("srvcpu", "server CPU"), dur("cpu", "client CPU"),
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("violations", "violations"),
 			},
-			subjects: zooKeeperSubjects(func(ctx context.Context, b *bed, l library) (metrics, error) {
+			subjects: zooKeeperSubjects(func(ctx context.Context, b *testbed, l library) (metrics, error) {
 				return runOne(ctx, b, l, lineClients, n+1, 0)
-			}, func(ctx context.Context, b *bed) (metrics, error) {
+			}, func(ctx context.Context, b *testbed) (metrics, error) {
 				return runCurator(ctx, b, lineClients, n+1)
 			}),
 		})
@@ -67,27 +67,27 @@ func lineScenarios() []scenario {
 }
 
 // zooKeeperSubjects makes a subject of each library, on nodes of its own.
-func zooKeeperSubjects(run func(context.Context, *bed, library) (metrics, error), curator func(context.Context, *bed) (metrics, error)) []subject {
-	out := []subject{{curatorName, apart(curator)}}
+func zooKeeperSubjects(run func(context.Context, *testbed, library) (metrics, error), curator func(context.Context, *testbed) (metrics, error)) []subject {
+	out := []subject{{curatorName, onOwnNodes(curator)}}
 	for _, l := range zooKeeperLibraries() {
-		out = append(out, subject{l.name, apart(func(ctx context.Context, b *bed) (metrics, error) { return run(ctx, b, l) })})
+		out = append(out, subject{l.name, onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) { return run(ctx, b, l) })})
 	}
 	return out
 }
 
-// apart gives each measurement nodes of its own, so that none sees what another has left.
-func apart(run func(context.Context, *bed) (metrics, error)) func(context.Context, *bed) (metrics, error) {
-	return func(ctx context.Context, b *bed) (metrics, error) {
+// onOwnNodes gives each measurement nodes of its own, so that none sees the nodes of another.
+func onOwnNodes(run func(context.Context, *testbed) (metrics, error)) func(context.Context, *testbed) (metrics, error) {
+	return func(ctx context.Context, b *testbed) (metrics, error) {
 		b.zk.run++
-		return run(ctx, &bed{
+		return run(ctx, &testbed{
 			zk: b.zk, root: fmt.Sprintf("/run-%d", b.zk.run), curator: b.curator, dir: b.dir, duration: b.duration, warm: b.warm,
 		})
 	}
 }
 
-// prepare has the servers run that sc wants, those of ZooKeeper warm, and no others: they would
-// take their share of the machine.
-func (b *bed) prepare(ctx context.Context, sc scenario) (err error) {
+// prepare runs the servers that sc needs, those of ZooKeeper warmed up, and stops all others, which
+// would use CPU.
+func (b *testbed) prepare(ctx context.Context, sc scenario) (err error) {
 	if sc.store != "quorum" {
 		b.noQuorum()
 	} else if b.quorum == nil {
@@ -119,18 +119,18 @@ func (b *bed) prepare(ctx context.Context, sc scenario) (err error) {
 	}
 	warm := *b
 	warm.duration = b.warm
-	_, err = apart(func(ctx context.Context, b *bed) (metrics, error) { return runOne(ctx, b, goZooKeeper, 16, 16, 0) })(ctx, &warm)
+	_, err = onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) { return runOne(ctx, b, goZooKeeper, 16, 16, 0) })(ctx, &warm)
 	return err
 }
 
-func (b *bed) noZooKeeper() {
+func (b *testbed) noZooKeeper() {
 	if b.zk != nil {
 		b.zk.stop()
 		b.zk = nil
 	}
 }
 
-func (b *bed) noSQL() {
+func (b *testbed) noSQL() {
 	if b.sql != nil {
 		b.sql.stop()
 		b.sql = nil

@@ -11,7 +11,7 @@ import (
 
 // TestScale runs the smallest size of each, on every store.
 func TestScale(t *testing.T) {
-	b := &bed{dir: t.TempDir(), duration: duration()}
+	b := &testbed{dir: t.TempDir(), duration: duration()}
 	if !testing.Short() {
 		srv, err := startServer(t.Context())
 		if err != nil {
@@ -42,9 +42,9 @@ func TestScale(t *testing.T) {
 			if m["violations"] != 0 || m["n"] < 1 {
 				t.Errorf("%v", m)
 			}
-			// A grant is one request and one release; some of a readers' grants are under way at the ends.
-			// (The time of scripts is not compared with the server's CPU: a script that loses its core goes on
-			// counting, so on a busy machine the part is larger than the whole.)
+			// A grant is one request and one release; some readers' grants are incomplete at the
+			// ends. The time of scripts is not compared with the server's CPU: a script that loses
+			// its core counts on, so on a busy machine the part is larger than the whole.
 			if sc.store == "redis" && !few(m) && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
 				t.Errorf("%v", m)
 			}
@@ -52,28 +52,28 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestScaleSeesFaults: what a store must not do is not passed over.
-func TestScaleSeesFaults(t *testing.T) {
+// TestScaleDetectsFaults: the scenarios detect a store that breaks a promise.
+func TestScaleDetectsFaults(t *testing.T) {
 	st := scaleStores()[2]
-	on := func(f func(*table)) {
+	on := func(f func(*storeSessions)) {
 		t.Helper()
-		if _, err := onTable(t.Context(), &bed{dir: t.TempDir()}, st, func(table *table) (metrics, error) { f(table); return nil, nil }); err != nil {
+		if _, err := onStore(t.Context(), &testbed{dir: t.TempDir()}, st, func(s *storeSessions) (metrics, error) { f(s); return nil, nil }); err != nil {
 			t.Error(err)
 		}
 	}
 	mutex := driver.Request{Mode: driver.Exclusive, N: 1, Wait: true}
-	on(func(table *table) {
-		if err := (&queue{t: table, like: mutex}).fill(t.Context(), 2, 0); err == nil {
-			t.Error("a second holder of a mutex had to wait, and that was not noticed")
+	on(func(s *storeSessions) {
+		if err := (&queue{t: s, like: mutex}).fill(t.Context(), 2, 0); err == nil {
+			t.Error("a mutex with two holders was not detected")
 		}
 	})
-	on(func(table *table) {
-		q := &queue{t: table, like: mutex}
+	on(func(s *storeSessions) {
+		q := &queue{t: s, like: mutex}
 		if err := q.fill(t.Context(), 1, 5); err != nil {
 			t.Fatal(err)
 		}
 		if err := q.step(t.Context()); err != nil || q.violations != 0 {
-			t.Fatalf("a sound step: %v, %v violations", err, q.violations)
+			t.Fatalf("a correct step: %v, %v violations", err, q.violations)
 		}
 		q.last = math.MaxUint64
 		if err := q.step(t.Context()); err != nil || q.violations != 1 {
@@ -81,17 +81,17 @@ func TestScaleSeesFaults(t *testing.T) {
 		}
 		passed := make(chan uint64, 1)
 		passed <- 0
-		q.line[0].wake = passed
+		q.waiters[0].wake = passed
 		if err := q.step(t.Context()); !errors.Is(err, errPassedOver) {
-			t.Errorf("the first in line gets nothing: %v", err)
+			t.Errorf("the first waiter gets nothing: %v", err)
 		}
 	})
-	on(func(table *table) {
-		r := &readers{t: table}
-		r.reading.Store(1) // beside the writer
+	on(func(s *storeSessions) {
+		r := &readers{t: s}
+		r.reading.Store(1) // at the same time as the writer
 		err := r.write(t.Context(), 0, func(time.Duration) (bool, error) { return false, nil })
 		if err != nil || r.violations.Load() != 1 {
-			t.Errorf("a reader beside the writer: %v, %d violations", err, r.violations.Load())
+			t.Errorf("a reader at the same time as the writer: %v, %d violations", err, r.violations.Load())
 		}
 	})
 }

@@ -24,35 +24,35 @@ type scenario struct {
 // A subject is one library, in one configuration, under the load of a scenario.
 type subject struct {
 	name string
-	run  func(context.Context, *bed) (metrics, error)
+	run  func(context.Context, *testbed) (metrics, error)
 }
 
 // metrics are the figures of one measurement, by the keys of the columns.
 type metrics map[string]float64
 
-// bed is what measurements run on.
-type bed struct {
+// testbed has the servers and settings of measurements.
+type testbed struct {
 	server   *server       // nil when Redis is not measured
 	quorum   quorumServers // of quorum/, while those are measured
 	sql      *sqlServer    // of mysql/ or postgres/, while those are measured
-	zk       *ensemble     // the servers of zk1/ or zk3/, while those are measured
-	root     string        // ZooKeeper: where the names of this measurement are
-	curator  string        // its class path; "" if it is left out
-	warm     time.Duration // how long a Java process runs before it is measured
+	zk       *ensemble     // of zk1/ or zk3/, while those are measured
+	root     string        // ZooKeeper: the node above the names of this measurement
+	curator  string        // its class path; "" if it is omitted
+	warm     time.Duration // how long a Java process runs before its measurement
 	dir      string        // for files; removed at the end
 	duration time.Duration
 	held     time.Duration
 	rounds   int
 }
 
-// scenarios lists everything that can be measured, in the order of the output.
+// scenarios lists all measurements, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
 		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios())
 }
 
 // site is where client i of a measurement is opened.
-func (b *bed) site(i int, w *wire) site {
+func (b *testbed) site(i int, w *wire) site {
 	if b.zk != nil {
 		return site{addr: b.zk.addrs[i%len(b.zk.addrs)], ttl: b.zk.session(), root: b.root}
 	}
@@ -65,9 +65,9 @@ func (b *bed) site(i int, w *wire) site {
 	return site{addr: b.server.addr, wire: w}
 }
 
-// measure runs all subjects of sc, interleaved: each round runs each once, in an order
-// that is turned by one from round to round, so that a disturbance hits all alike.
-func measure(ctx context.Context, b *bed, sc scenario, libs *regexp.Regexp) (*result, error) {
+// measure runs all subjects of sc, interleaved: each round runs each once, in an order that rotates
+// by one from round to round, so that a disturbance affects all alike.
+func measure(ctx context.Context, b *testbed, sc scenario, libs *regexp.Regexp) (*result, error) {
 	subjects := slices.DeleteFunc(slices.Clone(sc.subjects), func(s subject) bool { return !libs.MatchString(s.name) })
 	res := &result{Scenario: sc.name, Title: sc.title, columns: sc.columns}
 	for _, s := range subjects {
@@ -93,10 +93,10 @@ func measure(ctx context.Context, b *bed, sc scenario, libs *regexp.Regexp) (*re
 	return res, nil
 }
 
-var errHung = errors.New("hung: gave no result long after its time; its goroutines are left behind")
+var errHung = errors.New("hung: no result long after its time; its goroutines remain")
 
 // guard bounds one measurement, for libraries that can hang.
-func guard(ctx context.Context, b *bed, s subject) (metrics, error) {
+func guard(ctx context.Context, b *testbed, s subject) (metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.duration+b.held+b.warm+60*time.Second)
 	defer cancel()
 	if b.server != nil {
@@ -122,7 +122,7 @@ func guard(ctx context.Context, b *bed, s subject) (metrics, error) {
 	case o := <-done:
 		return o.m, o.err
 	case <-ctx.Done():
-		select { // what ends with its context is not hung
+		select { // a measurement that ends with its context is not hung
 		case o := <-done:
 			return o.m, o.err
 		case <-time.After(5 * time.Second):

@@ -14,8 +14,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// server is the redis-server of this run: without persistence, on a free port of the
-// loopback interface.
+// server is the redis-server of this run: without persistence, on a free port of the loopback
+// interface.
 type server struct {
 	addr    string
 	version string
@@ -48,7 +48,7 @@ func startServer(ctx context.Context) (*server, error) {
 	s.admin = goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1})
 	if err := s.ready(ctx); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("redis-server did not come up: %w\n%s", err, s.log.String())
+		return nil, fmt.Errorf("redis-server did not start: %w\n%s", err, s.log.String())
 	}
 	return s, nil
 }
@@ -70,7 +70,7 @@ func (s *server) ready(ctx context.Context) error {
 	}
 }
 
-// stop ends the server and waits for that.
+// stop ends the server and waits for its end.
 func (s *server) stop() {
 	_ = s.admin.Close()
 	_ = s.cmd.Process.Kill()
@@ -80,9 +80,10 @@ func (s *server) stop() {
 // flush empties the server, so that no measurement sees the keys of another.
 func (s *server) flush(ctx context.Context) error { return s.admin.FlushAll(ctx).Err() }
 
-// load is what the server has done so far.
+// load is the server's work so far.
 type load struct {
-	commands int64         // those called by scripts included; ZooKeeper: packets of clients; SQL: statements of clients
+	// Including those in scripts; ZooKeeper: packets of clients; SQL: statements of clients.
+	commands int64
 	bytes    int64         // ZooKeeper: of the answers
 	scripts  time.Duration // inside scripts: no parsing, no sockets
 	cpu      time.Duration
@@ -121,7 +122,7 @@ func (s *server) load(ctx context.Context) (load, error) {
 	return l, nil
 }
 
-// field finds "name:value" in what INFO says.
+// field finds "name:value" in the text of INFO.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {

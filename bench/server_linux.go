@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel end cmd's process when this one dies without a goodbye.
+// dieWithParent has the kernel kill cmd's process when this one dies.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// syncData returns when what was written to f, whose size is as it was, is on the disk.
+// syncData returns when the data written to f is on the disk; the size of f must be unchanged.
 func syncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }
 
 // runAs has cmd run as another user. It is called after dieWithParent.

@@ -23,7 +23,8 @@ var mariaDB = &sqlKind{
 		return []string{
 			"--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--socket=" + dir + "/s", "--pid-file=" + dir + "/pid",
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port), "--skip-name-resolve",
-			"--innodb-flush-log-at-trx-commit=1", // the default: a commit is on the disk before it is answered
+			// The default: a commit is on the disk before its answer.
+			"--innodb-flush-log-at-trx-commit=1",
 			"--max-connections=" + strconv.Itoa(maxConnections), "--back-log=" + strconv.Itoa(maxConnections),
 		}
 	},
@@ -36,12 +37,12 @@ var mariaDB = &sqlKind{
 		}
 		connector, err := mysql.NewConnector(c)
 		if err != nil {
-			panic(err) // the configuration is the same always
+			panic(err) // the configuration is constant
 		}
 		return sql.OpenDB(connector)
 	},
 	version: "SELECT VERSION()",
-	// Statements that clients have sent; to prepare one and to close it are not counted.
+	// Statements of clients; preparing and closing a statement are not counted.
 	count:  "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'",
 	others: "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'",
 }

@@ -12,7 +12,7 @@ import (
 
 func dieWithParent(*exec.Cmd) {}
 
-// runAs changes nothing: servers that refuse to run as root say so.
+// runAs changes nothing: servers that refuse to run as root report that.
 func runAs(*exec.Cmd, uint32, uint32) {}
 
 func syncData(f *os.File) error { return f.Sync() }

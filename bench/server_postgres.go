@@ -25,7 +25,8 @@ var postgreSQL = &sqlKind{
 		args := []string{"-D", data}
 		for _, setting := range []string{
 			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=" + dir,
-			"fsync=on", "synchronous_commit=on", // the defaults: a commit is on the disk before it is answered
+			// The defaults: a commit is on the disk before its answer.
+			"fsync=on", "synchronous_commit=on",
 			"max_connections=" + strconv.Itoa(maxConnections), "shared_preload_libraries=pg_stat_statements",
 		} {
 			args = append(args, "-c", setting)
@@ -35,7 +36,7 @@ var postgreSQL = &sqlKind{
 	pool: func(addr string, w *wire, _ bool) *sql.DB {
 		c, err := pgx.ParseConfig(postgresURL(addr))
 		if err != nil {
-			panic(err) // the configuration is the same always
+			panic(err) // the configuration is constant
 		}
 		c.DialFunc = func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return w.dial(ctx, &net.Dialer{}, addr, new(postgresParser))
@@ -44,8 +45,8 @@ var postgreSQL = &sqlKind{
 	},
 	setUp:   []string{"CREATE EXTENSION pg_stat_statements"},
 	version: "SELECT current_setting('server_version')",
-	// Statements that clients have sent, those that other statements have run left out; to prepare
-	// one is not counted.
+	// Statements of clients, without those run by other statements; preparing a statement is not
+	// counted.
 	count:  "SELECT COALESCE(SUM(calls), 0)::bigint FROM pg_stat_statements",
 	others: "SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
 }

@@ -17,36 +17,36 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
-// sqlKind is a kind of database server: how it is started, asked and connected to.
+// sqlKind is a kind of database server: how to start, query and connect to it.
 type sqlKind struct {
-	store   string // as -store has it
+	store   string // as in -store
 	what    string
-	account string // whom it runs as, if this program is root's
-	needs   string // which package has its programs
+	account string // the account it runs as, if this program is root's
+	needs   string // the package with its programs
 	dialect sqllock.Dialect
 
 	// Programs that it needs; the last is the server.
 	programs []string
 
-	// install are the arguments of the first program, which makes the files in data, and serve
-	// those of the last. port is of the loopback interface. Both sync what is committed to the disk before
-	// they answer, as they do by default.
+	// install are the arguments of the first program, which creates the files in data, and serve
+	// those of the last. port is of the loopback interface. Both sync commits to the disk before
+	// they answer, as by default.
 	install func(data string) []string
 	serve   func(dir, data string, port int) []string
-	quit    os.Signal // ends it, with the processes it may have
+	quit    os.Signal // ends it, with its processes
 
-	// pool connects as an application does, with w counting. A peer's has the options that its
-	// users need for one round trip for each statement.
+	// pool connects as an application does, and counts with w. A peer's pool has the options for
+	// one round trip per statement.
 	pool func(addr string, w *wire, peer bool) *sql.DB
 
 	setUp   []string // run once
 	version string   // queries
 	count   string   // statements of clients so far
-	others  string   // how many other clients there are
+	others  string   // number of other clients
 }
 
-// sqlServer is a database server of this run's own, on a free port of the loopback interface
-// and on the disk of the folder for temporary files.
+// sqlServer is a database server of this run's own, on a free port of the loopback interface and on
+// the disk of the folder for temporary files.
 type sqlServer struct {
 	*sqlKind
 	addr    string
@@ -55,13 +55,13 @@ type sqlServer struct {
 	cmd     *exec.Cmd
 	log     *os.File
 	admin   *sql.DB // not counted
-	asked   int64   // questions of load so far, which the server counts, too
+	queries int64   // queries of load so far, which the server counts, too
 }
 
-// maxConnections is enough for a connection for each of 1,001 contenders, ours beside.
+// maxConnections is enough for a connection of each of 1,001 contenders, and for our own.
 const maxConnections = 1100
 
-// find returns the paths of the programs, or why it cannot be started.
+// find returns the paths of the programs, or why it cannot start.
 func (k *sqlKind) find() (paths []string, err error) {
 	for _, name := range k.programs {
 		path, err := exec.LookPath(name)
@@ -70,7 +70,7 @@ func (k *sqlKind) find() (paths []string, err error) {
 				path, err = found[len(found)-1], nil
 			}
 		}
-		if err == nil { // PATH may have links to one of a version's programs only
+		if err == nil { // PATH may have links to only one of a version's programs
 			path, err = filepath.EvalSymlinks(path)
 		}
 		if err != nil {
@@ -81,7 +81,7 @@ func (k *sqlKind) find() (paths []string, err error) {
 	return paths, nil
 }
 
-// missing says why it cannot be started.
+// missing returns why it cannot start.
 func (k *sqlKind) missing() error { _, err := k.find(); return err }
 
 func startSQL(ctx context.Context, k *sqlKind) (s *sqlServer, err error) {
@@ -99,7 +99,7 @@ func startSQL(ctx context.Context, k *sqlKind) (s *sqlServer, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s did not come up: %w\n%s", k.what, err, s.said())
+			err = fmt.Errorf("%s did not start: %w\n%s", k.what, err, s.output())
 			s.stop()
 			s = nil
 		}
@@ -128,11 +128,12 @@ func startSQL(ctx context.Context, k *sqlKind) (s *sqlServer, err error) {
 	return s, s.ready(ctx)
 }
 
-// command is a program that runs in the server's folder, as its user, and dies with this one.
+// command returns a command that runs in the server's folder, as its user, and dies with this
+// process.
 func (s *sqlServer) command(path string, args []string) (*exec.Cmd, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
-	for _, e := range os.Environ() { // but not what configures it
+	for _, e := range os.Environ() { // but not variables that configure it
 		if !strings.HasPrefix(e, "PG") && !strings.HasPrefix(e, "MYSQL_") && !strings.HasPrefix(e, "MARIADB_") {
 			cmd.Env = append(cmd.Env, e)
 		}
@@ -154,8 +155,8 @@ func (s *sqlServer) command(path string, args []string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// said is what its programs have printed.
-func (s *sqlServer) said() []byte {
+// output returns the output of its programs.
+func (s *sqlServer) output() []byte {
 	if s.log == nil {
 		return nil
 	}
@@ -189,7 +190,7 @@ func (s *sqlServer) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// stop ends the server, waits for that, and removes its files.
+// stop ends the server, waits for its end, and removes its files.
 func (s *sqlServer) stop() {
 	if s.admin != nil {
 		_ = s.admin.Close()
@@ -206,15 +207,15 @@ func (s *sqlServer) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// clear makes the tables anew, once nobody is connected any more: a server may take a moment
-// to notice that a waiter has gone.
+// clear creates the tables again, once no client is connected: a server may notice the end of a
+// waiter late.
 func (s *sqlServer) clear(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
 		var n int
 		if err := s.admin.QueryRowContext(limited, s.others).Scan(&n); err != nil {
-			return fmt.Errorf("clients of the measurement before: %w", err)
+			return fmt.Errorf("clients of the previous measurement: %w", err)
 		}
 		if n == 0 {
 			break
@@ -229,20 +230,19 @@ func (s *sqlServer) clear(ctx context.Context) error {
 	return errors.Join(sqllock.Init(ctx, s.admin, s.dialect), s.exec(ctx, naiveSchema[s.store]))
 }
 
-// load is what the server has done so far.
+// load is the server's work so far.
 func (s *sqlServer) load(ctx context.Context) (l load, err error) {
 	if err := s.admin.QueryRowContext(ctx, s.count).Scan(&l.commands); err != nil {
 		return l, fmt.Errorf("%s: %w", s.count, err)
 	}
-	s.asked++
-	l.commands -= s.asked
+	s.queries++
+	l.commands -= s.queries
 	l.cpu, err = familyCPU(s.cmd.Process.Pid)
 	return l, err
 }
 
-// disk measures how long the disk under the server takes to write and sync one block of a file
-// that is there, n times or for d, whichever is first, each time after a pause. Every commit that has to
-// be durable waits for that.
+// disk measures how long the server's disk takes to write and sync one block of an existing file, n
+// times or for d, whichever is first, each time after a pause. Every durable commit waits for that.
 func (s *sqlServer) disk(n int, d, idle time.Duration) (h *hist, err error) {
 	f, err := os.CreateTemp(s.dir, "disk-")
 	if err != nil {

@@ -18,13 +18,12 @@ import (
 )
 
 // ensemble is one ZooKeeper server or several that replicate each other, on free ports of the
-// loopback interface, with ZooKeeper's defaults: every write is on the disk before it is
-// answered.
+// loopback interface, with ZooKeeper's defaults: every write is on the disk before its answer.
 type ensemble struct {
-	addrs   []string // those that follow first, so that where a client is does not depend on chance
+	addrs   []string // followers first, so that a client's place does not depend on chance
 	version string
 	servers []*zooKeeper
-	asked   int64 // questions of load so far, which the servers count, too
+	queries int64 // queries of load so far, which the servers count, too
 	run     int   // measurements so far
 }
 
@@ -37,7 +36,7 @@ type zooKeeper struct {
 
 const zooKeeperNeeds = "needs java, and Debian's libzookeeper-java and libslf4j-java"
 
-// zooKeeperMissing says why ZooKeeper cannot be started.
+// zooKeeperMissing returns why ZooKeeper cannot start.
 func zooKeeperMissing() error {
 	for _, jar := range zooKeeperJars {
 		if _, err := os.Stat(jar); err != nil {
@@ -50,10 +49,10 @@ func zooKeeperMissing() error {
 	return nil
 }
 
-// zooKeeperJars are the class path; the first one's manifest names what else it needs.
+// zooKeeperJars are the class path; the manifest of the first names its other dependencies.
 var zooKeeperJars = []string{"/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-nop.jar"}
 
-// startEnsemble starts n servers whose data is under dir.
+// startEnsemble starts n servers with their data under dir.
 func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
 	if err := zooKeeperMissing(); err != nil {
 		return nil, err
@@ -82,7 +81,7 @@ func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
 	for _, z := range e.servers {
 		if err := z.ready(ctx, e); err != nil {
 			e.stop()
-			return nil, fmt.Errorf("a ZooKeeper server did not come up: %w\n%s", err, z.log.String())
+			return nil, fmt.Errorf("a ZooKeeper server did not start: %w\n%s", err, z.log.String())
 		}
 	}
 	slices.SortStableFunc(e.servers, func(a, b *zooKeeper) int { return cmp.Compare(a.mode, b.mode) })
@@ -130,7 +129,7 @@ func startZooKeeper(dir string, id, port int, peers []string) (*zooKeeper, error
 	return z, z.cmd.Start()
 }
 
-// ready waits until the server serves; it answers sooner, but not with a mode.
+// ready waits until the server serves; before that it answers without a mode.
 func (z *zooKeeper) ready(ctx context.Context, e *ensemble) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -148,7 +147,7 @@ func (z *zooKeeper) ready(ctx context.Context, e *ensemble) error {
 	}
 }
 
-// stop ends the servers and waits for that.
+// stop ends the servers and waits for their end.
 func (e *ensemble) stop() {
 	for _, z := range e.servers {
 		_ = z.cmd.Process.Kill()
@@ -156,8 +155,8 @@ func (e *ensemble) stop() {
 	}
 }
 
-// session is the timeout that all libraries ask for. On a follower of ZooKeeper 3.8.0 a
-// request now and then hangs until the session's next packet, so it is shorter there.
+// session is the timeout that all libraries request. On a follower of ZooKeeper 3.8.0 a request
+// sometimes hangs until the session's next packet, so it is shorter there.
 func (e *ensemble) session() time.Duration {
 	if len(e.servers) > 1 {
 		return 6 * time.Second
@@ -165,7 +164,7 @@ func (e *ensemble) session() time.Duration {
 	return 10 * time.Second
 }
 
-// word asks one of the questions of four letters.
+// word sends one of the four-letter commands.
 func (z *zooKeeper) word(word string) (string, error) {
 	c, err := net.DialTimeout("tcp", z.addr, 5*time.Second)
 	if err != nil {
@@ -182,8 +181,8 @@ func (z *zooKeeper) word(word string) (string, error) {
 	return string(b), err
 }
 
-// load is what all servers have done so far. A packet is counted by the server that its
-// client is connected to, and nowhere else.
+// load is the servers' work so far. Only the server that a client is connected to counts its
+// packets.
 func (e *ensemble) load(context.Context) (load, error) {
 	var l load
 	for _, z := range e.servers {
@@ -191,7 +190,7 @@ func (e *ensemble) load(context.Context) (load, error) {
 		if err != nil {
 			return l, err
 		}
-		e.asked++
+		e.queries++
 		for key, sum := range map[string]*int64{"zk_packets_received": &l.commands, "zk_response_bytes": &l.bytes} {
 			_, rest, _ := strings.Cut(reply, "\n"+key+"\t")
 			text, _, _ := strings.Cut(rest, "\n")
@@ -207,6 +206,6 @@ func (e *ensemble) load(context.Context) (load, error) {
 		}
 		l.cpu += cpu
 	}
-	l.commands -= e.asked
+	l.commands -= e.queries
 	return l, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// sqlBed is a bed with a server of that kind.
-func sqlBed(t *testing.T, k *sqlKind) *bed {
+// sqlBed is a testbed with a server of that kind.
+func sqlTestbed(t *testing.T, k *sqlKind) *testbed {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: this test starts a database server")
@@ -24,7 +24,7 @@ func sqlBed(t *testing.T, k *sqlKind) *bed {
 	if err := k.missing(); err != nil {
 		t.Skip(err)
 	}
-	b := &bed{dir: t.TempDir(), duration: duration()}
+	b := &testbed{dir: t.TempDir(), duration: duration()}
 	if err := b.prepare(t.Context(), scenario{sql: k}); err != nil {
 		t.Fatal(err)
 	}
@@ -32,11 +32,11 @@ func sqlBed(t *testing.T, k *sqlKind) *bed {
 	return b
 }
 
-// TestSQL runs the smallest of each kind of scenario. Those of many clients are left to the full size.
+// TestSQL runs the smallest of each kind of scenario. Those of many clients run only at full size.
 func TestSQL(t *testing.T) {
 	for _, k := range sqlKinds {
 		t.Run(k.store, func(t *testing.T) {
-			b := sqlBed(t, k)
+			b := sqlTestbed(t, k)
 			if b.sql.release == "" {
 				t.Error("a server without a version")
 			}
@@ -61,7 +61,7 @@ func TestSQL(t *testing.T) {
 	}
 }
 
-// sensible checks what is known of the figures.
+// sensible checks the known bounds of the figures.
 func sensible(t *testing.T, sc scenario, s subject, m metrics) {
 	t.Helper()
 	for _, c := range sc.columns {
@@ -76,8 +76,8 @@ func sensible(t *testing.T, sc scenario, s subject, m metrics) {
 	if strings.HasSuffix(sc.name, "/floor") {
 		return
 	}
-	// The counts of a pair are exact, but for a ping. Those of contenders are read while they go on, as
-	// soon as this machine comes to it.
+	// The counts of a pair are exact, except for a ping. Those of contenders are read during the
+	// load, whenever this machine gets to it.
 	pair := strings.HasSuffix(sc.name, "/pair")
 	exact := !pair || s.name == "pglock" || about(m, "sent", 2) && about(m, "calls", 2)
 	if !exact || (pair || !few(m)) && (m["sent"] < 1 || m["calls"] < 1) {
@@ -88,12 +88,12 @@ func sensible(t *testing.T, sc scenario, s subject, m metrics) {
 	}
 }
 
-// TestSQLCounts: what the server counts is what was asked, without the question for it; what is
-// counted on the wire is that, and what prepares it.
+// TestSQLCounts: the server counts exactly the client's statements, without the query for the
+// count. The wire counts these and their preparations.
 func TestSQLCounts(t *testing.T) {
 	for _, k := range sqlKinds {
 		t.Run(k.store, func(t *testing.T) {
-			b := sqlBed(t, k)
+			b := sqlTestbed(t, k)
 			if err := b.sql.clear(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -137,19 +137,19 @@ func TestSQLCounts(t *testing.T) {
 	}
 }
 
-// TestSQLApart: a measurement begins with empty tables, and not before the clients of the one
-// before have left.
-func TestSQLApart(t *testing.T) {
+// TestSQLIsolated: a measurement begins with empty tables, and only after the clients of the
+// previous one have left.
+func TestSQLIsolated(t *testing.T) {
 	for _, k := range sqlKinds {
 		t.Run(k.store, func(t *testing.T) {
-			b := sqlBed(t, k)
+			b := sqlTestbed(t, k)
 			if err := b.sql.clear(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			db := k.pool(b.sql.addr, new(wire), true)
 			defer db.Close()
 			if _, err := db.Exec("INSERT INTO " + naiveTable + " VALUES ('left', 'over', NULL)"); err == nil {
-				t.Fatal("a lease without an end was taken") // the statement is of no use then
+				t.Fatal("a lease without an end was taken") // the statement is useless then
 			}
 			if _, err := db.Exec("INSERT INTO " + naiveTable + " VALUES ('left', 'over', '2000-01-01')"); err != nil {
 				t.Fatal(err)
@@ -157,7 +157,7 @@ func TestSQLApart(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if err := b.sql.clear(ctx); err == nil {
-				t.Error("tables were made anew under a client")
+				t.Error("tables were recreated while a client was connected")
 			}
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func TestSQLApart(t *testing.T) {
 			}
 			var n int
 			if err := b.sql.admin.QueryRow("SELECT COUNT(*) FROM " + naiveTable).Scan(&n); err != nil || n != 0 {
-				t.Errorf("%d rows are left, %v", n, err)
+				t.Errorf("%d rows remain, %v", n, err)
 			}
 		})
 	}
@@ -177,28 +177,29 @@ func TestSQLApart(t *testing.T) {
 func TestSQLStopped(t *testing.T) {
 	for _, k := range sqlKinds {
 		t.Run(k.store, func(t *testing.T) {
-			b := sqlBed(t, k)
+			b := sqlTestbed(t, k)
 			b.sql.stop()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			if _, err := b.read(ctx, new(wire)); err == nil {
-				t.Error("figures of a server that is gone")
+				t.Error("figures of a stopped server")
 			}
 			for _, l := range sqlLibraries(k) {
 				if m, err := runPair(ctx, b, l); err == nil {
-					t.Errorf("%s: %v from a server that is gone", l.name, m)
+					t.Errorf("%s: %v from a stopped server", l.name, m)
 				}
 			}
 		})
 	}
 }
 
-// TestFamilyCPU: what a child uses counts while it lives and when it has ended.
+// TestFamilyCPU: a child's CPU time counts while it lives and after its end.
 func TestFamilyCPU(t *testing.T) {
 	if _, err := familyCPU(os.Getpid()); err != nil {
 		t.Skip(err)
 	}
-	// others is what all but this process itself have used; its own is read first, so it is no less.
+	// others is the CPU time of all processes but this one, whose own is read first, so it is no
+	// less.
 	others := func() time.Duration {
 		self, serr := processCPU(os.Getpid())
 		family, err := familyCPU(os.Getpid())
@@ -226,13 +227,13 @@ func TestFamilyCPU(t *testing.T) {
 		t.Errorf("%v, with a child that has used %v", used, its)
 	}
 	if err := errors.Join(in.Close(), child.Wait()); err == nil {
-		t.Fatal("the shell read a line that was not there")
+		t.Fatal("the shell read a line without input")
 	}
 	if used := others() - before; used < its-20*time.Millisecond { // it is known in ticks now
 		t.Errorf("%v, after a child that had used %v", used, its)
 	}
 	if _, err := familyCPU(1 << 22); err == nil {
-		t.Error("CPU of a process that is not there")
+		t.Error("CPU of a missing process")
 	}
 }
 
@@ -241,21 +242,21 @@ func TestSQLMissing(t *testing.T) {
 	for _, k := range sqlKinds {
 		s := settings{scenarios: all, libraries: all, store: k.store}
 		if k.missing() == nil {
-			chosen, err := s.choose(t.Context(), &bed{}, &report{})
+			chosen, err := s.choose(t.Context(), &testbed{}, &report{})
 			if err != nil || len(chosen) < 10 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.sql != k && sc.store != "any" }) {
 				t.Errorf("%s: %v, %v", k.store, chosen, err)
 			}
 		}
 		programs := k.programs
 		k.programs = []string{"no-such-program"}
-		_, err := s.choose(t.Context(), &bed{}, &report{})
+		_, err := s.choose(t.Context(), &testbed{}, &report{})
 		if err == nil || !strings.Contains(err.Error(), k.needs) {
-			t.Errorf("%s is not there, and was chosen: %v", k.what, err)
+			t.Errorf("%s is missing, and was chosen: %v", k.what, err)
 		}
 		s.store, s.libraries = "all", regexp.MustCompile("^no-such$")
-		chosen, err := s.choose(t.Context(), &bed{}, &report{})
+		chosen, err := s.choose(t.Context(), &testbed{}, &report{})
 		if err != nil || len(chosen) == 0 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.sql == k }) {
-			t.Errorf("%s is not there: %v, %v", k.what, chosen, err)
+			t.Errorf("%s is missing: %v, %v", k.what, chosen, err)
 		}
 		k.programs = programs
 	}
@@ -269,7 +270,8 @@ func TestSQLParsersCountCommandsHoweverTheyAreCut(t *testing.T) {
 		n := len(payload) + 4
 		return kind + string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) + payload
 	}
-	long := strings.Repeat("\x00\x00\x01\x00Q\x00\x00\x00\x04", 60) // looks like packets and messages
+	// Looks like packets and messages.
+	long := strings.Repeat("\x00\x00\x01\x00Q\x00\x00\x00\x04", 60)
 	for name, c := range map[string]struct {
 		stream string
 		make   func() counter
@@ -296,7 +298,7 @@ func TestSQLParsersCountCommandsHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
-// knowing is a contender that stood in line since a time, or did not have to.
+// knowing is a contender that has been in the queue since a time, or did not have to wait.
 type knowing struct {
 	openDoor
 	since time.Duration
@@ -304,21 +306,21 @@ type knowing struct {
 
 func (k knowing) placed() time.Duration { return k.since }
 
-func TestRingSeesOvertaking(t *testing.T) {
+func TestContestDetectsOvertaking(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		k     contender
 		asked time.Duration
 		want  int64
 	}{
-		"stood in line before":                    {knowing{since: 9 * ms}, 8 * ms, 1},
-		"was not in line yet":                     {knowing{since: 11 * ms}, 8 * ms, 0},
-		"did not have to stand in line":           {knowing{}, 8 * ms, 0},
-		"cannot tell, and asked long before":      {openDoor{}, 10*ms - grace - 1, 1},
-		"cannot tell, and asked a little earlier": {openDoor{}, 10*ms - grace, 0},
-		"asked later":                             {openDoor{}, 12 * ms, 0},
+		"was in the queue before":             {knowing{since: 9 * ms}, 8 * ms, 1},
+		"was not in the queue yet":            {knowing{since: 11 * ms}, 8 * ms, 0},
+		"did not have to wait":                {knowing{}, 8 * ms, 0},
+		"unknown, and asked long before":      {openDoor{}, 10*ms - grace - 1, 1},
+		"unknown, and asked a little earlier": {openDoor{}, 10*ms - grace, 0},
+		"asked later":                         {openDoor{}, 12 * ms, 0},
 	} {
-		r := newRing(2)
+		r := newContest(2)
 		r.counting.Store(true)
 		r.order(openDoor{}, 10*ms)
 		r.order(c.k, c.asked)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// errGaveUp: the library's own limit on waiting has passed; the contender tries again, and
-// its wait goes on.
+// errGaveUp: the library's own limit on waiting has passed; the contender tries again, and its wait
+// goes on.
 var errGaveUp = errors.New("gave up waiting")
 
-// window is the time between two readings of everything that is counted.
+// window is the time between two readings of all counters.
 type window struct {
 	start   time.Time
 	sent    int64
@@ -22,7 +22,7 @@ type window struct {
 	bytes   uint64
 }
 
-func (b *bed) read(ctx context.Context, w *wire) (window, error) {
+func (b *testbed) read(ctx context.Context, w *wire) (window, error) {
 	var r window
 	var ms runtime.MemStats
 	runtime.ReadMemStats(&ms)
@@ -49,7 +49,7 @@ func (b *bed) read(ctx context.Context, w *wire) (window, error) {
 	return r, nil
 }
 
-// until adds to m what happened between two readings, for each of n operations.
+// until adds to m the difference between two readings, for each of n operations.
 func (r window) until(end window, n float64, m metrics) {
 	took := end.start.Sub(r.start)
 	m["persec"] = n / took.Seconds()
@@ -63,7 +63,7 @@ func (r window) until(end window, n float64, m metrics) {
 	m["bytes"] = float64(end.bytes-r.bytes) / n
 }
 
-// cpuTime is what this process has used of all cores.
+// cpuTime returns the CPU time of this process on all cores.
 func cpuTime() time.Duration {
 	var ru syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 // wire counts the commands that clients send, and their connections. The server's own counts
-// cannot tell a client's command from one that a script calls.
+// include the commands of scripts.
 type wire struct {
 	commands atomic.Int64
-	open     atomic.Int64 // connections now
+	open     atomic.Int64 // open connections
 }
 
 // countedConn embeds the TCP connection, so that clients still find all its methods.
@@ -37,7 +37,7 @@ func (c *countedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// counter finds commands in what a client sends on one connection.
+// counter finds commands in the bytes that a client sends on one connection.
 type counter interface {
 	// feed returns how many commands there are in b, the next piece of the stream.
 	feed(b []byte) int
@@ -45,9 +45,9 @@ type counter interface {
 
 // parser finds the commands in a stream of RESP arrays of bulk strings.
 type parser struct {
-	kind byte // '*' or '$' of the line being read
+	kind byte // '*' or '$' of the current line
 	num  int  // its number
-	skip int  // bytes of a bulk string, with its line end, still to come
+	skip int  // remaining bytes of a bulk string, with its line end
 }
 
 // feed returns how many commands begin in b, the next piece of the stream.
@@ -83,7 +83,7 @@ func (w *wire) dial(ctx context.Context, d *net.Dialer, addr string, p counter) 
 	return &countedConn{TCPConn: c.(*net.TCPConn), w: w, p: p}, nil
 }
 
-// rueidisOption is a rueidis client as its README makes it, but counted.
+// rueidisOption configures a rueidis client as its README does, with counting.
 func (w *wire) rueidisOption(addr string) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		InitAddress: []string{addr},
@@ -93,7 +93,7 @@ func (w *wire) rueidisOption(addr string) rueidis.ClientOption {
 	}
 }
 
-// goredisClient is a go-redis client as its README makes it, but counted.
+// goredisClient returns a go-redis client as in its README, with counting.
 func (w *wire) goredisClient(addr string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{
 		Addr: addr,

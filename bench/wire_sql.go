@@ -2,13 +2,13 @@ package main
 
 import "encoding/binary"
 
-// mysqlParser finds the commands of a connection to MySQL or MariaDB. Each begins with a
-// packet of number 0; what a client says while it logs in has other numbers. Preparing and closing a
-// statement, and a ping, are commands like any other.
+// mysqlParser finds the commands of a connection to MySQL or MariaDB. Each begins with a packet of
+// number 0; packets of the login have other numbers. Preparing and closing a statement, and a ping,
+// are commands like any other.
 type mysqlParser struct {
 	head [4]byte // length and number of a packet
 	have int     // bytes of it
-	skip int     // bytes of the packet still to come
+	skip int     // remaining bytes of the packet
 }
 
 func (p *mysqlParser) feed(b []byte) (n int) {
@@ -30,13 +30,13 @@ func (p *mysqlParser) feed(b []byte) (n int) {
 	return n
 }
 
-// postgresParser finds the commands of a connection to PostgreSQL: messages that the server
-// answers by saying that it is ready for the next. These are a simple query, and the end of
-// an exchange that parses, describes, binds or executes.
+// postgresParser finds the commands of a connection to PostgreSQL: messages that the server answers
+// with "ready for query". These are a simple query, and the end of an exchange that parses,
+// describes, binds or executes.
 type postgresParser struct {
 	head    [5]byte // kind and length of a message; the first has no kind
 	have    int     // bytes of it
-	skip    int     // bytes of the message still to come
+	skip    int     // remaining bytes of the message
 	greeted bool    // the first message has begun
 }
 

@@ -21,15 +21,15 @@ import (
 	_ "modernc.org/sqlite" // the SQLite that sqllock uses
 )
 
-// workerEnv makes this program a contender of a scenario with many processes: it holds the
-// job, the start and the end come over standard input, and the events go to standard output.
+// workerEnv makes this program a contender of a scenario with many processes. It contains the job;
+// the start and the end come on standard input, and the events go to standard output.
 const workerEnv = "HOLDFAST_BENCH_WORKER"
 
 type job struct {
 	Library string
 	Dir     string
 	Hold    time.Duration // how long to hold the lock
-	Idle    bool          // wait once, to the end, and report the CPU that it cost
+	Idle    bool          // wait once, to the end, and report the CPU time of the wait
 }
 
 const readyLine = "ready\n" // on standard error, when a worker could begin
@@ -40,24 +40,24 @@ type span struct{ Start, End int64 }
 // event is one acquisition; all times are readings of clock.
 type event struct {
 	Asked  int64 // lock was called
-	Joined int64 // it is known to stand in line from here on; 0 if it did not have to
+	Joined int64 // it was in the queue by then; 0 if it did not have to wait
 	Got    int64 // lock returned
 	Left   int64 // just before unlock was called
 	Token  uint64
 }
 
-// outcome is what a worker reports.
+// outcome is a worker's result.
 type outcome struct {
 	Events []event
 	Idle   float64 // CPU of an idle wait, in percent of a core
 	Err    string
 }
 
-// clock is the machine's monotonic clock, which is the same for all processes.
+// clock returns the machine's monotonic clock, which is the same for all processes.
 func clock() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // it cannot be missing where this builds
+		panic(err) // every system that this builds for has it
 	}
 	return ts.Nano()
 }
@@ -119,8 +119,8 @@ func work(j job) (o outcome, err error) {
 	return o, nil
 }
 
-// idle waits for a lock that somebody else keeps until ctx ends, and returns the CPU that
-// this process used meanwhile, from half a second after it got in line.
+// idle waits until ctx ends for a lock that another process holds, and returns this process's CPU
+// usage, from half a second after it joined the queue.
 func idle(ctx context.Context, k contender, joined *atomic.Int64) (float64, error) {
 	type reading struct {
 		at  time.Time
@@ -138,11 +138,11 @@ func idle(ctx context.Context, k contender, joined *atomic.Int64) (float64, erro
 	end := reading{time.Now(), cpuTime()}
 	switch {
 	case err == nil:
-		return 0, errors.Join(errors.New("got the lock that was to be kept"), k.unlock())
+		return 0, errors.Join(errors.New("got the lock that another process holds"), k.unlock())
 	case ctx.Err() == nil:
 		return 0, err
 	case joined.Load() == 0:
-		return 0, errors.New("never got in line")
+		return 0, errors.New("never joined the queue")
 	}
 	r := <-first
 	return 100 * float64(end.cpu-r.cpu) / float64(end.at.Sub(r.at)), nil
@@ -166,8 +166,8 @@ func openLocal(ctx context.Context, library, dir string, waiting func()) (client
 	return &holdfastClient{c: c, backend: backend}, nil
 }
 
-// flockClient locks files of a folder with flock(2): the floor of locks on one machine.
-// No lease, no token, no order.
+// flockClient locks files of a folder with flock(2): the floor of locks on one machine. No lease,
+// no token, no order.
 type flockClient string
 
 func (d flockClient) contender(name string) contender {
@@ -183,7 +183,7 @@ type flockContender struct {
 	f    *os.File
 }
 
-// lock does not heed ctx: flock(2) cannot be told to.
+// lock ignores ctx: flock(2) cannot be cancelled.
 func (k *flockContender) lock(context.Context) (err error) {
 	if k.f == nil {
 		if k.f, err = os.OpenFile(k.path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// zooKeeperBed is a bed with so many servers.
-func zooKeeperBed(t *testing.T, servers int) *bed {
+// zooKeeperBed is a testbed with so many servers.
+func zooKeeperTestbed(t *testing.T, servers int) *testbed {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: this test starts ZooKeeper servers")
@@ -24,7 +24,7 @@ func zooKeeperBed(t *testing.T, servers int) *bed {
 	if err := zooKeeperMissing(); err != nil {
 		t.Skip(err)
 	}
-	b := &bed{dir: t.TempDir(), duration: duration()}
+	b := &testbed{dir: t.TempDir(), duration: duration()}
 	if err := b.prepare(t.Context(), scenario{servers: servers}); err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +32,8 @@ func zooKeeperBed(t *testing.T, servers int) *bed {
 	return b
 }
 
-// plausible checks what is known of a library's figures. The requests of a pair are exact. Those of
-// contenders are read while they go on: of few acquisitions they say nothing.
+// plausible checks the known bounds of a library's figures. The requests of a pair are exact. Those
+// of contenders are read during the load; of few acquisitions they prove nothing.
 func plausible(t *testing.T, sc scenario, s subject, m metrics) {
 	t.Helper()
 	for _, c := range sc.columns {
@@ -53,15 +53,15 @@ func plausible(t *testing.T, sc scenario, s subject, m metrics) {
 	}
 }
 
-// TestZooKeeper runs the smallest of each kind of scenario: on one server, and at full size with Curator
-// and on three.
+// TestZooKeeper runs the smallest of each kind of scenario: on one server, and at full size with
+// Curator and on three.
 func TestZooKeeper(t *testing.T) {
 	sizes := []int{1}
 	if testenv.Deep() {
 		sizes = append(sizes, 3)
 	}
 	for _, servers := range sizes {
-		b := zooKeeperBed(t, servers)
+		b := zooKeeperTestbed(t, servers)
 		if len(b.zk.addrs) != servers || slices.Index(b.zk.addrs, b.leader()) != servers-1 || b.zk.version == "" {
 			t.Fatalf("%v, leader %s, version %q", b.zk.addrs, b.leader(), b.zk.version)
 		}
@@ -81,7 +81,7 @@ func TestZooKeeper(t *testing.T) {
 				}
 				t.Run(sc.name+"/"+s.name, func(t *testing.T) {
 					if s.name == curatorName && b.curator == "" {
-						t.Skip(cmp.Or(curatorMissing(), errors.New("one more Java process tells nothing new here")))
+						t.Skip(cmp.Or(curatorMissing(), errors.New("one more Java process adds nothing here")))
 					}
 					m, err := s.run(t.Context(), b)
 					if err != nil {
@@ -94,15 +94,16 @@ func TestZooKeeper(t *testing.T) {
 	}
 }
 
-// leader is the address of the server that leads, or is alone.
-func (b *bed) leader() string {
+// leader returns the address of the server that leads, or is alone.
+func (b *testbed) leader() string {
 	i := slices.IndexFunc(b.zk.servers, func(z *zooKeeper) bool { return z.mode != "follower" })
 	return b.zk.servers[i].addr
 }
 
-// TestZooKeeperCounts: what the server counts is what was asked, without the questions for it.
+// TestZooKeeperCounts: the server counts exactly the clients' requests, without the queries for the
+// count.
 func TestZooKeeperCounts(t *testing.T) {
-	b := zooKeeperBed(t, 1)
+	b := zooKeeperTestbed(t, 1)
 	c, err := goZooKeeper.open(t.Context(), b.site(0, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func TestZooKeeperCounts(t *testing.T) {
 			}
 		}
 	}
-	// The first lock makes its parents: a create that fails, a question and a create for each of two.
+	// The first lock creates its parents: a failing create, a query and a create for each of two.
 	if n := reads[1].commands - reads[0].commands; n < 150 || n > 160 || reads[1].bytes <= reads[0].bytes {
 		t.Errorf("50 pairs: %d requests, %d bytes", n, reads[1].bytes-reads[0].bytes)
 	}
@@ -135,19 +136,19 @@ func TestZooKeeperCounts(t *testing.T) {
 	}
 }
 
-// TestZooKeeperStopped: a measurement without its servers fails, and names what is missing.
+// TestZooKeeperStopped: a measurement without its servers fails, and names the missing part.
 func TestZooKeeperStopped(t *testing.T) {
-	b := zooKeeperBed(t, 1)
+	b := zooKeeperTestbed(t, 1)
 	b.zk.stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := b.read(ctx, nil); err == nil {
-		t.Error("figures of a server that is gone")
+		t.Error("figures of a stopped server")
 	}
 	if _, err := goZooKeeper.open(ctx, b.site(0, nil)); err == nil || !strings.Contains(err.Error(), "no session") {
-		t.Errorf("a session at a server that is gone: %v", err)
+		t.Errorf("a session at a stopped server: %v", err)
 	}
-	if _, err := runCurator(ctx, b, 1, 1); err == nil || !strings.Contains(err.Error(), "left out") {
+	if _, err := runCurator(ctx, b, 1, 1); err == nil || !strings.Contains(err.Error(), "omitted") {
 		t.Errorf("Curator that was not built: %v", err)
 	}
 	b.curator = "nowhere"
@@ -184,7 +185,7 @@ func TestCuratorFigures(t *testing.T) {
 		t.Errorf("pairs: %v, %v", m, err)
 	}
 	if m, err := read(`{"members":[{"n":0}]}`); err == nil {
-		t.Errorf("figures of nobody: %v", m)
+		t.Errorf("figures without contenders: %v", m)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestProcessCPU(t *testing.T) {
 	}
 	for _, pid := range []int{0, 1 << 22, 1 << 30} {
 		if _, err := processCPU(pid); err == nil {
-			t.Errorf("CPU of process %d, which is not there", pid)
+			t.Errorf("CPU of the missing process %d", pid)
 		}
 	}
 }
@@ -213,18 +214,18 @@ func TestChoose(t *testing.T) {
 		if store == "zookeeper" && zooKeeperMissing() != nil {
 			continue
 		}
-		chosen, err := settings{scenarios: all, libraries: regexp.MustCompile("^no-such$"), store: store}.choose(t.Context(), &bed{}, &report{})
+		chosen, err := settings{scenarios: all, libraries: regexp.MustCompile("^no-such$"), store: store}.choose(t.Context(), &testbed{}, &report{})
 		if err != nil || chosen[0].name != want || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store != store && sc.store != "any" }) {
 			t.Errorf("%s: %v, %v", store, chosen, err)
 		}
 	}
 	defer func(jars []string) { zooKeeperJars = jars }(zooKeeperJars)
 	zooKeeperJars = []string{"/dev/null/zookeeper.jar"}
-	if _, err := (settings{scenarios: all, libraries: all, store: "zookeeper"}).choose(t.Context(), &bed{}, &report{}); err == nil {
-		t.Error("ZooKeeper is not there, and was chosen")
+	if _, err := (settings{scenarios: all, libraries: all, store: "zookeeper"}).choose(t.Context(), &testbed{}, &report{}); err == nil {
+		t.Error("ZooKeeper is missing, and was chosen")
 	}
-	chosen, err := settings{scenarios: all, libraries: all, store: "all"}.choose(t.Context(), &bed{}, &report{})
+	chosen, err := settings{scenarios: all, libraries: all, store: "all"}.choose(t.Context(), &testbed{}, &report{})
 	if err != nil || len(chosen) == 0 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store == "zookeeper" }) {
-		t.Errorf("ZooKeeper is not there: %v, %v", chosen, err)
+		t.Errorf("ZooKeeper is missing: %v, %v", chosen, err)
 	}
 }

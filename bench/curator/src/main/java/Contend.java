@@ -9,14 +9,13 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Threads that contend for one name by Curator's InterProcessMutex, each with a client of its own or sharing some.
+ * Threads that contend for one name by Curator's InterProcessMutex, each with a client of its own or with shared ones.
  *
- * <p>Arguments: the servers (client i uses only number i, in turns), the session timeout in milliseconds, the path, how
- * many clients, how many threads. They contend from the start, uncounted; it says "ready" after as many acquisitions as
- * there are threads. The lines of its standard input say what next: "count" and "stop", which it answers by "counting" and
- * "stopped" when it does; "end", upon which it lets everybody in line have their turn, prints the figures as a line of JSON,
- * and ends.
- * When its input ends early, so does it.
+ * <p>Arguments: the servers (client i uses only number i, in turns), the session timeout in milliseconds, the path, the
+ * number of clients, the number of threads. The threads contend from the start, uncounted. The program prints "ready" after
+ * as many acquisitions as there are threads. It reads commands from standard input: it answers "count" with "counting", and
+ * "stop" with "stopped". After "end" it lets every waiter have its turn, prints the figures as a line of JSON, and ends.
+ * If its input ends early, so does the program.
  */
 final class Contend {
 	public static void main(String[] args) throws Exception {
@@ -32,15 +31,15 @@ final class Contend {
 		for (CuratorFramework c : clients) {
 			c.blockUntilConnected();
 		}
-		Ring ring = new Ring(Integer.parseInt(args[4]));
+		Contest contest = new Contest(Integer.parseInt(args[4]));
 		List<Thread> threads = new ArrayList<>();
-		for (int i = 0; i < ring.members.length; i++) {
+		for (int i = 0; i < contest.participants.length; i++) {
 			InterProcessMutex mutex = new InterProcessMutex(clients.get(i % clients.size()), args[2]);
 			int id = i;
-			threads.add(new Thread(() -> ring.contend(id, mutex)));
+			threads.add(new Thread(() -> contest.contend(id, mutex)));
 		}
 		threads.forEach(Thread::start);
-		while (!ring.begun()) {
+		while (!contest.begun()) {
 			Thread.sleep(1);
 		}
 		say("ready");
@@ -48,20 +47,20 @@ final class Contend {
 		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
 		expect(in, "count");
 		long cpu = cpu();
-		ring.counting = true;
+		contest.counting = true;
 		say("counting");
 		expect(in, "stop");
-		ring.end = System.nanoTime();
-		ring.stopped = true;
-		ring.counting = false;
+		contest.end = System.nanoTime();
+		contest.stopped = true;
+		contest.counting = false;
 		cpu = cpu() - cpu;
 		say("stopped");
 		expect(in, "end");
-		ring.ended = true;
+		contest.ended = true;
 		for (Thread t : threads) {
 			t.join();
 		}
-		say(ring.json(cpu));
+		say(contest.json(cpu));
 		clients.parallelStream().forEach(CuratorFramework::close);
 	}
 
@@ -78,7 +77,7 @@ final class Contend {
 	private static void expect(BufferedReader in, String line) throws Exception {
 		String got = in.readLine();
 		if (got == null) {
-			Runtime.getRuntime().halt(0); // who started this is gone
+			Runtime.getRuntime().halt(0); // the parent process has ended
 		}
 		if (!got.equals(line)) {
 			throw new IllegalArgumentException("got \"" + got + "\" instead of \"" + line + "\"");

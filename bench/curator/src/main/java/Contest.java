@@ -4,44 +4,44 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
-/** One name and those who contend for it: the ring of run_one.go, word for word. All times are System.nanoTime. */
-final class Ring {
-	final Member[] members;
+/** One name and its contenders: the contest of run_one.go. All times are System.nanoTime. */
+final class Contest {
+	final Participant[] participants;
 	volatile boolean counting;
 	volatile long end; // when the measurement ended
 	volatile boolean stopped; // end is valid
 	volatile boolean ended;
 
-	private final AtomicInteger inside = new AtomicInteger(); // never above one, or the library is broken
+	private final AtomicInteger inside = new AtomicInteger(); // more than one: the library is broken
 	private final AtomicInteger violations = new AtomicInteger();
 	private final AtomicLong entered = new AtomicLong(); // acquisitions, counted or not
-	private final AtomicInteger gone = new AtomicInteger(); // members that contend no more
-	private volatile long left; // just before the last holder called release
-	private volatile int last = -1; // who that was
+	private final AtomicInteger finished = new AtomicInteger(); // participants that have ended
+	private volatile long releasedAt; // just before the last holder called release
+	private volatile int last = -1; // the index of the last holder
 
-	static final class Member {
+	static final class Participant {
 		int n;
 		int self;
 		long longest;
 		final Samples handovers = new Samples();
 		final Samples waits = new Samples();
-		final Samples pairs = new Samples(); // acquire and release of one without rivals
+		final Samples pairs = new Samples(); // acquire and release of a single participant
 		String error;
 	}
 
-	Ring(int n) {
-		members = new Member[n];
-		Arrays.setAll(members, i -> new Member());
+	Contest(int n) {
+		participants = new Participant[n];
+		Arrays.setAll(participants, i -> new Participant());
 	}
 
-	/** Whether there were as many acquisitions as members, or one has failed. */
+	/** Reports whether there were as many acquisitions as participants, or one has failed. */
 	boolean begun() {
-		return entered.get() >= members.length || gone.get() > 0;
+		return entered.get() >= participants.length || finished.get() > 0;
 	}
 
 	/** Acquires and releases until the end. */
 	void contend(int id, InterProcessMutex mutex) {
-		Member me = members[id];
+		Participant me = participants[id];
 		try {
 			long asked = System.nanoTime();
 			while (!ended) {
@@ -59,17 +59,17 @@ final class Ring {
 					if (last == id) {
 						me.self++;
 					} else if (last >= 0) {
-						me.handovers.add(now - left);
+						me.handovers.add(now - releasedAt);
 					}
 				} else if (stopped) {
-					me.longest = Math.max(me.longest, end - asked); // who still waited has waited, too
+					me.longest = Math.max(me.longest, end - asked); // a wait that was still going on
 				}
 				last = id;
 				inside.decrementAndGet();
-				left = System.nanoTime();
+				releasedAt = System.nanoTime();
 				mutex.release();
 				long next = System.nanoTime();
-				if (counted && members.length == 1) {
+				if (counted && participants.length == 1) {
 					me.pairs.add(next - asked);
 				}
 				asked = next;
@@ -77,14 +77,14 @@ final class Ring {
 		} catch (Exception e) {
 			me.error = e.toString();
 		} finally {
-			gone.incrementAndGet();
+			finished.incrementAndGet();
 		}
 	}
 
 	String json(long cpu) {
 		StringJoiner all = new StringJoiner(",", "[", "]");
 		StringJoiner errors = new StringJoiner("; ");
-		for (Member m : members) {
+		for (Participant m : participants) {
 			all.add("{\"n\":" + m.n + ",\"self\":" + m.self + ",\"longest\":" + m.longest
 					+ ",\"handovers\":" + m.handovers + ",\"waits\":" + m.waits + ",\"pairs\":" + m.pairs + "}");
 			if (m.error != null) {
@@ -94,7 +94,7 @@ final class Ring {
 		return "{\"members\":" + all + ",\"violations\":" + violations + ",\"cpu\":" + cpu + ",\"error\":\"" + errors + "\"}";
 	}
 
-	/** Durations in nanoseconds, as they come. */
+	/** Durations in nanoseconds, in the order of their measurement. */
 	static final class Samples {
 		private long[] all = new long[1024];
 		private int n;
