@@ -20,17 +20,16 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-// sample are those of most stores and classes.
+// sample covers most stores and classes.
 var sample = []string{
 	"client-no-clock", "redis-lease-in-seconds", "sqlite-permits-by-holders", "mariadb-lifo",
 	"zookeeper-watch-lowest", "quorum-half-is-enough",
 }
 
-// one is run every time: it needs no server, and little of the program is compiled for it. Any load
-// shows it.
+// one runs every time: it needs no server, and compiles little of the program. Any load shows it.
 const one = "sqlite-permits-by-holders"
 
-// size is what HOLDFAST_TEST_MUTANTS says; if it is not set, then sample at the full size of all tests.
+// size returns HOLDFAST_TEST_MUTANTS; if it is not set, sample at the full size of all tests.
 func size() string {
 	env := os.Getenv("HOLDFAST_TEST_MUTANTS")
 	if env == "" && testenv.Deep() {
@@ -39,7 +38,7 @@ func size() string {
 	return env
 }
 
-// chosen are the mutants to run: HOLDFAST_TEST_MUTANTS is full, sample, or names of some.
+// chosen returns the mutants to run: HOLDFAST_TEST_MUTANTS is full, sample, or names of some.
 func chosen(t *testing.T) (list []Mutant) {
 	t.Helper()
 	names := sample
@@ -65,17 +64,17 @@ func chosen(t *testing.T) (list []Mutant) {
 	return list
 }
 
-// atOnce is how many runs go on side by side. They wait for clocks most of the time.
+// atOnce is the number of parallel runs. They mostly wait for clocks.
 const atOnce = 4
 
-// A run that had fewer grants than enough, on a machine that is busy, says little when it finds nothing: it is made
-// again, twice as long, until it is longer times as long as it was.
+// A run with fewer grants than enough, on a busy machine, proves little when it finds no violation.
+// It is repeated with twice the time, until it is longer times as long.
 const (
 	enough = 3000
 	longer = 8
 )
 
-// TestMutantsCaught: verify finds each bug, in its class, and nothing without it.
+// TestMutantsCaught: verify finds each bug, in its class, and no violation without it.
 func TestMutantsCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test starts servers")
@@ -97,7 +96,7 @@ func TestMutantsCaught(t *testing.T) {
 			binary := build(t, &m)
 			for longest := longer * cmp.Or(m.Run.For, shortest); ; m.Run.For = 2 * cmp.Or(m.Run.For, shortest) {
 				found := verify(t, binary, where(t, m.Store), m.Run)
-				t.Logf("%s, %s, asked for %v: %s", m.ID, m.Store, m.Class, found)
+				t.Logf("%s, %s, wants %v: %s", m.ID, m.Store, m.Class, found)
 				if found.code == 1 && slices.ContainsFunc(m.Class, func(c history.Class) bool { return found.count(c) > 0 }) {
 					return
 				}
@@ -123,7 +122,8 @@ func TestMutantsCaught(t *testing.T) {
 	}
 }
 
-// start makes the program without a bug, and returns where each store is. Servers are started as they are needed.
+// start builds the program without a bug, and returns where each store is. Servers start when
+// needed.
 func start(t *testing.T, list []Mutant) func(*testing.T, Store) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -168,7 +168,7 @@ func start(t *testing.T, list []Mutant) func(*testing.T, Store) string {
 // plain is the path of the program without a bug.
 var plain func() string
 
-// compiling lets one compiler work at a time: it uses all there is.
+// compiling lets one compiler work at a time, since it uses all cores.
 var compiling sync.Mutex
 
 // compile builds the program as releases are built.
@@ -183,7 +183,7 @@ func compile(t *testing.T, binary string, flags ...string) {
 	}
 }
 
-// build makes the program with a bug.
+// build builds the program with a bug.
 func build(t *testing.T, m *Mutant) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -196,7 +196,7 @@ func build(t *testing.T, m *Mutant) string {
 	return binary
 }
 
-// findings are what a run of verify ended with.
+// findings are the result of a run of verify.
 type findings struct {
 	code    int
 	Grants  int
@@ -205,7 +205,7 @@ type findings struct {
 		Count      int
 		Violations []string
 	}
-	out string // what it said
+	out string // its output
 }
 
 func (f *findings) count(c history.Class) int {
@@ -217,7 +217,7 @@ func (f *findings) count(c history.Class) int {
 	return 0
 }
 
-// String is what was found, in a line.
+// String returns the findings in a line.
 func (f *findings) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "exit code %d, %d grants", f.code, f.Grants)
@@ -258,7 +258,7 @@ func verify(t *testing.T, binary, url string, r Run) *findings {
 	return f
 }
 
-// sessionFor is the session of ZooKeeper of which the TTL is left.
+// sessionFor returns ZooKeeper's session timeout for the TTL.
 func sessionFor(r Run) time.Duration {
 	return (cmp.Or(r.TTL, time.Second) * 5 / 3).Round(time.Millisecond)
 }

@@ -10,7 +10,7 @@ import (
 var client = []Mutant{
 	{
 		ID: "client-no-clock", Store: Redis, Class: in(history.S2),
-		Bug: "a lease is taken to be valid until the store says otherwise: its time is not looked at",
+		Bug: "a lease counts as valid until the store reports its end: its time is not checked",
 		Edits: []Edit{
 			{"watch.go", `for len(c.leases) > 0 && c.leases[0].until <= now {`, `for len(c.leases) > 0 && c.leases[0].latest <= now {`},
 			{"watch.go", `c.wakeAt = min(c.leases[0].until, now+min(`, `c.wakeAt = min(now+min(`},
@@ -20,7 +20,7 @@ var client = []Mutant{
 	},
 	{
 		ID: "client-hand-over-from-now", Store: Redis, Class: in(history.S2),
-		Bug:   "a lease that was handed over counts from when that was heard, not from when the place in line was last proven",
+		Bug:   "a lease that was handed over counts from the push, not from the last proof of the place in the queue",
 		Edits: []Edit{{"await.go", "return token, a.lastProof(), nil", "return token, c.coarseNow(), nil"}},
 		Run:   Run{For: 16 * time.Second},
 	},
@@ -32,7 +32,7 @@ var client = []Mutant{
 	},
 	{
 		ID: "client-ghost-in-line", Store: Redis, Class: in(history.L1, history.L2),
-		Bug: "a wait that was given up is neither taken out of the line nor out of the renewals",
+		Bug: "a cancelled wait stays in the queue and in the renewals",
 		Edits: []Edit{
 			{"await.go", "		c.stopRenewing(a.wait)\n		if !ended {", "		if !ended {"},
 			{"await.go", `			if stop != nil && a.asked {
@@ -44,7 +44,7 @@ var client = []Mutant{
 	},
 	{
 		ID: "client-deaf", Store: Redis, Class: in(history.L2),
-		Bug: "a waiter who was handed the lock is told by nothing, neither the push nor the renewal",
+		Bug: "a waiter ignores a hand-over, both the push and the answer of the renewal",
 		Edits: []Edit{
 			{"await.go", `		case token := <-reply.Wake:
 			a.l.pushed = true
@@ -60,7 +60,7 @@ var client = []Mutant{
 	},
 	{
 		ID: "client-renews-no-leases", Store: Redis, Class: in(history.S2),
-		Bug: "leases are not renewed, and trusted as if they were",
+		Bug: "leases are not renewed, but trusted as if they were",
 		Edits: []Edit{
 			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.holdID())`, `l.extend(c.coarseNow() + s.trust())`},
 		},

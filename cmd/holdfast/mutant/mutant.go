@@ -1,9 +1,9 @@
-// Package mutant has bugs on purpose: changes of holdfast's own code, of the kinds that lock libraries have had, each of
-// which `holdfast verify` must catch in the class that it belongs to. So it is known that a run that finds nothing
-// could have found something.
+// Package mutant has bugs on purpose: changes of holdfast's own code, of the kinds that lock
+// libraries have had. `holdfast verify` must catch each in its class, which shows that a clean run
+// of verify means something.
 //
-// A mutant is a few exact replacements of text. It is built by `go build -overlay`, which puts changed copies in the
-// place of files, embedded ones too; nothing of the tree is touched.
+// A mutant is a few exact replacements of text. `go build -overlay` builds it from changed copies
+// of files, embedded ones too; the source tree stays unchanged.
 package mutant
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// Store is a kind of server that a mutant is run on.
+// Store is a kind of server that a mutant runs on.
 type Store string
 
 // The stores.
@@ -39,18 +39,18 @@ type Mutant struct {
 	ID    string
 	Store Store
 	Bug   string          // what is wrong, in a sentence
-	Class []history.Class // what must be found of it: one of these
+	Class []history.Class // verify must find one of these
 	Edits []Edit
 	Run   Run
 }
 
-// Edit replaces a text of a file, which must be there exactly once.
+// Edit replaces a text of a file. The file must contain it exactly once.
 type Edit struct {
 	File     string // from the root of the repository
 	Old, New string
 }
 
-// Run is how verify is run to show the bug. Its zero value is right for most.
+// Run is how verify runs to show the bug. Its zero value fits most.
 type Run struct {
 	TTL    time.Duration // 0: 1 s. (ZooKeeper: by a session of 5/3 of it)
 	For    time.Duration // 0: 8 s
@@ -62,10 +62,10 @@ type Run struct {
 	Pause  time.Duration // 0: none
 }
 
-// shortest is how long most runs are.
+// shortest is the length of most runs.
 const shortest = 8 * time.Second
 
-// Flags are those of holdfast verify.
+// Flags returns the flags of holdfast verify.
 func (r Run) Flags() []string {
 	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration", cmp.Or(r.For, shortest).String(),
 		"--faults", cmp.Or(r.Faults, "stop"), "--mix", cmp.Or(r.Mix, "all"), "--names", strconv.Itoa(cmp.Or(r.Names, 2)), "--loops", strconv.Itoa(cmp.Or(r.Loops, 6))}
@@ -78,10 +78,11 @@ func (r Run) Flags() []string {
 	return flags
 }
 
-// All are the mutants, store by store.
+// All lists the mutants, store by store.
 var All = slices.Concat(client, redis, quorum, sqlite, servers, zookeeper)
 
-// Changed returns the files of the repository in root that m changes, by their paths from there.
+// Changed returns the changed texts of the files that m changes, by their paths from root, the
+// repository.
 func (m *Mutant) Changed(root string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, e := range m.Edits {
@@ -107,8 +108,8 @@ func (m *Mutant) Changed(root string) (map[string]string, error) {
 	return files, nil
 }
 
-// Overlay writes the changed files and what `go build -overlay` wants to know of them into dir, and returns the latter's
-// path.
+// Overlay writes the changed files and the file for `go build -overlay` into dir, and returns the
+// latter's path.
 func (m *Mutant) Overlay(root, dir string) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

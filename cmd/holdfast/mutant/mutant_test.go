@@ -15,7 +15,7 @@ import (
 // root is the repository's.
 const root = "../../.."
 
-// TestMutantsApply: each change applies where it was meant to, and what comes of it is well formed.
+// TestMutantsApply: each change applies at its place, and its result is well formed.
 func TestMutantsApply(t *testing.T) {
 	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)+$`)
 	seen := map[string]bool{}
@@ -45,7 +45,7 @@ func TestMutantsApply(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range AllMended {
+	for _, m := range AllRegressions {
 		if m.ID == "" || seen[m.ID] || m.Bug == "" || m.Package == "" || m.Test == "" {
 			t.Errorf("%+v: each needs a name of its own, a fault and a test", m)
 		}
@@ -59,7 +59,7 @@ func TestMutantsApply(t *testing.T) {
 	}
 }
 
-// TestDocumented: the table of docs/reliability.md has each mutant as it is.
+// TestDocumented: the tables of docs/reliability.md match the mutants and regressions.
 func TestDocumented(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "docs/reliability.md"))
 	if err != nil {
@@ -75,17 +75,17 @@ func TestDocumented(t *testing.T) {
 		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", m.ID, m.Store, m.Bug, strings.Join(classes, " or "))
 	}
 	if !strings.Contains(string(b), want.String()) {
-		t.Errorf("the table of bugs is not this one:\n%s", want.String())
+		t.Errorf("the table of bugs should be:\n%s", want.String())
 	}
 	if n := fmt.Sprintf("%d bugs", len(All)); !strings.Contains(string(b), n) {
-		t.Errorf("it does not say that there are %s", n)
+		t.Errorf("it does not contain %q", n)
 	}
 	want.Reset()
 	want.WriteString("| fault | what is wrong | test that must fail |\n|---|---|---|\n")
-	for _, m := range AllMended {
+	for _, m := range AllRegressions {
 		fmt.Fprintf(&want, "| `%s` | %s | %s |\n", m.ID, m.Bug, m.tests())
 	}
 	if !strings.Contains(string(b), want.String()) {
-		t.Errorf("the table of faults that were mended is not this one:\n%s", want.String())
+		t.Errorf("the table of fixed faults should be:\n%s", want.String())
 	}
 }

@@ -16,7 +16,7 @@ var quorum = []Mutant{
 	},
 	{
 		ID: "quorum-any-token", Store: Quorum, Class: in(history.S4),
-		Bug: "the token of a grant is that of one server, not one that a majority has",
+		Bug: "the token of a grant is that of one server, not that of a majority",
 		Edits: []Edit{{"redislock/quorum/request.go", `		if t != 0 && n >= r.need {
 			return t
 		}
@@ -30,13 +30,13 @@ var quorum = []Mutant{
 	},
 	{
 		ID: "quorum-release-any-owner", Store: Quorum, Class: in(history.S1),
-		Bug:   "servers let a release of a lease that ran out free its successor's",
+		Bug:   "at the servers a release of an expired lease ends its successor's",
 		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{
 		ID: "quorum-release-at-one", Store: Quorum, Class: in(history.L1, history.L2),
-		Bug: "a release goes to one of the servers that have granted",
+		Bug: "a release goes to only one of the servers that have granted",
 		Edits: []Edit{
 			{"redislock/quorum/release.go", `			never := vote.sent == 0 || vote.state == kept`, `			never := vote.sent == 0 || vote.state == kept || asked > 0`},
 			{"redislock/quorum/release.go", `	need := s.b.need()

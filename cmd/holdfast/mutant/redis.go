@@ -10,19 +10,19 @@ import (
 var redis = []Mutant{
 	{
 		ID: "redis-release-any-owner", Store: Redis, Class: in(history.S1),
-		Bug:   "a release of a lease that ran out frees its successor's: the owner is not compared",
+		Bug:   "a release of an expired lease ends its successor's: the owner is not compared",
 		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{
 		ID: "redis-renew-nothing", Store: Redis, Class: in(history.S1, history.S5),
-		Bug:   "a renewal answers that all is well and writes nothing",
+		Bug:   "a renewal answers with success and writes nothing",
 		Edits: []Edit{{"redislock/lua/renew.lua", `if redis.pcall('SET', KEYS[i], state, 'PX', ms).err then`, `if false then`}},
 		Run:   Run{For: 14 * time.Second},
 	},
 	{
 		ID: "redis-token-inherited", Store: Redis, Class: in(history.S4),
-		Bug: "who is handed the lock gets the token of the one before",
+		Bug: "a hand-over gives the next holder the token of the previous one",
 		Edits: []Edit{
 			{"redislock/lua/release_fast.lua", `local token = agreed(now, now)`, `local token = sub(a, 1, 16)`},
 			{"redislock/lua/release_fast.lua", `and token > sub(a, 1, 16) and`, `and`},
@@ -47,14 +47,14 @@ var redis = []Mutant{
 	},
 	{
 		ID: "redis-place-not-renewed", Store: Redis, Class: in(history.L3, history.S1),
-		Bug: "a renewal does not keep the place in line, which runs out under its waiter",
+		Bug: "a renewal does not renew the place in the queue, which expires while its waiter waits",
 		Edits: []Edit{{"redislock/lua/refresh.lua", `      putPlace(id, now + ttl, s, h, m, n, o)
       dirty = true
 `, ``}},
 	},
 	{
 		ID: "redis-lifo", Store: Redis, Class: in(history.L3),
-		Bug: "the line is served from its end",
+		Bug: "the last waiter is served first",
 		Edits: []Edit{
 			{"redislock/lua/common.lua", `call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]`, `call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]`},
 			{"redislock/lua/release_fast.lua", `local first = redis.pcall('ZRANGE', KEYS[2], 0, 0)[1]`, `local first = redis.pcall('ZREVRANGEBYSCORE', KEYS[2], LINE, 1, 'LIMIT', 0, 1)[1]`},
@@ -62,29 +62,29 @@ var redis = []Mutant{
 	},
 	{
 		ID: "redis-barging", Store: Redis, Class: in(history.L3),
-		Bug:   "a reader is let in beside readers although a writer waits before it",
+		Bug:   "a reader joins other readers although a writer waits before it",
 		Edits: []Edit{{"redislock/lua/acquire.lua", `if not line and fits(mode, n) then`, `if (not line or mode == 's') and fits(mode, n) then`}},
 	},
 	{
 		ID: "redis-reader-beside-writer", Store: Redis, Class: in(history.S5),
-		Bug: "readers are let in while a writer holds the lock",
+		Bug: "readers get the lock while a writer holds it",
 		Edits: []Edit{
 			{"redislock/lua/common.lua", `if st == 'X' then return false end`, `if st == 'X' then return mode == 's' end`},
 		},
 	},
 	{
 		ID: "redis-permits-uncounted", Store: Redis, Class: in(history.S5),
-		Bug:   "a permit is given if any is left, however many are asked for",
+		Bug:   "any number of permits is granted as long as one is free",
 		Edits: []Edit{{"redislock/lua/common.lua", `if mode == 'p' then return used + n <= limit end`, `if mode == 'p' then return used < limit end`}},
 	},
 	{
 		ID: "redis-permits-released-twice", Store: Redis, Class: in(history.S5),
-		Bug:   "a release gives its permits back twice",
+		Bug:   "a release returns its permits twice",
 		Edits: []Edit{{"redislock/lua/common.lua", `used, count, dirty = used - n, count - 1, true`, `used, count, dirty = math.max(used - 2 * n, 0), count - 1, true`}},
 	},
 	{
 		ID: "redis-hand-over-unsaid", Store: Redis, Class: in(history.L2),
-		Bug: "a hand-over is neither published nor told by the renewal",
+		Bug: "a hand-over is neither published nor reported by the renewal",
 		Edits: []Edit{
 			{"redislock/wake.go", `	case a.waits:
 		s.handOver(id, &a, token)`, `	case a.waits && token == 0:

@@ -10,7 +10,7 @@ import (
 var servers = []Mutant{
 	{
 		ID: "mariadb-take-unguarded", Store: MariaDB, Class: in(history.S1),
-		Bug:   "the upsert that takes a name does not ask whether somebody has it",
+		Bug:   "the upsert that takes a name does not check for a holder",
 		Edits: []Edit{{"sqllock/mysql/statements.go", `free  = "(busy <= VALUES(at) AND waiting = 0`, `free  = "(waiting = 0`}},
 	},
 	{
@@ -28,7 +28,7 @@ var servers = []Mutant{
 	},
 	{
 		ID: "mariadb-lifo", Store: MariaDB, Class: in(history.L3),
-		Bug: "who joins a line stands at its head",
+		Bug: "a new waiter joins at the head of the queue",
 		Edits: []Edit{
 			{"sqllock/mysql/statements.go", `line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)`, `line = CONCAT(?, {now}, ' ', {now} + ?, ?, line)`},
 			{"sqllock/mysql/statements.go", `CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
@@ -38,7 +38,7 @@ var servers = []Mutant{
 	},
 	{
 		ID: "postgres-take-unguarded", Store: Postgres, Class: in(history.S1),
-		Bug:   "the upsert that takes a name does not ask whether somebody has it",
+		Bug:   "the upsert that takes a name does not check for a holder",
 		Edits: []Edit{{"sqllock/postgres/statements.go", `free  = "(l.busy <= excluded.at AND l.waiting = 0`, `free  = "(l.waiting = 0`}},
 	},
 	{
@@ -57,25 +57,25 @@ var servers = []Mutant{
 	},
 	{
 		ID: "postgres-line-forgotten", Store: Postgres, Class: in(history.L3),
-		Bug: "a hand-over drops the rest of the line",
+		Bug: "a hand-over drops the rest of the queue",
 		Edits: []Edit{{"sqllock/postgres/statements.go", `	waiting = greatest(l.waiting - 1, 0),
 	due = CASE WHEN l.waiting <= 1 THEN 0 ELSE l.due END,
 	line = CASE WHEN l.waiting = 0 THEN '' ELSE substr(l.line, strpos(l.line, E'\n') + 1) END`, `	waiting = 0, due = 0, line = ''`}},
 	},
 	{
 		ID: "rule-expired-stay", Store: Postgres, Class: in(history.L1),
-		Bug:   "a lease that ran out stays in the way of those who wait",
+		Bug:   "an expired lease keeps blocking the waiters",
 		Edits: []Edit{{"internal/rule/rule.go", `return h.Expires <= now && h.KeepUntil <= now`, `return h.Expires <= now && h.KeepUntil <= now && h.Kept`}, {"internal/rule/rule.go", `		if h := &e.Holds[i]; h.Expires <= now {`, `		if h := &e.Holds[i]; h.Expires <= now && h.KeepUntil > 0 {`}},
 		Run:   Run{For: 14 * time.Second, Faults: "kill"},
 	},
 	{
 		ID: "rule-permits-uncounted", Store: MariaDB, Class: in(history.S5),
-		Bug:   "a permit is given if any is left, however many are asked for",
+		Bug:   "any number of permits is granted as long as one is free",
 		Edits: []Edit{{"internal/rule/rule.go", `return used+n <= limit`, `return used < limit`}},
 	},
 	{
 		ID: "rule-writer-beside-readers", Store: Postgres, Class: in(history.S5, history.S1),
-		Bug:   "a writer is let in while others than one hold the lock",
+		Bug:   "a writer gets the lock as long as no other writer has it",
 		Edits: []Edit{{"internal/rule/rule.go", `return holders == 0`, `return !exclusive`}},
 		Run:   Run{For: 14 * time.Second},
 	},

@@ -10,17 +10,17 @@ import (
 var sqlite = []Mutant{
 	{
 		ID: "sqlite-take-unguarded", Store: SQLite, Class: in(history.S1),
-		Bug:   "the statement that takes a name does not ask whether its lease has run out",
+		Bug:   "the statement that takes a name does not check whether its lease has expired",
 		Edits: []Edit{{"sqllock/sqlite_schema.go", `(` + "` + unsound + `" + `) AND expires <= excluded.since`, `(` + "` + unsound + `" + `)`}},
 	},
 	{
 		ID: "sqlite-token-not-raised", Store: SQLite, Class: in(history.S4),
-		Bug:   "who is handed the lock gets the token that the row has",
+		Bug:   "a hand-over gives the next holder the token of the row, without a raise",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `token := max(r.token+1, r.floor+1, t.us)`, `token := max(r.token, r.floor+1)`}},
 	},
 	{
 		ID: "sqlite-lifo", Store: SQLite, Class: in(history.L3),
-		Bug: "the line is served from its end",
+		Bug: "the last waiter is served first",
 		Edits: []Edit{
 			{"sqllock/sqlite_schema.go", `p.seq = (SELECT min(seq) FROM place WHERE name = l.name)`, `p.seq = (SELECT max(seq) FROM place WHERE name = l.name)`},
 			{"sqllock/sqlite_schema.go", `WHERE p.name = ? ORDER BY p.seq LIMIT 1`, `WHERE p.name = ? ORDER BY p.seq DESC LIMIT 1`},
@@ -28,29 +28,29 @@ var sqlite = []Mutant{
 	},
 	{
 		ID: "sqlite-barging", Store: SQLite, Class: in(history.L3),
-		Bug: "whoever comes when the lock is passed on may take it before who waits",
+		Bug: "a new request may take a released lock before the waiters",
 		Edits: []Edit{
 			{"sqllock/sqlite_verbs.go", `free := r.waiting == 0 && r.fits(req.Mode, req.N)`, `free := r.fits(req.Mode, req.N)`},
 		},
 	},
 	{
 		ID: "sqlite-permits-by-holders", Store: SQLite, Class: in(history.S5),
-		Bug:   "the permits in use are counted by holders, not by what each has",
+		Bug:   "the permits in use are counted by holders, not by the permits of each",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `return rule.Fits(mode, n, r.limit, holders, used, exclusive)`, `return rule.Fits(mode, 1, r.limit, holders, holders, exclusive)`}},
 	},
 	{
 		ID: "sqlite-writer-beside-readers", Store: SQLite, Class: in(history.S1, history.S5),
-		Bug:   "the readers of a lock are not counted when a writer asks",
+		Bug:   "the readers of a lock are not counted for a writer's request",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `holders, used, exclusive := r.holders, r.used, r.x.id != ""`, `holders, used, exclusive := 0, r.used, r.x.id != ""`}},
 	},
 	{
 		ID: "sqlite-clock-differs", Store: SQLite, Class: in(history.S1),
-		Bug:   "a lease is written by one clock and judged by another, which is ahead by most of a TTL",
+		Bug:   "a lease is written by one clock and compared with another, which is ahead by most of a TTL",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `if r.x.id != "" && r.x.expires <= t.now {`, `if r.x.id != "" && r.x.expires <= t.now+700_000_000 {`}},
 	},
 	{
 		ID: "sqlite-readers-stay", Store: SQLite, Class: in(history.L2),
-		Bug: "what a reader or a permit's holder gives back stays counted until its lease ends",
+		Bug: "a released reader or permit stays counted until its lease would expire",
 		Edits: []Edit{{"sqllock/sqlite_table.go", `	r.holders, r.used = r.holders-1, r.used-g.n
 	_, err := t.c.exec(qDropHold, []byte(r.name), g.token)
 	return err`, `	return nil`}},
@@ -58,14 +58,14 @@ var sqlite = []Mutant{
 	},
 	{
 		ID: "sqlite-descriptors-leak", Store: SQLite, Class: in(history.L4),
-		Bug: "the files by which a session is known stay open when it ends",
+		Bug: "the files of a session stay open after its end",
 		Edits: []Edit{{"sqllock/sqlite_endpoint.go", `	err = errors.Join(err, s.endpoint.close())
 	s.wg.Wait()
 `, ``}},
 	},
 	{
 		ID: "sqlite-deaf", Store: SQLite, Class: in(history.L2),
-		Bug: "a waiter is told of a hand-over by neither its bell nor a renewal",
+		Bug: "a waiter learns of a hand-over neither from a notification nor from a renewal",
 		Edits: []Edit{
 			{"sqllock/sqlite_table.go", `	t.notifications = append(t.notifications, notification{session: p.session, id: p.id, token: uint64(token), to: &at})`, `	_ = at`},
 			{"sqllock/sqlite_verbs.go", `return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.expireAt(r, g, until)`, `return driver.Change{}, nil, t.expireAt(r, g, until)`},

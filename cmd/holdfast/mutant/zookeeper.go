@@ -19,13 +19,13 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-watch-lowest", Store: ZooKeeper, Class: in(history.S1),
-		Bug:   "all who wait watch the first in line in place of the one before them, and take its word that the lock is theirs",
+		Bug:   "all waiters watch the first in the queue in place of the one before them, and take its message as a grant of their own",
 		Edits: []Edit{{"zklock/acquire.go", `target, head := blockers[len(blockers)-1], in.head()`, `target, head := blockers[0], in.head()`}},
 		Run:   Run{Faults: "kill"},
 	},
 	{
 		ID: "zookeeper-gone-is-mine", Store: ZooKeeper, Class: in(history.S1),
-		Bug: "when the node in front is gone the lock is taken to be free, though that was only a waiter who left",
+		Bug: "when the node in front disappears the lock counts as free, even if that node was only a waiter's",
 		Edits: []Edit{{"zklock/wake.go", `		if ev.Type != zk.EventDataChanged {
 			return false
 		}
@@ -37,7 +37,7 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-writer-beside-readers", Store: ZooKeeper, Class: in(history.S5),
-		Bug: "readers in front are in nobody's way",
+		Bug: "readers in front block no request",
 		Edits: []Edit{{"zklock/node.go", `	if r == exclusive {
 		return front
 	}
@@ -46,13 +46,13 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-permits-uncounted", Store: ZooKeeper, Class: in(history.S5),
-		Bug:   "a permit is given if any is left, however many are asked for",
+		Bug:   "any number of permits is granted as long as one is free",
 		Edits: []Edit{{"zklock/permits.go", `	if sem.leases.permits()+e.req.N <= limit {`, `	if sem.leases.permits() < limit {`}},
 		Run:   Run{For: 16 * time.Second, Faults: "delay", Names: 1, Loops: 12},
 	},
 	{
 		ID: "zookeeper-token-is-rounded", Store: ZooKeeper, Class: in(history.S4),
-		Bug: "the token is the number of the contender's transaction without its last digit, so that several share it",
+		Bug: "the token is the number of the contender's transaction without its last digit, so that several grants share it",
 		Edits: []Edit{
 			{"zklock/acquire.go", `	e.setState(waiting, uint64(stat.Czxid), me)`, `	e.setState(waiting, uint64(stat.Czxid)/10*10, me)`},
 			{"zklock/entry.go", `	token := uint64(stat.Czxid)`, `	token := uint64(stat.Czxid)/10*10`},
@@ -61,7 +61,7 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-deaf", Store: ZooKeeper, Class: in(history.L1, history.L2),
-		Bug: "nobody watches the node in front, and nothing else tells when it is gone",
+		Bug: "waiters do not watch the node in front, and learn of its end in no other way",
 		Edits: []Edit{
 			{"zklock/acquire.go", `zk.Handler{Soon: e.onHandOver(), Func: e.onEvent()}`, `zk.Handler{Func: func(zk.Event) {}}`},
 			{"zklock/renew.go", `	left, err := e.recheck(ctx)

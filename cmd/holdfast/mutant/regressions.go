@@ -2,16 +2,16 @@ package mutant
 
 import "strings"
 
-// Mended is a fault that holdfast had, put back: a test must fail with it.
-type Mended struct {
+// Regression is a fault that holdfast had, put back: a test must fail with it.
+type Regression struct {
 	Mutant // without a class, a store and a run
 
 	Package string // from the root of the repository
 	Test    string // a pattern for -run
 }
 
-// tests are those that must fail, for people.
-func (m *Mended) tests() string {
+// tests returns the tests that must fail, for people.
+func (m *Regression) tests() string {
 	names := "`" + strings.ReplaceAll(m.Test, "|", "`, `") + "`"
 	if m.Package == "." {
 		return names
@@ -19,52 +19,52 @@ func (m *Mended) tests() string {
 	return names + " of `" + m.Package + "`"
 }
 
-// AllMended are the faults that attacks on the protocols found, and that `holdfast verify` has no fault to show
-// for, or shows by luck only.
-var AllMended = []Mended{
-	{Mutant{ID: "redis-told-first", Bug: "a release tells the first in line before it writes, which Redis may refuse", Edits: []Edit{
+// AllRegressions are faults that attacks on the protocols found. `holdfast verify` has no fault
+// that shows them, or shows them only by luck.
+var AllRegressions = []Regression{
+	{Mutant{ID: "redis-told-first", Bug: "a release notifies the first waiter before its write, which Redis may refuse", Edits: []Edit{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
 	}}, "redislock", "TestRefusingWrites"},
 	{Mutant{ID: "redis-cluster-told-first", Bug: "the same in a Cluster", Edits: []Edit{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
 	}}, "redislock", "TestAborted/cluster"},
-	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script tells waiters in its middle, and may fail before it has written who was granted", Edits: []Edit{
+	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script publishes before it has written the grants, and may fail in between", Edits: []Edit{
 		{"redislock/lua/common.lua", `outbox[#outbox + 1] = {how, to, message}`, `call(how, to, message)`},
 	}}, "redislock", "TestAborted"},
-	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter that does not listen at the primary is passed over, and its token published all the same", Edits: []Edit{
+	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
 		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
 	}}, "redislock", "TestPassedOverGetsNothing"},
-	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool that listens to everything counts as each dead waiter", Edits: []Edit{
+	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool with a pattern subscription makes every dead waiter look alive", Edits: []Edit{
 		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
 		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
 	}}, "redislock", "TestPatternListener"},
-	{Mutant{ID: "sqlite-two-paths", Bug: "one file may be opened under two names, each with a log of its own", Edits: []Edit{
+	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own", Edits: []Edit{
 		{"sqllock/sqlite_file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
 		{"sqllock/sqlite_file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
 	}}, "sqllock", "TestSQLiteOtherPaths"},
-	{Mutant{ID: "run-takes-its-time", Bug: "a command that takes its time to end may go on after the lock was given away", Edits: []Edit{
+	{Mutant{ID: "run-takes-its-time", Bug: "a command that ends slowly may go on after the store has given the lock to another", Edits: []Edit{
 		{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
 		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Left: func() time.Duration { return time.Hour }, Limit: limit`},
 	}}, "cmd/holdfast", "TestTimedSilentStore/run"},
-	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is one for writing whatever the store has", Edits: []Edit{
+	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says", Edits: []Edit{
 		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
 	}}, ".", "TestHandOffOfADowngradedGrant"},
-	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of a session that is over becomes a lease", Edits: []Edit{
+	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of an ended session becomes a lease", Edits: []Edit{
 		{"await.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
 		{"await.go", `		if err == nil && a.l.session.over() {`, `		if false {`},
 		{"lease.go", `		case x.outer == nil && x.session.over():`, `		case false:`},
 	}}, ".", "TestGrantOfASessionThatIsOver"},
-	{Mutant{ID: "client-log-in-line", Bug: "the log and the observer are told by the goroutines that end leases and renew them", Edits: []Edit{
+	{Mutant{ID: "client-log-in-line", Bug: "the goroutines that renew and end leases call the log and the observer", Edits: []Edit{
 		{"callbacks.go", "func (q *callQueue) add(f func()) {\n", "func (q *callQueue) add(f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
 	}}, ".", "TestLeasesEndWithABlockedLog|TestRenewalWithABlockedLog"},
-	{Mutant{ID: "quorum-votes-without-memory", Bug: "a member of a quorum votes without a look at whose data it has", Edits: []Edit{
+	{Mutant{ID: "quorum-votes-without-memory", Bug: "a server of a quorum votes without a check of the origin of its data", Edits: []Edit{
 		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
   or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
 	}}, "redislock/quorum", "TestForgottenVote"},
-	{Mutant{ID: "quorum-run-is-enough", Bug: "a member that was a replica for a moment is taken for what it was before", Edits: []Edit{
+	{Mutant{ID: "quorum-run-is-enough", Bug: "a server that was a replica for a moment keeps its vote", Edits: []Edit{
 		{"redislock/lua/member_birth.lua", ` and (sub(old, 82, 121) == id or not match(second, '[^0]'))`, ``},
 	}}, "redislock/quorum", "TestForgottenVote"},
-	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is told inside the transaction that hands it the lock", Edits: []Edit{
+	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is notified inside the transaction that hands it the lock", Edits: []Edit{
 		{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
 		})
 		return err
@@ -80,7 +80,7 @@ var AllMended = []Mended{
 	switch {
 	case errors.Is(err, errOutOfRange)`},
 	}}, "sqllock/postgres", "TestServer/tells_only_what_is_written"},
-	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although the request that it takes back may still be under way", Edits: []Edit{
+	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although its request may still be under way", Edits: []Edit{
 		{"background.go", `	if unanswered {`, `	if unanswered && c == nil {`},
 	}}, "memlock", "TestConformance/R8"},
 	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once", Edits: []Edit{
@@ -93,7 +93,7 @@ var AllMended = []Mended{
 	}
 	l := &Lease`},
 	}}, ".", "TestCloseDuringLocks"},
-	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused for a moment is not sent again", Edits: []Edit{
+	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused temporarily is not repeated", Edits: []Edit{
 		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
 	}}, "memlock", "TestConformance/R13"},
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client", Edits: []Edit{

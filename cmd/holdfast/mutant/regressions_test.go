@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// mendedSample needs no server, and mendedOne is tried every time.
+// regressionSample needs no server, and regressionOne runs every time.
 var (
-	mendedSample = []string{"client-cancels-once", "client-refused-release"}
-	mendedOne    = mendedSample[1:]
+	regressionSample = []string{"client-cancels-once", "client-refused-release"}
+	regressionOne    = regressionSample[1:]
 )
 
-// TestMendedCaught: with each of the faults that holdfast had, a test fails.
-func TestMendedCaught(t *testing.T) {
+// TestRegressionsCaught: with each fault that holdfast had, a test fails.
+func TestRegressionsCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: this test compiles tests and runs them")
 	}
-	names := mendedOne
+	names := regressionOne
 	switch env := size(); env {
 	case "":
 	case "sample":
-		names = mendedSample
+		names = regressionSample
 	default:
 		names = strings.Split(env, ",")
 	}
 	tried := 0
-	for _, m := range AllMended {
+	for _, m := range AllRegressions {
 		if !slices.Contains(names, m.ID) && !slices.Contains(names, "full") {
 			continue
 		}
@@ -49,10 +49,11 @@ func TestMendedCaught(t *testing.T) {
 			}
 			cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", m.Test, pkg)
 			cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
-			cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -vet=off -overlay="+overlay, "CGO_ENABLED=0") // for programs that the test builds, too
+			// For programs that the test builds, too.
+			cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -vet=off -overlay="+overlay, "CGO_ENABLED=0")
 			out, err := cmd.CombinedOutput()
 			if err == nil {
-				t.Errorf("%s: %s of %s passes with it:\n%s", m.Bug, m.Test, m.Package, out)
+				t.Errorf("%s: %s of %s passes with the fault:\n%s", m.Bug, m.Test, m.Package, out)
 			} else if !strings.Contains(string(out), "--- FAIL") {
 				t.Errorf("%s of %s did not run: %v\n%s", m.Test, m.Package, err, out)
 			} else {
@@ -61,11 +62,11 @@ func TestMendedCaught(t *testing.T) {
 		})
 	}
 	if tried == 0 && os.Getenv("HOLDFAST_TEST_MUTANTS") == "" {
-		t.Error("none was tried")
+		t.Error("no regression was tested")
 	}
 }
 
-// firstFailure is the last of the first lines of out that name a test which failed.
+// firstFailure returns the last of the first lines of out that name a failed test.
 func firstFailure(out string) (name string) {
 	for line := range strings.Lines(out) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "--- FAIL: "); ok {
