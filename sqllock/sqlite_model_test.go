@@ -63,7 +63,7 @@ func sqliteModel(t *testing.T) func(*rapid.T) modeltest.Store {
 				c.wall.Add(d.Microseconds())
 			},
 			Kill:  func(session string) { b.killAndRemove(t, session) },
-			Death: modeltest.Buried,
+			Death: modeltest.AsClosed,
 			Restart: func() {
 				if err := b.st.reopen(); err != nil {
 					t.Fatal(err)

@@ -1,5 +1,5 @@
 // Package modeltest compares a store with package rule, step by step, over random histories of
-// everything that clients, operators, time and faults can do. The test moves the clock, so leases
+// the actions of clients and operators, of time and of faults. The test moves the clock, so leases
 // end to the microsecond. A failing history is shrunk to a short one.
 //
 // After each operation the answers, tokens, hand-overs and records of all names must be those of
@@ -38,11 +38,11 @@ type Store struct {
 	// the test ignores the answers.
 	Drop func(lost bool)
 
-	// Kill does to a session what the end of its process would, and returns when the store knows
-	// all that it will ever know of that. Nil: the session only becomes silent.
+	// Kill has the effect of the end of the session's process, and returns when the store knows as
+	// much about it as it ever will. Nil: the session only becomes silent.
 	Kill func(session string)
 
-	// Silent says that a request that joins the queue may get no Holder.
+	// Silent: a request that joins the queue may get no Holder.
 	Silent bool
 
 	// Death is how the store treats a session that was killed.
@@ -65,7 +65,7 @@ type Death int
 const (
 	Unnoticed Death = iota // its leases and places expire
 	Skipped                // they expire, but nothing more is handed to it
-	Buried                 // as if it had been closed
+	AsClosed                 // as if it had been closed
 )
 
 // Check fails t if it finds a history in which the store differs from the rule. It calls open for
@@ -77,7 +77,7 @@ func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 	rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 }
 
-// Catches fails t unless Check would fail: the store has a mistake that must be noticed. It draws
+// Catches fails t unless Check would fail: the store has a mistake that Check must detect. It draws
 // far more histories than necessary, and stops at the first that fails. They are the same each
 // time: with other histories, some runs need ten times as many.
 func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
@@ -93,7 +93,7 @@ func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 	if !failing.Run(t, func(t testing.TB) {
 		rapid.Check(t, func(t *rapid.T) { run(t, length, open(t)) })
 	}) {
-		t.Error("the mistake was not noticed")
+		t.Error("the mistake was not detected")
 	}
 }
 

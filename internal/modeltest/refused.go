@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 )
 
-// refused makes a call that has to write while the store accepts no writes: it must fail and leave
-// no trace. The next check compares the records and the pushes.
+// refused makes a call that must write while the store accepts no writes: it must fail without
+// effect. The next check compares the records and the pushes.
 func (w *world) refused(t *rapid.T) {
 	w.tick()
 	var call func() error

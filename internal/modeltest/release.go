@@ -110,7 +110,7 @@ func (n *name) others(id string, token uint64, now time.Duration) (ids []string)
 	return ids
 }
 
-// removeLatch is the operator's removal of a latch, or of a name that is none.
+// removeLatch is the operator's removal of a latch, or of a name that is not a latch.
 func (w *world) removeLatch(t *rapid.T) {
 	w.tick()
 	n := w.aLatch()
@@ -148,7 +148,7 @@ func (w *world) breakGrant(t *rapid.T) {
 	}
 	w.do(func(lost bool) {
 		if n.Kind != driver.Latch && n.tokens[token] != theirs {
-			return // the latch is gone; the same token would mean another
+			return // the latch has ended; the same token would mean another one
 		}
 		err := w.call(lost, func() error { return w.store.Backend.Break(w.ctx, n.name, theirs) })
 		grants, want := n.Break(w.now, token)
@@ -207,7 +207,7 @@ func (w *world) close(t *rapid.T) {
 	for _, r := range w.requests {
 		// A minimum hold does not count for a grant that nobody used, if the store knows that.
 		if h := r.n.grantOf(r.ID); h != nil && h.Session == c.id && h.KeepUntil > w.now && h.Token != r.token {
-			t.Skip("a grant that its client has not heard of")
+			t.Skip("a grant that its client does not know")
 		}
 	}
 	w.logf("Close of %s", c.id)
@@ -237,7 +237,7 @@ func (w *world) kill(*rapid.T) {
 	if w.store.Kill != nil {
 		w.store.Kill(c.id)
 	}
-	if w.store.Death == Buried {
+	if w.store.Death == AsClosed {
 		w.endSession(c)
 	}
 	w.replace(c)
@@ -255,7 +255,7 @@ func (w *world) passTime(t *rapid.T) {
 func (w *world) losePushes(*rapid.T) {
 	c := w.anyClient()
 	c.losesPushes = !c.losesPushes
-	w.logf("what is pushed to %s gets lost: %v", c.id, c.losesPushes)
+	w.logf("pushes to %s are lost: %v", c.id, c.losesPushes)
 	if w.store.Lose != nil {
 		w.store.Lose(c.id, c.losesPushes)
 	}
