@@ -65,7 +65,7 @@ type Death int
 const (
 	Unnoticed Death = iota // its leases and places expire
 	Skipped                // they expire, but nothing more is handed to it
-	AsClosed                 // as if it had been closed
+	AsClosed               // as if it had been closed
 )
 
 // Check fails t if it finds a history in which the store differs from the rule. It calls open for
