@@ -3,10 +3,10 @@
 // The command gets standard input, output and error as they are, and the terminal if there is one,
 // but no descriptor that this process opened. Run passes signals on to the group. Job control works
 // as if the shell had started the command itself. When the lock of the command is lost or about to
-// be lost, Run ends the group, first with TERM and then with KILL, before another client can get
-// the lock. Run returns when no process is left in the group, so that the next holder works alone.
-// If this process is killed, the group is killed. If this process is stopped, the group still ends
-// in time; see package guard. Run does not follow processes that leave the group, as daemons do.
+// be lost, Run ends the group with TERM and then KILL, before another client can get the lock. Run
+// returns when no process is left in the group, so that the next holder works alone. If this
+// process is killed, the group is killed. If this process is stopped, the group still ends in time;
+// see package guard. Run does not follow processes that leave the group, as daemons do.
 //
 // Systems other than Unix have no process groups: Run waits for and ends only the command itself.
 package child

@@ -74,7 +74,7 @@ func (p *sqlPool) explain(err error) error {
 const initHint = `"holdfast init --store URL"`
 
 // sqlStore is a Server with a pool of its own. It bounds the calls that belong to no session, since
-// the client does not bound them, and the drivers would wait for a silent server without a limit.
+// the client does not bound them. Without that the drivers would wait for a silent server forever.
 type sqlStore struct {
 	*sqllock.Server
 	p     *sqlPool
