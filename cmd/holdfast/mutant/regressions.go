@@ -73,7 +73,7 @@ var AllRegressions = []Regression{
 	case errors.Is(err, errOutOfRange)`, `Window: micros(s.ttl / 3),
 		})
 		if err == nil && got.To != nil && got.To.Server == b.id {
-			b.heard(*got.To)
+			b.received(*got.To)
 		}
 		return err
 	})
