@@ -38,7 +38,7 @@ func (c Class) Title() string {
 		L1: "the lock becomes free after its holder's death",
 		L2: "every waiter is granted the lock or gets an answer",
 		L3: "grants in order of arrival",
-		L4: "nothing is left over",
+		L4: "nothing remains at the end",
 		V:  "the run was hard enough",
 	}[c]
 }

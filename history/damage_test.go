@@ -191,7 +191,7 @@ var damages = []struct {
 		a, _ := d.pick(driver.Permits, func(a, _ string) bool { return d.lives(a, time.Hour) })
 		d.drop(func(e Event) bool { return e.ID == a && e.Kind != Acquire && e.Kind != Queued })
 	}},
-	{"a waiter passed over until it gave up", L3, func(d *damaged) {
+	{"a waiter passed over until it cancelled", L3, func(d *damaged) {
 		a, _ := d.pick(driver.Shared, func(a, _ string) bool {
 			return d.at(a, Queued) != nil && d.at(a, Queued).T > 400*millis && d.lives(a, 5*madeTTL)
 		})

@@ -127,15 +127,15 @@ func TestRecorder(t *testing.T) {
 	var buf bytes.Buffer
 	r := NewRecorder(&buf)
 	r.Process = "p"
-	var crew sync.WaitGroup
+	var writers sync.WaitGroup
 	for range 8 {
-		crew.Go(func() {
+		writers.Go(func() {
 			for range 100 {
 				r.Record(Event{Kind: Queued, ID: "1"})
 			}
 		})
 	}
-	crew.Wait()
+	writers.Wait()
 	before := Now()
 	if at := r.Record(Event{Kind: Died, Client: "q"}); at < before || at > Now() {
 		t.Errorf("stamped %d outside of the call, which began at %d", at, before)

@@ -64,8 +64,8 @@ func (o *op) describe() string {
 
 // lockState is the state of one name in a window. It is immutable.
 type lockState struct {
-	next   int32 // seq of the grant that must come next
-	stands []heldGrant
+	next  int32 // seq of the grant that must come next
+	holds []heldGrant
 }
 
 type heldGrant struct {
@@ -76,7 +76,7 @@ type heldGrant struct {
 
 func (s *lockState) fits(o *op) bool {
 	used := int64(o.n)
-	for _, h := range s.stands {
+	for _, h := range s.holds {
 		used += int64(h.n)
 		if (o.mode == driver.Permits) != (h.mode == driver.Permits) || o.mode == driver.Exclusive || h.mode == driver.Exclusive {
 			return false
@@ -86,7 +86,7 @@ func (s *lockState) fits(o *op) bool {
 }
 
 func (s *lockState) find(a int32) int {
-	return slices.IndexFunc(s.stands, func(h heldGrant) bool { return h.a == a })
+	return slices.IndexFunc(s.holds, func(h heldGrant) bool { return h.a == a })
 }
 
 // window is a part of a history that is checked by itself.
@@ -108,30 +108,30 @@ func (w *window) model() porcupine.Model {
 				if w.ordered && o.seq != s.next || !s.fits(o) {
 					return false, s
 				}
-				at, _ := slices.BinarySearchFunc(s.stands, o.a, func(h heldGrant, a int32) int { return cmp.Compare(h.a, a) })
-				stands := make([]heldGrant, 0, len(s.stands)+1)
-				stands = append(append(append(stands, s.stands[:at]...), heldGrant{o.a, o.n, o.mode}), s.stands[at:]...)
-				return true, &lockState{s.next + 1, stands}
+				at, _ := slices.BinarySearchFunc(s.holds, o.a, func(h heldGrant, a int32) int { return cmp.Compare(h.a, a) })
+				holds := make([]heldGrant, 0, len(s.holds)+1)
+				holds = append(append(append(holds, s.holds[:at]...), heldGrant{o.a, o.n, o.mode}), s.holds[at:]...)
+				return true, &lockState{s.next + 1, holds}
 			case o.kind == opDown && !o.sure && i < 0:
 				return true, s
 			case i < 0:
 				return false, s
 			case o.kind == opEnd:
-				return true, &lockState{s.next, slices.Delete(slices.Clone(s.stands), i, i+1)}
+				return true, &lockState{s.next, slices.Delete(slices.Clone(s.holds), i, i+1)}
 			default:
-				stands := slices.Clone(s.stands)
-				stands[i].mode = driver.Shared
-				return true, &lockState{s.next, stands}
+				holds := slices.Clone(s.holds)
+				holds[i].mode = driver.Shared
+				return true, &lockState{s.next, holds}
 			}
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(*lockState), b.(*lockState)
-			return x.next == y.next && slices.Equal(x.stands, y.stands)
+			return x.next == y.next && slices.Equal(x.holds, y.holds)
 		},
 		Hash: func(state any) uint64 {
 			s := state.(*lockState)
 			h := uint64(s.next) * 0x9e3779b97f4a7c15
-			for _, x := range s.stands {
+			for _, x := range s.holds {
 				h = (h ^ uint64(x.a)<<8 ^ uint64(x.mode)) * 0x100000001b3
 			}
 			return h
@@ -139,11 +139,11 @@ func (w *window) model() porcupine.Model {
 		DescribeOperation: func(input, _ any) string { return input.(*op).describe() },
 		DescribeState: func(state any) string {
 			s := state.(*lockState)
-			if len(s.stands) == 0 {
+			if len(s.holds) == 0 {
 				return "free"
 			}
 			text := ""
-			for _, h := range s.stands {
+			for _, h := range s.holds {
 				text += fmt.Sprintf(" %s(attempt %d)", modeNames[h.mode], h.a)
 			}
 			return "held:" + text
@@ -161,8 +161,8 @@ func (w *window) add(c *checker, a, seq int32) {
 	if seq >= 0 {
 		put(opGrant, c.grantSpan(h), true)
 	} else {
-		i, _ := slices.BinarySearchFunc(w.init.stands, a, func(s heldGrant, a int32) int { return cmp.Compare(s.a, a) })
-		w.init.stands = slices.Insert(w.init.stands, i, heldGrant{a, h.n, h.mode})
+		i, _ := slices.BinarySearchFunc(w.init.holds, a, func(s heldGrant, a int32) int { return cmp.Compare(s.a, a) })
+		w.init.holds = slices.Insert(w.init.holds, i, heldGrant{a, h.n, h.mode})
 	}
 	if s, sure, ok := c.downSpan(h); ok {
 		put(opDown, s, sure)
@@ -296,12 +296,12 @@ func (c *checker) linearizable() {
 	}
 	var mu sync.Mutex
 	var results []result
-	var crew sync.WaitGroup
+	var workers sync.WaitGroup
 	gate := make(chan struct{}, runtime.GOMAXPROCS(0)) // at most so many windows are in memory
 	check := func(name int32) func(*window) {
 		return func(w *window) {
 			gate <- struct{}{}
-			crew.Go(func() {
+			workers.Go(func() {
 				defer func() { <-gate }()
 				r := result{name, len(w.ops), w.few(), porcupine.CheckOperationsTimeout(w.model(), w.ops, c.Timeout)}
 				mu.Lock()
@@ -318,7 +318,7 @@ func (c *checker) linearizable() {
 			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending", c.names[name], maxWindow)
 		}
 	}
-	crew.Wait()
+	workers.Wait()
 	ops := 0
 	for _, r := range results {
 		ops += r.ops

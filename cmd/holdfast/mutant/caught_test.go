@@ -238,15 +238,15 @@ func verify(t *testing.T, binary, url string, r Run) *findings {
 	limit := cmp.Or(r.For, shortest) + 3*time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	var out, says bytes.Buffer
+	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, binary, append([]string{"verify", "--json"}, r.Flags()...)...)
 	cmd.Env = append(os.Environ(), "HOLDFAST_URL="+url, "TMPDIR="+t.TempDir())
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &says, 5*time.Second
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &stderr, 5*time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("verify did not end within %v: %s", limit, says.Bytes())
+		t.Fatalf("verify did not end within %v: %s", limit, stderr.Bytes())
 	}
-	f := &findings{out: out.String() + says.String()}
+	f := &findings{out: out.String() + stderr.String()}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

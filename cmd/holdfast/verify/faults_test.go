@@ -77,11 +77,11 @@ func TestScheduleRounds(t *testing.T) {
 func TestCheckKinds(t *testing.T) {
 	flush := Fault{Kind: "flush", Inject: inject}
 	for _, c := range []struct {
-		asked  []string
-		remote bool
-		own    []Fault
-		want   []string
-		says   string
+		asked   []string
+		remote  bool
+		own     []Fault
+		want    []string
+		errText string
 	}{
 		{nil, true, nil, Kinds(), ""},
 		{nil, false, nil, []string{KindStop, KindKill}, ""},
@@ -95,8 +95,8 @@ func TestCheckKinds(t *testing.T) {
 		{nil, true, []Fault{{Kind: "x"}}, nil, "one word"},
 	} {
 		got, err := checkKinds(c.asked, c.remote, c.own)
-		if c.says != "" {
-			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+		if c.errText != "" {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.errText) {
 				t.Errorf("%v: %v", c.asked, err)
 			}
 		} else if err != nil || !slices.Equal(got, c.want) {

@@ -48,16 +48,16 @@ type child struct {
 
 // words are a worker's standard error.
 type words struct {
-	mu    sync.Mutex
-	text  strings.Builder
-	heard chan struct{} // closed and replaced at each write
+	mu      sync.Mutex
+	text    strings.Builder
+	written chan struct{} // closed and replaced at each write
 }
 
 func (w *words) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	close(w.heard)
-	w.heard = make(chan struct{})
+	close(w.written)
+	w.written = make(chan struct{})
 	return w.text.Write(b)
 }
 
@@ -73,7 +73,7 @@ func (w *words) until(t testing.TB, word string) {
 	limit := time.After(30 * time.Second)
 	for {
 		w.mu.Lock()
-		text, more := w.text.String(), w.heard
+		text, more := w.text.String(), w.written
 		w.mu.Unlock()
 		if strings.Contains(text, word) {
 			return
@@ -101,7 +101,7 @@ func startWith(t testing.TB, first string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan Progress, 1000), exited: make(chan error, 1)}
 	c.cmd.Env = append(os.Environ(), workerEnv+"=1")
-	c.stderr.heard = make(chan struct{})
+	c.stderr.written = make(chan struct{})
 	c.cmd.Stderr = &c.stderr
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {

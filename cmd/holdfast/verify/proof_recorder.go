@@ -53,8 +53,8 @@ func (w *proofRecorder) rename(a *attempt, id string) {
 }
 
 // waiting is the client's Observer: the store has reported a place in the queue.
-func (w *proofRecorder) waiting(news holdfast.Waiting) {
-	if a := w.attempt(news.ID); a != nil {
+func (w *proofRecorder) waiting(report holdfast.Waiting) {
+	if a := w.attempt(report.ID); a != nil {
 		a.queuedNow()
 	}
 }

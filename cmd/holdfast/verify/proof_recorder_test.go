@@ -126,7 +126,7 @@ func TestSince(t *testing.T) {
 		}
 		g.s.w.rename(g.a, "")
 		if n := len(g.s.w.attempts); n != 0 {
-			t.Errorf("%d attempts are left over", n)
+			t.Errorf("%d attempts remain", n)
 		}
 	})
 }

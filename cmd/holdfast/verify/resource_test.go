@@ -86,9 +86,9 @@ func TestResourceManyClients(t *testing.T) {
 		sync.Mutex
 		n uint64
 	}
-	var crowd sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 8 {
-		crowd.Go(func() {
+		clients.Go(func() {
 			f := &fence{addr: s.addr}
 			defer f.close()
 			for n := range 200 {
@@ -109,7 +109,7 @@ func TestResourceManyClients(t *testing.T) {
 			}
 		})
 	}
-	crowd.Wait()
+	clients.Wait()
 	events := s.events(t)
 	last := map[string]int64{}
 	for _, e := range events {

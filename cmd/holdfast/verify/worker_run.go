@@ -60,7 +60,7 @@ func (w *worker) run(runCtx context.Context, ready chan<- struct{}) error {
 // what it has opened by then. Only an invalid URL or TTL is an error.
 func (w *worker) connect(runCtx context.Context) (st *open.Store, clients []*workerClient, err error) {
 	pause := 20 * time.Millisecond
-	said := time.Time{}
+	lastWarning := time.Time{}
 	for runCtx.Err() == nil && len(clients) < w.job.Clients {
 		if st == nil {
 			st, err = open.Via(runCtx, w.job.URL, w.relayed())
@@ -78,8 +78,8 @@ func (w *worker) connect(runCtx context.Context) (st *open.Store, clients []*wor
 			return st, clients, open.Redact(err, w.job.URL)
 		}
 		w.failed(err)
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
+		if time.Since(lastWarning) > 5*time.Second {
+			lastWarning = time.Now()
 			w.warn(fmt.Errorf("cannot connect yet: %w", err))
 		}
 		sleep(runCtx, pause)

@@ -271,8 +271,8 @@ func TestWorkerRefusesNonsense(t *testing.T) {
 		line(func(j *Job) { j.URL, j.Resource = "memory:", "127.0.0.1:1" }): "fenced resource",
 	} {
 		c := startWith(t, text+"\n")
-		if said := c.ended(); !strings.Contains(said, word) || strings.Contains(said, "c4nary") {
-			t.Errorf("%.80q: %q; want it to contain %q", text, said, word)
+		if output := c.ended(); !strings.Contains(output, word) || strings.Contains(output, "c4nary") {
+			t.Errorf("%.80q: %q; want it to contain %q", text, output, word)
 		}
 	}
 	if err := good.check(); err != nil {
@@ -287,8 +287,8 @@ func TestWorkerRefusesNonsense(t *testing.T) {
 func TestWorkerRefusesURL(t *testing.T) {
 	s := newScene(t)
 	c := start(t, s.job("redis://u:c4nary@h?x=1"))
-	if said := c.ended(); !strings.Contains(said, "allowed are") || strings.Contains(said, "c4nary") {
-		t.Errorf("%q", said)
+	if output := c.ended(); !strings.Contains(output, "allowed are") || strings.Contains(output, "c4nary") {
+		t.Errorf("%q", output)
 	}
 }
 

@@ -91,7 +91,7 @@ func (r *run) start(i, runNumber int) error {
 	return nil
 }
 
-// restarts bounds how many workers may end by themselves before the test is given up.
+// restarts bounds how many workers may end by themselves before the run ends.
 const restarts = 5
 
 // follow waits for the end of a worker, and starts its successor if the end was not planned.
