@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// The README's configuration for one server, except TryNextAfter: with the default of 20 ms a
+// The README's configuration for one server, except TryNextAfter. With the default of 20 ms a
 // waiter with slower answers can wait for ever on a free name.
 var (
 	rueidislockDefault = library{name: "rueidislock", waits: true,

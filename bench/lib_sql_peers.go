@@ -29,7 +29,7 @@ var (
 	})
 )
 
-// sessionLock is a lock of the server, which belongs to a connection: a contender has a connection
+// sessionLock is a lock of the server, which belongs to a connection. A contender has a connection
 // of its own while it waits and while it holds the lock.
 func sessionLock(name string, k *sqlKind, lock, unlock string, key func(string) any) library {
 	return library{name: name, waits: true, open: func(_ context.Context, at site) (client, error) {
@@ -83,8 +83,8 @@ func (k *sessionContender) unlock() error {
 	return errors.Join(err, k.conn.Close())
 }
 
-// The usual hand-written lock: a row with the holder and the end of its lease, an upsert that takes
-// it after that end, and another attempt every 10 ms. No token, no queue.
+// The usual hand-written lock: a row with the holder and the end of its lease. An upsert takes it
+// after that end; there is another attempt every 10 ms. No token, no queue.
 
 const (
 	naiveMySQLName    = "mysql-row"

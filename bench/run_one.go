@@ -159,8 +159,8 @@ type placed interface{ placed() time.Duration }
 // grace is the time for other contenders to join the queue: they cannot know when they have.
 const grace = 2 * time.Millisecond
 
-// order counts an acquisition that was requested at asked and has just succeeded, if a request made
-// after this one joined the queue was granted before it.
+// order counts an overtaken acquisition: it was requested at asked and has just succeeded. A
+// request made after it joined the queue was granted before it.
 func (r *contest) order(k contender, asked time.Duration) {
 	joined := asked + grace
 	if p, ok := k.(placed); ok {

@@ -143,7 +143,7 @@ func (c *claim) ask(ctx context.Context, r driver.Request) error {
 
 func (c *claim) hold() driver.Hold { return driver.Hold{Name: "one", ID: c.id, Token: c.token} }
 
-// queue is a name with a constant number of holders and waiters: the oldest holder releases, the
+// queue is a name with a constant number of holders and waiters. The oldest holder releases, the
 // first waiter gets the lock, and a new waiter joins.
 type queue struct {
 	t             *storeSessions

@@ -43,7 +43,7 @@ func TestScale(t *testing.T) {
 				t.Errorf("%v", m)
 			}
 			// A grant is one request and one release; some readers' grants are incomplete at the
-			// ends. The time of scripts is not compared with the server's CPU: a script that loses
+			// ends. The time of scripts is not compared with the server's CPU. A script that loses
 			// its core counts on, so on a busy machine the part is larger than the whole.
 			if sc.store == "redis" && !few(m) && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
 				t.Errorf("%v", m)

@@ -65,8 +65,8 @@ func (b *testbed) site(i int, w *wire) site {
 	return site{addr: b.server.addr, wire: w}
 }
 
-// measure runs all subjects of sc, interleaved: each round runs each once, in an order that rotates
-// by one from round to round, so that a disturbance affects all alike.
+// measure runs all subjects of sc, interleaved. Each round runs each once, in an order that rotates
+// by one from round to round. So a disturbance affects all alike.
 func measure(ctx context.Context, b *testbed, sc scenario, libs *regexp.Regexp) (*result, error) {
 	subjects := slices.DeleteFunc(slices.Clone(sc.subjects), func(s subject) bool { return !libs.MatchString(s.name) })
 	res := &result{Scenario: sc.name, Title: sc.title, columns: sc.columns}

@@ -28,9 +28,9 @@ type sqlKind struct {
 	// Programs that it needs; the last is the server.
 	programs []string
 
-	// install are the arguments of the first program, which creates the files in data, and serve
-	// those of the last. port is of the loopback interface. Both sync commits to the disk before
-	// they answer, as by default.
+	// install are the arguments of the first program, which creates the files in data; serve are
+	// those of the last. The port is of the loopback interface. Both sync commits to the disk
+	// before they answer, as by default.
 	install func(data string) []string
 	serve   func(dir, data string, port int) []string
 	quit    os.Signal // ends it, with its processes
@@ -45,8 +45,8 @@ type sqlKind struct {
 	others  string   // number of other clients
 }
 
-// sqlServer is a database server of this run's own, on a free port of the loopback interface and on
-// the disk of the folder for temporary files.
+// sqlServer is a database server of this run, on a free port of the loopback interface. Its data is
+// in the folder for temporary files.
 type sqlServer struct {
 	*sqlKind
 	addr    string
@@ -242,7 +242,8 @@ func (s *sqlServer) load(ctx context.Context) (l load, err error) {
 }
 
 // disk measures how long the server's disk takes to write and sync one block of an existing file, n
-// times or for d, whichever is first, each time after a pause. Every durable commit waits for that.
+// times or for d, whichever is first. Each time follows a pause. Every durable commit waits for
+// that.
 func (s *sqlServer) disk(n int, d, idle time.Duration) (h *hist, err error) {
 	f, err := os.CreateTemp(s.dir, "disk-")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // ensemble is one ZooKeeper server or several that replicate each other, on free ports of the
-// loopback interface, with ZooKeeper's defaults: every write is on the disk before its answer.
+// loopback interface. They have ZooKeeper's defaults: every write is on the disk before its answer.
 type ensemble struct {
 	addrs   []string // followers first, so that a client's place does not depend on chance
 	version string

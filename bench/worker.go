@@ -119,7 +119,7 @@ func work(j job) (o outcome, err error) {
 	return o, nil
 }
 
-// idle waits until ctx ends for a lock that another process holds, and returns this process's CPU
+// idle waits until ctx ends for a lock that another process holds. It returns this process's CPU
 // usage, from half a second after it joined the queue.
 func idle(ctx context.Context, k contender, joined *atomic.Int64) (float64, error) {
 	type reading struct {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Class L3. Where the queue must be in order of arrival (Acquire with Wait): an attempt with a
-// reported place (Queued) is granted before each attempt that was requested later, so it has the
-// smaller token.
+// Class L3. Acquire with Wait promises a queue in order of arrival. An attempt with a reported
+// place (Queued) is granted before each attempt that was requested later, so it has the smaller
+// token.
 //
 // The same holds for an attempt that was cancelled or died without a grant, until a TTL before its
 // end. After that it may have lost its place.
 //
 // An attempt does not count if it waited during a fault, or within a TTL after one, that may have
-// cost it its place: a fault shared by all, or of its own client. Its client may not receive
-// pushes, and a store may pass over a waiter that it cannot reach.
+// cost it its place. Such a fault is a shared one, or one of its own client. Its client may not
+// receive pushes, and a store may pass over a waiter that it cannot reach.
 //
 // O(n log n).
 

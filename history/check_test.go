@@ -17,8 +17,8 @@ func classesOf(r *Report) (list []Class) {
 	return list
 }
 
-// TestHandMade: each file of testdata is judged as its name says: good, the one class that is
-// violated, or V if nothing is violated and the run proves nothing.
+// TestHandMade: each file of testdata is judged as its name says: good, or the one class that is
+// violated. V means a run without a violation that proves nothing.
 func TestHandMade(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil {

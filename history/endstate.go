@@ -8,9 +8,9 @@ import (
 )
 
 // Class L4. At the end, without load, the store (State) has no more holders or waiters of a name
-// than the clients have or may have, and no Gauge is above its first reading. A wrong number of
-// permits is class S5: a release was counted twice, or an unanswered request lost permits for ever.
-// A lock that a client has and the store does not is class S1.
+// than the clients may have. No Gauge is above its first reading. A wrong number of permits is
+// class S5: a release was counted twice, or an unanswered request lost permits for ever. A lock
+// that a client has and the store does not is class S1.
 //
 // O(states × attempts of the name).
 

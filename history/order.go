@@ -10,14 +10,15 @@ import (
 // Linearizability of a name's grants and releases, decided without a search (classes S1 and S5).
 //
 // Tokens give the order in which the store granted. So the walk follows the grants in that order
-// and lets each grant and each end happen as early as possible: a grant at or after its call, after
-// the grant before it and after the ends that it needs; an end at or after the end of the lease's
-// guarantee. An earlier time leaves more room for what follows. So if some order of all operations
-// explains the clients' observations, the walk finds one. It fails at the first grant that can
-// happen only after its client observed it, or end only after the client observed the end.
+// and lets each grant and each end happen as early as possible. A grant happens at or after its
+// call, after the grant before it and after the ends that it needs. An end happens at or after the
+// end of the lease's guarantee. An earlier time leaves more room for what follows. So if some order
+// of all operations explains the clients' observations, the walk finds one. It fails at the first
+// grant that can happen only after its client observed it, or end only after the client observed
+// the end.
 //
-// O(n log n). The sweep over intervals detects less: it does not know that a grant with a late
-// answer, or without a proved lease, must have fitted somewhere too.
+// O(n log n). The sweep over intervals detects less: it ignores that a grant with a late answer, or
+// without a proved lease, must have fitted somewhere too.
 
 // span is when an operation may have taken effect: from low to high.
 type span struct{ low, high int64 }

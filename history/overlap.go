@@ -9,11 +9,11 @@ import (
 
 // Classes S1, S2 and S5 by intervals.
 //
-// A grant is guaranteed (G) from its answer until the earliest of: its Release, its Lost, the end
-// of the last proved lease less the margin, its client's end, its Broken. It is claimed (C) from
-// its answer until its Release, its Lost (since when the library would have reported it), its
-// client's end, its Broken. A stopped process claims only until its stop, and at each later Held.
-// If none of these ends it, C lasts until the client's last event. Intervals are half-open.
+// A grant is guaranteed (G) from its answer until its Release, its Lost, its client's end, its
+// Broken, or the end of the last proved lease less the margin. It is claimed (C) from its answer
+// until its Release, its Lost (since when the library would have reported it), its client's end,
+// its Broken. A stopped process claims only until its stop, and at each later Held. If none of
+// these ends it, C lasts until the client's last event. Intervals are half-open.
 //
 //   - S1: two G of exclusive grants of one name overlap.
 //   - S5: the same with a shared grant on one side, or the permits of the G at one time exceed the
@@ -112,8 +112,8 @@ func (c *checker) assertions(name int32, granted []int32) (points []assertion) {
 	return points
 }
 
-// successors finds later grants. Entry i of each list is, of the first i+1 grants in order of their
-// answers, the attempt with the highest token: of all grants, and of exclusive ones.
+// successors finds later grants. Entry i of each list is the attempt with the highest token of the
+// first i+1 grants, in order of their answers: of all grants, and of exclusive ones.
 type successors struct {
 	of        []int32
 	exclusive []int32 // -1: none

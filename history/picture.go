@@ -12,8 +12,8 @@ import (
 // maxDrawn is how many operations a picture shows.
 const maxDrawn = 200
 
-// Draw writes a page (HTML) of the violation v: at most 200 operations of its lock near it as
-// Porcupine shows them, the assertions, and the faults. The page needs no network.
+// Draw writes a page (HTML) of the violation v. It shows at most 200 operations of the lock near
+// it, as Porcupine draws them, the assertions, and the faults. The page needs no network.
 func (r *Report) Draw(w io.Writer, v Violation) error {
 	c := &checker{Options: r.opt, table: r.table}
 	name := int32(slices.Index(c.names, v.Name))

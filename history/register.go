@@ -10,8 +10,8 @@ import (
 //   - it accepts no token below the highest that it accepted before, reads included;
 //   - a Read returns the current value;
 //   - an attempt overwrites the value that it read: otherwise the update in between is lost;
-//   - at the end the value is that of the last accepted Write; if every Write added one to what was
-//     read, it is the first value plus the number of accepted Writes.
+//   - at the end the value is that of the last accepted Write. If every Write added one to the
+//     value read, it is the first value plus the number of accepted Writes.
 //
 // A Write with an unknown Result, or a Writing without an answer, may have taken effect or not. Its
 // value is possible from its Writing on, until a Read shows the current value. A resource without

@@ -10,10 +10,10 @@ import (
 
 // Class L2, further: no attempt waits for readers' places or permits that are free.
 //
-// A held name has room when all waiters would fit next to all who may hold it (see taken): only
-// readers of both, or few enough permits. Then in any order of the queue one of them is next. It
-// must get the lock within Slack and a third of a TTL, unless another grant comes meanwhile. While
-// any waiter would not fit, it may be the next, and the check is silent.
+// A held name has room when all waiters would fit next to all who may hold it (see taken). That
+// means only readers of both, or few enough permits. Then in any order of the queue one of them is
+// next. It must get the lock within Slack and a third of a TTL, unless another grant comes
+// meanwhile. While any waiter would not fit, it may be the next, and the check is silent.
 //
 // O(n log n) for each name, and the attempts of all for each violation.
 

@@ -1,9 +1,9 @@
-// Package lab runs lock algorithms that are widely used on Redis and fail, each on a real server
-// and in the order of events that breaks it, and then holdfast in the same order of events.
+// Package lab runs lock algorithms that are widely used on Redis and fail. It runs each on a real
+// server in the order of events that breaks it, and then holdfast in the same order.
 //
 // A [Row] is an algorithm with its schedule. A schedule leaves nothing to chance: clients stop at
-// named steps (client.go), the lab controls the network between a client and the server (link.go),
-// and it skips time at the server and on the clock of the record (scenario.pass) instead of
+// named steps (client.go), and the lab controls the network between a client and the server
+// (link.go). It skips time at the server and on the clock of the record (scenario.pass) instead of
 // waiting. A [Record] has the events; the timeline, the page and the verdict of package history are
 // derived from it.
 package lab

@@ -13,7 +13,7 @@ import (
 )
 
 // link is the network between one client and the server, under the lab's control. It is a
-// redislock.Conn in front of the real one, so it affects the library and the algorithms in the same
+// redislock.Conn in front of the real one. So it affects the library and the algorithms in the same
 // way, at exactly the intended request. The zero mode passes everything.
 type link struct {
 	ctx context.Context // ends with Close

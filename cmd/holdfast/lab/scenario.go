@@ -15,9 +15,8 @@ import (
 )
 
 // scenario is one run of one schedule: its clients, the lock, and the record. The functions of a
-// row get a scenario and determine the order of events. Whatever prevents the schedule ends the
-// run, for example a server without an answer or a client that does not reach its step: see must
-// and scenario.run.
+// row get a scenario and determine the order of events. Any obstacle to the schedule ends the run,
+// for example a silent server or a client that does not reach its step. See must and scenario.run.
 type scenario struct {
 	ctx        context.Context
 	rec        *Record

@@ -21,8 +21,8 @@ import (
 // startLimit bounds how long a server may take until it answers.
 const startLimit = 15 * time.Second
 
-// Server is a redis-server of the lab: on a free port of the loopback interface, with a random
-// password, a folder of its own under TMPDIR, and nothing on disk. It ends with Close, and on Linux
+// Server is a redis-server of the lab, on a free port of the loopback interface. It has a random
+// password, a folder of its own under TMPDIR, and no persistence. It ends with Close, and on Linux
 // also with the process that started it.
 type Server struct {
 	addr     string

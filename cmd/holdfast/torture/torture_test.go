@@ -43,8 +43,8 @@ var tortureSizes = map[string]tortureSize{
 	"night": {40 * time.Minute, verify.MaxOps, 50_000, 300, 1, nil},
 }
 
-// brief is a run that fits next to other tests: of little load, judged as on a slow machine, and
-// with the same schedule of faults every time.
+// brief is a run that fits next to other tests, with little load and the same schedule of faults
+// every time. It is judged as on a slow machine.
 func brief(o verify.Options) verify.Options {
 	o.Processes, o.Loops, o.Pause, o.Slack, o.Seed = 3, 4, 50*time.Millisecond, 8*time.Second, cmp.Or(o.Seed, 1)
 	return o
@@ -55,7 +55,7 @@ const tortureTTL = time.Second
 
 // TestTorture runs verify against every store, with faults of the servers that the store promises
 // to withstand: killed, frozen, failed over, emptied, cut off. Without HOLDFAST_TEST_TORTURE it
-// takes two stores for some seconds; =short takes five minutes, as at full size of all tests, =full
+// tests two stores for some seconds. =short takes five minutes, as at full size of all tests, =full
 // 35, =night ten times as long. TORTURE_SEED repeats schedules of faults.
 func TestTorture(t *testing.T) {
 	if testing.Short() {

@@ -54,7 +54,7 @@ func (t *callRecorder) returned(lease *holdfast.Lease, err error) bool {
 }
 
 // outcome returns the event for an error of a call. After a failure the outcome is unknown, even if
-// the last error is ErrUnavailable: the store may have granted in an earlier exchange of the call.
+// the last error is ErrUnavailable. The store may have granted in an earlier exchange of the call.
 func (t *callRecorder) outcome(err error) history.Event {
 	l := t.l
 	text := open.Scrub(err.Error(), l.w.job.URL)

@@ -149,7 +149,7 @@ func (r *run) inject(ctx context.Context, id string, f planned) {
 	}
 }
 
-// reconnectTime is how long a client may miss pushes after its connections work again: after a
+// reconnectTime is how long a client may miss pushes after its connections work again. After a
 // longer failure, subscriptions reconnect once a second at the latest. Until then the queue may
 // pass the client over.
 const reconnectTime = 2 * time.Second

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-// proofRecorder wraps a client's store, and records what the client's calls do not show: when the
-// exchanges were sent that prove places in the queue and leases. It reads the clock before it
+// proofRecorder wraps a client's store, and records the send times of the exchanges that prove
+// places in the queue and leases. The client's calls do not show them. It reads the clock before it
 // sends, so that no proof has a later time than the store's.
 type proofRecorder struct {
 	driver.Backend
@@ -152,7 +152,7 @@ func (a *attempt) answered(proof int64, ttl time.Duration, wait bool, token uint
 	}
 }
 
-// doubt forgets the place in the queue if no exchange proved it for a TTL: it may have expired, and
+// doubt forgets the place in the queue if no exchange proved it for a TTL. It may have expired, and
 // the new answer may be about a new place. Called with a.mu held.
 func (a *attempt) doubt() {
 	if now := history.Now(); a.queued != 0 && now-a.proof >= int64(a.ttl) {
@@ -193,8 +193,9 @@ func (a *attempt) left(at int64) {
 	}
 }
 
-// since returns when the exchange was sent from which the grant with this token counts: that of the
-// answer with the grant; for a pushed grant, the latest that proved the place in the queue.
+// since returns the time from which the grant with this token counts: when the exchange was sent
+// that brought the grant. For a pushed grant it is the latest exchange that proved the place in the
+// queue.
 func (a *attempt) since(token uint64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -37,9 +37,9 @@ type worker struct {
 }
 
 // Work is a worker process. It reads its Job and the lines after it from in, takes locks of the
-// store, and reports progress on out, until in has Finish or ctx ends. If in ends before that, it
-// returns at once with ErrOrphan, and the process should end. ErrJob means that it got no valid
-// Job.
+// store, and reports progress on out. It ends in order when in has Finish or ctx ends. If in ends
+// before that, it returns at once with ErrOrphan, and the process should end. ErrJob means that it
+// got no valid Job.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	orders := read(in)
 	var j *Job
