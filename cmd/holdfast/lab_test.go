@@ -57,7 +57,7 @@ func TestLabList(t *testing.T) {
 func TestLabRun(t *testing.T) {
 	b := labBench(t)
 	text, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--html", filepath.Join(b.dir, "lab.html"))
-	for _, want := range []string{"SETNX R ", "holds the lock", "A and B both believe", "it broke as documented (S1)", "holdfast survived", `held by "lab A"`} {
+	for _, want := range []string{"SETNX R ", "holds the lock", "A and B both believe", "it broke as documented (S1)", "holdfast survived", `"lab A" holds the lock`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}

@@ -288,7 +288,7 @@ func TestVerifyUsage(t *testing.T) {
 		args []string
 	}{
 		{64, "--html", []string{"--html", b.dir + "/does/not/exist"}},
-		{78, "no other process", []string{"--store", "memory:"}}, {78, "scheme", []string{"--store", "here"}}, {78, "2 to 64", []string{"--processes", "1"}},
+		{78, "other processes cannot", []string{"--store", "memory:"}}, {78, "scheme", []string{"--store", "here"}}, {78, "2 to 64", []string{"--processes", "1"}},
 		{78, "1 to 1000000", []string{"--ops", "1000001"}}, {78, `"nonsense"`, []string{"--faults", "nonsense"}}, {78, "not reached over a network", []string{"--faults", "cut"}},
 		{78, "at least 6s", []string{"--duration", "5s"}}, {78, "not empty", []string{"--keep", full}},
 		{78, "one word", []string{"--hook", "kill=true"}}, {78, "mix", []string{"--mix", "x"}},
