@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
@@ -135,14 +136,14 @@ type attempt struct {
 	refused     bool          // the last answer was that the lock is not free
 	silentSince time.Duration // when the first exchange was sent that has failed since the last answer; -1: none
 	failure     error         // of the last of these exchanges
-	pause       backoff       // before the next exchange
+	pause       backoff.Pause // before the next exchange
 }
 
 // run returns nil when the request has become a lease, or why it was given up. reply and err are
 // the answer to the exchange sent at sent.
 func (a *attempt) run(sent time.Duration, reply driver.Reply, err error) error {
 	c := a.l.c
-	a.pause.most = 500 * time.Millisecond
+	a.pause = backoff.Pause{First: firstPause, Most: 500 * time.Millisecond}
 	a.wait = newWait(a.l)
 	ended := false
 	defer func() {
@@ -177,7 +178,8 @@ func (a *attempt) noteAnswer(sent time.Duration, reply driver.Reply, err error) 
 	case err == nil:
 		a.asked = a.asked || reply.Token != 0 || a.l.req.Wait
 		a.refused = reply.Token == 0
-		a.silentSince, a.failure, a.pause.last = -1, nil, 0
+		a.silentSince, a.failure = -1, nil
+		a.pause.Reset()
 		if reply.Holder != nil {
 			a.holder = reply.Holder
 		}
@@ -244,7 +246,7 @@ func (a *attempt) failed(sent time.Duration, err error) error {
 	case c.coarseNow()-max(a.silentSince, a.lastProof()) > patience:
 		return asOutage(err)
 	}
-	pause := a.pause.next()
+	pause := a.pause.Next()
 	if stop := a.sleepFor(pause/2 + rand.N(pause/2)); stop != ErrHeld {
 		return a.withFailure(stop)
 	}

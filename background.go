@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // workCount counts the calls and goroutines that Close waits for. It costs a call two atomic
@@ -60,7 +61,7 @@ type task struct {
 	do       func(context.Context) error
 	repeats  []time.Duration // pauses before the repeats of a task that was answered
 	deadline time.Time
-	pause    backoff
+	pause    backoff.Pause
 	answered chan struct{} // closed at the first answer, or when the task ends without one
 	once     sync.Once
 	detached bool // Close does not wait for it
@@ -96,7 +97,7 @@ const (
 // startTask runs do in the background. unanswered says that an earlier exchange about the same
 // request was not answered, and may still reach the store.
 func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
-	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()), pause: backoff{most: time.Second}, answered: make(chan struct{})}
+	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()), pause: backoff.Pause{First: firstPause, Most: time.Second}, answered: make(chan struct{})}
 	if unanswered {
 		t.repeats = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
 	}
@@ -213,7 +214,7 @@ func (c *Client) runTask(t *task) {
 		c.finishTask(t)
 		return
 	default:
-		pause = t.pause.next()
+		pause = t.pause.Next()
 	}
 	time.AfterFunc(pause, func() { c.queueTask(t) })
 }
@@ -261,10 +262,5 @@ func (l *Lease) holdID() driver.Hold {
 	return driver.Hold{Name: l.req.Name, ID: l.req.ID, Token: l.token}
 }
 
-// backoff is the pause before the next try: from 10 ms, doubled each time, to most.
-type backoff struct{ last, most time.Duration }
-
-func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, 10*time.Millisecond), b.most)
-	return b.last
-}
+// firstPause is the pause after the first failed try.
+const firstPause = 10 * time.Millisecond

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // Election chooses one leader among any number of candidates, who succeed each other in order of
@@ -125,7 +126,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 			if err == nil {
 				out = false
 			}
-			if !sleep(ctx, e.c.TTL()/3) {
+			if !backoff.Sleep(ctx, e.c.TTL()/3) {
 				return
 			}
 		}

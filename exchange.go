@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // exchangeLimit bounds one exchange with a store that does not answer; a short TTL bounds it more.
@@ -98,12 +99,12 @@ func (c *Client) repeatChange(ctx context.Context, exchange func() error) error 
 
 // repeat returns the last error, and the first one if it has asked more than once.
 func (c *Client) repeat(ctx context.Context, exchange func() error) (first, last error) {
-	sent, pause := c.coarseNow(), backoff{most: 100 * time.Millisecond}
+	sent, pause := c.coarseNow(), backoff.Pause{First: firstPause, Most: 100 * time.Millisecond}
 	last = exchange()
 	for leftOpen(last) && ctx.Err() == nil && c.coarseNow()-sent < c.silentAfter() {
 		if first == nil {
 			first = last
-		} else if !sleep(ctx, pause.next()) {
+		} else if !pause.Wait(ctx) {
 			break
 		}
 		last = exchange()
@@ -122,18 +123,6 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 		return cause(ctx)
 	case <-c.openCtx.Done():
 		return ErrClosed
-	}
-}
-
-// sleep waits for d, or returns false when ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

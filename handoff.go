@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // A hand-off gives a lease to another process. At every moment the grant exists at the store, and
@@ -205,7 +206,7 @@ type adoption struct {
 func (a *adoption) run() error {
 	c, l := a.l.c, a.l
 	end := c.coarseNow() + c.TTL()
-	pause := backoff{most: time.Second}
+	pause := backoff.Pause{First: firstPause, Most: time.Second}
 	for {
 		sent := c.coarseNow()
 		err := explain(a.ctx, a.once())
@@ -228,7 +229,7 @@ func (a *adoption) run() error {
 		case c.coarseNow() > end:
 			return a.abort(asOutage(err))
 		}
-		if stop := c.pause(a.ctx, pause.next()); stop != nil {
+		if stop := c.pause(a.ctx, pause.Next()); stop != nil {
 			return a.abort(stop)
 		}
 		if s := c.session.Load(); s != l.session { // the adopted grant ended with its session

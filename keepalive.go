@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // The keeper is the goroutine that renews all leases and places in the queue of a client, and that
@@ -201,7 +202,7 @@ func (l *Lease) extend(trusted time.Duration) {
 // replaceSession opens another session in place of s, which is over, unless the client is
 // closed first.
 func (c *Client) replaceSession(s *session) {
-	pause := backoff{most: time.Second}
+	pause := backoff.Pause{First: firstPause, Most: time.Second}
 	for {
 		err := c.openSession(c.openCtx)
 		if err == nil {
@@ -214,7 +215,7 @@ func (c *Client) replaceSession(s *session) {
 		c.renewalErr = err
 		c.mu.Unlock()
 		c.noteOutage("holdfast: the session is over and cannot be opened again yet", err)
-		if !sleep(c.openCtx, pause.next()) {
+		if !pause.Wait(c.openCtx) {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // Latch is a counter that goes down to zero once; callers can wait for zero. It is no lease: it has
@@ -188,7 +189,7 @@ func (l *Latch) exchange(ctx context.Context, op string, f func(context.Context,
 		return fail(ErrClosed)
 	}
 	defer c.work.done()
-	pause := backoff{most: time.Second}
+	pause := backoff.Pause{First: firstPause, Most: time.Second}
 	var last error // of the store
 	for end := c.coarseNow() + c.TTL(); ; {
 		if err := ctx.Err(); err != nil {
@@ -219,6 +220,6 @@ func (l *Latch) exchange(ctx context.Context, op string, f func(context.Context,
 		if c.coarseNow() > end {
 			return fail(asOutage(last))
 		}
-		_ = c.pause(ctx, pause.next()) // the loop sees what has ended
+		_ = c.pause(ctx, pause.Next()) // the loop sees what has ended
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // While a slot of a Cluster moves between two servers, each server has some of its keys. Both
@@ -30,27 +31,15 @@ const unstableFor = 2 * time.Second
 // A pacer spaces the retries of a request that was refused as unstable.
 type pacer struct {
 	start time.Time
-	pause time.Duration
+	pause backoff.Pause
 }
 
 // wait waits until the next retry. It returns false if there is none.
 func (p *pacer) wait(ctx context.Context) bool {
-	const shortest, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	if p.start.IsZero() {
-		p.start, p.pause = time.Now(), shortest
+		p.start, p.pause = time.Now(), backoff.Pause{First: 2 * time.Millisecond, Most: 50 * time.Millisecond}
 	}
-	if time.Since(p.start) > unstableFor {
-		return false
-	}
-	t := time.NewTimer(p.pause)
-	defer t.Stop()
-	p.pause = min(2*p.pause, longest)
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return time.Since(p.start) <= unstableFor && p.pause.Wait(ctx)
 }
 
 // pipeline runs calls, and retries those that were refused as unstable.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/host"
 )
 
@@ -150,8 +151,9 @@ func retryBusy(ctx context.Context, do func() error) error {
 	}
 	var timer *time.Timer
 	begun := time.Now()
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
-		d := pause/2 + rand.N(pause)
+	for pause := (backoff.Pause{First: 50 * time.Microsecond, Most: 2 * time.Millisecond}); ; {
+		d := pause.Next()
+		d = d/2 + rand.N(d)
 		if timer == nil {
 			timer = time.NewTimer(d)
 			defer timer.Stop()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -217,9 +218,9 @@ func (c *claim) look(ctx context.Context) error {
 // waiters that the same deletion woke. They read before they create, since all servers write even a
 // create that fails.
 func (c *claim) followUp(generation int) {
-	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for pause := (backoff.Pause{First: time.Millisecond, Most: time.Second}); ; {
 		select {
-		case <-time.After(rand.N(pause)):
+		case <-time.After(rand.N(pause.Next())):
 		case <-c.s.workCtx.Done():
 			return
 		case <-c.s.l.Lost():

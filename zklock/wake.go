@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -67,7 +68,7 @@ func (e *entry) setHeld() {
 
 // followUp continues e after one of its watches has fired, until its new state is known.
 func (e *entry) followUp(generation int) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for pause := (backoff.Pause{First: 10 * time.Millisecond, Most: time.Second}); ; {
 		ctx, cancel := e.s.exchangeCtx()
 		done := e.advance(ctx, &generation)
 		cancel()
@@ -75,7 +76,7 @@ func (e *entry) followUp(generation int) {
 			return
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause.Next()):
 		case <-e.s.l.Lost():
 			return
 		case <-e.s.workCtx.Done():

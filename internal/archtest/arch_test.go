@@ -23,7 +23,7 @@ const (
 )
 
 // layers lists what a directory's non-test files may import besides the standard library, as
-// prefixes. The first entry that matches a directory counts.
+// prefixes. The first entry that matches a directory counts. Every package may import backoff.
 var layers = []struct {
 	dir     string
 	imports []string
@@ -45,6 +45,7 @@ var layers = []struct {
 	{"fence", []string{module + "/driver"}, "the application owns the transaction and chooses the SQL driver"},
 	{"history", []string{module + "/driver", "github.com/anishathalye/porcupine"}, "the judge knows no store and no client"},
 	{"internal/asleep", nil, "a clock"},
+	{"internal/backoff", nil, "every package may import it"},
 	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},
 	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client keeps promises that no other client makes, so none is linked"},
 	{"zklock", []string{module + "/driver", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store uses the client of this repository"},
@@ -131,7 +132,7 @@ func TestImports(t *testing.T) {
 			ok := slices.ContainsFunc(layers[i].imports, func(p string) bool {
 				return path == p || strings.HasPrefix(path, p+"/")
 			})
-			if !ok {
+			if !ok && path != module+"/internal/backoff" {
 				t.Errorf("%s imports %s: %s", f.path, path, layers[i].why)
 			}
 		}

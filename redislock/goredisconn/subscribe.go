@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
@@ -202,7 +203,7 @@ func (c *conn) listen(s *subscription) {
 	if !s.replace() {
 		return
 	}
-	pause, pinged, tries := shortest, false, 0
+	pause, pinged, tries := backoff.Pause{First: shortest, Most: longest}, false, 0
 	for {
 		s.mu.Lock()
 		sub := s.sub
@@ -213,7 +214,8 @@ func (c *conn) listen(s *subscription) {
 			return
 		}
 		if err == nil && !astray {
-			pause, pinged = shortest, false
+			pause.Reset()
+			pinged = false
 			continue
 		}
 		var slow net.Error
@@ -236,12 +238,9 @@ func (c *conn) listen(s *subscription) {
 		if (astray || refused || c.cluster != nil) && !s.replace() {
 			return
 		}
-		select {
-		case <-time.After(pause): // the client may need a moment to find the server
-		case <-c.ctx.Done():
+		if !pause.Wait(c.ctx) { // the client may need a moment to find the server
 			return
 		}
-		pause = min(2*pause, longest)
 	}
 }
 

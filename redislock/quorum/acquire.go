@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // Acquire returns when a majority has granted, or cannot grant any more. If the name was free
@@ -41,7 +42,7 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		if !stays {
 			s.giveUp(ctx, r, false)
 		}
-		if !sleep(ctx, tryAgain<<round) {
+		if !backoff.Sleep(ctx, tryAgain<<round) {
 			s.giveUp(ctx, r, true)
 			return driver.Reply{}, driver.Spent(fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err()))
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -215,7 +216,7 @@ func (c *clocks) soon() {
 	c.bg.Go(func() {
 		for n := range lookTimes {
 			c.look()
-			if c.allSound() || !sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
+			if c.allSound() || !backoff.Sleep(c.life, min(lookPause<<min(n, 5), time.Second)) {
 				break
 			}
 		}

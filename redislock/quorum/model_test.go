@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
@@ -174,7 +175,7 @@ func (w *world) vanish(s *session, client int) {
 	ctx, cancel := context.WithTimeout(s.life, left)
 	defer cancel()
 	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
-	sleep(ctx, left)
+	backoff.Sleep(ctx, left)
 	s.end()
 	// Its goroutines end like those of a process, and notify no server.
 	_ = s.Close(context.Background())
@@ -199,7 +200,7 @@ func (w *world) forgetting(ctx context.Context, most int, pause time.Duration) {
 		}
 		d := time.Duration(w.rng.Int64N(int64(pause)))
 		w.mu.Unlock()
-		if !sleep(ctx, d) {
+		if !backoff.Sleep(ctx, d) {
 			return
 		}
 	}
@@ -303,7 +304,7 @@ func (y *account) lock(ctx context.Context, s *session, req *driver.Request) uin
 			if errors.Is(err, driver.ErrSpent) {
 				req.ID += "'"
 			}
-			sleep(ctx, 20*time.Millisecond)
+			backoff.Sleep(ctx, 20*time.Millisecond)
 			continue
 		case reply.Token != 0 && time.Since(sent) < modelTTL/3:
 			return reply.Token

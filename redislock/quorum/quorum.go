@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -190,7 +191,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 					if err == nil {
 						err = b.meets(i, births[i].Run)
 					}
-					if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) || !sleep(ctx, redial) {
+					if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) || !backoff.Sleep(ctx, redial) {
 						break
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -135,7 +136,7 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 
 // join opens the session at one server, however long that takes. The first result goes to first.
 func (s *session) join(p *endpoint, first chan<- tried) {
-	for pause := redial; ; pause = min(2*pause, time.Second) {
+	for pause := (backoff.Pause{First: redial, Most: time.Second}); ; {
 		ctx, cancel := context.WithTimeout(s.life, openLimit)
 		quarantined, err := s.joined(ctx, p)
 		cancel()
@@ -149,7 +150,7 @@ func (s *session) join(p *endpoint, first chan<- tried) {
 		p.mu.Lock()
 		p.err = err
 		p.mu.Unlock()
-		if !sleep(s.life, pause) {
+		if !pause.Wait(s.life) {
 			return
 		}
 	}
@@ -380,17 +381,5 @@ func (s *session) shutDown() {
 		if m := p.at(); m != nil {
 			_ = m.Close(s.life) // it has no requests, or has been closed
 		}
-	}
-}
-
-// sleep waits for d, or returns false when ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

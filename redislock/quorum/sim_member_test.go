@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -50,7 +51,7 @@ func (w *world) lost() bool {
 
 // exchange carries a request to the server and the answer back.
 func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) error {
-	if !sleep(ctx, m.w.delay()) {
+	if !backoff.Sleep(ctx, m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
 	m.w.mu.Lock()
@@ -66,7 +67,7 @@ func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) er
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
-	if !sleep(ctx, m.w.delay()) {
+	if !backoff.Sleep(ctx, m.w.delay()) {
 		return fmt.Errorf("%w: %w", driver.ErrUncertain, ctx.Err())
 	}
 	if left > 0 {
@@ -78,7 +79,7 @@ func (m *simMember) exchange(ctx context.Context, f func(v *simServer) error) er
 // push sends the session a grant, after a delay. The caller holds w.mu.
 func (m *simMember) push(id string, token uint64) {
 	go func() {
-		if m.w.lost() || !sleep(m.ctx, m.w.delay()) {
+		if m.w.lost() || !backoff.Sleep(m.ctx, m.w.delay()) {
 			return
 		}
 		m.mu.Lock()
@@ -234,7 +235,7 @@ func (m *simMember) Claim(ctx context.Context, _, id string, rank int) error {
 		}
 		if h := v.holder; v.token != 0 && m.w.flaw != noClaims {
 			go func() {
-				if !m.w.lost() && sleep(h.who.ctx, m.w.delay()) {
+				if !m.w.lost() && backoff.Sleep(h.who.ctx, m.w.delay()) {
 					h.who.s.claimed(h.who.p, h.id, rank, id)
 				}
 			}()

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/internal/listening"
 )
@@ -188,7 +189,7 @@ func (s *subscription) settleLocked() {
 // listen subscribes, and again after a lost connection or a move of the channel, until ctx ends.
 func (c *conn) listen(ctx context.Context, s *subscription) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
-	for pause, try := shortest, 1; ; try++ {
+	for pause, try := (backoff.Pause{First: shortest, Most: longest}), 1; ; try++ {
 		start := time.Now()
 		astray, err := c.receiveAll(ctx, s)
 		if ctx.Err() != nil {
@@ -209,16 +210,11 @@ func (c *conn) listen(ctx context.Context, s *subscription) {
 			}
 		}
 		if time.Since(start) > longest {
-			pause = shortest
+			pause.Reset()
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.Wait(ctx) {
 			return
 		}
-		pause = min(2*pause, longest)
 	}
 }
 

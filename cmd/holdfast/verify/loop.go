@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // waitLimit bounds every wait. A wait that takes so long has failed.
@@ -60,7 +61,7 @@ func (l *loop) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.once(ctx, l.pick())
 		if pause := max(l.pause, l.w.job.Pause); pause > 0 {
-			sleep(ctx, pause/2+time.Duration(l.rng.Int64N(int64(pause))))
+			backoff.Sleep(ctx, pause/2+time.Duration(l.rng.Int64N(int64(pause))))
 		}
 	}
 }
@@ -195,25 +196,13 @@ func (l *loop) think(runCtx context.Context, t *callRecorder, lease *holdfast.Le
 	} else if l.rng.IntN(2) == 0 {
 		left = time.Duration(l.rng.Int64N(int64(3 * time.Millisecond)))
 	}
-	for ; left > 0 && sleep(runCtx, min(left, step)); left -= step {
+	for ; left > 0 && backoff.Sleep(runCtx, min(left, step)); left -= step {
 		t.sample(lease)
 	}
 	t.sample(lease)
 }
 
-// sleep sleeps for d, or returns false when ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// slower lengthens the loop's pause with each failed call in a row.
+// backOff lengthens the loop's pause with each failed call in a row.
 func (l *loop) backOff() { l.pause = min(max(2*l.pause, 10*time.Millisecond), 500*time.Millisecond) }
 
 // unsupported notes that the store lacks this kind of lock. All stores have mutexes.

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // workerClient is one holdfast client of a worker.
@@ -59,7 +60,7 @@ func (w *worker) run(runCtx context.Context, ready chan<- struct{}) error {
 // connect opens the store and the clients. It tries until it succeeds or runCtx ends, and returns
 // what it has opened by then. Only an invalid URL or TTL is an error.
 func (w *worker) connect(runCtx context.Context) (st *open.Store, clients []*workerClient, err error) {
-	pause := 20 * time.Millisecond
+	pause := backoff.Pause{First: 20 * time.Millisecond, Most: time.Second}
 	lastWarning := time.Time{}
 	for runCtx.Err() == nil && len(clients) < w.job.Clients {
 		if st == nil {
@@ -82,8 +83,7 @@ func (w *worker) connect(runCtx context.Context) (st *open.Store, clients []*wor
 			lastWarning = time.Now()
 			w.warn(fmt.Errorf("cannot connect yet: %w", err))
 		}
-		sleep(runCtx, pause)
-		pause = min(2*pause, time.Second)
+		pause.Wait(runCtx)
 	}
 	return st, clients, nil
 }
@@ -156,7 +156,7 @@ func (w *worker) keepOwn(runCtx context.Context, m *workerClient) {
 	for runCtx.Err() == nil {
 		l, err := own.Lock(runCtx)
 		if err != nil {
-			sleep(runCtx, w.job.TTL/10)
+			backoff.Sleep(runCtx, w.job.TTL/10)
 			continue
 		}
 		select {
