@@ -53,7 +53,7 @@ type name struct {
 	name          string
 	tokens        map[uint64]uint64 // the rule's to the store's
 	lastTokens    map[uint64]uint64 // the store's token when this was the rule's last
-	uncertainLast uint64            // when this is the rule's last, the store may have made more tokens
+	uncertainLast uint64            // as the rule's last: the store may have made more tokens
 	peak          int               // the highest limit since it was last unused
 	current       map[uint64]bool   // the store's tokens that were granted at the last check
 	ended         map[uint64]bool   // those that were granted before

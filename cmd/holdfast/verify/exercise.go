@@ -30,9 +30,9 @@ const progressInterval = 3 * time.Second
 func (r *run) exercise(ctx context.Context) {
 	begin := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
-	var saying sync.WaitGroup
-	saying.Go(func() { r.reportProgress(ctx, begin) })
-	defer saying.Wait()
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.reportProgress(ctx, begin) })
+	defer reporting.Wait()
 	defer cancel(errEnough)
 	part := func(f float64) time.Time { return begin.Add(time.Duration(f * float64(r.Duration))) }
 	pause(ctx, time.Until(part(faultsFrom)))

@@ -114,12 +114,16 @@ func (j *Job) check() error {
 
 // Progress is a line of a worker's output, in JSON.
 type Progress struct {
-	T             int64  `json:"t,omitempty"`               // the time of the values, by history.Now
-	Ready         bool   `json:"ready,omitempty"`           // all its clients are connected: the first line
-	Grants        int64  `json:"grants,omitempty"`          // so far
-	Errors        int64  `json:"errors,omitempty"`          // failed calls so far, without refusals of a busy lock and cancelled waits
-	Waiting       int    `json:"waiting,omitempty"`         // calls in queues now
-	Holding       int    `json:"holding,omitempty"`         // leases now
-	LongestWaitMS int64  `json:"longest_wait_ms,omitempty"` // how long the oldest of Waiting has waited
-	LastError     string `json:"last_error,omitempty"`      // the latest of Errors, or why the clients cannot connect; without passwords
+	T       int64 `json:"t,omitempty"`       // of the values, by history.Now
+	Ready   bool  `json:"ready,omitempty"`   // all clients are connected: the first line
+	Grants  int64 `json:"grants,omitempty"`  // so far
+	Errors  int64 `json:"errors,omitempty"`  // failed calls, without refusals and cancels
+	Waiting int   `json:"waiting,omitempty"` // calls in queues now
+	Holding int   `json:"holding,omitempty"` // leases now
+
+	// LongestWaitMS is how long the oldest of Waiting has waited.
+	LongestWaitMS int64 `json:"longest_wait_ms,omitempty"`
+
+	// LastError is the latest of Errors, or why the clients cannot connect; without passwords.
+	LastError string `json:"last_error,omitempty"`
 }
