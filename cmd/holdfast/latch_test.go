@@ -58,7 +58,7 @@ func TestLatch(t *testing.T) {
 		b.stay("lock", "a")
 		b.file("lock")
 		b.want(78, "latch", "set", "a", "1")
-		b.want(77, "latch", "rm", "a")
+		b.want(78, "latch", "rm", "a")
 	})
 }
 
