@@ -76,11 +76,14 @@ func (h *helper) obey(line []string) error {
 		fmt.Println("released", now)
 	case "loop": // NAME ROUNDS HOLD
 		return h.loop(line[1], line[2], line[3])
-	case "stall": // keeps SQLite's write lock
-		if _, err := h.b.st.w.exec(qBegin); err != nil {
-			return err
-		}
-		fmt.Println("stalled")
+	case "stall": // keeps SQLite's write lock until the process is killed
+		return h.b.st.w.with(context.Background(), func() error {
+			if _, err := h.b.st.w.exec(qBegin); err != nil {
+				return err
+			}
+			fmt.Println("stalled")
+			select {} // also the background sweep waits for this connection
+		})
 	default:
 		return fmt.Errorf("unknown command %q", line)
 	}
