@@ -55,7 +55,7 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ params, do, undo, want, says string }{
-		{"&synchronous_commit=off", "", "", "", "grants and renewals wait for the disk all the same"},
+		{"&synchronous_commit=off", "", "", "", "grants and renewals still wait for the disk"},
 		{"&statement_timeout=900", "", "", "timeouts slows", "statement_timeout is 900ms"},
 		{"&idle_session_timeout=12000", "", "", "timeouts slows", "idle_session_timeout is 12s, where leases last 15s"},
 		{"&idle_in_transaction_session_timeout=500", "", "", "", "not closed early"}, // transactions have their own
