@@ -157,7 +157,7 @@ func TestPostgresSecrets(t *testing.T) {
 func FuzzPostgres(f *testing.F) {
 	for _, seed := range []string{
 		"postgres://u:secretword@h:1,[::1]:2/d?sslmode=require&application_name=a", "postgresql://u:secretword@/d?host=/s", "postgres://u:secretword@h:x/", "postgres://:secretword@",
-		"postgres://u:secretword@[::1/d", "postgres://u:secretword@h/%zz", "postgres://u:secretword@/@?@#@", "postgres:x://a/b", "postgres://u:secretword@h?listen=postgres%3A%2F%2Fh",
+		"postgres://u:secretword@[::1/d", "postgres://u:secretword@h/%zz", "postgres://u:secretword@/@?@#@", "postgres:x://a/b", "postgres://u:secretword@h?listen=postgres%3A%2F%2Fh", "postgres://a,b:secretword@h,%2Fs/d",
 	} {
 		f.Add(seed)
 	}

@@ -160,6 +160,14 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 		}
 	}
 	u.RawQuery = joinPairs(kept)
+	if hosts := u.Host; strings.Contains(hosts, ",") { // as written; String would encode it
+		before := u.Scheme + "://"
+		if u.User != nil {
+			before += u.User.String() + "@"
+		}
+		u.Host = ","
+		return before + hosts + strings.TrimPrefix(u.String(), before+","), true
+	}
 	return u.String(), true
 }
 
