@@ -151,7 +151,10 @@ func (l *link) countDown(ctx context.Context, dir, id string) (int64, error) {
 		return 0, driver.ErrGone
 	}
 	if at.left() == 0 && !at.open {
-		_, err := l.Set(ctx, path, latchData(latchOpen, at.count), at.version)
+		// The node of id shows that this is still the same latch. A new one of that name has version
+		// 0 as well.
+		_, err := l.Multi(ctx, zk.CheckOp(path+"/"+uuidOf(id), zk.AnyVersion),
+			zk.SetOp(path, latchData(latchOpen, at.count), at.version))
 		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
 			return 0, err
 		}

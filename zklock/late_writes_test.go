@@ -1,0 +1,73 @@
+package zklock_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/zklock"
+)
+
+// stopAt returns cfg for a client that stops before it sends the first request that contains text.
+// stopped is closed then; the client goes on when proceed is called.
+func stopAt(t testing.TB, cfg zklock.Config, text string) (_ zklock.Config, stopped <-chan struct{}, proceed func()) {
+	s := &stop{text: []byte(text), at: make(chan struct{}), on: make(chan struct{})}
+	proceed = sync.OnceFunc(func() { close(s.on) })
+	cfg.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return &stoppingConn{c, s}, err
+	}
+	t.Cleanup(proceed)
+	return cfg, s.at, proceed
+}
+
+type stop struct {
+	text   []byte
+	at, on chan struct{}
+	once   sync.Once
+}
+
+type stoppingConn struct {
+	net.Conn
+	s *stop
+}
+
+func (c *stoppingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, c.s.text) {
+		c.s.once.Do(func() {
+			close(c.s.at)
+			<-c.s.on
+		})
+	}
+	return c.Conn.Write(b)
+}
+
+// A client has counted the last of a latch, and stops before it marks the latch as open. Meanwhile
+// the latch is removed, and another one of that name is set. The late mark does not open that one.
+func TestLateOpeningOfALatch(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	late, stopped, proceed := stopAt(t, cfg, "holdfast-latch/1 open")
+	a, b := newPeer(t, cfg), newPeer(t, late)
+	if _, err := a.SetCount(within(t), "l", 1); err != nil {
+		t.Fatal(err)
+	}
+	counted := make(chan error, 1)
+	go func() { _, err := b.CountDown(within(t), "l", "last"); counted <- err }()
+	<-stopped
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+	if made, err := a.SetCount(within(t), "l", 5); err != nil || !made {
+		t.Fatalf("SetCount: %v, %v", made, err)
+	}
+	proceed()
+	<-counted
+	if rec := a.inspect("l"); rec.Count != 5 {
+		t.Errorf("%d left of a latch of 5, which nobody has counted", rec.Count)
+	}
+	if left, err := a.CountDown(within(t), "l", "first"); err != nil || left != 4 {
+		t.Errorf("CountDown: %d left, %v; want 4", left, err)
+	}
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
