@@ -267,10 +267,10 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	switch {
 	case at.leases == zk.AnyVersion: // there is no folder; somebody may set a limit at this moment
 		ops = append(ops, zk.CheckOp(e.dir+"/"+locksDir, at.locks), zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
+	case at.known != limit: // of an earlier use, or none: Curator writes no limit
+		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
 	case !first: // somebody may set a limit here, too
 		ops = append(ops, zk.CheckOp(leases, at.leases))
-	case at.known != limit:
-		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
 	}
 	settings := len(ops)
 	r := e.record()
