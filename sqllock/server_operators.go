@@ -39,11 +39,17 @@ func (b *Server) Break(ctx context.Context, name string, token uint64) error {
 func (b *Server) RemoveLatch(ctx context.Context, name string) error {
 	var d doubt
 	return d.ended(b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
-		d.see(r, 1)
+		if d.see(r, 1); d.unanswered && !d.before && r.entry.Kind == driver.Latch {
+			return errSetAgain
+		}
 		r.grants, err = r.entry.RemoveLatch(ofMicros(r.now))
 		return err
 	}))
 }
+
+// errSetAgain: a repeated removal found a latch that somebody has written since the first attempt.
+// It may be another latch of the name.
+var errSetAgain = fmt.Errorf("%w: an attempt was not answered, and the latch may have been set again since", driver.ErrUncertain)
 
 // SetLimit implements [driver.Backend].
 func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {

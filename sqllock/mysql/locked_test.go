@@ -42,4 +42,7 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("ended unanswered", func(t *testing.T) {
 		sqltest.EndedUnanswered(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})
+	t.Run("removed unanswered", func(t *testing.T) {
+		sqltest.RemovedUnanswered(t, mysql.Dialect, admin, server.DSN("root", ""))
+	})
 }

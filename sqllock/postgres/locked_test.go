@@ -43,4 +43,7 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	t.Run("ended unanswered", func(t *testing.T) {
 		sqltest.EndedUnanswered(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})
+	t.Run("removed unanswered", func(t *testing.T) {
+		sqltest.RemovedUnanswered(t, postgres.Dialect, admin, server.DSN("postgres"))
+	})
 }

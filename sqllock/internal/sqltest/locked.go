@@ -217,3 +217,53 @@ func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 		})
 	}
 }
+
+// RemovedUnanswered removes a latch on the reserved connection, which dies after the server's
+// execution and before the answer. Somebody sets the latch again before the call is repeated on
+// another connection. The repeat does not remove that latch.
+func RemovedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
+	db := OpenBreaking(t, admin, dsn)
+	db.SetMaxOpenConns(3)
+	b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
+	t.Cleanup(func() { _ = b.Close() })
+	other := sqllock.New(admin, dialect(), nil)
+	t.Cleanup(func() { _ = other.Close() })
+	s := open(t, other, "other")
+	open(t, b, "s")
+	if _, err := s.SetCount(t.Context(), t.Name(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for db.Stats().InUse < 3 {
+		app, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = app.Close() }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	db.ArmAt("COMMIT\n", Unanswered)
+	again := make(chan error, 1)
+	go func() {
+		for {
+			created, err := s.SetCount(ctx, t.Name(), 5)
+			if created || err != nil {
+				again <- err
+				return
+			}
+		}
+	}()
+	err := b.RemoveLatch(ctx, t.Name())
+	if db.Disarm() == "" {
+		t.Fatal("every statement was answered")
+	}
+	if !errors.Is(err, driver.ErrUncertain) {
+		t.Errorf("RemoveLatch, whose first run was not answered: %v; want ErrUncertain", err)
+	}
+	if err := <-again; err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := other.Inspect(t.Context(), t.Name()); err != nil || rec.Kind != driver.Latch || rec.Count != 5 {
+		t.Errorf("Inspect = %+v, %v; want the latch that was set after the removal", rec, err)
+	}
+}
