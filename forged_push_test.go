@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,12 +18,50 @@ import (
 // that, the waiter also cancels its place in the queue. Otherwise the store would hand the lock to
 // it, and nobody would use that grant for a TTL.
 func TestPlaceOfAForgedGrant(t *testing.T) {
-	for name, learns := range map[string]func(*testing.T, *holdfast.Lease){
-		"renewal": func(_ *testing.T, l *holdfast.Lease) { <-l.Done() },
-		"release": func(t *testing.T, l *holdfast.Lease) {
+	for name, learns := range map[string]func(*testing.T, *holdfast.Lease, *hooks){
+		"renewal": func(_ *testing.T, l *holdfast.Lease, _ *hooks) { <-l.Done() },
+		"release": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
 			if err := l.Release(); !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("Release: %v; want ErrLost", err)
 			}
+		},
+		"release whose first answer is lost": func(t *testing.T, l *holdfast.Lease, h *hooks) {
+			var lost atomic.Bool
+			h.release = func(_ context.Context, _ driver.Hold, next func() error) error {
+				if err := next(); lost.Swap(true) {
+					return err
+				}
+				return driver.ErrUncertain
+			}
+			if err := l.Release(); !errors.Is(err, holdfast.ErrUncertain) {
+				t.Errorf("Release: %v; want ErrUncertain", err)
+			}
+		},
+		"downgrade": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
+			if err := l.Downgrade(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Downgrade: %v; want ErrLost", err)
+			}
+		},
+		"release after a maximum hold": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
+			<-l.Done()
+			if err := l.Release(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Release: %v; want ErrLost", err)
+			}
+		},
+		"release of an offer": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
+			if _, _, err := l.HandOff(); err != nil {
+				t.Error(err)
+			}
+			if err := l.Release(); !errors.Is(err, holdfast.ErrReleased) {
+				t.Errorf("Release: %v; want ErrReleased", err)
+			}
+		},
+		"renewal of an offer": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
+			_, adopted, err := l.HandOff()
+			if err != nil {
+				t.Error(err)
+			}
+			<-adopted
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +80,12 @@ func TestPlaceOfAForgedGrant(t *testing.T) {
 					}
 					return reply, err
 				}
-				l := <-taking(t, h)
-				learns(t, l)
+				var opts []holdfast.Option
+				if strings.Contains(name, "maximum hold") {
+					opts = append(opts, holdfast.MaxHold(time.Second))
+				}
+				l := <-taking(t, h, opts...)
+				learns(t, l, h)
 				if err := l.Err(); l.Token() != held.Token()+1 || err == nil {
 					t.Fatalf("token %d, %v; want the forged one, which has ended", l.Token(), err)
 				}

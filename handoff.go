@@ -131,7 +131,7 @@ func (l *Lease) releaseOffer(ctx context.Context) error {
 	}
 	bctx, cancel := c.bound(ctx)
 	defer cancel()
-	err := c.repeatChange(bctx, func() error { return l.session.Release(bctx, l.holdID(), 0) })
+	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
 	switch {
 	case err == nil:
 		return nil

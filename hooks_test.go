@@ -210,11 +210,11 @@ var _ driver.Backend = (*memlock.Store)(nil)
 
 // taking takes the lock x of b in the background, with a client of its own. It returns when that
 // client waits.
-func taking(t *testing.T, b driver.Backend) <-chan *holdfast.Lease {
+func taking(t *testing.T, b driver.Backend, opts ...holdfast.Option) <-chan *holdfast.Lease {
 	got := make(chan *holdfast.Lease, 1)
 	c := client(t, b, nil)
 	go func() {
-		l, err := c.Mutex("x").Lock(t.Context())
+		l, err := c.Mutex("x", opts...).Lock(t.Context())
 		if err != nil {
 			t.Error(err)
 		}

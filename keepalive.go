@@ -128,6 +128,7 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 		states[ch.Index] = ch
 	}
 	var gone []endedLease
+	var pushed []*Lease // those of gone, and of offers that are gone, that only a push had reported
 	unknown := 0
 	c.mu.Lock()
 	if s.over() { // the answer proves nothing
@@ -143,6 +144,9 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 				why.Reason = ReasonForgotten
 			}
 			gone = append(gone, endedLease{l, why, c.endTree(l, why, nil)})
+			if l.pushed {
+				pushed = append(pushed, l)
+			}
 		case ch.State == driver.Unknown:
 			unknown++
 		default:
@@ -172,6 +176,9 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 		switch states[len(leases)+len(waits)+i].State {
 		case driver.Gone:
 			c.endOffer(l)
+			if l.pushed {
+				pushed = append(pushed, l)
+			}
 		case driver.Unknown:
 			unknown++
 		}
@@ -181,10 +188,8 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 	}
 	err := c.renewalErr
 	c.mu.Unlock()
-	for _, e := range gone {
-		if e.l.pushed {
-			e.l.cancelPushed()
-		}
+	for _, l := range pushed {
+		l.cancelPushed()
 	}
 	c.cancelAndReport(gone)
 	return err

@@ -247,11 +247,8 @@ func (l *Lease) release() (report bool, err error) {
 func (l *Lease) releaseAtStore(ctx context.Context) error {
 	c := l.c
 	bctx, cancel := c.bound(ctx)
-	err := c.repeatChange(bctx, func() error { return l.session.Release(bctx, l.holdID(), 0) })
+	err := c.repeatChange(bctx, func() error { return l.releaseOnce(bctx) })
 	cancel()
-	if l.pushed && driver.IsOver(err) {
-		l.cancelPushed()
-	}
 	switch {
 	case err == nil:
 		if l.unanswered {
@@ -277,7 +274,16 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
 // has expired there.
 func (l *Lease) releaseInBackground() {
-	l.c.startTask(l.req.Name, false, func(ctx context.Context) error { return l.session.Release(ctx, l.holdID(), 0) })
+	l.c.startTask(l.req.Name, false, l.releaseOnce)
+}
+
+// releaseOnce is one exchange that releases the grant of l, which has ended.
+func (l *Lease) releaseOnce(ctx context.Context) error {
+	err := l.session.Release(ctx, l.holdID(), 0)
+	if l.pushed && driver.IsOver(err) {
+		l.cancelPushed()
+	}
+	return err
 }
 
 // expiryError returns the error of a lease that has expired. Called with c.mu held.

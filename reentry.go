@@ -197,6 +197,9 @@ func (l *Lease) Downgrade() error {
 		return &Error{Op: op, Name: l.req.Name, Err: err}
 	case driver.IsOver(err):
 		c.endLost(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
+		if l.pushed {
+			l.cancelPushed()
+		}
 		return l.endedError(op, l.Err().(*Error))
 	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
 		c.endLost(l, lost("use", &l.req, ReasonSession))
