@@ -3,7 +3,9 @@ package sqllock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -42,13 +44,22 @@ func (t *tx) address(g *notification) error {
 }
 
 // locate returns the path for a name in the table. Names without a folder are next to the file,
-// wherever this process sees that (a container may see it elsewhere).
+// wherever this process sees that (a container may see it elsewhere). It returns "" for a name that
+// is not of a socket or session file: this process may be allowed to remove more files than the one
+// who wrote the name.
 func (st *store) locate(name string) string {
-	if filepath.IsAbs(name) {
+	switch base := filepath.Base(name); {
+	case !addressForm.MatchString(base):
+		return ""
+	case filepath.IsAbs(name):
 		return name
+	default:
+		return filepath.Join(st.path+".run", base)
 	}
-	return filepath.Join(st.path+".run", name)
 }
+
+// addressForm is the form of the names that newEndpoint makes.
+var addressForm = regexp.MustCompile(`^[bs]-[a-z2-7]{16}$`)
 
 // addressOf is the inverse of locate.
 func (st *store) addressOf(path string) string {
@@ -79,6 +90,9 @@ func (st *store) notify(notifications []notification) (dead []notification) {
 // notifyRemote sends the leading notifications that go to one session.
 func (st *store) notifyRemote(notifications []notification, to notification) error {
 	path := st.locate(to.to.bell)
+	if path == "" {
+		return fmt.Errorf("%w: %q is no address of a session", host.ErrNobody, to.to.bell)
+	}
 	var msg []byte
 	for _, g := range notifications {
 		if g.session != to.session {

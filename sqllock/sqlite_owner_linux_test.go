@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +28,62 @@ func TestSQLiteForeignFolder(t *testing.T) {
 		t.Errorf("sockets in %s, a folder of another user", b.st.run)
 	}
 	t.Cleanup(func() { os.RemoveAll(b.st.run) })
+}
+
+// TestSQLiteFolderTakenNextToTheFile: in a shared folder, another user has taken the name of the
+// folder of sockets next to the file.
+func TestSQLiteFolderTakenNextToTheFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user's file needs root")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	for name, take := range map[string]func(dir string) error{
+		"a file":            func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+		"a link to nothing": func(dir string) error { return os.Symlink("/does/not/exist", dir) },
+		"a link":            func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		path := storePath(t)
+		must(t, take(path+".run"))
+		must(t, os.Lchown(path+".run", 65534, 65534))
+		b, err := OpenSQLite(path, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		openTestSession(t, b, time.Minute)
+		if strings.HasPrefix(b.st.run, path) {
+			t.Errorf("%s: sockets in %s, which another user has made", name, b.st.run)
+		}
+		must(t, b.Close())
+	}
+}
+
+// TestSQLiteAddressOfAnotherFile: a user of a shared file has written a session whose files are
+// others. A process of a more powerful user finds the session dead, and removes only files of
+// sessions.
+func TestSQLiteAddressOfAnotherFile(t *testing.T) {
+	path := storePath(t)
+	st := openTest(t, path, nil).st
+	dir := t.TempDir()
+	up, err := filepath.Rel(path+".run", dir)
+	must(t, err)
+	for i, at := range []string{dir, up} {
+		file, bell := filepath.Join(dir, "passwd"), filepath.Join(dir, "shadow")
+		must(t, os.WriteFile(file, nil, 0o600))
+		must(t, os.WriteFile(bell, nil, 0o600))
+		fi, err := os.Stat(file)
+		must(t, err)
+		must(t, st.write(t.Context(), func(x *tx) error {
+			_, err := x.c.exec(qAddSession, newID(), filepath.Join(at, "shadow"), filepath.Join(at, "passwd"), int64(fi.Sys().(*syscall.Stat_t).Ino), x.now, "")
+			return err
+		}))
+		st.sweepSessions(t.Context(), "")
+		for _, victim := range []string{file, bell} {
+			if _, err := os.Lstat(victim); err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	}
 }
 
 // TestSQLiteFolderTaken: another user has taken the predictable name of the folder of sockets,

@@ -3,28 +3,29 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"syscall"
 )
 
 // PrivateDir creates dir with mode 0700 unless it exists. It returns os.ErrPermission if other
-// users may write to it, and ErrForeign if another user owns it: the owner could replace its files,
-// even while root works there.
+// users may write to it, and ErrForeign if another user owns what is there: the owner could replace
+// its files, even while root works there.
 func PrivateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+	made := os.MkdirAll(dir, 0o700)
 	fi, err := os.Lstat(dir)
 	if err != nil {
-		return err
+		return cmp.Or(made, err)
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	switch uid := os.Geteuid(); {
+	case ok && int(st.Uid) != uid: // also a file, or a link
+		return fmt.Errorf("%s belongs to user %d, not to %d: %w", dir, st.Uid, uid, ErrForeign)
+	case made != nil:
+		return made
 	case !fi.IsDir():
 		return fmt.Errorf("%s is not a directory: %w", dir, os.ErrPermission)
-	case ok && int(st.Uid) != uid:
-		return fmt.Errorf("%s belongs to user %d, not to %d: %w", dir, st.Uid, uid, ErrForeign)
 	case fi.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s has mode %o; others may write to it: %w", dir, fi.Mode().Perm(), os.ErrPermission)
 	}
