@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
@@ -70,4 +71,32 @@ func TestLateOpeningOfALatch(t *testing.T) {
 		t.Errorf("CountDown: %d left, %v; want 4", left, err)
 	}
 	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
+
+// A waiter has read the limit, and stops before it takes its permits. Meanwhile the limit is
+// lowered. It does not take more permits than that.
+func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	late, stopped, proceed := stopAt(t, cfg, "-lease-")
+	a, b := newPeer(t, cfg), newPeer(t, late)
+	a.release(a.get(a.permits("s", 1, 3))) // the folder has the same limit
+	r := b.permits("s", 3, 3)
+	replies := make(chan driver.Reply, 1)
+	go func() {
+		reply, err := b.Acquire(within(t), r)
+		if err != nil {
+			t.Error(err)
+		}
+		replies <- reply
+	}()
+	<-stopped
+	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
+	proceed()
+	reply := <-replies
+	if reply.Token != 0 {
+		t.Fatal("granted 3 permits of a limit of 2")
+	}
+	must(t, "SetLimit", a.SetLimit(within(t), "s", 3))
+	b.release(b.woken(r, reply))
 }

@@ -269,7 +269,7 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 		ops = append(ops, zk.CheckOp(e.dir+"/"+locksDir, at.locks), zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
 	case at.known != limit: // of an earlier use, or none: Curator writes no limit
 		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
-	case !first: // somebody may set a limit here, too
+	default: // somebody may set a limit here, too
 		ops = append(ops, zk.CheckOp(leases, at.leases))
 	}
 	settings := len(ops)
