@@ -78,25 +78,31 @@ func TestLateOpeningOfALatch(t *testing.T) {
 func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
-	late, stopped, proceed := stopAt(t, cfg, "-lease-")
-	a, b := newPeer(t, cfg), newPeer(t, late)
-	a.release(a.get(a.permits("s", 1, 3))) // the folder has the same limit
-	r := b.permits("s", 3, 3)
-	replies := make(chan driver.Reply, 1)
-	go func() {
-		reply, err := b.Acquire(within(t), r)
-		if err != nil {
-			t.Error(err)
-		}
-		replies <- reply
-	}()
-	<-stopped
-	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
-	proceed()
-	reply := <-replies
-	if reply.Token != 0 {
-		t.Fatal("granted 3 permits of a limit of 2")
+	for name, earlier := range map[string]int{"new": 0, "used with the same limit": 3, "used with another limit": 4} {
+		t.Run(name, func(t *testing.T) {
+			late, stopped, proceed := stopAt(t, cfg, "-lease-")
+			a, b := newPeer(t, cfg), newPeer(t, late)
+			if earlier != 0 {
+				a.release(a.get(a.permits(name, 1, earlier)))
+			}
+			r := b.permits(name, 3, 3)
+			replies := make(chan driver.Reply, 1)
+			go func() {
+				reply, err := b.Acquire(within(t), r)
+				if err != nil {
+					t.Error(err)
+				}
+				replies <- reply
+			}()
+			<-stopped
+			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
+			proceed()
+			reply := <-replies
+			if reply.Token != 0 {
+				t.Fatal("granted 3 permits of a limit of 2")
+			}
+			must(t, "SetLimit", a.SetLimit(within(t), name, 3))
+			b.release(b.woken(r, reply))
+		})
 	}
-	must(t, "SetLimit", a.SetLimit(within(t), "s", 3))
-	b.release(b.woken(r, reply))
 }

@@ -26,3 +26,25 @@ func TestLimitBesideCuratorsPermits(t *testing.T) {
 	}
 	a.release(h)
 }
+
+// A request waits for more permits than a lowered limit allows, and no permit is in use. The limit
+// stays: another one is refused, and it still holds when the first waiter has given up.
+func TestLimitOfWaitersOnly(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	a, b := newPeer(t, cfg), newPeer(t, cfg)
+	h := a.get(a.permits("s", 1, 3))
+	w := a.permits("s", 3, 3)
+	a.refused(w)
+	must(t, "SetLimit", a.SetLimit(within(t), "s", 2))
+	a.release(h)
+	a.refused(w)
+	_, err := b.Acquire(within(t), once(b.permits("s", 3, 3)))
+	wants(t, "a new request with the old limit, which does not wait", err, driver.ErrKind)
+	_, err = b.Acquire(within(t), b.permits("s", 3, 3))
+	wants(t, "a new request with the old limit", err, driver.ErrKind)
+	r := b.permits("s", 1, 2)
+	reply := b.refused(r)
+	must(t, "Cancel", a.Cancel(within(t), "s", w.ID))
+	b.release(b.woken(r, reply))
+}

@@ -101,6 +101,25 @@ func (e *entry) limits(ctx context.Context) (l limits, err error) {
 	return l, nil
 }
 
+// limitOfWaiters returns the limit in use while nobody has a permit, 0 if none is known. What is
+// older than the first waiter is of an earlier use.
+func (e *entry) limitOfWaiters(ctx context.Context, first node) (limit int, err error) {
+	nodes, _ := e.s.l.GetAll(ctx, nil, e.path(first), e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
+	for i, n := range nodes {
+		switch {
+		case errors.Is(n.Err, zk.ErrNoNode):
+			if i == 0 {
+				return 0, nil
+			}
+		case n.Err != nil:
+			return 0, n.Err
+		case i == 1 && max(n.Stat.Mzxid, n.Stat.Pzxid) > nodes[0].Stat.Czxid, i == 2 && n.Stat.Mzxid > nodes[0].Stat.Czxid:
+			limit = cmp.Or(limit, parseRecord(n.Data).limit)
+		}
+	}
+	return limit, nil
+}
+
 // sameLimit returns ErrKind if the semaphore is in use with a limit other than e's.
 func (e *entry) sameLimit(limit int) error {
 	if e.checked || limit == 0 || limit == e.req.Limit {
@@ -123,8 +142,14 @@ func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply drive
 	if err != nil {
 		return reply, false, err
 	}
-	limit, _, err := e.s.l.limit(ctx, e.dir+"/"+leasesDir)
-	if err == nil && len(sem.leases) > 0 && !swept {
+	limit := 0
+	switch {
+	case len(sem.leases) == 0:
+		limit, err = e.limitOfWaiters(ctx, sem.queue[0])
+	case !swept:
+		limit, _, err = e.s.l.limit(ctx, e.dir+"/"+leasesDir)
+	}
+	if err == nil {
 		err = e.sameLimit(limit)
 	}
 	if err != nil {
@@ -193,6 +218,16 @@ func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool
 		}
 	}
 	if ahead > 0 {
+		if !e.checked {
+			e.limit, err = e.limitOfWaiters(ctx, sem.queue[0])
+			if err == nil {
+				err = e.sameLimit(e.limit)
+			}
+			if err != nil {
+				return reply, false, e.withdrawOnKind(ctx, err)
+			}
+			e.checked = e.limit != 0
+		}
 		if !wait {
 			return e.withdrawAndRefuse(ctx, sem, 0)
 		}

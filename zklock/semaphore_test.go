@@ -250,9 +250,9 @@ func TestSemaphoreClients(t *testing.T) {
 	}
 }
 
-// The limit changes while a waiter is in the queue. It has seen the old limit or none, and looks
-// again only when it is first. It takes no permits by the old limit. This holds whether or not the
-// servers have deleted the empty folder that contains the limit.
+// The limit changes while a waiter is in the queue. It has seen the old limit, and looks again only
+// when it is first. It takes no permits by the old limit. This holds whether or not the servers have
+// deleted the empty folder that contains the limit.
 func TestLimitSetWhileWaiting(t *testing.T) {
 	t.Parallel()
 	server, cfg := common(t)
@@ -285,7 +285,7 @@ func TestLimitSetWhileWaiting(t *testing.T) {
 			}
 			turn(t, b, r)
 		})
-		t.Run("not seen, the folder is "+name, func(t *testing.T) {
+		t.Run("behind another, the folder is "+name, func(t *testing.T) {
 			name := "new-" + name
 			a, b := newPeer(t, cfg), newPeer(t, cfg)
 			h := a.get(a.permits(name, 3, 3))
@@ -293,7 +293,7 @@ func TestLimitSetWhileWaiting(t *testing.T) {
 			a.refused(first)
 			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
 			a.release(h)
-			a.refused(first) // no permit is in use, so a new request sees no limit
+			a.refused(first) // and no permit is in use
 			r := b.permits(name, 2, 2)
 			b.refused(r)
 			must(t, "SetLimit", a.SetLimit(within(t), name, 1))
