@@ -258,7 +258,7 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 	case errors.Is(err, driver.ErrTaken):
 		return lost("release", &l.req, ReasonTaken)
 	case errors.Is(err, driver.ErrGone):
-		return lost("release", &l.req, ReasonExpired)
+		return lost("release", &l.req, ReasonRevoked)
 	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
 		return lost("release", &l.req, ReasonSession)
 	case errors.Is(err, ErrRefused): // the store may accept writes again before the lease has expired there

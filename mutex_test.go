@@ -63,6 +63,18 @@ func TestDoReportsLoss(t *testing.T) {
 	})
 }
 
+// A release that finds the grant broken says so: nothing had expired.
+func TestReleaseOfABrokenLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memlock.New(), nil)
+		l := lock(t, c, "x")
+		if err := c.Break(t.Context(), "x", l.Token()); err != nil {
+			t.Fatal(err)
+		}
+		isLost(t, l.Release(), holdfast.ReasonRevoked)
+	})
+}
+
 func TestTryLockNamesTheHolder(t *testing.T) {
 	store := memlock.New()
 	a := client(t, store, &holdfast.Config{Program: "deploy.sh", Labels: map[string]string{"ticket": "OPS-12"}})
