@@ -11,5 +11,5 @@
 // PostgreSQL. Start with those packages' examples.
 //
 // Files of the embedded store begin with sqlite_, files of the server store with server. Both share
-// waiters.go, which wakes waiters inside a process, and package rule.
+// waiters.go and the packages rule and waiters.
 package sqllock

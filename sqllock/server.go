@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // MaxLine bounds the text of the grants and the queue of one name, in bytes. An item has about 100
@@ -42,8 +43,8 @@ type Server struct {
 	working          atomic.Int64 // operations that use the pool now
 
 	prepared *prepared
-	waiters  *waiters // the waiting requests of all sessions
-	texts    sync.Map // statements in the server's form
+	waiters  *waiters.Table // the waiting requests of all sessions
+	texts    sync.Map       // statements in the server's form
 	floor    atomic.Int64
 
 	began    time.Time
@@ -78,7 +79,7 @@ func New(db *sql.DB, d Dialect, cfg *Config) *Server {
 		cfg = &Config{}
 	}
 	b := &Server{
-		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: executor{db}, waiters: newWaiters(),
+		db: db, d: d, cfg: *cfg, id: strings.ToLower(rand.Text()[:12]), pool: executor{db}, waiters: waiters.NewTable(),
 		opening: make(chan struct{}, 1), open: map[*serverSession]bool{}, returning: map[string]bool{}, began: time.Now(),
 		requests: newGate(requestsAtOnce), others: newGate(othersAtOnce),
 	}

@@ -12,9 +12,7 @@ func SweepFrom(ctx context.Context, b *Server, cursor []byte, idle time.Duration
 
 // Remembered counts the requests in b's memory.
 func Remembered(b *Server) (n int) {
-	b.waiters.mu.Lock()
-	n = len(b.waiters.by) + len(b.waiters.names)
-	b.waiters.mu.Unlock()
+	n = b.waiters.Len()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.open {

@@ -59,27 +59,27 @@ func (s *serverSession) Await(ctx context.Context, name, id string) (driver.Repl
 	if err := errors.Join(s.usable(), driver.CheckName(name), driver.CheckID(id)); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.b.waiters.beginKind(id, name, true, false)
+	w := s.b.waiters.Begin(id, name, waitLatch)
 	if _, err := s.register(id, request{name: name, group: true}); err != nil {
 		return driver.Reply{}, err
 	}
 	var open bool
 	err := s.change(ctx, name, func(r *record) (err error) {
-		if s.b.waiters.isCancelled(w) {
+		if s.b.waiters.Cancelled(w) {
 			return errCancelled
 		}
 		open, r.grants, err = r.entry.AskLatch(ofMicros(r.now), id, s.id)
 		return err
 	})
 	if err != nil || open {
-		s.b.waiters.end(id, w)
+		s.b.waiters.End(id, w)
 		s.unregister(id)
 		if err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{Token: 1}, nil
 	}
-	wake := s.b.waiters.park(w, 0)
+	wake := s.b.waiters.Park(w, 0)
 	s.b.expect()
 	// No expiring lease makes the waiter ask again after a lost wake-up, so Retry does.
 	return driver.Reply{Wake: wake, Retry: s.ttl / 3}, nil

@@ -45,7 +45,7 @@ func TestPollerIsNotPutOff(t *testing.T) {
 			if n.asked.Load() != 0 {
 				t.Error("it looks though nothing waits")
 			}
-			b.waiters.begin("a", "x")
+			b.waiters.Begin("a", "x", waitAlone)
 			p.Wait()
 			for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(max(every, time.Millisecond)) {
 				if every > 0 {
@@ -60,10 +60,10 @@ func TestPollerIsNotPutOff(t *testing.T) {
 			if looks := n.asked.Load(); looks < 4 || every > 0 && looks < 15 {
 				t.Errorf("%d looks in 200 ms, with new waiters every %v", looks, every)
 			}
-			b.waiters.cancel("a")
+			b.waiters.Cancel("a")
 			time.Sleep(time.Second)
 			before := n.asked.Load()
-			b.waiters.begin("b", "x")
+			b.waiters.Begin("b", "x", waitAlone)
 			p.Wait()
 			time.Sleep(2 * pollFirst)
 			if n.asked.Load() == before {
@@ -71,21 +71,5 @@ func TestPollerIsNotPutOff(t *testing.T) {
 			}
 			_, _, _ = p.Close(), b.Close(), db.Close()
 		})
-	}
-}
-
-// A token of an earlier use of the request ID is ignored, so the request stays pending.
-func TestOldTokenIsNoGrant(t *testing.T) {
-	b := newWaiters()
-	w := b.begin("a", "x")
-	b.notify("a", 3) // before the answer shows that the token is old
-	b.park(w, 5)
-	b.notify("a", 4)
-	if len(b.pending()["x"].Alone) != 1 {
-		t.Error("only old tokens arrived, but the request counts as granted")
-	}
-	b.notify("a", 6)
-	if len(b.pending()) != 0 {
-		t.Error("its grant arrived, but the request is still pending")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // serverSession is one client's session. The server knows no sessions: each grant and each place in
@@ -76,7 +77,7 @@ func (s *serverSession) register(id string, r request) (fresh bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		s.b.waiters.cancel(id)
+		s.b.waiters.Cancel(id)
 		return false, fmt.Errorf("session: %w", driver.ErrClosed)
 	}
 	_, there := s.live[id]
@@ -92,7 +93,7 @@ func (s *serverSession) knows(id string) bool {
 }
 
 func (s *serverSession) unregister(id string) {
-	s.b.waiters.cancel(id)
+	s.b.waiters.Cancel(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, id)
@@ -104,7 +105,7 @@ func (s *serverSession) change(ctx context.Context, name string, f func(r *recor
 
 // acquireNow is Acquire for a caller that does not give up.
 func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	w := s.b.waiters.beginKind(req.ID, req.Name, false, req.Mode != driver.Exclusive)
+	w := s.b.waiters.Begin(req.ID, req.Name, waitKind(req.Mode))
 	fresh, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
 	if err != nil {
 		return driver.Reply{}, err
@@ -112,30 +113,30 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 	var rep driver.Reply
 	var last uint64
 	known := false
-	if fresh && req.Mode == driver.Exclusive && !s.b.waiters.isCancelled(w) {
+	if fresh && req.Mode == driver.Exclusive && !s.b.waiters.Cancelled(w) {
 		rep, known, err = s.take(ctx, req)
 	}
 	if !known && err == nil {
 		rep, last, err = s.acquire(ctx, req, w)
 	}
 	if err != nil {
-		s.b.waiters.end(req.ID, w)
+		s.b.waiters.End(req.ID, w)
 		if driver.IsFinal(err) {
 			s.unregister(req.ID)
 		}
 		return driver.Reply{}, err
 	}
-	if s.b.waiters.isCancelled(w) { // perhaps before the server got the request
+	if s.b.waiters.Cancelled(w) { // perhaps before the server got the request
 		s.unregister(req.ID)
 		return driver.Reply{}, errors.Join(errCancelled, s.b.withdraw(ctx, req.Name, req.ID))
 	}
 	switch {
 	case rep.Token != 0:
-		s.b.waiters.end(req.ID, w)
+		s.b.waiters.End(req.ID, w)
 	case !req.Wait:
 		s.unregister(req.ID)
 	default:
-		rep.Wake = s.b.waiters.park(w, last)
+		rep.Wake = s.b.waiters.Park(w, last)
 		s.b.expect()
 	}
 	return rep, nil
@@ -160,9 +161,9 @@ func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driv
 
 func microsUp(d time.Duration) int64 { return micros(d + time.Microsecond - 1) }
 
-func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
+func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (rep driver.Reply, last uint64, err error) {
 	err = s.b.change(ctx, s.b.run, one(req.Name, func(r *record) error {
-		if s.b.waiters.isCancelled(w) {
+		if s.b.waiters.Cancelled(w) {
 			return errCancelled
 		}
 		now := ofMicros(r.now)
@@ -182,7 +183,7 @@ func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *wai
 }
 
 func (s *serverSession) Cancel(ctx context.Context, name, id string) error {
-	s.b.waiters.cancel(id)
+	s.b.waiters.Cancel(id)
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return err
 	}
@@ -304,7 +305,7 @@ func (s *serverSession) Close(ctx context.Context) error {
 	var names []string
 	for id, r := range s.live {
 		names = append(names, r.name)
-		s.b.waiters.cancel(id)
+		s.b.waiters.Cancel(id)
 	}
 	s.live = map[string]request{}
 	s.mu.Unlock()

@@ -50,7 +50,7 @@ func (b *Server) listen(ctx context.Context) error {
 		}
 		var err error
 		bell, reason, err = b.d.OpenBell(ctx, BellConfig{
-			DB: db, Server: b.id, Keep: b.onReserved, Heard: b.received, Look: b.look, Waiting: b.waiters.pending, Sleep: bellSleep,
+			DB: db, Server: b.id, Keep: b.onReserved, Heard: b.received, Look: b.look, Waiting: b.waiting, Sleep: bellSleep,
 		})
 		if err != nil {
 			return b.fault(err)
@@ -121,7 +121,7 @@ func (b *Server) received(r Ring) {
 		b.giveBack(r)
 		return
 	}
-	b.waiters.notify(r.ID, r.Token)
+	b.waiters.Notify(r.ID, r.Token)
 }
 
 // giveBack ends a grant that was handed to an abandoned request, so that the next waiter need not
@@ -171,7 +171,7 @@ func (b *Server) wanted(id string) bool {
 
 // look reads the records of all waiters here and notifies them.
 func (b *Server) look(ctx context.Context) error {
-	pending := b.waiters.pending()
+	pending := b.waiting()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(pending)), rowsAtOnce) {
 		n := padded(len(names))
 		args := make([]any, n)
@@ -206,7 +206,7 @@ func (b *Server) show(r *record, w Waiters) {
 	e := &r.entry
 	if r.damaged != nil { // when they ask again, they get the error
 		for _, id := range slices.Concat(w.Alone, w.Group, w.Latch) {
-			b.waiters.notifyOnce(id, "damaged")
+			b.waiters.Ask(id, "damaged")
 		}
 		return
 	}
@@ -220,17 +220,17 @@ func (b *Server) show(r *record, w Waiters) {
 		i := slices.IndexFunc(e.Holds, func(h rule.Hold) bool { return h.ID == id && !h.Kept && h.Expires > ofMicros(r.now) })
 		switch {
 		case i >= 0:
-			b.waiters.notify(id, e.Holds[i].Token)
+			b.waiters.Notify(id, e.Holds[i].Token)
 		case reason != "":
-			b.waiters.notifyOnce(id, reason)
+			b.waiters.Ask(id, reason)
 		}
 	}
 	for _, id := range w.Latch {
 		switch {
 		case e.Kind != driver.Latch:
-			b.waiters.notifyOnce(id, "it is gone")
+			b.waiters.Ask(id, "it is gone")
 		case e.Count == 0:
-			b.waiters.notify(id, 1)
+			b.waiters.Notify(id, 1)
 		}
 	}
 }
@@ -261,12 +261,12 @@ func (b *Server) poll() Bell {
 					continue // new waiters must not delay the look for the others
 				}
 			case <-t.C:
-				if len(b.waiters.pending()) > 0 {
+				if len(b.waiting()) > 0 {
 					_ = b.look(ctx) // ignore the error: the next look may succeed
 				}
 				every = min(every*3/2, pollLast)
 			}
-			if running = len(b.waiters.pending()) > 0; !running {
+			if running = len(b.waiting()) > 0; !running {
 				t.Stop()
 				continue
 			}

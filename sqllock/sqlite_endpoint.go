@@ -98,7 +98,7 @@ func (s *session) received(id string, token uint64) {
 	if token > uint64(max(s.st.env.wall(), 0)+(24*time.Hour).Microseconds()) {
 		token = 0
 	}
-	s.waiters.notify(id, token)
+	s.waiters.Notify(id, token)
 }
 
 // repair creates a new endpoint if the files of the old one were removed, as cleaners of temporary

@@ -117,10 +117,10 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.waiters.begin(id, name)
+	w := s.waiters.Begin(id, name, waitLatch)
 	var open bool
 	err := s.st.write(ctx, func(t *tx) error {
-		if s.waiters.isCancelled(w) {
+		if s.waiters.Cancelled(w) {
 			return errCancelled
 		}
 		err := s.stands(t)
@@ -130,12 +130,12 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 		return err
 	})
 	if err != nil || open {
-		s.waiters.end(id, w)
+		s.waiters.End(id, w)
 		if err != nil {
 			return driver.Reply{}, err
 		}
 		return driver.Reply{Token: 1}, nil
 	}
 	// No expiring lease makes the waiter ask again after a lost wake-up, so Retry does.
-	return driver.Reply{Wake: s.waiters.park(w, 0), Retry: pollAtLeast(s.ttl / 3)}, nil
+	return driver.Reply{Wake: s.waiters.Park(w, 0), Retry: pollAtLeast(s.ttl / 3)}, nil
 }

@@ -116,7 +116,7 @@ func (st *store) notifyLocal(g notification) bool {
 	if s == nil {
 		return false
 	}
-	s.waiters.notify(g.id, g.token)
+	s.waiters.Notify(g.id, g.token)
 	return true
 }
 

@@ -67,7 +67,7 @@ func (s *session) prober() {
 			continue
 		}
 		s.mu.Lock()
-		names := s.waiters.waiting(probeNames)
+		names := s.waiters.Names(probeNames)
 		s.probing = len(names) > 0
 		s.mu.Unlock()
 		if len(names) == 0 {
@@ -111,7 +111,7 @@ func (s *session) look(name string, cursors map[string]string, seen map[string]*
 			return err
 		}
 		if r.x.session == s.id {
-			s.waiters.notify(r.x.id, uint64(r.x.token))
+			s.waiters.Notify(r.x.id, uint64(r.x.token))
 		}
 		who := []string{r.x.session}
 		if r.holders > 0 {
@@ -168,7 +168,7 @@ func (s *session) lookAtOwner(ctx context.Context, name string, seen map[string]
 		return false, true, err
 	}
 	if owner == s.id {
-		s.waiters.notify(id, uint64(token))
+		s.waiters.Notify(id, uint64(token))
 	} else if seen[owner] == nil {
 		seen[owner] = &a
 		s.st.removeIfDead(ctx, owner, &a)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // session is one client's session in the file.
@@ -16,7 +17,7 @@ type session struct {
 	st      *store
 	id      string
 	ttl     time.Duration
-	waiters *waiters
+	waiters *waiters.Table
 
 	mu       sync.Mutex
 	endpoint *endpoint // shows other processes that this one is alive, and receives notifications
@@ -35,7 +36,7 @@ func openSession(ctx context.Context, b *SQLite, cfg driver.SessionConfig) (*ses
 		return nil, err
 	}
 	s := &session{
-		b: b, st: b.st, id: cfg.ID, ttl: cfg.TTL, waiters: newWaiters(), lost: make(chan struct{}),
+		b: b, st: b.st, id: cfg.ID, ttl: cfg.TTL, waiters: waiters.NewTable(), lost: make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
@@ -106,20 +107,20 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	if err := errors.Join(s.usable(), req.Check()); err != nil {
 		return driver.Reply{}, err
 	}
-	w := s.waiters.begin(req.ID, req.Name)
+	w := s.waiters.Begin(req.ID, req.Name, waitKind(req.Mode))
 	rep, last, err := s.acquire(ctx, req, w)
 	if err != nil || rep.Token != 0 || !req.Wait {
-		s.waiters.end(req.ID, w)
+		s.waiters.End(req.ID, w)
 		return rep, err
 	}
-	rep.Wake = s.waiters.park(w, last)
+	rep.Wake = s.waiters.Park(w, last)
 	s.probe()
 	return rep, nil
 }
 
-func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (rep driver.Reply, last uint64, err error) {
+func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (rep driver.Reply, last uint64, err error) {
 	take := func() (bool, error) {
-		if req.Mode != driver.Exclusive || s.waiters.isCancelled(w) {
+		if req.Mode != driver.Exclusive || s.waiters.Cancelled(w) {
 			return false, nil
 		}
 		now := s.st.env.now()
@@ -128,7 +129,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (
 		}, &rep.Token)
 	}
 	err = s.st.writeOr(ctx, req.Name, take, func(t *tx) error {
-		if s.waiters.isCancelled(w) {
+		if s.waiters.Cancelled(w) {
 			return errCancelled
 		}
 		err := s.stands(t)
@@ -147,7 +148,7 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiter) (
 }
 
 func (s *session) Cancel(ctx context.Context, name, id string) error {
-	s.waiters.cancel(id)
+	s.waiters.Cancel(id)
 	if err := errors.Join(s.usable(), driver.CheckName(name)); err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 	}
 	err := s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
 	if err == nil {
-		s.waiters.cancel(h.ID) // if it waited, ignore later notifications
+		s.waiters.Cancel(h.ID) // if it waited, ignore later notifications
 	}
 	return err
 }

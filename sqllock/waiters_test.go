@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func FuzzDatagram(f *testing.F) {
@@ -40,44 +41,28 @@ func TestDatagramSkipsNonsense(t *testing.T) {
 	}
 }
 
-func TestWaiters(t *testing.T) {
-	heard := func(wake <-chan uint64) (token uint64, ok bool) {
-		select {
-		case token := <-wake:
-			return token, true
-		default:
-			return 0, false
+// A stranger saw the push of a grant, and sends the waiter another token before it has read the
+// first. The waiter asks, and gets the grant that is on record.
+func TestSQLiteForgedAfterGrant(t *testing.T) {
+	st := openTest(t, storePath(t), nil)
+	holder, waiter := openTestSession(t, st, time.Minute), openTestSession(t, st, time.Minute)
+	h, r := granted(t, holder, exclusive("x")), exclusive("x")
+	rep, err := waiter.Acquire(t.Context(), r)
+	must(t, err)
+	must(t, holder.Release(t.Context(), h, 0)) // the push of a session of the same process comes with it
+	hour := uint64(time.Hour.Microseconds())
+	for _, token := range []uint64{h.Token + hour, h.Token + 2*hour, h.Token + hour} {
+		waiter.received(r.ID, token)
+	}
+	select {
+	case token := <-rep.Wake:
+		if token != 0 {
+			t.Fatalf("woken with %d; two tokens came", token)
 		}
+	default:
+		t.Fatal("no push")
 	}
-	b := newWaiters()
-	w := b.begin("a", "x")
-	b.notify("a", 3) // of an earlier use of the request ID
-	b.notify("a", 9) // arrives before the answer to Acquire
-	wake := b.park(w, 5)
-	if token, _ := heard(wake); token != 9 {
-		t.Errorf("woken with %d; want 9, which arrived before the answer", token)
-	}
-	b.notify("a", 4)
-	if token, ok := heard(wake); ok {
-		t.Errorf("woken with %d, which is older than the place", token)
-	}
-	b.notify("a", 0)
-	b.notify("a", 11)
-	b.notify("a", 0)
-	if token, _ := heard(wake); token != 11 {
-		t.Errorf("woken with %d; want the grant, 11, rather than 0", token)
-	}
-	b.cancel("a")
-	b.notify("a", 12)
-	if token, ok := heard(wake); ok {
-		t.Errorf("woken with %d after the cancel", token)
-	}
-	if names := b.waiting(10); len(names) != 0 {
-		t.Errorf("%q still have waiters", names)
-	}
-	w = b.begin("b", "x")
-	b.cancel("b")
-	if !b.isCancelled(w) {
-		t.Error("an Acquire in progress does not see that it was cancelled")
+	if rep, err = waiter.Acquire(t.Context(), r); err != nil || rep.Token == 0 || rep.Token >= h.Token+hour {
+		t.Errorf("Acquire = %+v, %v; want the grant after %d", rep, err, h.Token)
 	}
 }

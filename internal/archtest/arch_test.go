@@ -42,7 +42,7 @@ var layers = []struct {
 	{"sqllock/mysql", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/go-sql-driver/mysql"}, "a dialect connects one SQL driver to the store"},
 	{"sqllock/postgres", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/jackc/pgx/v5"}, "a dialect connects one SQL driver to the store"},
 	{"sqllock/internal/sqltest", []string{module, "pgregory.net/rapid"}, "test helpers"},
-	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/internal/doctor", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
+	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/internal/waiters", module + "/internal/doctor", module + "/sqllock", "golang.org/x/sys"}, "the application chooses the SQL driver"},
 	{"fence", []string{module + "/driver"}, "the application owns the transaction and chooses the SQL driver"},
 	{"history", []string{module + "/driver", "github.com/anishathalye/porcupine"}, "the judge knows no store and no client"},
 	{"internal/asleep", nil, "a clock"},

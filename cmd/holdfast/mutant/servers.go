@@ -23,7 +23,7 @@ var servers = []Mutant{
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
 			{"sqllock/mysql/statements.go", `token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(`, `token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
-			{"sqllock/waiters.go", `if token <= w.after || token == w.notified {`, `if token == w.notified {`},
+			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},
 	{
@@ -46,7 +46,7 @@ var servers = []Mutant{
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
 			{"sqllock/postgres/statements.go", `ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END`, `ELSE greatest(l.token, $4::bigint + 1) END`},
-			{"sqllock/waiters.go", `if token <= w.after || token == w.notified {`, `if token == w.notified {`},
+			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},
 	{
