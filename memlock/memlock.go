@@ -2,7 +2,7 @@
 // is the shortest complete implementation of package driver.
 //
 // It is internal/rule behind a mutex. Each method lets time pass, applies one rule, and notifies
-// the waiters to which the rule has granted.
+// the waiters to which the rule has granted; internal/waiters keeps their channels.
 package memlock
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/rule"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // Store is a lock table in memory. Clients that are given the same Store exclude each
@@ -55,7 +56,7 @@ func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: map[string]chan uint64{}}
+	n := &session{store: s, id: cfg.ID, ttl: cfg.TTL, waiters: waiters.NewTable()}
 	s.sessions[n.id] = n
 	return n, ctx.Err()
 }
@@ -75,7 +76,7 @@ func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now t
 	grants, err := f(e, s.now())
 	for _, g := range grants {
 		if n := s.sessions[g.Session]; n != nil {
-			n.notify(g.ID, g.Token)
+			n.waiters.Notify(g.ID, g.Token)
 		}
 	}
 	if !e.Used() {

@@ -45,3 +45,38 @@ func (s stores) of(t testing.TB) store {
 	}
 	return s[t]
 }
+
+// A session keeps no channel of a request that has waited and has been released or cancelled. A
+// push that nobody has read before the cancel is not read after it.
+func TestNoWaiterIsLeft(t *testing.T) {
+	s, err := memlock.New().Open(t.Context(), driver.SessionConfig{ID: "s", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(id string) driver.Reply {
+		t.Helper()
+		reply, err := s.Acquire(t.Context(), &driver.Request{ID: id, Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	release := func(id string, token uint64) {
+		t.Helper()
+		if err := s.Release(t.Context(), driver.Hold{Name: "x", ID: id, Token: token}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second, third := acquire("1"), acquire("2"), acquire("3")
+	release("1", first.Token)
+	release("2", <-second.Wake)
+	if len(third.Wake) != 1 {
+		t.Fatal("no push")
+	}
+	if err := s.Cancel(t.Context(), "x", "3"); err != nil || len(third.Wake) > 0 {
+		t.Errorf("Cancel: %v; %d pushes follow", err, len(third.Wake))
+	}
+	if n := memlock.Waiters(s); n > 0 {
+		t.Errorf("%d channels are left", n)
+	}
+}

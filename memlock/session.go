@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/rule"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // session is one client's session. Its fields are guarded by the store's mutex.
@@ -15,23 +16,14 @@ type session struct {
 	store   *Store
 	id      string
 	ttl     time.Duration
-	waiters map[string]chan uint64 // request ID: how its waiter is woken
+	waiters *waiters.Table
 	closed  bool
 }
 
-func (n *session) addWaiter(id string) <-chan uint64 {
-	n.waiters[id] = make(chan uint64, 1)
-	return n.waiters[id]
-}
-
-func (n *session) notify(id string, token uint64) {
-	if wake := n.waiters[id]; wake != nil {
-		select {
-		case <-wake: // a value that was not read yet is out of date
-		default:
-		}
-		wake <- token
-	}
+// addWaiter returns a channel that wakes the request. Nothing is pushed before, because the store
+// answers in the same step.
+func (n *session) addWaiter(id, name string) <-chan uint64 {
+	return n.waiters.Park(n.waiters.Begin(id, name, 0), 0)
 }
 
 // do is store.do for a session that is open.
@@ -52,14 +44,14 @@ func (n *session) Lost() <-chan struct{} { return nil }
 func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.Reply, err error) {
 	err = n.do(ctx, r.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		token, ahead, grants, err := e.Acquire(now, r, n.id, n.ttl)
-		delete(n.waiters, r.ID)
+		n.waiters.Cancel(r.ID)
 		if err != nil || token != 0 {
 			reply.Token = token
 			return grants, err
 		}
 		reply.Ahead, reply.Retry, reply.Holder = ahead, e.Retry(now), e.First(now)
 		if r.Wait {
-			reply.Wake = n.addWaiter(r.ID)
+			reply.Wake = n.addWaiter(r.ID, r.Name)
 		}
 		return grants, nil
 	})
@@ -68,13 +60,14 @@ func (n *session) Acquire(ctx context.Context, r *driver.Request) (reply driver.
 
 func (n *session) Cancel(ctx context.Context, name, id string) error {
 	return n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-		delete(n.waiters, id)
+		n.waiters.Cancel(id)
 		return e.Cancel(now, id), nil
 	})
 }
 
 func (n *session) Release(ctx context.Context, h driver.Hold, keep time.Duration) error {
 	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		n.waiters.Cancel(h.ID) // if it waited, its channel is not needed any more
 		return e.Release(now, h.ID, h.Token, keep)
 	})
 }
@@ -129,10 +122,10 @@ func (n *session) CountDown(ctx context.Context, name, id string) (left int64, e
 func (n *session) Await(ctx context.Context, name, id string) (reply driver.Reply, err error) {
 	err = n.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		open, grants, err := e.AskLatch(now, id, n.id)
-		if delete(n.waiters, id); open {
+		if n.waiters.Cancel(id); open {
 			reply.Token = 1
 		} else if err == nil {
-			reply.Wake = n.addWaiter(id)
+			reply.Wake = n.addWaiter(id, name)
 		}
 		return grants, err
 	})

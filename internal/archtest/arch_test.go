@@ -33,7 +33,7 @@ var layers = []struct {
 	{"driver", nil, "the contract needs only the standard library, so that anybody can write a store"},
 	{"internal/rule", []string{module + "/driver"}, "the rules are pure"},
 	{"internal/waiters", nil, "requests and channels, without the contract's types"},
-	{"memlock", []string{module + "/driver", module + "/internal/rule"}, "a store knows the contract, never the root"},
+	{"memlock", []string{module + "/driver", module + "/internal/rule", module + "/internal/waiters"}, "a store knows the contract, never the root"},
 	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter connects one client library to the store"},
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter connects one client library to the store"},
 	{"redislock/internal/listening", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
