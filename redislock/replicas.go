@@ -219,9 +219,9 @@ func (s *session) takeBack(ctx context.Context, name, id string, short *unreplic
 func (s *session) handOver(id string, a *request, token uint64) {
 	switch {
 	case s.b.waitReplicas == 0 || token == 0:
-		a.push(token)
+		a.wake.Put(token)
 	case token == 1: // of a latch: Await confirms it
-		a.push(0)
+		a.wake.Put(0)
 	case a.confirms: // any push may come twice
 	default:
 		a.confirms = true
@@ -246,8 +246,8 @@ func (s *session) confirmed(name, id string, token uint64) {
 	switch {
 	case !ok || !a.waits || a.token != token: // cancelled, or being asked for
 	case err != nil:
-		a.push(0)
+		a.wake.Put(0)
 	default:
-		a.push(token)
+		a.wake.Put(token)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // request is what the session knows about a request: from before it is sent, so that no hand-over
@@ -14,7 +15,7 @@ type request struct {
 	name  string
 	token uint64        // of its grant
 	early uint64        // a token that was pushed before the answer
-	wake  chan uint64   // of a waiter
+	wake  waiters.Slot  // of a waiter
 	seen  time.Duration // when it was last sent or renewed
 	group bool          // shared or permits: refresh.lua renews it
 	waits bool          // the caller has wake
@@ -34,12 +35,8 @@ func (s *session) register(id string, a request) (again bool, err error) {
 	old, again := s.requests[id]
 	if again {
 		// A value in the channel belongs to an earlier exchange. The answer to this one is newer.
-		if a.wake = old.wake; a.wake != nil {
-			select {
-			case <-a.wake:
-			default:
-			}
-		}
+		a.wake = old.wake
+		a.wake.Drain()
 		a.group = a.group || old.group
 	}
 	a.seen = s.b.now()
@@ -86,7 +83,7 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 		return nil, false
 	}
 	if a.wake == nil {
-		a.wake = make(chan uint64, 1)
+		a.wake = waiters.NewSlot()
 	}
 	a.waits, a.token = true, 0
 	// A token up to last belongs to a grant that had ended when the store answered.
@@ -94,7 +91,7 @@ func (s *session) waits(id string, last uint64) (<-chan uint64, bool) {
 		s.handOver(id, &a, a.early)
 		a.token = a.early
 	} else if a.nudge {
-		a.wake <- 0
+		a.wake.Put(0)
 	}
 	a.early, a.nudge = last, false
 	s.requests[id] = a
@@ -110,12 +107,7 @@ func (s *session) offers(id string, token uint64) {
 	if !ok {
 		return
 	}
-	if a.wake != nil {
-		select {
-		case <-a.wake:
-		default:
-		}
-	}
+	a.wake.Drain()
 	a.token, a.early, a.waits, a.nudge = 0, token, false, false
 	s.requests[id] = a
 }
@@ -123,16 +115,11 @@ func (s *session) offers(id string, token uint64) {
 // unregister forgets a request that has ended.
 func (s *session) unregister(id string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if a, ok := s.requests[id]; ok {
-		if a.wake != nil {
-			select { // no wake-up after Cancel
-			case <-a.wake:
-			default:
-			}
-		}
+		a.wake.Drain() // no wake-up after Cancel
 		delete(s.requests, id)
 	}
-	s.mu.Unlock()
 }
 
 func (s *session) regroup(id string) {
@@ -167,13 +154,10 @@ func (s *session) message(payload string) {
 		s.unwanted(id, token)
 	case token != 0 && token <= a.early:
 	case a.doubts(token):
-		select {
-		case <-a.wake:
-		default:
-		}
+		a.wake.Drain()
 		a.token, a.nudge = 0, !a.waits
 		if a.waits {
-			a.push(0)
+			a.wake.Put(0)
 		}
 		s.requests[id] = a
 		s.pushed(id)
@@ -205,16 +189,6 @@ func (a *request) doubts(token uint64) bool {
 	return token > known+day || a.waits && token != 0 && a.token != 0 && token != a.token
 }
 
-// push puts v into the channel, unless a token is already there.
-func (a *request) push(v uint64) {
-	select {
-	case old := <-a.wake:
-		v = max(v, old)
-	default:
-	}
-	a.wake <- v // there is room: only push sends, under s.mu
-}
-
 // again wakes every waiter, because messages may have been missed.
 func (s *session) again() { s.againIn(-1) }
 
@@ -227,7 +201,7 @@ func (s *session) againIn(shard int) {
 			continue
 		}
 		if a.waits {
-			a.push(0)
+			a.wake.Put(0)
 			s.pushed(id)
 		} else if a.token == 0 {
 			a.nudge = true
