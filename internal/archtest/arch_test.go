@@ -37,7 +37,7 @@ var layers = []struct {
 	{"redislock/rueidisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/rueidis"}, "an adapter connects one client library to the store"},
 	{"redislock/goredisconn", []string{module + "/driver", module + "/redislock", "github.com/redis/go-redis/v9"}, "an adapter connects one client library to the store"},
 	{"redislock/internal/listening", []string{module + "/driver", module + "/redislock"}, "adapters share it"},
-	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/doctor"}, "a quorum consists of Redis servers, with any client library"},
+	{"redislock/quorum", []string{module + "/driver", module + "/redislock", module + "/internal/waiters", module + "/internal/doctor"}, "a quorum consists of Redis servers, with any client library"},
 	{"redislock", []string{module + "/driver", module + "/internal/rule", module + "/internal/waiters", module + "/internal/doctor"}, "the store uses an interface, so that nobody links an unused Redis client"},
 	{"sqllock/mysql", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/go-sql-driver/mysql"}, "a dialect connects one SQL driver to the store"},
 	{"sqllock/postgres", []string{module + "/driver", module + "/sqllock", module + "/internal/doctor", "github.com/jackc/pgx/v5"}, "a dialect connects one SQL driver to the store"},

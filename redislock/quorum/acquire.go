@@ -93,8 +93,11 @@ func (s *session) ask(ctx context.Context, r *request) (driver.Reply, error) {
 	// From now on the caller may count a lease from this exchange.
 	r.since, r.sinceAt, r.token, r.asking = stamp, began, 0, true
 	r.claims = 0
-	drain(r.wake)
-	drain(r.changed)
+	r.wake.Drain()
+	select {
+	case <-r.changed: // of an earlier exchange
+	default:
+	}
 	r.mu.Unlock()
 	defer s.stopAsking(r)
 	propose := s.clock.propose()

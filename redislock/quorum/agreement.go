@@ -22,14 +22,8 @@ func (s *session) pushed(p *endpoint, id string) {
 	case grant:
 		s.evaluate(r)
 	case ask && r.token == 0 && !r.over:
-		s.wake(r, 0)
+		r.wake.Put(0)
 	}
-}
-
-// wake wakes the caller of a request. The caller of wake holds r.mu.
-func (s *session) wake(r *request, token uint64) {
-	drain(r.wake)
-	r.wake <- token // there is room: only this sends, under r.mu
 }
 
 // evaluate acts on the current votes. The caller holds r.mu.
@@ -45,7 +39,7 @@ func (s *session) evaluate(r *request) {
 	}
 	if token := r.agreed(r.since); token != 0 {
 		r.token, r.proved = token, r.sinceAt
-		s.wake(r, token)
+		r.wake.Put(token)
 		return
 	}
 	if r.common() != 0 && r.count(0, granted) == len(r.votes) {
@@ -154,7 +148,7 @@ func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, 
 			r.gone(p.index, stamp)
 			// It is unknown whether it is queued there: the grant was over, or a push was forged.
 			if r.driver.Wait && r.token == 0 && !r.over && !r.asking {
-				s.wake(r, 0)
+				r.wake.Put(0)
 			}
 		case err != nil:
 			r.fails(p.index, stamp, err)

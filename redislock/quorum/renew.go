@@ -285,7 +285,7 @@ func (s *session) state(h *hold, stamp int64, began time.Duration, c *driver.Cha
 		}
 	case r.token != 0 && r.agreed(stamp) == r.token, r.token == 0 && r.agreed(stamp) != 0:
 		r.token, r.proved = r.agreed(stamp), began
-		drain(r.wake)
+		r.wake.Drain()
 		c.State, c.Token = driver.Granted, r.token
 	case r.token != 0: // pushed before, and not proven now
 		c.State = driver.Unknown

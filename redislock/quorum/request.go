@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 )
 
 // A request is the state of one contender at the servers, as far as this process knows. Its methods
@@ -31,9 +32,9 @@ type request struct {
 	raising bool          // an exchange about the token is under way
 	adopted driver.Hold   // the grant that the request was made from, if it was adopted
 	changed chan struct{}
-	wake    chan uint64 // to the caller
-	claims  int         // how often others were asked to give way
-	timer   *time.Timer // until they are asked again
+	wake    waiters.Slot // to the caller
+	claims  int          // how often others were asked to give way
+	timer   *time.Timer  // until they are asked again
 }
 
 type state uint8
@@ -71,7 +72,7 @@ type vote struct {
 func newRequest(req *driver.Request, servers int) *request {
 	r := &request{
 		driver: *req, need: servers/2 + 1, votes: make([]vote, servers), order: make([]int, servers),
-		changed: make(chan struct{}, 1), wake: make(chan uint64, 1),
+		changed: make(chan struct{}, 1), wake: waiters.NewSlot(),
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(req.Name))
@@ -251,14 +252,6 @@ func (r *request) end() {
 func (r *request) signal() {
 	select {
 	case r.changed <- struct{}{}:
-	default:
-	}
-}
-
-// drain empties a channel of size 1.
-func drain[T any](c chan T) {
-	select {
-	case <-c:
 	default:
 	}
 }

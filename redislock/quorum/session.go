@@ -295,7 +295,7 @@ func (s *session) drop(r *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end()
-	drain(r.wake)
+	r.wake.Drain()
 }
 
 // Close waits, at each server, for exchanges under way: one may be a grant, which the session there

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
@@ -26,7 +27,7 @@ type simMember struct {
 
 // simAsk is what redislock's session knows of a request: see its wake.go.
 type simAsk struct {
-	wake  chan uint64
+	wake  waiters.Slot
 	waits bool
 	held  bool
 	early uint64
@@ -88,8 +89,7 @@ func (m *simMember) push(id string, token uint64) {
 		switch {
 		case a == nil || token <= a.early:
 		case a.waits:
-			drain(a.wake)
-			a.wake <- token
+			a.wake.Put(token)
 			a.held = true
 			m.s.pushed(m.p, id)
 		case !a.held:
@@ -102,10 +102,10 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	m.mu.Lock()
 	a := m.asks[req.ID]
 	if a == nil {
-		a = &simAsk{wake: make(chan uint64, 1)}
+		a = &simAsk{wake: waiters.NewSlot()}
 		m.asks[req.ID] = a
 	}
-	drain(a.wake)
+	a.wake.Drain()
 	a.waits, a.held, a.early = false, false, 0
 	m.mu.Unlock()
 	var reply driver.Reply
@@ -145,8 +145,7 @@ func (m *simMember) Ask(ctx context.Context, req *driver.Request, propose uint64
 	case req.Wait:
 		a.waits, a.held = true, false
 		if a.early > last {
-			drain(a.wake)
-			a.wake <- a.early
+			a.wake.Put(a.early)
 		}
 		a.early = last
 		reply.Wake = a.wake
@@ -248,7 +247,7 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 	m.mu.Lock()
 	a := m.asks[h.ID]
 	if a != nil {
-		drain(a.wake)
+		a.wake.Drain()
 		a.held, a.waits, a.early = false, false, h.Token
 	}
 	m.mu.Unlock()
@@ -281,8 +280,7 @@ func (m *simMember) Yield(ctx context.Context, h driver.Hold, to string, place u
 	if !cancelled {
 		a.waits = true
 		if a.early > h.Token {
-			drain(a.wake)
-			a.wake <- a.early
+			a.wake.Put(a.early)
 		}
 		a.early = h.Token
 	}
