@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -141,7 +142,7 @@ type requestBase struct {
 
 	// Guarded by the session's mutex.
 	deadline time.Time // when it expires unless renewed
-	wake     chan uint64
+	wake     waiters.Slot
 }
 
 func (p *sessionBase) newRequestBase() requestBase {
@@ -180,23 +181,16 @@ func (r *requestBase) extend(from time.Time) {
 
 // newWake returns the channel that gets the request's wake-ups from now on.
 func (r *requestBase) newWake() <-chan uint64 {
-	wake := make(chan uint64, 1)
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	r.wake = wake
-	return wake
+	r.wake = waiters.NewSlot()
+	return r.wake
 }
 
 // stopWakeups ends the wake-ups. It discards one that nobody has received: its grant is no longer
 // on record. The caller holds the session's mutex.
 func (r *requestBase) stopWakeups() {
-	if r.wake == nil {
-		return
-	}
-	select {
-	case <-r.wake:
-	default:
-	}
+	r.wake.Drain()
 	r.wake = nil
 }
 
@@ -204,12 +198,5 @@ func (r *requestBase) stopWakeups() {
 func (r *requestBase) push(token uint64) {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	if r.wake == nil {
-		return
-	}
-	select {
-	case <-r.wake:
-	default:
-	}
-	r.wake <- token
+	r.wake.Put(token)
 }

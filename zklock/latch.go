@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/waiters"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -178,15 +179,10 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return driver.Reply{}, err
 	}
-	wake := make(chan uint64, 1)
+	wake := waiters.NewSlot()
 	// A callback may come before the answer has been read, and more than once for an ID that asks
-	// again. The channel has room for one value, and one is enough.
-	data, stat, w, err := s.l.GetW(ctx, s.b.folder(name)+"/"+latchNode, func(zk.Event) {
-		select {
-		case wake <- 0:
-		default:
-		}
-	})
+	// again.
+	data, stat, w, err := s.l.GetW(ctx, s.b.folder(name)+"/"+latchNode, func(zk.Event) { wake.Put(0) })
 	if errors.Is(err, zk.ErrNoNode) {
 		return driver.Reply{}, driver.ErrGone
 	}

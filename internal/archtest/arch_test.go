@@ -49,7 +49,7 @@ var layers = []struct {
 	{"internal/backoff", nil, "every package may import it"},
 	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},
 	{"zklock/internal/zk", []string{module + "/internal/asleep"}, "the client keeps promises that no other client makes, so none is linked"},
-	{"zklock", []string{module + "/driver", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store uses the client of this repository"},
+	{"zklock", []string{module + "/driver", module + "/internal/waiters", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store uses the client of this repository"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
 	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "rapid draws and shrinks histories"},
 	{"internal", []string{module, "golang.org/x/sys"}, "test helpers"},
