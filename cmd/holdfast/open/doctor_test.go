@@ -15,7 +15,7 @@ import (
 type leakyStore struct{ driver.Backend }
 
 func (leakyStore) Diagnose(context.Context, time.Duration) ([]driver.Finding, error) {
-	const text = "redis://u:c4nary@h returned c4nary"
+	const text = "redis://u:c4nary-of-this@h returned c4nary-of-this"
 	return []driver.Finding{{Code: "x.y", Severity: driver.Slows, Server: text, Found: text, Why: text, Do: text}}, fmt.Errorf("%w: %s", driver.ErrRefused, text)
 }
 
@@ -27,8 +27,8 @@ type plainStore struct{ driver.Backend }
 func (plainStore) Name() string { return "x" }
 
 func TestDiagnose(t *testing.T) {
-	list, err := (&Store{Backend: leakyStore{}}).Diagnose(t.Context(), "redis://u:c4nary@h", time.Second)
-	if len(list) != 1 || strings.Contains(fmt.Sprint(list, err), "c4nary") || !errors.Is(err, driver.ErrRefused) {
+	list, err := (&Store{Backend: leakyStore{}}).Diagnose(t.Context(), "redis://u:c4nary-of-this@h", time.Second)
+	if len(list) != 1 || strings.Contains(fmt.Sprint(list, err), "c4nary-of-this") || !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v, %v", list, err)
 	}
 	list, err = (&Store{Backend: plainStore{}}).Diagnose(t.Context(), "x:", time.Second)

@@ -131,10 +131,10 @@ func TestPostgresPlace(t *testing.T) {
 
 // The secrets in listen are masked like those of the URL itself.
 func TestPostgresSecrets(t *testing.T) {
-	direct := "postgres://v:h%40dden@g/e?sslpassword=als0&sslmode=require"
-	raw := "postgres://u:s3cret@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape(direct) + "&passfile=/p&require_auth=scram-sha-256&password=m+re"
-	got := Scrub("s3cret, h@dden, h%40dden, als0 and m+re; dial "+raw+" and "+direct+" with /p", raw)
-	for _, secret := range []string{"s3cret", "h@dden", "h%40dden", "h%2540dden", "als0", "m+re"} {
+	direct := "postgres://v:h%40dden81x@g/e?sslpassword=als0-81x&sslmode=require"
+	raw := "postgres://u:s3cret81x@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape(direct) + "&passfile=/p&require_auth=scram-sha-256&password=m+re-81x"
+	got := Scrub("s3cret81x, h@dden81x, h%40dden81x, als0-81x and m+re-81x; dial "+raw+" and "+direct+" with /p", raw)
+	for _, secret := range []string{"s3cret81x", "h@dden81x", "h%40dden81x", "h%2540dden81x", "als0-81x", "m+re-81x"} {
 		if strings.Contains(got, secret) {
 			t.Errorf("%q: %q", secret, got)
 		}

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Redact returns err with a text that contains neither the password of the URL nor any password of
@@ -34,13 +36,64 @@ const mask = "***"
 // bracket there.
 var inURL = regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`)
 
-// Scrub masks passwords in text: those of rawURL, and anything in the place of a password in a URL.
+// inQuery finds the parameters of a URL.
+var inQuery = regexp.MustCompile(`([?&])([\w.-]+)=[^\s"'&]+`)
+
+// inCommand finds the arguments that Redis quotes of a command that it does not know, such as HELLO
+// with a password. They end the answer.
+var inCommand = regexp.MustCompile(`(with args beginning with:).*`)
+
+// Scrub masks passwords in text: anything in the place of a password in a URL or in a refused
+// command of Redis, and the passwords of rawURL that no text has by chance.
+//
+// A common password is not masked elsewhere: texts have its word whatever the password is, and the
+// mask in a known sentence would show which word the password is.
 func Scrub(text, rawURL string) string {
+	list := secrets(rawURL)
+	// The URL itself, also with a password that ends where that of a URL in a text would.
+	if scheme, rest, ok := strings.Cut(rawURL, "://"); ok && strings.Contains(rest, "@") {
+		text = strings.ReplaceAll(text, rawURL, scheme+"://"+mask+rest[strings.LastIndexByte(rest, '@'):])
+	}
 	text = inURL.ReplaceAllString(text, "$1"+mask+"@")
-	for _, s := range secrets(rawURL) {
-		text = strings.ReplaceAll(text, s, mask)
+	text = inQuery.ReplaceAllStringFunc(text, func(p string) string {
+		key, _, _ := strings.Cut(p[1:], "=")
+		if !secret(key) && key != listenParameter {
+			return p
+		}
+		return p[:1] + key + "=" + mask
+	})
+	text = inCommand.ReplaceAllString(text, "$1 "+mask)
+	shown := public(rawURL)
+	for _, s := range list {
+		if rare(s) && !strings.Contains(shown, s) {
+			text = strings.ReplaceAll(text, s, mask)
+		}
 	}
 	return text
+}
+
+// public returns what texts may show of a URL, encoded and decoded. It is empty for a URL that
+// cannot be parsed; no text shows such a URL.
+func public(rawURL string) string {
+	clean, ok := WithoutPassword(rawURL)
+	if !ok {
+		return ""
+	}
+	plain, err := url.PathUnescape(clean)
+	if err != nil {
+		return clean
+	}
+	return clean + "\n" + plain
+}
+
+// rare reports whether a password is unlikely to be in a text that does not quote it. Words,
+// numbers, times and addresses are not rare unless they are long.
+func rare(password string) bool {
+	const atLeast, long = 8, 20
+	n := utf8.RuneCountInString(password)
+	letters := strings.ContainsFunc(password, unicode.IsLetter)
+	others := strings.ContainsFunc(password, unicode.IsDigit) || strings.ContainsAny(password, "!#$%&*+?@^~|")
+	return n >= long || n >= atLeast && letters && others
 }
 
 // secrets returns the forms in which the passwords of the URL may appear, the longest form of each
