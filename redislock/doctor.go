@@ -217,12 +217,23 @@ func (b *Backend) tryScripts(ctx context.Context, f *doctor.Findings) error {
 	return nil
 }
 
+const wakeupsCode = "redis.wakeups"
+
+// untried is the finding about wake-ups that the user may not try, such as a user who only looks.
+func untried(doing string, err error) driver.Finding {
+	return driver.Finding{Code: wakeupsCode, Severity: driver.Unclear,
+		Found: fmt.Sprintf("whether waiters can be woken could not be tried: %s: %v", doing, err),
+		Why:   "a user who takes locks needs this permission: a release is refused without it, or waiters are not told that they got the lock",
+		Do:    "examine it as a user who takes locks, with the permissions of docs/security.md",
+	}
+}
+
 // messageLimit bounds how long a message may take to arrive.
 const messageLimit = 3 * time.Second
 
 // tryWakeups sends itself a message, on a channel like those of sessions.
 func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Findings) error {
-	const code = "redis.wakeups"
+	const code = wakeupsCode
 	received := make(chan struct{}, 1)
 	receive := func(string) {
 		select {
@@ -249,7 +260,10 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 	}
 	defer stop()
 	counts := asker.Ask(ctx, "PUBSUB", count, channel)
-	if err := failure(counts); err != nil {
+	if err := failure(counts); refused(err) {
+		f.Add(untried("counting subscribers", err))
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("counting subscribers: %w", err)
 	}
 	var counted int64
@@ -259,7 +273,10 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 		}
 	}
 	// In a Cluster all servers but one redirect the command to that one.
-	if err := failure(asker.Ask(ctx, publish, channel, "0")); err != nil {
+	if err := failure(asker.Ask(ctx, publish, channel, "0")); refused(err) {
+		f.Add(untried("publishing", err))
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("publishing: %w", err)
 	}
 	limit := time.NewTimer(messageLimit)

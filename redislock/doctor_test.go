@@ -151,12 +151,13 @@ func TestDoctorPermissions(t *testing.T) {
 	if got := unlike(diagnose(t, dial("asker"), 15*time.Second)); got != "" {
 		t.Errorf("not fine with the rights to ask: %q", got)
 	}
-	// A missing permission that locking needs is an error.
+	// A missing permission that locking needs is one finding. The other checks are made.
 	for command, doing := range map[string]string{"publish": "publishing", "pubsub|numsub": "counting subscribers"} {
 		poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, " +"+command, "", 1)}, good...)
 		conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
-		if _, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), doing) {
-			t.Errorf("without %s: %v, want ErrRefused", command, err)
+		by := diagnose(t, conn, time.Second)
+		if f := by["redis.wakeups"]; f.Severity != driver.Unclear || !strings.Contains(f.Found, doing+": ") || !strings.Contains(f.Found, "NOPERM") || by["redis.clock"].Code == "" {
+			t.Errorf("without %s: %+v, want unknown, and a finding about the clock", command, f)
 		}
 	}
 }
