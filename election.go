@@ -144,7 +144,7 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // process has died. A tick begins with its first run, so two runs are at least nine tenths of a
 // tick apart. ran reports whether f was run; if another has run it or is running it, err is nil. f
 // gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
-// tenth of a tick.
+// tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
 func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error, opts ...Option) (ran bool, err error) {
 	if every <= 0 {
 		return false, &Error{Op: "run once per tick", Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}

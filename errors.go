@@ -13,7 +13,7 @@ import (
 // error is the context's: errors.Is(err, context.DeadlineExceeded). No error is a context's unless
 // that context has ended: a store that does not answer is ErrUncertain.
 var (
-	// ErrHeld: the lock was not free, and the call was not to wait, or not for longer.
+	// ErrHeld: the lock was not free, and the call does not wait, or has waited as long as it may.
 	ErrHeld = errors.New("held by another")
 
 	// ErrLost: the lease ended without Release. Stop, and do not write: somebody else may have the
@@ -39,8 +39,8 @@ var (
 	// ErrGone: no grant has this token, or no latch has this name.
 	ErrGone = driver.ErrGone
 
-	// ErrUncertain: the store did not answer. The client undoes what the store may have done, or
-	// that expires within a TTL.
+	// ErrUncertain: the store did not answer. The client undoes what the store may have done; else
+	// it expires within a TTL.
 	ErrUncertain = driver.ErrUncertain
 
 	// ErrUnavailable: the store cannot be reached, or reports that it cannot serve now.
@@ -54,7 +54,8 @@ var (
 	// to remove the record; other names are not affected.
 	ErrDamaged = driver.ErrDamaged
 
-	// ErrInvalid: a name, option or duration is not allowed. The text says what is allowed.
+	// ErrInvalid: a name, option or duration is not allowed, or the store does not keep this kind of
+	// lock. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid
 
 	// ErrClosed: the client has been closed.

@@ -32,5 +32,9 @@ func (c *Client) lacks(what string) error {
 			has = append(has, x.name)
 		}
 	}
-	return fmt.Errorf("%w use: this store (%s) keeps no %s; it keeps %s", ErrInvalid, c.backend.Name(), what, strings.Join(has, ", "))
+	store := c.backend.Name()
+	if k.Setting != "" {
+		store += " with " + k.Setting
+	}
+	return fmt.Errorf("%w use: this store (%s) keeps no %s; it keeps %s", ErrInvalid, store, what, strings.Join(has, ", "))
 }

@@ -56,6 +56,10 @@ func TestKindsThatAStoreLacks(t *testing.T) {
 	refused("Latch.Set", "mutexes, read/write locks, minimum holds", func() error { _, err := c.Latch("x").Set(ctx, 1); return err })
 	refused("Latch.Wait", "mutexes, read/write locks, minimum holds", func() error { return c.Latch("x").Wait(ctx) })
 	refused("Latch.Remove", "mutexes, read/write locks, minimum holds", func() error { return c.Latch("x").Remove(ctx) })
+	store.kinds.Setting = "protocol=single"
+	if _, err := c.Latch("x").Set(ctx, 1); !strings.Contains(err.Error(), "this store (memory with protocol=single) keeps no latches") {
+		t.Errorf("%v: it does not name the setting", err)
+	}
 	for what, err := range map[string]error{
 		"Mutex": taken(c.Mutex("x", holdfast.MinHold(time.Millisecond)).Lock(ctx)),
 		"RLock": taken(c.RWMutex("y").RLock(ctx)),

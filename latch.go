@@ -13,7 +13,8 @@ import (
 
 // Latch is a counter that goes down to zero once; callers can wait for zero. It is no lease: it has
 // no holder, outlives the client that made it, and survives restarts of the store if the store is
-// durable. Redis deletes it a day after its last use. It is a value without state and safe for
+// durable. Redis deletes it a day after its last use. A store without latches refuses it with
+// ErrInvalid (docs/guarantees.md has the stores). It is a value without state and safe for
 // concurrent use.
 type Latch struct {
 	c    *Client

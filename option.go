@@ -46,7 +46,8 @@ func MaxHold(d time.Duration) Option {
 }
 
 // MinHold keeps the name taken for at least d from the grant, even after Release or the death of
-// the process. For jobs that may run once per tick on any one machine.
+// the process. For jobs that many machines start and one is to run; see [Client.OnlyOne]. A
+// store without minimum holds refuses it with ErrInvalid (docs/guarantees.md has the stores).
 func MinHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.minHold = d; d <= 0 || d > driver.MaxHold {

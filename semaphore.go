@@ -9,7 +9,8 @@ import (
 // Semaphore has a number of permits, its limit, which its holders share. It is served in strict
 // order of arrival: a request for many permits holds up those behind it and so does not starve.
 // Each grant has a lease and a token of its own; the permits of a dead holder become free when its
-// lease expires. It is a value without state and safe for concurrent use.
+// lease expires. A store without semaphores refuses it with ErrInvalid (docs/guarantees.md has the
+// stores). It is a value without state and safe for concurrent use.
 type Semaphore struct{ lock }
 
 // Semaphore returns the semaphore of that name, without an exchange with the store. The limit, from

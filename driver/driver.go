@@ -54,6 +54,10 @@ type Kinds struct {
 	Semaphores bool // requests with Permits, and SetLimit
 	Latches    bool // SetCount, CountDown, Await, RemoveLatch
 	MinHold    bool // Request.MinHold, and a positive keep of Release
+
+	// Setting is the setting, if there is one, because of which the store does not keep
+	// everything, such as "protocol=single". Errors name it.
+	Setting string
 }
 
 // AllKinds returns the Kinds of a store that keeps everything.

@@ -172,7 +172,7 @@ func (b *Backend) Name() string { return "zookeeper" }
 // Kinds returns everything, or mutexes only with protocol Single.
 func (b *Backend) Kinds() driver.Kinds {
 	if b.mode == Single {
-		return driver.Kinds{}
+		return driver.Kinds{Setting: "protocol=single"}
 	}
 	return driver.AllKinds()
 }
