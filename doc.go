@@ -18,8 +18,8 @@
 //     Do report the loss.
 //   - The resource that the lock guards can refuse a stale holder, for example one that was paused.
 //     Every grant has a fencing token, larger than every earlier one of the name. A resource must
-//     remember the highest token it has seen, reads included, and refuse lower ones. No lock can do
-//     this for the resource.
+//     remember the highest token it has seen, reads included, and refuse lower ones. Only the
+//     resource itself can refuse; no lock can do it in its place.
 //
 // A holder has a [Lease]. The lease renews itself in the background until it is released or lost;
 // one exchange renews all leases of a [Client]. Waiters queue at the store in order of arrival. A

@@ -23,7 +23,7 @@ func TestQuorum(t *testing.T) {
 	if _, stderr := b.want(69, "--ttl", "1s", "run", "a", "--", "true"); !strings.Contains(stderr, "holdfast init") || strings.Contains(stderr, "c4nary") {
 		t.Errorf("a new quorum: %s", stderr)
 	}
-	if out, _ := b.want(0, "init"); !strings.Contains(out, "take part") || strings.Contains(out, "c4nary") {
+	if out, _ := b.want(0, "init"); !strings.Contains(out, "the servers vote: ") || strings.Contains(out, "c4nary") {
 		t.Errorf("init: %s", out)
 	}
 	b.want(0, "init")

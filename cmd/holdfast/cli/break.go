@@ -14,8 +14,8 @@ import (
 const aboutBreak = `End the grant of NAME that has token T, and grant the lock to the next waiter.
 "holdfast info NAME" shows the token. It protects a client that got the lock since you looked.
 
-The holder learns of it at its next renewal, within a third of its TTL, and may go on
-working until then. Only resources that check tokens refuse its late writes. Another program
+The holder learns of it at its next renewal, normally within a third of its TTL (5s by
+default). If it cannot reach the store, it goes on until its lease ends. Only resources that check tokens refuse its late writes. Another program
 that shares the store (Curator, for example) may never learn of it: end that program first.`
 
 func (a *app) breakCommand() *cobra.Command {
@@ -67,5 +67,5 @@ func aftermath(h *holdfast.Holder) string {
 	case foreign(h):
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
-	return fmt.Sprintf("Its holder may go on until it notices, within %s.", rough(h.Left))
+	return fmt.Sprintf("Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot reach the store, it may go on for up to %s.", rough(h.Left))
 }

@@ -89,9 +89,10 @@ processes):
 
 Exit codes: that of the command, 128+N if signal N ended the command, and
   75  busy, or the wait timed out (-E chooses another, --skip-ok makes it 0); nobody leads
-  76  the lock was lost, and holdfast ended the command
-  69  the store cannot be reached         64  wrong usage, or a wait for itself
-  77  the store refuses                   70  a bug in holdfast
+  76  the lock was lost, or --max-hold has passed: holdfast ended the command
+  69  the store cannot be reached         70  a bug in holdfast
+  77  the store refuses
+  64  wrong usage, or a lock that the surrounding run already holds
   78  wrong configuration (URL, TTL, name, a name in use as another kind of lock)
   74  the output cannot be written
   126 the command cannot be run           127 the command was not found

@@ -19,8 +19,9 @@ Users that lock need fewer rights. With --print, init asks no server and prints 
 statements, so that you can run them yourself.
 
 For a quorum of Redis servers, init declares that the quorum is new: nobody has had a lock
-there. Its servers then take part at once instead of after the quarantine. If some of them
-take part already, the quorum is not new, and init refuses.
+there. Its servers then vote at once instead of after the quarantine. If some of them vote
+already and others do not, the quorum is not new, and init refuses. If all of them vote,
+init changes nothing.
 
 Other stores create what they need by themselves; for them init does nothing.`
 
@@ -57,7 +58,7 @@ func (a *app) makeTables() error {
 		return a.unopened(err, time.Since(began))
 	}
 	if strings.HasPrefix(place, "redis-quorum:") {
-		_, err = fmt.Fprintf(a.stdout, "the servers take part: %s\n", show(place))
+		_, err = fmt.Fprintf(a.stdout, "the servers vote: %s\n", show(place))
 	} else if place == "" {
 		_, err = fmt.Fprintln(a.stdout, noTables)
 	} else {

@@ -120,7 +120,7 @@ func TestAnotherProgram(t *testing.T) {
 		t.Errorf("after a break: %s", got)
 	}
 	h = &holdfast.Holder{Host: "web-1", PID: 7, Left: 9 * time.Second}
-	if got := aftermath(h); !strings.Contains(got, "within 9s") {
+	if got := aftermath(h); !strings.Contains(got, "within a third of its TTL; if") || !strings.Contains(got, "for up to 9s") {
 		t.Errorf("after a break: %s", got)
 	}
 }

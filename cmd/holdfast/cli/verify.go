@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/history"
 )
 
-const aboutVerify = `Test a deployment: real processes take locks of the store, verify does faults to them, and then
+const aboutVerify = `Test a deployment: real processes take locks of the store, verify injects faults, and then
 judges the answers that they got.
 
 Worker processes take mutexes, read/write locks and semaphores under a prefix of their own
@@ -112,7 +112,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
 	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do only these `KINDS` of faults (KIND[,KIND...], or none)")
 	flags.StringArrayVar(&f.hooks, "hook", nil, "another kind of fault, as `NAME=COMMAND` (repeatable)")
-	flags.StringSliceVar(&f.except, "except", nil, "`CLASSES` that the deployment does not promise, such as S1,S4: shown, but not as violations")
+	flags.StringSliceVar(&f.except, "except", nil, "`CLASSES` that the deployment does not promise, such as S1,S4 (see docs/history.md): shown, but not as violations")
 	flags.DurationVar(&f.o.Slack, "slack", time.Second, "how late the store may grant a free lock, beyond delays that the TTL explains")
 	kinds := append(verify.Kinds(), verify.KindNone)
 	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
