@@ -215,7 +215,7 @@ func (a *adoption) run() error {
 			return nil
 		case err == nil: // the answer came so late that it has to be confirmed
 		case driver.IsOver(err):
-			return a.abort(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before: %w", ErrGone, err))
+			return a.abort(fmt.Errorf("%w: the grant has ended, or somebody has adopted it before", ErrGone))
 		case decided(err):
 			return a.abort(err)
 		}

@@ -99,6 +99,9 @@ func TestReleaseOfAnOffer(t *testing.T) {
 		release(t, l)
 		<-adopted
 		refused(t, holdfast.ErrGone)(other.Adopt(t.Context(), ticket))
+		if _, err := other.Adopt(t.Context(), ticket); !strings.HasSuffix(err.Error(), "or somebody has adopted it before") {
+			t.Errorf("Adopt of an offer that was released: %v", err)
+		}
 		release(t, take(t)(other.Mutex("x").TryLock(t.Context())))
 
 		if _, _, err = lock(t, giver, "x").HandOff(); err != nil {

@@ -140,7 +140,10 @@ func (k *lock) takeWhileHolding(ctx context.Context, giveBackAll func()) (*Lease
 
 // mergeParts sorts the parts and makes one of those of one name at one store.
 func mergeParts(parts []Part) ([]*lock, error) {
-	const op = "lock all"
+	op := "lock all"
+	if len(parts) == 1 {
+		op = "lock"
+	}
 	var locks []*lock
 	for i, p := range parts {
 		if p == nil {

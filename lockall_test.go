@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,10 @@ func TestLockAllFails(t *testing.T) {
 			if _, err := holdfast.LockAll(t.Context(), parts...); !errors.Is(err, holdfast.ErrInvalid) {
 				t.Errorf("LockAll(%v): %v", parts, err)
 			}
+		}
+		// One part is no "lock all": the user of one lock has not asked for several.
+		if _, err := holdfast.LockAll(t.Context(), c.Mutex("")); !strings.HasPrefix(err.Error(), `holdfast: lock "": `) {
+			t.Errorf("LockAll of one part: %v", err)
 		}
 		for _, part := range []holdfast.Part{c.Semaphore("a", 3), c.Semaphore("s", 4)} {
 			if _, err := holdfast.LockAll(t.Context(), c.Mutex("a"), c.Semaphore("s", 3), part); !errors.Is(err, holdfast.ErrKind) {

@@ -46,7 +46,7 @@ func (a *app) breakLock(name string, token uint64) error {
 		err = s.Break(ctx, name, token)
 		switch i := slices.IndexFunc(r.Holders, func(h holdfast.Holder) bool { return h.Token == token }); {
 		case errors.Is(err, holdfast.ErrGone):
-			return fmt.Errorf("%s: no grant has token %d (any more); see holdfast info: %w", show(name), token, err)
+			return &failure{exitRefused, fmt.Errorf("%s: no grant has token %d; see holdfast info", show(name), token)}
 		case err != nil:
 			return err
 		case i < 0:

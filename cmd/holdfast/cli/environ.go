@@ -47,7 +47,7 @@ func inherited() []held {
 	return list
 }
 
-// waitsForItself returns ErrDeadlock if ancestors of this process hold the lock now, or too many
+// waitsForItself returns an error if ancestors of this process hold the lock now, or too many
 // permits of a semaphore to leave this many more. It refuses a reader below a reader too: a writer
 // could wait between the two. The variable alone proves nothing, because a daemon outlives the lock
 // that it was started under.
@@ -75,7 +75,7 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 	if holds == 0 || limit > 0 && holds+permits <= limit {
 		return nil
 	}
-	return &failure{exitUsage, fmt.Errorf("%w: the run that this one is part of holds %s, so the wait would never end", holdfast.ErrDeadlock, show(name))}
+	return &failure{exitUsage, fmt.Errorf(`the surrounding "holdfast run" already holds %s; waiting for it would never end`, show(name))}
 }
 
 // environ returns the environment of a command that runs under leases; the first is that of its

@@ -133,7 +133,7 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 	case r.Kind != "latch":
 		return holdfast.ErrGone
 	case r.Count > 0:
-		return &failure{exitBusy, fmt.Errorf("%s: %d left", show(name), r.Count)}
+		return &failure{exitBusy, fmt.Errorf("latch %s is not at zero after %s: %d left", show(name), span(wait.d), r.Count)}
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (a *app) latch(name string, f func(context.Context, *session, *holdfast.Lat
 	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
 		err := f(ctx, s, s.Latch(name))
 		if errors.Is(err, holdfast.ErrGone) {
-			return fmt.Errorf("there is no latch %s (any more): %w", show(name), err)
+			return &failure{exitRefused, fmt.Errorf("there is no latch %s", show(name))}
 		}
 		return err
 	})

@@ -47,7 +47,7 @@ func (a *app) setLimit(name string, n int) error {
 	return a.with(ctx, holdfast.Config{}, func(s *session) error {
 		switch err := s.SetLimit(ctx, name, n); {
 		case errors.Is(err, holdfast.ErrGone):
-			return fmt.Errorf("%s is not in use: its first holder sets the limit: %w", show(name), err)
+			return &failure{exitRefused, fmt.Errorf("%s is not in use: its first holder sets the limit", show(name))}
 		case err != nil:
 			return err
 		}
