@@ -154,6 +154,15 @@ type Verdict struct {
 	Doubts     []string    // why it is inconclusive
 }
 
+// The facts that texts depend on.
+const (
+	factGrants    = "grants"
+	factDeaths    = "deaths"
+	factFaults    = "faults"
+	factTokenless = "grants without a token"
+	factIdle      = "faults that met no load"
+)
+
 // Fact is a count.
 type Fact struct {
 	What string

@@ -74,7 +74,7 @@ func (c *checker) overlaps() {
 			c.violation(S2, c.names[name], append(others, a), nil, "several clients claimed the lock, and not all had a guaranteed lease")
 		})
 	}
-	c.verdicts[S1].fact("grants", n)
+	c.verdicts[S1].fact(factGrants, n)
 }
 
 // assertions returns the Held events that count by themselves, in order of time. One that follows

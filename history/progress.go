@@ -74,7 +74,7 @@ func (c *checker) progress() {
 			most = max(most, c.recovery(int32(name)))
 		}
 	}
-	c.verdicts[L1].fact("deaths", c.deaths)
+	c.verdicts[L1].fact(factDeaths, c.deaths)
 	c.verdicts[L1].fact("ms at most from a holder's death to the next grant", int(most.Milliseconds()))
 	c.verdicts[L2].fact("ms at most a call waited", int(time.Duration(longest).Milliseconds()))
 	c.verdicts[L2].fact("calls open at the end", open)

@@ -75,22 +75,25 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "%s\n", r.Outcome)
 	for _, v := range r.Verdicts {
 		word := map[Outcome]string{Clean: "ok", Violated: "VIOLATED", Inconclusive: "inconclusive"}[v.Outcome]
-		if v.Excepted && v.Count > 0 {
+		facts := make([]string, 0, len(v.Facts))
+		for _, f := range v.Facts {
+			facts = append(facts, r.text(f))
+		}
+		switch {
+		case v.Excepted && v.Count > 0:
 			word = "broken, but not promised here"
+		case v.Class == L1 && v.Outcome == Clean && r.Fact(factDeaths) == 0:
+			word, facts = "not checked: no holder died", nil
 		}
 		fmt.Fprintf(&b, "%-2s  %s: %s", v.Class, v.Class.Title(), word)
-		if v.Count > 0 {
+		switch {
+		case v.Count == 1:
+			b.WriteString(", once")
+		case v.Count > 1:
 			fmt.Fprintf(&b, ", %d times", v.Count)
 		}
-		for i, f := range v.Facts {
-			sep := ", "
-			if i == 0 {
-				sep = " ("
-			}
-			fmt.Fprintf(&b, "%s%d %s", sep, f.N, f.What)
-		}
-		if len(v.Facts) > 0 {
-			b.WriteString(")")
+		if len(facts) > 0 {
+			fmt.Fprintf(&b, " (%s)", strings.Join(facts, ", "))
 		}
 		b.WriteString("\n")
 		for _, d := range v.Doubts {
@@ -101,6 +104,29 @@ func (r *Report) String() string {
 		}
 	}
 	return b.String()
+}
+
+// text returns f for people. A count of exceptions that is zero means that all is as it should be.
+func (r *Report) text(f Fact) string {
+	switch {
+	case f.N == 0 && f.What == factTokenless && r.Fact(factGrants) > 0:
+		return "every grant has a token"
+	case f.N == 0 && f.What == factIdle && r.Fact(factFaults) > 0:
+		return "every fault met load"
+	}
+	return counted(f.N, f.What)
+}
+
+// counted returns n and what, whose first word is a plural.
+func counted(n int, what string) string {
+	first, rest, more := strings.Cut(what, " ")
+	if n == 1 && first != "ms" {
+		first = strings.TrimSuffix(first, "s")
+	}
+	if more {
+		first += " " + rest
+	}
+	return fmt.Sprintf("%d %s", n, first)
 }
 
 // show writes one violation with its events, their times as milliseconds since the first one.

@@ -20,7 +20,7 @@ func (c *checker) tokens() {
 		tokenless += c.unique(int32(name))
 		c.growing(int32(name))
 	}
-	c.verdicts[S4].fact("grants without a token", tokenless)
+	c.verdicts[S4].fact(factTokenless, tokenless)
 }
 
 // unique looks for tokens that were granted twice, and counts grants without one.

@@ -38,10 +38,10 @@ func (c *checker) vacuity() {
 	holds.sort()
 	waits.sort()
 	if len(grants) < c.MinGrants {
-		v.doubt("%d grants; at least %d are needed", len(grants), c.MinGrants)
+		v.doubt("%s; at least %d are needed", counted(len(grants), factGrants), c.MinGrants)
 	}
 	if len(c.faults) < c.MinFaults {
-		v.doubt("%d faults; at least %d are needed", len(c.faults), c.MinFaults)
+		v.doubt("%s; at least %d are needed", counted(len(c.faults), factFaults), c.MinFaults)
 	}
 	kinds := map[string]bool{}
 	idle := 0
@@ -54,15 +54,15 @@ func (c *checker) vacuity() {
 			v.doubt("fault %q (%s of %s) met no held lock", e.ID, e.Text, e.Target)
 		} else if n := waits.during(f.begin, f.end); n < c.MinWaiting {
 			idle++
-			v.doubt("fault %q (%s of %s) met %d waiting calls; at least %d are needed", e.ID, e.Text, e.Target, n, c.MinWaiting)
+			v.doubt("fault %q (%s of %s) met %s; at least %d are needed", e.ID, e.Text, e.Target, counted(n, "calls that waited"), c.MinWaiting)
 		}
 	}
 	if rate, faultless := c.rate(grants, first); c.MinRate > 0 && (faultless == 0 || rate < c.MinRate) {
 		v.doubt("%.1f grants a second in %v without a fault; at least %.1f are needed", rate, faultless.Round(time.Millisecond), c.MinRate)
 	}
-	v.fact("faults", len(c.faults))
+	v.fact(factFaults, len(c.faults))
 	v.fact("kinds of faults", len(kinds))
-	v.fact("faults that met no load", idle)
+	v.fact(factIdle, idle)
 }
 
 // rate returns the grants a second in the time without a fault, and the length of that time.

@@ -115,10 +115,7 @@ func (a *app) root() *cobra.Command {
 			if c.Flags().Changed("store") && a.store == "" { // most likely a variable that is not set
 				return usagef("--store is empty: name a store, or leave the flag out for $%s or the file of this user", envURL)
 			}
-			if a.ttl < driver.MinTTL || a.ttl > driver.MaxTTL {
-				return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(a.ttl), span(driver.MinTTL), span(driver.MaxTTL))}
-			}
-			return nil
+			return checkTTL(a.ttl)
 		},
 	}
 	c.SetVersionTemplate("holdfast {{.Version}}\n")
@@ -126,7 +123,7 @@ func (a *app) root() *cobra.Command {
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(flagError)
 	c.PersistentFlags().StringVar(&a.store, "store", "", "where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
-	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, "how long the store keeps a lock after its last renewal (ZooKeeper: the session timeout to ask for)")
+	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
@@ -143,6 +140,16 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	return c
+}
+
+const ttlUsage = "how long the store keeps a lock after its last renewal (ZooKeeper: the session timeout to ask for)"
+
+// checkTTL returns an error for a --ttl that no store allows.
+func checkTTL(ttl time.Duration) error {
+	if ttl < driver.MinTTL || ttl > driver.MaxTTL {
+		return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(ttl), span(driver.MinTTL), span(driver.MaxTTL))}
+	}
+	return nil
 }
 
 // url returns the URL of the store to use; "" is the embedded one.

@@ -48,6 +48,7 @@ func (a *app) labListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the algorithms of the lab",
+		Long:  "List the algorithms of the lab. CLASS is the promise that breaks (docs/history.md has the classes).",
 		Args:  noArguments,
 		RunE:  ours(func(*cobra.Command, []string) error { return a.labList(out) }),
 	}

@@ -155,6 +155,16 @@ func TestTTLRange(t *testing.T) {
 	}
 }
 
+// TestVerifyTTL: the help of verify shows the TTL that verify has by default.
+func TestVerifyTTL(t *testing.T) {
+	if _, help, _ := try("verify", "--help"); !strings.Contains(help, "(ZooKeeper: the session timeout to ask for) (default 1s)") || strings.Contains(help, "(default 15s)") {
+		t.Error(help)
+	}
+	if _, help, _ := try("ls", "--help"); !strings.Contains(help, "(default 15s)") {
+		t.Error(help)
+	}
+}
+
 // TestVersionFlag: --version and version print the same.
 func TestVersionFlag(t *testing.T) {
 	_, command, _ := try("version")

@@ -89,15 +89,15 @@ func (a *app) verifyCommand() *cobra.Command {
 			if err := positive(c, "duration", "ops", "processes", "clients", "loops", "names", "slack"); err != nil {
 				return err
 			}
-			f.o.TTL = verifyTTL
-			if c.Flags().Changed("ttl") {
-				f.o.TTL = a.ttl
+			if err := checkTTL(f.o.TTL); err != nil {
+				return err
 			}
 			return a.verify(&f)
 		}),
 	}
 	f.out.register(c, "text", "json")
 	flags := c.Flags()
+	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.html, "html", "", "draw the first violation, if there is one, as a page in `FILE`")
 	flags.StringVar(&f.o.Dir, "keep", "", "keep the histories in `DIR`, which must be empty or not exist (default: a temporary folder, kept if something was found)")

@@ -261,7 +261,11 @@ func (r *Result) Text() string {
 	if f.LockOuts == 0 {
 		line("lock-outs", "none: calls never waited without any grant for longer than %v", r.TTL)
 	} else {
-		line("lock-outs", "%d times calls waited without any grant for longer than %v, at most %v", f.LockOuts, r.TTL, rounded(f.LongestLockOut))
+		times := "once"
+		if f.LockOuts > 1 {
+			times = fmt.Sprintf("%d times", f.LockOuts)
+		}
+		line("lock-outs", "%s calls waited without any grant for longer than %v, at most %v", times, r.TTL, rounded(f.LongestLockOut))
 	}
 	var kinds []string
 	for _, c := range r.Faults {
