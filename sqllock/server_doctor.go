@@ -71,9 +71,13 @@ func (b *Server) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Find
 		return f.List, err
 	}
 	if reason := b.Polling(); reason != "" {
+		do := "use a direct connection to the primary"
+		if reason == NoSecretRight {
+			do = "GRANT SELECT ON hf_secret to the role, if it takes locks; else examine the server as a role that does"
+		}
 		f.Add(driver.Finding{Code: name + ".wakeups", Severity: driver.Slows, Found: "waiters cannot be woken: " + reason,
 			Why: "waiters poll every 5 to 50 ms instead: a hand-over takes that long, and the server is kept busy",
-			Do:  "use a direct connection to the primary"})
+			Do:  do})
 	} else {
 		f.Fine(name+".wakeups", "waiters are woken")
 	}

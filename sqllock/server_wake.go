@@ -14,6 +14,9 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
+// NoSecretRight is the reason of OpenBell if the role may not read the secret that seals pushes.
+const NoSecretRight = "the role may not read hf_secret: clients that take locks need that right"
+
 // bellSleep is the longest delay after a lost wake-up. Where waiters cannot be woken, they poll:
 // every pollFirst after a wait begins, less often later, up to every pollLast.
 const (

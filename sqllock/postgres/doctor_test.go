@@ -54,6 +54,12 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("as %s, not fine: %q, of %d: %v", role, unlike, len(by), by)
 		}
 	}
+	server.Exec("CREATE ROLE watches LOGIN", "GRANT SELECT ON hf_meta, hf_lock, hf_done TO watches")
+	by, _ := diagnose(t, pool(t, server.DSN("watches")), postgres.Dialect(), nil)
+	if f := by["postgres.wakeups"]; f.Severity != driver.Slows || !strings.Contains(f.Do, "GRANT SELECT ON hf_secret") {
+		t.Errorf("as a role that may not read hf_secret: %+v", f)
+	}
+	server.Exec("DROP OWNED BY watches", "DROP ROLE watches")
 	for _, c := range []struct{ params, do, undo, want, says string }{
 		{"&synchronous_commit=off", "", "", "", "grants and renewals still wait for the disk"},
 		{"&statement_timeout=900", "", "", "timeouts slows", "statement_timeout is 900ms"},

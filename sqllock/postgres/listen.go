@@ -51,7 +51,7 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 	var said sqlState
 	switch {
 	case errors.As(err, &said) && said.SQLState() == "42501":
-		return nil, "the role may not read hf_secret: clients that take locks need that right", nil
+		return nil, sqllock.NoSecretRight, nil
 	case errors.Is(err, errNoSecret):
 		return nil, err.Error(), nil
 	}
