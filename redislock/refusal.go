@@ -35,6 +35,9 @@ var refusals = []struct {
 	{"UNBLOCKED", driver.ErrUnavailable, nil, ""},
 }
 
+// scriptUser begins the reply to a script with a command that its user may not run.
+const scriptUser = "The user executing the script can't"
+
 // Refusal is an error reply of a server. It wraps the sentinel for its meaning and the client's
 // error.
 type Refusal struct {
@@ -90,6 +93,8 @@ func ServerError(text string, cause error, moves bool) error {
 		is = driver.ErrUnavailable
 	case code == "MOVED", code == "ASK":
 		said = "the server belongs to a Cluster, and was not addressed as one (redis+cluster://): " + said
+	case strings.Contains(said, scriptUser): // as NOPERM, of a command in a script
+		said = "the user lacks a permission (" + said[strings.Index(said, scriptUser):] + ")"
 	case strings.Contains(said, "value is not a"): // an integer, a valid float: about the value of a key
 		is = driver.ErrDamaged
 	}

@@ -273,7 +273,10 @@ func (b *Server) dropSilent() {
 }
 
 // fault wraps a server's error in the sentinel error for its meaning.
-func (b *Server) fault(err error) error {
+func (b *Server) fault(err error) error { return b.faultOf(err, false) }
+
+// faultOf is fault for a statement that creates tables, or for another.
+func (b *Server) faultOf(err error, creates bool) error {
 	if err == nil || marked(err) {
 		return err
 	}
@@ -290,7 +293,7 @@ func (b *Server) fault(err error) error {
 	case OutOfRange:
 		sentinel = errOutOfRange
 	}
-	if advice := b.d.Advise(err); advice != "" {
+	if advice := b.d.Advise(err, creates); advice != "" {
 		return fmt.Errorf("%w: %w (%s)", sentinel, err, advice)
 	}
 	return fmt.Errorf("%w: %w", sentinel, err)

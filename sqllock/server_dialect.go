@@ -58,8 +58,9 @@ type Dialect interface {
 	// Fault returns what an error means.
 	Fault(err error) Fault
 
-	// Advise returns a few words on how to fix an error of the server; "": no advice.
-	Advise(err error) string
+	// Advise returns a few words on how to fix an error of the server; "": no advice. creates: the
+	// statement creates tables.
+	Advise(err error, creates bool) string
 
 	// Check examines the server when a Server is opened. Its errors wrap driver.ErrRefused.
 	Check(ctx context.Context, db *sql.DB) (Circumstances, error)

@@ -22,7 +22,7 @@ var errNowhere = errors.New("no server")
 func (nowhere) Text(s string) string                           { return s }
 func (nowhere) Inline(text string, args []any) (string, []any) { return text, args }
 func (nowhere) Transactions() Transactions                     { return Transactions{} }
-func (nowhere) Advise(error) string                            { return "" }
+func (nowhere) Advise(error, bool) string                      { return "" }
 func (nowhere) Fault(error) Fault                              { return NotDone }
 func (nowhere) Prepare(string, []any) string                   { return "" }
 func (nowhere) Bounded(text string, _ bool) string             { return text }

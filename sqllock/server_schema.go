@@ -58,7 +58,7 @@ func Init(ctx context.Context, db *sql.DB, d Dialect) error {
 		for _, statement := range append(all[v], setVersion(d, v+1)...) {
 			for try := 1; ; try++ {
 				_, err := q.Exec(ctx, statement)
-				if err = b.fault(err); err == nil {
+				if err = b.faultOf(err, true); err == nil {
 					break
 				}
 				if try == attempts || !errors.Is(err, errAgain) || pause(ctx, try) != nil { // another Init may run

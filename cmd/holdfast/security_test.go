@@ -109,7 +109,15 @@ func users(recipe string) (all []string) {
 func TestRolesOnRedis(t *testing.T) {
 	b := newBench(t)
 	s := testenv.RedisACL(t, users(recipe(t, "redis")))
-	b.roles(urls(recipe(t, "urls-redis", "REDIS", s.Addr)))
+	at := urls(recipe(t, "urls-redis", "REDIS", s.Addr))
+	b.roles(at)
+	dashboard := b.at(at["dashboard"])
+	if _, stderr := dashboard.want(77, "latch", "set", "other", "1"); !strings.Contains(stderr, "the user lacks a permission") {
+		b.Error(stderr)
+	}
+	if out, _ := dashboard.want(1, "doctor", "--no-try"); !strings.Contains(out, "could not be tried") {
+		b.Error(out)
+	}
 }
 
 func TestRolesOnRedisCluster(t *testing.T) {

@@ -227,11 +227,14 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 }
 
 // Advise implements [sqllock.Dialect].
-func (d *dialect) Advise(err error) string {
+func (d *dialect) Advise(err error, creates bool) string {
 	switch answer(err) {
 	case 1290, 1792, 1836:
 		return "the server is a replica, or read_only is on: connect to the primary"
 	case 1044, 1142, 1143, 1370:
+		if creates {
+			return "the user needs the right to create tables (CREATE on the database), or an administrator creates them"
+		}
 		return "the user needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock, hf_done and hf_bell"
 	case 1045, 1698:
 		return "check the user and the password"

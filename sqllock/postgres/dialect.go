@@ -195,7 +195,7 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 }
 
 // Advise implements [sqllock.Dialect].
-func (d *dialect) Advise(err error) string {
+func (d *dialect) Advise(err error, creates bool) string {
 	var said sqlState
 	if !errors.As(err, &said) {
 		return ""
@@ -203,6 +203,8 @@ func (d *dialect) Advise(err error) string {
 	switch code := said.SQLState(); {
 	case code == "25006":
 		return "the server is a standby, or default_transaction_read_only is on: connect to the primary, with several hosts by target_session_attrs=read-write"
+	case code == "42501" && creates:
+		return "the role needs the right to create tables (CREATE on the schema), or an administrator creates them"
 	case code == "42501":
 		return "the role needs SELECT, INSERT, UPDATE and DELETE on hf_meta, hf_lock and hf_done, and SELECT on hf_secret"
 	case code == "53100":

@@ -82,10 +82,9 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 	want(t, sqllock.Init(limited(t), byHand, postgres.Dialect()), driver.ErrRefused, "version 99")
 	run(t, byHand, "UPDATE hf_meta SET version = 0")
 	want(t, open(byHand), driver.ErrRefused, "Init")
-	// A user without the right to create tables gets the server's error, which names the missing
-	// right.
-	run(t, admin, "CREATE ROLE maker LOGIN", "CREATE SCHEMA foreigners")
-	want(t, sqllock.Init(limited(t), pool(t, server.DSN("maker")+"&search_path=foreigners"), postgres.Dialect()), driver.ErrRefused)
+	// A user without the right to create tables learns which right that is.
+	run(t, admin, "CREATE ROLE maker LOGIN", "CREATE SCHEMA foreigners", "GRANT USAGE ON SCHEMA foreigners TO maker")
+	want(t, sqllock.Init(limited(t), pool(t, server.DSN("maker")+"&search_path=foreigners"), postgres.Dialect()), driver.ErrRefused, "right to create tables")
 }
 
 // A read-only database refuses requests, with a reason, and serves again when it takes writes.
