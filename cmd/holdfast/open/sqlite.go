@@ -1,7 +1,9 @@
 package open
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +27,23 @@ func openSQLite(path string) (*Store, error) {
 		path = real
 	}
 	return &Store{b, "sqlite:" + path}, nil
+}
+
+// Exists returns an error if the URL names a file that does not exist, for callers who only read:
+// Open would create it. The embedded store of the user may be missing: it has no locks then.
+func Exists(url string) error {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || !strings.EqualFold(scheme, "sqlite") {
+		return nil
+	}
+	path, err := sqlitePath(rest)
+	if err != nil {
+		return nil // Open reports it
+	}
+	if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no file %s; the first \"holdfast run\" creates it", driver.ErrRefused, path)
+	}
+	return nil
 }
 
 // sqlitePath returns the path in sqlite:PATH, sqlite:///PATH or sqlite://localhost/PATH.
