@@ -129,7 +129,7 @@ func TestElectEnds(t *testing.T) {
 	if !regexp.MustCompile(`^holdfast \(\S+@\S+:\d+\) leads since \S+, term \d+\n$`).MatchString(out) {
 		t.Error(out)
 	}
-	if _, stderr := b.want(64, "elect", "boss", "--", binary, "elect", "boss", "--", "true"); !strings.Contains(stderr, "part of") {
+	if _, stderr := b.want(64, "elect", "boss", "--", binary, "elect", "boss", "--", "true"); !strings.Contains(stderr, "already holds boss") {
 		t.Error(stderr)
 	}
 }

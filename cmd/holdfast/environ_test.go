@@ -71,7 +71,7 @@ func TestDescriptors(t *testing.T) {
 func TestNested(t *testing.T) {
 	b := newBench(t)
 	_, stderr := b.want(64, "run", "a", "--", binary, "run", "b", "--", binary, "run", "a", "--", "true")
-	if !strings.Contains(stderr, `the surrounding "holdfast run" already holds a; waiting for it would never end`) {
+	if !strings.Contains(stderr, `the surrounding holdfast command already holds a; waiting for it would never end`) {
 		t.Error(stderr)
 	}
 	b.want(75, "run", "a", "--", binary, "run", "-n", "a", "--", "true")

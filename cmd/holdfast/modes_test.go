@@ -75,7 +75,7 @@ func TestShared(t *testing.T) {
 		late.end()
 		// Inside a reader: a writer that waits between the two would block both.
 		for _, mode := range []string{"-s", "-x"} {
-			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr, "part of") {
+			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr, "already holds a") {
 				b.Error(stderr)
 			}
 		}
@@ -121,7 +121,7 @@ func TestPermits(t *testing.T) {
 				binary, "run", "--limit", "4", "--permits", permits, "a", "--", "true"}
 		}
 		b.want(0, inside("1")...)
-		if _, stderr := b.want(64, inside("2")...); !strings.Contains(stderr, "part of") {
+		if _, stderr := b.want(64, inside("2")...); !strings.Contains(stderr, "already holds a") {
 			b.Error(stderr)
 		}
 		b.stay("lock", "b")
@@ -150,7 +150,7 @@ func TestAlso(t *testing.T) {
 		}
 		for _, names := range [][]string{{"o", "--also", "m"}, {"m", "--also", "o"}} {
 			args := append([]string{"run", "m", "--", binary, "run"}, names...)
-			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, "the run that this one is part of holds m") {
+			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, `the surrounding holdfast command already holds m`) {
 				b.Error(stderr)
 			}
 		}
