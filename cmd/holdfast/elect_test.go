@@ -176,6 +176,31 @@ func TestElectRidesOutAnOutage(t *testing.T) {
 	}
 }
 
+// The message about a silent store counts from its last answer, through all campaigns.
+func TestElectCountsTheSilence(t *testing.T) {
+	b := newBench(t)
+	r := testenv.Redis(t)
+	b.env = append(b.env, "HOLDFAST_URL="+r.URL())
+	p := b.candidate(5*time.Second, "one")
+	b.term("one", 1)
+	r.Pause()
+	told := regexp.MustCompile(`(?m)^holdfast: the store has not answered for (\d+)s$`)
+	b.until("a long silence", func() bool {
+		for _, m := range told.FindAllStringSubmatch(p.err.String(), -1) {
+			if n, _ := strconv.Atoi(m[1]); n >= 12 {
+				return true
+			}
+		}
+		return false
+	})
+	r.Continue()
+	b.term("one", 2)
+	p.end()
+	if strings.Contains("\n"+p.err.String(), "\nthe store") {
+		t.Errorf("%s", p.err.String())
+	}
+}
+
 // Between two leaderships the process stops as any other, and the second command inherits the same
 // signal actions as the first.
 func TestElectKeepsSignalActions(t *testing.T) {

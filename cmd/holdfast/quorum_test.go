@@ -23,6 +23,9 @@ func TestQuorum(t *testing.T) {
 	if _, stderr := b.want(69, "--ttl", "1s", "run", "a", "--", "true"); !strings.Contains(stderr, "holdfast init") || strings.Contains(stderr, "c4nary") {
 		t.Errorf("a new quorum: %s", stderr)
 	}
+	if _, stderr := b.want(69, "run", "-w", "5", "a", "--", "true"); !strings.HasPrefix(stderr, "holdfast: waiting for a: store unavailable: ") || !strings.Contains(strings.SplitN(stderr, "\n", 2)[0], "has no vote for another") {
+		t.Errorf("a wait for a new quorum: %s", stderr)
+	}
 	if out, _ := b.want(0, "init"); !strings.Contains(out, "the servers vote: ") || strings.Contains(out, "c4nary") {
 		t.Errorf("init: %s", out)
 	}

@@ -162,9 +162,13 @@ func (a *app) url() string {
 
 // say writes one message for people, without the passwords of the store's URL.
 func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.stderr, a.message(fmt.Sprintf(format, args...)))
+}
+
+// message returns text as a message of holdfast, without the passwords of the store's URL.
+func (a *app) message(text string) string {
 	// Errors of the library begin with the prefix too.
-	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "holdfast: ")
-	fmt.Fprintf(a.stderr, "holdfast: %s\n", open.Scrub(text, a.url()))
+	return "holdfast: " + open.Scrub(strings.TrimPrefix(text, "holdfast: "), a.url())
 }
 
 // session is an open store and a client of it.
@@ -175,6 +179,7 @@ type session struct {
 	keep  bool // do not close: the end of this process must not free its locks
 
 	diagnose   func(context.Context) error // returns why the store cannot be used, or nil
+	message    func(string) string         // see app.message
 	sayPolling func()                      // reports once why waiters poll this store, if they do
 }
 
@@ -199,7 +204,7 @@ func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error
 	return &session{Client: c, place: st.Place, store: st, diagnose: func(ctx context.Context) error {
 		_, err := st.Diagnose(ctx, a.url(), a.ttl)
 		return err
-	}, sayPolling: sync.OnceFunc(func() {
+	}, message: a.message, sayPolling: sync.OnceFunc(func() {
 		if reason := st.Polling(); reason != "" {
 			a.say("waiters ask the store every 5 to 50 ms because it cannot wake them: %s", reason)
 		}
@@ -255,8 +260,7 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 	if s.keep {
 		return err
 	}
-	silent := errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
-	if cerr := s.close(); cerr != nil && !silent { // else err reports the silence
+	if cerr := s.close(); cerr != nil && !isOutage(err) { // else err reports the silence
 		a.say("closing the store: %s", oneLine(cerr.Error()))
 	}
 	return err

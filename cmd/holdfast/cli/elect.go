@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +61,7 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 	return t.with(func(s *session) error {
 		for silent := false; ; { // whether the store has not answered
 			h, err := t.take(func(ctx context.Context) (*hold, error) { return t.campaign(ctx, s, o, name) })
-			if errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain) {
+			if isOutage(err) {
 				if !silent {
 					a.say("%s; still campaigning", oneLine(err.Error()))
 				}
@@ -95,7 +94,7 @@ func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name s
 		opts = append(opts, holdfast.Note(o.note))
 	}
 	var l *holdfast.Lease
-	err := t.line.during(ctx, s, func(ctx context.Context) (err error) {
+	err := t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
 		l, err = s.Election(name, opts...).Campaign(ctx)
 		return err
 	})

@@ -35,7 +35,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	if o.noWait || o.every > 0 || o.wait.set && o.wait.d == 0 {
 		m, err = holdfast.TryLockAll(ctx, parts...)
 	} else if err = o.waitsForItself(ctx, s, name); err == nil {
-		err = t.line.during(ctx, s, func(ctx context.Context) (err error) {
+		err = t.line.during(ctx, s, name, func(ctx context.Context) (err error) {
 			m, err = holdfast.LockAll(ctx, parts...)
 			return err
 		})

@@ -106,7 +106,7 @@ func (t *task) with(f func(*session) error) error {
 	ctx, detach := cancelOnSignal(t.signals)
 	cfg := holdfast.Config{
 		Program: filepath.Base(t.argv[0]), Labels: t.o.labels,
-		Observer: &holdfast.Observer{Waiting: t.line.update},
+		Observer: &holdfast.Observer{Waiting: t.line.update, Renewed: t.line.renewed},
 	}
 	err := t.a.with(ctx, cfg, func(s *session) error {
 		if caught := detach(); caught != nil {

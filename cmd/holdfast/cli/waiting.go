@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,9 +29,44 @@ const (
 type waitLine struct {
 	latest chan holdfast.Waiting // only the latest event
 	queued atomic.Bool           // this process has had a place in the queue
+
+	mu       sync.Mutex
+	answered time.Time // when the store answered last
+	failed   bool      // it has not answered since, although it was asked
 }
 
-func newWaitLine() *waitLine { return &waitLine{latest: make(chan holdfast.Waiting, 1)} }
+func newWaitLine() *waitLine {
+	return &waitLine{latest: make(chan holdfast.Waiting, 1), answered: time.Now()}
+}
+
+// asked notes the result of an exchange with the store.
+func (w *waitLine) asked(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed = err != nil; err == nil {
+		w.answered = time.Now()
+	}
+}
+
+// renewed is an Observer's Renewed.
+func (w *waitLine) renewed(_ int, _ time.Duration, err error) { w.asked(err) }
+
+// begin notes that a wait begins. Unless the store has failed to answer before, its silence counts
+// from now.
+func (w *waitLine) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.failed {
+		w.answered = time.Now()
+	}
+}
+
+// silent returns for how long the store has not answered, and whether it was asked meanwhile.
+func (w *waitLine) silent() (time.Duration, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.answered), w.failed
+}
 
 // update is an Observer's Waiting: it never blocks.
 func (w *waitLine) update(n holdfast.Waiting) {
@@ -45,24 +81,27 @@ func (w *waitLine) update(n holdfast.Waiting) {
 
 // during calls f, which waits, and shows the line meanwhile. If the store will never grant
 // anything, as a replica that takes no writes, it ends the wait and returns the reason.
-func (w *waitLine) during(ctx context.Context, s *session, f func(context.Context) error) error {
+func (w *waitLine) during(ctx context.Context, s *session, name string, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var now holdfast.Waiting
 	var asked time.Time
 	var obstacle error
-	silent := time.Now() // since when the store has not answered; zero: it answers
+	w.begin()
 	err := s.showDuring(ctx, func() error { return f(ctx) }, func(ctx context.Context) (line, key string) {
 		select {
 		case n := <-w.latest:
 			if n.Holder == nil && n.Name == now.Name { // the event is about the place only
 				n.Holder = now.Holder
 			}
-			now, silent = n, time.Time{}
+			now = n
+			w.asked(nil)
 			w.queued.Store(true)
 		default:
 		}
 		if now.ID == "" { // no place in the queue: the store has not answered, or has only refused
+			down := make(chan error, 1)
+			go func() { down <- s.unavailable(ctx, name) }()
 			if obstacle == nil {
 				obstacle = s.obstacle(ctx)
 			}
@@ -70,24 +109,27 @@ func (w *waitLine) during(ctx context.Context, s *session, f func(context.Contex
 				cancel(blocked{obstacle})
 			}
 			if obstacle != nil {
-				return oneLine(obstacle.Error()), "refused"
+				return s.message(oneLine(obstacle.Error())), "refused"
 			}
-			return silence(time.Since(silent)), "silent"
+			if err := <-down; err != nil {
+				return s.message("waiting for " + show(name) + ": " + oneLine(err.Error())), "unavailable"
+			}
+			old, _ := w.silent()
+			return s.message(silence(old)), "silent"
 		}
 		if time.Since(asked) >= waitLook-waitDraw/2 {
 			asked = time.Now()
-			if err := look(ctx, s.Client, &now); err == nil {
-				silent = time.Time{}
-			} else if silent.IsZero() {
-				silent = asked
-			}
+			w.asked(look(ctx, s.Client, &now))
 		}
 		line, key = waitText(&now, time.Since(asked)), waitKey(&now)
-		if old := time.Since(silent); !silent.IsZero() && old >= waitSilence {
+		if old, failed := w.silent(); failed && old >= waitSilence {
 			line, key = line+" · "+silence(old), key+" silent"
 		}
 		return line, key
 	})
+	if isOutage(err) {
+		w.asked(err) // the next wait goes on counting
+	}
 	if b := (blocked{}); errors.As(context.Cause(ctx), &b) {
 		return b.error
 	}
@@ -105,6 +147,23 @@ func (s *session) obstacle(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// unavailable returns why the store cannot serve now, as it has answered; nil if it does not say.
+func (s *session) unavailable(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLook)
+	defer cancel()
+	_, err := s.Inspect(ctx, name)
+	var e *holdfast.Error
+	if errors.Is(err, holdfast.ErrUnavailable) && errors.As(err, &e) && ctx.Err() == nil {
+		return e.Err
+	}
+	return nil
+}
+
+// isOutage reports whether err is about a store that does not serve.
+func isOutage(err error) bool {
+	return errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
 }
 
 // silence reports that the store has not answered for this long.
