@@ -84,6 +84,18 @@ func TestSilentStoreIsMentioned(t *testing.T) {
 	p.end()
 }
 
+// The time of -w bounds the opening of a silent store too.
+func TestSilentStoreIsGivenUpWithTheWait(t *testing.T) {
+	addr := silentServer(t)
+	b := newBench(t)
+	for _, command := range []string{"run -w 1 a -- true", "latch wait -w 3 a"} {
+		_, stderr := b.want(69, append([]string{"--ttl", "30s", "--store", "zookeeper://" + addr}, strings.Fields(command)...)...)
+		if !strings.Contains(stderr, " has not answered within 3s") || strings.Contains(stderr, "giving up") {
+			t.Errorf("%s: %q", command, stderr)
+		}
+	}
+}
+
 // A command that already waits for a lock reports that its store has become silent.
 func TestStoreFallsSilent(t *testing.T) {
 	b := newBench(t)

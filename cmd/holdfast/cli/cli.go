@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type app struct {
 	ttl    time.Duration
 	stdout io.Writer
 	stderr io.Writer
+	opens  time.Duration  // how long the store may take to open; 0: openLimit
 	die    syscall.Signal // ends this process in place of an exit code, if not 0
 }
 
@@ -171,6 +173,14 @@ func (a *app) message(text string) string {
 	return "holdfast: " + open.Scrub(strings.TrimPrefix(text, "holdfast: "), a.url())
 }
 
+// bound bounds the opening of the store by the time of -w. A store that answers may need more than
+// a short wait to open.
+func (a *app) bound(wait seconds) {
+	if wait.set && wait.d > 0 {
+		a.opens = min(max(wait.d, openSilence), openLimit)
+	}
+}
+
 // session is an open store and a client of it.
 type session struct {
 	*holdfast.Client
@@ -186,10 +196,13 @@ type session struct {
 // connect opens the store and a client with the TTL of --ttl.
 func (a *app) connect(ctx context.Context, cfg holdfast.Config) (*session, error) {
 	cfg.TTL = a.ttl
-	limited, cancel := context.WithTimeout(ctx, openLimit)
+	limit := cmp.Or(a.opens, openLimit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	warning := time.AfterFunc(openSilence, func() {
-		a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, openLimit)
+		if limit > openSilence {
+			a.say("%s has not answered for %v; giving up after %v at the latest", a.where(), openSilence, limit)
+		}
 	})
 	defer warning.Stop()
 	began := time.Now()

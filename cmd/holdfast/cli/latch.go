@@ -82,6 +82,7 @@ func (a *app) latchWait() *cobra.Command {
 		Short: "Wait until a latch is zero",
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
+			a.bound(wait)
 			return a.latch(args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
 				return waitLatch(ctx, s, l, args[0], wait)
 			})

@@ -13,6 +13,7 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 	if err := checkNames(append([]string{name}, o.also...)...); err != nil {
 		return err
 	}
+	a.bound(o.wait)
 	t, err := a.task(&o.taskOptions, argv)
 	if err != nil {
 		return err

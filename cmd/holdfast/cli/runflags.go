@@ -66,7 +66,8 @@ The environment of COMMAND has
   HOLDFAST_URL     the URL of the store without its password, if it was set
 
 After waiting two seconds, holdfast shows on standard error who holds the lock, or that the
-store does not answer. The wait ends if the store will never grant the lock (exit code 77).`
+store does not answer. -w bounds the wait for the lock. Before it, a silent store is given up
+after 15 seconds; with -w after that time, but at least 3 seconds. The wait ends if the store will never grant the lock (exit code 77).`
 
 func (a *app) runCommand() *cobra.Command {
 	o := &runOptions{}
