@@ -41,7 +41,8 @@ func TestDocument(t *testing.T) {
 		t.Errorf("the document's statements are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 
-	figures := fmt.Sprintf("in %d orders. A check at the write loses\nupdates in %d of them, %d in all", allOrders, lossyOrders, lostUpdates)
+	figures := fmt.Sprintf("in %d orders. A check at the write loses\nupdates in %d of the %d orders, %d updates in all",
+		allOrders, lossyOrders, allOrders, lostUpdates)
 	if !strings.Contains(doc, figures) {
 		t.Errorf("the document lacks %q", figures)
 	}
