@@ -18,7 +18,10 @@ func stopAt(t testing.TB, cfg zklock.Config, text string) (_ zklock.Config, stop
 	proceed = sync.OnceFunc(func() { close(s.on) })
 	cfg.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		return &stoppingConn{c, s}, err
+		if err != nil {
+			return nil, err
+		}
+		return &stoppingConn{c, s}, nil
 	}
 	t.Cleanup(proceed)
 	return cfg, s.at, proceed
