@@ -187,6 +187,9 @@ func (e *entry) evaluate(ctx context.Context, all []zk.Listing, wait bool) (repl
 		return e.evaluatePermits(ctx, all, wait)
 	}
 	in := parseDir(all[0].Names)
+	if err := e.refuseLatches(ctx, &in); err != nil {
+		return reply, false, err
+	}
 	if err := e.sameKind(ctx, in); err != nil {
 		return reply, false, e.withdrawOnKind(ctx, err)
 	}

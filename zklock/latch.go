@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,8 +67,7 @@ func (l *link) latch(ctx context.Context, dir string) (latch, error) {
 	return parseLatch(data, &stat)
 }
 
-// SetCount creates the latch. If the name turns out to be in use as something else, SetCount
-// deletes the latch again.
+// SetCount creates the latch, unless the name is in use.
 func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
 	if n < 0 {
 		return false, invalid("count %d: it must not be negative", n)
@@ -79,48 +79,94 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 	return created, explain(err)
 }
 
+// setCount announces the latch by a pending node, and looks for other uses of the name. Then it
+// replaces the pending node by the latch, in one step. A contender that comes after the look finds
+// the pending node and deletes it (refuseLatches), or finds the latch. So there is no latch beside
+// a lock, and nobody hears of a latch that its creator deletes again. Each pending node has a name
+// of its own, so a late step cannot affect the latch of somebody else.
 func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, error) {
-	path := dir + "/" + latchNode
-	for range manyTries {
-		data := latchData(latchClosed, n)
-		_, stat, all, err := s.l.CreateAndList(ctx, path, data, zk.Persistent, s.b.acl)
-		if errors.Is(err, zk.ErrNoNode) {
-			var made []zk.Result
-			if made, err = s.l.multiIn(ctx, dir, zk.CreateOp(path, data, zk.Persistent, s.b.acl)); err == nil {
-				stat, all = made[0].Stat, s.l.ListAll(ctx, dir)
-				err = failed(all)
-			}
+	latch, pending := dir+"/"+latchNode, dir+"/"+pendingNode+rand.Text()
+	created := false
+	defer func() {
+		if !created {
+			s.retract(ctx, dir, pending)
 		}
-		switch {
-		case errors.Is(err, zk.ErrNodeExists):
-			latch, err := s.l.latch(ctx, dir)
-			if err != nil || latch.live {
+	}()
+	for range manyTries {
+		in, err := s.announce(ctx, dir, pending)
+		if err != nil {
+			return false, err
+		}
+		if in.latch {
+			if at, err := s.l.latch(ctx, dir); err != nil || at.live {
 				return false, err
 			}
 			if err := s.l.clearLatch(ctx, dir); err != nil {
 				return false, err
 			}
-			continue
-		case err != nil:
-			return false, err
 		}
-		in := parseDir(all[0].Names)
-		if len(in.queue) == 0 && !in.semaphore {
+		if len(in.queue) > 0 || in.semaphore {
+			switch kind, err := s.l.otherThan(ctx, dir, driver.Latch); {
+			case err != nil:
+				return false, err
+			case kind != "":
+				return false, fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
+			}
+		}
+		_, err = s.l.Multi(ctx, zk.DeleteOp(pending, zk.AnyVersion), zk.CreateOp(latch, latchData(latchClosed, n), zk.Persistent, s.b.acl))
+		switch {
+		case err == nil:
+			created = true
 			return true, nil
-		}
-		kind, err := s.l.otherThan(ctx, dir, driver.Latch)
-		if kind != "" || err != nil {
-			if derr := s.l.Delete(ctx, path, stat.Version); derr != nil && !errors.Is(derr, zk.ErrNoNode) {
-				return false, derr
-			}
-			if err == nil {
-				err = fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
-			}
+		case !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists):
 			return false, err
 		}
-		return true, nil
 	}
 	return false, errContention
+}
+
+// announce creates the pending node of a latch, if it does not exist, and then lists the folder.
+func (s *session) announce(ctx context.Context, dir, pending string) (contents, error) {
+	_, _, all, err := s.l.CreateAndList(ctx, pending, nil, zk.Ephemeral, s.b.acl)
+	switch {
+	case errors.Is(err, zk.ErrNodeExists): // another latch was in the way
+		all, err = s.l.listHere(ctx, dir)
+	case errors.Is(err, zk.ErrNoNode):
+		if _, err = s.l.multiIn(ctx, dir, zk.CreateOp(pending, nil, zk.Ephemeral, s.b.acl)); err == nil {
+			all, err = s.l.listHere(ctx, dir)
+		}
+	}
+	if err != nil {
+		return contents{}, err
+	}
+	return parseDir(all[0].Names), nil
+}
+
+// retract deletes a pending node, in the background if that fails. It ends with the session in any
+// case.
+func (s *session) retract(ctx context.Context, dir, pending string) {
+	clear := func(ctx context.Context) error {
+		err := s.l.Delete(ctx, pending, zk.AnyVersion)
+		s.l.tidy(ctx, dir)
+		return ignore(err, zk.ErrNoNode)
+	}
+	if clear(ctx) != nil {
+		s.spawn(func() {
+			ctx, cancel := s.exchangeCtx()
+			defer cancel()
+			_ = clear(ctx)
+		})
+	}
+}
+
+// refuseLatches deletes the pending nodes that e's contender has found in its folder. If one of
+// them has become a latch, sameKind or onlyPermits finds it.
+func (e *entry) refuseLatches(ctx context.Context, in *contents) error {
+	if e.checked || len(in.pending) == 0 {
+		return nil
+	}
+	in.latch = true
+	return e.s.l.deleteAll(ctx, e.dir, in.pending)
 }
 
 // CountDown creates the node of id and counts the nodes.

@@ -3,12 +3,16 @@ package zklock_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // stopAt returns cfg for a client that stops before it sends the first request that contains text.
@@ -76,12 +80,71 @@ func TestLateOpeningOfALatch(t *testing.T) {
 	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
 }
 
+// A client announces a latch, finds a lock, and stops before it withdraws. Meanwhile the lock is
+// released, and another client sets a latch. The late withdrawal does not end that one.
+func TestLateWithdrawalOfALatch(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	pending := cfg.Root + "/l/%holdfast:latch-"
+	length := string(rune(len(pending) + len(rand.Text())))
+	late, stopped, proceed := stopAt(t, cfg, "\x00\x00\x00\x02\x00\x00\x00"+length+pending) // delete
+	a, b := newPeer(t, cfg), newPeer(t, late)
+	h := a.get(a.req("l"))
+	set := make(chan error, 1)
+	go func() { _, err := b.SetCount(within(t), "l", 7); set <- err }()
+	<-stopped
+	a.release(h)
+	if made, err := a.SetCount(within(t), "l", 5); err != nil || !made {
+		t.Errorf("SetCount: %v, %v", made, err)
+	}
+	proceed()
+	wants(t, "SetCount beside a lock", <-set, driver.ErrKind)
+	if rec := a.inspect("l"); rec.Kind != driver.Latch || rec.Count != 5 {
+		t.Errorf("the record is %+v; want a latch of 5", rec)
+	}
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
+
+// A client finds a name free, and stops before it makes a latch of it. Meanwhile another client gets
+// the name as a lock or a semaphore. The late step makes no latch.
+func TestLateCreationOfALatch(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	for _, name := range []string{"lock", "semaphore"} {
+		t.Run(name, func(t *testing.T) {
+			late, stopped, proceed := stopAt(t, cfg, "holdfast-latch/1 closed")
+			a, b := newPeer(t, cfg), newPeer(t, late)
+			set := make(chan error, 1)
+			go func() { _, err := b.SetCount(within(t), name, 7); set <- err }()
+			<-stopped
+			r := a.req(name)
+			if name == "semaphore" {
+				r = a.permits(name, 1, 2)
+			}
+			h := a.get(r)
+			proceed()
+			wants(t, "SetCount", <-set, driver.ErrKind)
+			if rec := a.inspect(name); len(rec.Holders) != 1 {
+				t.Errorf("the record is %+v; want the holder", rec)
+			}
+			a.release(h)
+			if made, err := b.SetCount(within(t), name, 7); err != nil || !made {
+				t.Errorf("SetCount on the free name: %v, %v", made, err)
+			}
+			must(t, "RemoveLatch", a.RemoveLatch(within(t), name))
+		})
+	}
+}
+
 // A waiter has read the limit, and stops before it takes its permits. Meanwhile the limit is
 // lowered. It does not take more permits than that.
 func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 	t.Parallel()
-	_, cfg := common(t)
-	for name, earlier := range map[string]int{"new": 0, "used with the same limit": 3, "used with another limit": 4} {
+	server, cfg := common(t)
+	z := newTree(t, server.Addr)
+	for name, earlier := range map[string]int{
+		"new": 0, "used with the same limit": 3, "used with another limit": 4, "folder deleted": 3, "folder deleted, another limit": 4,
+	} {
 		t.Run(name, func(t *testing.T) {
 			late, stopped, proceed := stopAt(t, cfg, "-lease-")
 			a, b := newPeer(t, cfg), newPeer(t, late)
@@ -98,6 +161,12 @@ func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 				replies <- reply
 			}()
 			<-stopped
+			if strings.HasPrefix(name, "folder deleted") { // as the servers do when it is empty
+				err := z.Delete(within(t), cfg.Root+"/"+name+"/leases", zk.AnyVersion)
+				if !errors.Is(err, zk.ErrNoNode) {
+					must(t, "delete", err)
+				}
+			}
 			must(t, "SetLimit", a.SetLimit(within(t), name, 2))
 			proceed()
 			reply := <-replies

@@ -154,10 +154,11 @@ type queue []node
 // contents is what a folder contains.
 type contents struct {
 	queue
-	latch, semaphore bool // there are nodes of these names
+	latch, semaphore bool     // there are nodes of these names
+	pending          []string // the announcements of latches
 }
 
-// parseChildren sorts a folder's children. It ignores children that are no contenders.
+// parseDir sorts a folder's children. It ignores children that are no contenders.
 func parseDir(children []string) contents {
 	l := contents{queue: make(queue, 0, len(children))}
 	for _, c := range children {
@@ -168,6 +169,8 @@ func parseDir(children []string) contents {
 			l.latch = true
 		case c == locksDir || c == leasesDir:
 			l.semaphore = true
+		case strings.HasPrefix(c, pendingNode):
+			l.pending = append(l.pending, c)
 		}
 	}
 	// By number, not by text: the two differ beyond ten digits and below zero. Equal numbers are

@@ -15,8 +15,9 @@ const (
 	latchNode = "latch"
 
 	// These exist only for a moment.
-	clockNode = reserved + ":clock"
-	sealNode  = reserved + ":seal"
+	clockNode   = reserved + ":clock"
+	sealNode    = reserved + ":seal"
+	pendingNode = reserved + ":latch-" // a prefix: the announcement of a latch
 )
 
 // reserved is the prefix of nodes that only holdfast creates. A name with such a level is refused.

@@ -80,6 +80,7 @@ func (e *entry) limits(ctx context.Context) (l limits, err error) {
 	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
 	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
 	since := max(e.seen, int64(e.token))
+	newest := e.seen
 	for i, n := range nodes {
 		if errors.Is(n.Err, zk.ErrNoNode) {
 			continue
@@ -87,7 +88,7 @@ func (e *entry) limits(ctx context.Context) (l limits, err error) {
 		if n.Err != nil {
 			return l, n.Err
 		}
-		e.seen = max(e.seen, n.Stat.Mzxid)
+		newest = max(newest, n.Stat.Mzxid)
 		limit := parseRecord(n.Data).limit
 		switch {
 		case i == 0:
@@ -98,6 +99,7 @@ func (e *entry) limits(ctx context.Context) (l limits, err error) {
 			l.locks = n.Stat.Version
 		}
 	}
+	e.seen = newest
 	return l, nil
 }
 
@@ -128,7 +130,7 @@ func (e *entry) sameLimit(limit int) error {
 	return fmt.Errorf("%w: it is a semaphore of %d", driver.ErrKind, limit)
 }
 
-// glimpsePermits is glimpse for a semaphore.
+// probePermits is probe for a semaphore.
 func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply driver.Reply, free bool, err error) {
 	e.checked = false
 	sem := readSemaphore(all)
@@ -179,12 +181,15 @@ func (e *entry) refusePermits(ctx context.Context, sem semaphore, left time.Dura
 	return reply, nil
 }
 
-// settlePermits is settle for a semaphore.
+// evaluatePermits is evaluate for a semaphore.
 func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool) (reply driver.Reply, again bool, err error) {
 	if e.state == held {
 		return e.completeGrant(ctx)
 	}
 	sem := readSemaphore(all)
+	if err := e.refuseLatches(ctx, &sem.top); err != nil {
+		return reply, false, err
+	}
 	if err := e.onlyPermits(ctx, sem.top); err != nil {
 		return reply, false, e.withdrawOnKind(ctx, err)
 	}
@@ -298,14 +303,15 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 		limit = e.limit
 	}
 	data := record{limit: limit}
-	var ops []zk.Op
+	// Somebody may set a limit at this moment, which changes the version of the queue's folder. The
+	// version of leases does not show it: the servers may have deleted that folder, and SetLimit may
+	// have created it again, with the same version.
+	ops := []zk.Op{zk.CheckOp(e.dir+"/"+locksDir, at.locks)}
 	switch {
-	case at.leases == zk.AnyVersion: // there is no folder; somebody may set a limit at this moment
-		ops = append(ops, zk.CheckOp(e.dir+"/"+locksDir, at.locks), zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
+	case at.leases == zk.AnyVersion: // there is no folder
+		ops = append(ops, zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
 	case at.known != limit: // of an earlier use, or none: Curator writes no limit
 		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
-	default: // somebody may set a limit here, too
-		ops = append(ops, zk.CheckOp(leases, at.leases))
 	}
 	settings := len(ops)
 	r := e.record()
