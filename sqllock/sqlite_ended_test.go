@@ -52,3 +52,35 @@ func TestSQLiteProberSeesChange(t *testing.T) {
 		must(t, first.Close(t.Context()))
 	}
 }
+
+// A grant that came by a push ends without a release. Neither the renewal that finds out nor a late
+// release leaves the request among the waiters, whose names the session looks at again and again.
+func TestSQLiteEndedGrantIsNoWaiter(t *testing.T) {
+	b := openTest(t, storePath(t), nil)
+	s := openTestSession(t, b, time.Hour)
+	for _, learn := range []func(driver.Hold) error{
+		func(h driver.Hold) error {
+			ch, err := s.Renew(t.Context(), []driver.Hold{h})
+			if err == nil && (len(ch) != 1 || ch[0].State != driver.Gone) {
+				t.Errorf("Renew of a broken grant: %v", ch)
+			}
+			return err
+		},
+		func(h driver.Hold) error {
+			if err := s.Release(t.Context(), h, 0); !errors.Is(err, driver.ErrGone) {
+				t.Errorf("Release of a broken grant: %v", err)
+			}
+			return nil
+		},
+	} {
+		first, req := granted(t, s, exclusive("x")), exclusive("x")
+		wake := queued(t, s, req)
+		must(t, s.Release(t.Context(), first, 0))
+		h := holdOf(req, woken(t, wake))
+		must(t, b.Break(t.Context(), "x", h.Token))
+		must(t, learn(h))
+		if n := s.waiters.Len(); n != 0 {
+			t.Errorf("%d requests still wait", n)
+		}
+	}
+}

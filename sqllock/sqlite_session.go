@@ -171,7 +171,7 @@ func (s *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 		return n > 0, err
 	}
 	err := s.st.writeOr(ctx, h.Name, free, func(t *tx) error { return t.release(h, keep) })
-	if err == nil {
+	if err == nil || driver.IsOver(err) {
 		s.waiters.Cancel(h.ID) // if it waited, ignore later notifications
 	}
 	return err
@@ -202,6 +202,9 @@ func (s *session) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Chan
 		}
 		for _, ch := range changes {
 			ch.Index += first
+			if h := holds[ch.Index]; ch.State == driver.Gone && h.Token != 0 {
+				s.waiters.Cancel(h.ID)
+			}
 			reported = append(reported, ch)
 		}
 	}
