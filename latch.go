@@ -56,6 +56,9 @@ func (l *Latch) Set(ctx context.Context, n int64) (created bool, err error) {
 // any text of up to 512 bytes, for example the name of a job that may run again. Each id counts
 // once, however often and wherever it is used. With an empty id each call counts once.
 //
+// A call whose answer was lost is repeated. If somebody removes the latch and sets it again at that
+// moment, the call may count in both. So each round of a repeated job needs a name of its own.
+//
 // Errors: ErrGone if there is no such latch, and those of Set.
 func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error) {
 	if err := l.usable("count down"); err != nil {
