@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/memlock"
-	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 )
 
 // The cost of a grant when a name has many waiters or holders. The requests use the driver's
@@ -42,7 +42,7 @@ func scaleStores() []scaleStore {
 			return rueidisBackend(site{addr: b.server.addr, wire: w})
 		}},
 		{oursSQLite, "sqlite", "-sqlite", local, func(_ *testbed, dir string, _ *wire) (driver.Backend, error) {
-			return sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
+			return sqlite.Open(filepath.Join(dir, "locks.db"), nil)
 		}},
 		{"holdfast-memory", "any", "-memory", local, func(*testbed, string, *wire) (driver.Backend, error) {
 			return memlock.New(), nil

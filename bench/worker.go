@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 
-	_ "modernc.org/sqlite" // the SQLite that sqllock uses
+	_ "modernc.org/sqlite" // the driver that package sqlite uses
 )
 
 // workerEnv makes this program a contender of a scenario with many processes. It contains the job;
@@ -153,7 +153,7 @@ func openLocal(ctx context.Context, library, dir string, waiting func()) (client
 	if library == "flock" {
 		return flockClient(dir), nil
 	}
-	backend, err := sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
+	backend, err := sqlite.Open(filepath.Join(dir, "locks.db"), nil)
 	if err != nil {
 		return nil, err
 	}

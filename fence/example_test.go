@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
-	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 	_ "modernc.org/sqlite"
 )
 
@@ -78,7 +78,7 @@ func Example() {
 	}
 
 	// The locks may be anywhere; here they are in a separate file.
-	locks, err := sqllock.OpenSQLite(filepath.Join(dir, "locks.db"), nil)
+	locks, err := sqlite.Open(filepath.Join(dir, "locks.db"), nil)
 	if err != nil {
 		fmt.Println(err)
 		return

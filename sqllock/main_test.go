@@ -1,15 +1,9 @@
 package sqllock
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) {
-	if path := os.Getenv(helperEnv); path != "" {
-		os.Exit(helperMain(path))
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -103,6 +103,8 @@ func (s *serverSession) change(ctx context.Context, name string, f func(r *recor
 	return s.b.with(ctx, name, func(ctx context.Context) error { return s.b.change(ctx, s.b.run, one(name, f)) })
 }
 
+var errCancelled = fmt.Errorf("%w: the request was cancelled", driver.ErrUnavailable)
+
 // acquireNow is Acquire for a caller that does not give up.
 func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (driver.Reply, error) {
 	w := s.b.waiters.Begin(req.ID, req.Name, waitKind(req.Mode))

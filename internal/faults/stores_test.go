@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
@@ -205,7 +206,7 @@ func sqliteSite(t *testing.T, dir string) *site {
 	}
 	path := filepath.Join(dir, "locks.db")
 	return &site{t: t, path: path, dial: func(t *testing.T) driver.Backend {
-		b, err := sqllock.OpenSQLite(path, nil)
+		b, err := sqlite.Open(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

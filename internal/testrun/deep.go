@@ -49,7 +49,7 @@ var suites = []suite{
 	{name: "model of the quorum", question: "messages lost and late, servers that forget", dir: ".",
 		args: []string{"-run", "^TestModel$", "./redislock/quorum"}, env: []string{"MODEL_SEEDS=300"}, share: 2},
 	{name: "random histories", question: "is every step what the rule says?", dir: ".",
-		args: []string{"-run", "Model$", "./memlock", "./redislock", "./sqllock", "-rapid.checks=300"}, share: 2},
+		args: []string{"-run", "Model$", "./memlock", "./redislock", "./sqllock/...", "-rapid.checks=300"}, share: 2},
 	{name: "fuzz", question: "input from outside", fuzz: []string{".", "cmd/holdfast"}, share: 2},
 }
 

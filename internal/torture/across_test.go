@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
@@ -104,7 +105,7 @@ func TestLockAllAcrossStores(t *testing.T) {
 // open opens one of the stores.
 func open(store string) (driver.Backend, error) {
 	if path, ok := strings.CutPrefix(store, "sqlite:"); ok {
-		return sqllock.OpenSQLite(path, nil)
+		return sqlite.Open(path, nil)
 	}
 	if servers, ok := strings.CutPrefix(store, "zookeeper://"); ok {
 		return zklock.New(zklock.Config{Servers: strings.Split(servers, ",")})

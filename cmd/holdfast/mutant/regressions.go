@@ -39,9 +39,9 @@ var AllRegressions = []Regression{
 		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
 	}}, "redislock", "TestPatternListener"},
 	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own", Edits: []Edit{
-		{"sqllock/sqlite_file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
-		{"sqllock/sqlite_file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
-	}}, "sqllock", "TestSQLiteOtherPaths"},
+		{"sqllock/sqlite/file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
+		{"sqllock/sqlite/file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
+	}}, "sqllock/sqlite", "TestSQLiteOtherPaths"},
 	{Mutant{ID: "run-takes-its-time", Bug: "a command that ends slowly may go on after the store has given the lock to another", Edits: []Edit{
 		{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
 		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Left: func() time.Duration { return time.Hour }, Limit: limit`},
@@ -104,11 +104,11 @@ var AllRegressions = []Regression{
 		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
 	}}, "sqllock/mysql", "TestDamage"},
 	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client", Edits: []Edit{
-		{"sqllock/sqlite_session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
+		{"sqllock/sqlite/session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
 		changes, at, err = s.renewBut(ctx, holds, damaged)
 		return at, err
 	})
 	return changes, err`, `	changes, _, err = s.renewBut(ctx, holds, nil)
 	return changes, err`},
-	}}, "sqllock", "TestSQLiteConformance/R15"},
+	}}, "sqllock/sqlite", "TestSQLiteConformance/R15"},
 }

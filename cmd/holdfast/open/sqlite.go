@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	_ "modernc.org/sqlite" // the driver that sqllock uses
+	_ "modernc.org/sqlite" // the driver that package sqlite uses
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/sqllock"
+	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 )
 
 func openSQLite(path string) (*Store, error) {
-	b, err := sqllock.OpenSQLite(path, nil)
+	b, err := sqlite.Open(path, nil)
 	if err != nil {
 		return nil, classify(err, driver.ErrUnavailable)
 	}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package sqllock
-
-const raceFactor = 1

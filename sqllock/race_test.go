@@ -1,7 +1,0 @@
-//go:build race
-
-package sqllock
-
-// raceFactor lengthens leases under the race detector, which makes an SQLite in pure Go more than
-// ten times slower.
-const raceFactor = 3

@@ -1,0 +1,176 @@
+// Package sqlite keeps the locks of one machine in a SQLite file, with no server.
+//
+// It uses database/sql and links no SQLite driver itself: the program imports one, such as
+//
+//	import _ "modernc.org/sqlite"
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Config configures an SQLite store. The zero value and nil work.
+type Config struct {
+	// Driver is the name of the program's SQLite driver in database/sql; empty means "sqlite", the
+	// name of modernc.org/sqlite.
+	Driver string
+
+	env *env // replaced by tests
+}
+
+// Backend is a lock table in one file, shared by all processes of one machine. It is a
+// [driver.Backend]; its methods may be called concurrently.
+//
+// The transaction that releases a lock grants it to the next waiter, and a datagram notifies that
+// waiter. Each process keeps a file lock, which the kernel drops when the process is killed. Its
+// locks then go to waiters within about 100 ms. The leases of a hanging process expire.
+//
+// Leases use the clock of the boot (Linux, macOS), which nobody can set and which counts suspend; a
+// reboot ends them all. Tokens keep growing over a reboot and a power loss, even if the wall clock
+// goes back meanwhile.
+type Backend struct {
+	st   *store
+	once sync.Once
+	mu   sync.Mutex
+	open map[*session]bool
+	shut bool
+}
+
+var _ driver.Backend = (*Backend)(nil)
+
+// Open opens the store at path and creates it (mode 0600, missing folders 0700) unless it
+// exists. The file must be holdfast's own. Next to it are SQLite's own -wal and -shm files, and a
+// folder path.run through which processes signal each other.
+//
+// Errors: driver.ErrInvalid (no such SQLite driver, an empty path, a network file system),
+// driver.ErrRefused (no permission, read-only, not a file of holdfast, another version of the
+// schema: such a file stays unchanged), driver.ErrUnavailable (a full disk, a file that stays
+// locked). It needs no ctx: opening takes at most 5 seconds.
+func Open(path string, cfg *Config) (*Backend, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	st, err := openStore(path, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite store %s: %w", path, err)
+	}
+	return &Backend{st: st, open: map[*session]bool{}}, nil
+}
+
+// Name implements [driver.Backend]: "sqlite".
+func (b *Backend) Name() string { return "sqlite" }
+
+// Kinds implements [driver.Backend]: SQLite keeps everything.
+func (b *Backend) Kinds() driver.Kinds { return driver.AllKinds() }
+
+// Open implements [driver.Backend].
+func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	s, err := openSession(ctx, b, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	shut := b.shut
+	if !shut {
+		b.open[s] = true
+	}
+	b.mu.Unlock()
+	if shut {
+		return nil, errors.Join(driver.ErrClosed, s.Close(ctx))
+	}
+	return s, nil
+}
+
+// Break implements [driver.Backend].
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.breakGrant(r, int64(token)) })
+}
+
+// RemoveLatch implements [driver.Backend].
+func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.removeLatch(r) })
+}
+
+// SetLimit implements [driver.Backend].
+func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	}
+	return b.operate(ctx, name, func(t *tx, r *row) error { return t.setLimit(r, limit) })
+}
+
+// operate runs one transaction on one name.
+func (b *Backend) operate(ctx context.Context, name string, do func(*tx, *row) error) error {
+	if err := errors.Join(b.usable(), driver.CheckName(name)); err != nil {
+		return err
+	}
+	return b.st.write(ctx, func(t *tx) error {
+		r, err := t.row(name)
+		if err != nil {
+			return err
+		}
+		return do(t, r)
+	})
+}
+
+// Inspect implements [driver.Backend].
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	if err := errors.Join(b.usable(), driver.CheckName(name)); err != nil {
+		return driver.Record{}, err
+	}
+	return b.st.inspect(ctx, name)
+}
+
+// List implements [driver.Backend].
+func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	return b.st.list(ctx, prefix, after, limit)
+}
+
+// Close implements [driver.Backend]. It also closes open sessions. The file is closed with the last
+// Backend of this process that uses it.
+func (b *Backend) Close() error {
+	var err error
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.shut = true
+		left := make([]*session, 0, len(b.open))
+		for s := range b.open {
+			left = append(left, s)
+		}
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		for _, s := range left {
+			err = errors.Join(err, s.Close(ctx))
+		}
+		err = errors.Join(err, b.st.release())
+	})
+	return err
+}
+
+func (b *Backend) usable() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut {
+		return fmt.Errorf("sqlite store: %w", driver.ErrClosed)
+	}
+	return nil
+}
+
+func (b *Backend) forget(s *session) {
+	b.mu.Lock()
+	delete(b.open, s)
+	b.mu.Unlock()
+}
