@@ -28,7 +28,7 @@ type pkg struct {
 var longest = map[string]int{
 	"redislock": 310, "cmd/holdfast": 280, "sqllock/sqlite": 200, "sqllock": 40, "sqllock/mysql": 230, "sqllock/postgres": 220,
 	"zklock": 200, "redislock/quorum": 180, "internal/faults": 110, "zklock/internal/zk": 100,
-	"interop": 80, "model": 70, "cmd/holdfast/open": 60, "bench": 60, "cmd/holdfast/torture": 60,
+	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60,
 	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 50, "internal/doctest": 50,
 	"internal/archtest": 40, "fence": 40, "drivertest": 40, "internal/torture": 30, "cmd/holdfast/lab": 30,
 }

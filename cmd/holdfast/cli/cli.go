@@ -19,8 +19,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // Limits for opening and closing a store that does not answer, whatever the TTL.

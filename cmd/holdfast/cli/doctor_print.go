@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // doctorJSON is a diagnosis in JSON.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // tryLock takes a lock, has another client wait for it, hands it over and releases it.

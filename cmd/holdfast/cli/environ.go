@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // The environment variables that holdfast reads and sets.

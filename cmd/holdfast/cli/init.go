@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 const aboutInit = `Create the tables of a store in MySQL, MariaDB or PostgreSQL, or update those of an earlier

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/lab"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 const aboutLab = `Run widely used lock algorithms for Redis that are unsafe, each on a real server and in the order

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 const aboutVerify = `Test a deployment: real processes take locks of the store, verify injects faults, and then

@@ -3,8 +3,8 @@ package cli
 import (
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // verifyJSON is the result of verify in JSON.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // Kind determines how an event is shown.

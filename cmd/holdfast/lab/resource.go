@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // job is the guarded resource of a row, in one of the three most frequent uses of such locks. A

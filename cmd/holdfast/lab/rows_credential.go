@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // The lock that gives its timestamp to the caller as a credential.

@@ -1,8 +1,8 @@
 package lab
 
 import (
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // Semaphores that count.

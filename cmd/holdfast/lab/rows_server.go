@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // Locks that a failover loses.

@@ -3,7 +3,7 @@ package lab
 import (
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // The locks of the time before SET had NX and PX.

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // Store is a kind of server that a mutant runs on.

@@ -3,7 +3,7 @@ package mutant
 import (
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // quorum are bugs of the store on a majority of three Redis servers.

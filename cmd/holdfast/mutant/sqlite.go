@@ -3,7 +3,7 @@ package mutant
 import (
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // sqlite are bugs of the store in a SQLite file.

@@ -3,7 +3,7 @@ package mutant
 import (
 	"time"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // zookeeper are bugs of the store on ZooKeeper.

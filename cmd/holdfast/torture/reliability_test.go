@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // quota is a number of faults of one kind. The stores must survive it without a violation.

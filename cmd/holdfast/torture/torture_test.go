@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
-	"github.com/holdfast-lock/holdfast/history"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // callRecorder records one attempt as the application sees it: its calls and their answers.

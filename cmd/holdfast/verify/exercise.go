@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // Parts of the whole duration: the first fault begins after faultsFrom, the last before

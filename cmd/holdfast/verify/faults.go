@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // The kinds of faults that verify injects by itself: into its own processes, and into their traffic

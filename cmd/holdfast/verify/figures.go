@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // Figures are numbers of a run, for people. Package history judges without them.

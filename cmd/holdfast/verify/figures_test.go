@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // The figures of a short history: a holder dies, a waiter is granted the lock, and one cancels.

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // hookLimit bounds each of a hook's two runs.

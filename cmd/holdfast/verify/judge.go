@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // Result is what a run found.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // played is a session with scripted answers.

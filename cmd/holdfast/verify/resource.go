@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 )
 
 // Resource is the fenced resource: a number for each name. It remembers the highest token that it

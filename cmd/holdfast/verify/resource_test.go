@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 )
 
 // ask is an exchange that must work.

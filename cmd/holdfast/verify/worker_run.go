@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/history"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/internal/backoff"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // workerClient is one holdfast client of a worker.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/history"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // recorded is a history, and the number of its events of each kind.
