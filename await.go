@@ -27,7 +27,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, req: *req, index: -1}
+	l := &Lease{c: c, req: *req, maxHold: o.maxHold, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well
@@ -52,6 +52,9 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 func (l *Lease) newRequest(s *session) {
 	l.session, l.unanswered = s, false
 	l.number, l.req.ID = l.c.requests.next()
+	if l.req.Lease = 0; l.maxHold > 0 && l.c.backend.Kinds().Leases {
+		l.req.Lease = s.leaseFor(l.maxHold - l.maxHold/100)
+	}
 }
 
 // sendRequest is one exchange about l's request.
@@ -72,16 +75,18 @@ func (l *Lease) discard() {
 	}
 }
 
-// startLease makes l a lease that is trusted for a TTL from proof, and reports whether it did. It
-// does not if more than a third of the TTL has passed since proof, because the lease might then end
+// startLease makes l a lease that is trusted for its length from proof, and reports whether it did.
+// It does not if more than a third of that has passed since proof, because the lease might then end
 // before its first renewal. The caller has to confirm such a grant with another exchange. A
-// hand-over to a waiter that had been silent for long is an example. A grant of a session that is
-// over never becomes a lease.
+// hand-over to a waiter that had been silent for long is an example. A lease shorter than the TTL is
+// not renewed, so a hand-over always has to be confirmed: it counts from before. A grant of a
+// session that is over never becomes a lease.
 func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Duration) bool {
-	now := c.coarseNow()
-	if now-proof > l.session.ttl/3 {
+	now, length := c.coarseNow(), driver.LeaseWithin(l.req.Lease, l.session.ttl)
+	if now-proof > length/3 || l.req.Lease != 0 && l.pushed {
 		return false
 	}
+	trusted := proof + l.session.trust(length)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || l.session.over() {
@@ -92,7 +97,10 @@ func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Durat
 	if o.maxHold > 0 {
 		l.latest = now + o.maxHold
 	}
-	l.extend(proof + l.session.trust())
+	if l.req.Lease != 0 {
+		l.latest = min(l.latest, trusted)
+	}
+	l.extend(trusted)
 	c.watchLease(l)
 	return true
 }
@@ -281,13 +289,13 @@ func (a *attempt) granted(token uint64, proof time.Duration) (held bool, stop er
 		return false, ErrClosed
 	}
 	if a.slow++; a.slow > 3 {
-		return false, c.tooSlow()
+		return false, a.l.tooSlow()
 	}
 	return false, nil
 }
 
-func (c *Client) tooSlow() error {
-	return fmt.Errorf("%w: the store takes more than a third of the TTL of %v to answer", ErrUnavailable, c.TTL())
+func (l *Lease) tooSlow() error {
+	return fmt.Errorf("%w: the store takes more than a third of the lease of %v to answer", ErrUnavailable, driver.LeaseWithin(l.req.Lease, l.session.ttl))
 }
 
 // poll pauses between two tries outside the queue.
@@ -317,17 +325,25 @@ func (a *attempt) restart(s *session) {
 // the grant counts from), when there is reason to ask again (token 0), or to stop.
 func (a *attempt) waitInQueue(sent time.Duration, reply driver.Reply) (token uint64, proof time.Duration, stop error) {
 	c, w := a.l.c, a.wait
+	// A place with a lease of its own is renewed by asking again. A renewal would make it longer.
+	own := a.l.req.Lease
 	c.mu.Lock()
 	w.proof = sent - reply.Stale
-	c.waits[w] = struct{}{}
+	if own == 0 {
+		c.waits[w] = struct{}{}
+	}
 	c.mu.Unlock()
 	// The store says when to ask again. Ask as well when no renewal has proved the place for a TTL:
 	// it may be gone.
+	unproved := c.TTL()
+	if own != 0 {
+		unproved = own / 3
+	}
 	askAt := time.Duration(forever)
 	if reply.Retry > 0 {
 		askAt = c.coarseNow() + reply.Retry + c.spread(reply.Ahead)
 	}
-	untilAsk := func() time.Duration { return min(askAt, a.lastProof()+c.TTL()) - c.coarseNow() }
+	untilAsk := func() time.Duration { return min(askAt, a.lastProof()+unproved) - c.coarseNow() }
 	timer := time.NewTimer(untilAsk())
 	defer timer.Stop()
 	for {

@@ -109,8 +109,28 @@ type session struct {
 	lost        <-chan struct{} // closed by the driver when the session is over
 }
 
-// trust returns for how long the proof of an exchange can be relied on.
-func (s *session) trust() time.Duration { return s.ttl - s.margin }
+// trust returns for how long the proof of an exchange can be relied on, if it makes the lease as
+// long as length. The margin of a shorter lease is smaller in proportion: it is there because clocks
+// may run at different speeds.
+func (s *session) trust(length time.Duration) time.Duration {
+	if length >= s.ttl {
+		return s.ttl - s.margin
+	}
+	return length - time.Duration(float64(length)*float64(s.margin)/float64(s.ttl))
+}
+
+// leaseFor returns how long the store must keep a lease so that it can be trusted for d, or 0 if
+// that is not less than the TTL.
+func (s *session) leaseFor(d time.Duration) time.Duration {
+	length := time.Duration(float64(d)*float64(s.ttl)/float64(s.trust(s.ttl))) + time.Millisecond // rounded up
+	if length = max(length, shortestLease); length >= s.ttl {
+		return 0
+	}
+	return length
+}
+
+// shortestLease bounds how often the place of a waiter with a short lease is renewed.
+const shortestLease = time.Second
 
 // over reports whether the store has ended the session. The client keeps a session until another is
 // open. So the code that makes a lease has to look here, with c.mu held: either it sees that the

@@ -3,7 +3,6 @@ package holdfast_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,12 +41,6 @@ func TestPlaceOfAForgedGrant(t *testing.T) {
 				t.Errorf("Downgrade: %v; want ErrLost", err)
 			}
 		},
-		"release after a maximum hold": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
-			<-l.Done()
-			if err := l.Release(); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Release: %v; want ErrLost", err)
-			}
-		},
 		"release of an offer": func(t *testing.T, l *holdfast.Lease, _ *hooks) {
 			if _, _, err := l.HandOff(); err != nil {
 				t.Error(err)
@@ -80,11 +73,7 @@ func TestPlaceOfAForgedGrant(t *testing.T) {
 					}
 					return reply, err
 				}
-				var opts []holdfast.Option
-				if strings.Contains(name, "maximum hold") {
-					opts = append(opts, holdfast.MaxHold(time.Second))
-				}
-				l := <-taking(t, h, opts...)
+				l := <-taking(t, h)
 				learns(t, l, h)
 				if err := l.Err(); l.Token() != held.Token()+1 || err == nil {
 					t.Fatalf("token %d, %v; want the forged one, which has ended", l.Token(), err)

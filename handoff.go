@@ -223,7 +223,7 @@ func (a *adoption) run() error {
 		case a.ctx.Err() != nil:
 			return a.abort(cause(a.ctx))
 		case c.coarseNow() > end && err == nil && !l.session.over():
-			return a.abort(c.tooSlow())
+			return a.abort(l.tooSlow())
 		case c.coarseNow() > end && err == nil:
 			return a.abort(asOutage(ErrClosed))
 		case c.coarseNow() > end:

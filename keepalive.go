@@ -75,13 +75,14 @@ func (c *Client) keepSession(s *session) {
 
 // renew renews all leases, waits and offers of the session in one exchange.
 func (c *Client) renew(ctx context.Context, s *session) error {
+	now := c.coarseNow()
 	c.mu.Lock()
 	holds := make([]driver.Hold, 0, len(c.leases)+len(c.waits))
 	leases := make([]*Lease, 0, len(c.leases))
 	waits := make([]*wait, 0, len(c.waits))
 	for _, l := range c.leases {
 		if l.outer == nil && l.session == s {
-			leases, holds = append(leases, l), append(holds, l.holdID())
+			leases, holds = append(leases, l), append(holds, l.renewal(now))
 		}
 	}
 	for w := range c.waits {
@@ -118,11 +119,11 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 	if err != nil || over {
 		return err
 	}
-	return c.apply(s, sent, leases, waits, offers, changes)
+	return c.apply(s, sent, holds, leases, waits, offers, changes)
 }
 
 // apply processes the store's answer to a renewal that was sent at sent.
-func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
+func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch
@@ -151,7 +152,7 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 			unknown++
 		default:
 			l.pushed = false
-			l.extend(sent + s.trust())
+			l.extend(sent + s.trust(driver.LeaseWithin(holds[i].Lease, s.ttl)))
 		}
 	}
 	heap.Init(&c.leases)
@@ -196,6 +197,16 @@ func (c *Client) apply(s *session, sent time.Duration, leases []*Lease, waits []
 }
 
 var errPartial = errors.New("not everything could be renewed")
+
+// renewal names l to a renewal. If MaxHold ends l within a TTL, the store need not keep it for
+// longer. Called with c.mu held.
+func (l *Lease) renewal(now time.Duration) driver.Hold {
+	h := l.holdID()
+	if l.latest != forever && l.c.backend.Kinds().Leases {
+		h.Lease = l.session.leaseFor(max(l.latest-now, 0))
+	}
+	return h
+}
 
 // extend moves the end of trust forward, never back. Called with c.mu held; the caller puts the
 // heap in order afterwards.

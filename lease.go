@@ -24,8 +24,8 @@ import (
 //	Client.stopRenewing   no: local only      no                       no
 
 // Lease is the holder's claim to a grant. It renews itself until it ends, exactly once: by Release,
-// or by loss. Its methods are safe for concurrent use. Only Release and Downgrade send anything to
-// the store. A nil Lease, which a failed call returns, holds nothing.
+// or by loss. Its methods are safe for concurrent use. Only Release, Extend and Downgrade send
+// anything to the store. A nil Lease, which a failed call returns, holds nothing.
 type Lease struct {
 	c          *Client
 	session    *session
@@ -34,6 +34,7 @@ type Lease struct {
 	token      uint64
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
+	maxHold    time.Duration // of the options; 0: none
 	latest     time.Duration // when MaxHold ends it, on c.now; forever without MaxHold
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
@@ -77,7 +78,7 @@ func (l *Lease) Err() error {
 		toCancel := c.endTree(ended, why, nil)
 		c.mu.Unlock()
 		cancelAll(toCancel, why)
-		c.reportLoss(ended, why)
+		c.afterLoss(ended, why)
 		c.mu.Lock()
 	}
 	defer c.mu.Unlock()
@@ -288,7 +289,7 @@ func (l *Lease) releaseOnce(ctx context.Context) error {
 
 // expiryError returns the error of a lease that has expired. Called with c.mu held.
 func (l *Lease) expiryError(now time.Duration) *Error {
-	if now >= l.latest && now < l.trusted {
+	if now >= l.latest && l.latest <= l.trusted {
 		return lost("use", &l.req, ReasonMaxHold)
 	}
 	e, c := lost("use", &l.req, ReasonExpired), l.c

@@ -54,7 +54,7 @@ func TestLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left(t, "several leases", m, 2*time.Second)
+		left(t, "several leases", m, 1980900*time.Microsecond) // up to a hundredth less than MaxHold
 		slept.Add(int64(8 * time.Second))
 		left(t, "after a sleep that was too long", l, 0)
 		left(t, "what is borrowed, then", inner, 0)

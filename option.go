@@ -35,8 +35,13 @@ func (o *options) refuse(format string, args ...any) {
 // Without this option such a Lock fails at once with ErrDeadlock.
 func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 
-// MaxHold ends the lease after d: it is then lost for ReasonMaxHold, and the name becomes free
-// within a TTL. For work that may hang.
+// MaxHold ends the lease after d, or up to a hundredth earlier: it is then lost for ReasonMaxHold,
+// and the client gives the name back when the lease's contexts have been cancelled. So another
+// holder may begin while the work that hangs still ends.
+//
+// If the client is frozen or dead, the store frees the name: within 1.1 d, but not before a second.
+// If d is longer than the TTL, it does so within half a TTL after d. A store whose leases end with a
+// session, and a quorum, take up to a TTL (docs/guarantees.md). Extend moves the end.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) {
 		if o.maxHold = d; d <= 0 {

@@ -147,14 +147,23 @@ func (c *Client) endSession(s *session) {
 func (c *Client) cancelAndReport(over []endedLease) {
 	for _, e := range over {
 		if e.contexts == nil {
-			c.reportLoss(e.l, e.why)
+			c.afterLoss(e.l, e.why)
 			continue
 		}
 		go func() {
 			cancelAll(e.contexts, e.why)
-			c.reportLoss(e.l, e.why)
+			c.afterLoss(e.l, e.why)
 		}()
 	}
+}
+
+// afterLoss follows the end of a lease that was lost, when its contexts have been cancelled. The store
+// still has the grant if only MaxHold has ended it.
+func (c *Client) afterLoss(l *Lease, why *Error) {
+	if why.Reason == ReasonMaxHold && l.outer == nil {
+		l.releaseInBackground()
+	}
+	c.reportLoss(l, why)
 }
 
 func (c *Client) reportLoss(l *Lease, why *Error) {
@@ -225,7 +234,7 @@ func (c *Client) end(l *Lease, why *Error) (prior *Error) {
 // endLost ends a lease that its holder has not released, and reports the loss.
 func (c *Client) endLost(l *Lease, why *Error) {
 	if c.end(l, why) == nil {
-		c.reportLoss(l, why)
+		c.afterLoss(l, why)
 	}
 }
 

@@ -42,6 +42,10 @@
 //     take locks, can end no grant and no place in the queue, and can delay no other name. A waiter
 //     believes a push only if it contains data that the sender must have received from the store.
 //     If the store has no such grant, the first renewal or release of the lease reports that.
+//   - R17: A lease may be shorter than the TTL (Kinds.Leases). A grant or place that was asked for
+//     or renewed with a Lease ends that long after, although its session lives, unless an earlier
+//     exchange made it longer. No exchange makes a lease end earlier, since it may arrive after a
+//     later one, on which the client relies.
 //
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

@@ -54,6 +54,7 @@ type Kinds struct {
 	Semaphores bool // requests with Permits, and SetLimit
 	Latches    bool // SetCount, CountDown, Await, RemoveLatch
 	MinHold    bool // Request.MinHold, and a positive keep of Release
+	Leases     bool // Request.Lease and Hold.Lease
 
 	// Setting is the setting, if there is one, because of which the store does not keep
 	// everything, such as "protocol=single". Errors name it.
@@ -61,7 +62,9 @@ type Kinds struct {
 }
 
 // AllKinds returns the Kinds of a store that keeps everything.
-func AllKinds() Kinds { return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true} }
+func AllKinds() Kinds {
+	return Kinds{Shared: true, Semaphores: true, Latches: true, MinHold: true, Leases: true}
+}
 
 // SessionConfig describes a client to the store.
 type SessionConfig struct {
@@ -83,8 +86,8 @@ type Session interface {
 
 	// Acquire sends the request once; the caller may change req when it returns. Acquire with the
 	// same ID again takes no second grant and keeps the place in the queue (R5); if the request has
-	// a grant, it sets the lease to a full TTL and returns the same token. A request that does not
-	// wait writes nothing when it is refused.
+	// a grant, it renews that and returns the same token. A request that does not wait writes
+	// nothing when it is refused.
 	//
 	// Errors: ErrKind, ErrInvalid, ErrRefused, ErrClosed are final: nothing was taken. Any other
 	// error leaves the outcome open; the caller asks again or cancels. If the error is also
@@ -105,7 +108,7 @@ type Session interface {
 	Release(ctx context.Context, h Hold, keep time.Duration) error
 
 	// Renew sets the lease of every grant in holds, and every place in the queue (Token 0), to a
-	// full TTL from now, all in one exchange (or one per batch of a few hundred). It returns a
+	// full TTL from now, or to Hold.Lease, all in one exchange (or one per batch of a few hundred). It returns a
 	// Change for each hold whose state has changed; see Change. It never revives a grant that has
 	// ended, even if nobody else has taken the name. The client also calls it with no holds, at
 	// least every third of a TTL, for stores whose session needs it; others return at once. An
@@ -189,6 +192,10 @@ type Request struct {
 	Wait      bool          // join the queue if it cannot be granted now
 	MinHold   time.Duration // the name stays taken at least this long from the grant
 	Info      string        // an encoded Info, at most MaxInfo bytes, for operators and waiters
+
+	// Lease is how long the place and the grant last without a renewal. 0: the session's TTL, which
+	// is also the most (R17).
+	Lease time.Duration
 }
 
 // Reply answers Acquire and Await: granted, or not yet.
@@ -225,6 +232,18 @@ type Reply struct {
 type Hold struct {
 	Name, ID string
 	Token    uint64
+
+	// Lease is for Renew only: how long the grant or place lasts from now. 0: the session's TTL,
+	// which is also the most. Renew never makes a lease end earlier (R17).
+	Lease time.Duration
+}
+
+// LeaseWithin returns how long a lease is for which asked was asked, in a session with this TTL.
+func LeaseWithin(asked, ttl time.Duration) time.Duration {
+	if asked <= 0 || asked > ttl {
+		return ttl
+	}
+	return asked
 }
 
 // State is what Renew reports about a hold.

@@ -182,6 +182,24 @@ var brokenStores = []broken{
 	{name: "leases shorter than promised", rule: "R6", backend: func(b driver.Backend) driver.Backend {
 		return &openWith{b, func(cfg *driver.SessionConfig) { cfg.TTL = cfg.TTL * 3 / 4 }}
 	}},
+	{name: "a renewal ends a long lease early", rule: "R17", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+			changes, err := s.Renew(ctx, holds)
+			for _, h := range holds {
+				if h.Lease != 0 && h.Token != 0 {
+					time.AfterFunc(h.Lease, func() { _ = s.Release(context.Background(), h, 0) })
+				}
+			}
+			return changes, err
+		}}
+	}},
+	{name: "all leases last for a TTL", rule: "R17", session: func(s driver.Session) driver.Session {
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+			long := *r
+			long.Lease = 0
+			return s.Acquire(ctx, &long)
+		}}
+	}},
 	{name: "leases that last too long", rule: "R6", backend: func(b driver.Backend) driver.Backend {
 		return &openWith{b, func(cfg *driver.SessionConfig) { cfg.TTL *= 3 }}
 	}},

@@ -147,7 +147,7 @@ type check struct {
 }
 
 var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, adoption, names, latches,
-	operators, clients, lateRequests, silentNetwork, primitives, pushes, texts}
+	operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {
@@ -180,10 +180,14 @@ func (h Harness) run(t *testing.T, topics [][]check) {
 	if unknown := unknown(h.Only); len(unknown) > 0 {
 		t.Fatalf("drivertest: Harness.Only names no check: %q", unknown)
 	}
-	counts := h.Open(t).Kinds().Semaphores
+	kinds := h.Open(t).Kinds()
+	counts := kinds.Semaphores
 	for _, topic := range topics {
 		for _, c := range topic {
 			if countingChecks[c.name] && !counts || c.rule == locksOnlyChecks[0].rule && c.name == locksOnlyChecks[0].name && counts {
+				continue
+			}
+			if c.rule == leases[0].rule && !kinds.Leases {
 				continue
 			}
 			if len(h.Only) > 0 && !slices.Contains(h.Only, c.name) {

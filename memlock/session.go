@@ -75,7 +75,7 @@ func (n *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 func (n *session) Renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
 	for i, h := range holds {
 		err := n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
-			ch, grants := e.Renew(now, h.ID, h.Token, n.ttl)
+			ch, grants := e.Renew(now, h, n.ttl)
 			if ch.Index = i; ch.State != 0 {
 				changes = append(changes, ch)
 			}

@@ -49,7 +49,7 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 			a.seen = now
 			s.requests[holds[i].ID] = a
 		}
-		if holds[i].Token != 0 && !a.group {
+		if holds[i].Token != 0 && !a.group && holds[i].Lease == 0 {
 			plain = append(plain, i)
 		} else {
 			other = append(other, i)
@@ -222,7 +222,7 @@ func (s *session) renewal(holds []driver.Hold, b batch) Call {
 		if b.plain {
 			c.counted(h.ID)
 		} else {
-			c.str(h.ID)
+			c.micros(driver.LeaseWithin(h.Lease, s.ttl)).str(h.ID)
 		}
 		c.end().done()
 		keys, args = append(keys, c.keyList()...), append(args, c.argList()...)

@@ -48,14 +48,15 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
-	again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive})
+	again, err := s.register(req.ID, request{name: req.Name, group: req.Mode != driver.Exclusive, own: req.Lease != 0})
 	if err != nil {
 		return reply, 0, err
 	}
 	defer s.flights.Done()
+	lease := driver.LeaseWithin(req.Lease, s.ttl)
 	px := int((max(s.ttl, req.MinHold) + retention).Milliseconds())
 	if req.Mode == driver.Exclusive && s.canTake(req.Name) {
-		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(s.ttl).micros(req.MinHold).end()
+		c := s.b.proposal(newCall().name(s.b.prefix, req.Name, "l"), want).micros(lease).micros(req.MinHold).end()
 		c.counted(req.ID).counted(s.id).str(req.Info).end().number(px).end()
 		v, err := s.b.take.run(ctx, s.patience, c, requester{s, req.Name, req.ID})
 		short, err := lacking(err)
@@ -129,7 +130,8 @@ func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(s.ttl).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10)
+	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10)
+	c.micros(s.ttl)
 	s.b.proposal(c, want).end()
 	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
 	v, err = s.b.sure(ctx, s.patience, s.b.scripts.acquire, c, requester{s, req.Name, req.ID})

@@ -18,6 +18,7 @@ type request struct {
 	wake  waiters.Slot  // of a waiter
 	seen  time.Duration // when it was last sent or renewed
 	group bool          // shared or permits: refresh.lua renews it
+	own   bool          // its lease may be shorter than the TTL
 	waits bool          // the caller has wake
 	nudge bool          // a push before the answer said to ask again
 

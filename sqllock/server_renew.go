@@ -137,7 +137,7 @@ func (s *serverSession) batches(holds []driver.Hold) (alone, rest [][]int) {
 	var batch []int
 	size := 0
 	for _, i := range all {
-		if !mine[i] || known[i].group || holds[i].Token == 0 {
+		if !mine[i] || known[i].group || holds[i].Token == 0 || holds[i].Lease != 0 {
 			others = append(others, i)
 			continue
 		}
@@ -224,7 +224,7 @@ func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []dr
 	st := step{names: names, do: func(k int, r *record) error {
 		for _, i := range of[names[k]] {
 			r.recall(holds[i])
-			ch, grants := r.entry.Renew(ofMicros(r.now), holds[i].ID, holds[i].Token, s.ttl)
+			ch, grants := r.entry.Renew(ofMicros(r.now), holds[i], s.ttl)
 			r.grants = append(r.grants, grants...)
 			ch.Missing = ch.State == driver.Gone && holds[i].Token != 0 && !r.exists
 			changed[i] = ch

@@ -147,7 +147,7 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 // take asks for an exclusive grant in one statement.
 func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
 	t := &Take{
-		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(s.ttl), MinHold: microsUp(req.MinHold),
+		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(driver.LeaseWithin(req.Lease, s.ttl)), MinHold: microsUp(req.MinHold),
 		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
 	}
 	var got Taken

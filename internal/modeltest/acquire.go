@@ -20,6 +20,7 @@ func (w *world) acquire(t *rapid.T) {
 		ID: fmt.Sprintf("%s-%d", c.id, w.ids), Name: n.name, Mode: driver.Exclusive, N: 1, Info: fmt.Sprint("info ", w.ids),
 		Wait:    rapid.IntRange(0, 4).Draw(t, "wait unless 4") < 4,
 		MinHold: rapid.SampledFrom([]time.Duration{0, 0, 0, 2500 * time.Millisecond}).Draw(t, "minimum hold"),
+		Lease:   w.aLease(t),
 	}
 	odd := rapid.IntRange(0, 11).Draw(t, "odd kind if 11") == 11
 	switch permits := n.name == "s" || n.name == "l" && n.Kind == driver.Semaphore; {
@@ -96,6 +97,15 @@ func (n *name) hasHolder(h driver.Holder, now time.Duration) bool {
 	return false
 }
 
+// aLease draws the lease of a request or renewal; most are as long as the session's TTL.
+func (w *world) aLease(t *rapid.T) time.Duration {
+	leases := []time.Duration{0, 0, 0, 300 * time.Millisecond, 800 * time.Millisecond, 2 * time.Second}
+	if !w.store.Backend.Kinds().Leases {
+		leases = leases[:1]
+	}
+	return rapid.SampledFrom(leases).Draw(t, "lease")
+}
+
 // renew renews some of a client's grants and places.
 func (w *world) renew(t *rapid.T) {
 	w.tick()
@@ -112,6 +122,7 @@ func (w *world) renew(t *rapid.T) {
 		if rapid.IntRange(0, 7).Draw(t, "as a place if 7") == 7 {
 			h.Token, token = 0, 0
 		}
+		h.Lease = w.aLease(t)
 		of, holds, tokens = append(of, r), append(holds, h), append(tokens, token)
 	}
 	w.do(func(lost bool) { w.renewThese(c, of, holds, tokens, lost) })
@@ -135,7 +146,9 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 		before[r.n] = r.n.Retry(w.now)
 	}
 	for i, r := range of {
-		want[i], _ = r.n.Renew(w.now, r.ID, tokens[i], c.TTL())
+		h := holds[i]
+		h.Token = tokens[i]
+		want[i], _ = r.n.Renew(w.now, h, c.TTL())
 	}
 	for _, n := range w.names {
 		w.pushed(n, grants[n])

@@ -139,12 +139,13 @@ func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expi
 // request does not wait), with ahead requests before it.
 func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (token uint64, ahead int, grants []Grant, err error) {
 	grants = e.Advance(now)
+	lease := driver.LeaseWithin(r.Lease, ttl)
 	if h := e.find(r.ID); h != nil {
-		h.Expires = now + ttl
+		h.Expires = extended(h.Expires, now, lease, ttl)
 		return h.Token, 0, grants, nil
 	}
 	if i := e.place(r.ID); i >= 0 {
-		e.Line[i].Deadline = now + ttl
+		e.Line[i].Deadline = extended(e.Line[i].Deadline, now, lease, ttl)
 		return 0, i, grants, nil
 	}
 	if !e.Used() {
@@ -154,13 +155,20 @@ func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, tt
 		return 0, 0, grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
 	}
 	if len(e.Line) == 0 && e.Fits(r) {
-		return e.grant(now, r, session, now+ttl), 0, grants, nil
+		return e.grant(now, r, session, now+lease), 0, grants, nil
 	}
 	if r.Wait {
-		e.Line = append(e.Line, Place{Request: *r, Session: session, Since: now, Deadline: now + ttl})
+		e.Line = append(e.Line, Place{Request: *r, Session: session, Since: now, Deadline: now + lease})
 		return 0, len(e.Line) - 1, grants, nil
 	}
 	return 0, len(e.Line), grants, nil
+}
+
+// extended returns when a lease that would end at end ends after it was renewed. A renewal that
+// arrives late must not make a lease end earlier, on which a later one relies. If the clock was set
+// back, end may be too far away: no lease is longer than ttl.
+func extended(end, now, lease, ttl time.Duration) time.Duration {
+	return max(now+lease, min(end, now+ttl))
 }
 
 // Retry returns how long from now the first of the leases (or kept times) expires; 0 if there are
@@ -227,22 +235,23 @@ func (e *Entry) Release(now time.Duration, id string, token uint64, keep time.Du
 }
 
 // Renew implements driver.Session.Renew for one hold; State 0 means no change.
-func (e *Entry) Renew(now time.Duration, id string, token uint64, ttl time.Duration) (driver.Change, []Grant) {
+func (e *Entry) Renew(now time.Duration, hold driver.Hold, ttl time.Duration) (driver.Change, []Grant) {
 	grants := e.Advance(now)
-	if token != 0 {
-		h, err := e.own(id, token)
+	lease := driver.LeaseWithin(hold.Lease, ttl)
+	if hold.Token != 0 {
+		h, err := e.own(hold.ID, hold.Token)
 		if err != nil {
 			return driver.Change{State: driver.Gone}, grants
 		}
-		h.Expires = now + ttl
+		h.Expires = extended(h.Expires, now, lease, ttl)
 		return driver.Change{}, grants
 	}
-	if h := e.find(id); h != nil {
-		h.Expires = now + ttl
+	if h := e.find(hold.ID); h != nil {
+		h.Expires = extended(h.Expires, now, lease, ttl)
 		return driver.Change{State: driver.Granted, Token: h.Token}, grants
 	}
-	if i := e.place(id); i >= 0 {
-		e.Line[i].Deadline = now + ttl
+	if i := e.place(hold.ID); i >= 0 {
+		e.Line[i].Deadline = extended(e.Line[i].Deadline, now, lease, ttl)
 		return driver.Change{State: driver.Waiting, Retry: e.Retry(now), Ahead: i}, grants
 	}
 	return driver.Change{State: driver.Gone}, grants

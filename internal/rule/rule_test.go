@@ -62,10 +62,10 @@ func TestSameRequestBesideItsKeptGrant(t *testing.T) {
 	if second == first {
 		t.Fatal("an expired lease was revived")
 	}
-	if ch, _ := e.Renew(ttl, "a", second, ttl); ch.State != 0 {
+	if ch, _ := e.Renew(ttl, driver.Hold{ID: "a", Token: second}, ttl); ch.State != 0 {
 		t.Errorf("Renew of the new grant = %+v", ch)
 	}
-	if ch, _ := e.Renew(ttl, "a", first, ttl); ch.State != driver.Gone {
+	if ch, _ := e.Renew(ttl, driver.Hold{ID: "a", Token: first}, ttl); ch.State != driver.Gone {
 		t.Errorf("Renew of the old grant = %+v; want Gone", ch)
 	}
 	if _, err := e.Release(ttl, "a", second, 0); err != nil {

@@ -1,5 +1,6 @@
--- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), TTL and minimum
--- hold in microseconds (16 digits each), n, limit (10 digits each). ARGV[2]: the id with its
+-- Asks once for a name. KEYS: l, z, m, t, i. ARGV[1]: mode (x, s, p), wait (0, 1), lease and minimum
+-- hold in microseconds (16 digits each), n, limit (10 digits each), the session's TTL in
+-- microseconds (16 digits), which is the longest lease. ARGV[2]: the id with its
 -- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
 -- it is granted.
 --
@@ -11,7 +12,11 @@ local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 1
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))
 local id, at = field(ARGV[2], 1)
 local owner = sub(ARGV[2], at)
-propose(sub(a, 55, 70))
+local longest = num(sub(a, 55, 70))
+propose(sub(a, 71, 86))
+
+-- extended returns when a lease that would end at e ends now that it is renewed; see rule.extended.
+local function extended(e) return max(now + ttl, math.min(e, now + longest)) end
 
 load(KEYS[1], KEYS[2], KEYS[3], KEYS[4], v)
 if fresh and call('EXISTS', KZ, KM) > 0 then write('DEL', KZ, KM) end -- left over from an eviction or a deletion
@@ -20,14 +25,14 @@ advance()
 -- It has the grant already: the answer was lost, or the client confirms a hand-over.
 if st == 'X' then
   if exp > now and field(tail, 1) == id then
-    exp, dirty = now + ttl, true
+    exp, dirty = extended(exp), true
     save()
     return last
   end
 elseif count > 0 then
   local t, e, k, s, m, o = getHold(id)
   if t and e > now then
-    putHold(id, t, now + ttl, k, s, m, o)
+    putHold(id, t, extended(e), k, s, m, o)
     dirty = true
     save()
     return t
@@ -38,7 +43,7 @@ local joined = false
 if line then
   local d, s, h, m, c, o = getPlace(id)
   if d and ahead(id) then
-    putPlace(id, now + ttl, s, h, m, c, o)
+    putPlace(id, extended(d), s, h, m, c, o)
     joined, dirty = true, true
   end
 end

@@ -1,29 +1,33 @@
 -- Renews grants and places of any kind. Entries of one name should stand together: it is then read
--- and written once. KEYS: l, z, m, t of each. ARGV[1]: TTL in microseconds. ARGV[2...]: the token
--- of each (16 digits, 0: a place), its id. Answers the changes, five numbers for each: position
+-- and written once. KEYS: l, z, m, t of each. ARGV[1]: the session's TTL in microseconds, which is
+-- the longest lease. ARGV[2...]: the token of each (16 digits, 0: a place), its lease in
+-- microseconds (16 digits), its id. Answers the changes, five numbers for each: position
 -- (from 1), state, token, retry, ahead. The states are those of package driver. For a hold that is
 -- gone, the token gives the reason; see layout.go.
 
 needed = true
-local ttl, changes = num(ARGV[1]), {}
+local longest, changes = num(ARGV[1]), {}
 local function report(...)
   for _, x in ipairs({...}) do changes[#changes + 1] = x end
 end
 
 -- one renews the entry at position i.
 local function one(i)
-  local token, id = num(sub(ARGV[i + 1], 1, 16)), sub(ARGV[i + 1], 17)
+  local a = ARGV[i + 1]
+  local token, lease, id = num(sub(a, 1, 16)), num(sub(a, 17, 32)), sub(a, 33)
+  -- extended returns when a lease that would end at e ends now; see rule.extended.
+  local function extended(e) return max(now + lease, math.min(e, now + longest)) end
   local gone = fresh and 1 or 0
   local held -- the token of id's unexpired grant
   if st == 'X' then
     if exp > now and field(tail, 1) == id and (token == 0 or same(last, token)) then
-      held, exp, dirty = last, now + ttl, true
+      held, exp, dirty = last, extended(exp), true
     end
   elseif count > 0 and st ~= 'L' then
     local t, e, k, s, n, o = getHold(id)
     if t and e > now and (token == 0 or same(t, token)) then
       held, dirty = t, true
-      putHold(id, t, now + ttl, k, s, n, o)
+      putHold(id, t, extended(e), k, s, n, o)
     end
   end
   if held then
@@ -35,7 +39,7 @@ local function one(i)
     if line then d, s, h, m, n, o = getPlace(id) end
     local before = d and ahead(id)
     if before then
-      putPlace(id, now + ttl, s, h, m, n, o)
+      putPlace(id, extended(d), s, h, m, n, o)
       dirty = true
       report(i, 3, 0, retry(), before)
     else

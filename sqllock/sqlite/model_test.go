@@ -24,7 +24,7 @@ func TestSQLiteModelCatches(t *testing.T) {
 		old, new string
 	}{
 		{"the queue is served from its end", qRow, "min(seq)", "max(seq)"},
-		{"places are not renewed", qRenewPlace, "SET deadline = ?", "SET deadline = max(deadline, ? / 2)"},
+		{"places are not renewed", qRenewPlace, "SET deadline = max(?, min(deadline, ?))", "SET deadline = max(deadline, ? / 2, ? / 2)"},
 		{"an adopted permit keeps its id", qAdoptHold, "SET id = ?", "SET id = ifnull(id, ?)"},
 		{"permits of dead sessions are lost", qRemoveHolds, "WHERE", "WHERE 0 AND"},
 	} {

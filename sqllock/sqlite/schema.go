@@ -161,8 +161,8 @@ var queries = [numQueries]string{
 	// The whole uncontended release of an exclusive grant without minimum hold.
 	qRelease: `UPDATE lock SET kind = 0, id = '', session = '', expires = 0, keep = 0, info = ''
 		WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND waiting = 0 AND expires > ? AND keep <= ? AND NOT (` + unsound + `)`,
-	qRenew: `UPDATE lock SET expires = ? WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ? AND NOT (` + unsound + `)`,
-	qRenewShared: `UPDATE hold SET expires = ? WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ? AND ` + aTime + `
+	qRenew: `UPDATE lock SET expires = max(?, min(expires, ?)) WHERE name = ? AND id = ? AND token = ? AND kept = 0 AND expires > ? AND NOT (` + unsound + `)`,
+	qRenewShared: `UPDATE hold SET expires = max(?, min(expires, ?)) WHERE name = ? AND token = ? AND id = ? AND kept = 0 AND expires > ? AND ` + aTime + `
 		AND n BETWEEN 1 AND 2147483647 AND EXISTS (SELECT 1 FROM lock AS l WHERE l.name = hold.name AND NOT (` + unsound + `))`,
 
 	// A name with the first place in its queue and that waiter's address: all that a hand-over
@@ -190,7 +190,7 @@ var queries = [numQueries]string{
 	qAddHold:      `INSERT INTO hold (name, ` + grantColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	qDropHold:     `DELETE FROM hold WHERE name = ? AND token = ?`,
 	qKeepHold:     `UPDATE hold SET kept = 1, expires = ?, keep = ?, session = '' WHERE name = ? AND token = ?`,
-	qExpireHold:   `UPDATE hold SET expires = ? WHERE name = ? AND token = ?`,
+	qExpireHold:   `UPDATE hold SET expires = max(?, min(expires, ?)) WHERE name = ? AND token = ?`,
 	qAdoptHold:    `UPDATE hold SET id = ?, session = ?, expires = ?, info = ? WHERE name = ? AND token = ?`,
 	qLive:         `SELECT 1 FROM hold WHERE name = ? AND kept = 0 LIMIT 1`,
 	qNextDue:      `SELECT min(expires) FROM hold WHERE name = ?`,
@@ -204,7 +204,7 @@ var queries = [numQueries]string{
 	qAddPlace: `INSERT INTO place (name, seq, id, session, mode, n, since, deadline, minhold, info)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 	qDropPlace:  `DELETE FROM place WHERE name = ? AND seq = ?`,
-	qRenewPlace: `UPDATE place SET deadline = ? WHERE name = ? AND seq = ?`,
+	qRenewPlace: `UPDATE place SET deadline = max(?, min(deadline, ?)) WHERE name = ? AND seq = ?`,
 	qAhead:      `SELECT count(*) FROM place WHERE name = ? AND seq < ?`,
 	qLine:       `SELECT seq FROM place WHERE name = ? ORDER BY seq`,
 	qPlaces:     `SELECT id, mode, n, since, deadline, info FROM place WHERE name = ? ORDER BY seq LIMIT ?`,

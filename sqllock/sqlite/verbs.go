@@ -23,14 +23,14 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 	}
 	if g != nil && !g.kept {
 		rep.Token = uint64(g.token)
-		return rep, 0, t.expireAt(r, g, t.now+int64(s.ttl))
+		return rep, 0, t.extend(r, g, s.expiry(t.now, req.Lease))
 	}
 	seq, err := t.placeOf(r, req.ID)
 	if err != nil {
 		return rep, 0, err
 	}
 	if seq != 0 {
-		if err := t.renewPlace(r, seq, t.now+int64(s.ttl)); err != nil {
+		if err := t.renewPlace(r, seq, s.expiry(t.now, req.Lease)); err != nil {
 			return rep, 0, err
 		}
 		rep, err = t.notYet(r, seq)
@@ -46,7 +46,7 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 	if free {
 		g := &grant{
 			id: req.ID, session: s.id, mode: req.Mode, n: req.N, since: t.now,
-			expires: t.now + int64(s.ttl), keep: t.now + int64(req.MinHold), info: req.Info,
+			expires: s.expiry(t.now, req.Lease).least, keep: t.now + int64(req.MinHold), info: req.Info,
 		}
 		err := t.grant(r, g)
 		rep.Token = uint64(g.token)
@@ -62,7 +62,7 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 }
 
 func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
-	deadline := t.now + int64(s.ttl)
+	deadline := s.expiry(t.now, req.Lease).least
 	if r.waiting == 0 {
 		r.due = deadline
 	}
@@ -73,14 +73,24 @@ func (t *tx) join(s *session, r *row, req *driver.Request) (int64, error) {
 	return r.seq, err
 }
 
-func (t *tx) renewPlace(r *row, seq, deadline int64) error {
-	if deadline < r.due { // from a session with a shorter TTL
-		r.due, r.dirty = deadline, true
+// expiry is when a renewed lease ends: least, or later if it lasts longer already, but no later than
+// most; see rule.Entry.Renew.
+type expiry struct{ least, most int64 }
+
+func (s *session) expiry(now int64, lease time.Duration) expiry {
+	return expiry{now + int64(driver.LeaseWithin(lease, s.ttl)), now + int64(s.ttl)}
+}
+
+func (u expiry) of(end int64) int64 { return max(u.least, min(end, u.most)) }
+
+func (t *tx) renewPlace(r *row, seq int64, u expiry) error {
+	if u.least < r.due { // from a request with a shorter lease
+		r.due, r.dirty = u.least, true
 	}
 	if r.head.seq == seq {
-		r.head.expires = deadline
+		r.head.expires = u.of(r.head.expires)
 	}
-	_, err := t.c.exec(qRenewPlace, deadline, []byte(r.name), seq)
+	_, err := t.c.exec(qRenewPlace, u.least, u.most, []byte(r.name), seq)
 	return err
 }
 
@@ -113,12 +123,12 @@ func (t *tx) notYet(r *row, seq int64) (rep driver.Reply, err error) {
 	return rep, err
 }
 
-func (t *tx) expireAt(r *row, g *grant, at int64) error {
+func (t *tx) extend(r *row, g *grant, u expiry) error {
 	if g.mode == driver.Exclusive {
-		r.x.expires, r.dirty = at, true
+		r.x.expires, r.dirty = u.of(r.x.expires), true
 		return nil
 	}
-	_, err := t.c.exec(qExpireHold, at, []byte(r.name), g.token)
+	_, err := t.c.exec(qExpireHold, u.least, u.most, []byte(r.name), g.token)
 	return err
 }
 
@@ -189,9 +199,9 @@ func (t *tx) release(h driver.Hold, keep time.Duration) error {
 
 // renew renews one hold and returns its change, if any.
 func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *queuedPlace, error) {
-	until := t.now + int64(s.ttl)
+	u := s.expiry(t.now, h.Lease)
 	if h.Token != 0 {
-		alive, err := t.renewGrant(h, until)
+		alive, err := t.renewGrant(h, u)
 		if err != nil || alive {
 			return driver.Change{}, nil, err
 		}
@@ -206,7 +216,7 @@ func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *queuedPlace, erro
 		return driver.Change{}, nil, err
 	}
 	if g != nil && !g.kept {
-		return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.expireAt(r, g, until)
+		return driver.Change{State: driver.Granted, Token: uint64(g.token)}, nil, t.extend(r, g, u)
 	}
 	seq, err := t.placeOf(r, h.ID)
 	if err != nil {
@@ -215,24 +225,24 @@ func (t *tx) renew(s *session, h driver.Hold) (driver.Change, *queuedPlace, erro
 	if seq == 0 {
 		return driver.Change{State: driver.Gone}, nil, nil
 	}
-	if err := t.renewPlace(r, seq, until); err != nil {
+	if err := t.renewPlace(r, seq, u); err != nil {
 		return driver.Change{}, nil, err
 	}
 	return driver.Change{State: driver.Waiting}, &queuedPlace{r: r, seq: seq}, nil
 }
 
-func (t *tx) renewGrant(h driver.Hold, until int64) (bool, error) {
+func (t *tx) renewGrant(h driver.Hold, u expiry) (bool, error) {
 	name, token := []byte(h.Name), int64(h.Token)
 	if r := t.rows[h.Name]; r != nil && r.x.id != "" { // read before: the copy would overwrite the statement
 		if r.x.id != h.ID || r.x.token != token || r.x.kept {
 			return false, nil
 		}
-		r.x.expires, r.dirty = until, true
+		r.x.expires, r.dirty = u.of(r.x.expires), true
 		return true, nil
 	}
-	n, err := t.c.exec(qRenew, until, name, h.ID, token, t.now)
+	n, err := t.c.exec(qRenew, u.least, u.most, name, h.ID, token, t.now)
 	if err == nil && n == 0 {
-		n, err = t.c.exec(qRenewShared, until, name, token, h.ID, t.now)
+		n, err = t.c.exec(qRenewShared, u.least, u.most, name, token, h.ID, t.now)
 	}
 	return n > 0, err
 }

@@ -1,0 +1,106 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// leases are the checks of leases that are shorter than the TTL. Their sessions live on.
+var leases = []check{
+	{"R17", "a short lease", "a grant with a Lease lasts that long, however it was granted, and no longer", func(e *env) {
+		e.useExpiry()
+		a, b := e.peer(), e.peer()
+		for _, r := range []*driver.Request{a.req("x"), a.shared("s"), a.req("pushed")} {
+			r.Lease = e.h.TTL
+			var first driver.Hold
+			if r.Name == e.name("pushed") {
+				first = b.get(b.req("pushed"))
+			}
+			start := time.Now()
+			reply := a.ask(r)
+			if first.Token != 0 {
+				b.release(first)
+				e.onRecord(r, a.waitPush(r, &reply, patience))
+			}
+			if reply.Token == 0 && first.Token == 0 {
+				e.Fatalf("%q: not granted", r.Name)
+			}
+			next := b.req(r.Name[len(e.prefix):])
+			if b.waitGrant(next, b.ask(next), e.h.TTL+e.slack()) == 0 {
+				e.Errorf("%q: still held %v after it was granted for %v", r.Name, time.Since(start), e.h.TTL)
+			}
+			if d := time.Since(start); d < e.h.TTL {
+				e.Errorf("%q: granted to another one %v after it was asked for; its lease is %v", r.Name, d, e.h.TTL)
+			}
+		}
+	}},
+	{"R17", "a short place", "a place with a Lease expires after it", func(e *env) {
+		e.useExpiry()
+		a, b, c := e.peer(), e.peer(), e.peer()
+		h := a.get(a.req("x"))
+		r := b.req("x")
+		r.Lease = e.h.TTL
+		b.refused(r)
+		next := c.req("x")
+		reply := c.refused(next)
+		e.sleepPastTTL()
+		a.release(h)
+		if c.waitGrant(next, reply, patience) == 0 {
+			e.Error("the waiter behind the place that has expired was not served")
+		}
+		if ch := b.renew(place(r)); ch.State != driver.Gone {
+			e.Errorf("Renew of the expired place = %+v; want Gone", ch)
+		}
+	}},
+	{"R17", "leases only grow", "a renewal with a Lease makes no lease and no place end earlier", func(e *env) {
+		e.useExpiry()
+		a, b := e.peer(), e.peer()
+		x, s := a.get(a.req("x")), a.get(a.shared("s"))
+		r := b.req("x")
+		reply := b.refused(r)
+		late := place(r)
+		for _, h := range []*driver.Hold{&x, &s, &late} {
+			h.Lease = e.h.TTL / 2
+		}
+		for _, h := range []driver.Hold{x, s} {
+			if ch := a.renew(h); ch.State != 0 {
+				e.Errorf("Renew(%+v) = %+v", h, ch)
+			}
+		}
+		if ch := b.renew(late); ch.State != driver.Waiting {
+			e.Errorf("Renew(%+v) = %+v; want Waiting", late, ch)
+		}
+		e.sleepPastTTL()
+		for _, h := range []driver.Hold{x, s} {
+			h.Lease = 0
+			if ch := a.renew(h); ch.State != 0 {
+				e.Errorf("after a short renewal of a long lease, Renew(%+v) = %+v", h, ch)
+			}
+		}
+		x.Lease = 0
+		a.release(x)
+		if b.waitGrant(r, reply, patience) == 0 {
+			e.Error("the place ended with its short renewal")
+		}
+	}},
+	{"R17", "a short lease extended", "a renewal makes a short lease longer, and a repeated request does not make it short again", func(e *env) {
+		e.useExpiry()
+		a, b := e.peer(), e.peer()
+		r := a.req("x")
+		r.Lease = e.h.TTL
+		h := a.get(r)
+		if ch := a.renew(h); ch.State != 0 { // to a full TTL
+			e.Fatalf("Renew = %+v", ch)
+		}
+		if reply := a.ask(r); reply.Token != h.Token {
+			e.Fatalf("the repeated request: %+v; want token %d", reply, h.Token)
+		}
+		e.sleepPastTTL()
+		b.refused(once(b.req("x")))
+		if ch := a.renew(h); ch.State != 0 {
+			e.Errorf("Renew = %+v", ch)
+		}
+		a.release(h)
+	}},
+}

@@ -1,0 +1,103 @@
+package holdfast
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Extend makes the lease end d from now, in place of its MaxHold: later or earlier, or at all if it
+// had none. If the store has to keep the lease for longer than it knows, Extend asks it once, and
+// has an effect only if the store agrees. A borrowed lease still ends no later than the one that it
+// was borrowed from.
+//
+// Errors: ErrLost or ErrReleased if the lease has ended, or the store reports that now; ErrInvalid
+// if d is not positive; ErrUnavailable, ErrUncertain or ErrRefused if the store did not agree: the
+// lease then ends when it would have ended.
+func (l *Lease) Extend(d time.Duration) error {
+	const op = "extend"
+	if err := l.usable(op); err != nil {
+		return err
+	}
+	c := l.c
+	fail := func(err error) error { return &Error{Op: op, Name: l.req.Name, Err: err} }
+	if d <= 0 {
+		return fail(fmt.Errorf("%w time %v: it must be positive", ErrInvalid, d))
+	}
+	if c.work.tryAdd() {
+		defer c.work.done()
+	}
+	if err := l.Err(); err != nil { // also notices an expiry
+		return l.endedError(op, err.(*Error))
+	}
+	latest := c.now() + min(d, forever/2)
+	c.mu.Lock()
+	trusted, pushed := l.trusted, l.pushed
+	c.mu.Unlock()
+	if l.outer == nil && latest > trusted {
+		var err error
+		if trusted, err = l.askExtension(latest); err != nil {
+			return err
+		}
+		pushed = false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.ended != nil {
+		return l.endedError(op, l.ended)
+	}
+	l.latest, l.pushed = latest, pushed
+	l.extend(trusted)
+	if l.index < 0 { // a borrowed lease that had no end of its own
+		c.watchLease(l)
+		return nil
+	}
+	heap.Fix(&c.leases, l.index)
+	notify(c.wakeWatcher)
+	return nil
+}
+
+// askExtension makes the store keep l until latest, or for a TTL if that is earlier. It returns for
+// how long l can be trusted then.
+func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err error) {
+	const op = "extend"
+	c, s := l.c, l.session
+	h := l.holdID()
+	var changes []driver.Change
+	var sent time.Duration
+	ctx, cancel := c.bound(context.Background())
+	err = c.repeatRead(ctx, func() (err error) { // the last answer is true: a repeat changes nothing
+		sent = c.coarseNow()
+		if c.backend.Kinds().Leases {
+			h.Lease = s.leaseFor(latest - sent)
+		}
+		if changes, err = s.Renew(ctx, []driver.Hold{h}); err == nil && len(changes) > 0 && changes[0].State == driver.Unknown {
+			err = fmt.Errorf("%w: %w", ErrUncertain, errPartial)
+		}
+		return err
+	})
+	cancel()
+	gone := ReasonRevoked
+	switch {
+	case err == nil && len(changes) == 0:
+		return sent + s.trust(driver.LeaseWithin(h.Lease, s.ttl)), nil
+	case err == nil && changes[0].Missing:
+		gone = ReasonForgotten
+	case err == nil:
+	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
+		gone = ReasonSession
+	case final(err):
+		return 0, &Error{Op: op, Name: l.req.Name, Err: explain(context.Background(), err)}
+	default:
+		return 0, &Error{Op: op, Name: l.req.Name, Err: asOutage(explain(context.Background(), err))}
+	}
+	c.endLost(l, lost("use", &l.req, gone))
+	if l.pushed {
+		l.cancelPushed()
+	}
+	return 0, l.endedError(op, l.Err().(*Error))
+}
