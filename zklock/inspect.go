@@ -81,15 +81,24 @@ func (l queue) groups(dir string) []group {
 // inspect returns the record of a name as the leader knows it.
 func (l *link) inspect(ctx context.Context, name string) (driver.Record, error) {
 	dir := l.b.folder(name)
-	r := driver.Record{Name: name}
-	all, err := l.list(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
-	if err != nil {
-		return r, err
+	for range manyTries {
+		all, err := l.list(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
+		if err != nil {
+			return driver.Record{Name: name}, err
+		}
+		if r, err := l.describe(ctx, name, dir, all); !errors.Is(err, errVanished) {
+			return r, err
+		}
 	}
-	return l.describe(ctx, name, dir, all)
+	return driver.Record{Name: name}, errContention
 }
 
-// describe makes a record from the listings of a lock's folder, its locks and its leases.
+// errVanished: the nodes of all holders were gone when they were read. Grants may have ended, or
+// moved to other nodes, which only a new listing shows.
+var errVanished = errors.New("the holders' nodes are gone")
+
+// describe makes a record from the listings of a lock's folder, its locks and its leases. It may
+// return errVanished.
 func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing) (driver.Record, error) {
 	r := driver.Record{Name: name}
 	top, waiters, leases := parseDir(all[0].Names), parseDir(all[1].Names).queue, permitsOf(parseDir(all[2].Names).queue)
@@ -124,9 +133,11 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		return r, err // without permission to create a node, ages are not shown
 	}
 	nodes, _ := l.GetAll(ctx, nil, paths...)
+	vanished := false
 	for i, n := range nodes {
 		if errors.Is(n.Err, zk.ErrNoNode) {
-			continue // somebody deleted it in the meantime
+			vanished = true
+			continue
 		}
 		if n.Err != nil {
 			return r, n.Err
@@ -161,7 +172,10 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		r.Limit = limit
 	}
 	if len(r.Holders) == 0 && r.Waiting == 0 {
-		// The contender was refused and is gone.
+		if vanished {
+			return driver.Record{Name: name}, errVanished
+		}
+		// There are only marks whose time is over.
 		if r.Kind == driver.Lock && len(waiters)+len(leases) > 0 {
 			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
 			return l.describe(ctx, name, dir, all)
@@ -182,20 +196,24 @@ func (l *link) sweepPast(ctx context.Context, dir string, top, leases queue) err
 
 // otherThan returns the kind other than kind as which a name is in use; "" if there is none.
 func (l *link) otherThan(ctx context.Context, dir string, kind driver.Kind) (string, error) {
-	all := l.ListAll(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
-	if err := failed(all); err != nil {
-		return "", err
+	for range manyTries {
+		all, err := l.listHere(ctx, dir, dir+"/"+locksDir, dir+"/"+leasesDir)
+		if err != nil {
+			return "", err
+		}
+		switch kind {
+		case driver.Lock:
+			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
+		case driver.Semaphore:
+			all[1].Names, all[2].Names = nil, nil
+		case driver.Latch:
+			all[0].Names = slices.DeleteFunc(all[0].Names, func(n string) bool { return n == latchNode })
+		}
+		if r, err := l.describe(ctx, "", dir, all); !errors.Is(err, errVanished) {
+			return kindName[r.Kind], err
+		}
 	}
-	switch kind {
-	case driver.Lock:
-		all[0].Names = slices.DeleteFunc(all[0].Names, contends)
-	case driver.Semaphore:
-		all[1].Names, all[2].Names = nil, nil
-	case driver.Latch:
-		all[0].Names = slices.DeleteFunc(all[0].Names, func(n string) bool { return n == latchNode })
-	}
-	r, err := l.describe(ctx, "", dir, all)
-	return kindName[r.Kind], err
+	return "", errContention
 }
 
 var kindName = map[driver.Kind]string{driver.Lock: "lock", driver.Semaphore: "semaphore", driver.Latch: "latch"}

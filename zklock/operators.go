@@ -56,7 +56,18 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return explainOps(l.breakGrant(ctx, b.folder(name), token))
 }
 
+// breakGrant lists the folders again if a node has gone: the grant may have moved to another one.
 func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
+	for range manyTries {
+		if err := l.breakListed(ctx, dir, token); !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+	}
+	return errContention
+}
+
+// breakListed ends the grant as it is listed now. ErrNoNode: a node has gone in the meantime.
+func (l *link) breakListed(ctx context.Context, dir string, token uint64) error {
 	leasesPath := dir + "/" + leasesDir
 	all, err := l.list(ctx, dir, leasesPath)
 	if err != nil {
@@ -79,8 +90,10 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 	}
 	nodes, _ := l.GetAll(ctx, nil, paths...)
 	var ops []zk.Op
+	gone := driver.ErrGone
 	for i, n := range nodes {
 		if errors.Is(n.Err, zk.ErrNoNode) {
+			gone = n.Err
 			continue
 		}
 		if n.Err != nil {
@@ -92,12 +105,9 @@ func (l *link) breakGrant(ctx context.Context, dir string, token uint64) error {
 		}
 	}
 	if len(ops) == 0 {
-		return driver.ErrGone
+		return gone
 	}
 	_, err = l.Multi(ctx, ops...)
-	if errors.Is(err, zk.ErrNoNode) {
-		return driver.ErrGone
-	}
 	return err
 }
 
@@ -265,6 +275,9 @@ func (w *walk) visit(ctx context.Context, s spot, all []zk.Listing) error {
 		return w.below(ctx, s.path, s.text, all[0].Names, false)
 	}
 	r, err := w.l.describe(ctx, s.text, s.path, all)
+	if errors.Is(err, errVanished) {
+		r, err = w.l.inspect(ctx, s.text)
+	}
 	if errors.Is(err, driver.ErrDamaged) {
 		r, err = driver.Record{Name: s.text, Damaged: strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")}, nil
 	}

@@ -1,0 +1,89 @@
+package zklock_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// readOf returns the text of a request that reads a contender's node.
+func readOf(prefix, suffix string) string {
+	const uuid, number = 36, 10
+	return "\x00\x00\x00\x04\x00\x00\x00" + string(rune(len(prefix)+uuid+len(suffix)+number)) + prefix // getData
+}
+
+// A client has listed the nodes of a name, and stops before it reads them. Meanwhile the grant moves
+// to another node. The client still finds that the name is in use.
+func TestGrantMovesBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	downgrade := func(a, _ *peer, h driver.Hold) (string, error) { return h.ID, a.Downgrade(within(t), h) }
+	keep := func(a, _ *peer, h driver.Hold) (string, error) { return h.ID, a.Release(within(t), h, time.Hour) }
+	adopt := func(_, c *peer, h driver.Hold) (string, error) {
+		id := c.req(h.Name).ID
+		return id, c.Adopt(within(t), h, id, "")
+	}
+	setCount := func(b *peer, h driver.Hold) error { _, err := b.SetCount(within(t), h.Name, 7); return err }
+	acquire := func(r func(b *peer, name string) *driver.Request) func(b *peer, h driver.Hold) error {
+		return func(b *peer, h driver.Hold) error { _, err := b.Acquire(within(t), r(b, h.Name)); return err }
+	}
+	permits := func(b *peer, name string) *driver.Request { return b.permits(name, 1, 2) }
+	find := func(b *peer, h driver.Hold) error {
+		rec, err := b.Inspect(within(t), h.Name)
+		if len(rec.Holders) != 1 || rec.Token != h.Token {
+			t.Errorf("%s: the record is %+v; want token %d", h.Name, rec, h.Token)
+		}
+		return err
+	}
+	list := func(b *peer, h driver.Hold) error {
+		all, err := b.List(within(t), h.Name, "", 1)
+		if len(all) != 1 || all[0].Token != h.Token {
+			t.Errorf("%s: the list is %+v; want token %d", h.Name, all, h.Token)
+		}
+		return err
+	}
+	end := func(b *peer, h driver.Hold) error { return b.Break(within(t), h.Name, h.Token) }
+	setLimit := func(b *peer, h driver.Hold) error { return b.SetLimit(within(t), h.Name, 3) }
+	for name, c := range map[string]struct {
+		move func(a, c *peer, h driver.Hold) (string, error)
+		call func(b *peer, h driver.Hold) error
+		want error
+	}{
+		"a latch beside a downgrade":       {downgrade, setCount, driver.ErrKind},
+		"a latch beside a kept name":       {keep, setCount, driver.ErrKind},
+		"a semaphore beside an adoption":   {adopt, acquire(permits), driver.ErrKind},
+		"Inspect beside a downgrade":       {downgrade, find, nil},
+		"List beside an adoption":          {adopt, list, nil},
+		"Break beside a downgrade":         {downgrade, end, nil},
+		"permits: a lock":                  {adopt, acquire((*peer).req), driver.ErrKind},
+		"permits: SetLimit":                {adopt, setLimit, nil},
+		"permits: Break beside a kept one": {keep, end, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := readOf(cfg.Root+"/"+name+"/_c_", "-lock-")
+			if strings.HasPrefix(name, "permits") {
+				text = readOf(cfg.Root+"/"+name+"/leases/_c_", "-lease-")
+			}
+			late, stopped, proceed := stopAt(t, cfg, text)
+			a, b, other := newPeer(t, cfg), newPeer(t, late), newPeer(t, cfg)
+			r := a.req(name)
+			if strings.HasPrefix(name, "permits") {
+				r = permits(a, name)
+			}
+			h := a.get(r)
+			result := make(chan error, 1)
+			go func() { result <- c.call(b, h) }()
+			<-stopped
+			_, err := c.move(a, other, h)
+			must(t, "move", err)
+			proceed()
+			wants(t, "the call", <-result, c.want)
+			if err := a.Break(within(t), name, h.Token); !errors.Is(err, driver.ErrGone) {
+				must(t, "Break", err)
+			}
+		})
+	}
+}
