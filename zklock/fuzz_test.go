@@ -238,19 +238,19 @@ func FuzzRecord(f *testing.F) {
 
 // As FuzzRecord, for latches.
 func FuzzLatch(f *testing.F) {
-	f.Add([]byte("holdfast-latch/1 closed 3\n"), int64(3), int32(1))
-	f.Add([]byte("holdfast-latch/1 open -3\n"), int64(0), int32(-1))
-	f.Add([]byte("holdfast-latch/1 removed 99999999999999999999\n"), int64(0), int32(0))
+	f.Add([]byte("holdfast-latch/1 closed 3 x\n"), int64(3), int32(1))
+	f.Add([]byte("holdfast-latch/1 open -3 x\n"), int64(0), int32(-1))
+	f.Add([]byte("holdfast-latch/1 removed 99999999999999999999 x\n"), int64(0), int32(0))
 	f.Fuzz(func(t *testing.T, data []byte, count int64, children int32) {
 		children = int32(abs(int64(children)))
-		stat := &zk.Stat{NumChildren: children, Version: 7}
-		if l, err := parseLatch(data, stat); l.left() < 0 || err == nil && l.version != 7 || err != nil && !errors.Is(err, driver.ErrDamaged) {
+		stat := &zk.Stat{NumChildren: children}
+		if l, err := parseLatch(data, stat); l.left() < 0 || err == nil && l.own == "" || err != nil && !errors.Is(err, driver.ErrDamaged) {
 			t.Errorf("%q: %+v, %v", data, l, err)
 		}
 		count = abs(count)
 		for _, state := range []string{latchClosed, latchOpen, latchRemoved} {
-			l, err := parseLatch(latchData(state, count), stat)
-			if err != nil || l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != int64(children) {
+			l, err := parseLatch(latchData(state, count, "X7"), stat)
+			if err != nil || l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != max(0, int64(children)-1) || l.own != "X7" {
 				t.Errorf("%s %d: %+v", state, count, l)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/waiters"
@@ -17,6 +18,11 @@ import (
 // node for each ID that has counted down. When the last ID has counted, CountDown changes the data,
 // which wakes the waiters. Every reader counts the nodes, so the next one makes up for a lost
 // wake-up.
+//
+// Another latch of the same name has the same path and the same versions, and the same IDs may
+// count there. So each latch also has a random text of its own, and a node below it with this text:
+// one that exists while the latch is live, then one that exists while it is removed. Each step
+// depends on one of them, so that a late step cannot affect another latch.
 
 // latch is the servers' state of a latch.
 type latch struct {
@@ -24,8 +30,8 @@ type latch struct {
 	live    bool // and nobody is removing it
 	count   int64
 	counted int64
-	open    bool // the data has this state
-	version int32
+	open    bool   // the data has this state
+	own     string // its text
 }
 
 func (l latch) left() int64 { return max(0, l.count-l.counted) }
@@ -35,27 +41,31 @@ const (
 	latchClosed  = "closed"
 	latchOpen    = "open"
 	latchRemoved = "removed" // it will be deleted after its nodes
+
+	liveNode    = reserved + ":live-"    // the prefix of a live latch's own node
+	removedNode = reserved + ":removed-" // and of a removed one's
 )
 
-func latchData(state string, count int64) []byte {
-	return fmt.Appendf(nil, "%s %s %d\n", latchMagic, state, count)
+func latchData(state string, count int64, own string) []byte {
+	return fmt.Appendf(nil, "%s %s %d %s\n", latchMagic, state, count, own)
 }
 
 // parseLatch reads the data of a latch. Data that holdfast did not write is damage: its meaning is
 // not known, and holdfast does not delete it.
 func parseLatch(data []byte, stat *zk.Stat) (l latch, err error) {
 	var magic, state string
-	n, err := fmt.Sscanf(string(data), "%s %s %d\n", &magic, &state, &l.count)
+	n, err := fmt.Sscanf(string(data), "%s %s %d %s\n", &magic, &state, &l.count, &l.own)
 	known := state == latchClosed || state == latchOpen || state == latchRemoved
-	if n != 3 || err != nil || magic != latchMagic || !known || l.count < 0 {
+	if n != 4 || err != nil || magic != latchMagic || !known || l.count < 0 || strings.Contains(l.own, "/") {
 		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: its data is %.60q", driver.ErrDamaged, latchNode, data)
 	}
 	l.exists, l.live = true, state != latchRemoved
 	l.open = state == latchOpen
-	l.counted, l.version = int64(stat.NumChildren), stat.Version
+	l.counted = max(0, int64(stat.NumChildren)-1) // without its own node
 	return l, nil
 }
 
+// latch reads a latch as the connected server knows it.
 func (l *link) latch(ctx context.Context, dir string) (latch, error) {
 	data, stat, err := l.Get(ctx, dir+"/"+latchNode)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -85,7 +95,8 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 // a lock, and nobody hears of a latch that its creator deletes again. Each pending node has a name
 // of its own, so a late step cannot affect the latch of somebody else.
 func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, error) {
-	latch, pending := dir+"/"+latchNode, dir+"/"+pendingNode+rand.Text()
+	latch, own := dir+"/"+latchNode, rand.Text()
+	pending := dir + "/" + pendingNode + own
 	created := false
 	defer func() {
 		if !created {
@@ -113,7 +124,9 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 				return false, fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
 			}
 		}
-		_, err = s.l.Multi(ctx, zk.DeleteOp(pending, zk.AnyVersion), zk.CreateOp(latch, latchData(latchClosed, n), zk.Persistent, s.b.acl))
+		_, err = s.l.Multi(ctx, zk.DeleteOp(pending, zk.AnyVersion),
+			zk.CreateOp(latch, latchData(latchClosed, n, own), zk.Persistent, s.b.acl),
+			zk.CreateOp(latch+"/"+liveNode+own, nil, zk.Persistent, s.b.acl))
 		switch {
 		case err == nil:
 			created = true
@@ -180,33 +193,40 @@ func (s *session) CountDown(ctx context.Context, name, id string) (int64, error)
 
 func (l *link) countDown(ctx context.Context, dir, id string) (int64, error) {
 	path := dir + "/" + latchNode
-	at, err := l.latch(ctx, dir)
-	if err == nil && at.live && at.left() > 0 {
-		_, _, err = l.Create(ctx, path+"/"+uuidOf(id), nil, zk.Persistent, l.b.acl)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
+	for range manyTries {
+		at, err := l.latch(ctx, dir)
+		if err != nil {
+			return 0, err
+		}
+		if !at.live {
 			return 0, driver.ErrGone
-		case err != nil && !errors.Is(err, zk.ErrNodeExists):
-			return 0, err
 		}
-		at, err = l.latch(ctx, dir)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if !at.live {
-		return 0, driver.ErrGone
-	}
-	if at.left() == 0 && !at.open {
-		// The node of id shows that this is still the same latch. A new one of that name has version
-		// 0 as well.
-		_, err := l.Multi(ctx, zk.CheckOp(path+"/"+uuidOf(id), zk.AnyVersion),
-			zk.SetOp(path, latchData(latchOpen, at.count), at.version))
-		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
-			return 0, err
+		check := zk.CheckOp(path+"/"+liveNode+at.own, zk.AnyVersion)
+		if at.left() > 0 {
+			_, err := l.Multi(ctx, check, zk.CreateOp(path+"/"+uuidOf(id), nil, zk.Persistent, l.b.acl))
+			if errors.Is(err, zk.ErrNoNode) { // this latch was removed
+				continue
+			}
+			if ignore(err, zk.ErrNodeExists) != nil {
+				return 0, err
+			}
+			own := at.own
+			if at, err = l.latch(ctx, dir); err != nil {
+				return 0, err
+			}
+			if !at.live || at.own != own { // removed since
+				return 0, driver.ErrGone
+			}
 		}
+		if at.left() == 0 && !at.open {
+			_, err := l.Multi(ctx, check, zk.SetOp(path, latchData(latchOpen, at.count, at.own), zk.AnyVersion))
+			if ignore(err, zk.ErrNoNode) != nil {
+				return 0, err
+			}
+		}
+		return at.left(), nil
 	}
-	return at.left(), nil
+	return 0, errContention
 }
 
 // interest is the watch of a caller that awaits a latch.
@@ -268,11 +288,14 @@ func (l *link) removeLatch(ctx context.Context, dir string) error {
 		if !at.live {
 			break
 		}
-		_, err = l.Set(ctx, dir+"/"+latchNode, latchData(latchRemoved, at.count), at.version)
+		path := dir + "/" + latchNode
+		_, err = l.Multi(ctx, zk.DeleteOp(path+"/"+liveNode+at.own, zk.AnyVersion),
+			zk.CreateOp(path+"/"+removedNode+at.own, nil, zk.Persistent, l.b.acl),
+			zk.SetOp(path, latchData(latchRemoved, at.count, at.own), zk.AnyVersion))
 		if removed = err == nil; removed {
 			break
 		}
-		if err := ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode); err != nil {
+		if err := ignore(err, zk.ErrNoNode); err != nil {
 			return err
 		}
 	}
@@ -290,11 +313,6 @@ func (l *link) removeLatch(ctx context.Context, dir string) error {
 	return cmp.Or(err, driver.ErrGone)
 }
 
-// removedVersion is the smallest version of a latch whose nodes may be deleted. A live latch has a
-// smaller one: it is created, and opened once. So the removal of an old latch cannot affect a newer
-// one.
-const removedVersion = 2
-
 // clearLatch deletes the nodes of a removed latch.
 func (l *link) clearLatch(ctx context.Context, dir string) error {
 	path := dir + "/" + latchNode
@@ -303,29 +321,26 @@ func (l *link) clearLatch(ctx context.Context, dir string) error {
 		if err != nil || !at.exists || at.live {
 			return err
 		}
-		if at.version < removedVersion {
-			_, err = l.Set(ctx, path, latchData(latchRemoved, at.count), at.version)
-		} else {
-			all := l.ListAll(ctx, path)
-			if err = all[0].Err; err == nil {
-				err = l.deleteChildren(ctx, path, at.version, all[0].Names)
-			}
-			if err == nil {
-				err = l.Delete(ctx, path, at.version)
-			}
+		own := removedNode + at.own
+		all := l.ListAll(ctx, path)
+		if err = all[0].Err; err == nil {
+			names := slices.DeleteFunc(all[0].Names, func(n string) bool { return n == own })
+			err = l.deleteChildren(ctx, path, own, names)
 		}
-		if err := ignore(ignore(ignore(err, zk.ErrBadVersion), zk.ErrNoNode), zk.ErrNotEmpty); err != nil {
+		if err == nil {
+			_, err = l.Multi(ctx, zk.DeleteOp(path+"/"+own, zk.AnyVersion), zk.DeleteOp(path, zk.AnyVersion))
+		}
+		if err := ignore(ignore(err, zk.ErrNoNode), zk.ErrNotEmpty); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deleteChildren deletes children of a node as long as the node has that version, many in one
-// request.
-func (l *link) deleteChildren(ctx context.Context, path string, version int32, names []string) error {
+// deleteChildren deletes children of a node as long as it has the child own, many in one request.
+func (l *link) deleteChildren(ctx context.Context, path, own string, names []string) error {
 	const atOnce = 500
-	check := zk.CheckOp(path, version)
+	check := zk.CheckOp(path+"/"+own, zk.AnyVersion)
 	for some := range slices.Chunk(names, atOnce) {
 		ops := []zk.Op{check}
 		for _, name := range some {

@@ -25,9 +25,10 @@ func TestSetCountAfterInterruptedRemoval(t *testing.T) {
 		name := fmt.Sprintf("l-%d", round)
 		node := cfg.Root + "/" + name + "/latch"
 		z.make(node, zk.Persistent)
-		if _, err := z.Set(within(t), node, []byte("holdfast-latch/1 removed 7\n"), zk.AnyVersion); err != nil {
+		if _, err := z.Set(within(t), node, []byte("holdfast-latch/1 removed 7 x\n"), zk.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
+		z.make(node+"/%holdfast:removed-x", zk.Persistent)
 		for i := range 3 {
 			z.make(fmt.Sprintf("%s/00000000-0000-0000-0000-00000000000%d", node, i), zk.Persistent)
 		}

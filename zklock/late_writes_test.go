@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -18,7 +19,13 @@ import (
 // stopAt returns cfg for a client that stops before it sends the first request that contains text.
 // stopped is closed then; the client goes on when proceed is called.
 func stopAt(t testing.TB, cfg zklock.Config, text string) (_ zklock.Config, stopped <-chan struct{}, proceed func()) {
+	return stopAtNth(t, cfg, text, 1)
+}
+
+// stopAtNth is stopAt for the request number n that contains text.
+func stopAtNth(t testing.TB, cfg zklock.Config, text string, n int32) (_ zklock.Config, stopped <-chan struct{}, proceed func()) {
 	s := &stop{text: []byte(text), at: make(chan struct{}), on: make(chan struct{})}
+	s.left.Store(n)
 	proceed = sync.OnceFunc(func() { close(s.on) })
 	cfg.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -34,7 +41,7 @@ func stopAt(t testing.TB, cfg zklock.Config, text string) (_ zklock.Config, stop
 type stop struct {
 	text   []byte
 	at, on chan struct{}
-	once   sync.Once
+	left   atomic.Int32
 }
 
 type stoppingConn struct {
@@ -43,17 +50,16 @@ type stoppingConn struct {
 }
 
 func (c *stoppingConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, c.s.text) {
-		c.s.once.Do(func() {
-			close(c.s.at)
-			<-c.s.on
-		})
+	if bytes.Contains(b, c.s.text) && c.s.left.Add(-1) == 0 {
+		close(c.s.at)
+		<-c.s.on
 	}
 	return c.Conn.Write(b)
 }
 
 // A client has counted the last of a latch, and stops before it marks the latch as open. Meanwhile
-// the latch is removed, and another one of that name is set. The late mark does not open that one.
+// the latch is removed, another one of that name is set, and the same ID counts there. The late mark
+// does not open that one.
 func TestLateOpeningOfALatch(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
@@ -69,13 +75,72 @@ func TestLateOpeningOfALatch(t *testing.T) {
 	if made, err := a.SetCount(within(t), "l", 5); err != nil || !made {
 		t.Fatalf("SetCount: %v, %v", made, err)
 	}
+	if left, err := a.CountDown(within(t), "l", "last"); err != nil || left != 4 {
+		t.Errorf("CountDown: %d left, %v; want 4", left, err)
+	}
 	proceed()
 	<-counted
-	if rec := a.inspect("l"); rec.Count != 5 {
-		t.Errorf("%d left of a latch of 5, which nobody has counted", rec.Count)
+	if rec := a.inspect("l"); rec.Count != 4 {
+		t.Errorf("%d left of a latch of 5, which one has counted", rec.Count)
 	}
-	if left, err := a.CountDown(within(t), "l", "first"); err != nil || left != 4 {
-		t.Errorf("CountDown: %d left, %v; want 4", left, err)
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
+
+// A client has counted, and stops before it reads what is left. Meanwhile the latch is removed, and
+// another one of that name is set. The client does not report what is left of that one, which it has
+// not counted.
+func TestCountOfARemovedLatch(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	path := cfg.Root + "/l/latch"
+	late, stopped, proceed := stopAtNth(t, cfg, "\x00\x00\x00\x04\x00\x00\x00"+string(rune(len(path)))+path, 2) // getData
+	a, b := newPeer(t, cfg), newPeer(t, late)
+	if _, err := a.SetCount(within(t), "l", 2); err != nil {
+		t.Fatal(err)
+	}
+	counted := make(chan error, 1)
+	go func() { _, err := b.CountDown(within(t), "l", "x"); counted <- err }()
+	<-stopped
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+	if made, err := a.SetCount(within(t), "l", 5); err != nil || !made {
+		t.Fatalf("SetCount: %v, %v", made, err)
+	}
+	proceed()
+	wants(t, "CountDown", <-counted, driver.ErrGone)
+	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
+
+// A client finds a latch that another one is removing, and stops before it helps. Meanwhile the name
+// gets another latch, which is opened. The late help does not affect that one.
+func TestLateClearingOfALatch(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	path := cfg.Root + "/l/latch"
+	halfway, begun, goOn := stopAt(t, cfg, "\x00\x00\x00\x0c\x00\x00\x00"+string(rune(len(path)))+path) // getChildren2
+	late, stopped, proceed := stopAt(t, cfg, path+"/%holdfast:removed-")
+	a, b, c := newPeer(t, cfg), newPeer(t, late), newPeer(t, halfway)
+	open := func() {
+		t.Helper()
+		if made, err := a.SetCount(within(t), "l", 1); err != nil || !made {
+			t.Fatalf("SetCount: %v, %v", made, err)
+		}
+		if left, err := a.CountDown(within(t), "l", "x"); err != nil || left != 0 {
+			t.Fatalf("CountDown: %d left, %v", left, err)
+		}
+	}
+	open()
+	results := make(chan error, 2)
+	go func() { results <- c.RemoveLatch(within(t), "l") }()
+	<-begun
+	go func() { results <- b.RemoveLatch(within(t), "l") }()
+	<-stopped
+	open()
+	goOn()
+	must(t, "the first RemoveLatch", <-results)
+	proceed()
+	wants(t, "the late RemoveLatch", <-results, driver.ErrGone)
+	if rec := a.inspect("l"); rec.Kind != driver.Latch || rec.Count != 0 {
+		t.Errorf("the record is %+v; want an open latch", rec)
 	}
 	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
 }
