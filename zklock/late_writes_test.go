@@ -50,11 +50,17 @@ type stoppingConn struct {
 }
 
 func (c *stoppingConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, c.s.text) && c.s.left.Add(-1) == 0 {
-		close(c.s.at)
-		<-c.s.on
+	i := bytes.Index(b, c.s.text)
+	if i < 0 || c.s.left.Add(-1) != 0 {
+		return c.Conn.Write(b)
 	}
-	return c.Conn.Write(b)
+	if n, err := c.Conn.Write(b[:i]); err != nil { // requests before it
+		return n, err
+	}
+	close(c.s.at)
+	<-c.s.on
+	n, err := c.Conn.Write(b[i:])
+	return i + n, err
 }
 
 // A client has counted the last of a latch, and stops before it marks the latch as open. Meanwhile
@@ -240,6 +246,45 @@ func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 			}
 			must(t, "SetLimit", a.SetLimit(within(t), name, 3))
 			b.release(b.woken(r, reply))
+		})
+	}
+}
+
+// A request reads the limit, which two folders contain, and stops before it reads either of them.
+// Meanwhile the limit is lowered. It does not take more permits than that.
+func TestLimitLoweredWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	for _, c := range []struct {
+		name, folder string
+		held         int
+	}{
+		{"first permits, locks", "locks", 0}, {"first permits, leases", "leases", 0},
+		{"more permits, locks", "locks", 1}, {"more permits, leases", "leases", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := cfg.Root + "/" + c.name + "/" + c.folder
+			late, stopped, proceed := stopAt(t, cfg, "\x00\x00\x00\x04\x00\x00\x00"+string(rune(len(path)))+path) // getData
+			a, b := newPeer(t, cfg), newPeer(t, late)
+			h := a.get(a.permits(c.name, 1, 3))
+			if c.held == 0 {
+				a.release(h)
+			}
+			r := b.permits(c.name, 3-c.held, 3)
+			replies := make(chan driver.Reply, 1)
+			go func() {
+				reply, err := b.Acquire(within(t), r)
+				if err != nil && !errors.Is(err, driver.ErrKind) {
+					t.Error(err)
+				}
+				replies <- reply
+			}()
+			<-stopped
+			must(t, "SetLimit", a.SetLimit(within(t), c.name, 2))
+			proceed()
+			if reply := <-replies; reply.Token != 0 {
+				t.Errorf("granted %d permits, with %d in use of a limit of 2", r.N, c.held)
+			}
 		})
 	}
 }

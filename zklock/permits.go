@@ -75,31 +75,27 @@ type limits struct {
 
 // limits reads both folders. SetLimit writes the limit to the queue's folder as well. That folder
 // exists while there are waiters; the servers delete the folder of the permits when it has been
-// empty for a while.
+// empty for a while. The version is read first: a limit that is set between the two reads changes
+// it, and a step that depends on it fails.
 func (e *entry) limits(ctx context.Context) (l limits, err error) {
-	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
-	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
-	since := max(e.seen, int64(e.token))
-	newest := e.seen
-	for i, n := range nodes {
-		if errors.Is(n.Err, zk.ErrNoNode) {
-			continue
-		}
-		if n.Err != nil {
+	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+locksDir, e.dir+"/"+leasesDir)
+	for _, n := range nodes {
+		if ignore(n.Err, zk.ErrNoNode) != nil {
 			return l, n.Err
 		}
-		newest = max(newest, n.Stat.Mzxid)
-		limit := parseRecord(n.Data).limit
-		switch {
-		case i == 0:
-			l.known, l.leases = limit, n.Stat.Version
-		case n.Stat.Mzxid > since:
-			l.set, l.locks = limit, n.Stat.Version
-		default:
-			l.locks = n.Stat.Version
-		}
 	}
-	e.seen = newest
+	locks, leases := nodes[0], nodes[1]
+	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
+	if leases.Err == nil {
+		l.known, l.leases = parseRecord(leases.Data).limit, leases.Stat.Version
+	}
+	if locks.Err == nil {
+		l.locks = locks.Stat.Version
+		if locks.Stat.Mzxid > max(e.seen, int64(e.token)) {
+			l.set = parseRecord(locks.Data).limit
+		}
+		e.seen = max(e.seen, locks.Stat.Mzxid)
+	}
 	return l, nil
 }
 
