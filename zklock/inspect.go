@@ -35,7 +35,10 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	}
 	if h.Kept {
 		h.Left = left
-		if left == 0 && clock > 0 {
+		if clock == 0 { // no permission to create a node, so the machine's clock must do
+			clock = time.Now().UnixMilli()
+		}
+		if left == 0 {
 			h.Left = max(0, keptFor(&r, &data.Stat, clock))
 		}
 	}

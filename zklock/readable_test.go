@@ -26,6 +26,9 @@ func TestReadable(t *testing.T) {
 	// It expires, and every reader with the permission deletes it.
 	kept.MinHold = 10 * time.Millisecond
 	a.release(a.get(kept))
+	long := a.req("kept for long")
+	long.MinHold = time.Hour
+	a.release(a.get(long))
 	for what, cfg := range map[string]zklock.Config{"nobody": open, "another user": bob} {
 		p := newPeer(t, cfg)
 		all, err := p.List(within(t), "", "", 10)
@@ -38,6 +41,10 @@ func TestReadable(t *testing.T) {
 		}
 		_, err = p.Inspect(within(t), "kept")
 		must(t, what+": Inspect of a kept name", err)
+		rec, err = p.Inspect(within(t), "kept for long")
+		if err != nil || len(rec.Holders) != 1 || !rec.Holders[0].Kept {
+			t.Errorf("%s: Inspect of a name that is kept for long: %+v, %v", what, rec, err)
+		}
 		for call, f := range map[string]func() error{
 			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
 			"RLock":       func() error { _, err := p.Acquire(within(t), p.shared("x")); return err },
