@@ -77,6 +77,19 @@ func (l *link) latch(ctx context.Context, dir string) (latch, error) {
 	return parseLatch(data, &stat)
 }
 
+// latchNow is latch as the leader knows it, if that matters. The connected server may lag behind, and
+// know no latch of the name, or an earlier one. A step fails then, but an answer would be wrong.
+func (l *link) latchNow(ctx context.Context, dir string) (latch, error) {
+	at, err := l.latch(ctx, dir)
+	if err != nil || at.live && at.left() > 0 {
+		return at, err
+	}
+	if err := l.Sync(ctx, "/"); err != nil {
+		return latch{}, err
+	}
+	return l.latch(ctx, dir)
+}
+
 // SetCount creates the latch, unless the name is in use.
 func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, error) {
 	if n < 0 {
@@ -194,7 +207,7 @@ func (s *session) CountDown(ctx context.Context, name, id string) (int64, error)
 func (l *link) countDown(ctx context.Context, dir, id string) (int64, error) {
 	path := dir + "/" + latchNode
 	for range manyTries {
-		at, err := l.latch(ctx, dir)
+		at, err := l.latchNow(ctx, dir)
 		if err != nil {
 			return 0, err
 		}
@@ -245,26 +258,31 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err := errors.Join(s.usable(), s.b.check(name)); err != nil {
 		return driver.Reply{}, err
 	}
-	wake := waiters.NewSlot()
+	dir, wake := s.b.folder(name), waiters.NewSlot()
 	// A callback may come before the answer has been read, and more than once for an ID that asks
 	// again.
-	data, stat, w, err := s.l.GetW(ctx, s.b.folder(name)+"/"+latchNode, func(zk.Event) { wake.Put(0) })
-	if errors.Is(err, zk.ErrNoNode) {
-		return driver.Reply{}, driver.ErrGone
+	data, stat, w, err := s.l.GetW(ctx, dir+"/"+latchNode, func(zk.Event) { wake.Put(0) })
+	var at latch
+	if err == nil {
+		at, err = parseLatch(data, &stat)
 	}
-	if err != nil {
-		return driver.Reply{}, explain(err)
-	}
-	at, err := parseLatch(data, &stat)
-	if err != nil || !at.live || at.left() == 0 {
-		w.Remove()
-		if err != nil {
-			return driver.Reply{}, err
+	if err = ignore(err, zk.ErrNoNode); err != nil || !at.live || at.left() == 0 {
+		if w != nil {
+			w.Remove()
 		}
-		if !at.live {
+		if err == nil {
+			at, err = s.l.latchNow(ctx, dir)
+		}
+		switch {
+		case err != nil:
+			return driver.Reply{}, explain(err)
+		case !at.live:
 			return driver.Reply{}, driver.ErrGone
+		case at.left() == 0:
+			return driver.Reply{Token: 1}, nil
 		}
-		return driver.Reply{Token: 1}, nil
+		wake.Put(0) // the connected server knows this latch only now
+		return driver.Reply{Wake: wake}, nil
 	}
 	s.mu.Lock()
 	old := s.interests[id]
@@ -281,7 +299,7 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 func (l *link) removeLatch(ctx context.Context, dir string) error {
 	removed := false
 	for range manyTries {
-		at, err := l.latch(ctx, dir)
+		at, err := l.latchNow(ctx, dir)
 		if err != nil {
 			return err
 		}
@@ -358,30 +376,6 @@ func (l *link) deleteChildren(ctx context.Context, path, own string, names []str
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// deleteAll deletes children, many in one request.
-func (l *link) deleteAll(ctx context.Context, dir string, names []string) error {
-	const atOnce = 500
-	for len(names) > 0 {
-		n := min(len(names), atOnce)
-		ops := make([]zk.Op, n)
-		for i, name := range names[:n] {
-			ops[i] = zk.DeleteOp(dir+"/"+name, zk.AnyVersion)
-		}
-		// Somebody else deletes them.
-		if _, err := l.Multi(ctx, ops...); errors.Is(err, zk.ErrNoNode) {
-			for _, name := range names[:n] {
-				if err := l.Delete(ctx, dir+"/"+name, zk.AnyVersion); err != nil && !errors.Is(err, zk.ErrNoNode) {
-					return err
-				}
-			}
-		} else if err != nil {
-			return err
-		}
-		names = names[n:]
 	}
 	return nil
 }

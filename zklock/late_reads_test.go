@@ -87,3 +87,56 @@ func TestGrantMovesBeforeItIsRead(t *testing.T) {
 		})
 	}
 }
+
+// A client's server does not know yet that a latch has been set, or that another one has taken its
+// place. The client asks the leader before it says that there is none, or that it is open.
+func TestLatchUnknownToTheServer(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	for _, name := range []string{"none", "an open one"} {
+		t.Run(name, func(t *testing.T) {
+			const sync = "\x00\x00\x00\x09\x00\x00\x00\x01/"
+			a := newPeer(t, cfg)
+			if name != "none" {
+				_, err := a.SetCount(within(t), name, 0)
+				must(t, "SetCount", err)
+			}
+			calls := map[string]func(b *peer) error{
+				"Await": func(b *peer) error {
+					reply, err := b.Await(within(t), name, "x")
+					if reply.Token != 0 {
+						t.Error("Await: open; want a latch of 5 that nobody has counted")
+					}
+					return err
+				},
+				"CountDown": func(b *peer) error { _, err := b.CountDown(within(t), name, "x"); return err },
+			}
+			var proceeds []func()
+			results := make(chan error, len(calls))
+			for _, call := range calls {
+				late, stopped, proceed := stopAt(t, cfg, sync)
+				proceeds = append(proceeds, proceed)
+				b := newPeer(t, late)
+				go func() { results <- call(b) }()
+				select {
+				case <-stopped:
+				case err := <-results:
+					t.Fatalf("%v, without a sync", err)
+				}
+			}
+			if name != "none" {
+				must(t, "RemoveLatch", a.RemoveLatch(within(t), name))
+			}
+			_, err := a.SetCount(within(t), name, 5)
+			must(t, "SetCount", err)
+			for _, proceed := range proceeds {
+				proceed()
+				must(t, "the call", <-results)
+			}
+			if rec := a.inspect(name); rec.Count != 4 {
+				t.Errorf("the record is %+v; want 4 left", rec)
+			}
+			must(t, "RemoveLatch", a.RemoveLatch(within(t), name))
+		})
+	}
+}

@@ -252,3 +252,27 @@ func (l *link) sweep(ctx context.Context, dir string, marks queue) (left time.Du
 	}
 	return left, swept, nil
 }
+
+// deleteAll deletes children, many in one request.
+func (l *link) deleteAll(ctx context.Context, dir string, names []string) error {
+	const atOnce = 500
+	for len(names) > 0 {
+		n := min(len(names), atOnce)
+		ops := make([]zk.Op, n)
+		for i, name := range names[:n] {
+			ops[i] = zk.DeleteOp(dir+"/"+name, zk.AnyVersion)
+		}
+		// Somebody else deletes them.
+		if _, err := l.Multi(ctx, ops...); errors.Is(err, zk.ErrNoNode) {
+			for _, name := range names[:n] {
+				if err := l.Delete(ctx, dir+"/"+name, zk.AnyVersion); err != nil && !errors.Is(err, zk.ErrNoNode) {
+					return err
+				}
+			}
+		} else if err != nil {
+			return err
+		}
+		names = names[n:]
+	}
+	return nil
+}
