@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/internal/waiters"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
@@ -116,6 +117,25 @@ func (p *sessionBase) spawn(f func()) {
 	defer p.mu.Unlock()
 	if !p.over {
 		p.work.Go(f)
+	}
+}
+
+// insist repeats f, in the background, until it returns true or the session is over.
+func (p *sessionBase) insist(f func(ctx context.Context) (done bool)) {
+	for pause := (backoff.Pause{First: 10 * time.Millisecond, Most: time.Second}); ; {
+		ctx, cancel := p.exchangeCtx()
+		done := f(ctx)
+		cancel()
+		if done {
+			return
+		}
+		select {
+		case <-time.After(pause.Next()):
+		case <-p.l.Lost():
+			return
+		case <-p.workCtx.Done():
+			return
+		}
 	}
 }
 

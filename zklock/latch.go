@@ -169,19 +169,18 @@ func (s *session) announce(ctx context.Context, dir, pending string) (contents, 
 }
 
 // retract deletes a pending node, in the background if that fails. It ends with the session in any
-// case.
+// case, but until then Curator's clients would wait behind it.
 func (s *session) retract(ctx context.Context, dir, pending string) {
-	clear := func(ctx context.Context) error {
+	retracted := func(ctx context.Context) bool {
 		err := s.l.Delete(ctx, pending, zk.AnyVersion)
+		if ignore(err, zk.ErrNoNode) != nil {
+			return errors.Is(err, zk.ErrNoAuth)
+		}
 		s.l.tidy(ctx, dir)
-		return ignore(err, zk.ErrNoNode)
+		return true
 	}
-	if clear(ctx) != nil {
-		s.spawn(func() {
-			ctx, cancel := s.exchangeCtx()
-			defer cancel()
-			_ = clear(ctx)
-		})
+	if !retracted(ctx) {
+		s.spawn(func() { s.insist(retracted) })
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
@@ -174,6 +176,31 @@ func TestLateWithdrawalOfALatch(t *testing.T) {
 		t.Errorf("the record is %+v; want a latch of 5", rec)
 	}
 	must(t, "RemoveLatch", a.RemoveLatch(within(t), "l"))
+}
+
+// A client announces a latch, and then the network fails for longer than one attempt to withdraw it.
+// It is withdrawn while the session goes on.
+func TestWithdrawalAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	server, cfg := common(t)
+	z := newTree(t, server.Addr)
+	proxy := testenv.Proxy(t, server.Addr)
+	late, stopped, proceed := stopAt(t, through(cfg, proxy), "holdfast-latch/1 closed")
+	const timeout = 16 * time.Second
+	b := newPeerFor(t, late, timeout)
+	ctx, cancel := context.WithCancel(t.Context())
+	set := make(chan error, 1)
+	go func() { _, err := b.SetCount(ctx, "l", 7); set <- err }()
+	<-stopped
+	proxy.Refuse()
+	cancel()
+	proceed()
+	if err := <-set; err == nil {
+		t.Error("SetCount: no error, although no server can have answered")
+	}
+	time.Sleep(timeout/8 + 100*time.Millisecond) // the outage
+	proxy.Heal()
+	z.empty(cfg.Root)
 }
 
 // A client finds a name free, and stops before it makes a latch of it. Meanwhile another client gets

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/backoff"
 	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
@@ -68,21 +67,7 @@ func (e *entry) setHeld() {
 
 // followUp continues e after one of its watches has fired, until its new state is known.
 func (e *entry) followUp(generation int) {
-	for pause := (backoff.Pause{First: 10 * time.Millisecond, Most: time.Second}); ; {
-		ctx, cancel := e.s.exchangeCtx()
-		done := e.advance(ctx, &generation)
-		cancel()
-		if done {
-			return
-		}
-		select {
-		case <-time.After(pause.Next()):
-		case <-e.s.l.Lost():
-			return
-		case <-e.s.workCtx.Done():
-			return
-		}
-	}
+	e.s.insist(func(ctx context.Context) bool { return e.advance(ctx, &generation) })
 }
 
 // advance evaluates e. It returns true if e's new state is known, or e no longer waits in this
