@@ -173,13 +173,11 @@ func (e *entry) look(ctx context.Context) error {
 
 // find takes from its folders' listings what the servers have of e.
 func (e *entry) find(ctx context.Context, all []zk.Listing) error {
-	var mine queue
+	var mine, marks queue
 	for i := range all {
-		for _, n := range parseDir(all[i].Names).queue {
-			if n.uuid == e.uuid {
-				mine = append(mine, n)
-			}
-		}
+		in := parseDir(all[i].Names).queue
+		mine = append(mine, in.findAll(e.uuid)...)
+		marks = append(marks, in.findAll(keptUUID(e.uuid))...)
 	}
 	if len(mine) == 0 {
 		e.setState(idle, 0)
@@ -188,6 +186,7 @@ func (e *entry) find(ctx context.Context, all []zk.Listing) error {
 	if held := permitsOf(mine); len(held) > 0 { // the grant has ended the place in the queue
 		mine = held
 	}
+	e.marks = marks
 	same := slices.EqualFunc(mine, e.nodes, func(a, b node) bool { return a.name == b.name })
 	if !e.unsure && e.state != idle && same {
 		return nil

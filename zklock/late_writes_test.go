@@ -315,3 +315,51 @@ func TestLimitLoweredWhileItIsRead(t *testing.T) {
 		})
 	}
 }
+
+// A grant with a minimum hold moves to another node, and the answer is lost. Its release can still
+// keep the name for longer.
+func TestMarksAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	server, cfg := common(t)
+	for _, name := range []string{"downgrade", "adoption"} {
+		t.Run(name, func(t *testing.T) {
+			proxy := testenv.Proxy(t, server.Addr)
+			writes := map[string]int32{"downgrade": 2, "adoption": 1}[name] // of a mark, by the client that moves the grant
+			late, stopped, proceed := stopAtNth(t, through(cfg, proxy), " token=", writes)
+			a, b := newPeer(t, cfg), newPeer(t, late)
+			r := a.req(name)
+			r.MinHold = time.Hour
+			h := driver.Hold{Name: name, ID: b.req(name).ID}
+			var move func(ctx context.Context) error
+			if name == "downgrade" {
+				r.ID = h.ID
+				h = b.get(r)
+				move = func(ctx context.Context) error { return b.Downgrade(ctx, h) }
+			} else {
+				theirs := a.get(r)
+				h.Token = theirs.Token
+				move = func(ctx context.Context) error { return b.Adopt(ctx, theirs, h.ID, "") }
+			}
+			moved := make(chan error, 1)
+			go func() { moved <- move(within(t)) }()
+			<-stopped
+			proxy.DropReplies()
+			proceed()
+			until(t, "it was carried out", func() bool {
+				rec := a.inspect(name)
+				return len(rec.Holders) == 1 && rec.Holders[0].ID == h.ID && (rec.Holders[0].Mode == driver.Shared) == (name == "downgrade")
+			})
+			proxy.Reset()
+			proxy.Heal()
+			if err := <-moved; err == nil {
+				t.Error("no error, although no answer can have arrived")
+			}
+			must(t, "the repeated move", answered(t, move))
+			must(t, "Release", b.Release(within(t), h, 2*time.Hour))
+			if rec := a.inspect(name); len(rec.Holders) != 1 || !rec.Holders[0].Kept || rec.Holders[0].Left < 90*time.Minute {
+				t.Errorf("the record is %+v; want a name that is kept for two hours", rec)
+			}
+			must(t, "Break", a.Break(within(t), name, h.Token))
+		})
+	}
+}

@@ -184,6 +184,7 @@ func (s *session) adopt(ctx context.Context, h driver.Hold, req driver.Request, 
 	e.setRole(from[0].role)
 	e.req.N, e.req.Limit = max(1, r.n), r.limit
 	if len(there) > 0 {
+		e.marks = append(top.queue.findAll(keptUUID(ours)), leases.findAll(keptUUID(ours))...)
 		e.setState(held, token, there...)
 		return nil
 	}
