@@ -198,6 +198,36 @@ func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leas
 
 var errPartial = errors.New("not everything could be renewed")
 
+// startLease makes l a lease that is trusted for its length from proof, and reports whether it did.
+// It does not if more than a third of that has passed since proof, because the lease might then end
+// before its first renewal. The caller has to confirm such a grant with another exchange. A
+// hand-over to a waiter that had been silent for long is an example. A lease shorter than the TTL is
+// not renewed, so a hand-over always has to be confirmed: it counts from before. A grant of a
+// session that is over never becomes a lease.
+func (c *Client) startLease(l *Lease, o *options, token uint64, proof time.Duration) bool {
+	now, length := c.coarseNow(), driver.LeaseWithin(l.req.Lease, l.session.ttl)
+	if now-proof > length/3 || l.req.Lease != 0 && l.pushed {
+		return false
+	}
+	trusted := proof + l.session.trust(length)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || l.session.over() {
+		return false
+	}
+	l.token, l.since = token, time.Now()
+	l.latest = forever
+	if o.maxHold > 0 {
+		l.latest = now + o.maxHold
+	}
+	if l.req.Lease != 0 {
+		l.latest = min(l.latest, trusted)
+	}
+	l.extend(trusted)
+	c.watchLease(l)
+	return true
+}
+
 // renewal names l to a renewal. If MaxHold ends l within a TTL, the store need not keep it for
 // longer. Called with c.mu held.
 func (l *Lease) renewal(now time.Duration) driver.Hold {
