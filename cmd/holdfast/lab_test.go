@@ -56,7 +56,7 @@ func TestLabList(t *testing.T) {
 // The same run as a timeline, as JSON, in a line, and as a page.
 func TestLabRun(t *testing.T) {
 	b := labBench(t)
-	text, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--html", filepath.Join(b.dir, "lab.html"))
+	text, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--html", filepath.Join(b.dir, "lab.html"), "--svg", filepath.Join(b.dir, "lab.svg"))
 	for _, want := range []string{"SETNX R ", "holds the lock", "A and B both believe", "it broke as documented (S1)", "holdfast survived", `"lab A" holds the lock`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
@@ -68,6 +68,10 @@ func TestLabRun(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(b.dir, "lab.html"))
 	if err != nil || !bytes.HasPrefix(page, []byte("<!DOCTYPE html>")) || !bytes.Contains(page, []byte("A and B both believe")) {
 		t.Errorf("%v: %.300s", err, page)
+	}
+	picture, err := os.ReadFile(filepath.Join(b.dir, "lab.svg"))
+	if err != nil || !bytes.HasPrefix(picture, []byte("<svg ")) || !bytes.Contains(picture, []byte("A and B both believe")) {
+		t.Errorf("%v: %.300s", err, picture)
 	}
 
 	out, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--json")
@@ -127,6 +131,8 @@ func TestLabUsage(t *testing.T) {
 		args []string
 	}{
 		{64, `there is no algorithm "\x1b"`, []string{"lab", "run", "all", "\x1b"}},
+		{64, "--svg draws one algorithm, not 2", []string{"lab", "run", "setpx-del", "setpx-lua", "--svg", b.dir + "/x.svg"}},
+		{64, "--svg " + b.dir + "/none/x.svg: ", []string{"lab", "run", "setpx-del", "--svg", b.dir + "/none/x.svg"}},
 		{78, "one Redis server", []string{"--store", "redis+cluster://127.0.0.1:1", "lab", "run", "setpx-del"}},
 		{78, "one Redis server", []string{"--store", "sqlite:" + b.dir + "/x", "lab", "run", "setpx-del"}},
 		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1", "lab", "run", "setpx-del"}},

@@ -116,6 +116,7 @@ type labFlags struct {
 	out  format
 	json bool
 	html string
+	svg  string
 }
 
 func (a *app) labRunCommand() *cobra.Command {
@@ -125,7 +126,8 @@ func (a *app) labRunCommand() *cobra.Command {
 		Short: "Run algorithms of the lab, and holdfast next to them",
 		Long:  aboutLabRun,
 		Example: `  holdfast lab run setpx-del redlock-restart
-  holdfast lab run all -o summary --html lab.html`,
+  holdfast lab run all -o summary --html lab.html
+  holdfast lab run setpx-del -o summary --svg setpx-del.svg`,
 		RunE: ours(func(c *cobra.Command, ids []string) error {
 			if flags.json {
 				if c.Flags().Changed("output") && flags.out != "json" {
@@ -136,6 +138,9 @@ func (a *app) labRunCommand() *cobra.Command {
 			rows, err := labRows(ids)
 			if err != nil {
 				return err
+			}
+			if flags.svg != "" && len(rows) != 1 {
+				return usagef("--svg draws one algorithm, not %d%s", len(rows), helpHint(c))
 			}
 			return a.labRun(flags, rows)
 		}),
@@ -150,6 +155,7 @@ func (a *app) labRunCommand() *cobra.Command {
 	flags.out.register(c, "text", "summary", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
 	c.Flags().StringVar(&flags.html, "html", "", "also write the timelines to `FILE`, as one page")
+	c.Flags().StringVar(&flags.svg, "svg", "", "also draw one algorithm, and holdfast beside it, to `FILE`")
 	return c
 }
 
@@ -261,11 +267,16 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		return nil, open.Redact(err, a.store)
 	}
 	defer l.Close()
-	page, err := createPage(flags.html)
+	page, err := createPage("--html", flags.html)
 	if err != nil {
 		return nil, err
 	}
 	defer page.discard()
+	picture, err := createPage("--svg", flags.svg)
+	if err != nil {
+		return nil, err
+	}
+	defer picture.discard()
 	report := labJSON{Schema: schema, OK: true, Runs: []labRunJSON{}}
 	var all []*lab.Outcome
 	err = l.Run(ctx, rows, func(o *lab.Outcome) error {
@@ -296,25 +307,28 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 			return nil, err
 		}
 	}
-	return bad, page.write(func(w io.Writer) error { return lab.WriteHTML(w, all) })
+	if err := page.write(func(w io.Writer) error { return lab.WriteHTML(w, all) }); err != nil {
+		return nil, err
+	}
+	return bad, picture.write(func(w io.Writer) error { return lab.WriteSVG(w, all[0]) })
 }
 
-// page is the file of --html. It has a temporary name until it is complete.
+// page is the file of a flag, such as --html. It has a temporary name until it is complete.
 type page struct {
-	path string
-	f    *os.File
+	flag, path string
+	f          *os.File
 }
 
 // createPage creates the file at the start, so that a path that cannot be written fails early.
-func createPage(path string) (*page, error) {
+func createPage(flag, path string) (*page, error) {
 	if path == "" {
 		return &page{}, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-page-*")
 	if err != nil {
-		return nil, usagef("--html %s: %v", show(path), err)
+		return nil, usagef("%s %s: %v", flag, show(path), err)
 	}
-	return &page{path, f}, nil
+	return &page{flag, path, f}, nil
 }
 
 // write fills the file and renames it to its path.
@@ -327,7 +341,7 @@ func (p *page) write(fill func(io.Writer) error) error {
 		err = os.Rename(p.f.Name(), p.path)
 	}
 	if err != nil {
-		return usagef("--html %s: %v", show(p.path), err)
+		return usagef("%s %s: %v", p.flag, show(p.path), err)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (a *app) verify(f *verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	page, err := createPage(f.html)
+	page, err := createPage("--html", f.html)
 	if err != nil {
 		return err
 	}

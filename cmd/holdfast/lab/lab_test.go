@@ -81,6 +81,25 @@ func TestRows(t *testing.T) {
 		}
 	}
 	checkPage(t, all)
+	checkPictures(t, all)
+}
+
+// checkPictures checks the picture of each row. The one in docs shows what the lab has just seen.
+func checkPictures(t *testing.T, all []*lab.Outcome) {
+	t.Helper()
+	for _, o := range all {
+		svg := lab.CheckPicture(t, o)
+		if o.Row.ID != "setpx-del" {
+			continue
+		}
+		docs, err := os.ReadFile("../../../docs/img/setpx-del.svg")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := lab.Structure(t, docs), lab.Structure(t, svg); got != want {
+			t.Errorf("docs/img/setpx-del.svg is not what the lab draws (docs/lab.md names the command):\n%s\nwant:\n%s", got, want)
+		}
+	}
 }
 
 // checkPage checks the page of all rows: it is complete, and loads no external file.
