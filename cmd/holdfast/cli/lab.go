@@ -23,6 +23,7 @@ of events that breaks it. Then run holdfast in the same order of events.
   holdfast lab run setpx-del              run one of them, as a timeline
   holdfast lab run all -o summary         run all of them, with one line each
   holdfast lab run all --html lab.html    write all timelines as one page
+  holdfast lab run setpx-del --svg a.svg  draw one of them
 
 The lab starts its own redis-server on a free port of the loopback interface, with nothing on
 disk, and ends it. With --store redis://... the algorithms that need only one server, and do not
