@@ -64,6 +64,29 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// The indexes link to every page.
+func TestIndex(t *testing.T) {
+	for pages, index := range map[string]string{"docs/*.md": "docs/README.md", "docs/tasks/*.md": "docs/README.md", "docs/move/*.md": "docs/move/README.md"} {
+		text, err := os.ReadFile(filepath.Join(root, index))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := filepath.Glob(filepath.Join(root, pages))
+		if err != nil || len(all) < 5 {
+			t.Fatalf("%s: %v %q", pages, err, all)
+		}
+		for _, page := range all {
+			name, err := filepath.Rel(filepath.Join(root, filepath.Dir(index)), page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name != "README.md" && !strings.Contains(string(text), "]("+name+")") {
+				t.Errorf("%s does not link to %s", index, name)
+			}
+		}
+	}
+}
+
 // headings returns the anchors of a document's headings, as GitHub makes them.
 func headings(t *testing.T, doc string) map[string]bool {
 	t.Helper()
