@@ -10,36 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
-
-// TestScriptsCompile lets a server compile every file by itself, and every script.
-func TestScriptsCompile(t *testing.T) {
-	t.Parallel()
-	client := rawClient(t, testenv.Existing(t))
-	compile := func(what, text string) {
-		t.Helper()
-		if err := client.Do(within(t, soon), client.B().ScriptLoad().Script(text).Build()).Error(); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	for name, text := range redislock.ScriptFiles() {
-		compile(name+".lua", text)
-	}
-	for kind, all := range redislock.Scripts() {
-		for name, text := range all {
-			compile(kind+": "+name, text)
-			for line := range strings.Lines(text) {
-				if strings.Contains(line, "'TIME'") && !strings.Contains(line, "redis.call('TIME')") {
-					t.Errorf("%s: %s: tests cannot replace the clock in %q", kind, name, line)
-				}
-			}
-		}
-	}
-}
 
 // TestScriptsGolden compares the assembled text of every script with testdata/scripts: its own
 // lines, and the order of files.

@@ -26,11 +26,11 @@ type pkg struct {
 // longest are the packages that take longest, in seconds on two cores. They start first: if one
 // started last, it would run alone at the end. Wrong figures cost only time.
 var longest = map[string]int{
-	"redislock": 310, "cmd/holdfast": 280, "sqllock/sqlite": 200, "sqllock": 40, "sqllock/mysql": 230, "sqllock/postgres": 220,
-	"zklock": 200, "redislock/quorum": 180, "internal/faults": 110, "zklock/internal/zk": 100,
-	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60,
-	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 50, "internal/doctest": 50,
-	"internal/archtest": 40, "fence": 40, "drivertest": 40, "internal/torture": 30, "cmd/holdfast/lab": 30,
+	"tests/redislock": 310, "cmd/holdfast": 280, "sqllock/mysql": 230, "sqllock/postgres": 220, "sqllock/sqlite": 200,
+	"zklock": 200, "tests/quorum": 170, "tests/faults": 110, "zklock/internal/zk": 100,
+	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60, "tests/modproxy": 60,
+	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 40, "internal/doctest": 50,
+	"internal/archtest": 40, "tests/fence": 40, "tests/sqllock": 40, "drivertest": 40, "tests/torture": 30, "cmd/holdfast/lab": 30,
 }
 
 // find lists the packages of the modules that have tests, the longest first.

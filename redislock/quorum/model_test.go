@@ -234,7 +234,7 @@ func (y *account) look() {
 	}
 	y.world.mu.Unlock()
 	for _, s := range y.all {
-		text.WriteString(Describe(s))
+		text.WriteString(s.describe())
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -338,7 +338,7 @@ func (y *account) lock(ctx context.Context, s *session, req *driver.Request) uin
 			}
 		}
 	}
-	y.fail("never granted\n%s", Describe(s))
+	y.fail("never granted\n%s", s.describe())
 	return 0
 }
 

@@ -24,20 +24,20 @@ func (m *Regression) tests() string {
 var AllRegressions = []Regression{
 	{Mutant{ID: "redis-told-first", Bug: "a release notifies the first waiter before its write, which Redis may refuse", Edits: []Edit{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
-	}}, "redislock", "TestRefusingWrites"},
+	}}, "tests/redislock", "TestRefusingWrites"},
 	{Mutant{ID: "redis-cluster-told-first", Bug: "the same in a Cluster", Edits: []Edit{
 		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
-	}}, "redislock", "TestAborted/cluster"},
+	}}, "tests/redislock", "TestAborted/cluster"},
 	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script publishes before it has written the grants, and may fail in between", Edits: []Edit{
 		{"redislock/lua/common.lua", `outbox[#outbox + 1] = {how, to, message}`, `call(how, to, message)`},
-	}}, "redislock", "TestAborted"},
+	}}, "tests/redislock", "TestAborted"},
 	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
 		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
-	}}, "redislock", "TestPassedOverGetsNothing"},
+	}}, "tests/redislock", "TestPassedOverGetsNothing"},
 	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool with a pattern subscription makes every dead waiter look alive", Edits: []Edit{
 		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
 		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
-	}}, "redislock", "TestPatternListener"},
+	}}, "tests/redislock", "TestPatternListener"},
 	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own", Edits: []Edit{
 		{"sqllock/sqlite/file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
 		{"sqllock/sqlite/file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
@@ -60,10 +60,10 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "quorum-votes-without-memory", Bug: "a server of a quorum votes without a check of the origin of its data", Edits: []Edit{
 		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
   or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
-	}}, "redislock/quorum", "TestForgottenVote"},
+	}}, "tests/quorum", "TestForgottenVote"},
 	{Mutant{ID: "quorum-run-is-enough", Bug: "a server that was a replica for a moment keeps its vote", Edits: []Edit{
 		{"redislock/lua/member_birth.lua", ` and (sub(old, 82, 121) == id or not match(second, '[^0]'))`, ``},
-	}}, "redislock/quorum", "TestForgottenVote"},
+	}}, "tests/quorum", "TestForgottenVote"},
 	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is notified inside the transaction that hands it the lock", Edits: []Edit{
 		{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
 		})
@@ -99,7 +99,7 @@ var AllRegressions = []Regression{
 	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client", Edits: []Edit{
 		{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
 		{"redislock/renew.go", `		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable`, `		if damaged := false; (unstable`},
-	}}, "redislock", "TestDamaged"},
+	}}, "tests/redislock", "TestDamaged"},
 	{Mutant{ID: "table-one-bad-record", Bug: "a row that cannot be read fails the renewal of all leases of its client", Edits: []Edit{
 		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
 	}}, "sqllock/mysql", "TestDamage"},

@@ -1,4 +1,0 @@
-package fence
-
-// Statements are those that the document shows.
-var Statements = []string{mysqlUpsert, postgresUpsert, sqliteUpsert}

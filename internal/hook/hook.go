@@ -1,0 +1,39 @@
+// Package hook lets tests in other modules do what a package does not export. The package fills the
+// variables. Tests with client libraries cannot be in the module of the package: every program that
+// uses the module would resolve those libraries.
+package hook
+
+import (
+	"context"
+	"time"
+)
+
+// Hooks of package redislock. A backend is its *Backend, a session one of its sessions.
+var (
+	// RedisEdited is its New with the text of every script changed by edit.
+	RedisEdited func(conn, config any, edit func(name, text string) string) (backend any)
+	// RedisScripts returns the text of every script, by deployment and name.
+	RedisScripts func() map[string]map[string]string
+	// RedisClock replaces the clock of the process.
+	RedisClock func(backend any, now func() time.Duration)
+	// RedisListenEarly makes each Acquire one script, also in a Cluster.
+	RedisListenEarly func(backend any)
+	// RedisAnswered reports whether the value ends the call that the script was run for. A fast-path
+	// script may leave it to another.
+	RedisAnswered func(backend, script, value any) bool
+	// RedisCancelMany has a session remember as many cancelled requests as it can.
+	RedisCancelMany func(session any)
+	// RedisShard returns the shard of a name.
+	RedisShard func(name string) int
+)
+
+// Hooks of package sqllock. A server is its *Server.
+var (
+	// SQLSweep performs one step of the sweep, for names idle for so long.
+	SQLSweep func(ctx context.Context, server any, cursor []byte, idle time.Duration) (next []byte, err error)
+	// SQLRemembered counts the requests in a server's memory.
+	SQLRemembered func(server any) int
+)
+
+// QuorumDescribe shows what a session of package quorum knows of its requests.
+var QuorumDescribe func(session any) string

@@ -1,0 +1,49 @@
+package redislock
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/hook"
+)
+
+func init() {
+	hook.RedisEdited = func(conn, cfg any, edit func(name, text string) string) any {
+		return newBackend(conn.(Conn), cfg.(*Config), nil, edit)
+	}
+	hook.RedisScripts = everyScript
+	hook.RedisClock = func(b any, now func() time.Duration) { b.(*Backend).now = now }
+	hook.RedisListenEarly = func(b any) { b.(*Backend).early = true }
+	hook.RedisAnswered = func(b, s, v any) bool { return b.(*Backend).answered(s.(*Script), v.(Value)) }
+	hook.RedisCancelMany = func(s any) {
+		for i := range 2 * mostCancelled {
+			s.(*session).remembers(strconv.Itoa(i), "")
+		}
+	}
+	hook.RedisShard = shardOf
+}
+
+// everyScript returns the text of every script, by deployment and name.
+func everyScript() map[string]map[string]string {
+	all := map[string]map[string]string{"server": {}, "cluster": {}, "member": {}}
+	m := &membership{prefix: "it's \"hf\"\\\n:", quarantine: time.Minute, servers: "0123abcd"}
+	for kind, m := range map[string]*membership{"server": nil, "cluster": nil, "member": m} {
+		load(kind == "cluster", m, func(name, text string) string {
+			all[kind][name] = text
+			return text
+		})
+	}
+	return all
+}
+
+func (b *Backend) answered(s *Script, v Value) bool {
+	switch s {
+	case b.scripts.take:
+		return v.Int > 0
+	case b.scripts.drop:
+		return v.Int == 0
+	case b.scripts.renew:
+		return len(v.List) == 0
+	}
+	return true
+}
