@@ -8,7 +8,12 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/holdfast-lock/holdfast v0.0.0
+	github.com/holdfast-lock/holdfast v0.1.0
+	github.com/holdfast-lock/holdfast/redislock/goredisconn v0.1.0
+	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
+	github.com/holdfast-lock/holdfast/sqllock/mysql v0.1.0
+	github.com/holdfast-lock/holdfast/sqllock/postgres v0.1.0
+	github.com/holdfast-lock/holdfast/sqllock/sqlite v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.12.3
 	github.com/redis/go-redis/v9 v9.23.0
@@ -35,5 +40,3 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace github.com/holdfast-lock/holdfast => ..

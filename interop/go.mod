@@ -4,10 +4,8 @@ go 1.26.0
 
 require (
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/holdfast-lock/holdfast v0.0.0
+	github.com/holdfast-lock/holdfast v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
 require golang.org/x/sys v0.49.0 // indirect
-
-replace github.com/holdfast-lock/holdfast => ..

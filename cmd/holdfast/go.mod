@@ -2,11 +2,11 @@ module github.com/holdfast-lock/holdfast/cmd/holdfast
 
 go 1.26.0
 
-replace github.com/holdfast-lock/holdfast => ../..
-
 require (
-	github.com/go-sql-driver/mysql v1.10.1
-	github.com/holdfast-lock/holdfast v0.0.0-00010101000000-000000000000
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/holdfast-lock/holdfast v0.1.0
+	github.com/holdfast-lock/holdfast/open v0.1.0
+	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
@@ -17,9 +17,12 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/holdfast-lock/holdfast/sqllock/mysql v0.1.0 // indirect
+	github.com/holdfast-lock/holdfast/sqllock/postgres v0.1.0 // indirect
+	github.com/holdfast-lock/holdfast/sqllock/sqlite v0.1.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect

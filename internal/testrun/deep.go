@@ -31,7 +31,8 @@ type suite struct {
 // suites are in order of the value of a minute of each.
 var suites = []suite{
 	{name: "every test at full size", question: "many contenders, 10,000 names, each client library in each suite", dir: ".",
-		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
+		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./...", "./redislock/goredisconn/...", "./redislock/rueidisconn/...",
+			"./sqllock/mysql/...", "./sqllock/postgres/...", "./sqllock/sqlite/...", "./open/...", "./tests/..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
 	{name: "every test of the command", question: "each store under verify, contests on each store", dir: "cmd/holdfast",
 		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 15 * time.Minute},
 	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
@@ -43,14 +44,14 @@ var suites = []suite{
 	{name: "model of the protocol", question: "every order of steps and faults, larger sizes", dir: ".",
 		args: []string{"./model"}, env: []string{"HOLDFAST_TEST_SPIN=full"}, takes: 12 * time.Minute},
 	{name: "soak", question: "is anything left over after a million grants?", dir: ".",
-		args: []string{"-run", "^TestSoak$", "./internal/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"}, takes: 15 * time.Minute},
+		args: []string{"-run", "^TestSoak$", "./tests/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"}, takes: 15 * time.Minute},
 	{name: "torture", question: "a wrong grant on any store, under load and faults", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestTorture$", "./torture"}, env: []string{"HOLDFAST_TEST_DEEP=1"}, share: 5},
 	{name: "model of the quorum", question: "messages lost and late, servers that forget", dir: ".",
 		args: []string{"-run", "^TestModel$", "./redislock/quorum"}, env: []string{"MODEL_SEEDS=300"}, share: 2},
 	{name: "random histories", question: "is every step what the rule says?", dir: ".",
-		args: []string{"-run", "Model$", "./memlock", "./redislock", "./sqllock/...", "-rapid.checks=300"}, share: 2},
-	{name: "fuzz", question: "input from outside", fuzz: []string{".", "cmd/holdfast"}, share: 2},
+		args: []string{"-run", "Model$", "./memlock", "./tests/redislock", "./sqllock/mysql", "./sqllock/postgres", "./sqllock/sqlite", "-rapid.checks=300"}, share: 2},
+	{name: "fuzz", question: "input from outside", fuzz: []string{".", "open", "sqllock/postgres", "sqllock/sqlite", "cmd/holdfast"}, share: 2},
 }
 
 // step is a suite with its time.

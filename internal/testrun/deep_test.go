@@ -55,7 +55,11 @@ func TestSuites(t *testing.T) {
 			if !strings.HasPrefix(a, "./") || a == "./..." {
 				continue
 			}
-			files, err := filepath.Glob(filepath.Join("../..", s.dir, a, "*_test.go"))
+			pattern := filepath.Join(a, "*_test.go")
+			if module, ok := strings.CutSuffix(a, "..."); ok {
+				pattern = filepath.Join(module, "go.mod")
+			}
+			files, err := filepath.Glob(filepath.Join("../..", s.dir, pattern))
 			if err != nil || len(files) == 0 {
 				t.Errorf("%s: no tests in %s", s.name, a)
 			}
