@@ -1,4 +1,6 @@
-// Package open opens the store that a URL names. It is the only package that knows all stores.
+// Package open opens the store that a URL names, for programs that take it from their
+// configuration. It links the client libraries of all stores; a program that always uses one store
+// imports that store's package instead, and links less.
 //
 //	memory:                    this process only, for trials
 //	sqlite:PATH                a file, shared by the processes of this machine
