@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
-
-// version is set by the linker in releases.
-var version string
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArguments,
+		Long: `Print the version, the commit if the program was built in a checkout, and how it was built. A version
+such as (devel) or v0.0.0-… is no release.`,
+		Args: noArguments,
 		RunE: ours(func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(a.stdout, "holdfast", versionText())
 			return err
@@ -24,12 +24,37 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func versionText() string {
-	v := version
-	if b, ok := debug.ReadBuildInfo(); ok && v == "" {
-		v = b.Main.Version
+	info, _ := debug.ReadBuildInfo()
+	return builtFrom(info)
+}
+
+// builtFrom says what a program was built from, and how. The first line has the version, the release
+// of Go and the platform; info may be nil.
+func builtFrom(info *debug.BuildInfo) string {
+	version, platform := "(devel)", runtime.GOOS+"/"+runtime.GOARCH
+	if info == nil {
+		return fmt.Sprintf("%s %s %s", version, runtime.Version(), platform)
 	}
-	if v == "" {
-		v = "(devel)"
+	if info.Main.Version != "" {
+		version = info.Main.Version
 	}
-	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	of := map[string]string{}
+	var settings []string
+	for _, s := range info.Settings {
+		of[s.Key] = s.Value
+		if s.Value != "" && (strings.HasPrefix(s.Key, "-") || s.Key == "CGO_ENABLED" || strings.HasPrefix(s.Key, "GO") && s.Key != "GOOS" && s.Key != "GOARCH") {
+			settings = append(settings, s.Key+"="+s.Value)
+		}
+	}
+	text := fmt.Sprintf("%s %s %s", version, info.GoVersion, platform)
+	if commit := of["vcs.revision"]; commit != "" {
+		text += "\ncommit " + commit + " of " + of["vcs.time"]
+		if of["vcs.modified"] == "true" {
+			text += ", with changes"
+		}
+	}
+	if len(settings) > 0 {
+		text += "\nbuilt with " + strings.Join(settings, " ")
+	}
+	return text
 }
