@@ -54,7 +54,7 @@ var layers = []struct {
 	{"zklock", []string{module + "/driver", module + "/internal/waiters", module + "/zklock/internal/zk", module + "/internal/doctor"}, "the store uses the client of this repository"},
 	{"drivertest", []string{module, "testing"}, "the suite may use the root and the contract"},
 	{"internal/hook", nil, "every package that is tested from another module may import it"},
-	{"tests/modproxy", []string{"golang.org/x/mod"}, "it reads the tree as text"},
+	{"tests", []string{module + "/tests/internal/modproxy", "golang.org/x/mod"}, "what a release has comes from the tree, read as files"},
 	{"internal/modeltest", []string{module, "pgregory.net/rapid"}, "rapid draws and shrinks histories"},
 	{"internal", []string{module, "golang.org/x/sys"}, "test helpers"},
 }

@@ -11,6 +11,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+
+	"github.com/holdfast-lock/holdfast/tests/internal/modproxy"
 )
 
 func main() {
@@ -20,7 +22,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: modproxy [-root ROOT] DIR VERSION")
 		os.Exit(2)
 	}
-	if err := write(*root, flag.Arg(0), flag.Arg(1)); err != nil {
+	if err := modproxy.Write(*root, flag.Arg(0), flag.Arg(1)); err != nil {
 		fmt.Fprintln(os.Stderr, "modproxy:", err)
 		os.Exit(1)
 	}

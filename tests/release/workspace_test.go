@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/holdfast-lock/holdfast/tests/internal/modproxy"
 )
 
 // The workspace has every module, and the folder of each version that one asks for. No module has a
@@ -26,7 +28,7 @@ func TestWorkspace(t *testing.T) {
 	for _, r := range work.Replace {
 		replaced[r.Old.String()] = path.Clean(r.New.Path)
 	}
-	files, err := tracked(root)
+	files, err := modproxy.Tracked(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,6 @@ func TestResolved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := environment(t)
 	for _, p := range programs {
 		dir := t.TempDir()
 		text := "package main\n\nimport (\n"
@@ -48,17 +47,14 @@ func TestResolved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		run(t, env, dir, "go", "mod", "tidy")
-		all := strings.Split(strings.TrimSpace(run(t, env, dir, "go", "list", "-m", "-f", "{{.Path}}", "all")), "\n")[1:]
-		if row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| \d+ \| (\d+) \| (.*) \|$`).FindSubmatch(doc); row == nil || string(row[1]) != fmt.Sprint(len(all)) {
-			t.Errorf("docs/modules.md lacks, or has another figure than:\n| %s | … | %d |", p.name, len(all))
-		} else {
-			t.Logf("%s: %d: %s", p.name, len(all), strings.Join(all, " "))
-			all := slices.DeleteFunc(all, func(m string) bool { return !isClient(m) })
-			if got := strings.Join(all, ", "); got != string(row[2]) {
-				t.Errorf("%s resolves the clients %q; docs/modules.md says %q", p.name, got, row[2])
-			}
+		run(t, stranger, dir, "go", "mod", "tidy")
+		all := strings.Split(strings.TrimSpace(run(t, stranger, dir, "go", "list", "-m", "-f", "{{.Path}}", "all")), "\n")[1:]
+		used := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return !isClient(m) })
+		row := fmt.Sprintf("%d | %s |", len(all), strings.Join(used, ", "))
+		if !regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| \d+ \| ` + regexp.QuoteMeta(row) + `$`).Match(doc) {
+			t.Errorf("docs/modules.md lacks:\n| %s | … | %s", p.name, row)
 		}
+		t.Logf("%s: %d: %s", p.name, len(all), strings.Join(all, " "))
 	}
 }
 

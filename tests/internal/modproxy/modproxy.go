@@ -1,4 +1,6 @@
-package main
+// Package modproxy makes a module proxy of this repository's tree, for go commands that shall see the
+// modules as they are after a release.
+package modproxy
 
 import (
 	"bytes"
@@ -16,19 +18,21 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// ours is the path of the root module, and the beginning of the others'.
-const ours = "github.com/holdfast-lock/holdfast"
+// Ours is the path of the root module, and the beginning of the others'.
+const Ours = "github.com/holdfast-lock/holdfast"
 
-// write writes the proxy's files for every module of the repository at root.
-func write(root, dir, version string) error {
-	files, err := tracked(root)
+// Write writes the files of a proxy for every module of the repository at root, as the version. The
+// modules have the files that git tracks or would track, and their requirements among them become
+// the version.
+func Write(root, dir, version string) error {
+	files, err := Tracked(root)
 	if err != nil {
 		return err
 	}
 	mods := map[string]string{} // folder to module path
 	for _, f := range files {
 		if path.Base(f) == "go.mod" {
-			mods[path.Dir(f)] = path.Join(ours, path.Dir(f))
+			mods[path.Dir(f)] = path.Join(Ours, path.Dir(f))
 		}
 	}
 	for folder, modpath := range mods {
@@ -39,8 +43,8 @@ func write(root, dir, version string) error {
 	return nil
 }
 
-// tracked returns the files that git tracks or would track.
-func tracked(root string) ([]string, error) {
+// Tracked returns the files that git tracks or would track.
+func Tracked(root string) ([]string, error) {
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
@@ -159,11 +163,25 @@ func released(file, version string) ([]byte, error) {
 		return nil, err
 	}
 	for _, r := range f.Require {
-		if r.Mod.Path == ours || strings.HasPrefix(r.Mod.Path, ours+"/") {
+		if r.Mod.Path == Ours || strings.HasPrefix(r.Mod.Path, Ours+"/") {
 			if err := f.AddRequire(r.Mod.Path, version); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return f.Format()
+}
+
+// Environ returns the environment of somebody who has no copy of the repository: its modules come
+// from the proxy in dir, and others from the module cache if they are there. What is downloaded goes
+// to the folder cache, since the version of our modules may be no released one.
+func Environ(dir, cache string) ([]string, error) {
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY", "GONOSUMDB").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	was := strings.Split(string(out), "\n")
+	return append(os.Environ(), "GOMODCACHE="+cache, "GOWORK=off", "GOFLAGS=-modcacherw",
+		"GONOSUMDB="+strings.Trim(was[2]+","+Ours+","+Ours+"/*", ","),
+		"GOPROXY=file://"+filepath.ToSlash(dir)+",file://"+filepath.ToSlash(was[0])+"/cache/download,"+was[1]), nil
 }
