@@ -47,7 +47,7 @@ var (
 	ErrUnavailable = driver.ErrUnavailable
 
 	// ErrRefused: the store refuses: credentials, permissions, read-only, another version of its
-	// schema.
+	// schema. If the user lacks a permission, the error is also fs.ErrPermission.
 	ErrRefused = driver.ErrRefused
 
 	// ErrDamaged: the store's record of the name cannot be read. Nothing was done. An operator has

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 )
 
@@ -26,7 +27,8 @@ var (
 	ErrUncertain = errors.New("outcome unknown")
 
 	// ErrRefused: the store refuses: credentials, permissions, read-only, a schema of another
-	// version. Asking again does not help.
+	// version. Asking again does not help. If the user lacks a permission, the error is also
+	// fs.ErrPermission.
 	ErrRefused = errors.New("refused by the store")
 
 	// ErrDamaged: the store's record of this name is not a record of a lock, or cannot be read.
@@ -65,6 +67,15 @@ type spent struct{ error }
 
 func (e spent) Is(target error) bool { return target == ErrSpent }
 func (e spent) Unwrap() error        { return e.error }
+
+// Denied returns err with the same text, which is fs.ErrPermission as well: the user lacks a
+// permission at the store.
+func Denied(err error) error { return denied{err} }
+
+type denied struct{ error }
+
+func (e denied) Is(target error) bool { return target == fs.ErrPermission }
+func (e denied) Unwrap() error        { return e.error }
 
 // NotCallers returns err with the same text, but not as a context error: errors.Is is false for
 // context.Canceled and context.DeadlineExceeded, and the text mentions no deadline. Stores and

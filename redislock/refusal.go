@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +47,7 @@ type Refusal struct {
 
 	is, cause error
 	text      string
+	denied    bool // the user lacks a permission
 }
 
 // Error says what the reply means, and quotes the reply.
@@ -60,6 +62,9 @@ func (e *Refusal) Error() string {
 // Unwrap returns the sentinel and the cause.
 func (e *Refusal) Unwrap() []error { return []error{e.is, e.cause} }
 
+// Is reports whether the user lacks a permission, for [fs.ErrPermission].
+func (e *Refusal) Is(target error) bool { return e.denied && target == fs.ErrPermission }
+
 // ServerError wraps an error reply with the sentinel for its meaning. text is the reply, cause the
 // client's error. moves means that the client finds the successor of a server, as in a Cluster or
 // behind sentinels. Then a refusal of a demoted server is ErrUnavailable, because a retry may
@@ -71,7 +76,7 @@ func ServerError(text string, cause error, moves bool) error {
 		if r.code != code {
 			continue
 		}
-		e := &Refusal{Code: code, is: r.is, cause: cause}
+		e := &Refusal{Code: code, is: r.is, cause: cause, denied: code == "NOPERM"}
 		if moves && r.moving != nil {
 			e.is = r.moving
 		}
@@ -85,20 +90,22 @@ func ServerError(text string, cause error, moves bool) error {
 		}
 		return e
 	}
-	is := driver.ErrRefused // for instance an unknown command: a retry does not help
+	// ErrRefused, for instance an unknown command: a retry does not help.
+	e := &Refusal{Code: code, is: driver.ErrRefused, cause: cause, text: said}
 	switch {
 	case strings.Contains(said, "non local key"):
-		is = driver.ErrUncertain // refused in the middle of a script, which may have written before
+		e.is = driver.ErrUncertain // refused in the middle of a script, which may have written before
 	case strings.Contains(said, "max number of clients"), strings.Contains(said, "shutting down"):
-		is = driver.ErrUnavailable
+		e.is = driver.ErrUnavailable
 	case code == "MOVED", code == "ASK":
-		said = "the server belongs to a Cluster, and was not addressed as one (redis+cluster://): " + said
+		e.text = "the server belongs to a Cluster, and was not addressed as one (redis+cluster://): " + said
 	case strings.Contains(said, scriptUser): // as NOPERM, of a command in a script
-		said = "the user lacks a permission (" + said[strings.Index(said, scriptUser):] + ")"
+		e.text = "the user lacks a permission (" + said[strings.Index(said, scriptUser):] + ")"
+		e.denied = true
 	case strings.Contains(said, "value is not a"): // an integer, a valid float: about the value of a key
-		is = driver.ErrDamaged
+		e.is = driver.ErrDamaged
 	}
-	return &Refusal{Code: code, is: is, cause: cause, text: said}
+	return e
 }
 
 // momentary returns err for a request that may have a place in the queue or a grant. ErrRefused

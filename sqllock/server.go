@@ -288,6 +288,8 @@ func (b *Server) faultOf(err error, creates bool) error {
 		sentinel = errAgain
 	case Refused:
 		sentinel = driver.ErrRefused
+	case Denied:
+		sentinel = errDenied
 	case NoSchema:
 		sentinel = errNoTables
 	case OutOfRange:
@@ -301,6 +303,9 @@ func (b *Server) faultOf(err error, creates bool) error {
 
 // errOutOfRange: nothing was done. Reading the row gives the reason.
 var errOutOfRange = fmt.Errorf("%w: a number is out of range", driver.ErrRefused)
+
+// errDenied: the user lacks a right.
+var errDenied = driver.Denied(driver.ErrRefused)
 
 // marked reports whether err wraps a sentinel already.
 func marked(err error) bool {

@@ -123,6 +123,7 @@ const (
 	NotDone                 // not executed: the server cannot serve now
 	Again                   // not executed: conflict with another transaction
 	Refused                 // not executed, and never will be
+	Denied                  // as Refused: the user lacks a right
 	NoSchema                // the tables do not exist, or are not ours
 	Unprepared              // not executed: preparing failed
 	OutOfRange              // not executed: a number in the row is too large or too small

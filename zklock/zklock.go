@@ -302,7 +302,9 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), errors.Is(err, zk.ErrClosed):
 		sentinel = driver.ErrClosed
-	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL),
+	case errors.Is(err, zk.ErrNoAuth):
+		sentinel = driver.Denied(driver.ErrRefused)
+	case errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL),
 		errors.Is(err, zk.ErrEphemeralParent), errors.Is(err, zk.ErrTooLarge):
 		sentinel = driver.ErrRefused
 	case errors.Is(err, zk.ErrNotSent):

@@ -9,7 +9,9 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +82,8 @@ func (b *bench) roles(urls map[string]string) {
 		b.Errorf("the dashboard has left something: %q", out)
 	}
 
+	b.examined(user, dashboard)
+
 	operator.want(0, "sem", "limit", "s", "5")
 	operator.want(0, "latch", "rm", "l")
 	operator.want(0, "break", "a", "--token", token)
@@ -90,6 +94,23 @@ func (b *bench) roles(urls map[string]string) {
 		b.Errorf("the exit code of the broken holder is %d: %s", code, holder.err.String())
 	}
 	permit.end()
+}
+
+// examined checks that doctor ends with findings for both users, and that only the lock user's
+// doctor could try a lock.
+func (b *bench) examined(user, dashboard *bench) {
+	b.Helper()
+	for at, tried := range map[*bench]bool{user: true, dashboard: false} {
+		code, out, stderr := at.run("doctor", "--json")
+		var r doctorReport
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code > 1 || len(r.Findings) < 3 {
+			b.Fatalf("doctor: exit code %d: %v: %s%s", code, err, out, stderr)
+		}
+		i := slices.IndexFunc(r.Findings, func(f doctorFinding) bool { return f.Code == "lock.try" })
+		if i < 0 || tried != (r.Findings[i].Severity != "unknown") || tried == strings.Contains(r.Findings[i].Found, "this user may not lock") || r.Findings[i].MayEndanger {
+			b.Errorf("tried is not %v: %s", tried, out)
+		}
+	}
 }
 
 func TestRolesOnZooKeeper(t *testing.T) {
@@ -115,7 +136,7 @@ func TestRolesOnRedis(t *testing.T) {
 	if _, stderr := dashboard.want(77, "latch", "set", "other", "1"); !strings.Contains(stderr, "the user lacks a permission") {
 		b.Error(stderr)
 	}
-	if out, _ := dashboard.want(1, "doctor", "--no-try"); !strings.Contains(out, "could not be tried") {
+	if out, _ := dashboard.want(1, "doctor"); !strings.Contains(out, "could not be tried") || !strings.Contains(out, "this user may not lock") {
 		b.Error(out)
 	}
 }
@@ -152,6 +173,7 @@ func TestRolesOnRedisQuorum(t *testing.T) {
 	} {
 		dashboard.want(77, args...)
 	}
+	b.examined(b.at(at["lock-user"]), dashboard)
 	operator.want(0, "break", "a", "--token", token)
 	if code := holder.code(); code != 76 {
 		b.Errorf("the exit code of the broken holder is %d: %s", code, holder.err.String())
@@ -176,7 +198,7 @@ func TestRolesOnRedisSentinel(t *testing.T) {
 	s.InSync()
 	b.at(at["lock-user"]).want(0, "run", "a", "--", "true")
 	for _, refused := range s.Refused() {
-		if !strings.HasPrefix(refused, "looks ") {
+		if !strings.HasPrefix(refused, "looks ") && !strings.HasPrefix(refused, "watches acl|") { // doctor asks for the sentinels' users
 			t.Errorf("refused: %s", refused)
 		}
 	}

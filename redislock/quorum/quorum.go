@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -227,7 +228,7 @@ func (b *Backend) Declare(ctx context.Context) error {
 // verdict returns the error for so many failed servers that there is no majority.
 func (b *Backend) verdict(errs []error) error {
 	var kept []error
-	quarantined, refused, damaged, closed, uncertain := 0, 0, 0, 0, false
+	quarantined, refused, denied, damaged, closed, uncertain := 0, 0, 0, 0, 0, false
 	for _, err := range errs {
 		var newborn *redislock.Newborn
 		switch {
@@ -237,6 +238,9 @@ func (b *Backend) verdict(errs []error) error {
 			quarantined++
 		case errors.Is(err, driver.ErrRefused):
 			refused++
+			if errors.Is(err, fs.ErrPermission) {
+				denied++
+			}
 		case errors.Is(err, driver.ErrDamaged):
 			damaged++
 		case errors.Is(err, driver.ErrClosed):
@@ -253,6 +257,8 @@ func (b *Backend) verdict(errs []error) error {
 	// Without the damaged records, the servers that answered would be a majority.
 	case damaged > most || damaged > 0 && !uncertain && len(kept) > most && len(kept)-damaged <= most:
 		what = driver.ErrDamaged
+	case denied > most:
+		what = driver.Denied(driver.ErrRefused)
 	case refused+damaged > most:
 		what = driver.ErrRefused
 	case uncertain:

@@ -213,6 +213,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			1021, 1114, 1037, 1038, 1041, 1135, // no space, no memory, no thread
 			1047, 3032, 4031: // not ready, offline, closed after idling
 			return sqllock.NotDone
+		case 1044, 1142, 1143, 1227, 1370: // the user lacks a right
+			return sqllock.Denied
 		}
 		return sqllock.Refused
 	}

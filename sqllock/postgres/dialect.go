@@ -185,6 +185,8 @@ func (d *dialect) Fault(err error) sqllock.Fault {
 			return sqllock.NotDone // no resources, not ready, silent for too long
 		case code == "57P01", code == "57P02", code == "57014", strings.HasPrefix(code, "08"): // as above, or cancelled
 			return sqllock.Unknown
+		case code == "42501":
+			return sqllock.Denied
 		}
 		return sqllock.Refused
 	}

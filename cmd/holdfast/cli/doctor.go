@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -23,7 +25,8 @@ what to change. Checks that found nothing wrong are listed too.
   fine       as it should be
 
 doctor changes nothing in the store, except that it takes a lock with a name of its own,
-hands it over and releases it. --no-try leaves that out.
+hands it over and releases it. --no-try leaves that out. If this user may not lock, doctor says so
+and goes on.
 
 Exit codes: 0 if nothing endangers locks; 1 if something does, or if an unknown setting is
 often dangerous (marked with !). Findings given with --accept are shown and do not count.
@@ -159,7 +162,11 @@ func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	}
 	if err == nil && try {
 		var f driver.Finding
-		if f, err = a.tryLock(ctx, st); err == nil {
+		f, err = a.tryLock(ctx, st)
+		if errors.Is(err, fs.ErrPermission) {
+			f, err = untried(err), nil
+		}
+		if err == nil {
 			d.list = append(d.list, f)
 		}
 	}
