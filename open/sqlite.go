@@ -29,8 +29,8 @@ func openSQLite(path string) (*Store, error) {
 	return &Store{b, "sqlite:" + path}, nil
 }
 
-// Exists returns an error if the URL names a file that does not exist, for callers who only read:
-// Open would create it. The embedded store of the user may be missing: it has no locks then.
+// Exists returns an error if the URL names a file that does not exist, for callers who create
+// nothing: Open would create it. The embedded store of the user may be missing: it has no locks then.
 func Exists(url string) error {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok || !strings.EqualFold(scheme, "sqlite") {

@@ -172,6 +172,7 @@ func TestDoctorSQLite(t *testing.T) {
 	if err := errors.Join(os.Mkdir(folder, 0o777), os.Chmod(folder, 0o777)); err != nil {
 		t.Fatal(err)
 	}
+	b.want(0, "run", "--store", "sqlite:open/locks.db", "a", "--", "true")
 	if r := b.doctor(1, "--store", "sqlite:open/locks.db"); !strings.Contains(r.notFine(), "endangers permissions") {
 		t.Errorf("%+v", r)
 	}

@@ -9,13 +9,15 @@ import (
 	"testing"
 )
 
-// A command that only reads reports a file that does not exist, and creates nothing. A command that
-// takes a lock creates it.
-func TestReadingCreatesNoFile(t *testing.T) {
+// A command that only reads, changes or ends what is there reports a file that does not exist, and
+// creates nothing. A command that takes a lock or makes a latch creates it.
+func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	b := newBench(t)
 	dir := filepath.Join(b.dir, "new")
 	url := "sqlite:" + filepath.Join(dir, "x.db")
-	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"info", "a"}, {"leader", "a"}, {"leader", "--watch", "a"}} {
+	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"info", "a"}, {"leader", "a"}, {"leader", "--watch", "a"},
+		{"break", "a", "--token", "1"}, {"sem", "limit", "a", "3"}, {"latch", "down", "a"}, {"latch", "wait", "a"}, {"latch", "wait", "-w", "0", "a"}, {"latch", "rm", "a"},
+		{"doctor"}, {"doctor", "--no-try"}} {
 		out, stderr := b.want(77, append([]string{"--store", url}, args...)...)
 		if out != "" || !strings.Contains(stderr, "there is no file "+filepath.Join(dir, "x.db")) {
 			t.Errorf("%q: %q, %q", args, out, stderr)
@@ -24,6 +26,13 @@ func TestReadingCreatesNoFile(t *testing.T) {
 			t.Fatalf("%q: the folder is there: %v", args, err)
 		}
 	}
+	if r := b.doctor(77, "--store", url); len(r.Findings) != 0 || !strings.Contains(r.Error, "there is no file") {
+		t.Errorf("doctor: %+v", r)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Fatalf("doctor: the folder is there: %v", err)
+	}
+	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "latches.db"), "latch", "set", "l", "1")
 	b.want(0, "--store", url, "run", "a", "--", "true")
 	b.want(0, "--store", url, "ls")
 	b.want(0, "ls") // the file of the user: it has no locks yet

@@ -38,7 +38,7 @@ func (a *app) breakCommand() *cobra.Command {
 
 func (a *app) breakLock(name string, token uint64) error {
 	ctx := context.Background()
-	return a.with(ctx, holdfast.Config{}, func(s *session) error {
+	return a.existing(ctx, func(s *session) error {
 		r, err := s.Inspect(ctx, name)
 		if err != nil {
 			return err

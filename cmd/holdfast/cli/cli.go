@@ -279,8 +279,9 @@ func (a *app) with(ctx context.Context, cfg holdfast.Config, f func(*session) er
 	return err
 }
 
-// reading is with for commands that only read. They do not create a file that does not exist.
-func (a *app) reading(ctx context.Context, f func(*session) error) error {
+// existing is with for commands that only read, change or end what is there. They do not create a
+// file that does not exist.
+func (a *app) existing(ctx context.Context, f func(*session) error) error {
 	if err := open.Exists(a.url()); err != nil {
 		return a.unopened(err, 0)
 	}

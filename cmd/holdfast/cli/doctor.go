@@ -140,7 +140,10 @@ func (d *diagnosis) dangers() (n int) {
 // examine fills in d until an error.
 func (a *app) examine(ctx context.Context, d *diagnosis, try bool) (err error) {
 	began := time.Now()
-	st, err := open.Open(ctx, a.url())
+	var st *open.Store
+	if err = open.Exists(a.url()); err == nil {
+		st, err = open.Open(ctx, a.url())
+	}
 	if err != nil {
 		return a.unopened(err, time.Since(began))
 	}

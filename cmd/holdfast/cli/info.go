@@ -25,7 +25,7 @@ func (a *app) infoCommand() *cobra.Command {
 
 func (a *app) info(name string, out format) error {
 	ctx := context.Background()
-	return a.reading(ctx, func(s *session) error {
+	return a.existing(ctx, func(s *session) error {
 		r, err := s.Inspect(ctx, name)
 		if err != nil {
 			return err

@@ -29,13 +29,16 @@ func (a *app) latchSet() *cobra.Command {
 	return &cobra.Command{
 		Use:   "set NAME N",
 		Short: "Create a latch that counts down from N; an existing one keeps its count",
-		Args:  exactly("the name of the latch", "the number to count from"),
+		Long: `Create the latch NAME, which counts down from N. A latch that exists keeps its count, so that
+several programs may each create it; remove it first to count again. With --store sqlite:PATH
+this creates the file if it does not exist; the other latch commands do not.`,
+		Args: exactly("the name of the latch", "the number to count from"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 0 {
 				return usagef("%s is not a number to count from: expected a whole number that is not negative, for example 3", show(args[1]))
 			}
-			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+			return a.latch(a.creating, args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				created, err := l.Set(ctx, n)
 				if err != nil {
 					return err
@@ -61,7 +64,7 @@ func (a *app) latchDown() *cobra.Command {
 			if c.Flags().Changed("id") && id == "" {
 				return usagef("--id is empty: expected any text, or leave it out")
 			}
-			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+			return a.latch(a.existing, args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				left, err := l.CountDown(ctx, id)
 				if err != nil {
 					return err
@@ -83,7 +86,7 @@ func (a *app) latchWait() *cobra.Command {
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			a.bound(wait)
-			return a.latch(args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
+			return a.latch(a.existing, args[0], func(ctx context.Context, s *session, l *holdfast.Latch) error {
 				return waitLatch(ctx, s, l, args[0], wait)
 			})
 		}),
@@ -98,7 +101,7 @@ func (a *app) latchRemove() *cobra.Command {
 		Short: "Remove a latch; its waiters end with an error",
 		Args:  exactly("the name of the latch"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
-			return a.latch(args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
+			return a.latch(a.existing, args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				if err := l.Remove(ctx); err != nil {
 					return err
 				}
@@ -139,10 +142,15 @@ func waitLatch(ctx context.Context, s *session, l *holdfast.Latch, name string, 
 	return nil
 }
 
-// latch runs f until a signal asks to end.
-func (a *app) latch(name string, f func(context.Context, *session, *holdfast.Latch) error) error {
+// creating is with for a command that creates what does not exist.
+func (a *app) creating(ctx context.Context, f func(*session) error) error {
+	return a.with(ctx, holdfast.Config{}, f)
+}
+
+// latch runs f until a signal asks to end. with is existing or creating.
+func (a *app) latch(with func(context.Context, func(*session) error) error, name string, f func(context.Context, *session, *holdfast.Latch) error) error {
 	ctx, detach := cancelOnSignal(catchSignals())
-	err := a.with(ctx, holdfast.Config{}, func(s *session) error {
+	err := with(ctx, func(s *session) error {
 		err := f(ctx, s, s.Latch(name))
 		if errors.Is(err, holdfast.ErrGone) {
 			return &failure{exitRefused, fmt.Errorf("there is no latch %s", show(name))}

@@ -42,7 +42,7 @@ func (a *app) leaderCommand() *cobra.Command {
 
 func (a *app) leader(name string, out format) error {
 	ctx := context.Background()
-	return a.reading(ctx, func(s *session) error {
+	return a.existing(ctx, func(s *session) error {
 		l, err := s.Election(name).Leader(ctx)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (a *app) leader(name string, out format) error {
 
 func (a *app) watchLeader(name string, out format) error {
 	ctx, detach := cancelOnSignal(catchSignals())
-	err := a.reading(ctx, func(s *session) error {
+	err := a.existing(ctx, func(s *session) error {
 		for l, err := range s.Election(name).Observe(ctx) {
 			if err != nil {
 				a.say("%s", oneLine(err.Error()))

@@ -31,7 +31,7 @@ func (a *app) lsCommand() *cobra.Command {
 
 func (a *app) ls(prefix string, out format) error {
 	ctx := context.Background()
-	return a.reading(ctx, func(s *session) error {
+	return a.existing(ctx, func(s *session) error {
 		records := []recordJSON{}
 		rows := [][]string{{"NAME", "USE", "HOLDER", "PROGRAM", "HELD", "LEASE", "WAITING"}}
 		if out == "wide" {

@@ -19,7 +19,10 @@ func (a *app) semCommand() *cobra.Command {
 		Short: "Change how many permits a semaphore in use has",
 		Long: `Change how many permits the semaphore NAME has. A lower limit takes nothing from holders;
 nothing is granted until they fit again. Waiters keep waiting under the new limit. A new
-request with another limit is refused.`,
+request with another limit is refused.
+
+The first holder sets the limit, and the end of the last one forgets it. So a semaphore that
+is not in use has no limit to change, and the command is refused (exit code 77).`,
 		Args: exactly("the name of the semaphore", "the number of permits"),
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -44,7 +47,7 @@ func onlyOthers(c *cobra.Command, _ []string) error { return usagef("say what to
 
 func (a *app) setLimit(name string, n int) error {
 	ctx := context.Background()
-	return a.with(ctx, holdfast.Config{}, func(s *session) error {
+	return a.existing(ctx, func(s *session) error {
 		switch err := s.SetLimit(ctx, name, n); {
 		case errors.Is(err, holdfast.ErrGone):
 			return &failure{exitRefused, fmt.Errorf("%s is not in use: its first holder sets the limit", show(name))}
