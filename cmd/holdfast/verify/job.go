@@ -17,7 +17,7 @@ import (
 type Job struct {
 	URL      string // of the store
 	Relay    string // host:port of the relay to the store's servers; empty: connect directly
-	Key      string // the relay's password, so that it serves only verify
+	Key      string // the password of the relay and of the Resource, so that they serve only verify
 	Resource string // host:port of the Resource
 	// A name for this run of the process, such as p3.2; its clients are p3.2/0, p3.2/1, ….
 	Process string

@@ -205,6 +205,9 @@ func (c *child) finish() {
 	}
 }
 
+// sceneKey is the key of the resource of a scene.
+const sceneKey = "4key"
+
 // scene is what workers need: a folder for histories, and the resource.
 type scene struct {
 	dir, addr string
@@ -224,7 +227,7 @@ func newScene(t testing.TB) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.addr, s.resource = ln.Addr().String(), NewResource(s.rec)
+	s.addr, s.resource = ln.Addr().String(), NewResource(s.rec, sceneKey)
 	served := make(chan error, 1)
 	go func() { served <- s.resource.Serve(ln) }()
 	s.end = sync.OnceFunc(func() {
@@ -244,7 +247,7 @@ func newScene(t testing.TB) *scene {
 }
 
 func (s *scene) job(url string) Job {
-	return Job{URL: url, Resource: s.addr, Process: "p0.1", Dir: s.dir, Prefix: "verify/test/", Names: 2, Clients: 2, Loops: 12,
+	return Job{URL: url, Resource: s.addr, Key: sceneKey, Process: "p0.1", Dir: s.dir, Prefix: "verify/test/", Names: 2, Clients: 2, Loops: 12,
 		TTL: time.Second, Seed: 1, Mix: MixAll, Pause: 10 * time.Millisecond}
 }
 

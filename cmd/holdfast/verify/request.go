@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"time"
@@ -88,6 +89,7 @@ func (q *request) append(b []byte) []byte {
 // fence is a worker's connection to the Resource, opened when needed, for one goroutine.
 type fence struct {
 	addr string
+	key  string
 	conn net.Conn
 	in   *bufio.Reader
 	buf  []byte
@@ -106,6 +108,10 @@ func (f *fence) ask(q *request) (value int64, ok bool, err error) {
 			return 0, false, fmt.Errorf("the fenced resource: %w", err)
 		}
 		f.in = bufio.NewReaderSize(f.conn, 256)
+		if _, err = io.WriteString(f.conn, f.key+"\n"); err != nil {
+			f.close()
+			return 0, false, fmt.Errorf("the fenced resource: %w", err)
+		}
 	}
 	value, ok, err = f.exchange(q)
 	if err != nil {

@@ -14,9 +14,11 @@ import (
 
 // Resource is the fenced resource: a number for each name. It remembers the highest token that it
 // has seen of each name, reads included, and refuses lower ones. It serves [request] over TCP, and
-// records each step in a history, even if the client has died meanwhile.
+// records each step in a history, even if the client has died meanwhile. The first line of each
+// connection is the key: other users of this machine could falsify the verdict without it.
 type Resource struct {
 	rec *history.Recorder
+	key string
 
 	mu    sync.Mutex
 	names map[string]*register
@@ -41,9 +43,10 @@ type Register struct {
 	Token uint64 // the highest accepted
 }
 
-// NewResource returns a Resource that records its steps with rec. The caller closes rec.
-func NewResource(rec *history.Recorder) *Resource {
-	return &Resource{rec: rec, names: map[string]*register{}, conns: map[net.Conn]struct{}{}, lns: map[net.Listener]struct{}{}}
+// NewResource returns a Resource that records its steps with rec, for clients that know the key. The
+// caller closes rec.
+func NewResource(rec *history.Recorder, key string) *Resource {
+	return &Resource{rec: rec, key: key, names: map[string]*register{}, conns: map[net.Conn]struct{}{}, lns: map[net.Listener]struct{}{}}
 }
 
 // Serve serves the connections of ln until Close, and returns nil then. It closes ln.
@@ -123,6 +126,9 @@ func (r *Resource) Final() []Register {
 // incomplete, and is ignored.
 func (r *Resource) answer(c net.Conn) {
 	in := bufio.NewReaderSize(c, maxRequest)
+	if line, err := in.ReadSlice('\n'); err != nil || string(line[:len(line)-1]) != r.key {
+		return
+	}
 	out := make([]byte, 0, 64)
 	for {
 		line, err := in.ReadSlice('\n')

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/driver"
@@ -35,7 +36,7 @@ func write(id, name string, token uint64, value int64) request {
 
 func TestResource(t *testing.T) {
 	s := newScene(t)
-	f := &fence{addr: s.addr}
+	f := &fence{addr: s.addr, key: sceneKey}
 	defer f.close()
 	for i, step := range []struct {
 		q     request
@@ -89,7 +90,7 @@ func TestResourceManyClients(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
-			f := &fence{addr: s.addr}
+			f := &fence{addr: s.addr, key: sceneKey}
 			defer f.close()
 			for n := range 200 {
 				tokens.Lock()
@@ -135,7 +136,7 @@ func TestResourceHalfRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A value of 77, or the start of 777.
-	if _, err := io.WriteString(c, "begin c a 1 x\nwrite c a 1 77 x"); err != nil {
+	if _, err := io.WriteString(c, sceneKey+"\nbegin c a 1 x\nwrite c a 1 77 x"); err != nil {
 		t.Fatal(err)
 	}
 	var answer [5]byte
@@ -145,7 +146,7 @@ func TestResourceHalfRequest(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f := &fence{addr: s.addr}
+	f := &fence{addr: s.addr, key: sceneKey}
 	defer f.close()
 	if value, ok := ask(t, f, begin("b", "x", 2)); value != 0 || !ok {
 		t.Errorf("%d, %v", value, ok)
@@ -162,7 +163,7 @@ func TestResourceRefusesNonsense(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(c, text); err != nil {
+		if _, err := io.WriteString(c, sceneKey+"\n"+text); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := io.ReadAll(c) // the server closes it
@@ -179,10 +180,31 @@ func TestResourceRefusesNonsense(t *testing.T) {
 	}
 }
 
+// Another user of the machine, who does not know the key, can take no step: it would raise the fence
+// and so falsify the verdict of a run.
+func TestResourceRefusesStrangers(t *testing.T) {
+	s := newScene(t)
+	for _, key := range []string{"", "4ke", "4key ", "4keyy", "begin c a 1 x", strings.Repeat("4key", maxRequest)} {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, key+"\nbegin c a 18446744073709551615 x\n") // the resource may close it at once
+		if answer, _ := io.ReadAll(c); len(answer) > 0 {
+			t.Errorf("key %.20q: %q", key, answer)
+		}
+		_ = c.Close()
+	}
+	if got := s.resource.Final(); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A closed resource is an error; the fence reconnects when the resource is back.
 func TestFenceComesBack(t *testing.T) {
 	s := newScene(t)
-	f := &fence{addr: s.addr}
+	f := &fence{addr: s.addr, key: sceneKey}
 	defer f.close()
 	ask(t, f, begin("a", "x", 1))
 	s.end()
@@ -198,7 +220,7 @@ func TestFenceComesBack(t *testing.T) {
 }
 
 func TestResourceClosedTwice(t *testing.T) {
-	r := NewResource(nil)
+	r := NewResource(nil, sceneKey)
 	r.Close()
 	r.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -211,7 +233,7 @@ func TestResourceClosedTwice(t *testing.T) {
 	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
 		t.Error("the closed resource listens")
 	}
-	open := NewResource(nil)
+	open := NewResource(nil, sceneKey)
 	if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}

@@ -127,6 +127,7 @@ type run struct {
 	relay      *relay
 	resource   *Resource
 	resourceAt string
+	key        string // of the relay and the resource
 	begun      time.Time
 	abort      context.CancelCauseFunc // ends the load early
 
@@ -271,14 +272,15 @@ func (r *run) prepare() (err error) {
 	if r.recRes, err = history.Create(r.path("resource")); err != nil {
 		return err
 	}
-	if r.relay, err = newRelay(random(16)); err != nil {
+	r.key = random(16)
+	if r.relay, err = newRelay(r.key); err != nil {
 		return err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	r.resource, r.resourceAt = NewResource(r.recRes), ln.Addr().String()
+	r.resource, r.resourceAt = NewResource(r.recRes, r.key), ln.Addr().String()
 	// Until Close; before that it fails only with the machine.
 	go func() { _ = r.resource.Serve(ln) }()
 	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed, r.Processes), TTL: r.ttl})

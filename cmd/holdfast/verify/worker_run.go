@@ -128,7 +128,7 @@ func (w *worker) loop(runCtx context.Context, clients []*workerClient) error {
 	_, _ = io.WriteString(h, w.job.Process)
 	for i := range loops {
 		loops[i] = &loop{w: w, m: clients[i%len(clients)], number: i,
-			rng: rand.New(rand.NewPCG(w.job.Seed, h.Sum64()+uint64(i))), fence: fence{addr: w.job.Resource}}
+			rng: rand.New(rand.NewPCG(w.job.Seed, h.Sum64()+uint64(i))), fence: fence{addr: w.job.Resource, key: w.job.Key}}
 	}
 	w.mu.Lock()
 	w.loops = loops

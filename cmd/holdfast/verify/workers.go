@@ -64,11 +64,11 @@ func (r *run) launch(ctx context.Context) error {
 // start starts process number i, for its run number runNumber.
 func (r *run) start(i, runNumber int) error {
 	job := Job{
-		URL: r.URL, Resource: r.resourceAt, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir, Prefix: r.prefix,
+		URL: r.URL, Resource: r.resourceAt, Key: r.key, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir, Prefix: r.prefix,
 		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
 	}
 	if r.remote {
-		job.Relay, job.Key = r.relay.addr, r.relay.key
+		job.Relay = r.relay.addr
 	}
 	p, err := startProcess(r.Worker(), i, runNumber, job, r.onProgress)
 	if err != nil {
