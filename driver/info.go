@@ -49,6 +49,9 @@ func ParseInfo(s string) Info {
 	if err := json.Unmarshal([]byte(s), &i); err != nil {
 		return Info{Note: s}
 	}
+	if len(i.Labels) == 0 {
+		i.Labels = nil // as String leaves them out
+	}
 	return i
 }
 

@@ -60,6 +60,7 @@ func FuzzInfo(f *testing.F) {
 	f.Add(driver.Info{Host: "h", PID: 1, Labels: map[string]string{"a": "b"}}.String())
 	f.Add(`{"pid":"x"}`)
 	f.Add("\xff\x00{")
+	f.Add(`{"pid":0,"lABels":{}}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		i := driver.ParseInfo(s)
 		if again := driver.ParseInfo(i.String()); utf8.ValidString(s) && !reflect.DeepEqual(i, again) {
