@@ -167,9 +167,12 @@ func TestLabStore(t *testing.T) {
 	if reply := r.Do("DBSIZE"); reply != ":0" {
 		t.Errorf("left: %s", reply)
 	}
-	out, stderr2 := b.want(0, "--store", url, "lab", "run", "setpx-lua", "--json")
-	if strings.Contains(out+stderr+stderr2, "c4nary") {
-		t.Errorf("the password: %s%s", out, stderr2)
+	for _, form := range []string{"json", "text"} {
+		out, stderr2 := b.want(0, "--store", url, "lab", "run", "setpx-lua", "-o", form, "--html", "page.html")
+		page, err := os.ReadFile(filepath.Join(b.dir, "page.html"))
+		if err != nil || strings.Contains(out+stderr+stderr2+string(page), "c4nary") {
+			t.Errorf("the password, or no page: %v: %s%s%s", err, out, stderr2, page)
+		}
 	}
 	b.env = append(b.env, "HOLDFAST_URL="+url)
 	b.want(69, "lab", "run", "setpx-lua")

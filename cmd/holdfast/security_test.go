@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -231,19 +232,24 @@ func TestRolesOnMySQL(t *testing.T) {
 	b.roles(urls(recipe(t, "urls-mysql", "MYSQL", s.Addr, "DATABASE", name)))
 }
 
+// look is a command that shows its environment and the arguments of all processes.
+const look = `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
+
 // A password in HOLDFAST_URL, or a hash of it, is in no argument of a process, not in the
 // environment of a command, and in no output.
 func TestSecretStaysInTheEnvironment(t *testing.T) {
 	const canary = "c4nary-of-this-test"
-	const look = `env; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' '`
 	sum, digest := sha256.Sum256([]byte(canary)), sha1.Sum([]byte("locker:"+canary))
 	secrets := []string{canary, hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(digest[:])}
 	some := [][]string{
 		{"run", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look}, {"ls", "-o", "json"}, {"doctor"}, {"doctor", "--json"}, {"init"},
 	}
 	all := append(some[:len(some):len(some)], [][]string{
-		{"run", "--also", "b", "a", "--", "sh", "-c", look}, {"info", "-o", "json", "a"}, {"leader", "boss"}, {"latch", "set", "l", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
-		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"version"}, {"help", "run"}, {"completion", "bash"},
+		{"run", "--also", "b", "a", "--", "sh", "-c", look}, {"run", "--limit", "2", "s", "--", "sh", "-c", look}, {"ls", "-o", "wide"}, {"info", "-o", "json", "a"}, {"info", "-o", "wide", "a"},
+		{"leader", "boss"}, {"leader", "-o", "json", "boss"}, {"latch", "set", "l", "1"}, {"latch", "wait", "-w", "0", "l"}, {"latch", "down", "l"}, {"latch", "wait", "l"}, {"latch", "rm", "l"},
+		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"init", "--print"}, {"lab", "list"},
+		{"verify", "--duration", "6s", "--processes", "2", "--clients", "1", "--loops", "1", "--names", "1", "--pause", "100ms", "--faults", "none", "--hook", "look=sh look"},
+		{"version"}, {"help", "run"}, {"completion", "bash"},
 	}...)
 	for name, c := range map[string]struct {
 		url      func(t *testing.T, b *bench) string
@@ -268,6 +274,9 @@ func TestSecretStaysInTheEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
+			if err := os.WriteFile(filepath.Join(b.dir, "look"), []byte("("+look+") >>$D/seen\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			b = b.at(c.url(t, b))
 			b.run("init")
 			for _, args := range c.commands {
@@ -279,6 +288,14 @@ func TestSecretStaysInTheEnvironment(t *testing.T) {
 				}
 				if args[0] == "run" && (code != 0 || !strings.Contains(stdout, "HOLDFAST_URL=")) {
 					t.Errorf("%q: exit code %d: %s", args, code, stderr)
+				}
+				if args[0] != "verify" {
+					continue
+				}
+				// What the hook of verify, and every process of the machine, sees of a run.
+				seen, err := os.ReadFile(filepath.Join(b.dir, "seen"))
+				if err != nil || !strings.Contains(string(seen), "verify-worker") || strings.Contains(string(seen), canary) {
+					t.Errorf("exit code %d: %s: %v: %s", code, stderr, err, seen)
 				}
 			}
 		})

@@ -229,7 +229,7 @@ type labEventJSON struct {
 	Holders []string `json:"holders"`
 }
 
-func toLabPartJSON(p *lab.Part, url string) labPartJSON {
+func toLabPartJSON(p *lab.Part) labPartJSON {
 	out := labPartJSON{Found: []labFoundJSON{}, Timeline: []labEventJSON{}}
 	for _, f := range p.Found {
 		out.Found = append(out.Found, labFoundJSON{string(f.Class), f.Promise, f.Text, f.Count, f.Excepted})
@@ -238,7 +238,7 @@ func toLabPartJSON(p *lab.Part, url string) labPartJSON {
 		out.Rate = &labRateJSON{r.Waiters, r.Requests, r.Window.Milliseconds(), r.PerSecond(), r.Unserved}
 	}
 	if p.Err != nil {
-		out.Error = open.Scrub(p.Err.Error(), url)
+		out.Error = p.Err.Error()
 	}
 	for _, e := range p.Record.Events() {
 		out.Timeline = append(out.Timeline, labEventJSON{float64(e.At.Microseconds()) / 1000, e.Lane, string(e.Kind), e.Text, e.Answer, append([]string{}, e.Holders...)})
@@ -288,7 +288,7 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		var err error
 		switch flags.out {
 		case "json":
-			report.Runs = append(report.Runs, labRunJSON{toRowJSON(&o.Row), o.Broke, o.Survived, toLabPartJSON(&o.Unsound, a.store), toLabPartJSON(&o.Sound, a.store)})
+			report.Runs = append(report.Runs, labRunJSON{toRowJSON(&o.Row), o.Broke, o.Survived, toLabPartJSON(&o.Unsound), toLabPartJSON(&o.Sound)})
 		case "summary":
 			_, err = fmt.Fprintln(a.stdout, o.Line())
 		default:
@@ -296,7 +296,7 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 			if len(all) == 1 {
 				head = lab.Legend + "\n"
 			}
-			_, err = fmt.Fprint(a.stdout, head+open.Scrub(o.Text(columnsOf(a.stdout)), a.store))
+			_, err = fmt.Fprint(a.stdout, head+o.Text(columnsOf(a.stdout)))
 		}
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
@@ -127,12 +128,12 @@ func (l *Lab) part(ctx context.Context, r Row, name string, f func(*scenario)) P
 	ctx, cancel := context.WithTimeoutCause(ctx, rowLimit, fmt.Errorf("it did not end within %v", rowLimit))
 	defer cancel()
 	p := &scenario{
-		ctx: ctx, rec: newRecord(), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer, job: r.job, at: &resource{},
+		ctx: ctx, rec: newRecord(l.url), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer, job: r.job, at: &resource{},
 		keys: map[string]bool{}, endless: map[string]bool{}, tools: map[string]redislock.Conn{},
 	}
 	err := context.Cause(ctx)
 	if err == nil {
 		err = p.run(f)
 	}
-	return Part{Record: p.rec, Rate: p.rate, Err: err}
+	return Part{Record: p.rec, Rate: p.rate, Err: open.Redact(err, l.url)}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/open"
 )
 
 // Kind determines how an event is shown.
@@ -41,6 +42,8 @@ type Event struct {
 // Record has the events of one run of a schedule. The timeline, the verdict and the page are
 // derived from it alone. Its methods are safe for concurrent use.
 type Record struct {
+	url string // of the server; its passwords are masked in all texts
+
 	mu      sync.Mutex
 	start   time.Time
 	skipped time.Duration // time that the lab has skipped
@@ -50,7 +53,8 @@ type Record struct {
 	before  []history.Event // the first line
 }
 
-func newRecord() *Record { return &Record{start: time.Now()} }
+// newRecord returns a Record whose texts have no password of url.
+func newRecord(url string) *Record { return &Record{url: url, start: time.Now()} }
 
 // now returns the time on the clock of the record: real time plus skipped time. It grows at each
 // call, so that events have an order.
@@ -78,6 +82,7 @@ func (r *Record) add(e Event, formal ...history.Event) int64 {
 	defer r.mu.Unlock()
 	t := r.tick()
 	e.At = time.Duration(t)
+	e.Text, e.Answer = open.Scrub(e.Text, r.url), open.Scrub(e.Answer, r.url)
 	for i := range formal {
 		f := &formal[i]
 		if f.T == 0 {

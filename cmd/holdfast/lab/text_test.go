@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,14 +13,14 @@ import (
 
 // handMade is an outcome with hostile texts.
 func handMade() *Outcome {
-	r := newRecord()
+	r := newRecord("")
 	for _, who := range []string{"A", "B"} {
 		r.addFormal(history.Event{Kind: history.Acquire, Client: who, ID: who + "1", Name: "x", TTL: time.Second})
 		r.add(Event{Lane: who, Kind: Does, Text: `SET <script>alert(1)</script> "&'`, Answer: "</td><b>OK"},
 			history.Event{Kind: history.Granted, Client: who, ID: who + "1", Name: "x"})
 	}
 	r.add(Event{Lane: Stage, Kind: Fault, Text: strings.Repeat("long", 100)})
-	o := &Outcome{Row: Row{ID: "hand-made", Title: "<i>title</i>", Class: history.S1, Why: "<why>"}, Unsound: Part{Record: r}, Sound: Part{Record: newRecord()}}
+	o := &Outcome{Row: Row{ID: "hand-made", Title: "<i>title</i>", Class: history.S1, Why: "<why>"}, Unsound: Part{Record: r}, Sound: Part{Record: newRecord("")}}
 	o.judge()
 	return o
 }
@@ -52,6 +53,27 @@ func TestPageEscapes(t *testing.T) {
 		if strings.Contains(b.String(), raw) {
 			t.Errorf("%s is not escaped", raw)
 		}
+	}
+}
+
+// No text of an outcome has the password of the server, whatever a server or a client says.
+func TestOutcomeHasNoPassword(t *testing.T) {
+	const canary = "c4nary-of-the-lab"
+	l := &Lab{url: "redis://locker:" + canary + "@127.0.0.1:1"}
+	o := &Outcome{Row: Row{ID: "hand-made", Class: history.S1}}
+	says := func(p *scenario) {
+		p.rec.add(Event{Lane: "A", Kind: Does, Text: "HELLO 3 AUTH locker " + canary, Answer: "ERR unknown command 'AUTH', with args beginning with: '" + canary + "'"})
+		p.failf("dial %s: no", l.url)
+	}
+	o.Unsound, o.Sound = l.part(t.Context(), o.Row, "u:", says), l.part(t.Context(), o.Row, "h:", says)
+	o.judge()
+	var b bytes.Buffer
+	if err := WriteHTML(&b, []*Outcome{o}); err != nil {
+		t.Fatal(err)
+	}
+	all := fmt.Sprint(o.Line(), o.Text(0), b.String(), o.Unsound.Err, o.Unsound.Record.Events())
+	if strings.Contains(all, canary) || !strings.Contains(all, "HELLO 3 AUTH locker ***") {
+		t.Error(all)
 	}
 }
 
