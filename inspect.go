@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,14 +51,23 @@ func (h *Holder) who() string {
 	}
 	var b strings.Builder
 	if h.Program != "" {
-		b.WriteString(h.Program + " ")
+		b.WriteString(oneWord(h.Program) + " ")
 	}
 	b.WriteByte('(')
 	if h.User != "" {
-		b.WriteString(h.User + "@")
+		b.WriteString(oneWord(h.User) + "@")
 	}
-	fmt.Fprintf(&b, "%s:%d)", h.Host, h.PID)
+	fmt.Fprintf(&b, "%s:%d)", oneWord(h.Host), h.PID)
 	return b.String()
+}
+
+// oneWord returns text that another client chose, quoted if it could control a terminal or a log, or
+// look like more than one word.
+func oneWord(text string) string {
+	if quoted := strconv.Quote(text); strings.Contains(text, " ") || len(quoted) != len(text)+2 {
+		return quoted
+	}
+	return text
 }
 
 func round(d time.Duration) time.Duration {

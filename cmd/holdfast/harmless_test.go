@@ -12,7 +12,7 @@ import (
 func TestTextOfOthersIsShown(t *testing.T) {
 	b := newBench(t)
 	b.env = append(b.env, "COLUMNS=200")
-	const evil = "a\x1b]0;b\x07\u009b2J\u202egnp\u2066\u200b\r\n\t\x7fz"
+	const evil = "a\x1b]0;b\x07\u009b2J\u202egnp\u2066\u200b\u3164\u2800\u00a0\ufe0f\r\n\t\x7fz"
 	holder := b.start("run", "--note", evil, "--label", "k="+evil, "lock"+evil, "--", "sh", "-c", "echo x >$D/held; until [ -e $D/end ]; do sleep 0.05; done", evil)
 	b.file("held")
 	waiter := b.start("run", "--note", evil, "lock"+evil, "--", "true")
@@ -51,7 +51,7 @@ func TestTextOfOthersIsShown(t *testing.T) {
 func harmless(t *testing.T, args []string, text string) {
 	t.Helper()
 	for _, r := range text {
-		if r != '\n' && !unicode.IsGraphic(r) {
+		if r != '\n' && (!unicode.IsGraphic(r) || strings.ContainsRune("\u3164\u2800\u00a0\ufe0f", r)) {
 			t.Errorf("%.100q prints %U: %.300q", args, r, text)
 			return
 		}

@@ -46,7 +46,8 @@ func Main(args []string) (code int) {
 	a := &app{stdout: out, stderr: os.Stderr}
 	defer func() {
 		if p := recover(); p != nil {
-			a.say("this is a bug: %v\n%s", p, debug.Stack())
+			a.say("this is a bug: %v", p)
+			_, _ = a.stderr.Write(debug.Stack())
 			code = exitBug
 		}
 	}()
@@ -167,10 +168,11 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.stderr, a.message(fmt.Sprintf(format, args...)))
 }
 
-// message returns text as a message of holdfast, without the passwords of the store's URL.
+// message returns text as a message of holdfast, without the passwords of the store's URL and
+// without hidden characters.
 func (a *app) message(text string) string {
 	// Errors of the library begin with the prefix too.
-	return "holdfast: " + open.Scrub(strings.TrimPrefix(text, "holdfast: "), a.url())
+	return "holdfast: " + replaceHidden(open.Scrub(strings.TrimPrefix(text, "holdfast: "), a.url()), escaped)
 }
 
 // bound bounds the opening of the store by the time of -w. A store that answers may need more than

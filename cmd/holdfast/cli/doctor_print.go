@@ -131,11 +131,5 @@ func wrap(b *strings.Builder, columns int, head string, indent int, text string)
 
 // printable makes text, much of which servers chose, safe for a terminal.
 func printable(text string) string {
-	words := strings.Fields(text)
-	for i, w := range words {
-		if shown := show(w); shown != w {
-			words[i] = strings.Trim(shown, `"`)
-		}
-	}
-	return strings.Join(words, " ")
+	return replaceHidden(strings.Join(strings.Fields(text), " "), escaped)
 }

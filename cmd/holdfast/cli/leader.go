@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,8 +88,11 @@ func (a *app) showLeader(name string, l *holdfast.Leader, out format, indent boo
 	text := "nobody leads"
 	if l != nil {
 		text = show(l.Name)
+		if strings.Contains(l.Name, " at ") || strings.Contains(l.Name, " leads ") { // words of this line
+			text = quote(l.Name)
+		}
 		if l.Address != "" {
-			text += " at " + show(l.Address)
+			text += " at " + word(l.Address)
 		}
 		text += fmt.Sprintf(" leads since %s, term %d", l.Since.UTC().Format(time.RFC3339), l.Term)
 	}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -53,22 +51,6 @@ func (f *format) register(c *cobra.Command, formats ...string) {
 // recordFormats are the formats of ls and info.
 var recordFormats = []string{"table", "wide", "json", "jsonl", "name"}
 
-// show makes text that others chose safe for a terminal. It quotes text with control characters,
-// which could move the cursor or worse, as a Go string.
-func show(text string) string {
-	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }) {
-		return text
-	}
-	return strconv.QuoteToGraphic(text)
-}
-
-// oneLine turns text that others wrote into one line that is safe for a terminal, and replaces
-// words that users do not know.
-func oneLine(text string) string {
-	text = strings.NewReplacer(noAnswer, "no answer in time", "\n", "; ").Replace(strings.TrimSpace(text))
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
-}
-
 // who returns user@host:pid, or "another program" for a grant of a program that is not holdfast.
 func who(h *holdfast.Holder) string {
 	if foreign(h) {
@@ -76,9 +58,9 @@ func who(h *holdfast.Holder) string {
 	}
 	name := ""
 	if h.User != "" {
-		name = show(h.User) + "@"
+		name = word(h.User) + "@"
 	}
-	return fmt.Sprintf("%s%s:%d", name, show(h.Host), h.PID)
+	return fmt.Sprintf("%s%s:%d", name, word(h.Host), h.PID)
 }
 
 // foreign reports whether another program, which shares the store, made the grant h.
@@ -105,14 +87,14 @@ func describe(h *holdfast.Holder) string {
 		b.WriteString(how + " by " + who(h))
 	}
 	if h.Program != "" {
-		b.WriteString(" " + strconv.QuoteToGraphic(h.Program))
+		b.WriteString(" " + quote(h.Program))
 	}
 	fmt.Fprintf(&b, " for %s", rough(time.Since(h.Since)))
 	if !h.Kept {
 		fmt.Fprintf(&b, " · lease %s", leaseLeft(h))
 	}
 	if h.Note != "" {
-		b.WriteString(" · " + strconv.QuoteToGraphic(h.Note))
+		b.WriteString(" · " + quote(h.Note))
 	}
 	if l := joined(h.Labels); l != "" {
 		b.WriteString(" · " + l)
@@ -124,7 +106,7 @@ func describe(h *holdfast.Holder) string {
 func joined(labels map[string]string) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		list = append(list, show(k)+"="+show(labels[k]))
+		list = append(list, word(k)+"="+word(labels[k]))
 	}
 	return strings.Join(list, " ")
 }
@@ -141,14 +123,6 @@ func rough(d time.Duration) string {
 		return fmt.Sprintf("%dh%dm", s/3600, s%3600/60)
 	}
 	return fmt.Sprintf("%dd%dh", s/86400, s%86400/3600)
-}
-
-// cut keeps text on one row of a terminal.
-func cut(text string, columns int) string {
-	if r := []rune(text); len(r) > columns {
-		return string(r[:max(columns-1, 0)]) + "…"
-	}
-	return text
 }
 
 func userName() string {
@@ -249,21 +223,4 @@ func writeJSON(w io.Writer, v any, indent bool) error {
 	}
 	_, err := io.WriteString(w, escapeJSON(b.String()))
 	return err
-}
-
-// escapeJSON escapes control and invisible characters, such as \u009b. They occur only in strings.
-func escapeJSON(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsGraphic(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, "\\u%04x\\u%04x", high, low)
-		default:
-			fmt.Fprintf(&b, "\\u%04x", r)
-		}
-	}
-	return b.String()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestWaitText(t *testing.T) {
 
 // Text that others wrote into the store cannot control the terminal.
 func TestTextOfOthersIsHarmless(t *testing.T) {
-	evil := "a\x1b]0;b\x07\r\n\u202e\xff"
+	evil := "a\x1b]0;b\x07\r\n\u202e\u3164\u2800\u00a0\ufe0f\U000e0101\xff"
 	h := holdfast.Holder{Host: evil, User: evil, Program: evil, Note: evil, ID: evil, Labels: map[string]string{evil: evil}}
 	r := holdfast.Record{Name: evil, Kind: "lock", Holders: []holdfast.Holder{h}, Waiters: []holdfast.Holder{h}}
 	var out bytes.Buffer
@@ -50,9 +51,51 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String() + strings.Join(row(&r, true), " ") + waitText(&holdfast.Waiting{Name: evil, Holder: &h}, 0)
-	if strings.ContainsAny(text, "\x1b\x07\r\u202e") {
+	if strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), hidden) {
 		t.Errorf("%q", text)
 	}
+}
+
+// Two texts never look the same, and none looks like several columns or words.
+func TestTextOfOthersIsDistinct(t *testing.T) {
+	for text, want := range map[string][2]string{ // as shown, and as a word
+		"deploy/prod": {"deploy/prod", "deploy/prod"}, "été": {"été", "été"}, "a b": {"a b", `"a b"`}, "": {`""`, `""`},
+		"a\u3164": {`"a\u3164"`, `"a\u3164"`}, "a\u00a0b": {`"a\u00a0b"`, `"a\u00a0b"`}, "\u2764\ufe0f": {`"❤\ufe0f"`, `"❤\ufe0f"`}, "\U000e0101": {`"\U000e0101"`, `"\U000e0101"`},
+		"a\nb": {`"a\nb"`, `"a\nb"`}, `"a\nb"`: {`"\"a\\nb\""`, `"\"a\\nb\""`},
+		"x  exclusive  root@db:1": {`"x  exclusive  root@db:1"`, `"x  exclusive  root@db:1"`}, " a": {`" a"`, `" a"`}, "a ": {`"a "`, `"a "`},
+		"k=v": {"k=v", `"k=v"`}, `a"b`: {`a"b`, `"a\"b"`},
+	} {
+		if got := [2]string{show(text), word(text)}; got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzShow: any text is shown without hidden characters, and can be read back.
+func FuzzShow(f *testing.F) {
+	for _, text := range []string{"", "a", `"a"`, "a\nb", "\xff", "\u3164", "\U000e0101", "a  b", `\u3164`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, shown := range []string{show(text), word(text), quote(text)} {
+			back := shown
+			if strings.HasPrefix(shown, `"`) {
+				var err error
+				if back, err = strconv.Unquote(shown); err != nil {
+					t.Fatalf("%q is shown as %s: %v", text, shown, err)
+				}
+			}
+			if back != text || strings.ContainsFunc(shown, hidden) {
+				t.Errorf("%q is shown as %q", text, shown)
+			}
+		}
+		if c := cut(oneLine(text), 20); len([]rune(c)) > 20 || strings.ContainsFunc(printable(text)+oneLine(text), hidden) {
+			t.Errorf("%q is shown as %q, %q", text, c, printable(text))
+		}
+		if j := escapeJSON(text); strings.ContainsFunc(strings.ReplaceAll(j, "\n", ""), hidden) {
+			t.Errorf("%q is written as %q", text, j)
+		}
+	})
 }
 
 func TestRough(t *testing.T) {
@@ -67,6 +110,11 @@ func TestRough(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
+	for columns, want := range map[int]string{8: "漢字漢字", 7: "漢字漢…", 6: "漢字…", 2: "…"} { // each is two columns wide
+		if got := cut("漢字漢字", columns); got != want {
+			t.Errorf("%d: %q, want %q", columns, got, want)
+		}
+	}
 	for columns, want := range map[int]string{10: "äöü", 3: "äöü", 2: "ä…", 1: "…", 0: "…"} {
 		if got := cut("äöü", columns); got != want {
 			t.Errorf("%d: %q, want %q", columns, got, want)
