@@ -44,3 +44,6 @@ func Deliver(id string, last uint64, messages ...string) (pushed uint64, ok bool
 
 // Scripts returns the text of every script, by deployment and name.
 var Scripts = everyScript
+
+// ReadServerTexts parses an answer to INFO and one to CLUSTER NODES.
+func ReadServerTexts(info, nodes string) { fields(info); movesOf(nodes) }

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,6 +75,20 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("%q, %q: received %d", first, second, pushed)
 		case first != fmt.Sprintf("id %d", pushed) && second != fmt.Sprintf("id %d", pushed) && !strings.Contains(first+second, fmt.Sprint(pushed)):
 			t.Errorf("%q, %q: received %d, which was not sent", first, second, pushed)
+		}
+	})
+}
+
+// FuzzServerTexts: any answer to INFO and to CLUSTER NODES, and any error reply, is read without
+// harm.
+func FuzzServerTexts(f *testing.F) {
+	f.Add("# Server\r\nredis_version:7.0.15\r\n", "a h:1@2 myself,master - 0 0 1 connected 0-5 [6->-b] [7-<-c]\n", "NOPERM this user has no permissions")
+	f.Add(":", "a b myself d e f g h [", "ERR Error running script (call to f_x): @user_script:1: -READONLY You can't write")
+	f.Fuzz(func(t *testing.T, info, nodes, reply string) {
+		redislock.ReadServerTexts(info, nodes)
+		err := redislock.ServerError(reply, errors.New("the client's"), false)
+		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("%q: %v", reply, err)
 		}
 	})
 }

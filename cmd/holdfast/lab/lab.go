@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/open"
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/open"
 	"github.com/holdfast-lock/holdfast/redislock"
 )
 
