@@ -76,7 +76,10 @@ func defaultPath() (string, error) {
 	}
 	dir = filepath.Join(dir, "holdfast")
 	// Created with this mode, so that no other user may read it even if its parents are open.
-	err := os.MkdirAll(dir, 0o700)
+	err := mayCreate(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
 	if err == nil {
 		err = ownFolder(dir)
 	}

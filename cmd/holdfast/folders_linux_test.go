@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,5 +30,27 @@ func TestFolderOfAnotherUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	b.want(0, "run", "a", "--", "true")
+}
+
+// The first use by sudo with the caller's HOME creates nothing there: the caller could not enter it.
+// Root may use the home of somebody else, as in a container.
+func TestHomeOfTheCallerOfSudo(t *testing.T) {
+	b := newBench(t)
+	whom := b.asNobody()
+	home := filepath.Join(b.dir, "home")
+	if err := errors.Join(os.Mkdir(home, 0o755), os.Chown(home, int(whom.Uid), int(whom.Gid))); err != nil {
+		t.Fatal(err)
+	}
+	b.env = append(b.env, "HOME="+home, "XDG_STATE_HOME=", "SUDO_UID="+strconv.Itoa(int(whom.Uid)))
+	for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}} {
+		if _, stderr := b.want(77, args...); !strings.Contains(stderr, home+" belongs to the user who called sudo") {
+			t.Errorf("%q: %s", args, stderr)
+		}
+	}
+	if made, err := os.ReadDir(home); err != nil || len(made) > 0 {
+		t.Errorf("in the home: %v, %v", made, err)
+	}
+	b.env = append(b.env, "SUDO_UID=")
 	b.want(0, "run", "a", "--", "true")
 }
