@@ -187,6 +187,15 @@ func WithoutPassword(rawURL string) (clean string, ok bool) {
 	if len(secrets(rawURL)) == 0 && !strings.Contains(rawURL, "@") {
 		return rawURL, true
 	}
+	clean, ok = withoutPassword(rawURL)
+	if len(secrets(clean)) > 0 { // package url sees no user where secrets does
+		return "", false
+	}
+	return clean, ok
+}
+
+// withoutPassword is WithoutPassword for a URL that may have a password.
+func withoutPassword(rawURL string) (clean string, ok bool) {
 	u, err := parseURL(rawURL)
 	if err != nil || u.Host == "" && u.Path == "" {
 		return "", false

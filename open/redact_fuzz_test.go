@@ -14,7 +14,7 @@ func FuzzRedact(f *testing.F) {
 	const password = "Secretw0rd-1"
 	for _, raw := range []string{
 		"redis://u:Secretw0rd-1@h:1/2?db=3", "redis+sentinel://h1,h2/m?sentinelpassword=Secretw0rd-1&db=3", "postgres://u:Secretw0rd-1@h1,h2:5/d?sslmode=x",
-		"postgres://h/d?listen=postgres%3A%2F%2Fu%3ASecretw0rd-1%40h", "redis://:Secretw0rd-1%zz@[::1", "no:p://user:Secretw0rd-1@h", "redis://u:a@b:Secretw0rd-1@h", "://:Secretw0rd-1@",
+		"postgres://h/d?listen=postgres%3A%2F%2Fu%3ASecretw0rd-1%40h", "redis://:Secretw0rd-1%zz@[::1", "no:p://user:Secretw0rd-1@h", "redis://u:a@b:Secretw0rd-1@h", "://:Secretw0rd-1@", "/://:Secretw0rd-1@",
 	} {
 		f.Add(raw, "dial ", ": no such host")
 		f.Add(raw, "'", "' \n\"")
