@@ -33,6 +33,35 @@ func TestFolderOfAnotherUser(t *testing.T) {
 	b.want(0, "run", "a", "--", "true")
 }
 
+// verify keeps no histories in a folder in which another user could make links to files.
+func TestHistoriesInAFolderOfAnotherUser(t *testing.T) {
+	b := newBench(t)
+	whom := b.asNobody()
+	for what, mode := range map[string]os.FileMode{"belongs to user " + strconv.Itoa(int(whom.Uid)): 0o755, "every user may write": 0o777} {
+		dir := filepath.Join(b.dir, mode.String())
+		if err := errors.Join(os.Mkdir(dir, mode), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if mode == 0o755 {
+			if err := os.Chown(dir, int(whom.Uid), int(whom.Gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link := dir + "-link"
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{dir, link} {
+			if _, stderr := b.want(78, "verify", "--duration", "6s", "--keep", at); !strings.Contains(stderr, what) {
+				t.Error(stderr)
+			}
+		}
+		if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+			t.Errorf("in the folder: %v, %v", made, err)
+		}
+	}
+}
+
 // The first use by sudo with the caller's HOME creates nothing there: the caller could not enter it.
 // Root may use the home of somebody else, as in a container.
 func TestHomeOfTheCallerOfSudo(t *testing.T) {

@@ -76,7 +76,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Example: `  holdfast verify --store redis://cache:6379
   holdfast verify --store postgres://app@db/locks --duration 5m --json
   holdfast verify --store redis+sentinel://s1,s2,s3/main --hook failover='./failover.sh'
-  holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep /tmp/run7`,
+  holdfast verify --store zookeeper://z1,z2,z3 --ttl 5s --duration 2m --seed 7 --keep run7`,
 		Args: noArguments,
 		RunE: ours(func(c *cobra.Command, _ []string) error {
 			if f.json {
@@ -100,7 +100,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.html, "html", "", "draw the first violation, if there is one, as a page in `FILE`")
-	flags.StringVar(&f.o.Dir, "keep", "", "keep the histories in `DIR`, which must be empty or not exist (default: a temporary folder, kept if something was found)")
+	flags.StringVar(&f.o.Dir, "keep", "", "keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
 	flags.DurationVar(&f.o.Duration, "duration", 30*time.Second, "how long the workers work")
 	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf("end earlier after this many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
 	flags.IntVar(&f.o.Processes, "processes", 4, "worker processes")

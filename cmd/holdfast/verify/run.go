@@ -250,10 +250,16 @@ func random(n int) string {
 // prepare makes the folder and starts the resource and the relay.
 func (r *run) prepare() (err error) {
 	if r.keep = r.Dir != ""; r.keep {
-		r.dir, err = r.Dir, os.MkdirAll(r.Dir, 0o700)
+		err = os.MkdirAll(r.Dir, 0o700)
+		if err == nil {
+			r.dir, err = filepath.EvalSymlinks(r.Dir) // from here on nobody can lead it elsewhere
+		}
+		if err == nil {
+			err = private(r.dir)
+		}
 		if err == nil {
 			var there []os.DirEntry
-			if there, err = os.ReadDir(r.Dir); err == nil && len(there) > 0 {
+			if there, err = os.ReadDir(r.dir); err == nil && len(there) > 0 {
 				err = errors.New("the folder is not empty")
 			}
 		}
