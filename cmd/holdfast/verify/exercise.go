@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/internal/relay"
 	"github.com/holdfast-lock/holdfast/open"
 )
 
@@ -190,37 +191,37 @@ func (r *run) doStop(ctx context.Context, p *process, id string, length time.Dur
 
 // doRelay disturbs the connections of p for a while.
 func (r *run) doRelay(ctx context.Context, p *process, f planned) {
-	h := impairment{process: p.name}
+	h := relay.Impairment{Client: p.name}
 	if all := r.relay.addresses(); f.server >= 0 && len(all) > 1 {
-		h.address = all[f.server%len(all)]
+		h.Server = all[f.server%len(all)]
 	}
 	length := r.times(f.length)
 	switch f.kind {
 	case KindDelay:
 		late := time.Duration(f.lateBy * float64(maxDelay(r.ttl)))
-		h.mode, h.delay, h.jitter = slow, late/2, late/2
+		h.Mode, h.Delay, h.Jitter = relay.Slow, late/2, late/2
 	case KindCut:
-		h.mode = holdRequests | holdReplies
+		h.Mode = relay.Hold
 	case KindCutRequests:
-		h.mode = holdRequests
+		h.Mode = relay.HoldRequests
 	case KindForget:
-		h.mode, h.old = holdRequests|holdReplies, true
+		h.Mode, h.Old = relay.Hold, true
 	case KindLate:
-		h.mode, h.old = holdRequests|keep, true
+		h.Mode, h.Old = relay.HoldRequests|relay.Keep, true
 	case KindCutReplies:
-		h.mode = holdReplies
+		h.Mode = relay.HoldReplies
 	case KindRefuse:
-		h.mode = refuse
+		h.Mode = relay.Refuse
 	case KindDropReplies:
-		h.mode = dropReplies
+		h.Mode = relay.ResetReplies
 	case KindReset:
 		for end := time.Now().Add(length); time.Now().Before(end) && ctx.Err() == nil; {
-			r.relay.reset(h)
+			r.relay.Reset(h.Client, h.Server)
 			pause(ctx, 20*time.Millisecond+rand.N(200*time.Millisecond))
 		}
 		return
 	}
-	heal := r.relay.begin(h)
+	heal := r.relay.Begin(h)
 	pause(ctx, length)
 	heal()
 }

@@ -57,7 +57,7 @@ const (
 func (r *run) conclude(ctx context.Context) (*Result, error) {
 	ctx = context.WithoutCancel(ctx) // a run that was ended early is still judged
 	r.resource.Close()
-	r.relay.close()
+	r.relay.Close()
 	files, err := filepath.Glob(r.path("p*"))
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (r *run) conclude(ctx context.Context) (*Result, error) {
 	o := history.Options{Slack: r.slack(), Except: except, MinGrants: minGrants, MinFaults: minFaults, MinRate: minRate}
 	res := &Result{
 		Report: history.Check(events, o), Figures: figuresOf(events, r.ttl), Store: r.store.Place, TTL: r.ttl, Seed: r.Seed,
-		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.lost, url: r.URL,
+		Excepted: except, Why: why, Notes: r.notes, Errors: r.past.Errors, Lost: r.relay.Lost(), url: r.URL,
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
 		res.Faults = append(res.Faults, Count{kind, r.faults[kind]})

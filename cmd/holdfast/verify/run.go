@@ -124,7 +124,7 @@ type run struct {
 	keep       bool // keep dir
 	rec        *history.Recorder
 	recRes     *history.Recorder
-	relay      *relay
+	relay      *workerRelay
 	resource   *Resource
 	resourceAt string
 	key        string // of the relay and the resource
@@ -279,7 +279,7 @@ func (r *run) prepare() (err error) {
 		return err
 	}
 	r.key = random(16)
-	if r.relay, err = newRelay(r.key); err != nil {
+	if r.relay, err = newWorkerRelay(r.key); err != nil {
 		return err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -306,7 +306,7 @@ func (r *run) release(failed bool) {
 	}
 	r.waitFollowers()
 	if r.relay != nil {
-		r.relay.close()
+		r.relay.Close()
 	}
 	if r.resource != nil {
 		r.resource.Close()

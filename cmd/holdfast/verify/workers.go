@@ -68,7 +68,7 @@ func (r *run) start(i, runNumber int) error {
 		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
 	}
 	if r.remote {
-		job.Relay = r.relay.addr
+		job.Relay = r.relay.Addr
 	}
 	p, err := startProcess(r.Worker(), i, runNumber, job, r.onProgress)
 	if err != nil {

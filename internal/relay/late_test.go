@@ -1,4 +1,4 @@
-package verify
+package relay
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestRelayForget(t *testing.T) {
 	e.came("one")
 	other.exchange("two")
 	e.came("two")
-	heal := r.begin(impairment{process: "p1.1", mode: holdRequests | holdReplies, old: true})
+	heal := r.Begin(Impairment{Client: "p1.1", Mode: Hold, Old: true})
 	a.send("lost")
 	b := via("p1.1")
 	b.exchange("three")
@@ -36,7 +36,7 @@ func TestRelayLate(t *testing.T) {
 		c.exchange("hello")
 		e.came("hello")
 	}
-	heal := r.begin(impairment{process: "p1.1", mode: holdRequests | keep, old: true})
+	heal := r.Begin(Impairment{Client: "p1.1", Mode: HoldRequests | Keep, Old: true})
 	stays.send("one")
 	goes.send("two")
 	_ = goes.Close()

@@ -1,4 +1,4 @@
-package verify
+package relay
 
 import (
 	"bytes"
@@ -6,23 +6,40 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 )
 
 // link is one connection through the relay.
 type link struct {
-	process, network, address string
-	client, server            net.Conn
-	gone                      chan struct{} // closed at the end of the link
+	ends           Ends
+	client, server net.Conn
+	gone           chan struct{} // closed at the end of the link
 
-	// With relay.mu held:
-	withheld bool // some of its bytes are withheld
+	// With Relay.mu held:
+	withheld bool // some of its bytes are withheld or dropped
 	kept     bool // withheld bytes arrive late: the client may have gone meanwhile
 	replies  int  // how many replies pass before one is dropped
 }
 
+// reset resets both ends. Called with Relay.mu held.
+func (l *link) reset() {
+	rst(l.client)
+	rst(l.server)
+}
+
+func rst(c net.Conn) {
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
 // someReplies applies to a connection that opens while replies are dropped. Some of its requests
-// are answered, so that the worker makes progress and soon loses another reply.
+// are answered, so that the client makes progress and soon loses another reply.
 func someReplies() int { return 3 + rand.IntN(40) }
 
 // chunk is the result of one read, and when it may be passed on. The last one has an error.
@@ -37,7 +54,7 @@ const queued = 256
 
 // carry passes one direction on until it ends: the one that hold would withhold. Late chunks stay
 // in order.
-func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
+func (r *Relay) carry(l *link, from io.Reader, to net.Conn, hold Mode) {
 	queue := make(chan chunk, queued)
 	r.wg.Go(func() {
 		buf := make([]byte, 32<<10)
@@ -45,7 +62,7 @@ func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
 			n, err := from.Read(buf)
 			c := chunk{data: bytes.Clone(buf[:n]), err: err}
 			r.mu.Lock()
-			if m, delay, jitter := r.on(l); m&slow != 0 {
+			if m, delay, jitter := r.on(l); m&Slow != 0 {
 				if jitter > 0 {
 					delay += rand.N(jitter)
 				}
@@ -75,7 +92,7 @@ func (r *relay) carry(l *link, from io.Reader, to net.Conn, hold mode) {
 }
 
 // pass passes one chunk on when it may. It reports false if l has ended.
-func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
+func (r *Relay) pass(l *link, c chunk, to net.Conn, hold Mode) bool {
 	if late := time.Until(c.due); !c.due.IsZero() && late > 0 {
 		t := time.NewTimer(late)
 		defer t.Stop()
@@ -88,11 +105,11 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	if !r.await(l, hold) {
 		return false
 	}
-	if hold == holdReplies && len(c.data) > 0 && r.dropReply(l) {
-		return false
+	if hold == HoldReplies && len(c.data) > 0 && r.dropReply(l) {
+		c.data = nil
 	}
 	if len(c.data) > 0 {
-		if _, err := to.Write(c.data); err != nil && c.err == nil && !(hold == holdReplies && r.isKept(l)) {
+		if _, err := to.Write(c.data); err != nil && c.err == nil && !(hold == HoldReplies && r.isKept(l)) {
 			c.err = err
 		}
 	}
@@ -102,11 +119,13 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; there {
-		if server, ok := l.server.(*net.TCPConn); ok && hold == holdRequests && l.kept && server.CloseWrite() == nil {
+		if server, ok := l.server.(*net.TCPConn); ok && hold == HoldRequests && l.kept && server.CloseWrite() == nil {
 			return false // the server answers what it received, and ends the connection itself
 		}
 		if errors.Is(c.err, io.EOF) { // an orderly end stays one
-			r.finish(l)
+			r.remove(l)
+			_ = l.client.Close()
+			_ = l.server.Close()
 		} else {
 			r.drop(l)
 		}
@@ -114,14 +133,19 @@ func (r *relay) pass(l *link, c chunk, to net.Conn, hold mode) bool {
 	return false
 }
 
-// dropReply reports whether this reply must be dropped, and then resets the connection.
-func (r *relay) dropReply(l *link) bool {
+// dropReply reports whether this reply must be dropped. It may have reset the connection.
+func (r *Relay) dropReply(l *link) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; !there {
 		return true
 	}
-	if m, _, _ := r.on(l); m&dropReplies == 0 {
+	m, _, _ := r.on(l)
+	if m&DropReplies != 0 {
+		l.withheld = true
+		return true
+	}
+	if m&ResetReplies == 0 {
 		return false
 	}
 	if l.replies--; l.replies >= 0 {
@@ -133,24 +157,24 @@ func (r *relay) dropReply(l *link) bool {
 }
 
 // isKept reports whether the client of l may have gone before its requests arrive.
-func (r *relay) isKept(l *link) bool {
+func (r *Relay) isKept(l *link) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, _, _ := r.on(l)
-	return l.kept || m&keep != 0
+	return l.kept || m&Keep != 0
 }
 
 // await waits while the bytes of l are withheld. It reports false if l has ended.
-func (r *relay) await(l *link, hold mode) bool {
+func (r *Relay) await(l *link, hold Mode) bool {
 	for {
 		r.mu.Lock()
 		_, there := r.links[l]
 		m, _, _ := r.on(l)
 		change := r.change
-		if there && m&hold != 0 {
-			l.withheld = true
-		}
-		l.kept = l.kept || m&keep != 0
+		l.withheld = l.withheld || there && slices.ContainsFunc(r.impairments, func(h *impairment) bool {
+			return h.hits(l) && h.Mode&hold != 0 && h.Mode&Keep == 0
+		})
+		l.kept = l.kept || m&Keep != 0
 		r.mu.Unlock()
 		if !there || m&hold == 0 {
 			return there
