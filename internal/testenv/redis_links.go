@@ -41,14 +41,15 @@ func sourceOf(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }
 
 // cut cuts these members off from all others, silently.
 func (l *redisLinks) cut(members ...int) {
-	inside := map[string]bool{}
-	for _, i := range members {
-		inside[sourceOf(i)] = true
-	}
 	for i, ways := range l.ways {
-		side := slices.Contains(members, i)
+		var others []string
+		for j := range l.ways {
+			if slices.Contains(members, i) != slices.Contains(members, j) {
+				others = append(others, sourceOf(j))
+			}
+		}
 		for _, w := range ways {
-			w.HoleBut(func(ip string) bool { return ip == "127.0.0.1" || inside[ip] == side })
+			w.HoleFor(others...)
 		}
 	}
 }
