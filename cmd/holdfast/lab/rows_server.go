@@ -1,10 +1,13 @@
 package lab
 
 import (
+	"bufio"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/internal/relay"
 )
 
 // Locks that a failover loses.
@@ -32,17 +35,19 @@ var serverRows = []Row{
 type pair struct {
 	*scenario
 	primary, replica *Server
-	replication      *relay
+	replication      *relay.Relay // the replica follows through it
 }
 
 // pair starts both, and returns when the replica is in sync.
 func (p *scenario) pair() *pair {
 	r := &pair{scenario: p, primary: p.own()}
 	var err error
-	r.replication, err = newRelay(r.primary.addr)
+	r.replication, err = relay.New(func(net.Conn, *bufio.Reader) (relay.Ends, error) {
+		return relay.Ends{Server: r.primary.addr}, nil
+	})
 	p.must(err)
-	p.cleanup = append(p.cleanup, r.replication.close)
-	r.replica = p.own(r.primary.Follow(r.replication.addr)...)
+	p.cleanup = append(p.cleanup, r.replication.Close)
+	r.replica = p.own(r.primary.Follow(r.replication.Addr)...)
 	p.use(r.primary)
 	p.until("the replica is in sync", func() bool {
 		return strings.Contains(p.server(r.replica.URL(), "INFO", "replication").Text, "master_link_status:up") &&
@@ -71,7 +76,7 @@ func (p *scenario) until(what string, ok func() bool) {
 
 // cutOff cuts the link between the two.
 func (r *pair) cutOff() {
-	r.replication.cut()
+	r.replication.Begin(relay.Impairment{Mode: relay.Hold}) // withheld bytes never arrive
 	r.fault(Stage, "replica", "cut", "the link between the primary and its replica breaks: from here on the replica receives nothing")
 }
 
