@@ -1,48 +1,31 @@
 package testenv
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
-// account is a folder for a server's files, and the user who owns them.
-type account struct {
-	dir  string // short, because a socket's path has at most 107 bytes
-	user string // "": the user of the test
-}
+// account is a servers.Account of a test.
+type account struct{ servers.Account }
 
-// newAccount creates a folder that is removed when the test ends. The folder belongs to user if the
-// test runs as root, else to the user of the test.
+// newAccount creates a folder that is removed when the test ends.
 func newAccount(t testing.TB, prefix, user string) account {
 	t.Helper()
-	dir, err := os.MkdirTemp("", prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	a := account{dir: dir}
-	if os.Geteuid() == 0 {
-		a.user = user
-	}
-	a.own(t, dir)
-	return a
+	a, err := servers.NewAccount(prefix, user)
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(a.Dir) })
+	return account{a}
 }
 
-// path returns the path of a file in the folder.
-func (a account) path(name string) string { return filepath.Join(a.dir, name) }
-
-// own makes the user the owner of a file.
-func (a account) own(t testing.TB, path string) {
+func must(t testing.TB, err error) {
 	t.Helper()
-	if a.user == "" {
-		return
-	}
-	uid, gid := ids(t, a.user)
-	if err := os.Chown(path, uid, gid); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -50,11 +33,9 @@ func (a account) own(t testing.TB, path string) {
 // write creates a file that only the user may read.
 func (a account) write(t testing.TB, name, text string) string {
 	t.Helper()
-	path := a.path(name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a.own(t, path)
+	path := a.Path(name)
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	must(t, a.Own(path))
 	return path
 }
 
@@ -63,52 +44,27 @@ func (a account) certs(t testing.TB, c *Certs) *Certs {
 	t.Helper()
 	file := func(from string) string {
 		b, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a.write(t, filepath.Base(from), string(b))
 	}
 	return &Certs{CA: file(c.CA), Cert: file(c.Cert), Key: file(c.Key)}
 }
 
-// command returns a command that the user runs in the folder.
-func (a account) command(t testing.TB, argv []string) *exec.Cmd {
+// finish runs a program of the user to its end.
+func (a account) finish(t testing.TB, argv ...string) {
 	t.Helper()
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = a.dir, plainEnv()
-	if a.user != "" {
-		runAs(t, cmd, a.user)
-	}
-	return cmd
-}
-
-// plainEnv returns the environment without variables that configure programs of MariaDB and
-// PostgreSQL.
-func plainEnv() []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "PG") && !strings.HasPrefix(e, "MYSQL_") && !strings.HasPrefix(e, "MARIADB_") {
-			env = append(env, e)
-		}
-	}
-	return env
+	cmd, err := a.Command(argv...)
+	must(t, err)
+	finish(t, cmd)
 }
 
 // finish runs a program to its end and returns its output. The test fails if the program fails, or
 // runs for half a minute.
 func finish(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
-	p := start(t, cmd, new(output))
-	limit := time.NewTimer(30 * time.Second)
-	defer limit.Stop()
-	select {
-	case <-p.done:
-	case <-limit.C:
-		_ = cmd.Process.Kill()
-		<-p.done
-	}
-	if !cmd.ProcessState.Success() {
-		t.Fatalf("%s: %v\n%s", cmd, cmd.ProcessState, p.out.String())
-	}
-	return p.out.String()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	out, err := servers.Run(ctx, cmd)
+	must(t, err)
+	return out
 }

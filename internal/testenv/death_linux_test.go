@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 const deathEnv = "HOLDFAST_TESTENV_DEATH"
@@ -66,13 +68,11 @@ func TestServersDieWithTheTest(t *testing.T) {
 		t.Fatalf("processes %v\n%s", family, strings.Join(printed, "\n"))
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		all, err := processes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		all, err := servers.Processes()
+		must(t, err)
 		var left []int
 		for _, pid := range family {
-			if s, ok := all[pid]; ok && s.state != 'Z' {
+			if s, ok := all[pid]; ok && s.State != 'Z' {
 				left = append(left, pid)
 			}
 		}
@@ -80,7 +80,9 @@ func TestServersDieWithTheTest(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			signalAll(left, syscall.SIGKILL)
+			for _, pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
 			t.Fatalf("processes %v of %v still run", left, family)
 		}
 	}
@@ -89,11 +91,17 @@ func TestServersDieWithTheTest(t *testing.T) {
 // descendants returns the processes that pid has started, and theirs.
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
-	all := children(t, pid)
+	processes, err := servers.Processes()
+	must(t, err)
+	all := []int{pid}
 	for i := 0; i < len(all); i++ {
-		all = append(all, children(t, all[i])...)
+		for child, s := range processes {
+			if s.Parent == all[i] && s.State != 'Z' {
+				all = append(all, child)
+			}
+		}
 	}
-	return all
+	return all[1:]
 }
 
 // A server that is killed at the end of its test leaves no shared memory.

@@ -14,7 +14,7 @@ func TestOwnDisk(t *testing.T) {
 	d.Fill()
 	eventually(t, "the server ends because it cannot write", func() bool {
 		_, _ = r.command("SET b 1")
-		return r.current().ended()
+		return r.run.Ended()
 	})
 	d.Relieve()
 	r.Start()

@@ -14,17 +14,17 @@ import (
 // copies of it, which costs a tenth. Without a cache each folder is installed.
 func (a account) installed(t testing.TB, install, words []string) {
 	t.Helper()
-	data := a.path("data")
+	data := a.Path("data")
 	kept, err := keptAt(install[0], words)
 	if err == nil {
 		if _, err := os.Stat(kept); err == nil {
-			if err := a.copyTree(t, data, kept); err != nil {
+			if err := a.copyTree(data, kept); err != nil {
 				t.Fatal(err)
 			}
 			return
 		}
 	}
-	finish(t, a.command(t, append(install[:len(install):len(install)], words...)))
+	a.finish(t, append(install[:len(install):len(install)], words...)...)
 	if err != nil {
 		return
 	}
@@ -34,7 +34,7 @@ func (a account) installed(t testing.TB, install, words []string) {
 	}
 	defer func() { _ = os.RemoveAll(fresh) }()
 	copied := filepath.Join(fresh, "data")
-	if err := (account{}).copyTree(t, copied, data); err != nil {
+	if err := (account{}).copyTree(copied, data); err != nil {
 		t.Logf("%s is not kept: %v", data, err) // the disk may be full
 		return
 	}
@@ -60,8 +60,7 @@ func keptAt(installer string, words []string) (string, error) {
 }
 
 // copyTree copies a folder, for the account's user alone.
-func (a account) copyTree(t testing.TB, to, from string) error {
-	t.Helper()
+func (a account) copyTree(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -76,7 +75,7 @@ func (a account) copyTree(t testing.TB, to, from string) error {
 			}
 		}
 		if err == nil {
-			a.own(t, target)
+			err = a.Own(target)
 		}
 		return err
 	})

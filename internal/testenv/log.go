@@ -1,40 +1,15 @@
 package testenv
 
 import (
-	"bytes"
 	"strings"
-	"sync"
 	"testing"
 )
 
 // When a test fails, it shows the last lines that its servers have printed.
 const (
 	shownLines = 40
-	mostLog    = 64 << 10 // bytes of a server's log that are kept in memory
+	mostLog    = 64 << 10 // bytes of a server's log that are searched for them
 )
-
-// output keeps the output of a program.
-type output struct {
-	most int // bytes that are kept at least, from the end; 0: all
-
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.most > 0 && o.buf.Len() > 2*o.most {
-		o.buf.Next(o.buf.Len() - o.most)
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
 
 // lastLines returns the last n lines of text.
 func lastLines(text string, n int) string {
@@ -86,10 +61,7 @@ func (s *server) show(t testing.TB) {
 	if !t.Failed() {
 		return
 	}
-	s.mu.Lock()
-	log := s.log
-	s.mu.Unlock()
-	text := lastLines(log.String(), shownLines)
+	text := lastLines(s.run.Output(mostLog), shownLines)
 	if text == "" {
 		text = "nothing"
 	}

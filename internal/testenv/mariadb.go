@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 const mariaDBPackages = "MariaDB (Debian, Ubuntu: apt-get install mariadb-server)"
@@ -44,23 +46,21 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	install := needs(t, "mariadb-install-db", mariaDBPackages)
 	needs(t, "mariadb", mariaDBPackages)
 	a := newAccount(t, "mariadb", "mysql")
-	addrs, release := reserve(t, 1)
-	release()
-	m := &MariaDBServer{server{Addr: addrs[0], t: t, what: "the MariaDB server", data: a.path("data"), account: &a}, a.path("s")}
+	m := &MariaDBServer{server: server{Addr: freeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"), account: &a}, Socket: a.Path("s")}
 	m.ready = m.greets
 	// The log has the size of the installation: for another size the server would create it again.
 	const logSize = "--innodb-log-file-size=16M"
-	data := []string{"--no-defaults", "--datadir=" + a.path("data"), "--tmpdir=" + a.dir, "--skip-name-resolve"}
+	data := []string{"--no-defaults", "--datadir=" + a.Path("data"), "--tmpdir=" + a.Dir, "--skip-name-resolve"}
 	a.installed(t, append([]string{install}, data...), []string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
 	// A database is a folder. The installer would create one that is open to everybody.
-	database := filepath.Join(a.path("data"), "test")
+	database := filepath.Join(a.Path("data"), "test")
 	if err := os.Mkdir(database, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	a.own(t, database)
+	must(t, a.Own(database))
 	_, port, _ := net.SplitHostPort(m.Addr)
 	m.argv = append(append([]string{program}, data...), logSize, "--bind-address=127.0.0.1", "--port="+port,
-		"--socket="+m.Socket, "--pid-file="+a.path("pid"), "--skip-log-bin", "--performance-schema=OFF",
+		"--socket="+m.Socket, "--pid-file="+a.Path("pid"), "--skip-log-bin", "--performance-schema=OFF",
 		"--innodb-buffer-pool-size=32M", "--max-connections=200",
 		// Written at each commit, so that Kill loses nothing, and synced once a second.
 		"--innodb-flush-log-at-trx-commit=2")
@@ -113,7 +113,7 @@ func (m *MariaDBServer) Exec(statements ...string) {
 	const end = "~;;~"
 	cmd := exec.Command("mariadb", "--no-defaults", "--socket="+m.Socket, "--user=root", "--batch", "--binary-mode",
 		"--default-character-set=utf8mb4", "--delimiter="+end, "test")
-	cmd.Env = plainEnv()
+	cmd.Env = servers.PlainEnv()
 	cmd.Stdin = strings.NewReader(strings.Join(statements, end))
 	finish(m.t, cmd)
 }

@@ -21,9 +21,7 @@ func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string)
 		t.Fatalf("PgBouncer: mode %q; want one of %q", mode, modes)
 	}
 	a := newAccount(t, "pgbouncer", "postgres")
-	addrs, release := reserve(t, 1)
-	release()
-	b := &PgBouncerServer{server{Addr: addrs[0], t: t, what: "PgBouncer", account: &a}}
+	b := &PgBouncerServer{server{Addr: freeAddr(t), t: t, what: "PgBouncer", account: &a}}
 	// Its own console answers even if p does not.
 	b.ready = func() error { return welcomes("tcp", b.Addr, "pgbouncer") }
 	serverHost, serverPort, _ := net.SplitHostPort(p.Addr)

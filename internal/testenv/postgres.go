@@ -10,12 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 const postgresPackages = "PostgreSQL (Debian, Ubuntu: apt-get install postgresql)"
@@ -49,17 +50,15 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 		t.Fatal(err)
 	}
 	a := newAccount(t, "postgres", "postgres")
-	addrs, release := reserve(t, 1)
-	release()
-	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL server", data: a.path("data"), account: &a,
-		quit: syscall.SIGINT, forks: true}}
+	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL server", data: a.Path("data"), account: &a,
+		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
-	data := a.path("data")
+	data := a.Path("data")
 	a.installed(t, []string{initdb, "--pgdata=" + data}, []string{"--auth=trust", "--username=postgres", "--no-sync",
 		"--no-instructions", "--encoding=UTF8", "--locale=C", "--wal-segsize=1"})
 	host, port, _ := net.SplitHostPort(p.Addr)
 	// A commit is written at once, so that Kill loses nothing.
-	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
+	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.Dir,
 		"fsync=off", "shared_buffers=32MB", "max_connections=200",
 		// In the data folder, which is removed when the test ends.
 		"dynamic_shared_memory_type=mmap"}
@@ -97,7 +96,7 @@ func (p *PostgresServer) unshare() {
 
 func (p *PostgresServer) socket() string {
 	_, port, _ := net.SplitHostPort(p.Addr)
-	return p.account.path(".s.PGSQL." + port)
+	return p.account.Path(".s.PGSQL." + port)
 }
 
 // welcomes returns nil if a server with PostgreSQL's protocol would admit a client. The server has
@@ -168,12 +167,12 @@ const ourName = "testenv"
 func (p *PostgresServer) psql(statements ...string) string {
 	p.t.Helper()
 	_, port, _ := net.SplitHostPort(p.Addr)
-	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.dir, "--port="+port,
+	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.Dir, "--port="+port,
 		"--username=postgres", "--dbname=dbname=postgres application_name="+ourName, "--set=ON_ERROR_STOP=1", "--quiet", "--no-align", "--tuples-only")
 	for _, s := range statements {
 		cmd.Args = append(cmd.Args, "--command="+s)
 	}
-	cmd.Env = plainEnv()
+	cmd.Env = servers.PlainEnv()
 	return finish(p.t, cmd)
 }
 
@@ -199,11 +198,6 @@ func (p *PostgresServer) Backends(where string) []int {
 // when it serves again.
 func (p *PostgresServer) KillBackend(pid int) {
 	p.t.Helper()
-	all := children(p.t, p.current().pid())
-	if !slices.Contains(all, pid) {
-		p.t.Fatalf("process %d does not belong to %s, whose processes are %v", pid, p.what, all)
-	}
-	signalAll([]int{pid}, syscall.SIGKILL)
-	p.gone(all)
+	must(p.t, p.run.KillChild(pid))
 	p.await()
 }

@@ -3,22 +3,24 @@ package testenv
 import (
 	"slices"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // No process of a frozen server runs, and none of a killed server is left.
 func TestPostgresFamily(t *testing.T) {
 	p := Postgres(t)
-	root := p.current().pid()
+	root := p.run.PID()
 	states := func() (running, stopped []int) {
 		t.Helper()
-		all, err := processes()
+		all, err := servers.Processes()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for pid, s := range all {
 			switch {
-			case pid != root && s.parent != root || s.state == 'Z':
-			case s.state == 'T':
+			case pid != root && s.Parent != root || s.State == 'Z':
+			case s.State == 'T':
 				stopped = append(stopped, pid)
 			default:
 				running = append(running, pid)
@@ -32,13 +34,13 @@ func TestPostgresFamily(t *testing.T) {
 		t.Errorf("paused: %v run, %v do not", running, family)
 	}
 	p.Kill()
-	all, err := processes()
+	all, err := servers.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range family {
-		if s, ok := all[pid]; ok && s.state != 'Z' {
-			t.Errorf("killed: process %d still exists, in state %c", pid, s.state)
+		if s, ok := all[pid]; ok && s.State != 'Z' {
+			t.Errorf("killed: process %d still exists, in state %c", pid, s.State)
 		}
 	}
 	p.Start()

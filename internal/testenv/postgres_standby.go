@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // PostgresStandby starts a server that follows primary. settings override the defaults. Its
@@ -13,17 +15,15 @@ func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) 
 	t.Helper()
 	programs := filepath.Dir(primary.argv[0])
 	a := newAccount(t, "postgres", "postgres")
-	addrs, release := reserve(t, 1)
-	release()
-	p := &PostgresServer{server{Addr: addrs[0], t: t, what: "the PostgreSQL standby", data: a.path("data"), account: &a,
-		quit: syscall.SIGINT, forks: true}}
+	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL standby", data: a.Path("data"), account: &a,
+		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	_, port, _ := net.SplitHostPort(primary.Addr)
-	finish(t, a.command(t, []string{filepath.Join(programs, "pg_basebackup"), "--pgdata=" + a.path("data"), "--write-recovery-conf",
-		"--checkpoint=fast", "--no-sync", "--dbname=host=" + primary.account.dir + " port=" + port + " user=postgres application_name=standby"}))
+	a.finish(t, filepath.Join(programs, "pg_basebackup"), "--pgdata="+a.Path("data"), "--write-recovery-conf",
+		"--checkpoint=fast", "--no-sync", "--dbname=host="+primary.account.Dir+" port="+port+" user=postgres application_name=standby")
 	host, port, _ := net.SplitHostPort(p.Addr)
-	p.argv = []string{primary.argv[0], "-D", a.path("data")}
-	for _, s := range append([]string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.dir,
+	p.argv = []string{primary.argv[0], "-D", a.Path("data")}
+	for _, s := range append([]string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.Dir,
 		"fsync=off", "shared_buffers=32MB", "max_connections=200"}, settings...) {
 		p.argv = append(p.argv, "-c", s)
 	}

@@ -85,7 +85,7 @@ func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServ
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &RedisServer{server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir}, filepath.Join(dir, "s")}
+	r := &RedisServer{server: server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir}, Socket: filepath.Join(dir, "s")}
 	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)
 	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}

@@ -134,7 +134,7 @@ func (c *RedisClusterServers) Ready() {
 	c.t.Helper()
 	for _, r := range c.Servers {
 		eventually(c.t, "the Cluster is ok", func() bool {
-			return r.current().ended() || r.fields("CLUSTER INFO")["cluster_state"] == "ok" &&
+			return r.run.Ended() || r.fields("CLUSTER INFO")["cluster_state"] == "ok" &&
 				r.fields("CLUSTER INFO")["cluster_slots_ok"] == "16384"
 		})
 	}
@@ -288,7 +288,7 @@ func (m *Migration) End() {
 	m.c.must(m.From, line)
 	for i, r := range m.c.Servers {
 		eventually(m.c.t, "all servers know the slot's owner", func() bool {
-			return r.current().ended() || m.c.ownerOf(m.slot, i) == m.To
+			return r.run.Ended() || m.c.ownerOf(m.slot, i) == m.To
 		})
 	}
 }

@@ -67,7 +67,7 @@ func (s *RedisReplicaSet) Promote(i int) {
 		s.t.Fatalf("REPLICAOF NO ONE: %s", reply)
 	}
 	for j, r := range s.Replicas {
-		if p := r.current(); j == i || p == nil || p.ended() {
+		if j == i || r.run.Ended() {
 			continue
 		}
 		s.Follow(r, fresh)

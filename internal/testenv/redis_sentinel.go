@@ -242,7 +242,7 @@ func (s *RedisSentinelServers) Failover(old int) (now int) {
 func (s *RedisSentinelServers) Refused() (all []string) {
 	s.t.Helper()
 	for _, r := range slices.Concat(s.Servers, s.Sentinels) {
-		if r.current().ended() {
+		if r.run.Ended() {
 			continue
 		}
 		words, err := r.call("ACL LOG")
@@ -273,7 +273,7 @@ func inSync(t testing.TB, servers []*RedisServer) {
 	t.Helper()
 	for _, r := range servers {
 		eventually(t, "the replicas are in sync", func() bool {
-			return r.current().ended() || r.Info("replication")["role"] == "master" || r.Info("replication")["master_link_status"] == "up"
+			return r.run.Ended() || r.Info("replication")["role"] == "master" || r.Info("replication")["master_link_status"] == "up"
 		})
 	}
 }

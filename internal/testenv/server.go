@@ -1,14 +1,16 @@
 package testenv
 
 import (
-	"cmp"
+	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"os/exec"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // server is what all servers have in common: a program that can be started, stopped, killed and
@@ -22,16 +24,13 @@ type server struct {
 	argv  []string     // the command line
 	ready func() error // returns nil when it serves
 
-	data    string         // the folder of its data
-	env     []string       // added to the test's environment
-	account *account       // its user; nil: the user of the test
-	quit    syscall.Signal // the signal for a graceful end; 0: SIGTERM
-	forks   bool           // it forks processes that serve: they are frozen and killed with it
+	data    string   // the folder of its data
+	account *account // its user; nil: the user of the test
+	run     servers.Server
+	logged  sync.Once // a failing test shows its output
 
-	mu       sync.Mutex
-	proc     *process
-	log      *output // of all its processes, one after the other; nil before the first
-	endWatch func()  // ends the watch over frozen processes
+	mu  sync.Mutex
+	env []string // added to the test's environment
 }
 
 // Start starts the server after Stop or Kill, and returns when it serves.
@@ -45,56 +44,40 @@ func (s *server) launch() {
 	s.t.Helper()
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	if s.account != nil {
-		cmd = s.account.command(s.t, s.argv)
+		var err error
+		cmd, err = s.account.Command(s.argv...)
+		must(s.t, err)
 	}
 	s.mu.Lock()
 	if s.env != nil {
 		cmd.Env = append(cmd.Environ(), s.env...)
 	}
 	s.mu.Unlock()
-	s.mu.Lock()
-	if s.log == nil {
-		s.log = &output{most: mostLog}
-		showWhenFailed(s.t, s)
-	}
-	log := s.log
-	s.mu.Unlock()
-	p := start(s.t, cmd, log)
-	s.mu.Lock()
-	s.proc = p
-	s.mu.Unlock()
+	s.logged.Do(func() { showWhenFailed(s.t, s) })
+	must(s.t, s.run.Start(cmd))
 }
 
 func (s *server) await() {
 	s.t.Helper()
-	s.current().waitFor(s.t, s.what, s.ready)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a JVM starts slowly on a busy machine
+	defer cancel()
+	if err := s.run.Await(ctx, s.ready); errors.Is(err, servers.ErrEnded) {
+		s.t.Fatalf("%s has ended:\n%s", s.what, s.run.Output(mostLog))
+	} else if err != nil {
+		s.t.Fatalf("%s does not serve: %v\n%s", s.what, err, s.run.Output(mostLog))
+	}
 }
 
 // Stop stops the server gracefully. Its persistent data is kept.
 func (s *server) Stop() {
 	s.t.Helper()
-	p := s.current()
-	if p != nil && s.forks {
-		p.signal(cmp.Or(s.quit, syscall.SIGTERM))
-		s.Continue() // the parent waits for its children
-	}
-	p.end(cmp.Or(s.quit, syscall.SIGTERM))
+	must(s.t, s.run.Stop())
 }
 
 // Kill stops the server at once.
 func (s *server) Kill() {
 	s.t.Helper()
-	p := s.current()
-	if p == nil || !s.forks {
-		p.end(syscall.SIGKILL)
-		return
-	}
-	// While frozen, the parent can neither fork nor notice that its children die.
-	kids := s.freeze(p)
-	signalAll(kids, syscall.SIGKILL)
-	p.end(syscall.SIGKILL)
-	s.gone(kids)
-	s.watch(nil)
+	must(s.t, s.run.Kill())
 }
 
 // Restart stops the server, gracefully or not, and starts it again with its data.
@@ -111,34 +94,21 @@ func (s *server) Restart(graceful bool) {
 // Pause freezes the server, and returns when none of its threads runs. Its connections stay open.
 func (s *server) Pause() {
 	s.t.Helper()
-	s.watch(s.freeze(s.current()))
+	must(s.t, s.run.Pause())
 }
 
 // Continue ends Pause.
 func (s *server) Continue() {
 	s.t.Helper()
-	p := s.current()
-	if s.forks && !p.ended() {
-		signalAll(children(s.t, p.pid()), sigCont)
-		s.watch(nil)
-	}
-	p.signal(sigCont)
+	must(s.t, s.run.Continue())
 }
 
 // Ended reports whether the server is down for any reason, and the end of its output.
 func (s *server) Ended() (printed string, ended bool) {
-	p := s.current()
-	if p == nil || !p.ended() {
+	if !s.run.Ended() {
 		return "", false
 	}
-	printed = p.out.String()
-	return printed[max(0, len(printed)-4000):], true
-}
-
-func (s *server) current() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proc
+	return s.run.Output(4000), true
 }
 
 // dial connects as a client does, for a short exchange.

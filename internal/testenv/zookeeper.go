@@ -46,9 +46,7 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	t.Helper()
 	needs(t, "java", zooKeeperPackages)
 	dir := t.TempDir()
-	addrs, release := reserve(t, 1)
-	release()
-	z := &ZooKeeperServer{server{Addr: addrs[0], TLS: certs, t: t, what: "the ZooKeeper server", data: dir}}
+	z := &ZooKeeperServer{server{Addr: freeAddr(t), TLS: certs, t: t, what: "the ZooKeeper server", data: dir}}
 	z.ready = func() error { _, err := z.mode(); return err }
 	host, port, _ := net.SplitHostPort(z.Addr)
 	config := []string{

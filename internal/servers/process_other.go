@@ -1,29 +1,30 @@
 //go:build !linux
 
-package testenv
+package servers
 
 import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"testing"
 )
 
 // bound runs f, which starts cmd and waits for it.
 func bound(_ *exec.Cmd, f func()) { go f() }
 
-// claim does nothing: on this system tests that run in parallel may use the same port.
-func claim(testing.TB, int) bool { return true }
+// Bind changes nothing: only Linux can kill a process with the one that started it.
+func Bind(*exec.Cmd) {}
 
-// processes returns the processes of the machine by id.
-func processes() (map[int]status, error) {
+func ownGroup(*exec.Cmd) {}
+
+// Processes returns the processes of the machine by id.
+func Processes() (map[int]Status, error) {
 	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=").Output()
-	all := map[int]status{}
+	all := map[int]Status{}
 	for line := range strings.Lines(string(out)) {
 		var pid, parent int
 		var state string
 		if n, _ := fmt.Sscan(line, &pid, &parent, &state); n == 3 {
-			all[pid] = status{parent, state[0]}
+			all[pid] = Status{parent, state[0]}
 		}
 	}
 	return all, err

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package testenv
+package servers
 
 import "syscall"
 

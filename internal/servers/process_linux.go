@@ -1,7 +1,6 @@
-package testenv
+package servers
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,18 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The kernel
 // binds cmd to the thread that started it, so f locks its thread.
 func bound(cmd *exec.Cmd, f func()) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	Bind(cmd)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -28,33 +21,29 @@ func bound(cmd *exec.Cmd, f func()) {
 	}()
 }
 
-// claim keeps a port for t against all tests of the machine, even while its server is down. It
-// returns false if another test has the port. The claim is a lock on a byte of a file.
-func claim(t testing.TB, port int) bool {
-	t.Helper()
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-testenv-ports-%d", os.Getuid()))
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
+// Bind has the kernel kill cmd's process when the thread that starts it ends, and so when this
+// process dies.
+func Bind(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
+
+// ownGroup makes cmd the leader of a process group.
+func ownGroup(cmd *exec.Cmd) { attributes(cmd).Setpgid = true }
+
+func attributes(cmd *exec.Cmd) *syscall.SysProcAttr {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(port), Len: 1}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
-		_ = file.Close()
-		return false
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	return true
+	return cmd.SysProcAttr
 }
 
-// processes returns the processes of the machine by id.
-func processes() (map[int]status, error) { return readStatus("/proc/[1-9]*/stat") }
+// Processes returns the processes of the machine by id.
+func Processes() (map[int]Status, error) { return readStatus("/proc/[1-9]*/stat") }
 
 // threadsStopped reports whether all threads of pid are stopped. The first may stop before the
 // others.
 func threadsStopped(pid int) bool {
 	all, err := readStatus("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
 	for _, s := range all {
-		if s.state != 'T' && s.state != 'Z' {
+		if s.State != 'T' && s.State != 'Z' {
 			return false
 		}
 	}
@@ -63,9 +52,9 @@ func threadsStopped(pid int) bool {
 
 // readStatus reads the status files that match a pattern, each in the folder of a process or
 // thread.
-func readStatus(pattern string) (map[int]status, error) {
+func readStatus(pattern string) (map[int]Status, error) {
 	paths, err := filepath.Glob(pattern)
-	all := make(map[int]status, len(paths))
+	all := make(map[int]Status, len(paths))
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -79,7 +68,7 @@ func readStatus(pattern string) (map[int]status, error) {
 			continue
 		}
 		if parent, err := strconv.Atoi(fields[1]); err == nil {
-			all[id] = status{parent, fields[0][0]}
+			all[id] = Status{parent, fields[0][0]}
 		}
 	}
 	return all, err

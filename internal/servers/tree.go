@@ -1,38 +1,34 @@
-package testenv
+package servers
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 )
 
 // A server that forks is frozen and killed process by process: its children may be in sessions of
 // their own, so no signal reaches all of them.
 
-// status is the state of a process.
-type status struct {
-	parent int
-	state  byte // as ps prints it: 'T' stopped, 'Z' ended
+// Status is the state of a process.
+type Status struct {
+	Parent int
+	State  byte // as ps prints it: 'T' stopped, 'Z' ended
 }
 
 // children returns the running processes that pid has forked.
-func children(t testing.TB, pid int) []int {
-	t.Helper()
-	all, err := processes()
-	if err != nil {
-		t.Fatalf("list processes: %v", err)
-	}
-	var pids []int
+func children(pid int) (pids []int, err error) {
+	all, err := Processes()
 	for child, s := range all {
-		if s.parent == pid && s.state != 'Z' {
+		if s.Parent == pid && s.State != 'Z' {
 			pids = append(pids, child)
 		}
 	}
-	return pids
+	return pids, err
 }
 
 func signalAll(pids []int, s syscall.Signal) {
@@ -44,61 +40,69 @@ func signalAll(pids []int, s syscall.Signal) {
 	}
 }
 
+// KillChild kills one process that the server has forked. It returns when all that it has forked
+// have ended, as those of PostgreSQL do then.
+func (s *Server) KillChild(pid int) error {
+	all, err := children(s.PID())
+	if err == nil && !slices.Contains(all, pid) {
+		err = fmt.Errorf("process %d does not belong to the server, whose processes are %v", pid, all)
+	}
+	if err != nil {
+		return err
+	}
+	signalAll([]int{pid}, syscall.SIGKILL)
+	return gone(all)
+}
+
 // freeze stops p and, if the server forks, its children. It returns the children once no thread of
 // them runs.
-func (s *server) freeze(p *process) []int {
-	s.t.Helper()
+func (s *Server) freeze(p *process) (kids []int, err error) {
 	if p.ended() {
-		return nil
+		return nil, nil
 	}
 	p.signal(sigStop)
-	s.until("stop", []int{p.pid()}, stopped)
-	if !s.forks {
-		return nil
+	if err := until("stop", []int{p.pid()}, stopped); err != nil || !s.Forks {
+		return nil, err
 	}
-	kids := children(s.t, p.pid()) // it can no longer fork
+	if kids, err = children(p.pid()); err != nil { // it can no longer fork
+		return nil, err
+	}
 	signalAll(kids, sigStop)
-	s.until("stop", kids, stopped)
-	return kids
+	return kids, until("stop", kids, stopped)
 }
 
 // stopped reports whether no thread of a process runs.
-func stopped(pid int, s status) bool { return s.state == 'T' && threadsStopped(pid) }
+func stopped(pid int, s Status) bool { return s.State == 'T' && threadsStopped(pid) }
 
 // gone waits until none of pids runs, and their shared resources are free.
-func (s *server) gone(pids []int) {
-	s.t.Helper()
-	s.until("end", pids, func(int, status) bool { return false })
-}
+func gone(pids []int) error { return until("end", pids, func(int, Status) bool { return false }) }
 
 // until waits until done holds for all of pids that have not ended. It polls: no event reports that
 // another process's child has stopped or ended.
-func (s *server) until(what string, pids []int, done func(int, status) bool) {
-	s.t.Helper()
+func until(what string, pids []int, done func(int, Status) bool) error {
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(time.Millisecond) {
-		all, err := processes()
+		all, err := Processes()
 		if err != nil {
-			s.t.Fatalf("list processes: %v", err)
+			return fmt.Errorf("list processes: %w", err)
 		}
 		left := 0
 		for _, pid := range pids {
-			if st, ok := all[pid]; ok && st.state != 'Z' && !done(pid, st) {
+			if st, ok := all[pid]; ok && st.State != 'Z' && !done(pid, st) {
 				left++
 			}
 		}
 		if left == 0 {
-			return
+			return nil
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("%d of %d processes of %s do not %s", left, len(pids), s.what, what)
+			return fmt.Errorf("%d of %d processes of the server do not %s", left, len(pids), what)
 		}
 	}
 }
 
 // watch lets a shell continue the frozen pids if this process dies: frozen processes do not notice
 // that their parent has died, and would not end. It ends an earlier watch.
-func (s *server) watch(pids []int) {
-	s.t.Helper()
+func (s *Server) watch(pids []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endWatch != nil {
@@ -106,7 +110,7 @@ func (s *server) watch(pids []int) {
 		s.endWatch = nil
 	}
 	if len(pids) == 0 {
-		return
+		return nil
 	}
 	words := make([]string, len(pids))
 	for i, pid := range pids {
@@ -120,10 +124,11 @@ func (s *server) watch(pids []int) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		s.t.Fatal(err)
+		return err
 	}
 	s.endWatch = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // closes its input
 	}
+	return nil
 }

@@ -1,0 +1,61 @@
+package testenv
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
+)
+
+// needs skips the test under -short, and fails it if program is not installed. It returns the
+// program's path, from PATH or else from the folders (patterns).
+func needs(t testing.TB, program, install string, folders ...string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: this test starts a %s", program)
+	}
+	path, err := servers.Find(program, folders...)
+	if err != nil {
+		t.Fatalf("%v; this test needs %s", err, install)
+	}
+	return path
+}
+
+// freeAddr returns an address of the loopback interface on which nobody listens. No other test gets
+// the address before this test ends.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	addrs, release := reserve(t, 1)
+	release()
+	return addrs[0]
+}
+
+// reserve returns n such addresses. No program gets them before release is called.
+func reserve(t testing.TB, n int) (addrs []string, release func()) {
+	t.Helper()
+	all := make([]net.Listener, 0, n)
+	for tries := 0; len(all) < n; tries++ {
+		// Below the ports of outgoing connections: one of those could take the port while its
+		// server is down.
+		port := 12000 + rand.IntN(20000)
+		if !claim(t, port) {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && tries < 1000 {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, func() {
+		for _, l := range all {
+			_ = l.Close()
+		}
+	}
+}
