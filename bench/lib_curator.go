@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // Curator runs in a Java process, which has its own contest: see curator/.
@@ -35,7 +37,7 @@ func buildCurator(ctx context.Context, dir string) (classPath, version string, e
 	out := filepath.Join(dir, "curator")
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", "curator/pom.xml", "-Dout="+out,
 		"compiler:compile", "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(out, "lib"))
-	dieWithParent(cmd)
+	servers.Bind(cmd)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("building it: %w\n%s", err, text)
 	}
@@ -70,7 +72,7 @@ func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metric
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "java", "-Xmx1g", "-cp", b.curator, "Contend", strings.Join(b.zk.addrs, ","),
 		strconv.FormatInt(b.zk.session().Milliseconds(), 10), b.root+"/curator/one", strconv.Itoa(clients), strconv.Itoa(threads))
-	dieWithParent(cmd)
+	servers.Bind(cmd)
 	var diag bytes.Buffer
 	cmd.Stderr = &diag
 	in, ierr := cmd.StdinPipe()

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 func sqliteScenarios() []scenario {
@@ -199,7 +201,7 @@ func spawn(ctx context.Context, j job, n int, d time.Duration) ([]outcome, span,
 		group.Go(func() {
 			cmd := exec.CommandContext(ctx, self)
 			cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
-			dieWithParent(cmd)
+			servers.Bind(cmd)
 			errs[i] = drive(cmd, &outs[i], ready, begin, &s)
 		})
 	}

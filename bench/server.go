@@ -1,17 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // server is the redis-server of this run: without persistence, on a free port of the loopback
@@ -19,62 +19,50 @@ import (
 type server struct {
 	addr    string
 	version string
-	cmd     *exec.Cmd
-	log     bytes.Buffer
+	run     servers.Server
 	admin   *goredis.Client // not counted
 }
 
 func startServer(ctx context.Context) (*server, error) {
-	path, err := exec.LookPath("redis-server")
+	path, err := servers.Find("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("the Redis scenarios need redis-server (or use -store sqlite): %w", err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := servers.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	addr := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil {
-		return nil, err
-	}
-	s := &server{addr: addr.String()}
-	s.cmd = exec.Command(path, "--port", strconv.Itoa(addr.Port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--maxclients", "4000", "--loglevel", "warning")
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	dieWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
+	port := strconv.Itoa(ports[0])
+	s := &server{addr: "127.0.0.1:" + port}
+	if err := s.run.Start(exec.Command(path, "--port", port, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--maxclients", "4000", "--loglevel", "warning")); err != nil {
 		return nil, err
 	}
 	s.admin = goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1})
 	if err := s.ready(ctx); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("redis-server did not start: %w\n%s", err, s.log.String())
+		return nil, fmt.Errorf("redis-server did not start: %w\n%s", err, s.run.Output(mostLog))
 	}
 	return s, nil
 }
 
+// mostLog is how many bytes of a server's log an error contains.
+const mostLog = 64 << 10
+
 func (s *server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for {
+	return s.run.Await(ctx, func() error {
 		info, err := s.admin.Info(ctx, "server").Result()
-		if err == nil {
-			s.version = field(info, "redis_version")
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		s.version = field(info, "redis_version")
+		return err
+	})
 }
 
 // stop ends the server and waits for its end.
 func (s *server) stop() {
 	_ = s.admin.Close()
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	_ = s.run.Kill() // it returns no error of a server that does not fork
 }
 
 // flush empties the server, so that no measurement sees the keys of another.

@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
+	"syscall"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
@@ -33,7 +32,7 @@ type sqlKind struct {
 	// before they answer, as by default.
 	install func(data string) []string
 	serve   func(dir, data string, port int) []string
-	quit    os.Signal // ends it, with its processes
+	quit    syscall.Signal // ends it, with its processes
 
 	// pool connects as an application does, and counts with w. A peer's pool has the options for
 	// one round trip per statement.
@@ -51,9 +50,8 @@ type sqlServer struct {
 	*sqlKind
 	addr    string
 	release string // its version
-	dir     string
-	cmd     *exec.Cmd
-	log     *os.File
+	servers.Account
+	run     servers.Server
 	admin   *sql.DB // not counted
 	queries int64   // queries of load so far, which the server counts, too
 }
@@ -64,12 +62,7 @@ const maxConnections = 1100
 // find returns the paths of the programs, or why it cannot start.
 func (k *sqlKind) find() (paths []string, err error) {
 	for _, name := range k.programs {
-		path, err := exec.LookPath(name)
-		for _, pattern := range []string{"/usr/sbin/", "/usr/lib/postgresql/*/bin/"} {
-			if found, _ := filepath.Glob(pattern + name); err != nil && len(found) > 0 {
-				path, err = found[len(found)-1], nil
-			}
-		}
+		path, err := servers.Find(name, "/usr/sbin", "/usr/lib/postgresql/*/bin")
 		if err == nil { // PATH may have links to only one of a version's programs
 			path, err = filepath.EvalSymlinks(path)
 		}
@@ -89,94 +82,48 @@ func startSQL(ctx context.Context, k *sqlKind) (s *sqlServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(1)
+	ports, err := servers.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	s = &sqlServer{sqlKind: k, addr: "127.0.0.1:" + strconv.Itoa(ports[0])}
-	if s.dir, err = os.MkdirTemp("", "holdfast-bench-"+k.store+"-"); err != nil {
+	s = &sqlServer{sqlKind: k, addr: "127.0.0.1:" + strconv.Itoa(ports[0]), run: servers.Server{Quit: k.quit}}
+	if s.Account, err = servers.NewAccount("holdfast-bench-"+k.store+"-", k.account); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s did not start: %w\n%s", k.what, err, s.output())
+			err = fmt.Errorf("%s did not start: %w\n%s", k.what, err, s.run.Output(mostLog))
 			s.stop()
 			s = nil
 		}
 	}()
-	if s.log, err = os.Create(filepath.Join(s.dir, "log")); err != nil {
-		return s, err
-	}
-	data := filepath.Join(s.dir, "data")
-	install, err := s.command(paths[0], k.install(data))
+	data := s.Path("data")
+	install, err := s.Command(append([]string{paths[0]}, k.install(data)...)...)
 	if err != nil {
 		return s, err
 	}
-	if err = install.Run(); err != nil {
+	if _, err = servers.Run(ctx, install); err != nil {
 		return s, err
 	}
-	cmd, err := s.command(paths[len(paths)-1], k.serve(s.dir, data, ports[0]))
+	cmd, err := s.Command(append(paths[len(paths)-1:], k.serve(s.Dir, data, ports[0])...)...)
 	if err != nil {
 		return s, err
 	}
-	if err = cmd.Start(); err != nil {
+	if err = s.run.Start(cmd); err != nil {
 		return s, err
 	}
-	s.cmd = cmd
 	s.admin = k.pool(s.addr, new(wire), true)
 	s.admin.SetMaxOpenConns(1)
 	return s, s.ready(ctx)
 }
 
-// command returns a command that runs in the server's folder, as its user, and dies with this
-// process.
-func (s *sqlServer) command(path string, args []string) (*exec.Cmd, error) {
-	cmd := exec.Command(path, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.log, s.log
-	for _, e := range os.Environ() { // but not variables that configure it
-		if !strings.HasPrefix(e, "PG") && !strings.HasPrefix(e, "MYSQL_") && !strings.HasPrefix(e, "MARIADB_") {
-			cmd.Env = append(cmd.Env, e)
-		}
-	}
-	dieWithParent(cmd)
-	if os.Geteuid() != 0 {
-		return cmd, nil
-	}
-	u, err := user.Lookup(s.account)
-	if err != nil {
-		return nil, err
-	}
-	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
-	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(uerr, gerr, os.Chown(s.dir, int(uid), int(gid))); err != nil {
-		return nil, err
-	}
-	runAs(cmd, uint32(uid), uint32(gid))
-	return cmd, nil
-}
-
-// output returns the output of its programs.
-func (s *sqlServer) output() []byte {
-	if s.log == nil {
-		return nil
-	}
-	text, _ := os.ReadFile(s.log.Name())
-	return text
-}
-
 func (s *sqlServer) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for {
-		err := s.admin.QueryRowContext(ctx, s.sqlKind.version).Scan(&s.release)
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err := s.run.Await(ctx, func() error {
+		return s.admin.QueryRowContext(ctx, s.sqlKind.version).Scan(&s.release)
+	}); err != nil {
+		return err
 	}
 	return s.exec(ctx, s.setUp...)
 }
@@ -195,16 +142,9 @@ func (s *sqlServer) stop() {
 	if s.admin != nil {
 		_ = s.admin.Close()
 	}
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(s.quit)
-		late := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
-		_ = s.cmd.Wait()
-		late.Stop()
-	}
-	if s.log != nil {
-		_ = s.log.Close()
-	}
-	_ = os.RemoveAll(s.dir)
+	late := time.AfterFunc(20*time.Second, func() { _ = s.run.Kill() })
+	_, _ = s.run.Stop(), late.Stop()
+	_ = os.RemoveAll(s.Dir)
 }
 
 // clear creates the tables again, once no client is connected: a server may notice the end of a
@@ -237,7 +177,7 @@ func (s *sqlServer) load(ctx context.Context) (l load, err error) {
 	}
 	s.queries++
 	l.commands -= s.queries
-	l.cpu, err = familyCPU(s.cmd.Process.Pid)
+	l.cpu, err = familyCPU(s.run.PID())
 	return l, err
 }
 
@@ -245,7 +185,7 @@ func (s *sqlServer) load(ctx context.Context) (l load, err error) {
 // times or for d, whichever is first. Each time follows a pause. Every durable commit waits for
 // that.
 func (s *sqlServer) disk(n int, d, idle time.Duration) (h *hist, err error) {
-	f, err := os.CreateTemp(s.dir, "disk-")
+	f, err := os.CreateTemp(s.Dir, "disk-")
 	if err != nil {
 		return nil, err
 	}

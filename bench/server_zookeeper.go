@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // ensemble is one ZooKeeper server or several that replicate each other, on free ports of the
@@ -29,8 +30,7 @@ type ensemble struct {
 
 type zooKeeper struct {
 	addr string
-	cmd  *exec.Cmd
-	log  bytes.Buffer
+	run  servers.Server
 	mode string // standalone, leader or follower
 }
 
@@ -61,7 +61,7 @@ func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3 * n)
+	ports, err := servers.FreePorts(3 * n)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
 	for _, z := range e.servers {
 		if err := z.ready(ctx, e); err != nil {
 			e.stop()
-			return nil, fmt.Errorf("a ZooKeeper server did not start: %w\n%s", err, z.log.String())
+			return nil, fmt.Errorf("a ZooKeeper server did not start: %w\n%s", err, z.run.Output(mostLog))
 		}
 	}
 	slices.SortStableFunc(e.servers, func(a, b *zooKeeper) int { return cmp.Compare(a.mode, b.mode) })
@@ -89,20 +89,6 @@ func startEnsemble(ctx context.Context, dir string, n int) (*ensemble, error) {
 		e.addrs = append(e.addrs, z.addr)
 	}
 	return e, nil
-}
-
-// freePorts finds n different ones.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func startZooKeeper(dir string, id, port int, peers []string) (*zooKeeper, error) {
@@ -122,36 +108,28 @@ func startZooKeeper(dir string, id, port int, peers []string) (*zooKeeper, error
 		return nil, err
 	}
 	z := &zooKeeper{addr: "127.0.0.1:" + strconv.Itoa(port)}
-	z.cmd = exec.Command("java", "-Xmx512m", "-cp", strings.Join(zooKeeperJars, ":"),
-		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
-	z.cmd.Stdout, z.cmd.Stderr = &z.log, &z.log
-	dieWithParent(z.cmd)
-	return z, z.cmd.Start()
+	return z, z.run.Start(exec.Command("java", "-Xmx512m", "-cp", strings.Join(zooKeeperJars, ":"),
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file))
 }
 
 // ready waits until the server serves; before that it answers without a mode.
 func (z *zooKeeper) ready(ctx context.Context, e *ensemble) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for {
+	return z.run.Await(ctx, func() error {
 		reply, err := z.word("srvr")
 		z.mode, e.version = field(reply, "Mode"), field(reply, "Zookeeper version")
-		if z.mode != "" {
-			return nil
+		if z.mode == "" {
+			return cmp.Or(err, errors.New("srvr: no mode"))
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 // stop ends the servers and waits for their end.
 func (e *ensemble) stop() {
 	for _, z := range e.servers {
-		_ = z.cmd.Process.Kill()
-		_ = z.cmd.Wait()
+		_ = z.run.Kill() // it returns no error of a server that does not fork
 	}
 }
 
@@ -200,7 +178,7 @@ func (e *ensemble) load(context.Context) (load, error) {
 			}
 			*sum += n
 		}
-		cpu, err := processCPU(z.cmd.Process.Pid)
+		cpu, err := processCPU(z.run.PID())
 		if err != nil {
 			return l, err
 		}

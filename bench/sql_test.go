@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
@@ -210,7 +211,7 @@ func TestFamilyCPU(t *testing.T) {
 	}
 	before := others()
 	child := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; read x")
-	dieWithParent(child)
+	servers.Bind(child)
 	in, ierr := child.StdinPipe()
 	out, oerr := child.StdoutPipe()
 	if err := errors.Join(ierr, oerr, child.Start()); err != nil {
