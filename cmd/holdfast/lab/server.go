@@ -1,20 +1,19 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/servers"
 	"github.com/holdfast-lock/holdfast/open"
-	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
@@ -30,10 +29,7 @@ type Server struct {
 	dir      string
 	args     []string // more lines of configuration
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	out  *tail
-	done chan struct{}
+	run servers.Server
 }
 
 // Start starts a server with more lines of configuration, such as those of Follow. ctx bounds the
@@ -50,9 +46,12 @@ func Start(ctx context.Context, lines ...string) (*Server, error) {
 	s := &Server{password: rand.Text(), dir: dir, args: lines}
 	const tries = 5 // another program may take the free port first
 	for range tries {
-		if s.addr, err = freeAddr(); err != nil {
+		var ports []int
+		if ports, err = servers.FreePorts(1); err != nil {
+			err = fmt.Errorf("%w: no free port of the loopback interface: %w", driver.ErrUnavailable, err)
 			break
 		}
+		s.addr = fmt.Sprintf("127.0.0.1:%d", ports[0])
 		if err = s.start(ctx); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -62,15 +61,6 @@ func Start(ctx context.Context, lines ...string) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("%w: no free port of the loopback interface: %w", driver.ErrUnavailable, err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
 }
 
 // start starts the process and waits until it answers to the password.
@@ -88,45 +78,36 @@ func (s *Server) start(ctx context.Context) error {
 	cmd := exec.Command("redis-server", "-")
 	cmd.Dir, cmd.Env = s.dir, open.Environ()
 	cmd.Stdin = strings.NewReader(strings.Join(conf, "\n") + "\n")
-	out, done := &tail{}, make(chan struct{})
-	cmd.Stdout, cmd.Stderr = out, out
-	started := make(chan error, 1)
-	tiedToParent(cmd, func() {
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // its result does not matter
-			close(done)
-		}
-	})
-	if err := <-started; err != nil {
+	if err := s.run.Start(cmd); err != nil {
 		return fmt.Errorf("%w: redis-server cannot be started: %w", driver.ErrUnavailable, err)
 	}
-	s.mu.Lock()
-	s.cmd, s.out, s.done = cmd, out, done
-	s.mu.Unlock()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		c, err := net.DialTimeout("tcp", s.addr, time.Second)
-		if err == nil {
-			_ = c.Close()
-			var conn redislock.Conn
-			// It accepts the password, so it is ours.
-			if conn, err = rueidisconn.Dial(s.URL()); err == nil {
-				return conn.Close()
-			}
-		}
-		select {
-		case <-done:
-			return fmt.Errorf("%w: redis-server ended at once: %s", driver.ErrUnavailable, out)
-		case <-ctx.Done():
-			s.Kill()
-			return fmt.Errorf("%w: redis-server does not answer: %w: %s", driver.ErrUnavailable, err, out)
-		case <-tick.C:
-		}
+	err := s.run.Await(ctx, s.answers)
+	if errors.Is(err, servers.ErrEnded) {
+		return fmt.Errorf("%w: redis-server ended at once: %s", driver.ErrUnavailable, s.printed())
 	}
+	if err != nil {
+		s.Kill()
+		return fmt.Errorf("%w: redis-server does not answer: %w: %s", driver.ErrUnavailable, err, s.printed())
+	}
+	return nil
 }
+
+// answers returns nil if the server at the address accepts the password, so it is ours.
+func (s *Server) answers() error {
+	c, err := net.DialTimeout("tcp", s.addr, time.Second)
+	if err != nil {
+		return err
+	}
+	_ = c.Close()
+	conn, err := rueidisconn.Dial(s.URL())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// printed returns the end of the server's output.
+func (s *Server) printed() string { return strings.TrimSpace(s.run.Output(2000)) }
 
 // URL returns the URL for clients. It contains the password.
 func (s *Server) URL() string { return "redis://:" + s.password + "@" + s.addr }
@@ -139,16 +120,7 @@ func (s *Server) Follow(addr string) []string {
 }
 
 // Kill ends the server as a crash does, and returns when it has ended.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	cmd, done := s.cmd, s.done
-	s.mu.Unlock()
-	if cmd == nil {
-		return
-	}
-	_ = cmd.Process.Kill() // it may have ended
-	<-done
-}
+func (s *Server) Kill() { _ = s.run.Kill() } // it returns no error of a server that does not fork
 
 // Restart starts a killed server again, at the same address and without any data.
 func (s *Server) Restart(ctx context.Context) error { return s.start(ctx) }
@@ -157,25 +129,4 @@ func (s *Server) Restart(ctx context.Context) error { return s.start(ctx) }
 func (s *Server) Close() {
 	s.Kill()
 	_ = os.RemoveAll(s.dir) // the system removes temporary files that remain
-}
-
-// tail keeps the end of a server's output.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	const most = 2000
-	t.buf = append(t.buf, p...)
-	t.buf = t.buf[max(0, len(t.buf)-most):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
 }
