@@ -36,14 +36,10 @@ func NewCerts(t testing.TB) *Certs {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, ca, caKey)
 	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	return &Certs{
@@ -57,25 +53,17 @@ func NewCerts(t testing.TB) *Certs {
 func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if parent == nil {
 		parent, by = c, key
 	}
 	c.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, by)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	signed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return key, signed
 }
 
@@ -83,13 +71,9 @@ func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecd
 func (c *Certs) Client(t testing.TB) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(c.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "localhost"}

@@ -43,36 +43,26 @@ func newClock(t testing.TB) *Clock {
 	t.Helper()
 	gcc := needs(t, "gcc", "gcc (Debian, Ubuntu: apt-get install gcc)")
 	dir, err := os.MkdirTemp("", "clock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name string, b []byte) {
 		t.Helper()
-		if err := os.WriteFile(path(name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path(name), b, 0o600))
 	}
 	write("clock.c", []byte(clockSource))
 	write("shift", make([]byte, 8))
 	finish(t, exec.Command(gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path("clock.so"), path("clock.c"), "-ldl"))
 	// The server may run as another user.
 	for name, mode := range map[string]os.FileMode{"": 0o755, "clock.so": 0o755, "shift": 0o644} {
-		if err := os.Chmod(path(name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path(name), mode))
 	}
 	file, err := os.OpenFile(path("shift"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = file.Close() }()
 	// A page is aligned, as an int64 must be.
 	memory, err := unix.Mmap(int(file.Fd()), 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(memory) })
 	return &Clock{
 		env:   []string{"LD_PRELOAD=" + path("clock.so"), "HOLDFAST_TEST_CLOCK=" + path("shift")},

@@ -35,19 +35,13 @@ func TestServersDieWithTheTest(t *testing.T) {
 	if err == nil {
 		err = os.Chmod(dir, 0o755) // they run as other users
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTest$")
 	cmd.Env = append(os.Environ(), deathEnv+"=1", "TMPDIR="+dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	var family []int
 	var printed []string
 	for lines := bufio.NewScanner(out); family == nil && lines.Scan(); {
@@ -110,9 +104,7 @@ func TestPostgresMemory(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		p := Postgres(t)
 		pid, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		words := strings.Fields(strings.Split(string(pid), "\n")[6])
 		if segment = words[len(words)-1]; !segments(t)[segment] || before[segment] {
 			t.Fatalf("the server's segment is %s; there are %v", segment, segments(t))
@@ -127,9 +119,7 @@ func TestPostgresMemory(t *testing.T) {
 func segments(t *testing.T) map[string]bool {
 	t.Helper()
 	b, err := os.ReadFile("/proc/sysvipc/shm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ids := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
 		ids[strings.Fields(line)[1]] = true

@@ -26,9 +26,7 @@ func SmallDisk(t testing.TB, size int) *Disk {
 		t.Skip("-short: this test fills a disk")
 	}
 	dir, err := os.MkdirTemp("", "disk")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return mount(t, dir, size)
 }
@@ -55,21 +53,15 @@ func (s *server) OwnDisk(room int) *Disk {
 	s.t.Helper()
 	s.Stop()
 	info, err := os.Stat(s.data)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	was, err := os.MkdirTemp(filepath.Dir(s.data), "was")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	s.t.Cleanup(func() { _ = os.RemoveAll(was) })
 	finish(s.t, exec.Command("cp", "-a", s.data+"/.", was))
 	d := mount(s.t, s.data, taken(s.t, was)+room)
 	s.t.Cleanup(s.Kill) // before the disk is unmounted
 	owner := info.Sys().(*syscall.Stat_t)
-	if err := errors.Join(os.Chown(s.data, int(owner.Uid), int(owner.Gid)), os.Chmod(s.data, info.Mode().Perm())); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, errors.Join(os.Chown(s.data, int(owner.Uid), int(owner.Gid)), os.Chmod(s.data, info.Mode().Perm())))
 	finish(s.t, exec.Command("cp", "-a", was+"/.", s.data))
 	s.Start()
 	return d
@@ -91,9 +83,7 @@ func taken(t testing.TB, dir string) (bytes int) {
 		bytes += page + int(info.Sys().(*syscall.Stat_t).Blocks*512+page-1)/page*page
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return bytes
 }
 

@@ -18,9 +18,7 @@ func (a account) installed(t testing.TB, install, words []string) {
 	kept, err := keptAt(install[0], words)
 	if err == nil {
 		if _, err := os.Stat(kept); err == nil {
-			if err := a.copyTree(data, kept); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.copyTree(data, kept))
 			return
 		}
 	}

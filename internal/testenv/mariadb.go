@@ -54,9 +54,7 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	a.installed(t, append([]string{install}, data...), []string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
 	// A database is a folder. The installer would create one that is open to everybody.
 	database := filepath.Join(a.Path("data"), "test")
-	if err := os.Mkdir(database, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(database, 0o700))
 	must(t, a.Own(database))
 	_, port, _ := net.SplitHostPort(m.Addr)
 	m.argv = append(append([]string{program}, data...), logSize, "--bind-address=127.0.0.1", "--port="+port,

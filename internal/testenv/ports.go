@@ -47,9 +47,7 @@ func reserve(t testing.TB, n int) (addrs []string, release func()) {
 		if err != nil && tries < 1000 {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, l)
 		addrs = append(addrs, l.Addr().String())
 	}

@@ -15,9 +15,7 @@ func claim(t testing.TB, port int) bool {
 	t.Helper()
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-testenv-ports-%d", os.Getuid()))
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(port), Len: 1}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		_ = file.Close()

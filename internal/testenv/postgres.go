@@ -46,9 +46,7 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 	// All programs must have one version, and so come from one folder; PATH may link to only one of
 	// them.
 	initdb, err := filepath.EvalSymlinks(initdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := newAccount(t, "postgres", "postgres")
 	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL server", data: a.Path("data"), account: &a,
 		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
@@ -185,9 +183,7 @@ func (p *PostgresServer) Backends(where string) []int {
 	for _, word := range strings.Fields(p.psql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'" +
 		" AND application_name <> '" + ourName + "' AND (" + cmp.Or(where, "true") + ") ORDER BY backend_start")) {
 		pid, err := strconv.Atoi(word)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 		pids = append(pids, pid)
 	}
 	return pids

@@ -34,9 +34,7 @@ func newProxy(t testing.TB, target string, wait time.Duration) *TCPProxy {
 	t.Helper()
 	p := &TCPProxy{target: target, wait: wait}
 	r, err := relay.New(p.route)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(r.Close)
 	p.Addr, p.relay = r.Addr, r
 	return p

@@ -32,12 +32,8 @@ func TestHold(t *testing.T) {
 	send(stays, "stays")
 	send(closes, "closes")
 	send(resets, "resets")
-	if err := closes.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := resets.(*net.TCPConn).SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, closes.Close())
+	must(t, resets.(*net.TCPConn).SetLinger(0))
 	_ = resets.Close()
 	later := working(t, p)
 	send(later, "later")
@@ -117,9 +113,7 @@ func TestForget(t *testing.T) {
 	if got := r.Do("EXISTS forgotten"); got != ":0" {
 		t.Error("a forgotten connection carried data")
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Close())
 	time.Sleep(50 * time.Millisecond)
 	for end := time.Now().Add(30 * time.Second); clients(t, r) > before && time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // the one that was reset
@@ -135,9 +129,7 @@ func TestProxiesHold(t *testing.T) {
 	var conns []net.Conn
 	for _, r := range []*RedisServer{a, b} {
 		c, err := p.Dial(context.Background(), "tcp", r.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		sendPing(t, c)
 		if _, err := answer(c, 30*time.Second); err != nil {

@@ -49,9 +49,7 @@ func aclArgs(t testing.TB, users []string) []string {
 	}
 	file := filepath.Join(t.TempDir(), "users.acl")
 	text := strings.Join(append([]string{"user default on nopass sanitize-payload ~* &* +@all"}, users...), "\n") + "\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	return []string{"--aclfile", file}
 }
 
@@ -66,9 +64,7 @@ func startRedis(t testing.TB, certs *Certs, args []string) *RedisServer {
 	// Else it uses its own port plus 10,000, which may be taken.
 	if slices.Contains(args, "--cluster-enabled") {
 		_, bus, err := net.SplitHostPort(freeAddr(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		args = append(slices.Clone(args), "--cluster-port", bus)
 	}
 	r := newRedis(t, certs, freeAddr(t), args)
@@ -82,9 +78,7 @@ func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServ
 	needs(t, "redis-server", "redis-server (Debian, Ubuntu: apt-get install redis-server)")
 	// Not t.TempDir: the path of a socket has at most 107 bytes.
 	dir, err := os.MkdirTemp("", "redis")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &RedisServer{server: server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir}, Socket: filepath.Join(dir, "s")}
 	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)

@@ -262,9 +262,7 @@ func (c *RedisClusterServers) Migrate(key string, to int) *Migration {
 func (m *Migration) Move(n int) (moved int) {
 	m.c.t.Helper()
 	words, err := m.c.Servers[m.From].call(fmt.Sprintf("CLUSTER GETKEYSINSLOT %d %d", m.slot, n))
-	if err != nil {
-		m.c.t.Fatal(err)
-	}
+	must(m.c.t, err)
 	for _, key := range words {
 		m.MoveKey(key)
 	}

@@ -111,9 +111,7 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 			lines = append(lines, "sentinel announce-ip "+host, "sentinel announce-port "+port)
 		}
 		file := filepath.Join(filepath.Dir(r.Socket), "sentinel.conf")
-		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 		r.argv = slices.Concat([]string{r.argv[0], file}, r.argv[1:], aclArgs(t, setup.SentinelUsers), []string{"--sentinel"})
 		r.what = "the sentinel"
 		s.Sentinels = append(s.Sentinels, r)
@@ -246,9 +244,7 @@ func (s *RedisSentinelServers) Refused() (all []string) {
 			continue
 		}
 		words, err := r.call("ACL LOG")
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, err)
 		object := ""
 		for i, w := range words[:max(0, len(words)-1)] {
 			switch w {

@@ -75,9 +75,7 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 		}
 	}
 	file := filepath.Join(dir, "zoo.cfg")
-	if err := os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600))
 	z.argv = append(append([]string{"java"}, java...), "-cp", zooKeeperJars(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	t.Cleanup(z.Kill)
 	return z
@@ -111,25 +109,17 @@ func pemStores(t testing.TB, c *Certs) (key, trust string) {
 	t.Helper()
 	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return b
 	}
 	block, _ := pem.Decode(read(c.Key))
 	ec, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key = filepath.Join(t.TempDir(), "key.pem")
 	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), read(c.Cert)...)
-	if err := os.WriteFile(key, both, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(key, both, 0o600))
 	return key, c.CA
 }
 

@@ -48,9 +48,7 @@ func ZooKeeperEnsemble(t testing.TB, n int, settings ...string) *ZooKeeperEnsemb
 	for i := range n {
 		z := newZooKeeper(t, nil, lines[i])
 		dir := filepath.Dir(z.argv[len(z.argv)-1])
-		if err := os.WriteFile(filepath.Join(dir, "myid"), fmt.Appendf(nil, "%d\n", i+1), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "myid"), fmt.Appendf(nil, "%d\n", i+1), 0o600))
 		e.Servers = append(e.Servers, z)
 	}
 	for _, z := range e.Servers {
