@@ -62,3 +62,23 @@ func TestRelayLate(t *testing.T) {
 	stays.exchange("four")
 	e.came("four")
 }
+
+// The first of two such faults delivers the bytes that it withholds. A later cut in which nothing is
+// sent does not reset the connection.
+func TestRelayLateTwice(t *testing.T) {
+	r, e, via := relayAndEcho(t)
+	a := via("p1.1")
+	a.exchange("hello")
+	e.came("hello")
+	late := Impairment{Mode: HoldRequests | Keep, Old: true}
+	first, second := r.Begin(late), r.Begin(late)
+	a.send("one")
+	a.silent()
+	first()
+	e.came("one")
+	a.receives("one")
+	second()
+	r.Begin(Impairment{Mode: Hold})()
+	a.exchange("two")
+	e.came("two")
+}
