@@ -75,7 +75,7 @@ func start(cmd *exec.Cmd, out *output) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = out, out
 	started := make(chan error, 1)
-	bound(cmd, func() {
+	Tie(cmd, func() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {

@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// bound runs f, which starts cmd and waits for it, so that cmd dies with this process. The kernel
+// Tie runs f, which starts cmd and waits for it, so that cmd dies with this process. The kernel
 // binds cmd to the thread that started it, so f locks its thread.
-func bound(cmd *exec.Cmd, f func()) {
+func Tie(cmd *exec.Cmd, f func()) {
 	Bind(cmd)
 	go func() {
 		runtime.LockOSThread()
@@ -38,16 +38,16 @@ func attributes(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Processes returns the processes of the machine by id.
 func Processes() (map[int]Status, error) { return readStatus("/proc/[1-9]*/stat") }
 
-// threadsStopped reports whether all threads of pid are stopped. The first may stop before the
-// others.
-func threadsStopped(pid int) bool {
-	all, err := readStatus("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+// Frozen reports whether all threads of a process that is being stopped have stopped, if the system
+// tells. The first may stop before the others.
+func Frozen(pid int) (is, known bool) {
+	all, _ := readStatus("/proc/" + strconv.Itoa(pid) + "/task/*/stat") // the pattern is valid
 	for _, s := range all {
-		if s.State != 'T' && s.State != 'Z' {
-			return false
+		if !strings.ContainsRune("TZX", rune(s.State)) {
+			return false, true
 		}
 	}
-	return err == nil
+	return len(all) > 0, len(all) > 0
 }
 
 // readStatus reads the status files that match a pattern, each in the folder of a process or

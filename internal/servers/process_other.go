@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// bound runs f, which starts cmd and waits for it.
-func bound(_ *exec.Cmd, f func()) { go f() }
+// Tie runs f, which starts cmd and waits for it.
+func Tie(_ *exec.Cmd, f func()) { go f() }
 
 // Bind changes nothing: only Linux can kill a process with the one that started it.
 func Bind(*exec.Cmd) {}
@@ -30,5 +30,5 @@ func Processes() (map[int]Status, error) {
 	return all, err
 }
 
-// threadsStopped adds nothing to processes.
-func threadsStopped(int) bool { return true }
+// Frozen cannot tell on these systems.
+func Frozen(int) (is, known bool) { return false, false }

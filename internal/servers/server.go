@@ -1,6 +1,6 @@
 // Package servers starts the programs of servers, stops, kills and freezes them. On Linux the
-// kernel kills a program when the process that started it dies. How a server is configured is up to
-// the caller: a test, a benchmark and the lab need different ones.
+// kernel kills a program when the process that started it dies. The caller configures the server: a
+// test, a benchmark and the lab need different ones.
 package servers
 
 import (

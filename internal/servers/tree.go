@@ -72,7 +72,10 @@ func (s *Server) freeze(p *process) (kids []int, err error) {
 }
 
 // stopped reports whether no thread of a process runs.
-func stopped(pid int, s Status) bool { return s.State == 'T' && threadsStopped(pid) }
+func stopped(pid int, s Status) bool {
+	is, known := Frozen(pid)
+	return s.State == 'T' && (is || !known)
+}
 
 // gone waits until none of pids runs, and their shared resources are free.
 func gone(pids []int) error { return until("end", pids, func(int, Status) bool { return false }) }

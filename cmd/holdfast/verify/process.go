@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/internal/servers"
 )
 
 // process is one worker process, in one of its runs.
@@ -87,7 +89,10 @@ func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func(
 	cmd.Stderr = &p.stderr
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
-	tiedToParent(cmd, func() {
+	// A worker also ends at the end of its standard input. If its parent ends while it is stopped, a
+	// kernel that does not kill it continues it, because its group is then an orphan.
+	ownGroup(cmd) // ^C is for the coordinator, which ends its workers
+	servers.Tie(cmd, func() {
 		err := cmd.Start()
 		started <- err
 		if err != nil {
@@ -187,7 +192,7 @@ func (p *process) freeze() bool {
 		return false
 	}
 	for end := time.Now().Add(freezeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if is, known := frozen(p.cmd.Process.Pid); is || !known {
+		if is, known := servers.Frozen(p.cmd.Process.Pid); is || !known {
 			return is
 		}
 	}
