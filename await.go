@@ -265,7 +265,8 @@ func (a *attempt) granted(token uint64, proof time.Duration) (held bool, stop er
 }
 
 func (l *Lease) tooSlow() error {
-	return fmt.Errorf("%w: the store takes more than a third of the lease of %v to answer", ErrUnavailable, driver.LeaseWithin(l.req.Lease, l.session.ttl))
+	return fmt.Errorf("%w: the store takes more than a third of the lease of %v to answer", ErrUnavailable,
+		driver.LeaseWithin(l.req.Lease, l.session.ttl))
 }
 
 // poll pauses between two tries outside the queue.

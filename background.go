@@ -97,7 +97,8 @@ const (
 // startTask runs do in the background. unanswered says that an earlier exchange about the same
 // request was not answered, and may still reach the store.
 func (c *Client) startTask(name string, unanswered bool, do func(context.Context) error) *task {
-	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()), pause: backoff.Pause{First: firstPause, Most: time.Second}, answered: make(chan struct{})}
+	t := &task{name: name, do: do, deadline: time.Now().Add(c.TTL()),
+		pause: backoff.Pause{First: firstPause, Most: time.Second}, answered: make(chan struct{})}
 	if unanswered {
 		t.repeats = []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, c.limit()}
 	}

@@ -165,17 +165,20 @@ func newClient(ctx context.Context, backend driver.Backend, cfg *Config, slept f
 		return nil, fmt.Errorf("holdfast: %w TTL %v: allowed are %v to %v", ErrInvalid, ttl, driver.MinTTL, driver.MaxTTL)
 	}
 	if margin < 0 || margin > ttl/2 {
-		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v", ErrInvalid, margin, ttl/2)
+		return nil, fmt.Errorf("holdfast: %w margin %v: allowed are 0 (for a tenth of the TTL) to half of the TTL, %v",
+			ErrInvalid, margin, ttl/2)
 	}
 	c := &Client{
 		backend: backend, wantedTTL: ttl, margin: margin, self: self(cfg), log: cfg.Logger, observer: cfg.Observer,
 		start: time.Now(), asleep: slept, asleep0: slept(),
-		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{}, offers: map[*Lease]*offer{},
-		work: workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
+		wakeWatcher: make(chan struct{}, 1), wakeKeeper: make(chan struct{}, 1), waits: map[*wait]struct{}{},
+		offers: map[*Lease]*offer{},
+		work:   workCount{idle: make(chan struct{})}, requests: newRequestIDs(),
 	}
 	c.info = c.self.String()
 	if len(c.info) > driver.MaxInfo/2 {
-		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info), driver.MaxInfo/2)
+		return nil, fmt.Errorf("holdfast: %w labels: %d bytes encoded; allowed are %d", ErrInvalid, len(c.info),
+			driver.MaxInfo/2)
 	}
 	if err := c.openSession(ctx); err != nil {
 		return nil, fmt.Errorf("holdfast: open %s: %w", backend.Name(), err)
@@ -269,7 +272,9 @@ func (c *Client) Close(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case last.Err() != nil && caller.Err() == nil:
-		return fmt.Errorf("holdfast: close: %w: the store has not answered within %v; what it still keeps for this client expires", ErrUncertain, round(ttl))
+		return fmt.Errorf(
+			"holdfast: close: %w: the store has not answered within %v; what it still keeps for this client expires",
+			ErrUncertain, round(ttl))
 	}
 	return fmt.Errorf("holdfast: close: %w", explain(caller, err))
 }

@@ -145,9 +145,11 @@ func TickHold(every time.Duration) time.Duration { return every - every/10 }
 // tick apart. ran reports whether f was run; if another has run it or is running it, err is nil. f
 // gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
 // tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
-func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error, opts ...Option) (ran bool, err error) {
+func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
+	opts ...Option) (ran bool, err error) {
 	if every <= 0 {
-		return false, &Error{Op: "run once per tick", Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
+		return false, &Error{Op: "run once per tick", Name: name,
+			Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
 	}
 	opts = append(opts, MinHold(TickHold(every)))
 	l, err := c.Mutex(name, opts...).TryLock(ctx)

@@ -26,7 +26,8 @@ func TestElection(t *testing.T) {
 		var terms []uint64
 		var group sync.WaitGroup
 		for i := range 3 {
-			e := client(t, store, nil).Election("boss", holdfast.Candidate(fmt.Sprint("node-", i), fmt.Sprintf("10.0.0.%d:80", i)))
+			e := client(t, store, nil).Election("boss", holdfast.Candidate(fmt.Sprint("node-", i),
+				fmt.Sprintf("10.0.0.%d:80", i)))
 			group.Go(func() {
 				for range 5 {
 					err := e.Lead(t.Context(), func(ctx context.Context) error {
@@ -37,7 +38,8 @@ func TestElection(t *testing.T) {
 						terms = append(terms, holdfast.Token(ctx))
 						mu.Unlock()
 						l, err := e.Leader(ctx)
-						if err != nil || l == nil || l.Name != fmt.Sprint("node-", i) || l.Address != fmt.Sprintf("10.0.0.%d:80", i) || l.Term != holdfast.Token(ctx) {
+						if err != nil || l == nil || l.Name != fmt.Sprint("node-", i) || l.Address != fmt.Sprintf("10.0.0.%d:80", i) ||
+							l.Term != holdfast.Token(ctx) {
 							t.Errorf("Leader: %+v, %v", l, err)
 						}
 						time.Sleep(ttl)
@@ -182,14 +184,16 @@ func TestOnlyOneAcrossBorders(t *testing.T) {
 // of them; also on a single machine that tries exactly once a tick.
 func TestOnlyOne(t *testing.T) {
 	const every, ticks = time.Minute, 20
-	for _, skews := range [][]time.Duration{{0}, {-5 * time.Second}, {5 * time.Second}, {-5 * time.Second, 0, 0, 4 * time.Second}} {
+	for _, skews := range [][]time.Duration{{0}, {-5 * time.Second}, {5 * time.Second},
+		{-5 * time.Second, 0, 0, 4 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memlock.New()
 			begin := time.Now().Truncate(every).Add(every)
 			var runs [ticks]atomic.Int32
 			var group sync.WaitGroup
 			for _, skew := range skews {
-				h := &hooks{Backend: store, acquire: func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+				h := &hooks{Backend: store, acquire: func(_ context.Context, _ *driver.Request,
+					next func() (driver.Reply, error)) (driver.Reply, error) {
 					time.Sleep(5 * time.Millisecond) // the way to the store
 					return next()
 				}}
@@ -225,7 +229,8 @@ func TestOnlyOneErrors(t *testing.T) {
 			t.Errorf("a tick of 0: %v", err)
 		}
 		failed := errors.New("failed")
-		if ran, err := c.OnlyOne(t.Context(), "other", time.Minute, func(context.Context) error { return failed }); !ran || !errors.Is(err, failed) {
+		if ran, err := c.OnlyOne(t.Context(), "other", time.Minute, func(context.Context) error { return failed }); !ran ||
+			!errors.Is(err, failed) {
 			t.Errorf("a job that fails: %v, %v", ran, err)
 		}
 	})

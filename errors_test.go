@@ -52,7 +52,8 @@ func TestSilenceIsNoContextError(t *testing.T) {
 			if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 				t.Errorf("%s without a deadline: %v, which is a context's error", name, err)
 			}
-			if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrLost) {
+			if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) &&
+				!errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("%s: %v; want ErrUnavailable or ErrUncertain", name, err)
 			}
 			if name == "Release" || name == "Downgrade" || name == "WaitAtMost" {
@@ -100,10 +101,12 @@ func TestWaitAtMostDuringAnExchange(t *testing.T) {
 			}
 		}
 		time.AfterFunc(time.Second, func() { silent.Store(true) })
-		if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
+		if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).
+			Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
 			t.Errorf("WaitAtMost at a store that fell silent: %v; want ErrUncertain", err)
 		}
-		if _, err := c.Mutex("x", holdfast.WaitAtMost(20*time.Millisecond)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
+		if _, err := c.Mutex("x", holdfast.WaitAtMost(20*time.Millisecond)).
+			Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
 			t.Errorf("WaitAtMost at a store that has not answered: %v; want ErrUncertain", err)
 		}
 		release(t, l)
@@ -227,7 +230,8 @@ func TestLogOfAnOutage(t *testing.T) {
 		if len(text) < 9 || len(text) > 13 {
 			t.Errorf("%d lines for an outage of 10 minutes: %q", len(text), text)
 		}
-		if len(text) > 1 && (text[0] != "holdfast: renewal failed; trying again 1" || !strings.HasPrefix(text[len(text)-1], "holdfast: the store answers again ")) {
+		if len(text) > 1 && (text[0] != "holdfast: renewal failed; trying again 1" ||
+			!strings.HasPrefix(text[len(text)-1], "holdfast: the store answers again ")) {
 			t.Errorf("the first and the last line: %q, %q", text[0], text[len(text)-1])
 		}
 	})

@@ -75,7 +75,8 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 		if c.backend.Kinds().Leases {
 			h.Lease = s.leaseFor(latest - sent)
 		}
-		if changes, err = s.Renew(ctx, []driver.Hold{h}); err == nil && len(changes) > 0 && changes[0].State == driver.Unknown {
+		if changes, err = s.Renew(ctx, []driver.Hold{h}); err == nil && len(changes) > 0 &&
+			changes[0].State == driver.Unknown {
 			err = fmt.Errorf("%w: %w", ErrUncertain, errPartial)
 		}
 		return err

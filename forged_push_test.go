@@ -79,7 +79,8 @@ func TestPlaceOfAForgedGrant(t *testing.T) {
 					t.Fatalf("token %d, %v; want the forged one, which has ended", l.Token(), err)
 				}
 				time.Sleep(100 * time.Millisecond)
-				if rec, err := holder.Inspect(t.Context(), "x"); err != nil || rec.Waiting != 0 || len(rec.Holders) != 1 || rec.Holders[0].Token != held.Token() {
+				if rec, err := holder.Inspect(t.Context(), "x"); err != nil || rec.Waiting != 0 || len(rec.Holders) != 1 ||
+					rec.Holders[0].Token != held.Token() {
 					t.Errorf("Inspect = %+v, %v; want the true holder, and nobody waiting", rec, err)
 				}
 				release(t, held)

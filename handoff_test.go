@@ -22,7 +22,8 @@ import (
 func TestHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		giver, taker, other := client(t, store, nil), client(t, store, &holdfast.Config{Program: "taker"}), client(t, store, nil)
+		giver, taker, other := client(t, store, nil), client(t, store, &holdfast.Config{Program: "taker"}), client(t, store,
+			nil)
 		takes := map[string]func() (*holdfast.Lease, error){
 			"mutex":     func() (*holdfast.Lease, error) { return giver.Mutex("mutex").Lock(t.Context()) },
 			"read":      func() (*holdfast.Lease, error) { return giver.RWMutex("read").RLock(t.Context()) },
@@ -163,7 +164,8 @@ func TestTickets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []string{"", "x", ticket[:len(ticket)-5], ticket[1:], "holdfast2.", "holdfast2." + base64.RawURLEncoding.EncodeToString([]byte("{}"))} {
+		for _, s := range []string{"", "x", ticket[:len(ticket)-5], ticket[1:], "holdfast2.",
+			"holdfast2." + base64.RawURLEncoding.EncodeToString([]byte("{}"))} {
 			refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), s))
 		}
 		b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(ticket, "holdfast2."))
@@ -171,7 +173,8 @@ func TestTickets(t *testing.T) {
 			t.Fatal(err)
 		}
 		elsewhere := strings.Replace(string(b), `"memory"`, `"redis"`, 1)
-		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), "holdfast2."+base64.RawURLEncoding.EncodeToString([]byte(elsewhere))))
+		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(),
+			"holdfast2."+base64.RawURLEncoding.EncodeToString([]byte(elsewhere))))
 		refused(t, holdfast.ErrInvalid)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(-1)))
 		refused(t, holdfast.ErrGone)(client(t, memlock.New(), nil).Adopt(t.Context(), ticket))
 		l := take(t)(c.Adopt(t.Context(), ticket, holdfast.MaxHold(time.Minute)))
@@ -347,7 +350,8 @@ func FuzzAdopt(f *testing.F) {
 	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"1","mode":3,"n":2,"limit":2}`)
 	f.Add(`{"store":"memory","name":"x","id":"a-1","token":"-1","mode":9}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, s := range []string{text, "holdfast2." + text, "holdfast2." + base64.RawURLEncoding.EncodeToString([]byte(text))} {
+		for _, s := range []string{text, "holdfast2." + text,
+			"holdfast2." + base64.RawURLEncoding.EncodeToString([]byte(text))} {
 			_, err := c.Adopt(context.Background(), s)
 			if !errors.Is(err, holdfast.ErrInvalid) && !errors.Is(err, holdfast.ErrGone) {
 				t.Errorf("Adopt(%q): %v", s, err)

@@ -11,7 +11,8 @@ import (
 func TestHolderOfOthersIsOneLine(t *testing.T) {
 	const evil = "a\x1b[2J\nroot@db: b"
 	for what, h := range map[string]holdfast.Holder{
-		`deploy.sh (ci@runner-7:4211) "release 12" for 0s`: {Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh", Note: "release 12"},
+		`deploy.sh (ci@runner-7:4211) "release 12" for 0s`: {Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh",
+			Note: "release 12"},
 		`"a\x1b[2J\nroot@db: b" ("a\x1b[2J\nroot@db: b"@"a\x1b[2J\nroot@db: b":1) "a\x1b[2J\nroot@db: b" for 0s`: {
 			Host: evil, PID: 1, User: evil, Program: evil, Note: evil},
 	} {

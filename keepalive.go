@@ -123,7 +123,8 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 }
 
 // apply processes the store's answer to a renewal that was sent at sent.
-func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leases []*Lease, waits []*wait, offers []*Lease, changes []driver.Change) error {
+func (c *Client) apply(s *session, sent time.Duration, holds []driver.Hold, leases []*Lease, waits []*wait,
+	offers []*Lease, changes []driver.Change) error {
 	states := make(map[int]driver.Change, len(changes))
 	for _, ch := range changes {
 		states[ch.Index] = ch

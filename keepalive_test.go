@@ -87,7 +87,8 @@ func TestFailedRenewalsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		h := &hooks{Backend: memlock.New()}
-		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change,
+			error) {
 			switch n := calls.Add(1); {
 			case n%4 == 0:
 				return next()
@@ -120,7 +121,8 @@ func TestFailedRenewalsAreRepeated(t *testing.T) {
 func TestNoRenewalAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{Backend: memlock.New()}
-		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change, error) {
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) ([]driver.Change,
+			error) {
 			if len(holds) > 0 {
 				t.Errorf("renewed %v", holds)
 			}

@@ -53,11 +53,13 @@ func TestKindsThatAStoreLacks(t *testing.T) {
 	refused("Acquire", "mutexes", func() error { return taken(c.Semaphore("x", 3).Acquire(ctx, 1)) })
 	refused("SetLimit", "mutexes", func() error { return c.SetLimit(ctx, "x", 3) })
 	store.kinds = driver.Kinds{Shared: true, MinHold: true}
-	refused("Latch.Set", "mutexes, read/write locks, minimum holds", func() error { _, err := c.Latch("x").Set(ctx, 1); return err })
+	refused("Latch.Set", "mutexes, read/write locks, minimum holds",
+		func() error { _, err := c.Latch("x").Set(ctx, 1); return err })
 	refused("Latch.Wait", "mutexes, read/write locks, minimum holds", func() error { return c.Latch("x").Wait(ctx) })
 	refused("Latch.Remove", "mutexes, read/write locks, minimum holds", func() error { return c.Latch("x").Remove(ctx) })
 	store.kinds.Setting = "protocol=single"
-	if _, err := c.Latch("x").Set(ctx, 1); !strings.Contains(err.Error(), "this store (memory with protocol=single) keeps no latches") {
+	if _, err := c.Latch("x").Set(ctx, 1); !strings.Contains(err.Error(),
+		"this store (memory with protocol=single) keeps no latches") {
 		t.Errorf("%v: it does not name the setting", err)
 	}
 	for what, err := range map[string]error{

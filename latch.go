@@ -68,7 +68,8 @@ func (l *Latch) CountDown(ctx context.Context, id string) (left int64, err error
 	case id == "":
 		_, id = l.c.requests.next()
 	case len(id) > driver.MaxName || !utf8.ValidString(id):
-		l = &Latch{l.c, l.name, fmt.Errorf("%w id %.20q: allowed is UTF-8 text of up to %d bytes", ErrInvalid, id, driver.MaxName)}
+		l = &Latch{l.c, l.name, fmt.Errorf("%w id %.20q: allowed is UTF-8 text of up to %d bytes", ErrInvalid, id,
+			driver.MaxName)}
 	}
 	err = l.exchange(ctx, "count down", func(ctx context.Context, s *session) (err error) {
 		left, err = s.CountDown(ctx, l.name, id)

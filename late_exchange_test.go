@@ -87,7 +87,8 @@ func TestReleaseBeforeALateExchange(t *testing.T) {
 func TestAdoptionThatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		giver, taker := client(t, store, nil), client(t, &hooks{Backend: store, late: once("adopt", 100*time.Millisecond)}, nil)
+		giver, taker := client(t, store, nil), client(t, &hooks{Backend: store, late: once("adopt", 100*time.Millisecond)},
+			nil)
 		ticket, adopted, err := lock(t, giver, "x").HandOff()
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,8 @@ func TestRenewalOfAnExpiredGrant(t *testing.T) {
 		time.Sleep(3 * time.Second) // the victim asks, and waits
 		select {
 		case first := <-victim:
-			t.Fatalf("two hold the lock: token %d, %v, and token %d, %v", first.Token(), first.Err(), second.Token(), second.Err())
+			t.Fatalf("two hold the lock: token %d, %v, and token %d, %v", first.Token(), first.Err(), second.Token(),
+				second.Err())
 		default:
 		}
 		release(t, second)

@@ -309,7 +309,8 @@ func (l *Lease) expiryError(now time.Duration) *Error {
 // usable returns an error for a nil or zero Lease.
 func (l *Lease) usable(op string) error {
 	if l == nil || l.c == nil {
-		return &Error{Op: op, Err: fmt.Errorf("%w lease: it is nil or zero, because the call that returned it failed", ErrInvalid)}
+		return &Error{Op: op, Err: fmt.Errorf("%w lease: it is nil or zero, because the call that returned it failed",
+			ErrInvalid)}
 	}
 	return nil
 }

@@ -74,7 +74,8 @@ func TestLockAllJoinsOptions(t *testing.T) {
 		}
 		held := lock(t, other, "x")
 		within(t, "WaitAtMost", time.Second, time.Second+time.Millisecond, func() {
-			if _, err := holdfast.LockAll(t.Context(), twice(holdfast.WaitAtMost(time.Second))...); !errors.Is(err, holdfast.ErrHeld) {
+			if _, err := holdfast.LockAll(t.Context(), twice(holdfast.WaitAtMost(time.Second))...); !errors.Is(err,
+				holdfast.ErrHeld) {
 				t.Errorf("LockAll: %v", err)
 			}
 		})
@@ -86,7 +87,8 @@ func TestLockAllJoinsOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := other.Inspect(t.Context(), "x")
-		if err != nil || r.Holders[0].Note != "one; two" || r.Holders[0].Labels["step"] != "1" || r.Holders[0].Labels["team"] != "a" {
+		if err != nil || r.Holders[0].Note != "one; two" || r.Holders[0].Labels["step"] != "1" ||
+			r.Holders[0].Labels["team"] != "a" {
 			t.Errorf("the record: %+v, %v", r, err)
 		}
 		again, err := holdfast.LockAll(m.Context(t.Context()), twice(holdfast.Reentrant())...)
@@ -161,7 +163,8 @@ func TestLockAllFails(t *testing.T) {
 		}
 		free()
 		release(t, held)
-		for _, parts := range [][]holdfast.Part{nil, {nil}, {c.Mutex("")}, {c.Semaphore("s", 3).Permits(2), c.Semaphore("s", 3).Permits(2)}} {
+		for _, parts := range [][]holdfast.Part{nil, {nil}, {c.Mutex("")},
+			{c.Semaphore("s", 3).Permits(2), c.Semaphore("s", 3).Permits(2)}} {
 			if _, err := holdfast.LockAll(t.Context(), parts...); !errors.Is(err, holdfast.ErrInvalid) {
 				t.Errorf("LockAll(%v): %v", parts, err)
 			}
@@ -171,7 +174,8 @@ func TestLockAllFails(t *testing.T) {
 			t.Errorf("LockAll of one part: %v", err)
 		}
 		for _, part := range []holdfast.Part{c.Semaphore("a", 3), c.Semaphore("s", 4)} {
-			if _, err := holdfast.LockAll(t.Context(), c.Mutex("a"), c.Semaphore("s", 3), part); !errors.Is(err, holdfast.ErrKind) {
+			if _, err := holdfast.LockAll(t.Context(), c.Mutex("a"), c.Semaphore("s", 3), part); !errors.Is(err,
+				holdfast.ErrKind) {
 				t.Errorf("LockAll of one name as two kinds: %v", err)
 			}
 		}

@@ -121,7 +121,8 @@ func TestInvalid(t *testing.T) {
 		"margin 6s":                         {TTL: 10 * time.Second, Margin: 6 * time.Second},
 		"labels":                            {Labels: map[string]string{"k": strings.Repeat("v", 4000)}},
 	} {
-		if _, err := holdfast.New(t.Context(), memlock.New(), cfg); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := holdfast.New(t.Context(), memlock.New(), cfg); !errors.Is(err, holdfast.ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("New: %v; want ErrInvalid with %q", err, want)
 		}
 	}

@@ -86,11 +86,14 @@ func TestTryLockNamesTheHolder(t *testing.T) {
 		t.Fatalf("TryLock: %v", err)
 	}
 	h := e.Holder
-	if h.Program != "deploy.sh" || h.Note != "release 12" || h.Labels["ticket"] != "OPS-12" || h.Labels["step"] != "migrate" ||
-		h.PID == 0 || h.Host == "" || h.Token != l.Token() || time.Since(h.Since) > time.Minute || h.Left <= 0 || h.Shared || h.Permits != 1 {
+	if h.Program != "deploy.sh" || h.Note != "release 12" || h.Labels["ticket"] != "OPS-12" ||
+		h.Labels["step"] != "migrate" ||
+		h.PID == 0 || h.Host == "" || h.Token != l.Token() || time.Since(h.Since) > time.Minute || h.Left <= 0 || h.Shared ||
+		h.Permits != 1 {
 		t.Errorf("Holder = %+v", h)
 	}
-	if text := err.Error(); !strings.Contains(text, `try lock "x": held by another: deploy.sh (`) || !strings.Contains(text, `"release 12" for `) {
+	if text := err.Error(); !strings.Contains(text, `try lock "x": held by another: deploy.sh (`) ||
+		!strings.Contains(text, `"release 12" for `) {
 		t.Errorf("Error() = %s", text)
 	}
 	rec, err := b.Inspect(t.Context(), "x")
@@ -265,7 +268,8 @@ func TestStoreSilent(t *testing.T) {
 			}
 		})
 		within(t, "Lock", 3*time.Second, 3*time.Second+50*time.Millisecond, func() {
-			if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
+			if _, err := c.Mutex("x", holdfast.WaitAtMost(3*time.Second)).
+				Lock(t.Context()); !errors.Is(err, holdfast.ErrUncertain) {
 				t.Errorf("Lock: %v; want ErrUncertain", err)
 			}
 		})

@@ -72,7 +72,8 @@ func TestRenewalOfASpentRequest(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		select {
 		case first := <-victim:
-			t.Fatalf("two hold the lock: token %d, %v, and token %d, %v", first.Token(), first.Err(), second.Token(), second.Err())
+			t.Fatalf("two hold the lock: token %d, %v, and token %d, %v", first.Token(), first.Err(), second.Token(),
+				second.Err())
 		default:
 		}
 		release(t, second)

@@ -27,7 +27,8 @@ func TestWaitInQueueAtASilentStore(t *testing.T) {
 				heal := conn.Cut()
 				began := time.Now()
 				err := <-got
-				if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrHeld) {
+				if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) ||
+					errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("%v; want ErrUncertain or ErrUnavailable", err)
 				}
 				if took := time.Since(began); took > 2*ttl {

@@ -189,7 +189,8 @@ func bad(stuck chan struct{}) map[string]holdfast.Config {
 
 // All leases end in time, and Close returns, whatever a Logger or an Observer does.
 func TestLeasesEndWithABlockedLog(t *testing.T) {
-	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks", "an observer that panics"} {
+	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks",
+		"an observer that panics"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stuck := make(chan struct{})
@@ -219,7 +220,8 @@ func TestLeasesEndWithABlockedLog(t *testing.T) {
 
 // A renewal that fails once is followed by others, even if the Logger or the Observer misbehaves.
 func TestRenewalWithABlockedLog(t *testing.T) {
-	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks", "an observer that panics"} {
+	for _, what := range []string{"a log that blocks", "a log that panics", "an observer that blocks",
+		"an observer that panics"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stuck := make(chan struct{})

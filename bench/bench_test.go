@@ -125,7 +125,8 @@ func TestContestOfCorrectLock(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	a := outcome{Events: []event{{Asked: 0, Got: 10, Left: 20, Token: 1}, {Asked: 25, Joined: 28, Got: 45, Left: 50, Token: 3}}}
+	a := outcome{Events: []event{{Asked: 0, Got: 10, Left: 20, Token: 1},
+		{Asked: 25, Joined: 28, Got: 45, Left: 50, Token: 3}}}
 	b := outcome{Events: []event{{Asked: 5, Joined: 7, Got: 24, Left: 40, Token: 2}}}
 	m := judge([]outcome{a, b}, 0, 100)
 	if m["n"] != 3 || m["violations"] != 0 || m["overtaken"] != 0 || m["self"] != 0 || m["waitmax"] != 20 {
@@ -171,9 +172,11 @@ func TestCheck(t *testing.T) {
 }
 
 func TestSummarize(t *testing.T) {
-	r := &result{Rows: []*row{{Rounds: []metrics{{"x": 3}, {"x": 1}, {"x": 2}}}, {Rounds: []metrics{{"x": 1}, {"x": 2}}}, {}}}
+	r := &result{Rows: []*row{{Rounds: []metrics{{"x": 3}, {"x": 1}, {"x": 2}}}, {Rounds: []metrics{{"x": 1}, {"x": 2}}},
+		{}}}
 	r.summarize()
-	if r.Rows[0].Median["x"] != 2 || r.Rows[0].Spread["x"] != 1 || r.Rows[1].Median["x"] != 1.5 || len(r.Rows[2].Median) != 0 {
+	if r.Rows[0].Median["x"] != 2 || r.Rows[0].Spread["x"] != 1 || r.Rows[1].Median["x"] != 1.5 ||
+		len(r.Rows[2].Median) != 0 {
 		t.Errorf("%+v %+v %+v", r.Rows[0], r.Rows[1], r.Rows[2])
 	}
 }
@@ -212,7 +215,8 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
-	if _, err := runProcesses(t.Context(), &testbed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2, 0); err == nil {
+	if _, err := runProcesses(t.Context(), &testbed{dir: "/dev/null/nowhere", duration: time.Second}, "holdfast-sqlite", 2,
+		0); err == nil {
 		t.Error("an impossible folder: no error")
 	}
 	_, _, err := spawn(t.Context(), job{Library: "holdfast-sqlite", Dir: "/dev/null/nowhere"}, 2, time.Second)

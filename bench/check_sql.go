@@ -13,20 +13,25 @@ func sqlTargets() (all []target) {
 	const naivePair = "p50, against 1.3 of a row that is upserted and updated"
 	add("mysql/pair", oursMySQL, "p50", naivePair, times(1.3, "mysql/pair", naiveMySQLName, "p50"), showDuration)
 	add("mysql/pair", oursMySQL, "sent", "commands", two, nil)
-	add("postgres/pair", oursPostgres, "p50", naivePair, times(1.3, "postgres/pair", naivePostgresName, "p50"), showDuration)
+	add("postgres/pair", oursPostgres, "p50", naivePair, times(1.3, "postgres/pair", naivePostgresName, "p50"),
+		showDuration)
 	add("postgres/pair", oursPostgres, "sent", "commands", two, nil)
 
 	for _, n := range []string{"2", "16", "32"} {
 		sc := "mysql/one/" + n + "-work"
-		add(sc, oursMySQL, "p50", "hand-over p50, against six times GET_LOCK's", times(6, sc, getLockName, "p50"), showDuration)
+		add(sc, oursMySQL, "p50", "hand-over p50, against six times GET_LOCK's", times(6, sc, getLockName, "p50"),
+			showDuration)
 		add(sc, oursMySQL, "sent", "commands per acquisition", five, nil)
 		add(sc, oursMySQL, "overtaken", "out of order", number(0), nil)
 
 		sc = "postgres/one/" + n + "-work"
 		add(sc, oursPostgres, "sent", "commands per acquisition", two, nil)
-		add(sc, oursPostgres, "p50", "hand-over p50, against 1.5 of pg_advisory_lock's", times(1.5, sc, advisoryName, "p50"), showDuration)
-		add(sc, oursPostgres, "p50", "hand-over p50, against half of a poller's", times(0.5, sc, naivePostgresName, "p50"), showDuration)
-		add(sc, oursPostgres, "waitmax", "longest wait, against a tenth of a poller's", times(0.1, sc, naivePostgresName, "waitmax"), showDuration)
+		add(sc, oursPostgres, "p50", "hand-over p50, against 1.5 of pg_advisory_lock's", times(1.5, sc, advisoryName, "p50"),
+			showDuration)
+		add(sc, oursPostgres, "p50", "hand-over p50, against half of a poller's", times(0.5, sc, naivePostgresName, "p50"),
+			showDuration)
+		add(sc, oursPostgres, "waitmax", "longest wait, against a tenth of a poller's",
+			times(0.1, sc, naivePostgresName, "waitmax"), showDuration)
 		add(sc, oursPostgres, "overtaken", "out of order", number(0), nil)
 	}
 	return all

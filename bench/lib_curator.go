@@ -71,7 +71,8 @@ func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metric
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "java", "-Xmx1g", "-cp", b.curator, "Contend", strings.Join(b.zk.addrs, ","),
-		strconv.FormatInt(b.zk.session().Milliseconds(), 10), b.root+"/curator/one", strconv.Itoa(clients), strconv.Itoa(threads))
+		strconv.FormatInt(b.zk.session().Milliseconds(), 10), b.root+"/curator/one", strconv.Itoa(clients),
+		strconv.Itoa(threads))
 	servers.Bind(cmd)
 	var diag bytes.Buffer
 	cmd.Stderr = &diag
@@ -94,7 +95,8 @@ func runCurator(ctx context.Context, b *testbed, clients, threads int) (m metric
 }
 
 // measureCurator leads the process through its measurement.
-func measureCurator(ctx context.Context, b *testbed, in io.WriteCloser, out *bufio.Reader) (f curatorFigures, before, after window, err error) {
+func measureCurator(ctx context.Context, b *testbed, in io.WriteCloser, out *bufio.Reader) (
+	f curatorFigures, before, after window, err error) {
 	expect := func(want string) error {
 		line, err := out.ReadString('\n')
 		if err == nil && strings.TrimSpace(line) != want {

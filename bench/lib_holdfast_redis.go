@@ -13,17 +13,19 @@ import (
 )
 
 var (
-	holdfastRueidis = library{name: "holdfast-rueidis", waits: true, open: func(ctx context.Context, at site) (client, error) {
-		backend, err := rueidisBackend(at)
-		if err != nil {
-			return nil, err
-		}
-		return openHoldfast(ctx, backend, at)
-	}}
-	holdfastGoredis = library{name: "holdfast-goredis", waits: true, open: func(ctx context.Context, at site) (client, error) {
-		c := at.wire.goredisClient(at.addr)
-		return openHoldfast(ctx, closing{redislock.New(goredisconn.New(c), nil), c.Close}, at)
-	}}
+	holdfastRueidis = library{name: "holdfast-rueidis", waits: true,
+		open: func(ctx context.Context, at site) (client, error) {
+			backend, err := rueidisBackend(at)
+			if err != nil {
+				return nil, err
+			}
+			return openHoldfast(ctx, backend, at)
+		}}
+	holdfastGoredis = library{name: "holdfast-goredis", waits: true,
+		open: func(ctx context.Context, at site) (client, error) {
+			c := at.wire.goredisClient(at.addr)
+			return openHoldfast(ctx, closing{redislock.New(goredisconn.New(c), nil), c.Close}, at)
+		}}
 )
 
 // rueidisBackend is like the backend of rueidisconn.Dial, which cannot count commands.

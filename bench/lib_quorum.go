@@ -21,7 +21,8 @@ const oursQuorum = "holdfast-quorum"
 func quorumLibraries() []library {
 	return []library{
 		{name: "redsync", waits: true, open: openRedsyncQuorum()},
-		{name: "redsync-1ms", waits: true, open: openRedsyncQuorum(redsync.WithRetryDelay(time.Millisecond), redsync.WithTries(math.MaxInt))},
+		{name: "redsync-1ms", waits: true, open: openRedsyncQuorum(redsync.WithRetryDelay(time.Millisecond),
+			redsync.WithTries(math.MaxInt))},
 		{name: oursQuorum, waits: true, open: openQuorum},
 	}
 }

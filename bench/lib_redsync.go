@@ -116,9 +116,11 @@ func (c *rueidisConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any
 		text[i] = redisArg(a)
 	}
 	keys, args := text[:script.KeyCount], text[script.KeyCount:]
-	v, err := c.c.Do(c.ctx, c.c.B().Evalsha().Sha1(script.Hash).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToAny()
+	v, err := c.c.Do(c.ctx, c.c.B().Evalsha().Sha1(script.Hash).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).
+		Build()).ToAny()
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		v, err = c.c.Do(c.ctx, c.c.B().Eval().Script(script.Src).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).ToAny()
+		v, err = c.c.Do(c.ctx, c.c.B().Eval().Script(script.Src).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()).
+			ToAny()
 	}
 	return v, notNil(err)
 }

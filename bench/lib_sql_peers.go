@@ -19,14 +19,16 @@ const (
 )
 
 var (
-	getLock = sessionLock(getLockName, mariaDB, "SELECT GET_LOCK(?, 3600)", "SELECT RELEASE_LOCK(?)", func(name string) any { return name })
+	getLock = sessionLock(getLockName, mariaDB, "SELECT GET_LOCK(?, 3600)", "SELECT RELEASE_LOCK(?)",
+		func(name string) any { return name })
 
 	// The key is a number: the hash of the name.
-	advisory = sessionLock(advisoryName, postgreSQL, "SELECT pg_advisory_lock($1) IS NOT NULL", "SELECT pg_advisory_unlock($1)", func(name string) any {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(name))
-		return int64(h.Sum64())
-	})
+	advisory = sessionLock(advisoryName, postgreSQL, "SELECT pg_advisory_lock($1) IS NOT NULL",
+		"SELECT pg_advisory_unlock($1)", func(name string) any {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(name))
+			return int64(h.Sum64())
+		})
 )
 
 // sessionLock is a lock of the server, which belongs to a connection. A contender has a connection

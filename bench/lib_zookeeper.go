@@ -32,13 +32,14 @@ var (
 			}
 		}
 	}}
-	holdfastZooKeeper = library{name: oursZooKeeper, waits: true, open: func(ctx context.Context, at site) (client, error) {
-		backend, err := zklock.New(zklock.Config{Servers: []string{at.addr}, Root: at.root + "/holdfast"})
-		if err != nil {
-			return nil, err
-		}
-		return openHoldfast(ctx, backend, at)
-	}}
+	holdfastZooKeeper = library{name: oursZooKeeper, waits: true,
+		open: func(ctx context.Context, at site) (client, error) {
+			backend, err := zklock.New(zklock.Config{Servers: []string{at.addr}, Root: at.root + "/holdfast"})
+			if err != nil {
+				return nil, err
+			}
+			return openHoldfast(ctx, backend, at)
+		}}
 )
 
 type goZooKeeperClient struct {

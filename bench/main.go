@@ -38,11 +38,13 @@ func parse() (settings, error) {
 	scenarios := flag.String("scenario", "", "run only scenarios that match this `regexp`, such as 'pair|one/128'")
 	libraries := flag.String("libs", "", "run only libraries that match this `regexp`")
 	flag.DurationVar(&s.duration, "duration", 3*time.Second, "length of each measurement")
-	flag.DurationVar(&s.held, "held", 21*time.Second, "length of the measurement with 10,000 held leases; two renewals are 20 s")
+	flag.DurationVar(&s.held, "held", 21*time.Second,
+		"length of the measurement with 10,000 held leases; two renewals are 20 s")
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "how long each Java process runs under load before it is measured")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often each measurement is repeated; the tables show medians")
 	flag.StringVar(&s.json, "json", "", "write all figures of all rounds to this `file`")
-	flag.StringVar(&s.store, "store", "all", "redis, quorum (of Redis servers), sqlite, zookeeper, mysql (with MariaDB), postgres or all")
+	flag.StringVar(&s.store, "store", "all",
+		"redis, quorum (of Redis servers), sqlite, zookeeper, mysql (with MariaDB), postgres or all")
 	flag.BoolVar(&s.check, "check", false, "compare with the targets; exit 1 if one is missed")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of this process to this `file`")
 	flag.Parse()

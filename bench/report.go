@@ -53,7 +53,8 @@ type row struct {
 func newReport(s settings, b *testbed) *report {
 	r := &report{
 		Started: time.Now(), CPUs: runtime.NumCPU(), Go: runtime.Version(),
-		Duration: s.duration.String(), Held: s.held.String(), Warm: s.warm.String(), Rounds: s.rounds, Modules: map[string]string{},
+		Duration: s.duration.String(), Held: s.held.String(), Warm: s.warm.String(), Rounds: s.rounds,
+		Modules: map[string]string{},
 	}
 	r.Host, _ = os.Hostname()
 	if b.server != nil {

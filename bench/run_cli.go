@@ -15,7 +15,8 @@ const cliRuns = 50
 func cliScenarios() []scenario {
 	return []scenario{{
 		name: "cli", store: "sqlite",
-		title:    fmt.Sprintf("The command line: the time of `holdfast run x -- true`, compared with `true`, median of %d.", cliRuns),
+		title: fmt.Sprintf("The command line: the time of `holdfast run x -- true`, compared with `true`, median of %d.",
+			cliRuns),
 		columns:  []column{dur("added", "added"), dur("with", "holdfast run"), dur("without", "true")},
 		subjects: []subject{{"holdfast-cli", runCLI}},
 	}}

@@ -18,8 +18,10 @@ func heldScenarios() []scenario {
 		name: "held", store: "redis",
 		title: fmt.Sprintf("%d leases of %v held by one client, each renewed every %v.", heldCount, heldTTL, heldTTL/3),
 		columns: []column{
-			num("sentps", "commands/s"), num("callsps", "with scripts/s"), pct("cpupct", "client CPU"), pct("srvpct", "server CPU"),
-			num("heap", "heap bytes per lease"), num("stack", "stack bytes per lease"), num("goroutines", "extra goroutines"), dur("take", "time to take them"),
+			num("sentps", "commands/s"), num("callsps", "with scripts/s"), pct("cpupct", "client CPU"),
+			pct("srvpct", "server CPU"),
+			num("heap", "heap bytes per lease"), num("stack", "stack bytes per lease"), num("goroutines", "extra goroutines"),
+			dur("take", "time to take them"),
 		},
 		subjects: each(func(l library) bool {
 			switch l.name { // the others renew nothing, or like one of these

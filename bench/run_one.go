@@ -31,7 +31,8 @@ func oneScenarios() []scenario {
 }
 
 var oneColumns = []column{
-	num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"), num("sent", "commands"), num("calls", "with scripts"),
+	num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"), num("sent", "commands"),
+	num("calls", "with scripts"),
 	dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 	dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 }
@@ -47,7 +48,8 @@ func runOne(ctx context.Context, b *testbed, l library, clients, contenders int,
 
 // runOneRested is runOne with contenders that rest before each request, so that none takes the lock
 // again at once.
-func runOneRested(ctx context.Context, b *testbed, l library, clients, contenders int, hold, rest time.Duration) (m metrics, err error) {
+func runOneRested(ctx context.Context, b *testbed, l library, clients, contenders int, hold, rest time.Duration) (
+	m metrics, err error) {
 	w := new(wire)
 	open := make([]client, 0, clients)
 	defer func() {

@@ -13,7 +13,8 @@ func pairScenarios() []scenario {
 		name: "pair", store: "redis",
 		title: "Uncontended lock and unlock of one name, one goroutine; the last six columns are per pair.",
 		columns: []column{
-			dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"), num("sent", "commands"), num("calls", "with scripts"),
+			dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"), num("sent", "commands"),
+			num("calls", "with scripts"),
 			num("allocs", "allocs"), num("bytes", "bytes"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
 		},
 		subjects: each(nil, runPair),

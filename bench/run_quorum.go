@@ -14,11 +14,14 @@ const quorumSize = 5
 func quorumTargets() []target {
 	const one, work = "quorum/one/32", "quorum/rest/32"
 	return []target{
-		{text: "quorum: pair p50, against 0.6 of redsync's", value: of("quorum/pair", oursQuorum, "p50"), limit: times(0.6, of("quorum/pair", "redsync", "p50")), show: showDuration},
+		{text: "quorum: pair p50, against 0.6 of redsync's", value: of("quorum/pair", oursQuorum, "p50"),
+			limit: times(0.6, of("quorum/pair", "redsync", "p50")), show: showDuration},
 		{text: "quorum: pair: commands per server", value: of("quorum/pair", oursQuorum, "sentper"), limit: number(3)},
 		{text: "quorum: 32 clients: commands per server", value: of(one, oursQuorum, "sentper"), limit: number(3)},
-		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against a tenth of redsync's", value: of(work, oursQuorum, "p50"), limit: times(0.1, of(work, "redsync", "p50")), show: showDuration},
-		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against half of redsync's with 1 ms delays", value: of(work, oursQuorum, "p50"), limit: times(0.5, of(work, "redsync-1ms", "p50")), show: showDuration},
+		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against a tenth of redsync's",
+			value: of(work, oursQuorum, "p50"), limit: times(0.1, of(work, "redsync", "p50")), show: showDuration},
+		{text: "quorum: 32 clients, 2 ms of work, 20 ms of rest: hand-over p50, against half of redsync's with 1 ms delays",
+			value: of(work, oursQuorum, "p50"), limit: times(0.5, of(work, "redsync-1ms", "p50")), show: showDuration},
 	}
 }
 
@@ -83,7 +86,8 @@ func quorumScenarios() []scenario {
 	}
 	out := []scenario{{
 		name: "quorum/pair", store: "quorum",
-		title: fmt.Sprintf("A quorum of %d Redis servers: uncontended lock and unlock of one name, one goroutine; the last columns are per pair.", quorumSize),
+		title: fmt.Sprintf(
+			"A quorum of %d Redis servers: uncontended lock and unlock of one name, one goroutine; the last columns are per pair.", quorumSize),
 		columns: []column{
 			dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"), num("sentper", "commands per server"),
 			num("allocs", "allocs"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
@@ -98,13 +102,16 @@ func quorumScenarios() []scenario {
 		{"quorum/one/2", "empty critical section", 2, 0, 0},
 		{"quorum/one/32", "empty critical section", 32, 0, 0},
 		{"quorum/work/32", "2 ms of work", 32, 2 * time.Millisecond, 0},
-		{"quorum/rest/32", "2 ms of work, then 20 ms before the next request", 32, 2 * time.Millisecond, 20 * time.Millisecond},
+		{"quorum/rest/32", "2 ms of work, then 20 ms before the next request", 32, 2 * time.Millisecond,
+			20 * time.Millisecond},
 	} {
 		out = append(out, scenario{
 			name: c.name, store: "quorum",
-			title: fmt.Sprintf("A quorum of %d Redis servers: one name, %s, %d clients with connections of their own.", quorumSize, c.work, c.n),
+			title: fmt.Sprintf("A quorum of %d Redis servers: one name, %s, %d clients with connections of their own.",
+				quorumSize, c.work, c.n),
 			columns: []column{
-				num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"), num("sentper", "commands per server"),
+				num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"),
+				num("sentper", "commands per server"),
 				dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("violations", "violations"),
 			},

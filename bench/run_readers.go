@@ -19,10 +19,13 @@ const readerShare = 200 * time.Microsecond
 func readersColumns(store string) []column {
 	cost := []column{dur("cpu", "client CPU")}
 	if store == "redis" {
-		cost = []column{dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"), num("calls", "with scripts")}
+		cost = []column{dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"),
+			num("calls", "with scripts")}
 	}
-	return append(cost, num("persec", "grants/s"), num("writes", "visits of the writer"), dur("hold", "longest hold of a reader"),
-		dur("writep50", "writer's wait p50"), dur("writemax", "longest"), dur("letin", "its release p50"), num("violations", "violations"))
+	return append(cost, num("persec", "grants/s"), num("writes", "visits of the writer"),
+		dur("hold", "longest hold of a reader"),
+		dur("writep50", "writer's wait p50"), dur("writemax", "longest"), dur("letin", "its release p50"),
+		num("violations", "violations"))
 }
 
 // readers is a name with many readers and one writer.
@@ -82,7 +85,8 @@ func (r *readers) read(ctx context.Context, d time.Duration) error {
 
 // write takes the name every so often, as long as visit returns true. Each visit finds the readers
 // in the same state: none holds, and nearly all are in the queue.
-func (r *readers) write(ctx context.Context, every time.Duration, visit func(waited time.Duration) (more bool, err error)) error {
+func (r *readers) write(ctx context.Context, every time.Duration,
+	visit func(waited time.Duration) (more bool, err error)) error {
 	defer r.over.Store(true)
 	for more := true; more; {
 		pause(ctx, every)
@@ -152,8 +156,10 @@ func runReaders(ctx context.Context, b *testbed, t *storeSessions, n int) (metri
 		return nil, err
 	}
 	m := metrics{
-		"n": float64(grants), "violations": float64(r.violations.Load()), "hold": float64(3 * hold / 2), "writes": float64(writes.n),
-		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max), "letin": float64(r.releases.quantile(0.5)),
+		"n": float64(grants), "violations": float64(r.violations.Load()), "hold": float64(3 * hold / 2),
+		"writes":   float64(writes.n),
+		"writep50": float64(min(writes.quantile(0.5), writes.max)), "writemax": float64(writes.max),
+		"letin": float64(r.releases.quantile(0.5)),
 	}
 	before.until(after, float64(grants), m)
 	return m, nil

@@ -33,11 +33,14 @@ type scaleStore struct {
 }
 
 func scaleStores() []scaleStore {
-	local := []column{dur("cpu", "client CPU"), dur("p50", "hand-over p50"), dur("p99", "p99"), dur("renewcpu", "client CPU per renewal")}
+	local := []column{dur("cpu", "client CPU"), dur("p50", "hand-over p50"), dur("p99", "p99"),
+		dur("renewcpu", "client CPU per renewal")}
 	return []scaleStore{
 		{ours, "redis", "", []column{
-			dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"), num("calls", "with scripts"),
-			dur("p50", "hand-over p50"), dur("p99", "p99"), dur("renewscripts", "server time per renewal"), num("renewcalls", "commands per renewal"),
+			dur("scripts", "server time in scripts"), dur("srvcpu", "server CPU"), num("sent", "commands"),
+			num("calls", "with scripts"),
+			dur("p50", "hand-over p50"), dur("p99", "p99"), dur("renewscripts", "server time per renewal"),
+			num("renewcalls", "commands per renewal"),
 		}, func(b *testbed, _ string, w *wire) (driver.Backend, error) {
 			return rueidisBackend(site{addr: b.server.addr, wire: w})
 		}},
@@ -52,29 +55,36 @@ func scaleStores() []scaleStore {
 
 func scaleScenarios() []scenario {
 	var out []scenario
-	add := func(st scaleStore, name, title string, columns []column, sizes []int, run func(context.Context, *testbed, *storeSessions, int) (metrics, error)) {
+	add := func(st scaleStore, name, title string, columns []column, sizes []int,
+		run func(context.Context, *testbed, *storeSessions, int) (metrics, error)) {
 		sc := scenario{name: "scale/" + name + st.suffix, title: title, store: st.store, columns: columns}
 		for _, n := range sizes {
-			sc.subjects = append(sc.subjects, subject{fmt.Sprintf("%s/%d", st.name, n), func(ctx context.Context, b *testbed) (metrics, error) {
-				if st.store != "redis" { // the server has no counters
-					b = &testbed{dir: b.dir, duration: b.duration}
-				}
-				return onStore(ctx, b, st, func(t *storeSessions) (metrics, error) { return run(ctx, b, t, n) })
-			}})
+			sc.subjects = append(sc.subjects, subject{fmt.Sprintf("%s/%d", st.name, n),
+				func(ctx context.Context, b *testbed) (metrics, error) {
+					if st.store != "redis" { // the server has no counters
+						b = &testbed{dir: b.dir, duration: b.duration}
+					}
+					return onStore(ctx, b, st, func(t *storeSessions) (metrics, error) { return run(ctx, b, t, n) })
+				}})
 		}
 		out = append(out, sc)
 	}
 	for _, st := range scaleStores() {
-		add(st, "line", "A mutex with so many waiters (the number in the first column): release, hand-over to the first, a new waiter joins at the end; after that all are renewed.",
-			st.columns, []int{10, 100, 1000, 5000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics, error) {
+		add(st, "line",
+			"A mutex with so many waiters (the number in the first column): release, hand-over to the first, a new waiter joins at the end; after that all are renewed.",
+			st.columns, []int{10, 100, 1000, 5000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics,
+				error) {
 				return runQueue(ctx, b, t, driver.Request{Mode: driver.Exclusive, N: 1, Wait: true}, 1, n)
 			})
-		add(st, "permits", fmt.Sprintf("A semaphore of so many permits, each held by another request, %d waiters: the same.", shortQueue),
-			st.columns, []int{10, 100, 1000, 10_000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics, error) {
+		add(st, "permits", fmt.Sprintf("A semaphore of so many permits, each held by another request, %d waiters: the same.",
+			shortQueue),
+			st.columns, []int{10, 100, 1000, 10_000}, func(ctx context.Context, b *testbed, t *storeSessions, n int) (metrics,
+				error) {
 				return runQueue(ctx, b, t, driver.Request{Mode: driver.Permits, N: 1, Limit: n, Wait: true}, n, shortQueue)
 			})
 		if st.store != "any" {
-			add(st, "readers", fmt.Sprintf("So many readers, each holding for %v times their number, and a writer every so often.", readerShare),
+			add(st, "readers",
+				fmt.Sprintf("So many readers, each holding for %v times their number, and a writer every so often.", readerShare),
 				readersColumns(st.store), []int{10, 100, 1000}, runReaders)
 		}
 	}
@@ -90,7 +100,8 @@ type storeSessions struct {
 }
 
 // onTable runs f on an empty store.
-func onStore(ctx context.Context, b *testbed, st scaleStore, f func(*storeSessions) (metrics, error)) (m metrics, err error) {
+func onStore(ctx context.Context, b *testbed, st scaleStore, f func(*storeSessions) (metrics, error)) (
+	m metrics, err error) {
 	dir, err := os.MkdirTemp(b.dir, "scale-")
 	if err != nil {
 		return nil, err
@@ -108,7 +119,8 @@ func onStore(ctx context.Context, b *testbed, st scaleStore, f func(*storeSessio
 		err = errors.Join(err, backend.Close())
 	}()
 	for i := range scaleSessions {
-		s, err := backend.Open(ctx, driver.SessionConfig{ID: fmt.Sprintf("%s%d", t.prefix, i), TTL: scaleTTL, Info: scaleInfo})
+		s, err := backend.Open(ctx, driver.SessionConfig{ID: fmt.Sprintf("%s%d", t.prefix, i), TTL: scaleTTL,
+			Info: scaleInfo})
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +249,8 @@ func (q *queue) renew(ctx context.Context) error {
 // renewals is how many renewals of everything are measured.
 const renewals = 5
 
-func runQueue(ctx context.Context, b *testbed, t *storeSessions, like driver.Request, held, waiting int) (metrics, error) {
+func runQueue(ctx context.Context, b *testbed, t *storeSessions, like driver.Request, held, waiting int) (
+	metrics, error) {
 	q := &queue{t: t, like: like}
 	if err := q.fill(ctx, held, waiting); err != nil {
 		return nil, err

@@ -14,10 +14,12 @@ var sqlKinds = []*sqlKind{mariaDB, postgreSQL}
 func sqlScenarios(k *sqlKind) []scenario {
 	out := []scenario{sqlFloor(k), {
 		name: k.store + "/pair", store: k.store, sql: k,
-		title: k.what + ": uncontended lock and unlock of one name, one client; the columns from commands to bytes are per pair.",
+		title: k.what +
+			": uncontended lock and unlock of one name, one client; the columns from commands to bytes are per pair.",
 		columns: []column{
 			dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"), num("sent", "commands"), num("calls", "statements"),
-			dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("allocs", "allocs"), num("bytes", "bytes"), dur("disk", "disk"),
+			dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("allocs", "allocs"), num("bytes", "bytes"),
+			dur("disk", "disk"),
 		},
 		subjects: sqlSubjects(k, nil, runPair),
 	}}
@@ -32,14 +34,18 @@ func sqlScenarios(k *sqlKind) []scenario {
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{
 			name: fmt.Sprintf("%s/line/%d", k.store, n), store: k.store, sql: k,
-			title: fmt.Sprintf("%s: the cost of an acquisition while %d others, of %d clients, wait; empty critical section.", k.what, n, lineClients),
+			title: fmt.Sprintf("%s: the cost of an acquisition while %d others, of %d clients, wait; empty critical section.",
+				k.what, n, lineClients),
 			columns: []column{
-				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("sent", "commands"), num("calls", "statements"),
-				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("conns", "connections"), dur("disk", "disk"), num("violations", "violations"),
+				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("sent", "commands"),
+				num("calls", "statements"),
+				dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), num("conns", "connections"), dur("disk", "disk"),
+				num("violations", "violations"),
 			},
-			subjects: sqlSubjects(k, func(l library) bool { return l.waits && !polls(l) }, func(ctx context.Context, b *testbed, l library) (metrics, error) {
-				return runOne(ctx, b, l, lineClients, n+1, 0)
-			}),
+			subjects: sqlSubjects(k, func(l library) bool { return l.waits && !polls(l) },
+				func(ctx context.Context, b *testbed, l library) (metrics, error) {
+					return runOne(ctx, b, l, lineClients, n+1, 0)
+				}),
 		})
 	}
 	return out
@@ -50,15 +56,18 @@ func sqlScenarios(k *sqlKind) []scenario {
 func sqlContended(k *sqlKind, name string, clients, contenders int, hold time.Duration) scenario {
 	sc := scenario{
 		name: fmt.Sprintf("%s/%s/%d", k.store, name, contenders), store: k.store, sql: k,
-		title: fmt.Sprintf("%s: one name, empty critical section, %d contenders of %d clients with pools of their own.", k.what, contenders, clients),
+		title: fmt.Sprintf("%s: one name, empty critical section, %d contenders of %d clients with pools of their own.",
+			k.what, contenders, clients),
 		columns: []column{
-			dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("sent", "commands"), num("calls", "statements"),
+			dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("sent", "commands"),
+			num("calls", "statements"),
 			dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
 			dur("cpu", "client CPU"), dur("srvcpu", "server CPU"), dur("disk", "disk"), num("violations", "violations"),
 		},
-		subjects: sqlSubjects(k, func(l library) bool { return l.waits }, func(ctx context.Context, b *testbed, l library) (metrics, error) {
-			return runOne(ctx, b, l, clients, contenders, hold)
-		}),
+		subjects: sqlSubjects(k, func(l library) bool { return l.waits },
+			func(ctx context.Context, b *testbed, l library) (metrics, error) {
+				return runOne(ctx, b, l, clients, contenders, hold)
+			}),
 	}
 	if hold > 0 {
 		sc.name += "-work"
@@ -73,7 +82,8 @@ func sqlContended(k *sqlKind, name string, clients, contenders int, hold time.Du
 // sqlSubjects makes a subject of each library for which keep is true, on tables of its own. It also
 // measures the disk, because durable commits wait for it and its speed changes from minute to
 // minute.
-func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, *testbed, library) (metrics, error)) []subject {
+func sqlSubjects(k *sqlKind, keep func(library) bool,
+	run func(context.Context, *testbed, library) (metrics, error)) []subject {
 	var out []subject
 	for _, l := range sqlLibraries(k) {
 		if keep != nil && !keep(l) {
@@ -106,8 +116,9 @@ func sqlSubjects(k *sqlKind, keep func(library) bool, run func(context.Context, 
 func sqlFloor(k *sqlKind) scenario {
 	sc := scenario{
 		name: k.store + "/floor", store: k.store, sql: k,
-		title: fmt.Sprintf("%s, one connection: SELECT 1, UPDATE of one row, and one block of a file written and synced on the server's disk; "+
-			"one after the other, and each after a pause of %v.", k.what, work2ms),
+		title: fmt.Sprintf(
+			"%s, one connection: SELECT 1, UPDATE of one row, and one block of a file written and synced on the server's disk; "+
+				"one after the other, and each after a pause of %v.", k.what, work2ms),
 		columns: []column{dur("p50", "p50"), dur("p99", "p99"), num("persec", "per s")},
 	}
 	for _, idle := range []time.Duration{0, work2ms} {

@@ -14,7 +14,8 @@ func zooKeeperScenarios() []scenario {
 		where := map[int]string{1: "one server", 3: "an ensemble of three"}[servers]
 		out = append(out, scenario{
 			name: fmt.Sprintf("zk%d/pair", servers), store: "zookeeper", servers: servers,
-			title: fmt.Sprintf("ZooKeeper, %s: uncontended lock and unlock of one name, one client; the last three columns are per pair.", where),
+			title: fmt.Sprintf(
+				"ZooKeeper, %s: uncontended lock and unlock of one name, one client; the last three columns are per pair.", where),
 			columns: []column{
 				dur("p50", "p50"), dur("p99", "p99"), num("persec", "pairs/s"),
 				num("calls", "requests"), dur("cpu", "client CPU"), dur("srvcpu", "server CPU"),
@@ -26,7 +27,8 @@ func zooKeeperScenarios() []scenario {
 		for _, n := range []int{2, 16, 128} {
 			out = append(out, scenario{
 				name: fmt.Sprintf("zk%d/one/%d", servers, n), store: "zookeeper", servers: servers,
-				title: fmt.Sprintf("ZooKeeper, %s: one name, empty critical section, %d clients with sessions of their own.", where, n),
+				title: fmt.Sprintf("ZooKeeper, %s: one name, empty critical section, %d clients with sessions of their own.", where,
+					n),
 				columns: []column{
 					num("persec", "acquisitions/s"), dur("p50", "hand-over p50"), dur("p99", "p99"), num("calls", "requests"),
 					dur("waitp99", "wait p99"), dur("waitmax", "longest wait"), ratio("jain", "Jain"), pct("self", "same again"),
@@ -51,9 +53,11 @@ func lineScenarios() []scenario {
 	for _, n := range []int{10, 100, 1000} {
 		out = append(out, scenario{
 			name: fmt.Sprintf("zk1/line/%d", n), store: "zookeeper", servers: 1,
-			title: fmt.Sprintf("ZooKeeper, one server: the cost of an acquisition while %d others, of %d clients, wait.", n, lineClients),
+			title: fmt.Sprintf("ZooKeeper, one server: the cost of an acquisition while %d others, of %d clients, wait.", n,
+				lineClients),
 			columns: []column{
-				num("calls", "requests"), num("bytesread", "bytes of answers"), dur("srvcpu", "server CPU"), dur("cpu", "client CPU"),
+				num("calls", "requests"), num("bytesread", "bytes of answers"), dur("srvcpu", "server CPU"),
+				dur("cpu", "client CPU"),
 				dur("p50", "hand-over p50"), dur("p99", "p99"), num("persec", "acquisitions/s"), num("violations", "violations"),
 			},
 			subjects: zooKeeperSubjects(func(ctx context.Context, b *testbed, l library) (metrics, error) {
@@ -67,10 +71,12 @@ func lineScenarios() []scenario {
 }
 
 // zooKeeperSubjects makes a subject of each library, on nodes of its own.
-func zooKeeperSubjects(run func(context.Context, *testbed, library) (metrics, error), curator func(context.Context, *testbed) (metrics, error)) []subject {
+func zooKeeperSubjects(run func(context.Context, *testbed, library) (metrics, error),
+	curator func(context.Context, *testbed) (metrics, error)) []subject {
 	out := []subject{{curatorName, onOwnNodes(curator)}}
 	for _, l := range zooKeeperLibraries() {
-		out = append(out, subject{l.name, onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) { return run(ctx, b, l) })})
+		out = append(out,
+			subject{l.name, onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) { return run(ctx, b, l) })})
 	}
 	return out
 }
@@ -119,7 +125,9 @@ func (b *testbed) prepare(ctx context.Context, sc scenario) (err error) {
 	}
 	warm := *b
 	warm.duration = b.warm
-	_, err = onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) { return runOne(ctx, b, goZooKeeper, 16, 16, 0) })(ctx, &warm)
+	_, err = onOwnNodes(func(ctx context.Context, b *testbed) (metrics, error) {
+		return runOne(ctx, b, goZooKeeper, 16, 16, 0)
+	})(ctx, &warm)
 	return err
 }
 

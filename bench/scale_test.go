@@ -45,7 +45,8 @@ func TestScale(t *testing.T) {
 			// A grant is one request and one release; some readers' grants are incomplete at the
 			// ends. The time of scripts is not compared with the server's CPU. A script that loses
 			// its core counts on, so on a busy machine the part is larger than the whole.
-			if sc.store == "redis" && !few(m) && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 || m["scripts"] <= 0) {
+			if sc.store == "redis" && !few(m) && (m["sent"] < 1.9 || m["sent"] > 2.1 || m["calls"] < 1 || m["srvcpu"] <= 0 ||
+				m["scripts"] <= 0) {
 				t.Errorf("%v", m)
 			}
 		})
@@ -57,7 +58,8 @@ func TestScaleDetectsFaults(t *testing.T) {
 	st := scaleStores()[2]
 	on := func(f func(*storeSessions)) {
 		t.Helper()
-		if _, err := onStore(t.Context(), &testbed{dir: t.TempDir()}, st, func(s *storeSessions) (metrics, error) { f(s); return nil, nil }); err != nil {
+		if _, err := onStore(t.Context(), &testbed{dir: t.TempDir()}, st,
+			func(s *storeSessions) (metrics, error) { f(s); return nil, nil }); err != nil {
 			t.Error(err)
 		}
 	}

@@ -48,7 +48,8 @@ type testbed struct {
 // scenarios lists all measurements, in the order of the output.
 func scenarios() []scenario {
 	return slices.Concat(pingScenarios(), pairScenarios(), namesScenarios(), oneScenarios(), quorumScenarios(),
-		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL), scaleScenarios(), cliScenarios())
+		heldScenarios(), sqliteScenarios(), zooKeeperScenarios(), sqlScenarios(mariaDB), sqlScenarios(postgreSQL),
+		scaleScenarios(), cliScenarios())
 }
 
 // site is where client i of a measurement is opened.

@@ -17,7 +17,8 @@ var mariaDB = &sqlKind{
 	programs: []string{"mariadb-install-db", "mariadbd"},
 	quit:     syscall.SIGTERM,
 	install: func(data string) []string {
-		return []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-name-resolve"}
+		return []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal",
+			"--skip-name-resolve"}
 	},
 	serve: func(dir, data string, port int) []string {
 		return []string{

@@ -19,7 +19,8 @@ var postgreSQL = &sqlKind{
 	programs: []string{"initdb", "postgres"},
 	quit:     syscall.SIGINT, // does not wait for clients
 	install: func(data string) []string {
-		return []string{"--pgdata=" + data, "--auth=trust", "--username=postgres", "--no-instructions", "--encoding=UTF8", "--locale=C"}
+		return []string{"--pgdata=" + data, "--auth=trust", "--username=postgres", "--no-instructions", "--encoding=UTF8",
+			"--locale=C"}
 	},
 	serve: func(dir, data string, port int) []string {
 		args := []string{"-D", data}

@@ -42,10 +42,12 @@ func TestSQL(t *testing.T) {
 				t.Error("a server without a version")
 			}
 			for _, sc := range sqlScenarios(k) {
-				if slices.Contains([]string{"16", "32", "100", "1000"}, strings.TrimSuffix(sc.name[strings.LastIndexByte(sc.name, '/')+1:], "-work")) {
+				if slices.Contains([]string{"16", "32", "100", "1000"},
+					strings.TrimSuffix(sc.name[strings.LastIndexByte(sc.name, '/')+1:], "-work")) {
 					continue
 				}
-				if !testenv.Deep() && (strings.Contains(sc.name, "/beside/") || strings.Contains(sc.name, "/line/") || strings.HasSuffix(sc.name, "one/2")) {
+				if !testenv.Deep() && (strings.Contains(sc.name, "/beside/") || strings.Contains(sc.name, "/line/") ||
+					strings.HasSuffix(sc.name, "one/2")) {
 					continue
 				}
 				for _, s := range sc.subjects {
@@ -244,7 +246,8 @@ func TestSQLMissing(t *testing.T) {
 		s := settings{scenarios: all, libraries: all, store: k.store}
 		if k.missing() == nil {
 			chosen, err := s.choose(t.Context(), &testbed{}, &report{})
-			if err != nil || len(chosen) < 10 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.sql != k && sc.store != "any" }) {
+			if err != nil || len(chosen) < 10 || slices.ContainsFunc(chosen,
+				func(sc scenario) bool { return sc.sql != k && sc.store != "any" }) {
 				t.Errorf("%s: %v, %v", k.store, chosen, err)
 			}
 		}
@@ -282,7 +285,8 @@ func TestSQLParsersCountCommandsHoweverTheyAreCut(t *testing.T) {
 			func() counter { return new(mysqlParser) },
 		},
 		"postgres": {
-			message("", "\x00\x03\x00\x00user\x00Q\x00") + message("p", "secret") + message("Q", long) + message("P", "S") + message("B", long) +
+			message("", "\x00\x03\x00\x00user\x00Q\x00") + message("p", "secret") + message("Q", long) + message("P", "S") +
+				message("B", long) +
 				message("D", "") + message("E", "") + message("S", "") + message("Q", "") + message("X", ""),
 			func() counter { return new(postgresParser) },
 		},

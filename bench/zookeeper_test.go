@@ -72,7 +72,8 @@ func TestZooKeeper(t *testing.T) {
 			}
 		}
 		for _, sc := range zooKeeperScenarios() {
-			if sc.servers != servers || !strings.HasSuffix(sc.name, "/pair") && !strings.HasSuffix(sc.name, "/2") && !strings.HasSuffix(sc.name, "/10") {
+			if sc.servers != servers || !strings.HasSuffix(sc.name, "/pair") && !strings.HasSuffix(sc.name, "/2") &&
+				!strings.HasSuffix(sc.name, "/10") {
 				continue
 			}
 			for _, s := range sc.subjects {
@@ -180,7 +181,8 @@ func TestCuratorFigures(t *testing.T) {
 			t.Errorf("%s: %v, want %v", key, m[key], want)
 		}
 	}
-	m, err = read(`{"members":[{"n":2,"self":2,"longest":9,"handovers":[],"waits":[8,9],"pairs":[40,60]}],"violations":0,"cpu":2,"error":""}`)
+	m, err = read(
+		`{"members":[{"n":2,"self":2,"longest":9,"handovers":[],"waits":[8,9],"pairs":[40,60]}],"violations":0,"cpu":2,"error":""}`)
 	if err != nil || m["p50"] != 60 || m["calls"] != 10 {
 		t.Errorf("pairs: %v, %v", m, err)
 	}
@@ -214,18 +216,22 @@ func TestChoose(t *testing.T) {
 		if store == "zookeeper" && zooKeeperMissing() != nil {
 			continue
 		}
-		chosen, err := settings{scenarios: all, libraries: regexp.MustCompile("^no-such$"), store: store}.choose(t.Context(), &testbed{}, &report{})
-		if err != nil || chosen[0].name != want || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store != store && sc.store != "any" }) {
+		chosen, err := settings{scenarios: all, libraries: regexp.MustCompile("^no-such$"), store: store}.choose(t.Context(),
+			&testbed{}, &report{})
+		if err != nil || chosen[0].name != want || slices.ContainsFunc(chosen,
+			func(sc scenario) bool { return sc.store != store && sc.store != "any" }) {
 			t.Errorf("%s: %v, %v", store, chosen, err)
 		}
 	}
 	defer func(jars []string) { zooKeeperJars = jars }(zooKeeperJars)
 	zooKeeperJars = []string{"/dev/null/zookeeper.jar"}
-	if _, err := (settings{scenarios: all, libraries: all, store: "zookeeper"}).choose(t.Context(), &testbed{}, &report{}); err == nil {
+	if _, err := (settings{scenarios: all, libraries: all, store: "zookeeper"}).
+		choose(t.Context(), &testbed{}, &report{}); err == nil {
 		t.Error("ZooKeeper is missing, and was chosen")
 	}
 	chosen, err := settings{scenarios: all, libraries: all, store: "all"}.choose(t.Context(), &testbed{}, &report{})
-	if err != nil || len(chosen) == 0 || slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.store == "zookeeper" }) {
+	if err != nil || len(chosen) == 0 || slices.ContainsFunc(chosen,
+		func(sc scenario) bool { return sc.store == "zookeeper" }) {
 		t.Errorf("ZooKeeper is missing: %v, %v", chosen, err)
 	}
 }

@@ -112,7 +112,8 @@ func (r *Request) Check() error {
 	case r.Mode == Permits && (r.N < 1 || r.N > r.Limit):
 		return fmt.Errorf("%w number of permits %d: allowed are 1 to the limit, %d", ErrInvalid, r.N, r.Limit)
 	case r.Lease != 0 && (r.Lease < MinTTL || r.Lease > MaxTTL):
-		return fmt.Errorf("%w lease %v: allowed are 0, for the session's TTL, and %v to %v", ErrInvalid, r.Lease, MinTTL, MaxTTL)
+		return fmt.Errorf("%w lease %v: allowed are 0, for the session's TTL, and %v to %v", ErrInvalid, r.Lease, MinTTL,
+			MaxTTL)
 	case r.MinHold < 0 || r.MinHold > MaxHold:
 		return fmt.Errorf("%w minimum hold %v: allowed are 0 to %v", ErrInvalid, r.MinHold, MaxHold)
 	case len(r.Info) > MaxInfo:

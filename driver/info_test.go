@@ -11,7 +11,8 @@ import (
 )
 
 func TestInfo(t *testing.T) {
-	i := driver.Info{Host: "h", PID: 7, User: "u", Program: "p", Note: "line\nbreak \"quoted\" 日本", Labels: map[string]string{"k": "v"}}
+	i := driver.Info{Host: "h", PID: 7, User: "u", Program: "p", Note: "line\nbreak \"quoted\" 日本",
+		Labels: map[string]string{"k": "v"}}
 	if got := driver.ParseInfo(i.String()); !reflect.DeepEqual(got, i) {
 		t.Errorf("%+v became %+v", i, got)
 	}

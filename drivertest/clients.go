@@ -12,43 +12,44 @@ import (
 
 // clients are the checks through package holdfast, which waits and renews.
 var clients = []check{
-	{"R4", "client excludes", "many goroutines of several clients never hold one name together, and tokens grow", func(e *env) {
-		var inside, rounds atomic.Int64
-		var mu sync.Mutex
-		last := uint64(0)
-		var all sync.WaitGroup
-		for range 4 {
-			c := e.client(nil)
+	{"R4", "client excludes", "many goroutines of several clients never hold one name together, and tokens grow",
+		func(e *env) {
+			var inside, rounds atomic.Int64
+			var mu sync.Mutex
+			last := uint64(0)
+			var all sync.WaitGroup
 			for range 4 {
-				all.Go(func() {
-					for range 10 {
-						err := c.Mutex(e.name("x")).Do(e.ctx, func(ctx context.Context) error {
-							if n := inside.Add(1); n != 1 {
-								e.Errorf("%d inside", n)
+				c := e.client(nil)
+				for range 4 {
+					all.Go(func() {
+						for range 10 {
+							err := c.Mutex(e.name("x")).Do(e.ctx, func(ctx context.Context) error {
+								if n := inside.Add(1); n != 1 {
+									e.Errorf("%d inside", n)
+								}
+								mu.Lock()
+								if t := holdfast.Token(ctx); t <= last {
+									e.Errorf("token %d after %d", t, last)
+								} else {
+									last = t
+								}
+								mu.Unlock()
+								rounds.Add(1)
+								inside.Add(-1)
+								return nil
+							})
+							if err != nil {
+								e.Errorf("Do: %v", err)
 							}
-							mu.Lock()
-							if t := holdfast.Token(ctx); t <= last {
-								e.Errorf("token %d after %d", t, last)
-							} else {
-								last = t
-							}
-							mu.Unlock()
-							rounds.Add(1)
-							inside.Add(-1)
-							return nil
-						})
-						if err != nil {
-							e.Errorf("Do: %v", err)
 						}
-					}
-				})
+					})
+				}
 			}
-		}
-		all.Wait()
-		if rounds.Load() != 160 {
-			e.Errorf("%d rounds; want 160", rounds.Load())
-		}
-	}},
+			all.Wait()
+			if rounds.Load() != 160 {
+				e.Errorf("%d rounds; want 160", rounds.Load())
+			}
+		}},
 	{"R6", "client cut off", "a holder that is cut off learns of its loss before another can have the lock", func(e *env) {
 		e.useExpiry()
 		conn := e.conn()
@@ -86,23 +87,24 @@ var clients = []check{
 			e.Errorf("Release: %v; want ErrLost", err)
 		}
 	}},
-	{"R10", "break of a client's grant", "a holder whose grant an operator broke learns of it at its next renewal", func(e *env) {
-		e.useExpiry()
-		a, b := e.clientFor(steadyTTL), e.client(nil)
-		l := e.lock(a, "x")
-		if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
-			e.Fatal(err)
-		}
-		select {
-		case <-l.Done():
-		case <-time.After(patience):
-			e.Fatal("the holder did not learn of it")
-		}
-		var he *holdfast.Error
-		if err := l.Err(); !errors.As(err, &he) || he.Reason != holdfast.ReasonRevoked {
-			e.Errorf("Err: %v; want lost, revoked", err)
-		}
-	}},
+	{"R10", "break of a client's grant", "a holder whose grant an operator broke learns of it at its next renewal",
+		func(e *env) {
+			e.useExpiry()
+			a, b := e.clientFor(steadyTTL), e.client(nil)
+			l := e.lock(a, "x")
+			if err := b.Break(e.ctx, e.name("x"), l.Token()); err != nil {
+				e.Fatal(err)
+			}
+			select {
+			case <-l.Done():
+			case <-time.After(patience):
+				e.Fatal("the holder did not learn of it")
+			}
+			var he *holdfast.Error
+			if err := l.Err(); !errors.As(err, &he) || he.Reason != holdfast.ReasonRevoked {
+				e.Errorf("Err: %v; want lost, revoked", err)
+			}
+		}},
 	{"R8", "client cancelled", "a cancelled wait leaves the queue at once, with the context's error", func(e *env) {
 		a, b, c := e.client(nil), e.client(nil), e.client(nil)
 		l := e.lock(a, "x")
@@ -122,79 +124,82 @@ var clients = []check{
 			e.Errorf("TryLock after a cancelled wait: %v", err)
 		}
 	}},
-	{"R6", "client long silent", "a lock handed over after a long silence is confirmed before it is used: no lease is expired at once", func(e *env) {
-		e.useExpiry()
-		conn := e.conn()
-		a, b := e.client(nil), e.clientOn(conn, &holdfast.Config{TTL: steadyTTL})
-		l := e.lock(a, "x")
-		got := make(chan *holdfast.Lease, 1)
-		go func() {
-			l, err := b.Mutex(e.name("x")).Lock(e.ctx)
-			if err != nil {
-				e.Errorf("Lock: %v", err)
+	{
+		"R6", "client long silent",
+		"a lock handed over after a long silence is confirmed before it is used: no lease is expired at once", func(e *env) {
+			e.useExpiry()
+			conn := e.conn()
+			a, b := e.client(nil), e.clientOn(conn, &holdfast.Config{TTL: steadyTTL})
+			l := e.lock(a, "x")
+			got := make(chan *holdfast.Lease, 1)
+			go func() {
+				l, err := b.Mutex(e.name("x")).Lock(e.ctx)
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+				got <- l
+			}()
+			e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
+			// Cut off for long enough that its last proof is old, but not so long that its place
+			// expires.
+			heal := conn.Cut()
+			time.Sleep(steadyTTL * 6 / 10)
+			heal()
+			if err := l.Release(); err != nil {
+				e.Fatal(err)
 			}
-			got <- l
-		}()
-		e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
-		// Cut off for long enough that its last proof is old, but not so long that its place
-		// expires.
-		heal := conn.Cut()
-		time.Sleep(steadyTTL * 6 / 10)
-		heal()
-		if err := l.Release(); err != nil {
-			e.Fatal(err)
-		}
-		l = <-got
-		if l == nil {
-			return
-		}
-		if err := l.Err(); err != nil {
-			e.Fatalf("expired at once: %v", err)
-		}
-		if e.h.Bubble { // renewed several times
-			time.Sleep(2 * steadyTTL)
+			l = <-got
+			if l == nil {
+				return
+			}
 			if err := l.Err(); err != nil {
-				e.Fatalf("a lease handed over after a silence: %v", err)
+				e.Fatalf("expired at once: %v", err)
 			}
-		}
-		if err := l.Release(); err != nil {
-			e.Error(err)
-		}
-	}},
-	{"R4", "client hands off", "a lease that is handed off is adopted in its mode, and nobody gets the lock in between", func(e *env) {
-		a, b, c := e.client(nil), e.client(nil), e.client(nil)
-		for _, shared := range []bool{false, true} {
-			take := a.RWMutex(e.name("x")).Lock
-			if shared {
-				take = a.RWMutex(e.name("x")).RLock
+			if e.h.Bubble { // renewed several times
+				time.Sleep(2 * steadyTTL)
+				if err := l.Err(); err != nil {
+					e.Fatalf("a lease handed over after a silence: %v", err)
+				}
 			}
-			l, err := take(e.ctx)
-			if err != nil {
-				e.Fatal(err)
+			if err := l.Release(); err != nil {
+				e.Error(err)
 			}
-			ticket, _, err := l.HandOff()
-			if err != nil {
-				e.Fatal(err)
+		}},
+	{"R4", "client hands off", "a lease that is handed off is adopted in its mode, and nobody gets the lock in between",
+		func(e *env) {
+			a, b, c := e.client(nil), e.client(nil), e.client(nil)
+			for _, shared := range []bool{false, true} {
+				take := a.RWMutex(e.name("x")).Lock
+				if shared {
+					take = a.RWMutex(e.name("x")).RLock
+				}
+				l, err := take(e.ctx)
+				if err != nil {
+					e.Fatal(err)
+				}
+				ticket, _, err := l.HandOff()
+				if err != nil {
+					e.Fatal(err)
+				}
+				got, err := b.Adopt(e.ctx, ticket)
+				if err != nil {
+					e.Fatalf("Adopt: %v", err)
+				}
+				if got.Token() != l.Token() {
+					e.Errorf("adopted token %d; want %d", got.Token(), l.Token())
+				}
+				if _, err := c.RWMutex(e.name("x")).TryLock(e.ctx); !errors.Is(err, holdfast.ErrHeld) {
+					e.Errorf("TryLock of another: %v; want ErrHeld", err)
+				}
+				inner, err := b.RWMutex(e.name("x"), holdfast.Reentrant()).TryLock(got.Context(e.ctx))
+				if want := map[bool]error{true: holdfast.ErrUpgrade}[shared]; !errors.Is(err, want) {
+					e.Errorf("a write lease borrowed from the adopted lease (shared: %t): %v, %v", shared, inner, err)
+				}
+				if err := got.Release(); err != nil {
+					e.Errorf("Release: %v", err)
+				}
 			}
-			got, err := b.Adopt(e.ctx, ticket)
-			if err != nil {
-				e.Fatalf("Adopt: %v", err)
-			}
-			if got.Token() != l.Token() {
-				e.Errorf("adopted token %d; want %d", got.Token(), l.Token())
-			}
-			if _, err := c.RWMutex(e.name("x")).TryLock(e.ctx); !errors.Is(err, holdfast.ErrHeld) {
-				e.Errorf("TryLock of another: %v; want ErrHeld", err)
-			}
-			inner, err := b.RWMutex(e.name("x"), holdfast.Reentrant()).TryLock(got.Context(e.ctx))
-			if want := map[bool]error{true: holdfast.ErrUpgrade}[shared]; !errors.Is(err, want) {
-				e.Errorf("a write lease borrowed from the adopted lease (shared: %t): %v, %v", shared, inner, err)
-			}
-			if err := got.Release(); err != nil {
-				e.Errorf("Release: %v", err)
-			}
-		}
-	}},
+		}},
 	{"R6", "client dies", "the waiters of a client that died are served within a TTL of its last renewal", func(e *env) {
 		e.useExpiry()
 		conn := e.conn()
@@ -219,7 +224,8 @@ var clients = []check{
 		go func() { _, err := b.Mutex(e.name("x")).Lock(e.ctx); got <- err }()
 		e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
 		e.h.Restart(e.TB)
-		if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrLost) {
+		if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) &&
+			!errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrLost) {
 			e.Errorf("Release: %v", err)
 		}
 		select {

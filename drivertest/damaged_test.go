@@ -163,7 +163,8 @@ var brokenRecords = []broken{
 		}
 	}},
 	{name: "a refusal counts as the end", rule: "R13", session: func(s driver.Session) driver.Session {
-		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
+		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) (changes []driver.Change,
+			err error) {
 			if changes, err = s.Renew(ctx, holds); err == nil {
 				return changes, nil
 			}
@@ -198,27 +199,31 @@ var brokenRecords = []broken{
 			return s.Cancel(ctx, name, id)
 		}}
 	}},
-	{name: "a waiter that was passed over gets the last token", rule: "R14", session: func(s driver.Session) driver.Session {
-		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
-			changes, err := s.Renew(ctx, holds)
-			for i, ch := range changes {
-				if ch.State == driver.Gone && holds[ch.Index].Token == 0 {
-					changes[i].State, changes[i].Token = driver.Granted, 1
+	{name: "a waiter that was passed over gets the last token", rule: "R14",
+		session: func(s driver.Session) driver.Session {
+			return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
+				changes, err := s.Renew(ctx, holds)
+				for i, ch := range changes {
+					if ch.State == driver.Gone && holds[ch.Index].Token == 0 {
+						changes[i].State, changes[i].Token = driver.Granted, 1
+					}
 				}
-			}
-			return changes, err
-		}}
-	}},
+				return changes, err
+			}}
+		}},
 	{name: "one bad record fails the renewal", rule: "R15", session: func(s driver.Session) driver.Session {
 		return &sabotagedSession{Session: s, renew: func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 			changes, err := s.Renew(ctx, holds)
-			if slices.ContainsFunc(changes, func(ch driver.Change) bool { return ch.State == driver.Gone && holds[ch.Index].Token != 0 }) {
+			if slices.ContainsFunc(changes, func(ch driver.Change) bool {
+				return ch.State == driver.Gone && holds[ch.Index].Token != 0
+			}) {
 				return nil, driver.ErrUncertain
 			}
 			return changes, err
 		}}
 	}},
-	{name: "one bad record fails the list", rule: "R15", backend: func(b driver.Backend) driver.Backend { return &listFails{b} }},
+	{name: "one bad record fails the list", rule: "R15",
+		backend: func(b driver.Backend) driver.Backend { return &listFails{b} }},
 	{name: "cancels once", rule: "R8", session: func(s driver.Session) driver.Session {
 		var done sync.Map
 		return &sabotagedSession{Session: s, cancel: func(ctx context.Context, name, id string) error {

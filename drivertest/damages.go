@@ -13,9 +13,11 @@ import (
 
 // damages are the checks of a store with a damaged record.
 var damages = []check{
-	{"R15", "a damaged lock", "a damaged record of a lock affects nothing else: others are renewed, granted, handed over and listed", func(e *env) {
-		e.damages(func(a, b *peer) (driver.Hold, *waiter) { return a.get(a.req("m/bad")), b.joinQueue(b.req("m/bad")) })
-	}},
+	{
+		"R15", "a damaged lock",
+		"a damaged record of a lock affects nothing else: others are renewed, granted, handed over and listed", func(e *env) {
+			e.damages(func(a, b *peer) (driver.Hold, *waiter) { return a.get(a.req("m/bad")), b.joinQueue(b.req("m/bad")) })
+		}},
 	{"R15", "a damaged read lock", "a damaged record of a shared lock affects nothing else", func(e *env) {
 		e.damages(func(a, b *peer) (driver.Hold, *waiter) { return a.get(a.shared("m/bad")), b.joinQueue(b.req("m/bad")) })
 	}},
@@ -30,10 +32,11 @@ var damages = []check{
 			return driver.Hold{Name: e.name("m/bad")}, nil
 		})
 	}},
-	{"R15", "a damaged lease of a client", "a lease whose record was damaged ends; all others of the client remain", func(e *env) {
-		e.useExpiry()
-		e.damagedLeases()
-	}},
+	{"R15", "a damaged lease of a client", "a lease whose record was damaged ends; all others of the client remain",
+		func(e *env) {
+			e.useExpiry()
+			e.damagedLeases()
+		}},
 }
 
 // damagedLeases damages the records of some leases of a client, in each possible way.

@@ -9,29 +9,32 @@ import (
 )
 
 var exclusive = []check{
-	{"R4", "one holder", "while one holds, another request is refused, learns the holder, and leaves nothing behind", func(e *env) {
-		a, b := e.peer(), e.peer()
-		r := a.req("x")
-		h := a.get(r)
-		if h.Token == 0 {
-			e.Fatal("token 0")
-		}
-		reply := b.refused(once(b.req("x")))
-		if reply.Wake != nil {
-			e.Error("a request that does not wait got a Wake")
-		}
-		if w := reply.Holder; w == nil || w.ID != r.ID || w.Token != h.Token || w.Mode != driver.Exclusive || w.Info != r.Info || w.Left <= 0 || w.Left > e.ttl {
-			e.Errorf("Holder = %+v; want id %s, token %d, info %q, 0 < left ≤ TTL", w, r.ID, h.Token, r.Info)
-		}
-		if rec := b.inspect("x"); rec.Kind != driver.Lock || rec.Waiting != 0 || len(rec.Holders) != 1 || rec.Token != h.Token || rec.Name != r.Name {
-			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
-		}
-		a.release(h)
-		if rec := b.inspect("x"); rec.Kind != driver.Unused || len(rec.Holders) != 0 {
-			e.Errorf("after release Inspect = %+v; want unused", rec)
-		}
-		b.get(once(b.req("x")))
-	}},
+	{"R4", "one holder", "while one holds, another request is refused, learns the holder, and leaves nothing behind",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			r := a.req("x")
+			h := a.get(r)
+			if h.Token == 0 {
+				e.Fatal("token 0")
+			}
+			reply := b.refused(once(b.req("x")))
+			if reply.Wake != nil {
+				e.Error("a request that does not wait got a Wake")
+			}
+			if w := reply.Holder; w == nil || w.ID != r.ID || w.Token != h.Token || w.Mode != driver.Exclusive ||
+				w.Info != r.Info || w.Left <= 0 || w.Left > e.ttl {
+				e.Errorf("Holder = %+v; want id %s, token %d, info %q, 0 < left ≤ TTL", w, r.ID, h.Token, r.Info)
+			}
+			if rec := b.inspect("x"); rec.Kind != driver.Lock || rec.Waiting != 0 || len(rec.Holders) != 1 ||
+				rec.Token != h.Token || rec.Name != r.Name {
+				e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
+			}
+			a.release(h)
+			if rec := b.inspect("x"); rec.Kind != driver.Unused || len(rec.Holders) != 0 {
+				e.Errorf("after release Inspect = %+v; want unused", rec)
+			}
+			b.get(once(b.req("x")))
+		}},
 	{"R1", "never waits", "Acquire of a held lock answers at once, whether it joins the queue or not", func(e *env) {
 		a, b := e.peer(), e.peer()
 		a.get(a.req("x"))
@@ -163,43 +166,44 @@ var exclusive = []check{
 		b.refused(once(b.req("x")))
 		a.release(h)
 	}},
-	{"R4", "minimum hold", "the name stays taken for the minimum hold, after a release and after the death of the holder", func(e *env) {
-		e.useExpiry()
-		minimum := 3 * e.h.TTL
-		a, b := e.shortPeer(), e.peer()
-		for _, end := range []string{"release", "death"} {
-			e.retrySlow(func() (slow bool) {
-				r := a.req(end)
-				r.MinHold = minimum
-				start := time.Now()
-				h := a.get(r)
-				if end == "release" {
-					a.release(h)
-					if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
-						e.Errorf("second Release of a kept name: %v; want ErrGone", err)
+	{"R4", "minimum hold", "the name stays taken for the minimum hold, after a release and after the death of the holder",
+		func(e *env) {
+			e.useExpiry()
+			minimum := 3 * e.h.TTL
+			a, b := e.shortPeer(), e.peer()
+			for _, end := range []string{"release", "death"} {
+				e.retrySlow(func() (slow bool) {
+					r := a.req(end)
+					r.MinHold = minimum
+					start := time.Now()
+					h := a.get(r)
+					if end == "release" {
+						a.release(h)
+						if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
+							e.Errorf("second Release of a kept name: %v; want ErrGone", err)
+						}
+						if ch := a.renew(h); ch.State != driver.Gone {
+							e.Errorf("Renew of a kept name = %+v; want Gone", ch)
+						}
+					} else {
+						e.sleepPastTTL()
 					}
-					if ch := a.renew(h); ch.State != driver.Gone {
-						e.Errorf("Renew of a kept name = %+v; want Gone", ch)
+					reply := b.ask(once(b.req(end)))
+					if time.Since(start) >= minimum {
+						return true
 					}
-				} else {
-					e.sleepPastTTL()
-				}
-				reply := b.ask(once(b.req(end)))
-				if time.Since(start) >= minimum {
-					return true
-				}
-				if reply.Token != 0 || reply.Holder == nil || !reply.Holder.Kept || reply.Retry <= 0 || reply.Retry > minimum {
-					e.Errorf("%s: reply %+v, holder %+v; want a kept holder and when to ask again", end, reply, reply.Holder)
-				}
-				r = b.req(end)
-				token := b.waitGrant(r, b.ask(r), minimum+patience)
-				if d := time.Since(start); token == 0 || d < minimum {
-					e.Errorf("%s: token %d granted %v after a grant with a minimum hold of %v", end, token, d, minimum)
-				}
-				return false
-			})
-		}
-	}},
+					if reply.Token != 0 || reply.Holder == nil || !reply.Holder.Kept || reply.Retry <= 0 || reply.Retry > minimum {
+						e.Errorf("%s: reply %+v, holder %+v; want a kept holder and when to ask again", end, reply, reply.Holder)
+					}
+					r = b.req(end)
+					token := b.waitGrant(r, b.ask(r), minimum+patience)
+					if d := time.Since(start); token == 0 || d < minimum {
+						e.Errorf("%s: token %d granted %v after a grant with a minimum hold of %v", end, token, d, minimum)
+					}
+					return false
+				})
+			}
+		}},
 	{"R4", "keep", "Release can keep the name taken, and waiters learn until when", func(e *env) {
 		e.useExpiry()
 		a, b := e.peer(), e.peer()

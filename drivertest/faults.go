@@ -9,19 +9,20 @@ import (
 )
 
 var faults = []check{
-	{"R5", "answer to acquire lost", "a request that was done but not answered is one grant, which asking again returns", func(e *env) {
-		a, b := e.peer(), e.peer()
-		r := a.req("x")
-		heal := a.DropReplies()
-		e.answerLost(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
-		heal()
-		h := a.retryGet(r)
-		if rec := b.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 0 {
-			e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
-		}
-		a.release(h)
-		b.get(once(b.req("x")))
-	}},
+	{"R5", "answer to acquire lost", "a request that was done but not answered is one grant, which asking again returns",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			r := a.req("x")
+			heal := a.DropReplies()
+			e.answerLost(func(ctx context.Context) error { _, err := a.Acquire(ctx, r); return err })
+			heal()
+			h := a.retryGet(r)
+			if rec := b.inspect("x"); len(rec.Holders) != 1 || rec.Waiting != 0 {
+				e.Errorf("Inspect = %+v; want one holder and nobody waiting", rec)
+			}
+			a.release(h)
+			b.get(once(b.req("x")))
+		}},
 	{"R5", "answer to joining lost", "a request to wait that was not answered is one place in the queue", func(e *env) {
 		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
@@ -44,55 +45,58 @@ var faults = []check{
 		b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
 		a.get(once(a.req("x")))
 	}},
-	{"R5", "answer to release lost", "a release that was not answered has released, and a repeat affects nobody", func(e *env) {
-		a, b := e.peer(), e.peer()
-		a.release(a.get(a.req("known"))) // so that both already know the name
-		h := a.get(a.req("x"))
-		heal := a.DropReplies()
-		e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
-		hb := b.get(once(b.req("x")))
-		heal()
-		e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
-		if ch := b.renew(hb); ch.State != 0 {
-			e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
-		}
-	}},
-	{"R5", "answer to downgrade lost", "a lease is renewed as before after a downgrade that was not answered, and a repeat affects nobody", func(e *env) {
-		a, b, c := e.peer(), e.peer(), e.peer()
-		known := a.get(a.req("known")) // so that both already know the name
-		if err := a.Downgrade(e.ctx, known); err != nil {
-			e.Fatal(err)
-		}
-		a.release(known)
-		h := a.get(a.req("x"))
-		heal := a.DropReplies()
-		e.answerLost(func(ctx context.Context) error { return a.Downgrade(ctx, h) })
-		r := b.shared("x")
-		r.Wait = false
-		reply := b.ask(r) // a store that needs several exchanges has not done it
-		heal()
-		e.eventually(func(ctx context.Context) bool {
-			changes, err := a.Renew(ctx, []driver.Hold{h})
-			if err == nil && len(changes) > 0 && changes[0].State != driver.Unknown {
-				e.Fatalf("Renew after a downgrade whose answer was lost = %+v; want that nothing has changed", changes)
+	{"R5", "answer to release lost", "a release that was not answered has released, and a repeat affects nobody",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			a.release(a.get(a.req("known"))) // so that both already know the name
+			h := a.get(a.req("x"))
+			heal := a.DropReplies()
+			e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
+			hb := b.get(once(b.req("x")))
+			heal()
+			e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
+			if ch := b.renew(hb); ch.State != 0 {
+				e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
 			}
-			return err == nil && len(changes) == 0
-		})
-		e.eventually(func(ctx context.Context) bool {
-			err := a.Downgrade(ctx, h)
-			if over(err) {
-				e.Fatalf("Downgrade, repeated: %v", err)
+		}},
+	{
+		"R5", "answer to downgrade lost",
+		"a lease is renewed as before after a downgrade that was not answered, and a repeat affects nobody", func(e *env) {
+			a, b, c := e.peer(), e.peer(), e.peer()
+			known := a.get(a.req("known")) // so that both already know the name
+			if err := a.Downgrade(e.ctx, known); err != nil {
+				e.Fatal(err)
 			}
-			return err == nil
-		})
-		c.refused(once(c.req("x")))
-		if reply.Token != 0 {
-			b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token})
-		}
-		c.refused(once(c.req("x")))
-		a.release(h)
-		c.release(c.get(once(c.req("x"))))
-	}},
+			a.release(known)
+			h := a.get(a.req("x"))
+			heal := a.DropReplies()
+			e.answerLost(func(ctx context.Context) error { return a.Downgrade(ctx, h) })
+			r := b.shared("x")
+			r.Wait = false
+			reply := b.ask(r) // a store that needs several exchanges has not done it
+			heal()
+			e.eventually(func(ctx context.Context) bool {
+				changes, err := a.Renew(ctx, []driver.Hold{h})
+				if err == nil && len(changes) > 0 && changes[0].State != driver.Unknown {
+					e.Fatalf("Renew after a downgrade whose answer was lost = %+v; want that nothing has changed", changes)
+				}
+				return err == nil && len(changes) == 0
+			})
+			e.eventually(func(ctx context.Context) bool {
+				err := a.Downgrade(ctx, h)
+				if over(err) {
+					e.Fatalf("Downgrade, repeated: %v", err)
+				}
+				return err == nil
+			})
+			c.refused(once(c.req("x")))
+			if reply.Token != 0 {
+				b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token})
+			}
+			c.refused(once(c.req("x")))
+			a.release(h)
+			c.release(c.get(once(c.req("x"))))
+		}},
 	{"R5", "answer to cancel lost", "a cancel that was not answered has cancelled", func(e *env) {
 		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))
@@ -141,23 +145,24 @@ var faults = []check{
 	{"R1", "silent store", "with the network cut, every call ends in an error, and nothing was done", func(e *env) {
 		e.silentStore(func(string, error, time.Duration) {})
 	}},
-	{"R11", "cut and healed", "after an outage a client finds its grants and places unchanged, and gets pushes again", func(e *env) {
-		a, b := e.peer(), e.peer()
-		h := a.get(a.req("x"))
-		r := b.req("x")
-		b.refused(r)
-		heal := b.Cut()
-		time.Sleep(quiet)
-		heal()
-		reply := b.retry(r)
-		if reply.Token != 0 || reply.Ahead != 0 {
-			e.Fatalf("asked again after an outage: %+v; want the place in the queue", reply)
-		}
-		a.release(h)
-		if token := b.waitGrant(r, reply, patience); token <= h.Token {
-			e.Fatalf("token %d after %d", token, h.Token)
-		}
-	}},
+	{"R11", "cut and healed", "after an outage a client finds its grants and places unchanged, and gets pushes again",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			h := a.get(a.req("x"))
+			r := b.req("x")
+			b.refused(r)
+			heal := b.Cut()
+			time.Sleep(quiet)
+			heal()
+			reply := b.retry(r)
+			if reply.Token != 0 || reply.Ahead != 0 {
+				e.Fatalf("asked again after an outage: %+v; want the place in the queue", reply)
+			}
+			a.release(h)
+			if token := b.waitGrant(r, reply, patience); token <= h.Token {
+				e.Fatalf("token %d after %d", token, h.Token)
+			}
+		}},
 	{"R11", "released during an outage", "a waiter that got the lock while cut off learns of it afterwards", func(e *env) {
 		a, b := e.peer(), e.peer()
 		h := a.get(a.req("x"))

@@ -67,7 +67,8 @@ func (m *pushServer) send(_ testing.TB, session, _ string, messages ...string) {
 		if wake == nil {
 			continue
 		}
-		if rec, err := b.store.Inspect(context.Background(), name); m.believesAll || err == nil && len(rec.Holders) > 0 && rec.Holders[0].ID == id {
+		if rec, err := b.store.Inspect(context.Background(), name); m.believesAll || err == nil && len(rec.Holders) > 0 &&
+			rec.Holders[0].ID == id {
 			wake.deliver(token)
 		}
 	}

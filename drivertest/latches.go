@@ -56,110 +56,115 @@ var latches = []check{
 			e.Errorf("Await after zero = %+v, %v", reply, err)
 		}
 	}},
-	{"R10", "remove a latch", "a removed latch leaves its name unused and wakes its waiters; a new latch starts from its own count", func(e *env) {
-		a, b, op := e.peer(), e.peer(), e.conn()
-		name := e.name("l")
-		if err := op.RemoveLatch(e.ctx, name); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("RemoveLatch of nothing: %v; want ErrGone", err)
-		}
-		for what, r := range map[string]*driver.Request{"a mutex": a.req("k"), "a semaphore": a.permits("p", 1, 2)} {
-			h := a.get(r)
-			if err := op.RemoveLatch(e.ctx, r.Name); !errors.Is(err, driver.ErrKind) {
-				e.Errorf("RemoveLatch of %s: %v; want ErrKind", what, err)
+	{
+		"R10", "remove a latch",
+		"a removed latch leaves its name unused and wakes its waiters; a new latch starts from its own count", func(e *env) {
+			a, b, op := e.peer(), e.peer(), e.conn()
+			name := e.name("l")
+			if err := op.RemoveLatch(e.ctx, name); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("RemoveLatch of nothing: %v; want ErrGone", err)
 			}
-			a.release(h)
-		}
-		a.newLatch("l", 2)
-		a.countDown("l", "c-1", 1)
-		reply := b.awaitNotYet("l", "w-1")
-		for _, token := range []uint64{0, 1, 2} {
-			if err := op.Break(e.ctx, name, token); !errors.Is(err, driver.ErrGone) {
-				e.Errorf("Break of a latch with token %d: %v; want ErrGone", token, err)
+			for what, r := range map[string]*driver.Request{"a mutex": a.req("k"), "a semaphore": a.permits("p", 1, 2)} {
+				h := a.get(r)
+				if err := op.RemoveLatch(e.ctx, r.Name); !errors.Is(err, driver.ErrKind) {
+					e.Errorf("RemoveLatch of %s: %v; want ErrKind", what, err)
+				}
+				a.release(h)
 			}
-		}
-		a.countDown("l", "c-1", 1)
-		if err := op.RemoveLatch(e.ctx, name); err != nil {
-			e.Fatalf("RemoveLatch: %v", err)
-		}
-		select {
-		case token := <-reply.Wake:
-			if token != 0 {
-				e.Errorf("pushed %d; want 0: ask again", token)
+			a.newLatch("l", 2)
+			a.countDown("l", "c-1", 1)
+			reply := b.awaitNotYet("l", "w-1")
+			for _, token := range []uint64{0, 1, 2} {
+				if err := op.Break(e.ctx, name, token); !errors.Is(err, driver.ErrGone) {
+					e.Errorf("Break of a latch with token %d: %v; want ErrGone", token, err)
+				}
 			}
-		case <-time.After(patience):
-			e.Error("a waiter of a latch got no push at its end")
-		}
-		if _, err := b.Await(e.ctx, name, "w-1"); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("Await of a removed latch: %v; want ErrGone", err)
-		}
-		if _, err := a.CountDown(e.ctx, name, "c-2"); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("CountDown of a removed latch: %v; want ErrGone", err)
-		}
-		if rec := a.inspect("l"); rec.Kind != driver.Unused || rec.Count != 0 {
-			e.Errorf("Inspect = %+v; want unused", rec)
-		}
-		if list, err := a.List(e.ctx, e.prefix, "", 10); err != nil || len(list) != 0 {
-			e.Errorf("List = %+v, %v; want nothing", list, err)
-		}
-		if err := op.RemoveLatch(e.ctx, name); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("second RemoveLatch: %v; want ErrGone", err)
-		}
-		a.newLatch("l", 2)
-		a.countDown("l", "c-1", 1)
-		a.countDown("l", "c-2", 0)
-		if err := op.RemoveLatch(e.ctx, name); err != nil {
-			e.Fatalf("RemoveLatch at zero: %v", err)
-		}
-		a.release(a.get(a.req("l")))
-	}},
-	{"R11", "latch push lost", "a waiter of a latch that misses the push learns of the change by asking again", func(e *env) {
-		a, b := e.peer(), e.peer()
-		a.newLatch("zero", 1)
-		a.newLatch("removed", 1)
-		b.awaitNotYet("zero", "w-1")
-		b.awaitNotYet("removed", "w-2")
-		heal := b.Cut()
-		a.countDown("zero", "c-1", 0)
-		if err := a.RemoveLatch(e.ctx, e.name("removed")); err != nil {
-			e.Fatalf("RemoveLatch: %v", err)
-		}
-		heal()
-		e.eventually(func(ctx context.Context) bool {
-			reply, err := b.Await(ctx, e.name("zero"), "w-1")
-			return err == nil && reply.Token == 1
-		})
-		if _, err := b.Await(e.ctx, e.name("removed"), "w-2"); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("Await of a removed latch: %v; want ErrGone", err)
-		}
-	}},
-	{"R11", "latch interest", "an interest in a latch is no place in the queue; asking again renews it, and it gets the push", func(e *env) {
-		e.useExpiry()
-		a, b := e.peer(), e.shortPeer()
-		e.retrySlow(func() (slow bool) {
-			a.newLatch("l", 1)
-			b.awaitNotYet("l", "w-1")
-			if ch := b.renew(driver.Hold{Name: e.name("l"), ID: "w-1"}); ch.State != driver.Gone {
-				e.Errorf("Renew of an interest = %+v; want Gone", ch)
-			}
-			var reply driver.Reply
-			var life proof
-			for range 4 {
-				time.Sleep(e.h.TTL / 3)
-				life = proof{e, time.Now()}
-				reply = b.awaitNotYet("l", "w-1")
-			}
-			a.countDown("l", "c-1", 0)
-			if life.over() {
-				return true
+			a.countDown("l", "c-1", 1)
+			if err := op.RemoveLatch(e.ctx, name); err != nil {
+				e.Fatalf("RemoveLatch: %v", err)
 			}
 			select {
-			case <-reply.Wake:
+			case token := <-reply.Wake:
+				if token != 0 {
+					e.Errorf("pushed %d; want 0: ask again", token)
+				}
 			case <-time.After(patience):
-				e.Error("no push at zero")
+				e.Error("a waiter of a latch got no push at its end")
 			}
-			return false
-		})
-	}},
+			if _, err := b.Await(e.ctx, name, "w-1"); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("Await of a removed latch: %v; want ErrGone", err)
+			}
+			if _, err := a.CountDown(e.ctx, name, "c-2"); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("CountDown of a removed latch: %v; want ErrGone", err)
+			}
+			if rec := a.inspect("l"); rec.Kind != driver.Unused || rec.Count != 0 {
+				e.Errorf("Inspect = %+v; want unused", rec)
+			}
+			if list, err := a.List(e.ctx, e.prefix, "", 10); err != nil || len(list) != 0 {
+				e.Errorf("List = %+v, %v; want nothing", list, err)
+			}
+			if err := op.RemoveLatch(e.ctx, name); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("second RemoveLatch: %v; want ErrGone", err)
+			}
+			a.newLatch("l", 2)
+			a.countDown("l", "c-1", 1)
+			a.countDown("l", "c-2", 0)
+			if err := op.RemoveLatch(e.ctx, name); err != nil {
+				e.Fatalf("RemoveLatch at zero: %v", err)
+			}
+			a.release(a.get(a.req("l")))
+		}},
+	{"R11", "latch push lost", "a waiter of a latch that misses the push learns of the change by asking again",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			a.newLatch("zero", 1)
+			a.newLatch("removed", 1)
+			b.awaitNotYet("zero", "w-1")
+			b.awaitNotYet("removed", "w-2")
+			heal := b.Cut()
+			a.countDown("zero", "c-1", 0)
+			if err := a.RemoveLatch(e.ctx, e.name("removed")); err != nil {
+				e.Fatalf("RemoveLatch: %v", err)
+			}
+			heal()
+			e.eventually(func(ctx context.Context) bool {
+				reply, err := b.Await(ctx, e.name("zero"), "w-1")
+				return err == nil && reply.Token == 1
+			})
+			if _, err := b.Await(e.ctx, e.name("removed"), "w-2"); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("Await of a removed latch: %v; want ErrGone", err)
+			}
+		}},
+	{
+		"R11", "latch interest",
+		"an interest in a latch is no place in the queue; asking again renews it, and it gets the push", func(e *env) {
+			e.useExpiry()
+			a, b := e.peer(), e.shortPeer()
+			e.retrySlow(func() (slow bool) {
+				a.newLatch("l", 1)
+				b.awaitNotYet("l", "w-1")
+				if ch := b.renew(driver.Hold{Name: e.name("l"), ID: "w-1"}); ch.State != driver.Gone {
+					e.Errorf("Renew of an interest = %+v; want Gone", ch)
+				}
+				var reply driver.Reply
+				var life proof
+				for range 4 {
+					time.Sleep(e.h.TTL / 3)
+					life = proof{e, time.Now()}
+					reply = b.awaitNotYet("l", "w-1")
+				}
+				a.countDown("l", "c-1", 0)
+				if life.over() {
+					return true
+				}
+				select {
+				case <-reply.Wake:
+				case <-time.After(patience):
+					e.Error("no push at zero")
+				}
+				return false
+			})
+		}},
 	{"R8", "latch cancel", "a waiter that cancels its interest in a latch gets no push", func(e *env) {
 		a := e.peer()
 		name := e.name("l")

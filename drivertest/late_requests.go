@@ -26,88 +26,91 @@ var lateRequests = []check{
 			return err
 		})
 	}},
-	{"R8", "cancel again", "if a request arrives after its cancel, the same cancel sent again ends its grant", func(e *env) {
-		a, b := e.peer(), e.peer()
-		for _, wait := range []bool{true, false} {
-			r := b.req("x")
-			r.Wait = wait
-			b.release(b.get(once(b.req("x"))))
-			deliver := b.Hold()
-			e.answerLost(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
-			ctx, cancel := context.WithTimeout(e.ctx, time.Second)
-			_ = b.Cancel(ctx, r.Name, r.ID) // Cancel may be held back, too
-			cancel()
-			deliver()
-			e.withinLease("the name is free", func() bool {
+	{"R8", "cancel again", "if a request arrives after its cancel, the same cancel sent again ends its grant",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			for _, wait := range []bool{true, false} {
+				r := b.req("x")
+				r.Wait = wait
+				b.release(b.get(once(b.req("x"))))
+				deliver := b.Hold()
+				e.answerLost(func(ctx context.Context) error { _, err := b.Acquire(ctx, r); return err })
 				ctx, cancel := context.WithTimeout(e.ctx, time.Second)
-				defer cancel()
-				_ = b.Cancel(ctx, r.Name, r.ID)
-				probe := once(a.req("x"))
-				reply := a.ask(probe)
-				if reply.Token != 0 {
-					a.release(driver.Hold{Name: probe.Name, ID: probe.ID, Token: reply.Token})
-				}
-				return reply.Token != 0
-			})
-			time.Sleep(quiet) // enough time to arrive even later
-			if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
-				e.Errorf("Cancel: %v", err)
-			}
-			a.release(a.get(once(a.req("x"))))
-		}
-	}},
-	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves no place in the queue", func(e *env) {
-		conn := e.conn()
-		a, b := e.client(nil), e.clientOn(conn, nil)
-		l := e.lock(a, "x")
-		e.delayCall(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
-		e.withinLease("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
-		if err := l.Release(); err != nil {
-			e.Fatal(err)
-		}
-		e.withinLease("the name is free", func() bool { return e.free(a, "x") })
-	}},
-	{"R8", "close during locks", "a client that is closed during many Locks leaves no grant and no place behind", func(e *env) {
-		watch := e.client(nil)
-		for round := range 5 {
-			c := e.client(nil)
-			var all sync.WaitGroup
-			begun := make(chan struct{}, 64)
-			for i := range 32 {
-				all.Go(func() {
-					for j := 0; ; j++ {
-						name := e.name(fmt.Sprintf("%d/%d/%d", round, i/2, j)) // two for each
-						if _, err := c.Mutex(name).Lock(e.ctx); err != nil {
-							if !errors.Is(err, holdfast.ErrClosed) {
-								e.Errorf("Lock during Close: %v; want ErrClosed", err)
-							}
-							return
-						}
-						select {
-						case begun <- struct{}{}:
-						default:
-						}
+				_ = b.Cancel(ctx, r.Name, r.ID) // Cancel may be held back, too
+				cancel()
+				deliver()
+				e.withinLease("the name is free", func() bool {
+					ctx, cancel := context.WithTimeout(e.ctx, time.Second)
+					defer cancel()
+					_ = b.Cancel(ctx, r.Name, r.ID)
+					probe := once(a.req("x"))
+					reply := a.ask(probe)
+					if reply.Token != 0 {
+						a.release(driver.Hold{Name: probe.Name, ID: probe.ID, Token: reply.Token})
 					}
+					return reply.Token != 0
+				})
+				time.Sleep(quiet) // enough time to arrive even later
+				if err := b.Cancel(e.ctx, r.Name, r.ID); err != nil {
+					e.Errorf("Cancel: %v", err)
+				}
+				a.release(a.get(once(a.req("x"))))
+			}
+		}},
+	{"R8", "place after its cancel", "a request to wait that arrives after its cancel leaves no place in the queue",
+		func(e *env) {
+			conn := e.conn()
+			a, b := e.client(nil), e.clientOn(conn, nil)
+			l := e.lock(a, "x")
+			e.delayCall(conn, b, func(ctx context.Context) error { _, err := b.Mutex(e.name("x")).Lock(ctx); return err })
+			e.withinLease("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
+			if err := l.Release(); err != nil {
+				e.Fatal(err)
+			}
+			e.withinLease("the name is free", func() bool { return e.free(a, "x") })
+		}},
+	{"R8", "close during locks", "a client that is closed during many Locks leaves no grant and no place behind",
+		func(e *env) {
+			watch := e.client(nil)
+			for round := range 5 {
+				c := e.client(nil)
+				var all sync.WaitGroup
+				begun := make(chan struct{}, 64)
+				for i := range 32 {
+					all.Go(func() {
+						for j := 0; ; j++ {
+							name := e.name(fmt.Sprintf("%d/%d/%d", round, i/2, j)) // two for each
+							if _, err := c.Mutex(name).Lock(e.ctx); err != nil {
+								if !errors.Is(err, holdfast.ErrClosed) {
+									e.Errorf("Lock during Close: %v; want ErrClosed", err)
+								}
+								return
+							}
+							select {
+							case begun <- struct{}{}:
+							default:
+							}
+						}
+					})
+				}
+				for range cap(begun) {
+					<-begun
+				}
+				if err := c.Close(e.ctx); err != nil {
+					e.Fatalf("Close: %v", err)
+				}
+				all.Wait()
+				e.withinLease("nothing is left of the client", func() bool {
+					for rec, err := range watch.Locks(e.ctx, e.prefix) {
+						if err != nil {
+							e.Fatalf("Locks: %v", err)
+						}
+						return rec.Kind == ""
+					}
+					return true
 				})
 			}
-			for range cap(begun) {
-				<-begun
-			}
-			if err := c.Close(e.ctx); err != nil {
-				e.Fatalf("Close: %v", err)
-			}
-			all.Wait()
-			e.withinLease("nothing is left of the client", func() bool {
-				for rec, err := range watch.Locks(e.ctx, e.prefix) {
-					if err != nil {
-						e.Fatalf("Locks: %v", err)
-					}
-					return rec.Kind == ""
-				}
-				return true
-			})
-		}
-	}},
+		}},
 }
 
 // lateRequest lets the request of lock arrive after its cancel: the name must soon be free.

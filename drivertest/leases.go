@@ -84,23 +84,25 @@ var leases = []check{
 			e.Error("the place ended with its short renewal")
 		}
 	}},
-	{"R17", "a short lease extended", "a renewal makes a short lease longer, and a repeated request does not make it short again", func(e *env) {
-		e.useExpiry()
-		a, b := e.peer(), e.peer()
-		r := a.req("x")
-		r.Lease = e.h.TTL
-		h := a.get(r)
-		if ch := a.renew(h); ch.State != 0 { // to a full TTL
-			e.Fatalf("Renew = %+v", ch)
-		}
-		if reply := a.ask(r); reply.Token != h.Token {
-			e.Fatalf("the repeated request: %+v; want token %d", reply, h.Token)
-		}
-		e.sleepPastTTL()
-		b.refused(once(b.req("x")))
-		if ch := a.renew(h); ch.State != 0 {
-			e.Errorf("Renew = %+v", ch)
-		}
-		a.release(h)
-	}},
+	{
+		"R17", "a short lease extended",
+		"a renewal makes a short lease longer, and a repeated request does not make it short again", func(e *env) {
+			e.useExpiry()
+			a, b := e.peer(), e.peer()
+			r := a.req("x")
+			r.Lease = e.h.TTL
+			h := a.get(r)
+			if ch := a.renew(h); ch.State != 0 { // to a full TTL
+				e.Fatalf("Renew = %+v", ch)
+			}
+			if reply := a.ask(r); reply.Token != h.Token {
+				e.Fatalf("the repeated request: %+v; want token %d", reply, h.Token)
+			}
+			e.sleepPastTTL()
+			b.refused(once(b.req("x")))
+			if ch := a.renew(h); ch.State != 0 {
+				e.Errorf("Renew = %+v", ch)
+			}
+			a.release(h)
+		}},
 }

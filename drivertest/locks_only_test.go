@@ -91,12 +91,13 @@ func (s *locksOnlySession) Await(ctx context.Context, name, id string) (driver.R
 // locksOnlyHarness gives each check a store of its own; all connections of one check share it.
 func locksOnlyHarness(mistake string) Harness {
 	stores := map[testing.TB]*locksOnly{}
-	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, Bubble: true, CannotRefuse: memory, CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
-		if stores[t] == nil {
-			stores[t] = &locksOnly{memlock.New(), mistake}
-		}
-		return Faulty(stores[t])
-	}}
+	return Harness{TTL: time.Second, Restart: func(testing.TB) {}, Bubble: true, CannotRefuse: memory,
+		CannotDamage: memory, CannotForge: memory, Open: func(t testing.TB) Conn {
+			if stores[t] == nil {
+				stores[t] = &locksOnly{memlock.New(), mistake}
+			}
+			return Faulty(stores[t])
+		}}
 }
 
 // A store that keeps only locks passes its suite.

@@ -14,76 +14,81 @@ import (
 
 // silentNetwork are the checks of a network that stops silently, through package holdfast.
 var silentNetwork = []check{
-	{"R11", "forgotten connections", "when all connections die silently, leases of the default TTL remain and waiters are served", func(e *env) {
-		e.useExpiry()
-		const ttl = holdfast.DefaultTTL
-		conn := e.conn()
-		renewed := make(chan time.Time, 1000)
-		a, b := e.clientOn(conn, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{
-			Renewed: func(_ int, took time.Duration, err error) {
-				if err == nil {
-					renewed <- time.Now().Add(-took)
-				}
-			},
-		}}), e.clientFor(ttl)
-		var many sync.WaitGroup
-		for i := range 16 { // as many connections as the client would open
-			many.Go(func() {
-				for j := range 5 {
-					if err := a.Mutex(e.name(fmt.Sprint(i, "/", j))).Do(e.ctx, func(context.Context) error { return nil }); err != nil {
-						e.Errorf("Do: %v", err)
+	{
+		"R11", "forgotten connections",
+		"when all connections die silently, leases of the default TTL remain and waiters are served", func(e *env) {
+			e.useExpiry()
+			const ttl = holdfast.DefaultTTL
+			conn := e.conn()
+			renewed := make(chan time.Time, 1000)
+			a, b := e.clientOn(conn, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{
+				Renewed: func(_ int, took time.Duration, err error) {
+					if err == nil {
+						renewed <- time.Now().Add(-took)
 					}
+				},
+			}}), e.clientFor(ttl)
+			var many sync.WaitGroup
+			for i := range 16 { // as many connections as the client would open
+				many.Go(func() {
+					for j := range 5 {
+						if err := a.Mutex(e.name(fmt.Sprint(i, "/", j))).
+							Do(e.ctx, func(context.Context) error { return nil }); err != nil {
+							e.Errorf("Do: %v", err)
+						}
+					}
+				})
+			}
+			many.Wait()
+			l, other := e.lock(a, "x"), e.lock(b, "y")
+			got := make(chan error, 1)
+			go func() { _, err := a.Mutex(e.name("y")).Lock(e.ctx); got <- err }()
+			e.until("one waits", func() bool { return e.waiting(b, "y") == 1 })
+			conn.Forget()
+			forgotten := time.Now()
+			for proven := false; !proven; {
+				select {
+				case sent := <-renewed:
+					proven = sent.After(forgotten)
+				case <-l.Done():
+					e.Fatalf("the lease was lost %v after its connections were forgotten: %v", time.Since(forgotten), l.Err())
+				case <-time.After(4 * ttl):
+					e.Fatal("no renewal, and the lease is still valid")
+				}
+			}
+			if err := l.Err(); err != nil {
+				e.Fatalf("after a renewal: %v", err)
+			}
+			if err := other.Release(); err != nil {
+				e.Fatal(err)
+			}
+			select {
+			case err := <-got:
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+				}
+			case <-time.After(patience):
+				e.Error("a waiter whose connections were forgotten is not served")
+			}
+			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) &&
+				!errors.Is(err, holdfast.ErrUnavailable) {
+				e.Errorf("Release: %v", err)
+			}
+			e.until("the name is free", func() bool { return e.free(b, "x") })
+		}},
+	{"R1", "no deadline", "an error of a silent store is never a deadline error for a caller that has set no deadline",
+		func(e *env) {
+			e.useExpiry()
+			e.callsWhileCut(true, e.h.TTL, func(what string, call func(context.Context) error) {
+				err := call(context.Background())
+				if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+					e.Errorf("%s without a deadline: %v, which is a context's error", what, err)
+				}
+				if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
+					e.Errorf("%s of a silent store: %v; want ErrUncertain or ErrUnavailable", what, err)
 				}
 			})
-		}
-		many.Wait()
-		l, other := e.lock(a, "x"), e.lock(b, "y")
-		got := make(chan error, 1)
-		go func() { _, err := a.Mutex(e.name("y")).Lock(e.ctx); got <- err }()
-		e.until("one waits", func() bool { return e.waiting(b, "y") == 1 })
-		conn.Forget()
-		forgotten := time.Now()
-		for proven := false; !proven; {
-			select {
-			case sent := <-renewed:
-				proven = sent.After(forgotten)
-			case <-l.Done():
-				e.Fatalf("the lease was lost %v after its connections were forgotten: %v", time.Since(forgotten), l.Err())
-			case <-time.After(4 * ttl):
-				e.Fatal("no renewal, and the lease is still valid")
-			}
-		}
-		if err := l.Err(); err != nil {
-			e.Fatalf("after a renewal: %v", err)
-		}
-		if err := other.Release(); err != nil {
-			e.Fatal(err)
-		}
-		select {
-		case err := <-got:
-			if err != nil {
-				e.Errorf("Lock: %v", err)
-			}
-		case <-time.After(patience):
-			e.Error("a waiter whose connections were forgotten is not served")
-		}
-		if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
-			e.Errorf("Release: %v", err)
-		}
-		e.until("the name is free", func() bool { return e.free(b, "x") })
-	}},
-	{"R1", "no deadline", "an error of a silent store is never a deadline error for a caller that has set no deadline", func(e *env) {
-		e.useExpiry()
-		e.callsWhileCut(true, e.h.TTL, func(what string, call func(context.Context) error) {
-			err := call(context.Background())
-			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-				e.Errorf("%s without a deadline: %v, which is a context's error", what, err)
-			}
-			if !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
-				e.Errorf("%s of a silent store: %v; want ErrUncertain or ErrUnavailable", what, err)
-			}
-		})
-	}},
+		}},
 }
 
 // callsWhileCut makes each call of a client that asks the store, while its network is cut.

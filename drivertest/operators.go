@@ -7,34 +7,35 @@ import (
 )
 
 var operators = []check{
-	{"R10", "break", "an operator's break ends the grant, fences it, and grants the lock to the next waiter", func(e *env) {
-		a, b, op := e.peer(), e.peer(), e.conn()
-		h := a.get(a.req("x"))
-		r := b.req("x")
-		reply := b.refused(r)
-		if err := op.Break(e.ctx, h.Name, h.Token+1); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("Break with a wrong token: %v; want ErrGone", err)
-		}
-		if err := op.Break(e.ctx, h.Name, h.Token); err != nil {
-			e.Fatalf("Break: %v", err)
-		}
-		token := b.waitPush(r, &reply, patience)
-		if token <= h.Token {
-			e.Fatalf("after a break of token %d the next waiter got %d", h.Token, token)
-		}
-		if ch := a.renew(h); ch.State != driver.Gone {
-			e.Errorf("the old holder's Renew = %+v; want Gone", ch)
-		}
-		if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrTaken) {
-			e.Errorf("the old holder's Release: %v; want ErrTaken", err)
-		}
-		if err := op.Break(e.ctx, h.Name, h.Token); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("second Break: %v; want ErrGone", err)
-		}
-		if ch := b.renew(driver.Hold{Name: r.Name, ID: r.ID, Token: token}); ch.State != 0 {
-			e.Errorf("the new holder's Renew = %+v", ch)
-		}
-	}},
+	{"R10", "break", "an operator's break ends the grant, fences it, and grants the lock to the next waiter",
+		func(e *env) {
+			a, b, op := e.peer(), e.peer(), e.conn()
+			h := a.get(a.req("x"))
+			r := b.req("x")
+			reply := b.refused(r)
+			if err := op.Break(e.ctx, h.Name, h.Token+1); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("Break with a wrong token: %v; want ErrGone", err)
+			}
+			if err := op.Break(e.ctx, h.Name, h.Token); err != nil {
+				e.Fatalf("Break: %v", err)
+			}
+			token := b.waitPush(r, &reply, patience)
+			if token <= h.Token {
+				e.Fatalf("after a break of token %d the next waiter got %d", h.Token, token)
+			}
+			if ch := a.renew(h); ch.State != driver.Gone {
+				e.Errorf("the old holder's Renew = %+v; want Gone", ch)
+			}
+			if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrTaken) {
+				e.Errorf("the old holder's Release: %v; want ErrTaken", err)
+			}
+			if err := op.Break(e.ctx, h.Name, h.Token); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("second Break: %v; want ErrGone", err)
+			}
+			if ch := b.renew(driver.Hold{Name: r.Name, ID: r.ID, Token: token}); ch.State != 0 {
+				e.Errorf("the new holder's Renew = %+v", ch)
+			}
+		}},
 	{"R10", "break one of many", "a break ends one reader's or permit's grant and no other", func(e *env) {
 		a, b := e.peer(), e.peer()
 		h1, h2 := a.get(a.shared("r")), b.get(b.shared("r"))
@@ -60,39 +61,42 @@ var operators = []check{
 			e.Errorf("the other permit's Renew = %+v", ch)
 		}
 	}},
-	{"R9", "set limit", "the limit of a semaphore can be changed in use: a higher one lets waiters in, a lower one takes nothing away", func(e *env) {
-		a, b := e.peer(), e.peer()
-		if err := a.SetLimit(e.ctx, e.name("s"), 5); !errors.Is(err, driver.ErrGone) {
-			e.Errorf("SetLimit of an unused name: %v; want ErrGone", err)
-		}
-		x := a.get(a.req("x"))
-		if err := a.SetLimit(e.ctx, x.Name, 5); !errors.Is(err, driver.ErrKind) {
-			e.Errorf("SetLimit of a lock: %v; want ErrKind", err)
-		}
-		h := a.get(a.permits("s", 2, 2))
-		r := b.permits("s", 2, 2)
-		reply := b.refused(r)
-		if err := b.SetLimit(e.ctx, h.Name, 4); err != nil {
-			e.Fatalf("SetLimit: %v", err)
-		}
-		token := b.waitPush(r, &reply, patience)
-		if token == 0 {
-			e.Fatal("a higher limit did not let the waiter in")
-		}
-		if err := b.SetLimit(e.ctx, h.Name, 1); err != nil {
-			e.Fatalf("SetLimit: %v", err)
-		}
-		if rec := a.inspect("s"); rec.Limit != 1 || len(rec.Holders) != 2 {
-			e.Errorf("Inspect = %+v; want limit 1 and both holders", rec)
-		}
-		if _, err := b.Acquire(e.ctx, b.permits("s", 1, 4)); !errors.Is(err, driver.ErrKind) {
-			e.Errorf("Acquire with the old limit: %v; want ErrKind", err)
-		}
-		a.release(h)
-		b.refused(once(b.permits("s", 1, 1)))
-		b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
-		b.get(once(b.permits("s", 1, 1)))
-	}},
+	{
+		"R9", "set limit",
+		"the limit of a semaphore can be changed in use: a higher one lets waiters in, a lower one takes nothing away",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			if err := a.SetLimit(e.ctx, e.name("s"), 5); !errors.Is(err, driver.ErrGone) {
+				e.Errorf("SetLimit of an unused name: %v; want ErrGone", err)
+			}
+			x := a.get(a.req("x"))
+			if err := a.SetLimit(e.ctx, x.Name, 5); !errors.Is(err, driver.ErrKind) {
+				e.Errorf("SetLimit of a lock: %v; want ErrKind", err)
+			}
+			h := a.get(a.permits("s", 2, 2))
+			r := b.permits("s", 2, 2)
+			reply := b.refused(r)
+			if err := b.SetLimit(e.ctx, h.Name, 4); err != nil {
+				e.Fatalf("SetLimit: %v", err)
+			}
+			token := b.waitPush(r, &reply, patience)
+			if token == 0 {
+				e.Fatal("a higher limit did not let the waiter in")
+			}
+			if err := b.SetLimit(e.ctx, h.Name, 1); err != nil {
+				e.Fatalf("SetLimit: %v", err)
+			}
+			if rec := a.inspect("s"); rec.Limit != 1 || len(rec.Holders) != 2 {
+				e.Errorf("Inspect = %+v; want limit 1 and both holders", rec)
+			}
+			if _, err := b.Acquire(e.ctx, b.permits("s", 1, 4)); !errors.Is(err, driver.ErrKind) {
+				e.Errorf("Acquire with the old limit: %v; want ErrKind", err)
+			}
+			a.release(h)
+			b.refused(once(b.permits("s", 1, 1)))
+			b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
+			b.get(once(b.permits("s", 1, 1)))
+		}},
 	{"R1", "unused", "a name that nobody uses is unused, and not listed", func(e *env) {
 		a := e.peer()
 		if rec := a.inspect("never"); rec.Kind != driver.Unused || len(rec.Holders) != 0 || rec.Waiting != 0 {

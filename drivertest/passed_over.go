@@ -9,45 +9,55 @@ import (
 
 // passed are the checks of waiters that were passed over.
 var passed = []check{
-	{"R14", "passed over while cut off", "a waiter was cut off while the lock went to another: it gets no grant next to that one when it returns", func(e *env) {
-		e.passedBy(func(b *peer) func() { return b.Cut() })
-	}},
-	{"R14", "passed over while answers are lost", "the answers to a waiter were lost while the lock went to another: it gets no grant next to that one", func(e *env) {
-		e.passedBy(func(b *peer) func() { return b.DropReplies() })
-	}},
-	{"R14", "passed over on a forgotten connection", "the connection of a waiter was forgotten while the lock went to another: it gets no grant next to that one", func(e *env) {
-		e.passedBy(func(b *peer) func() {
-			b.Forget()
-			return func() {}
-		})
-	}},
-	{"R14", "cancelled while handed over", "a waiter that cancelled gets no push, and nobody has the token that it was granted", func(e *env) {
-		a, b, c := e.peer(), e.peer(), e.peer()
-		for range 5 {
-			h := a.get(a.req("x"))
-			first, second := b.joinQueue(b.req("x")), c.joinQueue(c.req("x"))
-			wake := first.reply.Wake
-			a.release(h)
-			if err := b.Cancel(e.ctx, first.r.Name, first.r.ID); err != nil {
-				e.Fatalf("Cancel: %v", err)
-			}
-			select { // a push from before the Cancel
-			case <-wake:
-			default:
-			}
-			hc := second.granted()
-			for end := time.Now().Add(quiet / 4); time.Now().Before(end); time.Sleep(time.Millisecond) {
-				select {
-				case token := <-wake:
-					if token != 0 {
-						e.Fatalf("pushed token %d after Cancel; %d is on record", token, hc.Token)
-					}
+	{
+		"R14", "passed over while cut off",
+		"a waiter was cut off while the lock went to another: it gets no grant next to that one when it returns",
+		func(e *env) {
+			e.passedBy(func(b *peer) func() { return b.Cut() })
+		}},
+	{
+		"R14", "passed over while answers are lost",
+		"the answers to a waiter were lost while the lock went to another: it gets no grant next to that one", func(e *env) {
+			e.passedBy(func(b *peer) func() { return b.DropReplies() })
+		}},
+	{
+		"R14", "passed over on a forgotten connection",
+		"the connection of a waiter was forgotten while the lock went to another: it gets no grant next to that one",
+		func(e *env) {
+			e.passedBy(func(b *peer) func() {
+				b.Forget()
+				return func() {}
+			})
+		}},
+	{
+		"R14", "cancelled while handed over",
+		"a waiter that cancelled gets no push, and nobody has the token that it was granted", func(e *env) {
+			a, b, c := e.peer(), e.peer(), e.peer()
+			for range 5 {
+				h := a.get(a.req("x"))
+				first, second := b.joinQueue(b.req("x")), c.joinQueue(c.req("x"))
+				wake := first.reply.Wake
+				a.release(h)
+				if err := b.Cancel(e.ctx, first.r.Name, first.r.ID); err != nil {
+					e.Fatalf("Cancel: %v", err)
+				}
+				select { // a push from before the Cancel
+				case <-wake:
 				default:
 				}
+				hc := second.granted()
+				for end := time.Now().Add(quiet / 4); time.Now().Before(end); time.Sleep(time.Millisecond) {
+					select {
+					case token := <-wake:
+						if token != 0 {
+							e.Fatalf("pushed token %d after Cancel; %d is on record", token, hc.Token)
+						}
+					default:
+					}
+				}
+				c.release(hc)
 			}
-			c.release(hc)
-		}
-	}},
+		}},
 }
 
 // passedBy lets the lock go past the first of two waiters, which returns when the second holds the

@@ -92,39 +92,40 @@ var primitives = []check{
 			e.Errorf("token %d after %d", w.Token(), l.Token())
 		}
 	}},
-	{"R7", "permits of clients", "the holders of a semaphore never have more than its limit, and large requests get in", func(e *env) {
-		const limit = 4
-		var used, most atomic.Int64
-		var all sync.WaitGroup
-		for i := range 6 {
-			s, n := e.client(nil).Semaphore(e.name("s"), limit), i%3+1
-			if i == 0 {
-				n = limit
-			}
-			all.Go(func() {
-				for range 15 {
-					err := s.Do(e.ctx, n, func(context.Context) error {
-						u := used.Add(int64(n))
-						if u > limit {
-							e.Errorf("%d permits of %d", u, limit)
-						}
-						most.Store(max(most.Load(), u))
-						time.Sleep(time.Millisecond)
-						used.Add(int64(-n))
-						return nil
-					})
-					if err != nil {
-						e.Errorf("Do: %v", err)
-						return
-					}
+	{"R7", "permits of clients", "the holders of a semaphore never have more than its limit, and large requests get in",
+		func(e *env) {
+			const limit = 4
+			var used, most atomic.Int64
+			var all sync.WaitGroup
+			for i := range 6 {
+				s, n := e.client(nil).Semaphore(e.name("s"), limit), i%3+1
+				if i == 0 {
+					n = limit
 				}
-			})
-		}
-		all.Wait()
-		if most.Load() != limit {
-			e.Errorf("at most %d permits of %d were used", most.Load(), limit)
-		}
-	}},
+				all.Go(func() {
+					for range 15 {
+						err := s.Do(e.ctx, n, func(context.Context) error {
+							u := used.Add(int64(n))
+							if u > limit {
+								e.Errorf("%d permits of %d", u, limit)
+							}
+							most.Store(max(most.Load(), u))
+							time.Sleep(time.Millisecond)
+							used.Add(int64(-n))
+							return nil
+						})
+						if err != nil {
+							e.Errorf("Do: %v", err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			if most.Load() != limit {
+				e.Errorf("at most %d permits of %d were used", most.Load(), limit)
+			}
+		}},
 	{"R5", "latch of clients", "waiters of a latch continue when it has been counted down", func(e *env) {
 		e.useExpiry()
 		a, b := e.clientFor(e.h.TTL), e.clientFor(e.h.TTL)
@@ -187,7 +188,8 @@ var primitives = []check{
 	{"R6", "election", "the next leader follows within a TTL, with a larger term, and everybody sees it", func(e *env) {
 		e.useExpiry()
 		conn := e.conn()
-		first := e.clientOn(conn, &holdfast.Config{TTL: steadyTTL}).Election(e.name("boss"), holdfast.Candidate("first", "1.example:1"))
+		first := e.clientOn(conn, &holdfast.Config{TTL: steadyTTL}).
+			Election(e.name("boss"), holdfast.Candidate("first", "1.example:1"))
 		second := e.client(nil).Election(e.name("boss"), holdfast.Candidate("second", "2.example:1"))
 		l, err := first.Campaign(e.ctx)
 		if err != nil {

@@ -26,7 +26,8 @@ var queue = []check{
 			case <-time.After(patience):
 			}
 			if token <= h.Token {
-				e.Fatalf("round %d: woken with token %d after %v; want one above %d, pushed at once", i, token, time.Since(start), h.Token)
+				e.Fatalf("round %d: woken with token %d after %v; want one above %d, pushed at once", i, token, time.Since(start),
+					h.Token)
 			}
 			h = driver.Hold{Name: r.Name, ID: r.ID, Token: token}
 			if ch := b.renew(h); ch.State != 0 {
@@ -51,8 +52,10 @@ var queue = []check{
 			}
 			waiters = append(waiters, w)
 		}
-		if rec := holder.inspect("x"); rec.Waiting != 200 || len(rec.Waiters) != driver.MaxWaiters || rec.Waiters[3].ID != waiters[3].r.ID || rec.Waiters[3].Info != waiters[3].r.Info {
-			e.Errorf("Inspect: %d waiting, %d listed; want 200 and %d, in order", rec.Waiting, len(rec.Waiters), driver.MaxWaiters)
+		if rec := holder.inspect("x"); rec.Waiting != 200 || len(rec.Waiters) != driver.MaxWaiters ||
+			rec.Waiters[3].ID != waiters[3].r.ID || rec.Waiters[3].Info != waiters[3].r.Info {
+			e.Errorf("Inspect: %d waiting, %d listed; want 200 and %d, in order", rec.Waiting, len(rec.Waiters),
+				driver.MaxWaiters)
 		}
 		for i, w := range waiters {
 			holder.release(h)
@@ -126,61 +129,67 @@ var queue = []check{
 			c.release(c.get(once(c.req("x"))))
 		}
 	}},
-	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place expires", func(e *env) {
-		e.useExpiry()
-		e.passedOver(func(b *peer) { b.Kill() })
-	}},
+	{"R6", "dead waiter", "a waiter whose process died is passed over, at the latest when its place expires",
+		func(e *env) {
+			e.useExpiry()
+			e.passedOver(func(b *peer) { b.Kill() })
+		}},
 	{"R6", "silent waiter", "a waiter that is cut off delays the queue no longer than its place lasts", func(e *env) {
 		e.useExpiry()
 		e.passedOver(func(b *peer) { e.Cleanup(b.Cut()) })
 	}},
-	{"R6", "expired place", "a place that is not renewed expires: Renew reports that, and asking again joins at the end", func(e *env) {
-		e.useExpiry()
-		a, b, c := e.peer(), e.shortPeer(), e.peer()
-		h := a.get(a.req("x"))
-		rb := b.req("x")
-		b.refused(rb)
-		e.sleepPastTTL()
-		if ch := b.renew(place(rb)); ch.State != driver.Gone {
-			e.Errorf("Renew of an expired place = %+v; want Gone", ch)
-		}
-		rc := c.req("x")
-		wc := c.refused(rc)
-		if wb := b.refused(rb); wb.Ahead != 1 {
-			e.Errorf("Ahead = %d after an expiry; want 1", wb.Ahead)
-		}
-		a.release(h)
-		if c.waitPush(rc, &wc, patience) == 0 {
-			e.Fatal("the first waiter was not served")
-		}
-	}},
-	{"R6", "lease of a hand-over", "a lock that is handed over lasts a TTL from the waiter's last renewal, no less and little more", func(e *env) {
-		e.useExpiry()
-		a, b, c := e.peer(), e.shortPeer(), e.peer()
-		e.retrySlow(func() (slow bool) {
+	{"R6", "expired place", "a place that is not renewed expires: Renew reports that, and asking again joins at the end",
+		func(e *env) {
+			e.useExpiry()
+			a, b, c := e.peer(), e.shortPeer(), e.peer()
 			h := a.get(a.req("x"))
-			rb, rc := b.req("x"), c.req("x")
-			life := proof{e, time.Now()}
-			wb := b.refused(rb)
-			asked := time.Now()
+			rb := b.req("x")
+			b.refused(rb)
+			e.sleepPastTTL()
+			if ch := b.renew(place(rb)); ch.State != driver.Gone {
+				e.Errorf("Renew of an expired place = %+v; want Gone", ch)
+			}
+			rc := c.req("x")
 			wc := c.refused(rc)
-			time.Sleep(e.h.TTL * 6 / 10)
+			if wb := b.refused(rb); wb.Ahead != 1 {
+				e.Errorf("Ahead = %d after an expiry; want 1", wb.Ahead)
+			}
 			a.release(h)
-			if b.waitPush(rb, &wb, e.h.TTL) == 0 {
-				return true // if the push never comes, no try succeeds
+			if c.waitPush(rc, &wc, patience) == 0 {
+				e.Fatal("the first waiter was not served")
 			}
-			if c.waitGrant(rc, wc, patience) == 0 {
-				e.Fatal("the second waiter was not served")
-			}
-			if !life.over() {
-				e.Errorf("the lease ended %v after its holder's last renewal; the TTL is %v", time.Since(life.sent), e.h.TTL)
-			}
-			if d := time.Since(asked); d > e.h.TTL*9/10+e.slack() { // counted from the hand-over: 1.6
-				e.Errorf("a dead holder that never used its grant delayed the queue until %v after its last renewal; the TTL is %v", d, e.h.TTL)
-			}
-			return false
-		})
-	}},
+		}},
+	{
+		"R6", "lease of a hand-over",
+		"a lock that is handed over lasts a TTL from the waiter's last renewal, no less and little more", func(e *env) {
+			e.useExpiry()
+			a, b, c := e.peer(), e.shortPeer(), e.peer()
+			e.retrySlow(func() (slow bool) {
+				h := a.get(a.req("x"))
+				rb, rc := b.req("x"), c.req("x")
+				life := proof{e, time.Now()}
+				wb := b.refused(rb)
+				asked := time.Now()
+				wc := c.refused(rc)
+				time.Sleep(e.h.TTL * 6 / 10)
+				a.release(h)
+				if b.waitPush(rb, &wb, e.h.TTL) == 0 {
+					return true // if the push never comes, no try succeeds
+				}
+				if c.waitGrant(rc, wc, patience) == 0 {
+					e.Fatal("the second waiter was not served")
+				}
+				if !life.over() {
+					e.Errorf("the lease ended %v after its holder's last renewal; the TTL is %v", time.Since(life.sent), e.h.TTL)
+				}
+				if d := time.Since(asked); d > e.h.TTL*9/10+e.slack() { // counted from the hand-over: 1.6
+					e.Errorf(
+						"a dead holder that never used its grant delayed the queue until %v after its last renewal; the TTL is %v",
+						d, e.h.TTL)
+				}
+				return false
+			})
+		}},
 	{"R11", "lost push", "a push that was lost costs time only: Renew and Acquire return the grant", func(e *env) {
 		a, b := e.peer(), e.peer()
 		for _, way := range []string{"renew", "ask"} {
@@ -215,19 +224,20 @@ var queue = []check{
 			e.Errorf("Renew of a place = %+v; want Waiting, 1 ahead, 0 < Retry ≤ TTL", ch)
 		}
 	}},
-	{"R6", "dead holder before a queue", "waiters behind a dead holder get the lock when its lease has expired", func(e *env) {
-		e.useExpiry()
-		a, b := e.shortPeer(), e.peer()
-		h := a.get(a.req("x"))
-		rb := b.req("x")
-		wb := b.ask(rb)
-		start := time.Now()
-		a.Kill() // the store may notice that at once
-		token := b.waitGrant(rb, wb, e.h.TTL+patience)
-		if d := time.Since(start); token <= h.Token || d > e.h.TTL+e.slack() {
-			e.Errorf("token %d after %d, %v after the death; the TTL is %v", token, h.Token, d, e.h.TTL)
-		}
-	}},
+	{"R6", "dead holder before a queue", "waiters behind a dead holder get the lock when its lease has expired",
+		func(e *env) {
+			e.useExpiry()
+			a, b := e.shortPeer(), e.peer()
+			h := a.get(a.req("x"))
+			rb := b.req("x")
+			wb := b.ask(rb)
+			start := time.Now()
+			a.Kill() // the store may notice that at once
+			token := b.waitGrant(rb, wb, e.h.TTL+patience)
+			if d := time.Since(start); token <= h.Token || d > e.h.TTL+e.slack() {
+				e.Errorf("token %d after %d, %v after the death; the TTL is %v", token, h.Token, d, e.h.TTL)
+			}
+		}},
 }
 
 // passedOver injects a fault into the first of two waiters and releases the lock: the second must

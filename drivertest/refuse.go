@@ -124,7 +124,8 @@ func (e *env) mustNotRenew(p *peer, holds ...driver.Hold) {
 			e.Fatalf("Renew of %+v while the store refused writes: %+v; want an error, or Unknown", h, changes[j])
 		}
 		if j < 0 && h.Token != 0 && after[i].Before(before[i].Add(pause/2)) {
-			e.Fatalf("Renew of %+v while the store refused writes reports success; the lease ends at %v, and at %v before", h, after[i], before[i])
+			e.Fatalf("Renew of %+v while the store refused writes reports success; the lease ends at %v, and at %v before", h,
+				after[i], before[i])
 		}
 	}
 }

@@ -83,7 +83,8 @@ func (e *env) goroutines() (n int) {
 	var b bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer accepts all
 	for block := range strings.SplitSeq(b.String(), "\n\n") {
-		if !strings.Contains(block, strconv.Quote(e.prefix)) || strings.Contains(block, "(*faultySession)") { // or is Faulty's
+		// or is Faulty's
+		if !strings.Contains(block, strconv.Quote(e.prefix)) || strings.Contains(block, "(*faultySession)") {
 			continue
 		}
 		for line := range strings.Lines(block) { // "3 @ 0x4", the first line after the head of the profile

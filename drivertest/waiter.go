@@ -75,7 +75,9 @@ func (e *env) onRecord(r *driver.Request, token uint64) {
 	if e.expires && rec.Token >= token {
 		return
 	}
-	if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == r.ID && h.Token >= token && !h.Kept }) {
+	if !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool {
+		return h.ID == r.ID && h.Token >= token && !h.Kept
+	}) {
 		e.Fatalf("R13: the waiter of %q was pushed token %d, which is not on record as its grant: %+v", r.Name, token, rec)
 	}
 }

@@ -53,7 +53,8 @@ func TestThirdParty(t *testing.T) {
 	java, golang, third := w.peer(curator), w.peer(ours), w.peer(stock)
 	const path = root + "/third"
 	line := []*actor{
-		third.actor("a", longSession), java.actor("b", longSession), golang.actor("c", longSession), third.actor("d", longSession), golang.actor("e", longSession),
+		third.actor("a", longSession), java.actor("b", longSession), golang.actor("c", longSession),
+		third.actor("d", longSession), golang.actor("e", longSession),
 		third.actor("f", longSession), java.actor("g", longSession), third.actor("h", longSession),
 	}
 	line[0].do("lock", "mutex", path)
@@ -137,7 +138,8 @@ func TestNodeDeleted(t *testing.T) {
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours)
 	const path = root + "/deleted"
-	holder, waiter, next := java.actor("holder", longSession), golang.actor("waiter", longSession), java.actor("next", longSession)
+	holder, waiter, next := java.actor("holder", longSession), golang.actor("waiter", longSession), java.actor("next",
+		longSession)
 	holder.do("lock", "mutex", path)
 	w.queue(waiter, "mutex", path)
 	w.queue(next, "mutex", path)

@@ -82,7 +82,8 @@ func TestJudge(t *testing.T) {
 		{"es1 es2 es3 ls1 es4 ls2 ls3 ls4", verdict{turns: 1, mixed: 2, most: 3}, true},
 		{"es1 es2 es3 es4 ls1 ls2 ls3 ls4", verdict{}, false},
 	} {
-		words := strings.NewReplacer("e", "enter ", "l", "leave ", "m", "mutex ", "r", "read ", "w", "write ", "s", "semaphore ")
+		words := strings.NewReplacer("e", "enter ", "l", "leave ", "m", "mutex ", "r", "read ", "w", "write ", "s",
+			"semaphore ")
 		var log strings.Builder
 		for f := range strings.FieldsSeq(c.log) {
 			log.WriteString(words.Replace(f[:1]) + words.Replace(f[1:2]) + f[2:] + " 0\n")

@@ -64,7 +64,8 @@ func TestPaths(t *testing.T) {
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours)
 	theirs, mine := java.actor("theirs", longSession), golang.actor("mine", longSession)
-	for _, path := range []string{"50%", "100%25", "a%2Fb", "%", "%%/%41", "a/50%", "a/%clock", "a/Locks", "é/ü", "zookeeper/a", "../locks", "../latch", "../x-lock-0000000001"} {
+	for _, path := range []string{"50%", "100%25", "a%2Fb", "%", "%%/%41", "a/50%", "a/%clock", "a/Locks", "é/ü",
+		"zookeeper/a", "../locks", "../latch", "../x-lock-0000000001"} {
 		path = root + "/paths/" + path
 		// In no lock's folder.
 		if level, first := strings.CutPrefix(path, root+"/paths/../"); first {

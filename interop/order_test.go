@@ -12,7 +12,8 @@ func TestMutexOrder(t *testing.T) {
 	java, golang := w.peer(curator), w.peer(ours)
 	const path = root + "/order/mutex"
 	line := []*actor{
-		java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession), golang.actor("d", longSession), golang.actor("e", longSession), java.actor("f", longSession),
+		java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession),
+		golang.actor("d", longSession), golang.actor("e", longSession), java.actor("f", longSession),
 	}
 	line[0].do("lock", "mutex", path)
 	for _, a := range line[1:] {
@@ -77,7 +78,8 @@ func TestSemaphoreOrder(t *testing.T) {
 	w := newWorld(t)
 	java, golang := w.peer(curator), w.peer(ours)
 	const path = root + "/order/semaphore"
-	line := []*actor{java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession), golang.actor("d", longSession)}
+	line := []*actor{java.actor("a", longSession), golang.actor("b", longSession), java.actor("c", longSession),
+		golang.actor("d", longSession)}
 	line[0].do("lock", "semaphore", path, 2)
 	line[1].do("lock", "semaphore", path, 2)
 	line[2].mustBeBusy("semaphore", path, 300e6, 2)
@@ -146,7 +148,8 @@ func TestDowngradeBeforeWriter(t *testing.T) {
 			w := newWorld(t)
 			first, second := w.peer(c.holder), w.peer(c.other)
 			path := root + "/downgrade-before/" + c.name
-			holder, writer, reader := first.actor("holder", longSession), second.actor("writer", longSession), second.actor("reader", longSession)
+			holder, writer, reader := first.actor("holder", longSession), second.actor("writer",
+				longSession), second.actor("reader", longSession)
 			holder.do("lock", "write", path)
 			w.queue(writer, "write", path)
 			holder.do("downgrade")

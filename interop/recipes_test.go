@@ -76,7 +76,8 @@ func TestDerivedRecipes(t *testing.T) {
 // A lock that is handed to another session of holdfast does not go to Curator in between.
 func TestHandOff(t *testing.T) {
 	w, java, golang := holdfastOnly(t)
-	giver, taker, waiter := golang.actor("giver", longSession), golang.actor("taker", longSession), java.actor("waiter", longSession)
+	giver, taker, waiter := golang.actor("giver", longSession), golang.actor("taker", longSession), java.actor("waiter",
+		longSession)
 	for _, kind := range []string{"mutex", "write", "semaphore"} {
 		path := root + "/handed/" + kind
 		giver.do("lock", kind, path)
@@ -93,7 +94,8 @@ func TestHandOff(t *testing.T) {
 // An operator of holdfast sees holders and waiters, and can end Curator's grant.
 func TestBreak(t *testing.T) {
 	w, java, golang := holdfastOnly(t)
-	holder, waiter, operator := java.actor("holder", longSession), java.actor("waiter", longSession), golang.actor("operator", longSession)
+	holder, waiter, operator := java.actor("holder", longSession), java.actor("waiter",
+		longSession), golang.actor("operator", longSession)
 	for i, c := range []struct{ kind, seen, after string }{
 		{"mutex", "lock 1 1", "lock 1 0"}, {"write", "lock 1 1", "lock 1 0"}, {"semaphore", "", "semaphore 1 0"},
 	} {

@@ -54,7 +54,8 @@ func (c *contest) run(path string, n int) {
 	for i, text := range answers(c.t, c.actors) {
 		a := c.actors[i]
 		var r report
-		if _, err := fmt.Sscanf(text, "rounds=%d writes=%d shared=%d full=%d", &r.rounds, &r.writes, &r.shared, &r.full); err != nil {
+		if _, err := fmt.Sscanf(text, "rounds=%d writes=%d shared=%d full=%d", &r.rounds, &r.writes, &r.shared,
+			&r.full); err != nil {
 			c.t.Fatalf("%s: %q: %v", a, text, err)
 		}
 		if r.rounds != n {
@@ -157,7 +158,8 @@ func TestSemaphoreRounds(t *testing.T) {
 	v := c.judge()
 	c.checkContention("holders of both sides were inside together", v.mixed, rounds/5)
 	if v.most != limit || c.total().full == 0 {
-		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.most, c.total().full, limit)
+		t.Errorf("at most %d were inside, all permits were in use in %d rounds; the limit is %d", v.most, c.total().full,
+			limit)
 	}
 }
 

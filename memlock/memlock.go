@@ -62,7 +62,8 @@ func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 }
 
 // do runs f on the entry of name and notifies the waiters to which it granted.
-func (s *Store) do(ctx context.Context, name string, f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
+func (s *Store) do(ctx context.Context, name string,
+	f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}

@@ -126,7 +126,8 @@ var mistakes = map[string]func(b driver.Backend, m *mistake){
 	"an adoption cannot be repeated": func(b driver.Backend, m *mistake) {
 		m.adopt = func(h driver.Hold, id, info string) error {
 			r, err := b.Inspect(ctx, h.Name)
-			if err == nil && !slices.ContainsFunc(r.Holders, func(o driver.Holder) bool { return o.ID == h.ID && o.Token == h.Token }) {
+			if err == nil && !slices.ContainsFunc(r.Holders,
+				func(o driver.Holder) bool { return o.ID == h.ID && o.Token == h.Token }) {
 				return driver.ErrGone
 			}
 			return m.Session.Adopt(ctx, h, id, info)

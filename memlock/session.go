@@ -27,7 +27,8 @@ func (n *session) addWaiter(id, name string) <-chan uint64 {
 }
 
 // do is store.do for a session that is open.
-func (n *session) do(ctx context.Context, name string, f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
+func (n *session) do(ctx context.Context, name string,
+	f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
 	return n.store.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		if n.closed {
 			return nil, driver.ErrClosed

@@ -68,7 +68,8 @@ type mistake struct {
 
 // small reports whether the search that has to catch the mistake takes a second.
 func (m mistake) small() bool {
-	return !strings.Contains(m.defs, "FAULTS=2") && (strings.Contains(m.defs, "N=2") || strings.Contains(m.defs, "FAULTS=0"))
+	return !strings.Contains(m.defs, "FAULTS=2") && (strings.Contains(m.defs, "N=2") ||
+		strings.Contains(m.defs, "FAULTS=0"))
 }
 
 // larger reports whether to search the larger sizes and all mistakes.
@@ -191,7 +192,8 @@ type result struct {
 	trace                 string
 }
 
-var numbers = regexp.MustCompile(`depth reached (\d+), errors: (\d+)|(?m)^\s*(\d+) states, stored|([\d.]+)\s+total actual memory`)
+var numbers = regexp.MustCompile(
+	`depth reached (\d+), errors: (\d+)|(?m)^\s*(\d+) states, stored|([\d.]+)\s+total actual memory`)
 
 // search translates a spec with spin, compiles it with gcc, and runs the search.
 func search(t *testing.T, spec, defs, claim, optimize string) result {
@@ -219,7 +221,8 @@ func search(t *testing.T, spec, defs, claim, optimize string) result {
 		args = append(args, "-D"+d)
 	}
 	must(t, dir, 3*time.Minute, "spin", append(args, spec+".pml")...)
-	cc := []string{optimize, "-w", "-DNOFAIR", "-DVECTORSZ=1024", "-DMEMLIM=" + strconv.Itoa(megabytes), "-o", "pan", "pan.c"}
+	cc := []string{optimize, "-w", "-DNOFAIR", "-DVECTORSZ=1024", "-DMEMLIM=" + strconv.Itoa(megabytes), "-o", "pan",
+		"pan.c"}
 	call := []string{"-m100000", table}
 	if claim == "" {
 		cc = append(cc, "-DSAFETY")
@@ -293,7 +296,8 @@ func steps(t *testing.T, dir, raw string) string {
 			continue
 		}
 		n, _ := strconv.Atoi(m[3])
-		fmt.Fprintf(&b, "%s %s: %s\n", m[2], m[1], strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(lines[m[2]][n-1]), ":: d_step {")))
+		fmt.Fprintf(&b, "%s %s: %s\n", m[2], m[1], strings.TrimSpace(
+			strings.TrimPrefix(strings.TrimSpace(lines[m[2]][n-1]), ":: d_step {")))
 	}
 	return b.String()
 }

@@ -14,7 +14,8 @@ func (s *Store) Diagnose(ctx context.Context, url string, ttl time.Duration) ([]
 	d, ok := s.Backend.(driver.Diagnoser)
 	if !ok {
 		return []driver.Finding{{Code: s.Name() + ".settings", Severity: driver.Unclear, MayEndanger: true,
-			Found: "this store cannot be examined", Why: "its setup may let two clients hold one lock", Do: "see its documentation"}}, nil
+			Found: "this store cannot be examined", Why: "its setup may let two clients hold one lock",
+			Do: "see its documentation"}}, nil
 	}
 	list, err := d.Diagnose(ctx, ttl)
 	for i := range list {

@@ -16,7 +16,8 @@ type leakyStore struct{ driver.Backend }
 
 func (leakyStore) Diagnose(context.Context, time.Duration) ([]driver.Finding, error) {
 	const text = "redis://u:c4nary-of-this@h returned c4nary-of-this"
-	return []driver.Finding{{Code: "x.y", Severity: driver.Slows, Server: text, Found: text, Why: text, Do: text}}, fmt.Errorf("%w: %s", driver.ErrRefused, text)
+	return []driver.Finding{{Code: "x.y", Severity: driver.Slows, Server: text, Found: text, Why: text, Do: text}},
+		fmt.Errorf("%w: %s", driver.ErrRefused, text)
 }
 
 func (leakyStore) Name() string { return "x" }

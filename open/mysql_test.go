@@ -18,17 +18,21 @@ func TestMySQLConfig(t *testing.T) {
 		"mysql://u@h/d":          {User: "u", Net: "tcp", Addr: "h:3306", DBName: "d", Timeout: 5 * time.Second},
 		"MariaDB://u:@H:03306/d": {User: "u", Net: "tcp", Addr: "h:3306", DBName: "d", Timeout: 5 * time.Second},
 		"mysql://u%40x:p%2F%3A:@:,%25+@[::1]:7/a%20b?timeout=100ms&readTimeout=1h&tls=off": {
-			User: "u@x", Passwd: "p/::@:,%+", Net: "tcp", Addr: "[::1]:7", DBName: "a b", Timeout: 100 * time.Millisecond, ReadTimeout: time.Hour,
+			User: "u@x", Passwd: "p/::@:,%+", Net: "tcp", Addr: "[::1]:7", DBName: "a b", Timeout: 100 * time.Millisecond,
+			ReadTimeout: time.Hour,
 		},
-		"mysql://u:p@/d?socket=/run/mysqld/mysqld.sock": {User: "u", Passwd: "p", Net: "unix", Addr: "/run/mysqld/mysqld.sock", DBName: "d", Timeout: 5 * time.Second},
-		"mysql://u@Localhost/d?socket=%2Fa%20b":         {User: "u", Net: "unix", Addr: "/a b", DBName: "d", Timeout: 5 * time.Second},
+		"mysql://u:p@/d?socket=/run/mysqld/mysqld.sock": {User: "u", Passwd: "p", Net: "unix",
+			Addr: "/run/mysqld/mysqld.sock", DBName: "d", Timeout: 5 * time.Second},
+		"mysql://u@Localhost/d?socket=%2Fa%20b": {User: "u", Net: "unix", Addr: "/a b", DBName: "d",
+			Timeout: 5 * time.Second},
 	} {
 		got, err := mySQLConfig(url)
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		shown := godriver.Config{User: got.User, Passwd: got.Passwd, Net: got.Net, Addr: got.Addr, DBName: got.DBName, Timeout: got.Timeout, ReadTimeout: got.ReadTimeout}
+		shown := godriver.Config{User: got.User, Passwd: got.Passwd, Net: got.Net, Addr: got.Addr, DBName: got.DBName,
+			Timeout: got.Timeout, ReadTimeout: got.ReadTimeout}
 		if shown.FormatDSN() != want.FormatDSN() || got.TLS != nil {
 			t.Errorf("%s: %s; want %s", url, shown.FormatDSN(), want.FormatDSN())
 		}
@@ -88,7 +92,8 @@ func TestMySQLNonsense(t *testing.T) {
 			func() error { _, err := Init(t.Context(), url); return err },
 		} {
 			err := open()
-			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "allowed are mysql://HOST") {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), word) ||
+				!strings.Contains(err.Error(), "allowed are mysql://HOST") {
 				t.Errorf("%q: %v; want ErrInvalid that says %q, and what is allowed", url, err, word)
 			} else if strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("%q: %v", url, err)
@@ -101,10 +106,12 @@ func TestMySQLTLSFiles(t *testing.T) {
 	certs := testenv.NewCerts(t)
 	files := "&cert=" + certs.Cert + "&key=" + certs.Key
 	c, err := mySQLConfig("mysql://u@h/d?tls=true&servername=db&ca=" + certs.CA + files)
-	if err != nil || c.TLS.RootCAs == nil || len(c.TLS.Certificates) != 1 || c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
+	if err != nil || c.TLS.RootCAs == nil || len(c.TLS.Certificates) != 1 || c.TLS.ServerName != "db" ||
+		c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err = mySQLConfig("mysql://u@h/d?tls=skip-verify" + files); err != nil || !c.TLS.InsecureSkipVerify || len(c.TLS.Certificates) != 1 {
+	if c, err = mySQLConfig("mysql://u@h/d?tls=skip-verify" + files); err != nil || !c.TLS.InsecureSkipVerify ||
+		len(c.TLS.Certificates) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -152,8 +159,10 @@ func TestMySQLPlace(t *testing.T) {
 // password. A URL for commands has no password.
 func FuzzMySQL(f *testing.F) {
 	for _, seed := range []string{
-		"mysql://u:secretword@h:1/d?timeout=1s&readTimeout=5s&tls=true", "mariadb://u:secretword@/d?socket=/s", "mysql://u:secretword@h:x/", "mysql://:secretword@",
-		"mysql://u:secretword@[::1/d", "mysql://u:secretword@h/%zz", "mysql://u:secretword@/@?@#@", "mysql:x://a/b", "mysql@://a/b",
+		"mysql://u:secretword@h:1/d?timeout=1s&readTimeout=5s&tls=true", "mariadb://u:secretword@/d?socket=/s",
+		"mysql://u:secretword@h:x/", "mysql://:secretword@",
+		"mysql://u:secretword@[::1/d", "mysql://u:secretword@h/%zz", "mysql://u:secretword@/@?@#@", "mysql:x://a/b",
+		"mysql@://a/b",
 	} {
 		f.Add(seed)
 	}

@@ -173,7 +173,8 @@ func invalid(format string, args ...any) error {
 
 // classify returns err, wrapped in otherwise if it has none of the driver's errors.
 func classify(err error, otherwise error) error {
-	for _, e := range []error{driver.ErrInvalid, driver.ErrUnavailable, driver.ErrRefused, driver.ErrUncertain, driver.ErrClosed} {
+	for _, e := range []error{driver.ErrInvalid, driver.ErrUnavailable, driver.ErrRefused, driver.ErrUncertain,
+		driver.ErrClosed} {
 		if errors.Is(err, e) {
 			return err
 		}

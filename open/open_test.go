@@ -20,7 +20,8 @@ func TestOpenSQLitePlaces(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 	places := map[string][]string{}
 	for _, url := range []string{
-		"sqlite:a.db", "sqlite:./a.db", "sqlite:" + dir + "/a.db", "sqlite://" + dir + "/a.db", "SQLITE://localhost" + dir + "/a.db",
+		"sqlite:a.db", "sqlite:./a.db", "sqlite:" + dir + "/a.db", "sqlite://" + dir + "/a.db",
+		"SQLITE://localhost" + dir + "/a.db",
 		"", "sqlite:state/holdfast/locks.db", "sqlite:b.db",
 	} {
 		s, err := Open(t.Context(), url)
@@ -51,8 +52,11 @@ func TestOpenMemory(t *testing.T) {
 
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, url := range []string{
-		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/", "sqlite:relative\x00",
-		"redis:", "redis://", "redis://h/x", "redis://h:99999", "redis://h?replicas=x", "redis://h?replica-timeout=1s", "redis+cluster://h?replicas=0", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h", "redis+sentinel://h:99999/m", "redis+cluster://", "redis+cluster://h/1", "redis+quorum://h", "a b:c", "file:x",
+		"x", ":", "//h", "/path", "memory:x", "sqlite:", "sqlite:/", "sqlite:///", "sqlite://host/x", "sqlite:dir/",
+		"sqlite:relative\x00",
+		"redis:", "redis://", "redis://h/x", "redis://h:99999", "redis://h?replicas=x", "redis://h?replica-timeout=1s",
+		"redis+cluster://h?replicas=0", "unix://h/x", "zookeeper://", "zookeeper:h", "etcd://h", "redis+sentinel://h",
+		"redis+sentinel://h:99999/m", "redis+cluster://", "redis+cluster://h/1", "redis+quorum://h", "a b:c", "file:x",
 	} {
 		s, err := Open(t.Context(), url)
 		if !errors.Is(err, driver.ErrInvalid) {

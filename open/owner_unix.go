@@ -37,7 +37,8 @@ func mayCreate(dir string) error {
 			return err
 		}
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && at != dir && int(st.Uid) == caller {
-			return fmt.Errorf("%s belongs to the user who called sudo, and could not use what root creates there (sudo -H sets HOME)", at)
+			return fmt.Errorf(
+				"%s belongs to the user who called sudo, and could not use what root creates there (sudo -H sets HOME)", at)
 		}
 		return nil
 	}

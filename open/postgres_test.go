@@ -36,14 +36,22 @@ func TestPostgresConfig(t *testing.T) {
 		listen, app, path              string
 	}
 	for raw, w := range map[string]want{
-		"postgres://u:p@h/d":                                                      {"u", "p", "h", "d", 5432, 5 * time.Second, "", "holdfast", ""},
-		"PostgreSQL://u:p%2F%40@h:1/d":                                            {"u", "p/@", "h", "d", 1, 5 * time.Second, "", "holdfast", ""},
-		"postgres://u:a@b+c@h/d":                                                  {"u", "a@b+c", "h", "d", 5432, 5 * time.Second, "", "holdfast", ""},
-		"postgres://h/d?user=u&password=p+%20x":                                   {"u", "p+ x", "h", "d", 5432, 5 * time.Second, "", "holdfast", ""},
-		"postgres:///d?host=/run/x&user=u&port=7":                                 {"u", "", "/run/x", "d", 7, 5 * time.Second, "", "holdfast", ""},
-		"postgres://u:p@%2Frun%2FX/a%20b":                                         {"u", "p", "/run/X", "a b", 5432, 5 * time.Second, "", "holdfast", ""},
-		"postgres://u@[fe80::1%25eth0]:2/d":                                       {"u", "", "fe80::1%eth0", "d", 2, 5 * time.Second, "", "holdfast", ""},
-		"postgres://u@h/d?connect_timeout=2&application_name=a%20b&search_path=s": {"u", "", "h", "d", 5432, 2 * time.Second, "", "a b", "s"},
+		"postgres://u:p@h/d": {"u", "p", "h", "d", 5432, 5 * time.Second,
+			"", "holdfast", ""},
+		"PostgreSQL://u:p%2F%40@h:1/d": {"u", "p/@", "h", "d", 1, 5 * time.Second,
+			"", "holdfast", ""},
+		"postgres://u:a@b+c@h/d": {"u", "a@b+c", "h", "d", 5432,
+			5 * time.Second, "", "holdfast", ""},
+		"postgres://h/d?user=u&password=p+%20x": {"u", "p+ x", "h", "d", 5432,
+			5 * time.Second, "", "holdfast", ""},
+		"postgres:///d?host=/run/x&user=u&port=7": {"u", "", "/run/x", "d", 7,
+			5 * time.Second, "", "holdfast", ""},
+		"postgres://u:p@%2Frun%2FX/a%20b": {"u", "p", "/run/X", "a b", 5432,
+			5 * time.Second, "", "holdfast", ""},
+		"postgres://u@[fe80::1%25eth0]:2/d": {"u", "", "fe80::1%eth0", "d", 2,
+			5 * time.Second, "", "holdfast", ""},
+		"postgres://u@h/d?connect_timeout=2&application_name=a%20b&search_path=s": {"u", "", "h", "d", 5432, 2 * time.Second,
+			"", "a b", "s"},
 		"postgres://u@h/d?listen=postgres%3A%2F%2Fv%3Aq%40g%2Fe%3Fsslmode%3Drequire&sslmode=disable&default_query_exec_mode=cache_statement": {
 			"u", "", "h", "d", 5432, 5 * time.Second, "postgres://v:q@g/e?sslmode=require", "holdfast", "",
 		},
@@ -53,7 +61,8 @@ func TestPostgresConfig(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
-		got := want{c.User, c.Password, c.Host, c.Database, c.Port, c.ConnectTimeout, listen, c.RuntimeParams["application_name"], c.RuntimeParams["search_path"]}
+		got := want{c.User, c.Password, c.Host, c.Database, c.Port, c.ConnectTimeout, listen,
+			c.RuntimeParams["application_name"], c.RuntimeParams["search_path"]}
 		if got != w {
 			t.Errorf("%s: %+v; want %+v", raw, got, w)
 		}
@@ -106,7 +115,8 @@ func TestPostgresNonsense(t *testing.T) {
 			func() error { _, err := Init(t.Context(), raw); return err },
 		} {
 			err := open()
-			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "allowed are postgres://HOST") {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), word) ||
+				!strings.Contains(err.Error(), "allowed are postgres://HOST") {
 				t.Errorf("%q: %v; want ErrInvalid that says %q, and what is allowed", raw, err, word)
 			} else if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: %v", raw, err)
@@ -118,7 +128,8 @@ func TestPostgresNonsense(t *testing.T) {
 func TestPostgresPlace(t *testing.T) {
 	withoutLibpq(t)
 	places(t, [][]string{
-		{"postgres://u@h/d", "postgresql://x:s3cret@H:5432/d?sslmode=disable", "postgres://h:5432/d?user=y&listen=postgres%3A%2F%2Fz%3As3cret%40g"},
+		{"postgres://u@h/d", "postgresql://x:s3cret@H:5432/d?sslmode=disable",
+			"postgres://h:5432/d?user=y&listen=postgres%3A%2F%2Fz%3As3cret%40g"},
 		{"postgres://u@h1:1,h2/d", "postgres://u@H2:5432,h1:1/d?sslmode=require"},
 		{"postgres://d@h:1", "postgres://u@h:1/d"},
 		{"postgres://u@h/D"},
@@ -132,7 +143,8 @@ func TestPostgresPlace(t *testing.T) {
 // The secrets in listen are masked like those of the URL itself.
 func TestPostgresSecrets(t *testing.T) {
 	direct := "postgres://v:h%40dden81x@g/e?sslpassword=als0-81x&sslmode=require"
-	raw := "postgres://u:s3cret81x@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape(direct) + "&passfile=/p&require_auth=scram-sha-256&password=m+re-81x"
+	raw := "postgres://u:s3cret81x@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape(direct) +
+		"&passfile=/p&require_auth=scram-sha-256&password=m+re-81x"
 	got := Scrub("s3cret81x, h@dden81x, h%40dden81x, als0-81x and m+re-81x; dial "+raw+" and "+direct+" with /p", raw)
 	for _, secret := range []string{"s3cret81x", "h@dden81x", "h%40dden81x", "h%2540dden81x", "als0-81x", "m+re-81x"} {
 		if strings.Contains(got, secret) {
@@ -143,7 +155,8 @@ func TestPostgresSecrets(t *testing.T) {
 		t.Errorf("%q: too much", got)
 	}
 	clean, ok := WithoutPassword(raw)
-	want := "postgres://u@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape("postgres://v@g/e?sslmode=require") + "&passfile=/p&require_auth=scram-sha-256"
+	want := "postgres://u@h/d?options=-c%20a%3Db&listen=" + url.QueryEscape("postgres://v@g/e?sslmode=require") +
+		"&passfile=/p&require_auth=scram-sha-256"
 	if !ok || clean != want {
 		t.Errorf("%q, %v; want %q", clean, ok, want)
 	}
@@ -156,13 +169,16 @@ func TestPostgresSecrets(t *testing.T) {
 // password. A URL for commands has no password.
 func FuzzPostgres(f *testing.F) {
 	for _, seed := range []string{
-		"postgres://u:secretword@h:1,[::1]:2/d?sslmode=require&application_name=a", "postgresql://u:secretword@/d?host=/s", "postgres://u:secretword@h:x/", "postgres://:secretword@",
-		"postgres://u:secretword@[::1/d", "postgres://u:secretword@h/%zz", "postgres://u:secretword@/@?@#@", "postgres:x://a/b", "postgres://u:secretword@h?listen=postgres%3A%2F%2Fh", "postgres://a,b:secretword@h,%2Fs/d",
+		"postgres://u:secretword@h:1,[::1]:2/d?sslmode=require&application_name=a", "postgresql://u:secretword@/d?host=/s",
+		"postgres://u:secretword@h:x/", "postgres://:secretword@",
+		"postgres://u:secretword@[::1/d", "postgres://u:secretword@h/%zz", "postgres://u:secretword@/@?@#@",
+		"postgres:x://a/b", "postgres://u:secretword@h?listen=postgres%3A%2F%2Fh", "postgres://a,b:secretword@h,%2Fs/d",
 	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		if strings.Contains(raw, "ssl") || strings.Contains(raw, "file") || strings.Contains(raw, "service") || strings.Contains(raw, "%") && strings.Contains(raw, "=") {
+		if strings.Contains(raw, "ssl") || strings.Contains(raw, "file") || strings.Contains(raw, "service") ||
+			strings.Contains(raw, "%") && strings.Contains(raw, "=") {
 			return // the parameters may name files
 		}
 		cfg, listen, err := postgresConfig(raw, invalidPostgres)
@@ -222,7 +238,8 @@ func TestSQLServerThatFallsSilent(t *testing.T) {
 			_, inspect := s.Inspect(ctx, "a")
 			_, list := s.List(ctx, "", "", 10)
 			_, diagnose := s.Diagnose(ctx, raw, time.Second)
-			for what, err := range map[string]error{"inspect": inspect, "list": list, "diagnose": diagnose, "break": s.Break(ctx, "a", 1), "limit": s.SetLimit(ctx, "a", 1)} {
+			for what, err := range map[string]error{"inspect": inspect, "list": list, "diagnose": diagnose,
+				"break": s.Break(ctx, "a", 1), "limit": s.SetLimit(ctx, "a", 1)} {
 				if !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -240,7 +257,8 @@ func TestSchema(t *testing.T) {
 	for _, raw := range []string{"mysql://u@h/d", "mariadb://u@h/d", "postgres://h", "postgresql://h"} {
 		list, err := Schema(raw)
 		p, perr := tables(raw)
-		if err != nil || perr != nil || strings.Join(list, ";") != strings.Join(sqllock.Schema(p.dialect), ";") || len(list) < 5 {
+		if err != nil || perr != nil || strings.Join(list, ";") != strings.Join(sqllock.Schema(p.dialect), ";") ||
+			len(list) < 5 {
 			t.Errorf("%s: %q, %v, %v", raw, list, err, perr)
 		}
 		_ = p.close()

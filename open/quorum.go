@@ -77,8 +77,10 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 		}
 	}
 	if s := query.Get("quarantine"); s != "" {
-		if q.cfg.Quarantine, err = time.ParseDuration(s); err != nil || q.cfg.Quarantine < driver.MinTTL || q.cfg.Quarantine > driver.MaxTTL {
-			return q, invalidQuorum("quarantine=%s: it must be a time with its unit, such as 1m, from %v to %v", s, driver.MinTTL, driver.MaxTTL)
+		if q.cfg.Quarantine, err = time.ParseDuration(s); err != nil || q.cfg.Quarantine < driver.MinTTL ||
+			q.cfg.Quarantine > driver.MaxTTL {
+			return q, invalidQuorum("quarantine=%s: it must be a time with its unit, such as 1m, from %v to %v", s,
+				driver.MinTTL, driver.MaxTTL)
 		}
 	}
 	q.cfg.Prefix = query.Get("prefix")
@@ -96,7 +98,8 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 		}
 		names = append(names, addr)
 		one := (&url.URL{Scheme: scheme, User: u.User, Host: addr, RawQuery: passed.Encode()}).String()
-		q.servers = append(q.servers, quorum.Server{Name: addr, Dial: func() (redislock.Conn, error) { return rueidisconn.DialVia(one, dial) }})
+		q.servers = append(q.servers, quorum.Server{Name: addr,
+			Dial: func() (redislock.Conn, error) { return rueidisconn.DialVia(one, dial) }})
 	}
 	if n := len(names); n < quorum.MinServers || n > quorum.MaxServers {
 		return q, invalidQuorum("there are %d servers", n)

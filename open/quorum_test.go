@@ -10,7 +10,8 @@ import (
 
 func TestQuorumPlace(t *testing.T) {
 	for _, same := range [][]string{
-		{"redis+quorum://a,b,c", "REDIS+QUORUM://u:p@C:6379,b,A/0?quarantine=1m", "redis+quorum://a,b,c/00?prefix=hfq:", "rediss+quorum://a,b,c/?ca=/x"},
+		{"redis+quorum://a,b,c", "REDIS+QUORUM://u:p@C:6379,b,A/0?quarantine=1m", "redis+quorum://a,b,c/00?prefix=hfq:",
+			"rediss+quorum://a,b,c/?ca=/x"},
 		{"redis+quorum://a,b,c?prefix=x:"},
 		{"redis+quorum://a,b,d"},
 		{"redis+quorum://a,b,c,[::1]:7,e"},
@@ -37,11 +38,17 @@ func TestQuorumPlace(t *testing.T) {
 func TestQuorumRefusesNonsense(t *testing.T) {
 	const canary = "s3cr3t"
 	for _, url := range []string{
-		"redis+quorum://", "redis+quorum:a,b,c", "redis+quorum://a", "redis+quorum://a,b", "redis+quorum://a,b,", "redis+quorum://a,b,b:6379",
-		"redis+quorum://a,b,c,d,e,f,g,h,i,j", "redis+quorum://u:" + canary + "@a,b,c:port", "redis+quorum://u:" + canary + "@a,b,c/x",
-		"redis+quorum://u:" + canary + "@a,b,c?quarantine=1", "redis+quorum://u:" + canary + "@a,b,c?quarantine=1ms", "redis+quorum://u:" + canary + "@a,b,c?quarantine=100h",
-		"redis+quorum://u:" + canary + "@a,b,c?x=1", "redis+quorum://u:" + canary + "@a,b,c?ca=x", "redis+quorum://u:" + canary + "@a,b,c?prefix=a&prefix=b",
-		"redis+quorum://u:" + canary + "%zz@a,b,c", "redis+quorum://a,b,c#f", "redis+quorum://a,b,c/1", "redis+quorum://a,b,c?prefix={x}", "redis+quorum://a,b,c?quarantine=1m&quarantine=1m", "redis+quorum://u:" + canary + "/x@a,b,c",
+		"redis+quorum://", "redis+quorum:a,b,c", "redis+quorum://a", "redis+quorum://a,b", "redis+quorum://a,b,",
+		"redis+quorum://a,b,b:6379",
+		"redis+quorum://a,b,c,d,e,f,g,h,i,j", "redis+quorum://u:" + canary + "@a,b,c:port",
+		"redis+quorum://u:" + canary + "@a,b,c/x",
+		"redis+quorum://u:" + canary + "@a,b,c?quarantine=1", "redis+quorum://u:" + canary + "@a,b,c?quarantine=1ms",
+		"redis+quorum://u:" + canary + "@a,b,c?quarantine=100h",
+		"redis+quorum://u:" + canary + "@a,b,c?x=1", "redis+quorum://u:" + canary + "@a,b,c?ca=x",
+		"redis+quorum://u:" + canary + "@a,b,c?prefix=a&prefix=b",
+		"redis+quorum://u:" + canary + "%zz@a,b,c", "redis+quorum://a,b,c#f", "redis+quorum://a,b,c/1",
+		"redis+quorum://a,b,c?prefix={x}", "redis+quorum://a,b,c?quarantine=1m&quarantine=1m",
+		"redis+quorum://u:" + canary + "/x@a,b,c",
 	} {
 		s, err := Open(t.Context(), url)
 		if !errors.Is(err, driver.ErrInvalid) {

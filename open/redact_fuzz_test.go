@@ -13,8 +13,10 @@ import (
 func FuzzRedact(f *testing.F) {
 	const password = "Secretw0rd-1"
 	for _, raw := range []string{
-		"redis://u:Secretw0rd-1@h:1/2?db=3", "redis+sentinel://h1,h2/m?sentinelpassword=Secretw0rd-1&db=3", "postgres://u:Secretw0rd-1@h1,h2:5/d?sslmode=x",
-		"postgres://h/d?listen=postgres%3A%2F%2Fu%3ASecretw0rd-1%40h", "redis://:Secretw0rd-1%zz@[::1", "no:p://user:Secretw0rd-1@h", "redis://u:a@b:Secretw0rd-1@h", "://:Secretw0rd-1@", "/://:Secretw0rd-1@",
+		"redis://u:Secretw0rd-1@h:1/2?db=3", "redis+sentinel://h1,h2/m?sentinelpassword=Secretw0rd-1&db=3",
+		"postgres://u:Secretw0rd-1@h1,h2:5/d?sslmode=x",
+		"postgres://h/d?listen=postgres%3A%2F%2Fu%3ASecretw0rd-1%40h", "redis://:Secretw0rd-1%zz@[::1",
+		"no:p://user:Secretw0rd-1@h", "redis://u:a@b:Secretw0rd-1@h", "://:Secretw0rd-1@", "/://:Secretw0rd-1@",
 	} {
 		f.Add(raw, "dial ", ": no such host")
 		f.Add(raw, "'", "' \n\"")
@@ -43,7 +45,8 @@ func FuzzRedact(f *testing.F) {
 // FuzzQuorum: any URL is accepted with its servers, or refused without showing its password.
 func FuzzQuorum(f *testing.F) {
 	for _, raw := range []string{
-		"redis+quorum://u:secretword@a,b,c?quarantine=1m&prefix=x:", "rediss+quorum://u:secretword@a:1,[::1],c:3/0", "redis+quorum://u:secretword@a,a,b",
+		"redis+quorum://u:secretword@a,b,c?quarantine=1m&prefix=x:", "rediss+quorum://u:secretword@a:1,[::1],c:3/0",
+		"redis+quorum://u:secretword@a,a,b",
 		"redis+quorum://u:secretword@a,b,c/1?x", "redis+quorum://u:secretword%zz@a,b,c", "redis+quorum://,,", "redis+quorum:",
 	} {
 		f.Add(raw)
@@ -53,7 +56,8 @@ func FuzzQuorum(f *testing.F) {
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrInvalid):
 			t.Errorf("%q: %v; want ErrInvalid", raw, err)
-		case err != nil && strings.Contains(raw, ":secretword@") && strings.Count(raw, "secretword") == 1 && strings.Contains(err.Error(), "secretword"):
+		case err != nil && strings.Contains(raw, ":secretword@") && strings.Count(raw, "secretword") == 1 &&
+			strings.Contains(err.Error(), "secretword"):
 			t.Errorf("%q: %v", raw, err)
 		case err == nil && (len(q.servers) < 3 || q.place == "" || strings.Contains(q.place, "@")):
 			t.Errorf("%q: %+v", raw, q)

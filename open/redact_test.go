@@ -13,7 +13,8 @@ import (
 var unguessable = []string{"Zx9-unguessable-81", "correct-horse-battery-staple", "8f!kQz2mW+"}
 
 // words are passwords that servers and holdfast use as words.
-var words = []string{"user", "a", "password", "invalid", "postgres", "disabled", "authentication", "username-password", "127.0.0.1", "28P01"}
+var words = []string{"user", "a", "password", "invalid", "postgres", "disabled", "authentication", "username-password",
+	"127.0.0.1", "28P01"}
 
 // What a server says about a wrong password is the same for every password, so that nobody can
 // conclude which one it is.
@@ -35,7 +36,8 @@ func TestPasswordDoesNotChangeWhatIsSaid(t *testing.T) {
 		}
 	}
 	postgresURL := "postgres://postgres:PASSWORD@" + postgres.Addr + "/postgres?sslmode=disable"
-	for limit := time.Now().Add(20 * time.Second); !strings.Contains(says(t, postgresURL), "password authentication failed"); {
+	for limit := time.Now().Add(20 * time.Second); !strings.Contains(says(t, postgresURL),
+		"password authentication failed"); {
 		if time.Now().After(limit) {
 			t.Fatal("the server still wants no password")
 		}
@@ -78,7 +80,9 @@ func TestScrubCommonPasswords(t *testing.T) {
 	const url = "redis://locks-2:PASSWORD@db-2.example:6379/1"
 	const text = `WRONGPASS invalid username-password pair or user is disabled. password authentication failed for user "postgres" ` +
 		"(SQLSTATE 28P01) at 127.0.0.1:6379 and db-2.example:6379; allowed are redis://[user:password@]host[:port][/db]; user locks-2"
-	for _, password := range append(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(` ";.:/[]()@`, r) }), append(words, "db-2.example:6379", "locks-2")...) {
+	for _, password := range append(strings.FieldsFunc(text,
+		func(r rune) bool { return strings.ContainsRune(` ";.:/[]()@`, r) }),
+		append(words, "db-2.example:6379", "locks-2")...) {
 		if got := Scrub(text, strings.Replace(url, "PASSWORD", password, 1)); got != text {
 			t.Errorf("password %q: %s", password, got)
 		}
@@ -89,14 +93,20 @@ func TestScrubCommonPasswords(t *testing.T) {
 // masked everywhere.
 func TestScrubPlaces(t *testing.T) {
 	for _, password := range append(unguessable, words...) {
-		for text, want := range map[string]string{
-			"dial redis://u:PASSWORD@h:1/2?db=3: no":                                                      "dial redis://***@h:1/2?db=3: no",
-			"dial redis+sentinel://h/m?sentinelpassword=PASSWORD&db=3 no":                                 "dial redis+sentinel://h/m?sentinelpassword=***&db=3 no",
-			"dial postgres://h/d?x=y&listen=postgres%3A%2F%2Fu%3APASSWORD%40h: no":                        "dial postgres://h/d?x=y&listen=*** no",
-			"ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `PASSWORD`, ": "ERR unknown command `HELLO`, with args beginning with: ***",
-			"ERR unknown command 'AUTH', with args beginning with: 'u' 'PASSWORD' ":                       "ERR unknown command 'AUTH', with args beginning with: ***",
+		for _, test := range [][2]string{
+			{"dial redis://u:PASSWORD@h:1/2?db=3: no",
+				"dial redis://***@h:1/2?db=3: no"},
+			{"dial redis+sentinel://h/m?sentinelpassword=PASSWORD&db=3 no",
+				"dial redis+sentinel://h/m?sentinelpassword=***&db=3 no"},
+			{"dial postgres://h/d?x=y&listen=postgres%3A%2F%2Fu%3APASSWORD%40h: no",
+				"dial postgres://h/d?x=y&listen=*** no"},
+			{"ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `PASSWORD`, ",
+				"ERR unknown command `HELLO`, with args beginning with: ***"},
+			{"ERR unknown command 'AUTH', with args beginning with: 'u' 'PASSWORD' ",
+				"ERR unknown command 'AUTH', with args beginning with: ***"},
 		} {
-			if got := Scrub(strings.ReplaceAll(text, "PASSWORD", password), "redis://u:"+password+"@h:1/2"); got != want {
+			text, want := strings.ReplaceAll(test[0], "PASSWORD", password), test[1]
+			if got := Scrub(text, "redis://u:"+password+"@h:1/2"); got != want {
 				t.Errorf("password %q: %q, want %q", password, got, want)
 			}
 		}

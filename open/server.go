@@ -25,7 +25,9 @@ func serverURL(rawURL string, invalid refusal, schemes ...string) (*url.URL, url
 	_, _, after := cutHosts(rawURL)
 	if strings.Contains(after, "@") {
 		// The error quotes nothing: the text after the @ may be part of the password.
-		return nil, nil, invalid("there is an @ after the servers; / ? # in a password and @ elsewhere must be percent-encoded (%%2F %%3F %%23 %%40)")
+		return nil, nil,
+			invalid(
+				"there is an @ after the servers; / ? # in a password and @ elsewhere must be percent-encoded (%%2F %%3F %%23 %%40)")
 	}
 	u, err := parseAround(rawURL)
 	if err != nil {

@@ -62,7 +62,8 @@ func (p *sqlPool) explain(err error) error {
 	}
 	text := strings.ReplaceAll(err.Error(), `"holdfast init"`, initHint)
 	if said := p.missing(err); said != nil {
-		text = fmt.Sprintf("%v: there is no such database or schema; create it, then its tables with %s: %v", driver.ErrRefused, initHint, said)
+		text = fmt.Sprintf("%v: there is no such database or schema; create it, then its tables with %s: %v",
+			driver.ErrRefused, initHint, said)
 	}
 	text = strings.NewReplacer(":\n\t", ": ", "\n\t", "; ", "\n", "; ").Replace(text)
 	if text == err.Error() {

@@ -70,7 +70,9 @@ func defaultPath() (string, error) {
 	if !filepath.IsAbs(dir) { // the specification says to ignore a relative one
 		home, err := os.UserHomeDir()
 		if err != nil || !filepath.IsAbs(home) {
-			return "", fmt.Errorf("%w environment: no home folder for the embedded store (set HOME or XDG_STATE_HOME to an absolute path, or choose a store with --store or HOLDFAST_URL)", driver.ErrInvalid)
+			return "",
+				fmt.Errorf(
+					"%w environment: no home folder for the embedded store (set HOME or XDG_STATE_HOME to an absolute path, or choose a store with --store or HOLDFAST_URL)", driver.ErrInvalid)
 		}
 		dir = filepath.Join(home, ".local", "state")
 	}
@@ -84,7 +86,9 @@ func defaultPath() (string, error) {
 		err = ownFolder(dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: the folder of the embedded store: %w; XDG_STATE_HOME names another folder, --store or HOLDFAST_URL another store", driver.ErrRefused, err)
+		return "",
+			fmt.Errorf(
+				"%w: the folder of the embedded store: %w; XDG_STATE_HOME names another folder, --store or HOLDFAST_URL another store", driver.ErrRefused, err)
 	}
 	return filepath.Join(dir, "locks.db"), nil
 }

@@ -322,13 +322,15 @@ func TestViaMySQL(t *testing.T) {
 
 func TestViaMySQLTLS(t *testing.T) {
 	m := testenv.MariaDBTLS(t)
-	rawURL := "mysql://root@" + m.Addr + "/test?tls=true&servername=localhost&ca=" + m.TLS.CA + "&cert=" + m.TLS.Cert + "&key=" + m.TLS.Key
+	rawURL := "mysql://root@" + m.Addr + "/test?tls=true&servername=localhost&ca=" + m.TLS.CA + "&cert=" + m.TLS.Cert +
+		"&key=" + m.TLS.Key
 	if _, err := Init(t.Context(), rawURL); err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(m.Addr)
 	checkVia(t, elsewhere(rawURL), []string{m.Addr}, "tcp "+nowhere+":"+port)
-	if err := useOnce(t.Context(), strings.Replace(elsewhere(rawURL), "&servername=localhost", "", 1), newTestDialer()); err == nil {
+	if err := useOnce(t.Context(), strings.Replace(elsewhere(rawURL), "&servername=localhost", "", 1),
+		newTestDialer()); err == nil {
 		t.Error("a certificate for another name is taken")
 	}
 	checkRefused(t, rawURL, nil)

@@ -95,7 +95,8 @@ func settings(cfg *zklock.Config, query url.Values) error {
 	if s := query.Get("session"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < driver.MinTTL || d > driver.MaxTTL {
-			return invalidZooKeeper("session=%s: it must be a time with its unit, such as 10s, from %v to %v", s, driver.MinTTL, driver.MaxTTL)
+			return invalidZooKeeper("session=%s: it must be a time with its unit, such as 10s, from %v to %v", s, driver.MinTTL,
+				driver.MaxTTL)
 		}
 		cfg.Session = d
 	}

@@ -115,11 +115,13 @@ func TestZooKeeperNonsense(t *testing.T) {
 
 func TestZooKeeperTLSFiles(t *testing.T) {
 	certs := testenv.NewCerts(t)
-	cfg, err := zooKeeperConfig("zookeepers://h1,h2:3?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key + "&servername=zk")
+	cfg, err := zooKeeperConfig("zookeepers://h1,h2:3?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key +
+		"&servername=zk")
 	if err != nil || cfg.TLS.RootCAs == nil || len(cfg.TLS.Certificates) != 1 || cfg.TLS.ServerName != "zk" {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	if cfg, err = zooKeeperConfig("zks://h"); err != nil || cfg.TLS == nil || cfg.TLS.ServerName != "" || cfg.TLS.RootCAs != nil {
+	if cfg, err = zooKeeperConfig("zks://h"); err != nil || cfg.TLS == nil || cfg.TLS.ServerName != "" ||
+		cfg.TLS.RootCAs != nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -172,8 +174,10 @@ func TestZooKeeperPlace(t *testing.T) {
 // password. A URL for commands has no password.
 func FuzzZooKeeper(f *testing.F) {
 	for _, seed := range []string{
-		"zookeeper://u:secretword@h1:1,[::1]:2,h3/a/b?session=10s&protocol=single&acl=private", "zk://u:secretword@h:x", "zk://:secretword@",
-		"zks://h", "zk://u:secretword@[::1", "zk://u:secretword@h/%zz", "zk://u:secretword@/@?@#@", "\x00", "0@/0!0://0,0", "zk:x://a,b", "zk@://a,b",
+		"zookeeper://u:secretword@h1:1,[::1]:2,h3/a/b?session=10s&protocol=single&acl=private", "zk://u:secretword@h:x",
+		"zk://:secretword@",
+		"zks://h", "zk://u:secretword@[::1", "zk://u:secretword@h/%zz", "zk://u:secretword@/@?@#@", "\x00", "0@/0!0://0,0",
+		"zk:x://a,b", "zk@://a,b",
 	} {
 		f.Add(seed)
 	}

@@ -31,7 +31,8 @@ type Conn interface {
 	// again with its text, RunWait sends WAIT again too. The keys of all calls must be on one
 	// server. A server without their slot answers MOVED or ASK and does nothing. The next try goes
 	// to the right server, once the client knows it.
-	RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (results []Result, acked int, err error)
+	RunWait(ctx context.Context, calls []Call, replicas int, timeout time.Duration) (results []Result, acked int,
+		err error)
 
 	// Subscribe returns when the server has confirmed the subscription to channel. From then on it
 	// calls message with every payload, and again after every later confirmation, because messages
@@ -43,7 +44,8 @@ type Conn interface {
 	// SubscribeShard is Subscribe for a sharded channel of a Cluster, at the server with the slot
 	// of the channel's hash tag. If the slot moves, it subscribes at the new server and calls
 	// again. Servers before Redis 7 have no sharded channels and refuse it: see NoShards.
-	SubscribeShard(ctx context.Context, channel string, message func(payload string), again func()) (stop func(), err error)
+	SubscribeShard(ctx context.Context, channel string, message func(payload string), again func()) (stop func(),
+		err error)
 
 	// Close frees what belongs to the Conn. It may be called more than once.
 	Close() error

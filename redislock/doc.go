@@ -65,7 +65,8 @@
 // In a Cluster of Redis 7 (only go-redis needs command):
 //
 //	ACL SETUSER holdfast on >PASSWORD resetkeys ~hf:* resetchannels &hf:{*}:s:* -@all
-//	  +evalsha +eval +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe +hello +ping +asking +cluster|slots +cluster|shards +command
+//	  +evalsha +eval +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe +hello +ping +asking
+//	  +cluster|slots +cluster|shards +command
 //	  +get +set +setrange +del +exists +pttl +pexpire +time +hget +hset +hdel +hexists +hincrby
 //	  +zadd +zrem +zcard +zcount +zrank +zrange +zrangebyscore +zrandmember +zrangebylex
 //

@@ -130,7 +130,8 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 	var last error
 	answers := asker.Ask(ctx, "INFO")
 	for _, a := range answers {
-		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1, many: b.cluster, wait: b.waitReplicas}
+		n := &node{server: a.Server, config: map[string]string{}, alone: len(answers) == 1, many: b.cluster,
+			wait: b.waitReplicas}
 		switch {
 		case a.Err == nil:
 			n.info = fields(a.Value.Text)
@@ -138,8 +139,10 @@ func (b *Backend) interview(ctx context.Context, asker Asker, f *doctor.Findings
 			n.why = a.Err
 		default:
 			last = a.Err
-			f.Add(driver.Finding{Code: "redis.reach", Severity: driver.Slows, Server: a.Server, Found: fmt.Sprintf("no answer: %v", a.Err),
-				Why: "locks that this server keeps can neither be taken nor renewed", Do: "start it, or see why it cannot be reached from here"})
+			f.Add(driver.Finding{Code: "redis.reach", Severity: driver.Slows, Server: a.Server,
+				Found: fmt.Sprintf("no answer: %v", a.Err),
+				Why:   "locks that this server keeps can neither be taken nor renewed",
+				Do:    "start it, or see why it cannot be reached from here"})
 			continue
 		}
 		nodes, by[a.Server] = append(nodes, n), n
@@ -250,9 +253,10 @@ func (b *Backend) tryWakeups(ctx context.Context, asker Asker, f *doctor.Finding
 	}
 	stop, err := subscribe(ctx, channel, receive, func() {})
 	if NoShards(err) {
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the servers have no sharded channels, which came with Redis 7",
-			Why: "every message goes to every server, and no script can count subscribers: a waiter that has died is passed over only when its place expires",
-			Do:  "upgrade to Redis 7 or later"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: "the servers have no sharded channels, which came with Redis 7",
+			Why:   "every message goes to every server, and no script can count subscribers: a waiter that has died is passed over only when its place expires",
+			Do:    "upgrade to Redis 7 or later"})
 		return nil
 	}
 	if err != nil {

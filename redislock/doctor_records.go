@@ -37,6 +37,7 @@ func (b *Backend) lookForDamage(ctx context.Context, f *doctor.Findings) error {
 		return nil
 	}
 	f.Add(driver.Finding{Code: code, Severity: driver.Slows, Why: why, Do: do,
-		Found: fmt.Sprintf("of %d records %d cannot be read: %s", len(records), len(damaged), strings.Join(damaged[:min(len(damaged), 3)], ", "))})
+		Found: fmt.Sprintf("of %d records %d cannot be read: %s", len(records), len(damaged),
+			strings.Join(damaged[:min(len(damaged), 3)], ", "))})
 	return nil
 }

@@ -101,7 +101,8 @@ func lookAtSentinels(ctx context.Context, asker Asker, watched bool, f *doctor.F
 		if watched {
 			f.Add(driver.Finding{Code: sentinelCode, Severity: driver.Unclear, MayEndanger: true,
 				Found: "sentinels watch the server; the users that may publish at them are unknown, because this client does not lead to them",
-				Why:   whyLeads + ". By default every client that reaches a sentinel may publish it", Do: "examine it by a URL of the sentinels (redis+sentinel://). " + doLeads})
+				Why:   whyLeads + ". By default every client that reaches a sentinel may publish it",
+				Do:    "examine it by a URL of the sentinels (redis+sentinel://). " + doLeads})
 		}
 		return
 	}
@@ -159,7 +160,8 @@ func usersOf(ctx context.Context, asker Asker, rights ...right) (all []*users) {
 			for _, words := range right.commands {
 				wanted := func(u *users) bool {
 					has := func(right string) bool { return slices.Contains(u.who[right], name) }
-					return on[u] && u.denied == nil && !has(right.name) && (right.after == nil || slices.ContainsFunc(right.after, has))
+					return on[u] && u.denied == nil && !has(right.name) &&
+						(right.after == nil || slices.ContainsFunc(right.after, has))
 				}
 				if !slices.ContainsFunc(all, wanted) {
 					break
@@ -212,21 +214,30 @@ func (u *users) judge(f *doctor.Findings) {
 	const code = "redis.users"
 	const open = "the user default is on and needs no password: every client that reaches the server is that user"
 	const why = "a user that can publish to a session and knows its requests can make a waiter believe that it holds the lock"
-	forgers := slices.DeleteFunc(but(u.who[mayPublish], u.who[mayLock]), func(name string) bool { return !slices.Contains(u.who[mayKnow], name) })
+	forgers := slices.DeleteFunc(but(u.who[mayPublish], u.who[mayLock]),
+		func(name string) bool { return !slices.Contains(u.who[mayKnow], name) })
 	switch {
 	case u.denied != nil:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "which other users may publish to sessions could not be found out: " + u.denied.Error(), Why: why,
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "which other users may publish to sessions could not be found out: " + u.denied.Error(), Why: why,
 			Do: doAskUsers + "no other user may have PUBLISH and the channels of holdfast (&*)"})
 	case len(forgers) > 0:
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "users that may take no locks may publish to sessions, and know what to publish: " + strings.Join(forgers, ", "),
-			Why: why, Do: "ACL SETUSER NAME resetchannels, and the channels that it needs, for each of them; set acl-pubsub-default to resetchannels"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: "users that may take no locks may publish to sessions, and know what to publish: " +
+				strings.Join(forgers, ", "),
+			Why: why,
+			Do:  "ACL SETUSER NAME resetchannels, and the channels that it needs, for each of them; set acl-pubsub-default to resetchannels"})
 	case u.open && u.me != "default":
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open, Why: "every client that reaches the server may do what that user may, whatever the passwords of other users", Do: doOpen})
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open,
+			Why: "every client that reaches the server may do what that user may, whatever the passwords of other users",
+			Do:  doOpen})
 	case u.open:
 		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Which clients can reach it is unknown",
-			Why: "such a client can end or forge every lock", Do: doOpen + ". Or let no client reach the server that may not lock"})
+			Why: "such a client can end or forge every lock",
+			Do:  doOpen + ". Or let no client reach the server that may not lock"})
 	default:
-		f.Fine(code, "all users that may publish to sessions, and know what to publish, may take locks (%s)", strings.Join(u.who[mayLock], ", "))
+		f.Fine(code, "all users that may publish to sessions, and know what to publish, may take locks (%s)",
+			strings.Join(u.who[mayLock], ", "))
 	}
 }
 
@@ -243,16 +254,19 @@ func (u *users) leaders(f *doctor.Findings, alone bool) {
 	exposed := alone && u.open && slices.Contains(u.who[mayPose], "default")
 	switch {
 	case u.denied != nil:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true, Found: "which users may publish on " + hello + " could not be found out: " + u.denied.Error(),
-			Why: whyLeads, Do: doAskUsers + "no user but that of the sentinels may have PUBLISH and this channel (&*)"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, MayEndanger: true,
+			Found: "which users may publish on " + hello + " could not be found out: " + u.denied.Error(),
+			Why:   whyLeads, Do: doAskUsers + "no user but that of the sentinels may have PUBLISH and this channel (&*)"})
 	case len(strangers) > 0:
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("users other than sentinels may publish on %s: %s", hello, strings.Join(strangers, ", ")),
-			Why: whyLeads, Do: doLeads})
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("users other than sentinels may publish on %s: %s", hello, strings.Join(strangers, ", ")),
+			Why:   whyLeads, Do: doLeads})
 	case exposed && u.me != "default":
 		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: open, Why: whyLeads, Do: doOpen})
 	case exposed:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Which clients can reach it is unknown", Why: whyLeads,
-			Do: doOpen + ". Or let only their clients reach the sentinels"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: open + ". Which clients can reach it is unknown",
+			Why: whyLeads,
+			Do:  doOpen + ". Or let only their clients reach the sentinels"})
 	default:
 		f.Fine(code, "only sentinels may publish on %s (%s)", hello, strings.Join(u.who[mayPose], ", "))
 	}

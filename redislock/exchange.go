@@ -110,7 +110,8 @@ func callers(ctx context.Context, err error) error {
 		return nil
 	}
 	ended := ctx.Err()
-	if end, ok := ctx.Deadline(); ended == nil && ok && (!time.Now().Before(end) || errors.Is(err, context.DeadlineExceeded) && time.Until(end) < early) {
+	if end, ok := ctx.Deadline(); ended == nil && ok &&
+		(!time.Now().Before(end) || errors.Is(err, context.DeadlineExceeded) && time.Until(end) < early) {
 		select { // the client's clock was faster: let the caller see the end too
 		case <-ctx.Done():
 		case <-time.After(early):
@@ -175,7 +176,8 @@ func (f *flight) run() {
 }
 
 // exchange runs a script with the keys and arguments in c. If abandoned is true, c is still in use.
-func (x *exchanger) exchange(ctx context.Context, s *Script, c *call, of requester) (v Value, abandoned bool, err error) {
+func (x *exchanger) exchange(ctx context.Context, s *Script, c *call, of requester) (
+	v Value, abandoned bool, err error) {
 	if x.inline(ctx) {
 		v, err = x.Conn.Run(ctx, s, c.keyList(), c.argList())
 		return v, false, x.answered(ctx, err)
@@ -240,7 +242,8 @@ func (x *exchanger) Subscribe(ctx context.Context, channel string, message func(
 }
 
 // SubscribeShard implements Conn.SubscribeShard.
-func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+func (x *exchanger) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
+	func(), error) {
 	return subscribe(ctx, x.Conn.SubscribeShard, channel, message, again)
 }
 

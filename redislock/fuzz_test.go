@@ -36,7 +36,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%s: %+v", text, r)
 		}
 		for i, h := range r.Holders {
-			if h.Mode < driver.Exclusive || h.Mode > driver.Permits || h.Left < 0 || h.Age < 0 || i > 0 && h.Token < r.Holders[i-1].Token {
+			if h.Mode < driver.Exclusive || h.Mode > driver.Permits || h.Left < 0 || h.Age < 0 || i > 0 &&
+				h.Token < r.Holders[i-1].Token {
 				t.Errorf("%s: %+v", text, r)
 			}
 		}
@@ -62,7 +63,8 @@ func value(raw any) redislock.Value {
 // FuzzMessage: whatever arrives on a session's channel, the waiter receives one grant with a larger
 // token than it knows, or asks the store.
 func FuzzMessage(f *testing.F) {
-	for _, seed := range []string{"id 8", "id 7", "id 0", "id 9999999999999999", "id 8 123", "id c 1 by", "id  8", "other 8", "", " ", "id", "id -1", "id 18446744073709551616"} {
+	for _, seed := range []string{"id 8", "id 7", "id 0", "id 9999999999999999", "id 8 123", "id c 1 by", "id  8",
+		"other 8", "", " ", "id", "id -1", "id 18446744073709551616"} {
 		f.Add(seed, "id 9")
 		f.Add("id 8", seed)
 	}
@@ -73,7 +75,8 @@ func FuzzMessage(f *testing.F) {
 		case pushed == 0:
 		case !ok || pushed <= last || pushed > uint64(time.Now().Add(25*time.Hour).UnixMicro()):
 			t.Errorf("%q, %q: received %d", first, second, pushed)
-		case first != fmt.Sprintf("id %d", pushed) && second != fmt.Sprintf("id %d", pushed) && !strings.Contains(first+second, fmt.Sprint(pushed)):
+		case first != fmt.Sprintf("id %d", pushed) && second != fmt.Sprintf("id %d", pushed) &&
+			!strings.Contains(first+second, fmt.Sprint(pushed)):
 			t.Errorf("%q, %q: received %d, which was not sent", first, second, pushed)
 		}
 	})
@@ -82,12 +85,15 @@ func FuzzMessage(f *testing.F) {
 // FuzzServerTexts: any answer to INFO and to CLUSTER NODES, and any error reply, is read without
 // harm.
 func FuzzServerTexts(f *testing.F) {
-	f.Add("# Server\r\nredis_version:7.0.15\r\n", "a h:1@2 myself,master - 0 0 1 connected 0-5 [6->-b] [7-<-c]\n", "NOPERM this user has no permissions")
-	f.Add(":", "a b myself d e f g h [", "ERR Error running script (call to f_x): @user_script:1: -READONLY You can't write")
+	f.Add("# Server\r\nredis_version:7.0.15\r\n", "a h:1@2 myself,master - 0 0 1 connected 0-5 [6->-b] [7-<-c]\n",
+		"NOPERM this user has no permissions")
+	f.Add(":", "a b myself d e f g h [",
+		"ERR Error running script (call to f_x): @user_script:1: -READONLY You can't write")
 	f.Fuzz(func(t *testing.T, info, nodes, reply string) {
 		redislock.ReadServerTexts(info, nodes)
 		err := redislock.ServerError(reply, errors.New("the client's"), false)
-		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrDamaged) {
+		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) &&
+			!errors.Is(err, driver.ErrUncertain) && !errors.Is(err, driver.ErrDamaged) {
 			t.Errorf("%q: %v", reply, err)
 		}
 	})

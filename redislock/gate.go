@@ -125,10 +125,13 @@ func (g *gate) birth(ctx context.Context, args ...string) (Birth, error) {
 		}
 		return b, nil
 	case -1:
-		return b, fmt.Errorf("%w: the quarantine on record is %v: all clients of a quorum must use the same", driver.ErrRefused, micros(v.List[3].Int))
+		return b, fmt.Errorf("%w: the quarantine on record is %v: all clients of a quorum must use the same",
+			driver.ErrRefused, micros(v.List[3].Int))
 	case -4:
-		return b, fmt.Errorf("%w: the record has other servers, or other names for them: all clients of a quorum must use the same; "+
-			"to change them, stop all clients, remove the record (the key %sb) from all servers, and declare the quorum new", driver.ErrRefused, g.prefix)
+		return b,
+			fmt.Errorf("%w: the record has other servers, or other names for them: all clients of a quorum must use the same; "+
+				"to change them, stop all clients, remove the record (the key %sb) from all servers, and declare the quorum new",
+				driver.ErrRefused, g.prefix)
 	case -3:
 		return b, fmt.Errorf("%w: a quorum uses database 0 of its servers; use a separate prefix instead", driver.ErrRefused)
 	case -2:
@@ -147,7 +150,8 @@ type Newborn struct {
 
 // Error says how long the quarantine lasts.
 func (e *Newborn) Error() string {
-	return fmt.Sprintf("%v: the server has started or lost its data, or its clock was set, and has no vote for another %v", driver.ErrUnavailable, e.Left.Round(time.Millisecond))
+	return fmt.Sprintf("%v: the server has started or lost its data, or its clock was set, and has no vote for another %v",
+		driver.ErrUnavailable, e.Left.Round(time.Millisecond))
 }
 
 // Unwrap returns driver.ErrUnavailable.

@@ -33,7 +33,8 @@ func (s *session) Await(ctx context.Context, name, id string) (driver.Reply, err
 	if err != nil {
 		return driver.Reply{}, s.refused(requester{s, name, id}, again, err)
 	}
-	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(), requester{s, name, id})
+	v, err := s.latchRun(ctx, s.latch(name, "await").str(id).end().str(session).end().micros(s.ttl).end(),
+		requester{s, name, id})
 	if short, other := lacking(err); short != nil && v == 0 {
 		err = other // not yet: no caller relies on that
 	}

@@ -59,10 +59,12 @@ func CheckMember(prefix string, quarantine time.Duration) error {
 	if prefix == "" || strings.ContainsFunc(prefix, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".:_-", r)
 	}) {
-		return fmt.Errorf("%w prefix %q: it must not be empty; allowed are letters, digits and . : _ -", driver.ErrInvalid, prefix)
+		return fmt.Errorf("%w prefix %q: it must not be empty; allowed are letters, digits and . : _ -", driver.ErrInvalid,
+			prefix)
 	}
 	if quarantine < driver.MinTTL || quarantine > driver.MaxTTL {
-		return fmt.Errorf("%w quarantine %v: allowed are %v to %v", driver.ErrInvalid, quarantine, driver.MinTTL, driver.MaxTTL)
+		return fmt.Errorf("%w quarantine %v: allowed are %v to %v", driver.ErrInvalid, quarantine, driver.MinTTL,
+			driver.MaxTTL)
 	}
 	return nil
 }
@@ -101,7 +103,8 @@ func (m *Member) Note(ctx context.Context, b Birth, era string, skew time.Durati
 	if set {
 		how = "1"
 	}
-	return m.gate.birth(ctx, "note", fmt.Sprintf("%016d", b.Born.Microseconds()), b.Era, era, fmt.Sprintf("%+016d", skew.Microseconds()), how)
+	return m.gate.birth(ctx, "note", fmt.Sprintf("%016d", b.Born.Microseconds()), b.Era, era,
+		fmt.Sprintf("%+016d", skew.Microseconds()), how)
 }
 
 // Join opens a session.
@@ -122,7 +125,8 @@ type MemberSession struct{ *session }
 // Ask is Acquire with a proposed token. The grant has that token if it is larger than the last
 // token and the server's clock, and not too far ahead of the clock. place is the place in the
 // queue, if req waits.
-func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose uint64) (reply driver.Reply, place uint64, err error) {
+func (s *MemberSession) Ask(ctx context.Context, req *driver.Request, propose uint64) (
+	reply driver.Reply, place uint64, err error) {
 	return s.acquire(ctx, req, propose)
 }
 
@@ -134,7 +138,8 @@ func (s *MemberSession) Pass(ctx context.Context, h driver.Hold, keep time.Durat
 // Raise gives the grant h a larger token, and renews it if renew is true. It returns the token of h
 // and the server's clock. The token is larger than asked for if another grant came in between.
 // Errors: as for Release.
-func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (uint64, time.Duration, error) {
+func (s *MemberSession) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (
+	uint64, time.Duration, error) {
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().padded(token, 16).end()
 	if renew {
 		c.micros(s.ttl).end()
@@ -173,7 +178,8 @@ func (s *MemberSession) Claim(ctx context.Context, name, id string, rank int) er
 // Yield gives the grant h to the waiter with the ID to, or to the next one if to does not wait
 // here. The request of h then waits at the given place, or at the end if place is 0. Yield returns
 // the request's Wake and its place. Errors: as for Release.
-func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (<-chan uint64, uint64, error) {
+func (s *MemberSession) Yield(ctx context.Context, h driver.Hold, to string, place uint64) (
+	<-chan uint64, uint64, error) {
 	c := newCall().name(s.b.prefix, h.Name, "lzmt").str(h.ID).end().padded(h.Token, 16).end().str(to).end()
 	c.buf = strconv.AppendUint(c.buf, place, 10)
 	c.end().micros(s.ttl).end()

@@ -62,8 +62,9 @@ func newBackend(conn Conn, cfg *Config, m *membership, edit func(name, text stri
 	}
 	start := time.Now()
 	b := &Backend{
-		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m, scripts: load(conn.Cluster(), m, edit),
-		now: func() time.Duration { return time.Since(start) },
+		conn: &exchanger{Conn: conn}, cluster: conn.Cluster(), prefix: cfg.Prefix, member: m,
+		scripts: load(conn.Cluster(), m, edit),
+		now:     func() time.Duration { return time.Since(start) },
 	}
 	b.waitReplicas, b.waitTimeout, b.err = cfg.WaitReplicas, cfg.WaitTimeout, checkReplicas(cfg)
 	b.life, b.end = context.WithCancel(context.Background())

@@ -43,7 +43,8 @@ func (e *unreplicated) text() string {
 	if e.cause != nil {
 		return fmt.Sprintf("done at the primary, but whether %d replicas have it is not known: %v", e.want, e.cause)
 	}
-	return fmt.Sprintf("done at the primary, but only %d of %d replicas confirmed it within %v", e.acked, e.want, e.within.Round(time.Millisecond))
+	return fmt.Sprintf("done at the primary, but only %d of %d replicas confirmed it within %v", e.acked, e.want,
+		e.within.Round(time.Millisecond))
 }
 
 func (e *unreplicated) Unwrap() []error { return []error{driver.ErrUncertain, e.cause} }
@@ -75,7 +76,8 @@ func (b *Backend) patience(ttl time.Duration) (time.Duration, error) {
 		return min(defaultWait, ttl/4), nil
 	}
 	if b.waitTimeout > ttl/3 {
-		return 0, fmt.Errorf("%w WaitTimeout %v: at most a third of the TTL of %v is allowed", driver.ErrInvalid, b.waitTimeout, ttl)
+		return 0, fmt.Errorf("%w WaitTimeout %v: at most a third of the TTL of %v is allowed", driver.ErrInvalid,
+			b.waitTimeout, ttl)
 	}
 	return b.waitTimeout, nil
 }
@@ -122,7 +124,8 @@ type results struct {
 
 // apart runs f in a goroutine, which the caller leaves when ctx ends. f still completes: the
 // replicas may confirm what the caller then cancels.
-func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(context.Context, time.Duration) []Result, of requester) results {
+func (b *Backend) apart(ctx context.Context, patience time.Duration, f func(context.Context, time.Duration) []Result,
+	of requester) results {
 	if b.err != nil {
 		return results{err: b.err}
 	}

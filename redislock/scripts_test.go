@@ -39,7 +39,8 @@ func TestScriptsGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.String() != string(want) {
-			t.Errorf("%s: the scripts differ from the golden file; run with -update and look at what changed:\n%s", kind, got.String())
+			t.Errorf("%s: the scripts differ from the golden file; run with -update and look at what changed:\n%s", kind,
+				got.String())
 		}
 	}
 }

@@ -44,7 +44,8 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 
 // acquire is Acquire with the token that a member of a quorum proposes. place is the place in the
 // queue, for a member only.
-func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (reply driver.Reply, place uint64, err error) {
+func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64) (
+	reply driver.Reply, place uint64, err error) {
 	if len(req.ID) > 48 || len(req.Name) > driver.MaxName || req.Mode < driver.Exclusive || req.Mode > driver.Permits {
 		return reply, 0, req.Check()
 	}
@@ -120,7 +121,8 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 }
 
 // runAcquire runs acquire.lua. short is not nil if replicas lack what it did.
-func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (v Value, short *unreplicated, err error) {
+func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool, px int, want uint64) (
+	v Value, short *unreplicated, err error) {
 	session, err := s.listening(ctx, req.Name, wait)
 	if err != nil {
 		return Value{}, nil, err
@@ -130,7 +132,8 @@ func (s *session) runAcquire(ctx context.Context, req *driver.Request, wait bool
 	if wait {
 		c.buf[len(c.buf)-1] = '1'
 	}
-	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(req.N), 10).padded(uint64(req.Limit), 10)
+	c.micros(driver.LeaseWithin(req.Lease, s.ttl)).micros(req.MinHold).padded(uint64(req.N), 10).
+		padded(uint64(req.Limit), 10)
 	c.micros(s.ttl)
 	s.b.proposal(c, want).end()
 	c.counted(req.ID).counted(session).str(req.Info).end().number(px).end()
@@ -243,7 +246,8 @@ func (b *Backend) release(ctx context.Context, h driver.Hold, keep time.Duration
 }
 
 func (b *Backend) releaseCall(h driver.Hold, keep time.Duration, want uint64) *call {
-	return b.proposal(newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).end()
+	return b.proposal(newCall().name(b.prefix, h.Name, "lzmt").padded(h.Token, 16).micros(keep), want).end().counted(h.ID).
+		end()
 }
 
 func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {

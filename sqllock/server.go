@@ -219,7 +219,8 @@ func bounded(ctx context.Context, f func(ctx context.Context) error) error {
 	if errors.Is(err, driver.ErrUnavailable) {
 		sentinel = driver.ErrUnavailable
 	}
-	return fmt.Errorf("%w: no answer within %v: %v", sentinel, answerLimit, err) // does not wrap ctx's error: the caller's context has not ended
+	// does not wrap ctx's error: the caller's context has not ended
+	return fmt.Errorf("%w: no answer within %v: %v", sentinel, answerLimit, err)
 }
 
 // runner runs f on a connection.
@@ -260,7 +261,8 @@ func (b *Server) runFor(ctx context.Context, why purpose, f func(ctx context.Con
 func (b *Server) exhausted() bool {
 	const others = 2 // the reserved connection, and the one that waits for notifications
 	s := b.db.Stats()
-	return s.MaxOpenConnections > 0 && (s.InUse >= s.MaxOpenConnections || int(b.working.Load()) >= s.MaxOpenConnections-others)
+	return s.MaxOpenConnections > 0 && (s.InUse >= s.MaxOpenConnections ||
+		int(b.working.Load()) >= s.MaxOpenConnections-others)
 }
 
 // dropSilent closes the pool's dead idle connections. It returns when that is done, or at once if
@@ -309,7 +311,8 @@ var errDenied = driver.Denied(driver.ErrRefused)
 
 // marked reports whether err wraps a sentinel already.
 func marked(err error) bool {
-	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrDamaged, driver.ErrInvalid, driver.ErrClosed} {
+	for _, s := range []error{driver.ErrUncertain, driver.ErrUnavailable, driver.ErrRefused, driver.ErrDamaged,
+		driver.ErrInvalid, driver.ErrClosed} {
 		if errors.Is(err, s) {
 			return true
 		}

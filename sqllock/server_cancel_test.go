@@ -88,7 +88,8 @@ func TestCancelsThatAreGivenUp(t *testing.T) {
 		ask(t.Context(), "two")
 		giveUp() // f ends for the first too: its own context continues, so this is the store's error
 		all.Wait()
-		for id, want := range map[string]error{"leads": driver.ErrUnavailable, "follows and gives up": driver.ErrUncertain, "in progress": context.Canceled} {
+		for id, want := range map[string]error{"leads": driver.ErrUnavailable, "follows and gives up": driver.ErrUncertain,
+			"in progress": context.Canceled} {
 			if !errors.Is(results[id], want) {
 				t.Errorf("%s: %v; want %v", id, results[id], want)
 			}

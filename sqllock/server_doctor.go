@@ -109,8 +109,9 @@ func (b *Server) lookAtRecords(ctx context.Context, f *doctor.Findings) error {
 		return nil
 	}
 	f.Add(driver.Finding{Code: code, Severity: driver.Slows,
-		Found: fmt.Sprintf("%d of %d records cannot be read: %s", len(damaged), len(list), strings.Join(damaged[:min(len(damaged), 5)], "; ")),
-		Why:   "nobody can take, renew or release these names; other names are not affected",
+		Found: fmt.Sprintf("%d of %d records cannot be read: %s", len(damaged), len(list),
+			strings.Join(damaged[:min(len(damaged), 5)], "; ")),
+		Why: "nobody can take, renew or release these names; other names are not affected",
 		Do: "find out what else writes to the tables; delete the rows of these names from hf_lock when nobody works under them, " +
 			"after a TTL at the earliest",
 	})
@@ -145,7 +146,8 @@ func (b *Server) oneServer(ctx context.Context, whoami string, f *doctor.Finding
 		return nil
 	}
 	f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
-		Found: fmt.Sprintf("connections of the pool lead to several servers: %s", strings.Join(slices.Sorted(maps.Keys(servers)), "; ")),
+		Found: fmt.Sprintf("connections of the pool lead to several servers: %s",
+			strings.Join(slices.Sorted(maps.Keys(servers)), "; ")),
 		Why: "another server knows of a grant later, or never; and where servers exchange their writes (Galera, a group), " +
 			"each judges leases by its own clock",
 		Do: "connect all clients of these locks to one server: name it in the URL, or have the proxy write to one only"})

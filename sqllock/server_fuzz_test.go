@@ -61,7 +61,8 @@ func TestRow(t *testing.T) {
 	}
 	for what, e := range map[string]rule.Entry{
 		"unused": {},
-		"held":   {Kind: driver.Lock, Last: 7, Holds: []rule.Hold{{Request: req("a", driver.Exclusive, 1), Session: "s.a", Token: 7, Since: 1000, Expires: 9000}}},
+		"held": {Kind: driver.Lock, Last: 7, Holds: []rule.Hold{{Request: req("a", driver.Exclusive, 1), Session: "s.a",
+			Token: 7, Since: 1000, Expires: 9000}}},
 		"kept": {Kind: driver.Lock, Last: 7, Holds: []rule.Hold{{
 			Request: req("a", driver.Exclusive, 1), Token: 7, Since: 1000, Expires: 9000, KeepUntil: 9000, Kept: true}}},
 		"shared": {Kind: driver.Lock, Last: 8, Holds: []rule.Hold{

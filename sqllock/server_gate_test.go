@@ -142,7 +142,8 @@ func empty(t *testing.T, g *gate) {
 		}
 	}
 	if g.busy != 0 || g.stuck != 0 || g.first.Len()+g.more.Len()+g.again.Len() != 0 {
-		t.Errorf("%d and %d are inside; %d, %d and %d lanes wait", g.busy, g.stuck, g.first.Len(), g.more.Len(), g.again.Len())
+		t.Errorf("%d and %d are inside; %d, %d and %d lanes wait", g.busy, g.stuck, g.first.Len(), g.more.Len(),
+			g.again.Len())
 	}
 }
 

@@ -49,7 +49,8 @@ func (b *Server) RemoveLatch(ctx context.Context, name string) error {
 
 // errSetAgain: a repeated removal found a latch that somebody has written since the first attempt.
 // It may be another latch of the name.
-var errSetAgain = fmt.Errorf("%w: an attempt was not answered, and the latch may have been set again since", driver.ErrUncertain)
+var errSetAgain = fmt.Errorf("%w: an attempt was not answered, and the latch may have been set again since",
+	driver.ErrUncertain)
 
 // SetLimit implements [driver.Backend].
 func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
@@ -86,7 +87,9 @@ func (b *Server) List(ctx context.Context, prefix, after string, limit int) (lis
 		rows := 0
 		var due []int // indexes of records whose first waiter can be granted
 		err := b.read(ctx, func(ctx context.Context, l sqlConn) error {
-			text := b.text(fmt.Sprintf("SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
+			text := b.text(
+				fmt.Sprintf(
+					"SELECT %s, {now} FROM hf_lock WHERE %s AND (kind <> 0 OR hid <> '' OR line <> '' OR more <> '') ORDER BY name LIMIT %d", recordColumns, where, page))
 			return b.each(ctx, b.on(l), text, args, func(row *sql.Rows) error {
 				r := &record{}
 				if err := r.scan(row); err != nil {

@@ -80,7 +80,8 @@ func (r *record) decode() {
 
 func (r *record) tryDecode() error {
 	c, e := &r.cols, &r.entry
-	*e = rule.Entry{Kind: driver.Kind(c.kind), Limit: c.limit, Last: uint64(c.token), Count: c.counter, Mint: r.mint, Done: map[string]bool{}}
+	*e = rule.Entry{Kind: driver.Kind(c.kind), Limit: c.limit, Last: uint64(c.token), Count: c.counter, Mint: r.mint,
+		Done: map[string]bool{}}
 	switch {
 	case c.kind < 0 || e.Kind > driver.Latch:
 		return fmt.Errorf("kind is %d", c.kind)
@@ -89,7 +90,8 @@ func (r *record) tryDecode() error {
 	case c.token > maxToken:
 		return fmt.Errorf("token %d: no larger one can follow", c.token)
 	case c.hid != "" && (e.Kind != driver.Lock || c.more != ""):
-		return fmt.Errorf("exclusive holder (hid) in a row with kind %d and %d bytes in more: allowed are kind 1 and none", c.kind, len(c.more))
+		return fmt.Errorf("exclusive holder (hid) in a row with kind %d and %d bytes in more: allowed are kind 1 and none",
+			c.kind, len(c.more))
 	}
 	if c.hid != "" {
 		info, err := Unescape(c.info)
@@ -133,7 +135,8 @@ func (r *record) tryDecode() error {
 func (r *record) recall(h driver.Hold) {
 	e := &r.entry
 	i := slices.IndexFunc(e.Line, func(p rule.Place) bool { return p.ID == h.ID })
-	if h.Token <= e.Last || h.Token > uint64(max(r.now, 0)) || i < 0 || e.Line[i].Mode != driver.Exclusive || e.Line[i].Deadline <= ofMicros(r.now) {
+	if h.Token <= e.Last || h.Token > uint64(max(r.now, 0)) || i < 0 || e.Line[i].Mode != driver.Exclusive ||
+		e.Line[i].Deadline <= ofMicros(r.now) {
 		return
 	}
 	p := e.Line[i]
@@ -228,7 +231,8 @@ func (c *columns) busy() int64 { return max(c.expires, c.keep) }
 // statements rely on this order.
 
 func appendPlace(b []byte, p *rule.Place) []byte {
-	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, p.N, micros(p.MinHold), micros(p.Since), micros(p.Deadline), escape(p.Info))
+	return fmt.Appendf(b, "%s %s %d %d %d %d %d %s\n", p.ID, p.Session, p.Mode, p.N, micros(p.MinHold), micros(p.Since),
+		micros(p.Deadline), escape(p.Info))
 }
 
 func parsePlace(line string) (p rule.Place, err error) {
@@ -241,7 +245,8 @@ func parsePlace(line string) (p rule.Place, err error) {
 		return p, err
 	}
 	p.ID, p.Session, p.Wait = f[0], f[1], true
-	p.Mode, p.N, p.MinHold, p.Since, p.Deadline = driver.Mode(n[0]), int(n[1]), ofMicros(n[2]), ofMicros(n[3]), ofMicros(n[4])
+	p.Mode, p.N, p.MinHold, p.Since, p.Deadline = driver.Mode(n[0]), int(n[1]), ofMicros(n[2]), ofMicros(n[3]), ofMicros(
+		n[4])
 	if p.Info, err = Unescape(f[7]); err != nil {
 		return p, err
 	}
@@ -287,7 +292,8 @@ func (r *record) parseMore(line string) error {
 	}
 	r.entry.Holds = append(r.entry.Holds, rule.Hold{
 		Request: driver.Request{ID: f[1], Name: r.name, Mode: driver.Mode(n[0]), N: int(n[1]), Info: info},
-		Session: f[2], Token: uint64(n[2]), Since: ofMicros(n[3]), Expires: ofMicros(n[4]), KeepUntil: ofMicros(n[5]), Kept: n[6] != 0,
+		Session: f[2], Token: uint64(n[2]), Since: ofMicros(n[3]), Expires: ofMicros(n[4]), KeepUntil: ofMicros(n[5]),
+		Kept: n[6] != 0,
 	})
 	if n[2] < 0 {
 		return fmt.Errorf("token %d", n[2])

@@ -194,7 +194,8 @@ func byName(holds []driver.Hold, all []int, atOnce func(i int) int) (batches [][
 	return batches
 }
 
-func (s *serverSession) renewAlone(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (all bool, err error) {
+func (s *serverSession) renewAlone(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (
+	all bool, err error) {
 	n := padded(len(batch))
 	names, ids, tokens := make([]string, n), make([]string, n), make([]int64, n)
 	for k := range n {
@@ -209,7 +210,8 @@ func (s *serverSession) renewAlone(ctx context.Context, with *renewal, holds []d
 	return renewed == len(batch) && err == nil, err
 }
 
-func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (changes []driver.Change, err error) {
+func (s *serverSession) renewRest(ctx context.Context, with *renewal, holds []driver.Hold, batch []int) (
+	changes []driver.Change, err error) {
 	var names []string
 	of := map[string][]int{} // a name's holds
 	for _, i := range batch {

@@ -158,7 +158,8 @@ func firstTry(ctx context.Context) time.Duration {
 
 // try is one attempt. It reports whether another connection may do better. If this connection is
 // silent, idle ones may be dead too.
-func (k *reservedConn) try(ctx context.Context, limit time.Duration, why purpose, f func(ctx context.Context, l sqlConn) error) (err error, again bool) {
+func (k *reservedConn) try(ctx context.Context, limit time.Duration, why purpose,
+	f func(ctx context.Context, l sqlConn) error) (err error, again bool) {
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
@@ -255,7 +256,8 @@ func dropSilent(db *sql.DB) {
 
 // answered reports whether err is the server's answer, so that its connection works.
 func answered(err error) bool {
-	return stands(err) || errors.Is(err, errAgain) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDamaged)
+	return stands(err) || errors.Is(err, errAgain) || errors.Is(err, driver.ErrRefused) ||
+		errors.Is(err, driver.ErrDamaged)
 }
 
 // drop ends the connection. Nobody else may get it, because its settings have changed.

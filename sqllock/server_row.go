@@ -20,7 +20,8 @@ func (b *Server) load(ctx context.Context, q Querier, names []string, lock strin
 	for i := range args {
 		args[i] = []byte(sorted[min(i, len(sorted)-1)])
 	}
-	text := b.text("SELECT " + recordColumns + ", {now} FROM hf_lock WHERE name IN (" + marks(n) + ") ORDER BY name" + lock)
+	text := b.text("SELECT " + recordColumns + ", {now} FROM hf_lock WHERE name IN (" + marks(n) + ") ORDER BY name" +
+		lock)
 	found := make(map[string]*record, len(names))
 	err := b.each(ctx, q, text, args, func(row *sql.Rows) error {
 		r := &record{floor: b.floor.Load()}
@@ -69,7 +70,9 @@ func padded(n int) int {
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
-var writtenColumns = strings.Split("kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more", ", ")
+var writtenColumns = strings.Split(
+	"kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more",
+	", ")
 
 func (r *record) values(c *columns) []any {
 	ver := r.ver + 1
@@ -92,7 +95,8 @@ func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bo
 		values = append(values, []byte(r.name), r.ver)
 	} else {
 		begin, end := b.d.InsertNew()
-		text = begin + " INTO hf_lock (" + strings.Join(writtenColumns, ", ") + ", name) VALUES (" + marks(len(values)+1) + ")" + end
+		text = begin + " INTO hf_lock (" + strings.Join(writtenColumns, ", ") + ", name) VALUES (" + marks(len(values)+1) +
+			")" + end
 		values = append(values, []byte(r.name))
 	}
 	res, err := q.Exec(ctx, b.text(text), values...)
@@ -160,10 +164,11 @@ func (c *columns) entrants() int {
 // zero; further counts then do nothing.
 
 func (b *Server) loadCounted(ctx context.Context, q Querier, r *record, id string) error {
-	return b.each(ctx, q, b.text("SELECT 1 FROM hf_done WHERE name = ? AND id = ?"), []any{[]byte(r.name), id}, func(*sql.Rows) error {
-		r.entry.Done[id] = true
-		return nil
-	})
+	return b.each(ctx, q, b.text("SELECT 1 FROM hf_done WHERE name = ? AND id = ?"), []any{[]byte(r.name), id},
+		func(*sql.Rows) error {
+			r.entry.Done[id] = true
+			return nil
+		})
 }
 
 // forgets reports whether r was a latch above zero and is not any more, or the reverse. In the

@@ -80,10 +80,12 @@ func (b *Server) complete(ctx context.Context, q Querier) bool {
 	return true
 }
 
-var errNoTables = fmt.Errorf("%w: the tables do not exist; create them with Init, or \"holdfast init\"", driver.ErrRefused)
+var errNoTables = fmt.Errorf("%w: the tables do not exist; create them with Init, or \"holdfast init\"",
+	driver.ErrRefused)
 
 func tooNew(have, want int) error {
-	return fmt.Errorf("%w: the tables have version %d; this program knows %d: use a later one", driver.ErrRefused, have, want)
+	return fmt.Errorf("%w: the tables have version %d; this program knows %d: use a later one", driver.ErrRefused, have,
+		want)
 }
 
 // version reads the version of the tables.
@@ -112,7 +114,8 @@ func (b *Server) checkSchema(ctx context.Context) error {
 	case have > want:
 		return tooNew(have, want)
 	case have < want:
-		return fmt.Errorf("%w: the tables have version %d; this program needs %d: run Init, or \"holdfast init\"", driver.ErrRefused, have, want)
+		return fmt.Errorf("%w: the tables have version %d; this program needs %d: run Init, or \"holdfast init\"",
+			driver.ErrRefused, have, want)
 	}
 	return nil
 }
@@ -150,7 +153,9 @@ func (b *Server) sweepAll(ctx context.Context, idle time.Duration) error {
 	if _, err := b.version(ctx, q); err != nil { // for the floor
 		return err
 	}
-	res, err := q.Exec(ctx, b.text("UPDATE hf_meta SET swept = {now} WHERE one = 1 AND (swept < {now} - ? OR swept > {now})"), micros(idleEvery)*9/10)
+	res, err := q.Exec(ctx,
+		b.text("UPDATE hf_meta SET swept = {now} WHERE one = 1 AND (swept < {now} - ? OR swept > {now})"),
+		micros(idleEvery)*9/10)
 	if err != nil {
 		return b.fault(err)
 	}
@@ -176,7 +181,9 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 	var last []byte
 	var highest, before int64
 	rows := 0
-	text := b.text(fmt.Sprintf("SELECT name, token, at, kind, expires, keep, waiting, more, {now} FROM hf_lock WHERE name > ? ORDER BY name LIMIT %d", idleStep))
+	text := b.text(
+		fmt.Sprintf(
+			"SELECT name, token, at, kind, expires, keep, waiting, more, {now} FROM hf_lock WHERE name > ? ORDER BY name LIMIT %d", idleStep))
 	if cursor == nil {
 		cursor = []byte{}
 	}
@@ -189,7 +196,8 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 		}
 		rows++
 		last, before = name, now-micros(idle)
-		if at <= before && token <= before && max(expires, keep) <= before && waiting == 0 && more == "" && kind != int64(driver.Latch) {
+		if at <= before && token <= before && max(expires, keep) <= before && waiting == 0 && more == "" &&
+			kind != int64(driver.Latch) {
 			names, highest = append(names, name), max(highest, token)
 		}
 		return nil
@@ -210,7 +218,8 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 		for i := range n {
 			args = append(args, some[min(i, len(some)-1)])
 		}
-		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) + ") AND at <= ? AND token <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
+		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) +
+			") AND at <= ? AND token <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
 		if _, err := q.Exec(ctx, drop, append(args, before, before, before, before, int(driver.Latch))...); err != nil {
 			return cursor, b.fault(err)
 		}

@@ -147,8 +147,9 @@ func (s *serverSession) acquireNow(ctx context.Context, req *driver.Request) (dr
 // take asks for an exclusive grant in one statement.
 func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driver.Reply, known bool, err error) {
 	t := &Take{
-		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(driver.LeaseWithin(req.Lease, s.ttl)), MinHold: microsUp(req.MinHold),
-		Info: escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
+		Name: req.Name, ID: req.ID, Session: s.id, TTL: micros(driver.LeaseWithin(req.Lease, s.ttl)),
+		MinHold: microsUp(req.MinHold),
+		Info:    escape(req.Info), Floor: s.b.floor.Load(), Wait: req.Wait, MaxText: int64(s.b.maxText()),
 	}
 	var got Taken
 	err = s.b.single(ctx, s.b.run, func(ctx context.Context, q Querier) (err error) {
@@ -158,12 +159,14 @@ func (s *serverSession) take(ctx context.Context, req *driver.Request) (rep driv
 	if errors.Is(err, errOutOfRange) {
 		return rep, false, nil
 	}
-	return driver.Reply{Token: uint64(got.Token), Ahead: got.Ahead, Retry: got.Retry, Holder: got.Holder}, got.Token != 0 || got.Queued, err
+	return driver.Reply{Token: uint64(got.Token), Ahead: got.Ahead, Retry: got.Retry, Holder: got.Holder},
+		got.Token != 0 || got.Queued, err
 }
 
 func microsUp(d time.Duration) int64 { return micros(d + time.Microsecond - 1) }
 
-func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (rep driver.Reply, last uint64, err error) {
+func (s *serverSession) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (
+	rep driver.Reply, last uint64, err error) {
 	err = s.b.change(ctx, s.b.run, one(req.Name, func(r *record) error {
 		if s.b.waiters.Cancelled(w) {
 			return errCancelled

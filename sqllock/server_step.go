@@ -309,7 +309,8 @@ func (b *Server) single(ctx context.Context, run runner, f func(ctx context.Cont
 	return b.singleUpTo(ctx, attempts, run, f)
 }
 
-func (b *Server) singleUpTo(ctx context.Context, most int, run runner, f func(ctx context.Context, q Querier) error) error {
+func (b *Server) singleUpTo(ctx context.Context, most int, run runner,
+	f func(ctx context.Context, q Querier) error) error {
 	p, first := passOf(ctx), time.Now()
 	for try := 1; ; try++ {
 		began := time.Now()

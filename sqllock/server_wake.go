@@ -142,7 +142,8 @@ func (b *Server) giveBack(r Ring) {
 		for again := true; again; {
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			_ = b.ask(ctx, r.Name, func(rec *record) error {
-				if !b.wanted(r.ID) && rec.isOf(r.ID, b.id) { // otherwise this repeats a notification that was meant for another Server
+				// otherwise this repeats a notification that was meant for another Server
+				if !b.wanted(r.ID) && rec.isOf(r.ID, b.id) {
 					rec.grants = rec.entry.Cancel(ofMicros(rec.now), r.ID)
 				}
 				return nil
@@ -182,7 +183,8 @@ func (b *Server) look(ctx context.Context) error {
 			args[i] = []byte(names[min(i, len(names)-1)])
 		}
 		// Omit the queue: it is long, and nothing in it matters here.
-		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" + marks(n) + ")")
+		text := b.text("SELECT name, kind, counter, token, hid, kept, expires, more, {now} FROM hf_lock WHERE name IN (" +
+			marks(n) + ")")
 		err := b.read(ctx, func(ctx context.Context, l sqlConn) error {
 			return b.each(ctx, b.on(l).Prepared(), text, args, func(row *sql.Rows) error {
 				var name []byte

@@ -20,7 +20,8 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 		return driver.Reply{}, err
 	}
 	if most := s.b.permitsAtOnce(req.Name); req.Mode == driver.Permits && req.N > most {
-		return driver.Reply{}, invalid("number of permits %d: each is a node, allowed are 1 to %d at once under a name of this length", req.N, most)
+		return driver.Reply{},
+			invalid("number of permits %d: each is a node, allowed are 1 to %d at once under a name of this length", req.N, most)
 	}
 	begin := time.Now()
 	e, err := s.register(ctx, req)

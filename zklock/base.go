@@ -101,7 +101,8 @@ func (p *sessionBase) stale(begin time.Time) time.Duration {
 // prove returns an error if the servers may not keep the session for ttl from begin.
 func (p *sessionBase) prove(begin time.Time) error {
 	if d := p.stale(begin); d > 0 {
-		return fmt.Errorf("zookeeper: %w: the last proof that the leader knows this session is too old by %v", driver.ErrUnavailable, d)
+		return fmt.Errorf("zookeeper: %w: the last proof that the leader knows this session is too old by %v",
+			driver.ErrUnavailable, d)
 	}
 	return nil
 }
@@ -179,7 +180,8 @@ func (r *requestBase) lock(ctx context.Context) error {
 	case r.mutex <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("zookeeper: %w: an earlier exchange about the request is not finished: %w", driver.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("zookeeper: %w: an earlier exchange about the request is not finished: %w", driver.ErrUnavailable,
+			context.Cause(ctx))
 	}
 }
 

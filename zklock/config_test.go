@@ -133,14 +133,16 @@ func TestPrivate(t *testing.T) {
 		if user == "" {
 			access = zklock.Everybody
 		}
-		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password, Access: access}
+		return zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/private", User: user, Password: password,
+			Access: access}
 	}
 	a, same := newPeer(t, private("ann", "secret")), newPeer(t, private("ann", "secret"))
 	h, s := a.get(a.req("x")), a.get(a.permits("s", 1, 2))
 	_, err := a.SetCount(within(t), "l", 1)
 	must(t, "SetCount", err)
 	same.refused(once(same.req("x")))
-	for _, c := range []struct{ what, user, password string }{{"nobody", "", ""}, {"a wrong password", "ann", "guess"}, {"another user", "bob", "secret"}} {
+	for _, c := range []struct{ what, user, password string }{{"nobody", "", ""}, {"a wrong password", "ann", "guess"},
+		{"another user", "bob", "secret"}} {
 		p := newPeer(t, private(c.user, c.password))
 		for what, call := range map[string]func() error{
 			"Lock":        func() error { _, err := p.Acquire(within(t), p.req("x")); return err },
@@ -166,7 +168,8 @@ func TestPrivate(t *testing.T) {
 		}
 	}
 	all, err := same.List(within(t), "", "", 10)
-	if err != nil || len(all) != 3 || all[0].Count != 1 || len(all[1].Holders) != 1 || len(all[2].Holders) != 1 || all[1].Limit != 2 {
+	if err != nil || len(all) != 3 || all[0].Count != 1 || len(all[1].Holders) != 1 || len(all[2].Holders) != 1 ||
+		all[1].Limit != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	a.release(h)
@@ -180,7 +183,8 @@ func TestPrivateHolderInPublicFolder(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	z.make(cfg.Root+"/x/abc", zk.Persistent)
-	a := newPeer(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret", Access: zklock.Private})
+	a := newPeer(t, zklock.Config{Servers: cfg.Servers, Root: cfg.Root, User: "ann", Password: "secret",
+		Access: zklock.Private})
 	b := newPeer(t, cfg)
 	h := a.get(a.req("x"))
 	for range 3 {
@@ -209,7 +213,8 @@ func TestTLS(t *testing.T) {
 	without.TLS.Certificates = nil
 	other := on(server.Addr)
 	other.TLS = testenv.NewCerts(t).Client(t)
-	for what, cfg := range map[string]zklock.Config{"no certificate": without, "another authority": other, "no TLS": on(server.Addr)} {
+	for what, cfg := range map[string]zklock.Config{"no certificate": without, "another authority": other,
+		"no TLS": on(server.Addr)} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		_, err := backend(t, cfg).Open(ctx, driver.SessionConfig{ID: "x", TTL: time.Second})
 		cancel()

@@ -31,7 +31,8 @@ func TestDamagedLatch(t *testing.T) {
 	_, count := p.CountDown(ctx, bad, "c-1")
 	_, await := p.Await(ctx, bad, "w-1")
 	for call, err := range map[string]error{
-		"Acquire": acquire, "Acquire of a permit": permit, "Inspect": inspect, "SetCount": set, "CountDown": count, "Await": await,
+		"Acquire": acquire, "Acquire of a permit": permit, "Inspect": inspect, "SetCount": set, "CountDown": count,
+		"Await": await,
 		"Break": p.Break(ctx, bad, 1), "RemoveLatch": p.RemoveLatch(ctx, bad), "SetLimit": p.SetLimit(ctx, bad, 3),
 	} {
 		if !errors.Is(err, driver.ErrDamaged) {
@@ -43,7 +44,8 @@ func TestDamagedLatch(t *testing.T) {
 	}
 	list, err := p.List(ctx, "", "", 10)
 	must(t, "List", err)
-	if len(list) != 3 || list[1].Name != bad || list[1].Damaged == "" || list[0].Kind != driver.Lock || list[2].Count != 2 {
+	if len(list) != 3 || list[1].Name != bad || list[1].Damaged == "" || list[0].Kind != driver.Lock ||
+		list[2].Count != 2 {
 		t.Errorf("List: %+v", list)
 	}
 	if changes, err := p.Renew(ctx, []driver.Hold{good}); err != nil || len(changes) > 0 {

@@ -148,8 +148,10 @@ func (b *Backend) ensemble(ctx context.Context, f *doctor.Findings, l *link, all
 	for _, m := range all {
 		switch {
 		case m.err != nil:
-			f.Add(driver.Finding{Code: "zookeeper.reach", Severity: driver.Slows, Server: m.addr, Found: "the server does not answer: " + m.err.Error(),
-				Why: "clients of the other servers have one server less to go to when theirs fails", Do: "start it, remove it from the URL, or find out why it cannot be reached from here"})
+			f.Add(driver.Finding{Code: "zookeeper.reach", Severity: driver.Slows, Server: m.addr,
+				Found: "the server does not answer: " + m.err.Error(),
+				Why:   "clients of the other servers have one server less to go to when theirs fails",
+				Do:    "start it, remove it from the URL, or find out why it cannot be reached from here"})
 			continue
 		case m.mode == "":
 			unanswered++
@@ -163,18 +165,24 @@ func (b *Backend) ensemble(ctx context.Context, f *doctor.Findings, l *link, all
 	n := voters(ctx, l)
 	switch {
 	case leaders+singles > 1:
-		f.Add(driver.Finding{Code: one, Severity: driver.Endangers, Found: fmt.Sprintf("%d servers in the URL are standalone or leaders: they do not belong to one ensemble", leaders+singles),
-			Why: "each client locks at the server that it happens to reach, so two clients can hold one lock", Do: "name servers of one ensemble only; if these servers should be one, give them all the same server.N lines"})
+		f.Add(driver.Finding{Code: one, Severity: driver.Endangers,
+			Found: fmt.Sprintf("%d servers in the URL are standalone or leaders: they do not belong to one ensemble",
+				leaders+singles),
+			Why: "each client locks at the server that it happens to reach, so two clients can hold one lock",
+			Do:  "name servers of one ensemble only; if these servers should be one, give them all the same server.N lines"})
 	case unanswered > 0 && n == 0 && len(all) > 1:
-		f.Add(driver.Finding{Code: one, Severity: driver.Unclear, MayEndanger: true, Found: "whether the servers belong to one ensemble is not known: " + all[0].noAnswer,
-			Why: "if they do not, each client locks at the server that it happens to reach", Do: whitelist})
+		f.Add(driver.Finding{Code: one, Severity: driver.Unclear, MayEndanger: true,
+			Found: "whether the servers belong to one ensemble is not known: " + all[0].noAnswer,
+			Why:   "if they do not, each client locks at the server that it happens to reach", Do: whitelist})
 	default:
 		f.Fine(one, "the servers that answer (%d) belong to one ensemble", reached)
 	}
 	switch {
 	case n > 1 && n%2 == 0:
 		f.Add(driver.Finding{Code: size, Severity: driver.Slows, Found: fmt.Sprintf("%d servers vote, an even number", n),
-			Why: fmt.Sprintf("as many may fail as with %d servers, and there is one more that can fail: locks are available less often", n-1), Do: "add a server, or remove one"})
+			Why: fmt.Sprintf(
+				"as many may fail as with %d servers, and there is one more that can fail: locks are available less often", n-1),
+			Do: "add a server, or remove one"})
 	case n > 2:
 		f.Fine(size, "%d servers vote; %d of them may fail", n, (n-1)/2)
 	case n == 1, singles > 0:
@@ -186,8 +194,10 @@ func (b *Backend) ensemble(ctx context.Context, f *doctor.Findings, l *link, all
 			Why: "if only one votes, nothing can be locked while it is down", Do: whitelist})
 	}
 	if named := len(all); n > named {
-		f.Add(driver.Finding{Code: "zookeeper.servers", Severity: driver.Slows, Found: fmt.Sprintf("the URL names %d of %d servers", named, n),
-			Why: "when those fail, or are cut off from the majority, this client reaches no other server, and loses its leases", Do: "name all of them in the URL, separated by commas"})
+		f.Add(driver.Finding{Code: "zookeeper.servers", Severity: driver.Slows,
+			Found: fmt.Sprintf("the URL names %d of %d servers", named, n),
+			Why:   "when those fail, or are cut off from the majority, this client reaches no other server, and loses its leases",
+			Do:    "name all of them in the URL, separated by commas"})
 	} else if n > 0 {
 		f.Fine("zookeeper.servers", "the URL names all servers that vote")
 	}
@@ -217,14 +227,17 @@ func ticks(f *doctor.Findings, all []*serverInfo, granted time.Duration) {
 			severity = driver.Endangers
 		}
 		f.Add(driver.Finding{Code: code, Severity: severity, Server: m.addr,
-			Found: fmt.Sprintf("minSessionTimeout is %d ms, less than two ticks (tickTime is %d ms); this session got %v", shortest, tick, granted),
-			Why:   "the other servers report their clients to the leader only every half tick: a session shorter than two ticks may end while its client relies on it",
-			Do:    "leave minSessionTimeout at its default of two ticks, and ask for sessions (--ttl, session=) of at least that"})
+			Found: fmt.Sprintf("minSessionTimeout is %d ms, less than two ticks (tickTime is %d ms); this session got %v",
+				shortest, tick, granted),
+			Why: "the other servers report their clients to the leader only every half tick: a session shorter than two ticks may end while its client relies on it",
+			Do:  "leave minSessionTimeout at its default of two ticks, and ask for sessions (--ttl, session=) of at least that"})
 		return
 	}
 	if lowest == 0 {
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "tickTime and minSessionTimeout are not known: " + muted,
-			Why: "sessions shorter than two ticks may end while their client relies on them; by default servers grant none", Do: whitelist})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "tickTime and minSessionTimeout are not known: " + muted,
+			Why:   "sessions shorter than two ticks may end while their client relies on them; by default servers grant none",
+			Do:    whitelist})
 		return
 	}
 	f.Fine(code, "sessions last at least two ticks (minSessionTimeout is %v)", lowest)
@@ -236,13 +249,18 @@ func checkTimeout(f *doctor.Findings, asked, granted time.Duration) {
 	trusted := (granted * 3 / 5).Round(time.Millisecond)
 	switch {
 	case granted > asked:
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers raised the session timeout from %v to %v", asked, granted),
-			Why: fmt.Sprintf("the locks of a dead client are free after %v, or up to a tick later, not after %v", granted, asked),
-			Do:  "set a lower minSessionTimeout (at least two ticks) and tickTime in zoo.cfg, or ask for this timeout (--ttl, session=)"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("the servers raised the session timeout from %v to %v", asked, granted),
+			Why: fmt.Sprintf("the locks of a dead client are free after %v, or up to a tick later, not after %v", granted,
+				asked),
+			Do: "set a lower minSessionTimeout (at least two ticks) and tickTime in zoo.cfg, or ask for this timeout (--ttl, session=)"})
 	case granted < asked:
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers lowered the session timeout from %v to %v", asked, granted),
-			Why: fmt.Sprintf("clients trust their leases for %v after the last answer: they lose their locks in a shorter outage than planned", trusted),
-			Do:  "set a higher maxSessionTimeout in zoo.cfg (20 ticks by default), or ask for less (--ttl, session=)"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("the servers lowered the session timeout from %v to %v", asked, granted),
+			Why: fmt.Sprintf(
+				"clients trust their leases for %v after the last answer: they lose their locks in a shorter outage than planned",
+				trusted),
+			Do: "set a higher maxSessionTimeout in zoo.cfg (20 ticks by default), or ask for less (--ttl, session=)"})
 	default:
 		f.Fine(code, "the session timeout is %v, as asked for; clients trust their leases for %v", granted, trusted)
 	}
@@ -293,12 +311,15 @@ func (b *Backend) fsync(ctx context.Context, f *doctor.Findings, m *serverInfo, 
 		if m.mntr == nil {
 			reason = m.noAnswer
 		}
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "whether the server forces its log to the disk is not known: " + reason,
-			Why: "by default it does. If not (forceSync=no), a power cut at a majority of the servers makes the ensemble forget grants",
-			Do:  "make sure that the servers are not started with -Dzookeeper.forceSync=no. " + whitelist})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "whether the server forces its log to the disk is not known: " + reason,
+			Why:   "by default it does. If not (forceSync=no), a power cut at a majority of the servers makes the ensemble forget grants",
+			Do:    "make sure that the servers are not started with -Dzookeeper.forceSync=no. " + whitelist})
 	case text == "0":
-		f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "the server does not force its log to the disk (forceSync=no): it opened a session without doing so",
-			Why: "a power cut at a majority of the servers makes the ensemble forget grants, and grant the locks again", Do: "start it without -Dzookeeper.forceSync=no"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: "the server does not force its log to the disk (forceSync=no): it opened a session without doing so",
+			Why:   "a power cut at a majority of the servers makes the ensemble forget grants, and grant the locks again",
+			Do:    "start it without -Dzookeeper.forceSync=no"})
 	default:
 		f.Fine(code, "the server forces its log to the disk; it has done so %s times", text)
 	}
@@ -309,8 +330,9 @@ func (m *serverInfo) connections(f *doctor.Findings) {
 	limit, err := strconv.Atoi(m.conf["maxClientCnxns"])
 	switch {
 	case err != nil:
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "how many connections the server accepts from one address is not known: " + m.noAnswer,
-			Why: "each client has one, and an examination another; the default is 60", Do: whitelist})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "how many connections the server accepts from one address is not known: " + m.noAnswer,
+			Why:   "each client has one, and an examination another; the default is 60", Do: whitelist})
 	case limit > 0 && limit < 20:
 		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("maxClientCnxns is %d", limit),
 			Why: "the server accepts so many connections from one address: it refuses further clients there, and clients that connect again; these lose their leases",
@@ -329,7 +351,8 @@ func enforcement(ctx context.Context, f *doctor.Findings, l *link) error {
 	for dir := l.b.root; ; dir = strings.TrimSuffix(parent(dir), "/") {
 		path := dir + "/" + sealNode
 		done, err := l.Multi(ctx,
-			zk.CreateOp(path, nil, zk.Ephemeral, l.b.readers), zk.SetOp(path, nil, zk.AnyVersion), zk.DeleteOp(path, zk.AnyVersion))
+			zk.CreateOp(path, nil, zk.Ephemeral, l.b.readers), zk.SetOp(path, nil, zk.AnyVersion),
+			zk.DeleteOp(path, zk.AnyVersion))
 		denied := func(i int) bool { return len(done) > i && errors.Is(done[i].Err, zk.ErrNoAuth) }
 		switch {
 		case err == nil:
@@ -343,8 +366,10 @@ func enforcement(ctx context.Context, f *doctor.Findings, l *link) error {
 		case errors.Is(err, zk.ErrConnectionLoss), errors.Is(err, zk.ErrNotSent), errors.Is(err, zk.ErrSessionExpired):
 			return err
 		}
-		f.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: fmt.Sprintf("whether the servers enforce ACLs is not known: %v", err),
-			Why: "if they do not, a woken waiter must list the queue", Do: "make sure that the servers are started without -Dzookeeper.skipACL=yes"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: fmt.Sprintf("whether the servers enforce ACLs is not known: %v", err),
+			Why:   "if they do not, a woken waiter must list the queue",
+			Do:    "make sure that the servers are started without -Dzookeeper.skipACL=yes"})
 		return nil
 	}
 }
@@ -353,8 +378,9 @@ func enforcement(ctx context.Context, f *doctor.Findings, l *link) error {
 func aclsNotEnforced(b *Backend) driver.Finding {
 	const found, do = "the servers do not enforce ACLs (skipACL)", "start the servers without -Dzookeeper.skipACL=yes"
 	if len(b.acl) > 0 && b.acl[0].Scheme == "digest" {
-		return driver.Finding{Code: "zookeeper.acl", Severity: driver.Endangers, Found: found + ", though the URL asks for private nodes",
-			Why: "everybody who reaches the servers can delete a holder's node, and take its lock", Do: do}
+		return driver.Finding{Code: "zookeeper.acl", Severity: driver.Endangers,
+			Found: found + ", though the URL asks for private nodes",
+			Why:   "everybody who reaches the servers can delete a holder's node, and take its lock", Do: do}
 	}
 	return driver.Finding{Code: "zookeeper.acl", Severity: driver.Slows, Found: found,
 		Why: "a holder's release looks like anybody's change, so a woken waiter must list the queue", Do: do}

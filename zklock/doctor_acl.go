@@ -58,7 +58,8 @@ func checkACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 				open = append(open, text)
 			case restricted && named != 0:
 				others = append(others, text)
-			case restricted && (world != l.b.worldPerms() && world != 0 || own != zk.PermAll), !restricted && world != zk.PermAll:
+			case restricted && (world != l.b.worldPerms() && world != 0 || own != zk.PermAll), !restricted &&
+				world != zk.PermAll:
 				unlike = append(unlike, text)
 			}
 		}
@@ -74,21 +75,27 @@ func checkACLs(ctx context.Context, f *doctor.Findings, l *link) error {
 	const change = "delete them while nobody uses them: clients create them again; or in zkCli.sh: addauth digest USER:PASSWORD and setAcl for each (docs/zookeeper.md)"
 	switch {
 	case len(open) > 0:
-		f.Add(driver.Finding{Code: permissions, Severity: driver.Endangers, Found: "everybody may change " + list(open) + ", where the URL asks for " + asked,
-			Why: "everybody who reaches the servers may delete nodes in such a folder, which ends locks, or create folders there that others cannot use", Do: change})
+		f.Add(driver.Finding{Code: permissions, Severity: driver.Endangers,
+			Found: "everybody may change " + list(open) + ", where the URL asks for " + asked,
+			Why:   "everybody who reaches the servers may delete nodes in such a folder, which ends locks, or create folders there that others cannot use", Do: change})
 	case len(hidden) > 0:
 		f.Add(driver.Finding{Code: permissions, Severity: driver.Unclear, MayEndanger: restricted,
 			Found: "who may change " + list(hidden) + " is not known: the servers do not show it to this user",
-			Why:   "somebody else owns them, who may end locks there; and this user may be unable to lock", Do: "use another root, or the user and password of its owner. Else " + change})
+			Why:   "somebody else owns them, who may end locks there; and this user may be unable to lock",
+			Do:    "use another root, or the user and password of its owner. Else " + change})
 	case len(others) > 0:
-		f.Add(driver.Finding{Code: permissions, Severity: driver.Unclear, Found: "others have rights to " + list(others) + ", where the URL asks for " + asked,
-			Why: "these users may change the folder, and so end locks there. Holdfast cannot know who they are", Do: "if they are not your operators: " + change})
+		f.Add(driver.Finding{Code: permissions, Severity: driver.Unclear,
+			Found: "others have rights to " + list(others) + ", where the URL asks for " + asked,
+			Why:   "these users may change the folder, and so end locks there. Holdfast cannot know who they are",
+			Do:    "if they are not your operators: " + change})
 	case len(unlike) > 0:
-		f.Add(driver.Finding{Code: permissions, Severity: driver.Slows, Found: "the permissions of " + list(unlike) + " are not those that the URL asks for, which are " + asked,
-			Why: "the servers may refuse requests there, or let everybody read them; the nodes in such a folder have the permissions of the URL",
-			Do:  "use the same acl=, user and password in the URLs of all clients. Or " + change})
+		f.Add(driver.Finding{Code: permissions, Severity: driver.Slows,
+			Found: "the permissions of " + list(unlike) + " are not those that the URL asks for, which are " + asked,
+			Why:   "the servers may refuse requests there, or let everybody read them; the nodes in such a folder have the permissions of the URL",
+			Do:    "use the same acl=, user and password in the URLs of all clients. Or " + change})
 	default:
-		f.Fine(permissions, "%s and %d folders in it have the permissions that the URL asks for: %s", root, len(paths)-1, asked)
+		f.Fine(permissions, "%s and %d folders in it have the permissions that the URL asks for: %s", root, len(paths)-1,
+			asked)
 	}
 	return nil
 }

@@ -72,7 +72,8 @@ func TestDoctorEnsemble(t *testing.T) {
 	for _, f := range list {
 		codes[strings.TrimPrefix(f.Code, "zookeeper.")]++
 	}
-	want := map[string]int{"one-ensemble": 1, "ensemble": 1, "servers": 1, "ticks": 1, "session": 1, "version": 3, "fsync": 3, "connections": 3, "acl": 1, "permissions": 1, "latency": 1}
+	want := map[string]int{"one-ensemble": 1, "ensemble": 1, "servers": 1, "ticks": 1, "session": 1, "version": 3,
+		"fsync": 3, "connections": 3, "acl": 1, "permissions": 1, "latency": 1}
 	if fmt.Sprint(codes) != fmt.Sprint(want) {
 		t.Errorf("looked at %v, want %v", codes, want)
 	}
@@ -81,7 +82,9 @@ func TestDoctorEnsemble(t *testing.T) {
 	i := e.Followers()[0]
 	e.Servers[i].Kill()
 	list = finds(t, "with a server that is gone", zklock.Config{Servers: e.Addrs()}, 10*time.Second, "reach slows")
-	if !slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "zookeeper.reach" && f.Server == e.Addrs()[i] }) {
+	if !slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Code == "zookeeper.reach" && f.Server == e.Addrs()[i]
+	}) {
 		t.Errorf("the finding is about another server: %+v", list)
 	}
 }
@@ -95,14 +98,20 @@ func TestDoctorSingle(t *testing.T) {
 		want     string
 	}{
 		"not forced": {nil, zklock.Config{}, time.Second, "ensemble slows, fsync endangers"},
-		"mute":       {[]string{synced, "4lw.commands.whitelist=srvr"}, zklock.Config{}, time.Second, "connections unknown, ensemble slows, fsync unknown, ticks unknown"},
-		"no ACLs":    {[]string{synced, "-Dzookeeper.skipACL=yes"}, zklock.Config{}, time.Second, "acl slows, ensemble slows"},
-		"private": {[]string{synced, "-Dzookeeper.skipACL=yes"}, zklock.Config{User: "u", Password: "p", Access: zklock.Private}, time.Second,
+		"mute": {[]string{synced, "4lw.commands.whitelist=srvr"}, zklock.Config{}, time.Second,
+			"connections unknown, ensemble slows, fsync unknown, ticks unknown"},
+		"no ACLs": {[]string{synced, "-Dzookeeper.skipACL=yes"}, zklock.Config{}, time.Second,
+			"acl slows, ensemble slows"},
+		"private": {[]string{synced, "-Dzookeeper.skipACL=yes"},
+			zklock.Config{User: "u", Password: "p", Access: zklock.Private}, time.Second,
 			"acl endangers, ensemble slows"},
-		"deep": {[]string{synced}, zklock.Config{Root: "/not/there/yet", User: "u", Password: "p", Access: zklock.Private}, time.Second, "ensemble slows"},
-		"raised": {[]string{synced, "minSessionTimeout=3000", "maxSessionTimeout=9000", "maxClientCnxns=8"}, zklock.Config{}, time.Second,
+		"deep": {[]string{synced}, zklock.Config{Root: "/not/there/yet", User: "u", Password: "p", Access: zklock.Private},
+			time.Second, "ensemble slows"},
+		"raised": {[]string{synced, "minSessionTimeout=3000", "maxSessionTimeout=9000", "maxClientCnxns=8"}, zklock.Config{},
+			time.Second,
 			"connections slows, ensemble slows, session slows"},
-		"short": {[]string{synced, "tickTime=2000", "minSessionTimeout=2000", "maxSessionTimeout=9000"}, zklock.Config{}, 3 * time.Second,
+		"short": {[]string{synced, "tickTime=2000", "minSessionTimeout=2000", "maxSessionTimeout=9000"}, zklock.Config{},
+			3 * time.Second,
 			"ensemble slows, ticks endangers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +141,8 @@ func TestDoctorPermissions(t *testing.T) {
 	s, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL})
 	must(t, "Dial", err)
 	defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
-	private := zklock.Config{Servers: []string{z.Addr}, Root: "/team", User: "ann", Password: "secret", Access: zklock.Private}
+	private := zklock.Config{Servers: []string{z.Addr}, Root: "/team", User: "ann", Password: "secret",
+		Access: zklock.Private}
 	readable, open := private, private
 	readable.Access, open.Access, open.User, open.Password = zklock.Readable, zklock.Everybody, "", ""
 	owner := zk.DigestACL(zk.PermAll, "ann", "secret")
@@ -166,7 +176,8 @@ func TestDoctorPermissions(t *testing.T) {
 			must(t, at, err)
 		}
 		if c.folder != nil {
-			owned, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL, Auth: []zk.Auth{zk.DigestAuth("ann", "secret")}})
+			owned, err := zk.Dial(within(t), zk.Config{Servers: []string{z.Addr}, Timeout: longTTL,
+				Auth: []zk.Auth{zk.DigestAuth("ann", "secret")}})
 			must(t, at, err)
 			_, _, err = owned.Create(within(t), c.cfg.Root+"/x", nil, zk.Persistent, c.folder)
 			must(t, at, err)
@@ -174,7 +185,8 @@ func TestDoctorPermissions(t *testing.T) {
 		}
 		list := finds(t, at, c.cfg, time.Second, c.want)
 		for _, f := range list {
-			if strings.Contains(fmt.Sprint(f), owner[0].ID) || f.Code == "zookeeper.permissions" && f.Danger() != (c.want == unsound || len(c.root) == 1 && c.root[0].ID[:3] == "bob") {
+			if strings.Contains(fmt.Sprint(f), owner[0].ID) || f.Code == "zookeeper.permissions" &&
+				f.Danger() != (c.want == unsound || len(c.root) == 1 && c.root[0].ID[:3] == "bob") {
 				t.Errorf("%s: %+v", at, f)
 			}
 		}

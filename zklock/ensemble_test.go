@@ -61,7 +61,8 @@ func (j *judge) contend(c *holdfast.Client, name string, stop chan struct{}) {
 			j.granted(l)
 			time.Sleep(time.Millisecond)
 			j.released(l)
-			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrUncertain) && !errors.Is(err, holdfast.ErrUnavailable) {
+			if err := l.Release(); err != nil && !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrUncertain) &&
+				!errors.Is(err, holdfast.ErrUnavailable) {
 				j.t.Errorf("Release: %v", err)
 			}
 		case !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, holdfast.ErrUncertain):
@@ -223,7 +224,11 @@ func testFollowerCutOff(t *testing.T, e *testenv.ZooKeeperEnsembleServers) {
 		a, b := client(t, on(e.Servers[f].Addr), time.Second), client(t, on(e.Servers[e.Leader()].Addr), longTTL)
 		checkLoss(t, a, b, "cut", func() { e.Isolate(f) })
 		e.Join(f)
-		until(t, "it follows again", func() bool { mode, err := e.Servers[f].Word("srvr"); return err == nil && len(mode) > 100 })
+		until(t, "it follows again", func() bool {
+			mode, err := e.Servers[f].Word("srvr")
+			return err == nil &&
+				len(mode) > 100
+		})
 	}
 }
 

@@ -20,7 +20,8 @@ func TestForeignChildrenIgnored(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	var foreign []string
-	for _, c := range []string{"abc", "0000000000", "_c_x", "_c_", "lock-", "x-lock-12", "x-lock-9999999999", "_c_" + curatorUUID + "-latch-0000000000", "%zz"} {
+	for _, c := range []string{"abc", "0000000000", "_c_x", "_c_", "lock-", "x-lock-12", "x-lock-9999999999",
+		"_c_" + curatorUUID + "-latch-0000000000", "%zz"} {
 		foreign = append(foreign, z.make(cfg.Root+"/x/"+c, zk.Ephemeral))
 	}
 	slices.Sort(foreign)
@@ -100,7 +101,8 @@ func TestEqualNumbers(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	p := newPeer(t, cfg)
-	one, two := z.make(cfg.Root+"/x/a-lock-0000000000", zk.Ephemeral), z.make(cfg.Root+"/x/b-lock-0000000000", zk.Ephemeral)
+	one, two := z.make(cfg.Root+"/x/a-lock-0000000000", zk.Ephemeral), z.make(cfg.Root+"/x/b-lock-0000000000",
+		zk.Ephemeral)
 	w := p.req("x")
 	p.refused(w)
 	if rec := p.inspect("x"); len(rec.Holders) != 2 || rec.Waiting != 1 {

@@ -31,10 +31,14 @@ func decode(t testing.TB, path string, top bool) string {
 // used unchanged.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
-		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "50%", "a/%", "%2F", "zookeeper", "a/zookeeper", "zookeeper/a",
-		"locks", "a/locks", "a/leases", "a/latch", "a/b/latch", "latch", "\x00", "\x7f", "\u009f", "\u00a0", "é", "🔒", "\ufffe", "\ue000", "\ufff0",
-		"_c_x-lock-0000000001", "a/x-lock-0000000001", "a/50%-lock-0000000001", "a/x-lock-000000000\x011", "a/\x01-lock-0000000001",
-		"a/x__lock__-2147483648", "a/-__READ__0000000001/b", "a/x-lock-0000000001%", "%holdfast", "%holdfast%", "a/%holdfast%a%0Ab", "a/%holdfast:clock",
+		"a", "/", "//", "a/", "/a", "a//b", ".", "..", "...", "a/../b", "%", "%25", "50%", "a/%", "%2F", "zookeeper",
+		"a/zookeeper", "zookeeper/a",
+		"locks", "a/locks", "a/leases", "a/latch", "a/b/latch", "latch", "\x00", "\x7f", "\u009f", "\u00a0", "é", "🔒",
+		"\ufffe", "\ue000", "\ufff0",
+		"_c_x-lock-0000000001", "a/x-lock-0000000001", "a/50%-lock-0000000001", "a/x-lock-000000000\x011",
+		"a/\x01-lock-0000000001",
+		"a/x__lock__-2147483648", "a/-__READ__0000000001/b", "a/x-lock-0000000001%", "%holdfast", "%holdfast%",
+		"a/%holdfast%a%0Ab", "a/%holdfast:clock",
 	} {
 		f.Add(name, "a")
 		f.Add(name, "a/"+escaped+"a%0Ab")
@@ -64,7 +68,8 @@ func FuzzName(f *testing.F) {
 				if node != level && !strings.HasPrefix(node, escaped) {
 					t.Errorf("%q: the level %q is a name, too", name, node)
 				}
-				if i > 0 && (contends(node) || node == locksDir || node == leasesDir || node == latchNode || node == clockNode || node == sealNode) {
+				if i > 0 && (contends(node) || node == locksDir || node == leasesDir || node == latchNode || node == clockNode ||
+					node == sealNode) {
 					t.Errorf("%q: the lock one level up takes the level %q for one of its own nodes", name, node)
 				}
 			}
@@ -80,7 +85,8 @@ func FuzzName(f *testing.F) {
 
 // With protocol Single every name has a node of its own, and the node gives the name.
 func FuzzFlat(f *testing.F) {
-	for _, name := range []string{"a", "/", "//", "a/b", "a%2Fb", "%", ".", "..", "./..", "zookeeper", "a/zookeeper", "é\x00", "a/locks"} {
+	for _, name := range []string{"a", "/", "//", "a/b", "a%2Fb", "%", ".", "..", "./..", "zookeeper", "a/zookeeper",
+		"é\x00", "a/locks"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -103,8 +109,10 @@ func FuzzFlat(f *testing.F) {
 // A node that decodes to a level is the encoding of that level.
 func FuzzLevel(f *testing.F) {
 	for _, node := range []string{
-		"a", "%", "%%", "%2", "%2f", "%41", ".", "locks", "x-lock-0000000001", escaped, escaped + "%2E", escaped + "%2E.", escaped + "a",
-		escaped + "%6Cocks", escaped + "%FF", escaped + "%2F", escaped + "a%0a", escaped + "a%0A", escaped + "%25%0A", escaped + "%%0A", clockNode, reserved,
+		"a", "%", "%%", "%2", "%2f", "%41", ".", "locks", "x-lock-0000000001", escaped, escaped + "%2E", escaped + "%2E.",
+		escaped + "a",
+		escaped + "%6Cocks", escaped + "%FF", escaped + "%2F", escaped + "a%0a", escaped + "a%0A", escaped + "%25%0A",
+		escaped + "%%0A", clockNode, reserved,
 	} {
 		f.Add(node, true)
 		f.Add(node, false)
@@ -115,7 +123,8 @@ func FuzzLevel(f *testing.F) {
 			if ok && encodeLevel(level) != node {
 				t.Errorf("%q is read as %q, which is written %q", node, level, encodeLevel(level))
 			}
-			if ok && (strings.Contains(level, "/") && !strings.Contains(node, "/") || !utf8.ValidString(level) && utf8.ValidString(node)) {
+			if ok && (strings.Contains(level, "/") && !strings.Contains(node, "/") || !utf8.ValidString(level) &&
+				utf8.ValidString(node)) {
 				t.Errorf("%q is read as %q", node, level)
 			}
 		}
@@ -167,7 +176,8 @@ func TestParseNode(t *testing.T) {
 // The order is by number. By text, -1 comes before -2147483648, and kazoo's nodes before Curator's.
 func TestOrder(t *testing.T) {
 	in := []string{
-		"_c_b-lock-0000000003", "zz__lock__0000000002", "a-lock-2147483647", "a-lock--000000001", "a-lock--2147483648", "abc", "0000000000",
+		"_c_b-lock-0000000003", "zz__lock__0000000002", "a-lock-2147483647", "a-lock--000000001", "a-lock--2147483648", "abc",
+		"0000000000",
 		"_c_a-__READ__0000000003", "locks", "latch", "_c_", "b-lock-0000000000",
 	}
 	got := parseDir(in)
@@ -198,7 +208,8 @@ func FuzzParseNode(f *testing.F) {
 		for _, suffix := range []string{mutexSuffix, writeSuffix, readSuffix, leaseSuffix} {
 			for _, uuid := range []string{uuidOf(id), keptUUID(uuidOf(id))} {
 				n, ok := parseNode(sequenced(uuid, suffix, seq))
-				if !ok || n.seq != seq || n.uuid != uuid || suffixOf(n) != suffix || n.kept() != (uuid != uuidOf(id)) || n.request() != uuidOf(id) {
+				if !ok || n.seq != seq || n.uuid != uuid || suffixOf(n) != suffix || n.kept() != (uuid != uuidOf(id)) ||
+					n.request() != uuidOf(id) {
 					t.Errorf("%s%s%d: %v %+v", uuid, suffix, seq, ok, n)
 				}
 			}
@@ -208,13 +219,16 @@ func FuzzParseNode(f *testing.F) {
 
 // Records that holdfast writes parse to the same record. Other data gives text that can be shown.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte("holdfast/1 id=a-1 ttl=15000 n=3 limit=5 token=77 keep=1\n{}"), "a-1", int64(1), int64(1), int64(1), int64(1), "info")
+	f.Add([]byte("holdfast/1 id=a-1 ttl=15000 n=3 limit=5 token=77 keep=1\n{}"), "a-1", int64(1), int64(1), int64(1),
+		int64(1), "info")
 	f.Add([]byte("127.0.0.1"), "x", int64(0), int64(-1), int64(1<<62), int64(0), "\n\n")
-	f.Add([]byte("holdfast/1 ttl=-5 n=99999999999999999999 keep=9223372036854775807 token=x id=A =\n"), "", int64(0), int64(0), int64(0), int64(0), "")
+	f.Add([]byte("holdfast/1 ttl=-5 n=99999999999999999999 keep=9223372036854775807 token=x id=A =\n"), "", int64(0),
+		int64(0), int64(0), int64(0), "")
 	f.Add([]byte(strings.Repeat("é", 4000)), "", int64(0), int64(0), int64(0), int64(0), "")
 	f.Fuzz(func(t *testing.T, data []byte, id string, ttl, n, token, keep int64, info string) {
 		r := parseRecord(data)
-		if r.ttl < 0 || r.ttl > driver.MaxHold || r.keep < 0 || r.keep > driver.MaxHold || r.n < 0 || r.n > driver.MaxLimit || r.limit < 0 || r.limit > driver.MaxLimit {
+		if r.ttl < 0 || r.ttl > driver.MaxHold || r.keep < 0 || r.keep > driver.MaxHold || r.n < 0 || r.n > driver.MaxLimit ||
+			r.limit < 0 || r.limit > driver.MaxLimit {
 			t.Errorf("%q: %+v", data, r)
 		}
 		if r.id != "" && driver.CheckID(r.id) != nil {
@@ -227,8 +241,10 @@ func FuzzRecord(f *testing.F) {
 			id = ""
 		}
 		w := record{
-			id: id, ttl: time.Duration(abs(ttl)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond, n: int(abs(n) % driver.MaxLimit),
-			limit: int(abs(n/7) % driver.MaxLimit), token: uint64(abs(token)), keep: time.Duration(abs(keep)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond, info: info,
+			id: id, ttl: time.Duration(abs(ttl)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond,
+			n:     int(abs(n) % driver.MaxLimit),
+			limit: int(abs(n/7) % driver.MaxLimit), token: uint64(abs(token)),
+			keep: time.Duration(abs(keep)%int64(driver.MaxHold/time.Millisecond)) * time.Millisecond, info: info,
 		}
 		if back := parseRecord(w.bytes()); back != w {
 			t.Errorf("wrote %+v, read %+v", w, back)
@@ -244,13 +260,15 @@ func FuzzLatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, count int64, children int32) {
 		children = int32(abs(int64(children)))
 		stat := &zk.Stat{NumChildren: children}
-		if l, err := parseLatch(data, stat); l.left() < 0 || err == nil && l.own == "" || err != nil && !errors.Is(err, driver.ErrDamaged) {
+		if l, err := parseLatch(data, stat); l.left() < 0 || err == nil && l.own == "" || err != nil &&
+			!errors.Is(err, driver.ErrDamaged) {
 			t.Errorf("%q: %+v, %v", data, l, err)
 		}
 		count = abs(count)
 		for _, state := range []string{latchClosed, latchOpen, latchRemoved} {
 			l, err := parseLatch(latchData(state, count, "X7"), stat)
-			if err != nil || l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) || l.counted != max(0, int64(children)-1) || l.own != "X7" {
+			if err != nil || l.count != count || l.live != (state != latchRemoved) || l.open != (state == latchOpen) ||
+				l.counted != max(0, int64(children)-1) || l.own != "X7" {
 				t.Errorf("%s %d: %+v", state, count, l)
 			}
 		}

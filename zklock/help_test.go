@@ -118,7 +118,8 @@ func newPeerFor(t testing.TB, cfg zklock.Config, ttl time.Duration) *peer {
 // req returns a request for an exclusive lock that waits.
 func (p *peer) req(name string) *driver.Request {
 	id := p.id + "-" + strconv.FormatInt(p.ids.Add(1), 36)
-	return &driver.Request{ID: id, Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: driver.Info{Note: "of " + name}.String()}
+	return &driver.Request{ID: id, Name: name, Mode: driver.Exclusive, N: 1, Wait: true,
+		Info: driver.Info{Note: "of " + name}.String()}
 }
 
 func (p *peer) shared(name string) *driver.Request {
@@ -138,7 +139,10 @@ func once(r *driver.Request) *driver.Request { r.Wait = false; return r }
 // acquire is Acquire, repeated until the store answers: a server may be slow.
 func (p *peer) acquire(r *driver.Request) (reply driver.Reply) {
 	p.t.Helper()
-	must(p.t, "Acquire "+r.Name, answered(p.t, func(ctx context.Context) (err error) { reply, err = p.Acquire(ctx, r); return err }))
+	must(p.t, "Acquire "+r.Name, answered(p.t, func(ctx context.Context) (err error) {
+		reply, err = p.Acquire(ctx, r)
+		return err
+	}))
 	return reply
 }
 
@@ -217,7 +221,10 @@ func (p *peer) woken(r *driver.Request, reply driver.Reply) driver.Hold {
 
 func (p *peer) inspect(name string) (r driver.Record) {
 	p.t.Helper()
-	must(p.t, "Inspect "+name, answered(p.t, func(ctx context.Context) (err error) { r, err = p.Inspect(ctx, name); return err }))
+	must(p.t, "Inspect "+name, answered(p.t, func(ctx context.Context) (err error) {
+		r, err = p.Inspect(ctx, name)
+		return err
+	}))
 	return r
 }
 
@@ -262,7 +269,10 @@ func client(t testing.TB, cfg zklock.Config, ttl time.Duration) *holdfast.Client
 func lock(t testing.TB, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Lease {
 	t.Helper()
 	var l *holdfast.Lease
-	must(t, "Lock "+name, answered(t, func(ctx context.Context) (err error) { l, err = c.Mutex(name, opts...).Lock(ctx); return err }))
+	must(t, "Lock "+name, answered(t, func(ctx context.Context) (err error) {
+		l, err = c.Mutex(name, opts...).Lock(ctx)
+		return err
+	}))
 	return l
 }
 

@@ -18,7 +18,8 @@ func (l *link) holder(n node, data zk.Node, left time.Duration) *driver.Holder {
 	}
 	r := parseRecord(data.Data)
 	h := &driver.Holder{
-		ID: r.id, Mode: n.role.mode(), N: max(1, r.n), Token: uint64(data.Stat.Czxid), Info: r.info, Kept: n.kept(), Left: r.ttl,
+		ID: r.id, Mode: n.role.mode(), N: max(1, r.n), Token: uint64(data.Stat.Czxid), Info: r.info, Kept: n.kept(),
+		Left: r.ttl,
 	}
 	if r.id == "" {
 		h.ID = n.name

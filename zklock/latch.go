@@ -57,7 +57,8 @@ func parseLatch(data []byte, stat *zk.Stat) (l latch, err error) {
 	n, err := fmt.Sscanf(string(data), "%s %s %d %s\n", &magic, &state, &l.count, &l.own)
 	known := state == latchClosed || state == latchOpen || state == latchRemoved
 	if n != 4 || err != nil || magic != latchMagic || !known || l.count < 0 || strings.Contains(l.own, "/") {
-		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: its data is %.60q", driver.ErrDamaged, latchNode, data)
+		return latch{}, fmt.Errorf("%w: the node %q in the lock's folder is no latch: its data is %.60q", driver.ErrDamaged,
+			latchNode, data)
 	}
 	l.exists, l.live = true, state != latchRemoved
 	l.open = state == latchOpen

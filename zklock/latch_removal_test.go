@@ -91,7 +91,8 @@ func TestLateRemovalOfALatch(t *testing.T) {
 		}
 		rec := a.inspect(name)
 		if made && removed == 1 && first == nil && rec.Kind == 0 {
-			t.Errorf("round %d: the second removal returned %q, and the latch that was set after the first is gone", round, second)
+			t.Errorf("round %d: the second removal returned %q, and the latch that was set after the first is gone", round,
+				second)
 		}
 	}
 }

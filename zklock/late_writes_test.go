@@ -25,7 +25,8 @@ func stopAt(t testing.TB, cfg zklock.Config, text string) (_ zklock.Config, stop
 }
 
 // stopAtNth is stopAt for the request number n that contains text.
-func stopAtNth(t testing.TB, cfg zklock.Config, text string, n int32) (_ zklock.Config, stopped <-chan struct{}, proceed func()) {
+func stopAtNth(t testing.TB, cfg zklock.Config, text string, n int32) (
+	_ zklock.Config, stopped <-chan struct{}, proceed func()) {
 	s := &stop{text: []byte(text), at: make(chan struct{}), on: make(chan struct{})}
 	s.left.Store(n)
 	proceed = sync.OnceFunc(func() { close(s.on) })
@@ -241,7 +242,8 @@ func TestLimitLoweredBeforeTheFirstPermits(t *testing.T) {
 	server, cfg := common(t)
 	z := newTree(t, server.Addr)
 	for name, earlier := range map[string]int{
-		"new": 0, "used with the same limit": 3, "used with another limit": 4, "folder deleted": 3, "folder deleted, another limit": 4,
+		"new": 0, "used with the same limit": 3, "used with another limit": 4, "folder deleted": 3,
+		"folder deleted, another limit": 4,
 	} {
 		t.Run(name, func(t *testing.T) {
 			late, stopped, proceed := stopAt(t, cfg, "-lease-")
@@ -347,7 +349,8 @@ func TestMarksAfterALostAnswer(t *testing.T) {
 			proceed()
 			until(t, "it was carried out", func() bool {
 				rec := a.inspect(name)
-				return len(rec.Holders) == 1 && rec.Holders[0].ID == h.ID && (rec.Holders[0].Mode == driver.Shared) == (name == "downgrade")
+				return len(rec.Holders) == 1 && rec.Holders[0].ID == h.ID &&
+					(rec.Holders[0].Mode == driver.Shared) == (name == "downgrade")
 			})
 			proxy.Reset()
 			proxy.Heal()

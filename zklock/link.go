@@ -26,7 +26,8 @@ type link struct {
 
 // create creates an ephemeral node, and the folders above it that are missing. It lists the node's
 // folder and the folders in also.
-func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (string, zk.Stat, []zk.Listing, error) {
+func (l *link) create(ctx context.Context, prefix string, data []byte, also ...string) (
+	string, zk.Stat, []zk.Listing, error) {
 	name, stat, lists, err := l.CreateAndList(ctx, prefix, data, zk.EphemeralSequential, l.sealedACL, also...)
 	if name == "" && errors.Is(err, zk.ErrNoNode) {
 		var made []zk.Result

@@ -135,7 +135,10 @@ func TestLostAnswers(t *testing.T) {
 			_, err := b.SetCount(within(t), "n/count", 2)
 			must(t, "SetCount", err)
 			var left int64
-			must(t, "CountDown", spoiled(func(ctx context.Context) (err error) { left, err = a.CountDown(ctx, "n/count", "one"); return err }))
+			must(t, "CountDown", spoiled(func(ctx context.Context) (err error) {
+				left, err = a.CountDown(ctx, "n/count", "one")
+				return err
+			}))
 			if left != 1 {
 				t.Errorf("%d left of 2 after one id", left)
 			}
@@ -165,7 +168,8 @@ func TestReleaseAnswerLostWithItsSession(t *testing.T) {
 	t.Parallel()
 	server := testenv.ZooKeeper(t, longSessions)
 	proxy := testenv.Proxy(t, server.Addr)
-	a, b := newPeerFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newPeer(t, zklock.Config{Servers: []string{server.Addr}})
+	a, b := newPeerFor(t, zklock.Config{Servers: []string{proxy.Addr}}, 2*time.Second), newPeer(t,
+		zklock.Config{Servers: []string{server.Addr}})
 	h := a.get(a.req("x"))
 	proxy.DropReplies()
 	if err := a.Release(within(t), h, 0); !errors.Is(err, driver.ErrUncertain) || errors.Is(err, driver.ErrGone) {

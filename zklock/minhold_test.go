@@ -59,8 +59,13 @@ func TestMinHoldPastDeath(t *testing.T) {
 			wr := c.newRequest(w)
 			reply := w.refused(wr)
 			server.Expire(zklock.Credentials(a.Session))
-			until(t, "its nodes are gone", func() bool { rec := b.inspect(h.Name); return len(rec.Holders) == 1 && rec.Holders[0].Kept })
-			if rec := b.inspect(h.Name); rec.Holders[0].Left <= 0 || rec.Holders[0].Left > hold || rec.Holders[0].Token != h.Token {
+			until(t, "its nodes are gone", func() bool {
+				rec := b.inspect(h.Name)
+				return len(rec.Holders) == 1 &&
+					rec.Holders[0].Kept
+			})
+			if rec := b.inspect(h.Name); rec.Holders[0].Left <= 0 || rec.Holders[0].Left > hold ||
+				rec.Holders[0].Token != h.Token {
 				t.Errorf("%+v", rec.Holders)
 			}
 			g := w.woken(wr, reply)

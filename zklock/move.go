@@ -63,7 +63,8 @@ func (e *entry) move(ctx context.Context, from, to queue, data record, marks que
 		}
 	}
 	for i, n := range to {
-		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.l.sealedACL), zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
+		ops = append(ops, zk.CreateOp(e.path(n), data.bytes(), zk.Ephemeral, e.s.l.sealedACL),
+			zk.DeleteOp(e.path(from[i]), zk.AnyVersion))
 		data.info = ""
 	}
 	made, err := l.Multi(ctx, ops...)

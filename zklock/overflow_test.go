@@ -22,7 +22,8 @@ func forged(t *testing.T, counts map[string]int32) *testenv.ZooKeeperServer {
 	for f := range counts {
 		for i := range strings.Count(f, "/") {
 			made := strings.Join(strings.Split(f, "/")[:i+2], "/")
-			if _, _, err := z.Create(within(t), made, nil, zk.Persistent, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			if _, _, err := z.Create(within(t), made, nil, zk.Persistent, zk.WorldACL(zk.PermAll)); err != nil &&
+				!errors.Is(err, zk.ErrNodeExists) {
 				t.Fatal(err)
 			}
 		}

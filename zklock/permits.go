@@ -178,7 +178,8 @@ func (e *entry) refusePermits(ctx context.Context, sem semaphore, left time.Dura
 }
 
 // evaluatePermits is evaluate for a semaphore.
-func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool) (reply driver.Reply, again bool, err error) {
+func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool) (
+	reply driver.Reply, again bool, err error) {
 	if e.state == held {
 		return e.completeGrant(ctx)
 	}
@@ -333,7 +334,8 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	}
 	e.setState(held, uint64(made[settings].Stat.Czxid), nodes...)
 	if slices.ContainsFunc(nodes, func(n node) bool { return n.seq < 0 || n.seq > maxSequence }) {
-		err := fmt.Errorf("zookeeper: %w: the folder %s cannot count many more permits; it counts from zero again when it has been empty for a while", driver.ErrRefused, leases)
+		err := fmt.Errorf(
+			"zookeeper: %w: the folder %s cannot count many more permits; it counts from zero again when it has been empty for a while", driver.ErrRefused, leases)
 		return driver.Reply{}, false, errors.Join(err, e.withdraw(ctx))
 	}
 	e.checked = true
@@ -341,7 +343,8 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 }
 
 // watchPermits makes e, the first waiter, wait for free permits or a higher limit.
-func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left time.Duration) (driver.Reply, bool, error) {
+func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left time.Duration) (
+	driver.Reply, bool, error) {
 	leases := e.dir + "/" + leasesDir
 	e.unwatch()
 	names, _, w, err := e.s.l.ChildrenW(ctx, leases, e.onEvent())
@@ -358,7 +361,8 @@ func (e *entry) watchPermits(ctx context.Context, sem semaphore, limit int, left
 	if err := nodes[0].Err; err != nil {
 		return driver.Reply{}, errors.Is(err, zk.ErrNoNode), ignore(err, zk.ErrNoNode)
 	}
-	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit || len(permitsOf(parseDir(names).queue)) != len(sem.leases) {
+	if r := parseRecord(nodes[0].Data); r.limit != 0 && r.limit != limit ||
+		len(permitsOf(parseDir(names).queue)) != len(sem.leases) {
 		return driver.Reply{}, true, nil // the folder changed before the watch was set
 	}
 	reply := driver.Reply{Retry: left}

@@ -12,7 +12,8 @@ import (
 func TestReadable(t *testing.T) {
 	t.Parallel()
 	_, cfg := common(t)
-	owner := zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/readable", User: "ann", Password: "secret", Access: zklock.Readable}
+	owner := zklock.Config{Servers: cfg.Servers, Root: cfg.Root + "/app/readable", User: "ann", Password: "secret",
+		Access: zklock.Readable}
 	open := zklock.Config{Servers: cfg.Servers, Root: owner.Root}
 	bob := zklock.Config{Servers: cfg.Servers, Root: owner.Root, User: "bob", Password: "secret", Access: zklock.Readable}
 	a, same := newPeer(t, owner), newPeer(t, owner)

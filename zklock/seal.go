@@ -71,7 +71,8 @@ func (l *link) aclsEnforced() bool { return l.aclTest.state.Load() == aclEnforce
 // if nobody waited a moment ago: the change costs the servers more than a deletion alone.
 func (e *entry) announces() bool {
 	const moment = 2 * time.Millisecond
-	return e.state == held && e.role == exclusive && !e.permits() && !e.deleteOnly && (e.aloneAt.IsZero() || time.Since(e.aloneAt) > moment)
+	return e.state == held && e.role == exclusive && !e.permits() && !e.deleteOnly &&
+		(e.aloneAt.IsZero() || time.Since(e.aloneAt) > moment)
 }
 
 // announcesRelease reports whether the release of n, whose data is given, changes the data: n is an

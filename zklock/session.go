@@ -29,7 +29,8 @@ type mark struct {
 func newSession(b *Backend, l *link) *session {
 	s := &session{
 		sessionBase: newSessionBase(b, l),
-		entries:     map[string]*entry{}, interests: map[string]*interest{}, lengths: map[string]lengthSeen{}, recent: map[string]recent{},
+		entries:     map[string]*entry{}, interests: map[string]*interest{}, lengths: map[string]lengthSeen{},
+		recent: map[string]recent{},
 	}
 	s.work.Go(func() { s.runPeriodically(s.cleanUp) })
 	return s

@@ -70,7 +70,8 @@ func TestExpiredWhileHolding(t *testing.T) {
 				t.Fatal("the loss was not reported")
 			}
 			var he *holdfast.Error
-			if err := lease.Err(); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &he) || he.Reason != holdfast.ReasonSession {
+			if err := lease.Err(); !errors.Is(err, holdfast.ErrLost) || !errors.As(err, &he) ||
+				he.Reason != holdfast.ReasonSession {
 				t.Errorf("round %d: %v; want lost, session", round, err)
 			}
 		}

@@ -155,7 +155,8 @@ func (c *claim) acquire(ctx context.Context, wait bool) (driver.Reply, error) {
 func (c *claim) take(ctx context.Context) error {
 	l := c.s.l
 	r := record{id: c.req.ID, ttl: l.Timeout(), info: c.req.Info}
-	ops := []zk.Op{zk.CreateOp(c.path, r.bytes(), zk.Ephemeral, l.b.acl), zk.CreateOp(c.guard(), nil, zk.Ephemeral, l.b.acl)}
+	ops := []zk.Op{zk.CreateOp(c.path, r.bytes(), zk.Ephemeral, l.b.acl),
+		zk.CreateOp(c.guard(), nil, zk.Ephemeral, l.b.acl)}
 	made, err := l.Multi(ctx, ops...)
 	if errors.Is(err, zk.ErrNoNode) {
 		made, err = l.multiIn(ctx, parent(c.path), ops...)

@@ -36,7 +36,8 @@ func openSingle(t *testing.T, server *testenv.ZooKeeperServer) (driver.Session, 
 var serial atomic.Int64
 
 func mutexRequest(name string) *driver.Request {
-	return &driver.Request{ID: "r-" + strconv.FormatInt(serial.Add(1), 36), Name: name, Mode: driver.Exclusive, N: 1, Wait: true, Info: "info"}
+	return &driver.Request{ID: "r-" + strconv.FormatInt(serial.Add(1), 36), Name: name, Mode: driver.Exclusive, N: 1,
+		Wait: true, Info: "info"}
 }
 
 func mustGet(t *testing.T, s driver.Session, r *driver.Request) driver.Hold {
@@ -78,7 +79,8 @@ func TestSingle(t *testing.T) {
 		h := mustGet(t, a, mutexRequest("x"))
 		r := mutexRequest("x")
 		reply, err := b.Acquire(within(t), r)
-		if err != nil || reply.Token != 0 || reply.Wake == nil || reply.Holder == nil || reply.Holder.Token != h.Token || reply.Holder.Info != "info" {
+		if err != nil || reply.Token != 0 || reply.Wake == nil || reply.Holder == nil || reply.Holder.Token != h.Token ||
+			reply.Holder.Info != "info" {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		if rec, err := backend.Inspect(within(t), "x"); err != nil || rec.Kind != driver.Lock || rec.Holders[0].ID != h.ID {
@@ -198,7 +200,8 @@ func TestSingle(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, err := backend.Inspect(within(t), "w")
-		if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != "adopted-1" || rec.Holders[0].Token != h.Token || rec.Holders[0].Info != "theirs" {
+		if err != nil || len(rec.Holders) != 1 || rec.Holders[0].ID != "adopted-1" || rec.Holders[0].Token != h.Token ||
+			rec.Holders[0].Info != "theirs" {
 			t.Errorf("%+v, %v", rec, err)
 		}
 		if err := b.Release(within(t), driver.Hold{Name: "w", ID: "adopted-1", Token: h.Token}, 0); err != nil {

@@ -38,7 +38,8 @@ func (e *entry) onHandOver() func(zk.Event) bool {
 func (e *entry) handedOver() bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	return e.changeHandsOver && e.changedIn == e.generation && e.state == waiting && !e.unsure && !e.dead && e.s.l.aclsEnforced()
+	return e.changeHandsOver && e.changedIn == e.generation && e.state == waiting && !e.unsure && !e.dead &&
+		e.s.l.aclsEnforced()
 }
 
 // takeOver makes e held if the lock was handed to it and no exchange is needed. It returns false if

@@ -20,7 +20,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 	server.Exec(`UPDATE ` + own + `.hf_lock SET ver = ver + 1, more = 'nonsense\n\033[2J', kind = 1 WHERE name = 'three'`)
 	out, _ := b.want(0, "ls")
-	if !regexp.MustCompile(`(?m)^NAME .*\none .*\nthree  damaged: \S.* -\ntwo .*\n$`).MatchString(out) || strings.Contains(out, "\033") {
+	if !regexp.MustCompile(`(?m)^NAME .*\none .*\nthree  damaged: \S.* -\ntwo .*\n$`).MatchString(out) ||
+		strings.Contains(out, "\033") {
 		t.Errorf("%q", out)
 	}
 	var list struct {
@@ -36,7 +37,8 @@ func TestDamagedRecord(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"info", "three"}, {"run", "-n", "three", "--", "true"}} {
-		if _, stderr := b.want(77, args...); !strings.Contains(stderr, "damaged record") || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "\033") {
+		if _, stderr := b.want(77, args...); !strings.Contains(stderr, "damaged record") ||
+			strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "\033") {
 			t.Errorf("%q: %q", args, stderr)
 		}
 	}

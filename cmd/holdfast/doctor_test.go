@@ -44,7 +44,8 @@ func (b *bench) doctor(code int, args ...string) (r doctorReport) {
 	if err := d.Decode(&r); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
-	if r.Schema != "holdfast/v1" || r.Sound != (code == 0) || (r.Error != "") != (code > 1) || (stderr != "") != (code > 1) {
+	if r.Schema != "holdfast/v1" || r.Sound != (code == 0) || (r.Error != "") != (code > 1) ||
+		(stderr != "") != (code > 1) {
 		b.Errorf("exit code %d: %+v, stderr %q", code, r, stderr)
 	}
 	for i, f := range r.Findings {
@@ -89,43 +90,52 @@ func (b *bench) notFine(code int, want string, args ...string) {
 func TestDoctorRedis(t *testing.T) {
 	b := newBench(t)
 	good := []string{"--appendonly", "yes", "--appendfsync", "always"}
-	bad := testenv.RedisACL(t, []string{"user locker on >c4nary ~* &* +@all", "user few on >c4nary ~* &* +@all -config -info -acl"},
+	bad := testenv.RedisACL(t, []string{"user locker on >c4nary ~* &* +@all",
+		"user few on >c4nary ~* &* +@all -config -info -acl"},
 		"--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	bad.Do("ACL SETUSER default resetpass >c4nary")
 	url := "redis://locker:c4nary@" + bad.Addr
 	r := b.doctor(1, "--store", url)
-	if got := r.notFine(); got != "endangers eviction, endangers persistence" || r.Store != "redis" || r.Place != "redis:"+bad.Addr+"#0" || r.TTLMS != 15000 {
+	if got := r.notFine(); got != "endangers eviction, endangers persistence" || r.Store != "redis" ||
+		r.Place != "redis:"+bad.Addr+"#0" || r.TTLMS != 15000 {
 		t.Errorf("%q: %+v", got, r)
 	}
 	out, stderr := b.want(1, "doctor", "--store", url)
-	text := regexp.MustCompile(`(?s)^redis:\S+, for leases of 15s\n\nENDANGERS  redis.eviction\n  found    maxmemory-policy is allkeys-lru.*\n  do       CONFIG SET maxmemory-policy noeviction.*` +
-		`ENDANGERS  redis.persistence\n.*\nfine       redis.scripts: .*\n\n2 endanger locks, 0 unknown, \d slow them, \d+ fine\n$`)
+	text := regexp.MustCompile(
+		`(?s)^redis:\S+, for leases of 15s\n\nENDANGERS  redis.eviction\n  found    maxmemory-policy is allkeys-lru.*\n  do       CONFIG SET maxmemory-policy noeviction.*` +
+			`ENDANGERS  redis.persistence\n.*\nfine       redis.scripts: .*\n\n2 endanger locks, 0 unknown, \d slow them, \d+ fine\n$`)
 	if !text.MatchString(out) || stderr != "" {
 		t.Errorf("%s%s", out, stderr)
 	}
 	// Accepted findings do not count.
-	b.notFine(0, "endangers eviction accepted, endangers persistence accepted", "--store", url, "--accept", "redis.eviction,redis.persistence")
+	b.notFine(0, "endangers eviction accepted, endangers persistence accepted", "--store", url, "--accept",
+		"redis.eviction,redis.persistence")
 	b.notFine(1, "endangers eviction, endangers persistence accepted", "--store", url, "--accept", "redis.persistence")
-	if out, _ := b.want(0, "doctor", "--store", url, "--accept", "redis.eviction", "--accept", "redis.persistence"); !strings.Contains(out, "accepted   redis.eviction\n") ||
+	if out, _ := b.want(0, "doctor", "--store", url, "--accept", "redis.eviction", "--accept",
+		"redis.persistence"); !strings.Contains(out, "accepted   redis.eviction\n") ||
 		!regexp.MustCompile(`\n0 endanger locks, 0 unknown, \d slow them, \d+ fine, 2 accepted\n$`).MatchString(out) {
 		t.Error(out)
 	}
 	// Unknown settings may be dangerous, and their texts have no password.
 	few := strings.Replace(url, "locker", "few", 1)
-	b.notFine(1, "unknown connections, unknown eviction, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
+	b.notFine(1,
+		"unknown connections, unknown eviction, unknown output-buffer, unknown persistence, unknown replicas, unknown role, unknown script-limit, unknown users, unknown version", "--store", few)
 	out, stderr = b.want(1, "doctor", "--store", few)
-	if !strings.HasPrefix(out[strings.IndexByte(out, '\n')+2:], "UNKNOWN !  redis.eviction\n") || !strings.Contains(out, "\nUNKNOWN    redis.role\n") || strings.Contains(out+stderr, "c4nary") {
+	if !strings.HasPrefix(out[strings.IndexByte(out, '\n')+2:], "UNKNOWN !  redis.eviction\n") ||
+		!strings.Contains(out, "\nUNKNOWN    redis.role\n") || strings.Contains(out+stderr, "c4nary") {
 		t.Error(out + stderr)
 	}
 	for _, args := range [][]string{{"--json"}, {"-o", "text"}, {"--json", "--accept", "redis.role"}} {
-		if out, stderr := b.want(77, append([]string{"doctor", "--store", "redis://locker:wr0ng@" + bad.Addr}, args...)...); strings.Contains(out+stderr, "wr0ng") {
+		if out, stderr := b.want(77, append([]string{"doctor", "--store", "redis://locker:wr0ng@" + bad.Addr},
+			args...)...); strings.Contains(out+stderr, "wr0ng") {
 			t.Error(out + stderr)
 		}
 	}
 
 	sound := testenv.Redis(t, good...)
 	b.notFine(0, "", "--store", sound.URL())
-	if r := b.doctor(0, "--store", sound.URL(), "--no-try", "--ttl", "3s"); slices.ContainsFunc(r.Findings, func(f doctorFinding) bool { return f.Code == "lock.try" }) || r.TTLMS != 3000 {
+	if r := b.doctor(0, "--store", sound.URL(), "--no-try", "--ttl", "3s"); slices.ContainsFunc(r.Findings,
+		func(f doctorFinding) bool { return f.Code == "lock.try" }) || r.TTLMS != 3000 {
 		t.Errorf("%+v", r)
 	}
 	if out, _ := b.want(0, "ls", "--store", sound.URL(), "-o", "name"); out != "" {
@@ -165,7 +175,8 @@ func TestDoctorUsage(t *testing.T) {
 func TestDoctorSQLite(t *testing.T) {
 	b := newBench(t)
 	r := b.doctor(0)
-	if r.Store != "sqlite" || !strings.HasSuffix(r.Place, "/holdfast/locks.db") || strings.Contains(r.notFine(), "endangers") {
+	if r.Store != "sqlite" || !strings.HasSuffix(r.Place, "/holdfast/locks.db") ||
+		strings.Contains(r.notFine(), "endangers") {
 		t.Errorf("%+v", r)
 	}
 	folder := filepath.Join(b.dir, "open")
@@ -248,7 +259,8 @@ func TestDoctorSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	for _, args := range [][]string{{"doctor", "--store", "redis://" + silent.Addr().String()}, {"verify", "--store", "postgres://u@" + silent.Addr().String() + "/d"}} {
+	for _, args := range [][]string{{"doctor", "--store", "redis://" + silent.Addr().String()},
+		{"verify", "--store", "postgres://u@" + silent.Addr().String() + "/d"}} {
 		p := b.start(args...)
 		c, err := silent.Accept()
 		if err != nil {

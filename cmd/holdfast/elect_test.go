@@ -25,7 +25,8 @@ const brokenSoon = 9 * time.Second
 func (b *bench) candidate(ttl time.Duration, name string, flags ...string) *process {
 	b.Helper()
 	args := append([]string{"--ttl", ttl.String(), "elect", "--name", name, "--address", name + ":80"}, flags...)
-	return b.start(append(args, "boss", "--", "sh", "-c", "env >$D/"+name+".env; echo $$ >$D/"+name+".pid; echo $HOLDFAST_TOKEN >>$D/"+name+"; exec sleep 1000")...)
+	return b.start(append(args, "boss", "--", "sh", "-c",
+		"env >$D/"+name+".env; echo $$ >$D/"+name+".pid; echo $HOLDFAST_TOKEN >>$D/"+name+"; exec sleep 1000")...)
 }
 
 // term waits until the candidate leads for the nth time.
@@ -61,12 +62,14 @@ func TestElect(t *testing.T) {
 		first, child := b.term("one", 1)
 		sees(leads("one", first))
 		env := "\n" + b.file("one.env") + "\n"
-		for _, want := range []string{"\nHOLDFAST_LOCK=boss\n", fmt.Sprintf("\nHOLDFAST_TOKEN=%d\n", first), fmt.Sprintf(":%d\n", one.Process.Pid)} {
+		for _, want := range []string{"\nHOLDFAST_LOCK=boss\n", fmt.Sprintf("\nHOLDFAST_TOKEN=%d\n", first),
+			fmt.Sprintf(":%d\n", one.Process.Pid)} {
 			if !strings.Contains(env, want) {
 				b.Errorf("the environment has no %q: %s", want, env)
 			}
 		}
-		if info, _ := b.want(0, "info", "boss"); !strings.Contains(info, "n  ") || !strings.Contains(info, "address=one:80 candidate=one k=v") {
+		if info, _ := b.want(0, "info", "boss"); !strings.Contains(info, "n  ") ||
+			!strings.Contains(info, "address=one:80 candidate=one k=v") {
 			b.Error(info)
 		}
 		two := b.candidate(4*time.Second, "two") // which is killed
@@ -80,7 +83,8 @@ func TestElect(t *testing.T) {
 		sees(leads("two", second))
 		b.until("the first command ends", func() bool { return !running(child) })
 		b.waiting("boss", 1)
-		if stderr := one.err.String(); !strings.Contains(stderr, "boss: lease lost (revoked); ending the command") || !strings.Contains(stderr, "boss: campaigning again") {
+		if stderr := one.err.String(); !strings.Contains(stderr, "boss: lease lost (revoked); ending the command") ||
+			!strings.Contains(stderr, "boss: campaigning again") {
 			b.Error(stderr)
 		}
 
@@ -100,8 +104,10 @@ func TestElect(t *testing.T) {
 			}
 		}
 		out, _ := b.want(0, "leader", "-o", "json", "boss")
-		if err := json.Unmarshal([]byte(out), &j); err != nil || j.Schema != "holdfast/v1" || j.Name != "boss" || j.Leader == nil ||
-			j.Leader.Name != "one" || j.Leader.Address != "one:80" || j.Leader.Term != fmt.Sprint(third) || j.Leader.PID != one.Process.Pid || j.Leader.Note != "n" {
+		if err := json.Unmarshal([]byte(out), &j); err != nil || j.Schema != "holdfast/v1" || j.Name != "boss" ||
+			j.Leader == nil ||
+			j.Leader.Name != "one" || j.Leader.Address != "one:80" || j.Leader.Term != fmt.Sprint(third) ||
+			j.Leader.PID != one.Process.Pid || j.Leader.Note != "n" {
 			b.Error(err, out)
 		}
 		one.signal(syscall.SIGTERM) // ends the command
@@ -129,7 +135,8 @@ func TestElectEnds(t *testing.T) {
 	if !regexp.MustCompile(`^holdfast \(\S+@\S+:\d+\) leads since \S+, term \d+\n$`).MatchString(out) {
 		t.Error(out)
 	}
-	if _, stderr := b.want(64, "elect", "boss", "--", binary, "elect", "boss", "--", "true"); !strings.Contains(stderr, "already holds boss") {
+	if _, stderr := b.want(64, "elect", "boss", "--", binary, "elect", "boss", "--", "true"); !strings.Contains(stderr,
+		"already holds boss") {
 		t.Error(stderr)
 	}
 }
@@ -145,10 +152,14 @@ func TestElectSignals(t *testing.T) {
 	first.end()
 
 	// After TERM while it ends its command, it does not campaign again.
-	p := b.start("--ttl", "9s", "elect", "--kill-after", "3s", "boss", "--", "sh", "-c", "trap '' TERM; echo $$ >>$D/stubborn; while :; do sleep 0.05; done")
+	p := b.start("--ttl", "9s", "elect", "--kill-after", "3s", "boss", "--", "sh", "-c",
+		"trap '' TERM; echo $$ >>$D/stubborn; while :; do sleep 0.05; done")
 	child := b.pid("stubborn")
 	b.want(0, "break", "boss", "--token", b.token("boss"))
-	b.until("the end begins", func() bool { return strings.Contains(p.err.String(), "ending the command (TERM, KILL after 3s)") })
+	b.until("the end begins", func() bool {
+		return strings.Contains(p.err.String(),
+			"ending the command (TERM, KILL after 3s)")
+	})
 	p.end()
 	if running(child) || b.file("stubborn") != fmt.Sprint(child) {
 		t.Error("the command runs")

@@ -98,7 +98,8 @@ func TestExclusion(t *testing.T) {
 	for range workers {
 		wg.Go(func() {
 			for range rounds {
-				p := b.start("run", "count", "--", "sh", "-c", `n=$(cat count); echo $((n+1)) >count; echo $HOLDFAST_TOKEN >>tokens`)
+				p := b.start("run", "count", "--", "sh", "-c",
+					`n=$(cat count); echo $((n+1)) >count; echo $HOLDFAST_TOKEN >>tokens`)
 				if code := p.code(); code != 0 {
 					t.Errorf("exit code %d: %s", code, p.err.String())
 				}
@@ -144,7 +145,8 @@ func TestPasswordIsNotShown(t *testing.T) {
 		"no:p://user:" + canary + "@h",
 		"redis://user:" + canary + "@" + silent.Addr().String(),
 	} {
-		for _, command := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"info", "a"}, {"break", "a", "--token", "1"}} {
+		for _, command := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"info", "a"},
+			{"break", "a", "--token", "1"}} {
 			if command[0] != "run" && strings.Contains(url, silent.Addr().String()) {
 				continue // slow
 			}
@@ -170,7 +172,8 @@ func TestOutputFormats(t *testing.T) {
 	if out, stderr := b.want(0, "ls"); out != "" || !strings.Contains(stderr, "no lock") {
 		t.Errorf("%q %q", out, stderr)
 	}
-	if out, _ := b.want(0, "ls", "-o", "json"); strings.Join(strings.Fields(out), "") != `{"schema":"holdfast/v1","locks":[]}` {
+	if out, _ := b.want(0, "ls", "-o", "json"); strings.Join(strings.Fields(out),
+		"") != `{"schema":"holdfast/v1","locks":[]}` {
 		t.Error(out)
 	}
 	if out, _ := b.want(0, "info", "x"); out != "x is not in use\n" {
@@ -196,7 +199,8 @@ func TestOutputFormats(t *testing.T) {
 			t.Fatalf("%s: %+v", what, r)
 		}
 		h, q := r.Holders[0], r.Waiters[0]
-		if h.Token != r.Token || h.Program != "sh" || h.Note != "a \x1b[31mred\x1b[0m note" || h.Labels["k"] != "v" || h.PID == 0 {
+		if h.Token != r.Token || h.Program != "sh" || h.Note != "a \x1b[31mred\x1b[0m note" || h.Labels["k"] != "v" ||
+			h.PID == 0 {
 			t.Errorf("%s: holder %+v", what, h)
 		}
 		if q.Token != "" || q.Program != "true" || q.PID != w.Process.Pid {
@@ -219,7 +223,8 @@ func TestOutputFormats(t *testing.T) {
 		t.Fatal(out)
 	}
 	check("ls -o json", list.Locks[0])
-	for _, args := range [][]string{{"ls", "-o", "jsonl"}, {"info", "-o", "json", "deploy/prod"}, {"info", "-o", "jsonl", "deploy/prod"}} {
+	for _, args := range [][]string{{"ls", "-o", "jsonl"}, {"info", "-o", "json", "deploy/prod"},
+		{"info", "-o", "jsonl", "deploy/prod"}} {
 		var r record
 		out, _ := b.want(0, args...)
 		decode(out, &r)
@@ -234,7 +239,8 @@ func TestOutputFormats(t *testing.T) {
 	if out, _ := b.want(0, "ls", "other/", "-o", "name"); out != "" {
 		t.Errorf("%q", out)
 	}
-	for _, args := range [][]string{{"ls"}, {"ls", "-o", "wide"}, {"info", "deploy/prod"}, {"info", "-o", "wide", "deploy/prod"}} {
+	for _, args := range [][]string{{"ls"}, {"ls", "-o", "wide"}, {"info", "deploy/prod"},
+		{"info", "-o", "wide", "deploy/prod"}} {
 		out, _ := b.want(0, args...)
 		if strings.Contains(out, "\x1b") || !strings.Contains(out, "deploy/prod") || !strings.Contains(out, " sh ") {
 			t.Errorf("%v: %q", args, out)

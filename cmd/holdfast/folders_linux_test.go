@@ -37,7 +37,8 @@ func TestFolderOfAnotherUser(t *testing.T) {
 func TestHistoriesInAFolderOfAnotherUser(t *testing.T) {
 	b := newBench(t)
 	whom := b.asNobody()
-	for what, mode := range map[string]os.FileMode{"belongs to user " + strconv.Itoa(int(whom.Uid)): 0o755, "every user may write": 0o777} {
+	for what, mode := range map[string]os.FileMode{"belongs to user " + strconv.Itoa(int(whom.Uid)): 0o755,
+		"every user may write": 0o777} {
 		dir := filepath.Join(b.dir, mode.String())
 		if err := errors.Join(os.Mkdir(dir, mode), os.Chmod(dir, mode)); err != nil {
 			t.Fatal(err)

@@ -58,10 +58,13 @@ func TestMemberOfAnotherUser(t *testing.T) {
 	}()
 	b.touch("end")
 	b.until("the command ends", func() bool { return !running(group) })
-	b.until("holdfast reports that it waits", func() bool { return strings.Contains(p.err.String(), "still running in its group") })
+	b.until("holdfast reports that it waits", func() bool {
+		return strings.Contains(p.err.String(), "still running in its group")
+	})
 	// holdfast keeps checking whether the group has members.
 	p.signal(syscall.SIGTERM)
-	b.until("holdfast reports that it cannot pass on a signal", func() bool { return strings.Contains(p.err.String(), "may not signal") })
+	b.until("holdfast reports that it cannot pass on a signal",
+		func() bool { return strings.Contains(p.err.String(), "may not signal") })
 	select {
 	case <-p.done:
 		t.Fatalf("holdfast has ended before a process of its group: %s", p.err.String())

@@ -75,7 +75,8 @@ func TestGroupKeepsTheLock(t *testing.T) {
 // Its parent here, outside the group, is a shell, which might wait for it until it becomes a sleep.
 func TestZombieDoesNotKeepTheLock(t *testing.T) {
 	b := newBench(t)
-	p := b.start("run", "a", "--", "sh", "-c", `sh -c 'sh -c "echo \$\$ >$D/zombie; until grep -q sleep /proc/\$PPID/comm; do sleep 0.05; done" & echo $$ >$D/outside; exec setsid sleep 1000' >/dev/null 2>&1 & exit 3`)
+	p := b.start("run", "a", "--", "sh", "-c",
+		`sh -c 'sh -c "echo \$\$ >$D/zombie; until grep -q sleep /proc/\$PPID/comm; do sleep 0.05; done" & echo $$ >$D/outside; exec setsid sleep 1000' >/dev/null 2>&1 & exit 3`)
 	outside, zombie := b.pid("outside"), b.pid("zombie")
 	defer syscall.Kill(outside, syscall.SIGKILL)
 	if code := p.code(); code != 3 {

@@ -40,11 +40,13 @@ func TestLabList(t *testing.T) {
 		Schema     string
 		Algorithms []struct{ ID, Title, Class, Acquire, Release, Habit, Why, How string }
 	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil || list.Schema != "holdfast/v1" || len(list.Algorithms) != len(ids) {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || list.Schema != "holdfast/v1" ||
+		len(list.Algorithms) != len(ids) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for i, r := range list.Algorithms {
-		if r.ID != ids[i] || r.Title == "" || r.Class == "" || r.Acquire == "" || r.Release == "" || r.Habit == "" || r.Why == "" || r.How == "" {
+		if r.ID != ids[i] || r.Title == "" || r.Class == "" || r.Acquire == "" || r.Release == "" || r.Habit == "" ||
+			r.Why == "" || r.How == "" {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -56,8 +58,10 @@ func TestLabList(t *testing.T) {
 // The same run as a timeline, as JSON, in a line, and as a page.
 func TestLabRun(t *testing.T) {
 	b := labBench(t)
-	text, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--html", filepath.Join(b.dir, "lab.html"), "--svg", filepath.Join(b.dir, "lab.svg"))
-	for _, want := range []string{"SETNX R ", "holds the lock", "A and B both believe", "it broke as documented (S1)", "holdfast survived", `"lab A" holds the lock`} {
+	text, _ := b.want(0, "lab", "run", "setnx-getset-clock", "--html", filepath.Join(b.dir, "lab.html"), "--svg",
+		filepath.Join(b.dir, "lab.svg"))
+	for _, want := range []string{"SETNX R ", "holds the lock", "A and B both believe", "it broke as documented (S1)",
+		"holdfast survived", `"lab A" holds the lock`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}
@@ -66,11 +70,13 @@ func TestLabRun(t *testing.T) {
 		t.Errorf("a prefix is shown:\n%s", text)
 	}
 	page, err := os.ReadFile(filepath.Join(b.dir, "lab.html"))
-	if err != nil || !bytes.HasPrefix(page, []byte("<!DOCTYPE html>")) || !bytes.Contains(page, []byte("A and B both believe")) {
+	if err != nil || !bytes.HasPrefix(page, []byte("<!DOCTYPE html>")) ||
+		!bytes.Contains(page, []byte("A and B both believe")) {
 		t.Errorf("%v: %.300s", err, page)
 	}
 	picture, err := os.ReadFile(filepath.Join(b.dir, "lab.svg"))
-	if err != nil || !bytes.HasPrefix(picture, []byte("<svg ")) || !bytes.Contains(picture, []byte("A and B both believe")) {
+	if err != nil || !bytes.HasPrefix(picture, []byte("<svg ")) ||
+		!bytes.Contains(picture, []byte("A and B both believe")) {
 		t.Errorf("%v: %.300s", err, picture)
 	}
 
@@ -96,10 +102,13 @@ func TestLabRun(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r := run.Runs[0]
-	if !run.OK || run.Schema != "holdfast/v1" || r.ID != "setnx-getset-clock" || r.Class != "S1" || !r.Broke || !r.Survived || len(r.Holdfast.Timeline) == 0 {
+	if !run.OK || run.Schema != "holdfast/v1" || r.ID != "setnx-getset-clock" || r.Class != "S1" || !r.Broke ||
+		!r.Survived || len(r.Holdfast.Timeline) == 0 {
 		t.Errorf("%s", out)
 	}
-	if !slices.ContainsFunc(r.Algorithm.Found, func(f struct{ Class, Promise, Text string }) bool { return f.Class == "S1" }) {
+	if !slices.ContainsFunc(r.Algorithm.Found, func(f struct{ Class, Promise, Text string }) bool {
+		return f.Class == "S1"
+	}) {
 		t.Errorf("S1 is not among %+v", r.Algorithm.Found)
 	}
 	both, last := false, 0.0

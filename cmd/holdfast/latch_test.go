@@ -20,7 +20,8 @@ func TestLatch(t *testing.T) {
 		}
 		prints("made: built, 2 left", "set", "built", "2")
 		prints("exists: built, and keeps its count", "set", "built", "5")
-		if _, stderr := b.want(75, "latch", "wait", "-w", "0", "built"); !strings.Contains(stderr, "latch built is not at zero after 0s: 2 left") {
+		if _, stderr := b.want(75, "latch", "wait", "-w", "0", "built"); !strings.Contains(stderr,
+			"latch built is not at zero after 0s: 2 left") {
 			b.Error(stderr)
 		}
 		b.want(75, "latch", "wait", "built", "-w", "200ms")

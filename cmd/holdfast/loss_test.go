@@ -18,7 +18,8 @@ import (
 // A broken lock ends the command and its whole group.
 func TestBrokenLockEndsTheGroup(t *testing.T) {
 	b := newBench(t)
-	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c",
+		"sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
 	child, inner := b.pid("ready"), b.pid("inner")
 	out, _ := b.want(0, "break", "a", "--token", b.token("a"))
 	if !strings.Contains(out, "broken: a, token ") {
@@ -64,7 +65,8 @@ func TestKillAfter(t *testing.T) {
 // A command that ends on TERM is not killed, and its last output arrives.
 func TestLossLetsTheCommandFinish(t *testing.T) {
 	b := newBench(t)
-	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c", "trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
+	p := b.start("--ttl", brokenSoon.String(), "run", "a", "--", "sh", "-c",
+		"trap 'echo bye; exit 3' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))
 	if code := p.code(); code != 76 || p.out.String() != "bye\n" {
@@ -137,7 +139,8 @@ func TestStoppedHolderLosesTheLock(t *testing.T) {
 // A job that was stopped with its holder does nothing when it is continued too late.
 func TestStoppedJobDoesNotGoOn(t *testing.T) {
 	b := newBench(t)
-	p := b.prepare("--ttl", "2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do kill -TSTP $$; done; touch $D/on")
+	p := b.prepare("--ttl", "2s", "run", "a", "--", "sh", "-c",
+		"echo $$ >$D/ready; until [ -e $D/go ]; do kill -TSTP $$; done; touch $D/on")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	b.file("ready")
@@ -157,7 +160,8 @@ func TestStoppedJobDoesNotGoOn(t *testing.T) {
 func TestLossIsReportedAtTheEnd(t *testing.T) {
 	b := newBench(t)
 	// The TTL is long, so the holder learns of the break only when it releases.
-	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c", `echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.05; done`)
+	p := b.start("--ttl", "1h", "run", "a", "--", "sh", "-c",
+		`echo $$ >$D/ready; until [ -e $D/end ]; do sleep 0.05; done`)
 	b.file("ready")
 	b.want(0, "break", "a", "--token", b.token("a"))
 	if err := os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o600); err != nil {

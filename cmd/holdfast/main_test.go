@@ -83,7 +83,8 @@ func newBench(t *testing.T) *bench {
 func newSerialBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
-	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
+	return &bench{t, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir,
+		"XDG_STATE_HOME=" + filepath.Join(dir, "state"), "H=" + binary, "D=" + dir}}
 }
 
 // onStores runs f on the embedded store, on Redis and on the kind of server that more names; at

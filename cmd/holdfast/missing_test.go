@@ -15,8 +15,10 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	b := newBench(t)
 	dir := filepath.Join(b.dir, "new")
 	url := "sqlite:" + filepath.Join(dir, "x.db")
-	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"info", "a"}, {"leader", "a"}, {"leader", "--watch", "a"},
-		{"break", "a", "--token", "1"}, {"sem", "limit", "a", "3"}, {"latch", "down", "a"}, {"latch", "wait", "a"}, {"latch", "wait", "-w", "0", "a"}, {"latch", "rm", "a"},
+	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"info", "a"}, {"leader", "a"},
+		{"leader", "--watch", "a"},
+		{"break", "a", "--token", "1"}, {"sem", "limit", "a", "3"}, {"latch", "down", "a"}, {"latch", "wait", "a"},
+		{"latch", "wait", "-w", "0", "a"}, {"latch", "rm", "a"},
 		{"doctor"}, {"doctor", "--no-try"}} {
 		out, stderr := b.want(77, append([]string{"--store", url}, args...)...)
 		if out != "" || !strings.Contains(stderr, "there is no file "+filepath.Join(dir, "x.db")) {

@@ -15,7 +15,8 @@ import (
 // stay runs a command with flags that writes its token to a file and does not end.
 func (b *bench) stay(file string, args ...string) *process {
 	b.Helper()
-	return b.start(append(append([]string{"run"}, args...), "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/"+file+"; exec sleep 1000")...)
+	return b.start(append(append([]string{"run"}, args...), "--", "sh", "-c",
+		"echo $HOLDFAST_TOKEN >$D/"+file+"; exec sleep 1000")...)
 }
 
 // waiting waits until name has n waiters.
@@ -75,7 +76,8 @@ func TestShared(t *testing.T) {
 		late.end()
 		// Inside a reader: a writer that waits between the two would block both.
 		for _, mode := range []string{"-s", "-x"} {
-			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr, "already holds a") {
+			if _, stderr := b.want(64, "run", "-s", "a", "--", binary, "run", mode, "a", "--", "true"); !strings.Contains(stderr,
+				"already holds a") {
 				b.Error(stderr)
 			}
 		}
@@ -94,7 +96,8 @@ func TestPermits(t *testing.T) {
 		b.want(78, "run", "-n", "a", "--", "true")
 		waiter := b.stay("waiter", "--limit", "3", "--permits", "3", "a")
 		b.waiting("a", 1)
-		if info, _ := b.want(0, "info", "a"); !strings.Contains(info, "2 of 3 in use") || !strings.Contains(info, " permits:2 ") || !strings.Contains(info, " permits:3 ") {
+		if info, _ := b.want(0, "info", "a"); !strings.Contains(info, "2 of 3 in use") ||
+			!strings.Contains(info, " permits:2 ") || !strings.Contains(info, " permits:3 ") {
 			b.Error(info)
 		}
 		if out, _ := b.want(0, "ls"); !strings.Contains(out, " 2/3 ") {
@@ -105,7 +108,8 @@ func TestPermits(t *testing.T) {
 			Holders     []struct{ Permits int }
 		}
 		out, _ := b.want(0, "info", "-o", "json", "a")
-		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Limit != 3 || r.Used != 2 || len(r.Holders) != 1 || r.Holders[0].Permits != 2 {
+		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Limit != 3 || r.Used != 2 || len(r.Holders) != 1 ||
+			r.Holders[0].Permits != 2 {
 			b.Error(err, out)
 		}
 		b.none("waiter")
@@ -150,17 +154,20 @@ func TestAlso(t *testing.T) {
 		}
 		for _, names := range [][]string{{"o", "--also", "m"}, {"m", "--also", "o"}} {
 			args := append([]string{"run", "m", "--", binary, "run"}, names...)
-			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr, `the surrounding holdfast command already holds m`) {
+			if _, stderr := b.want(64, append(args, "--", "true")...); !strings.Contains(stderr,
+				`the surrounding holdfast command already holds m`) {
 				b.Error(stderr)
 			}
 		}
 		b.stay("reader", "-s", "b")
 		b.file("reader")
 		b.want(0, "run", "-n", "-s", "m", "--also", "b", "--", "true")
-		if _, stderr := b.want(75, "run", "-n", "m", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
+		if _, stderr := b.want(75, "run", "-n", "m", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr,
+			"b is shared by ") {
 			b.Error(stderr)
 		}
-		if _, stderr := b.want(75, "run", "-w", "2", "m", "--limit", "2", "--also", "b", "--", "touch", "ran"); !strings.Contains(stderr, "b is shared by ") {
+		if _, stderr := b.want(75, "run", "-w", "2", "m", "--limit", "2", "--also", "b", "--", "touch",
+			"ran"); !strings.Contains(stderr, "b is shared by ") {
 			b.Error(stderr)
 		}
 		b.none("ran")
@@ -174,7 +181,8 @@ func TestAlso(t *testing.T) {
 // If any of the locks is lost, the command ends and the other locks are released.
 func TestAlsoLost(t *testing.T) {
 	onStores(t, "zookeeper", func(b *bench) {
-		p := b.start("--ttl", brokenSoon.String(), "run", "a", "--also", "b", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+		p := b.start("--ttl", brokenSoon.String(), "run", "a", "--also", "b", "--", "sh", "-c",
+			"echo $$ >$D/ready; exec sleep 1000")
 		child := b.pid("ready")
 		b.want(0, "break", "b", "--token", b.token("b"))
 		if code := p.code(); code != 76 || running(child) {
@@ -233,6 +241,10 @@ func TestEvery(t *testing.T) {
 		b.want(75, "run", "--every", "1ms", "d", "--", "true")
 		// The next tick is another.
 		b.want(0, "run", "--every", "1ms", "e", "--", "true")
-		b.until("the tick is over", func() bool { code, _, _ := b.run("run", "--every", "1ms", "e", "--", "true"); return code == 0 })
+		b.until("the tick is over", func() bool {
+			code, _,
+				_ := b.run("run", "--every", "1ms", "e", "--", "true")
+			return code == 0
+		})
 	})
 }

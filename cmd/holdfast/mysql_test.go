@@ -53,7 +53,8 @@ func TestMySQL(t *testing.T) {
 		b.initialise(mySQLURL(m.Addr, "root", "test"))
 		for _, u := range []string{
 			mySQLURL(m.Addr, user+":"+password, "test"), "mariadb://root@" + m.Addr + "/test?timeout=2s&readTimeout=10s&tls=off",
-			"mysql://" + user + ":" + password + "@/test?socket=" + url.QueryEscape(m.Socket), "mysql://root@localhost/te%73t?socket=" + m.Socket,
+			"mysql://" + user + ":" + password + "@/test?socket=" + url.QueryEscape(m.Socket),
+			"mysql://root@localhost/te%73t?socket=" + m.Socket,
 		} {
 			b.works(u)
 		}
@@ -85,7 +86,8 @@ func TestMySQL(t *testing.T) {
 		m.Exec("UPDATE printed.hf_meta SET version = 99")
 		b.want(77, "--store", mySQLURL(m.Addr, "root", "printed"), "ls")
 		b.want(77, "--store", mySQLURL(m.Addr, "root", "printed"), "init")
-		if _, stderr := b.want(77, "--store", mySQLURL(m.Addr, "root", "nowhere"), "init"); !strings.Contains(stderr, "no such database") {
+		if _, stderr := b.want(77, "--store", mySQLURL(m.Addr, "root", "nowhere"), "init"); !strings.Contains(stderr,
+			"no such database") {
 			t.Error(stderr)
 		}
 	})
@@ -94,14 +96,16 @@ func TestMySQL(t *testing.T) {
 	t.Run("grants", func(t *testing.T) {
 		b := newBench(t)
 		b.initialise(mySQLURL(m.Addr, "root", database(b, "granted")))
-		m.Exec(append([]string{"CREATE USER locker@'%' IDENTIFIED BY 'c4nary'"}, mySQLGrants(t, "granted", "locker@'%'")...)...)
+		m.Exec(append([]string{"CREATE USER locker@'%' IDENTIFIED BY 'c4nary'"},
+			mySQLGrants(t, "granted", "locker@'%'")...)...)
 		u := mySQLURL(m.Addr, "locker:c4nary", "granted")
 		b.locks(u)
 		b.queue(u)
 		b.quietly("--store", u, "run", "a", "--", "true")
 		b.want(0, "--store", u, "init") // there is nothing to do
 		m.Exec("UPDATE granted.hf_meta SET version = 0")
-		if _, stderr := b.want(77, "--store", u, "init"); !strings.Contains(stderr, "CREATE command denied") || strings.Contains(stderr, "c4nary") {
+		if _, stderr := b.want(77, "--store", u, "init"); !strings.Contains(stderr, "CREATE command denied") ||
+			strings.Contains(stderr, "c4nary") {
 			t.Error(stderr)
 		}
 	})
@@ -125,7 +129,8 @@ func TestMySQL(t *testing.T) {
 		} {
 			for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}} {
 				_, stderr := b.at(u).want(c.code, append([]string{"--ttl", "1s"}, args...)...)
-				if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "wr0ng") || strings.Contains(stderr, "c4nary") || strings.Count(stderr, "\n") != 1 {
+				if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "wr0ng") || strings.Contains(stderr, "c4nary") ||
+					strings.Count(stderr, "\n") != 1 {
 					t.Errorf("%s: %s", u, stderr)
 				}
 			}

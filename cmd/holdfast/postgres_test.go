@@ -63,19 +63,22 @@ func TestPostgres(t *testing.T) {
 		b := newBench(t)
 		b.initialise(postgresURL(p.Addr, "postgres", database("served")))
 		for _, u := range []string{
-			postgresURL(p.Addr, user+":"+password, "served"), "postgresql://postgres@" + p.Addr + "/served?sslmode=disable&connect_timeout=3",
+			postgresURL(p.Addr, user+":"+password, "served"),
+			"postgresql://postgres@" + p.Addr + "/served?sslmode=disable&connect_timeout=3",
 			"postgres://127.0.0.1:1," + p.Addr + "/served?target_session_attrs=read-write&user=us%20er&password=" + password,
 		} {
 			b.works(u)
 		}
 		b.passedOn(postgresURL(p.Addr, user+":"+password, "served"), "postgres://us%20er@"+p.Addr+"/served")
-		b.passedOn("postgres://"+p.Addr+"/served?user=us%20er&password="+password+"&application_name=a%20b", "postgres://"+p.Addr+"/served?user=us%20er&application_name=a%20b")
+		b.passedOn("postgres://"+p.Addr+"/served?user=us%20er&password="+password+"&application_name=a%20b",
+			"postgres://"+p.Addr+"/served?user=us%20er&application_name=a%20b")
 		// Another schema is another lock table.
 		p.Exec(`\connect served`, "CREATE SCHEMA other")
 		other := postgresURL(p.Addr, "postgres", "served") + "?search_path=other"
 		b.without(other)
 		b.want(0, "--store", other, "init")
-		b.at(postgresURL(p.Addr, "postgres", "served")).want(0, "run", "a", "--", binary, "--store", other, "run", "-n", "a", "--", "true")
+		b.at(postgresURL(p.Addr, "postgres", "served")).
+			want(0, "run", "a", "--", binary, "--store", other, "run", "-n", "a", "--", "true")
 	})
 
 	t.Run("init", func(t *testing.T) {
@@ -101,7 +104,8 @@ func TestPostgres(t *testing.T) {
 		p.Exec("UPDATE printed.hf_meta SET version = 99")
 		b.want(77, "--store", u, "ls")
 		b.want(77, "--store", u, "init")
-		for _, u := range []string{postgresURL(p.Addr, "postgres", "nowhere"), postgresURL(p.Addr, "postgres", "postgres") + "?search_path=nowhere"} {
+		for _, u := range []string{postgresURL(p.Addr, "postgres", "nowhere"),
+			postgresURL(p.Addr, "postgres", "postgres") + "?search_path=nowhere"} {
 			if _, stderr := b.want(77, "--store", u, "init"); !strings.Contains(stderr, "no such database or schema") {
 				t.Error(stderr)
 			}
@@ -133,11 +137,12 @@ func TestPostgres(t *testing.T) {
 			code int
 			says string
 		}{
-			postgresURL(p.Addr, user+":wr0ng", "refused"):                            {77, "password authentication failed"},
-			postgresURL(p.Addr, user, "refused"):                                     {77, "password authentication failed"},
-			postgresURL(p.Addr, "nobody:wr0ng", "refused"):                           {77, `role "nobody" does not exist`},
-			postgresURL(p.Addr, user+":"+password, "nowhere"):                        {77, "no such database"},
-			postgresURL(p.Addr, "postgres", "refused?nonsense=1"):                    {77, `unrecognized configuration parameter "nonsense"`},
+			postgresURL(p.Addr, user+":wr0ng", "refused"):     {77, "password authentication failed"},
+			postgresURL(p.Addr, user, "refused"):              {77, "password authentication failed"},
+			postgresURL(p.Addr, "nobody:wr0ng", "refused"):    {77, `role "nobody" does not exist`},
+			postgresURL(p.Addr, user+":"+password, "nowhere"): {77, "no such database"},
+			postgresURL(p.Addr, "postgres", "refused?nonsense=1"): {77,
+				`unrecognized configuration parameter "nonsense"`},
 			postgresURL(p.Addr, "postgres:wr0ng", "refused?sslmode=sometimes"):       {78, "sslmode is invalid"},
 			postgresURL(p.Addr, user+":wr0ng/", "refused"):                           {78, "percent-encoded"},
 			postgresURL(p.Addr, "postgres", "refused?listen=postgres://u:wr0ng"):     {78, "listen: "},
@@ -147,7 +152,8 @@ func TestPostgres(t *testing.T) {
 		} {
 			for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}} {
 				_, stderr := b.at(u).want(c.code, append([]string{"--ttl", "1s"}, args...)...)
-				if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "wr0ng") || strings.Contains(stderr, "c4nary") || strings.Count(stderr, "\n") != 1 {
+				if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "wr0ng") || strings.Contains(stderr, "c4nary") ||
+					strings.Count(stderr, "\n") != 1 {
 					t.Errorf("%s: %s", u, stderr)
 				}
 			}
@@ -175,7 +181,8 @@ func TestPostgres(t *testing.T) {
 		b.file("polled")
 		waiter := b.start("run", "--also", "q", "p", "--", "true")
 		b.until("two messages", func() bool { return strings.Count(waiter.err.String(), "\n") == 2 })
-		said := regexp.MustCompile(`^holdfast: waiters ask the store every 5 to 50 ms because it cannot wake them: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
+		said := regexp.MustCompile(
+			`^holdfast: waiters ask the store every 5 to 50 ms because it cannot wake them: .*listen= in the URL.*\nwaiting for p: 0 ahead .*\n$`)
 		if !said.MatchString(waiter.err.String()) {
 			t.Error(waiter.err.String())
 		}

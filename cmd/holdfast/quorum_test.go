@@ -20,10 +20,13 @@ func TestQuorum(t *testing.T) {
 	}
 	url := "redis+quorum://locker:c4nary@" + strings.Join(addrs, ",")
 	b.env = append(b.env, "HOLDFAST_URL="+url)
-	if _, stderr := b.want(69, "--ttl", "1s", "run", "a", "--", "true"); !strings.Contains(stderr, "holdfast init") || strings.Contains(stderr, "c4nary") {
+	if _, stderr := b.want(69, "--ttl", "1s", "run", "a", "--", "true"); !strings.Contains(stderr, "holdfast init") ||
+		strings.Contains(stderr, "c4nary") {
 		t.Errorf("a new quorum: %s", stderr)
 	}
-	if _, stderr := b.want(69, "run", "-w", "5", "a", "--", "true"); !strings.HasPrefix(stderr, "holdfast: waiting for a: store unavailable: ") || !strings.Contains(strings.SplitN(stderr, "\n", 2)[0], "has no vote for another") {
+	if _, stderr := b.want(69, "run", "-w", "5", "a", "--", "true"); !strings.HasPrefix(stderr,
+		"holdfast: waiting for a: store unavailable: ") ||
+		!strings.Contains(strings.SplitN(stderr, "\n", 2)[0], "has no vote for another") {
 		t.Errorf("a wait for a new quorum: %s", stderr)
 	}
 	if out, _ := b.want(0, "init"); !strings.Contains(out, "the servers vote: ") || strings.Contains(out, "c4nary") {
@@ -31,7 +34,8 @@ func TestQuorum(t *testing.T) {
 	}
 	b.want(0, "init")
 	b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
-	if out, stderr := b.want(0, "doctor"); !strings.Contains(out, "quorum.size") || strings.Contains(out+stderr, "c4nary") {
+	if out, stderr := b.want(0, "doctor"); !strings.Contains(out, "quorum.size") ||
+		strings.Contains(out+stderr, "c4nary") {
 		t.Errorf("doctor: %s%s", out, stderr)
 	}
 	servers[1].Kill()

@@ -19,7 +19,8 @@ func TestRedis(t *testing.T) {
 	b := newBench(t)
 	r := testenv.RedisACL(t, []string{"user locker on >c4nary ~* &* +@all"})
 	for _, url := range []string{
-		"redis://locker:c4nary@" + r.Addr, "redis://" + r.Addr + "/1", "redis+unix://locker:c4nary@" + r.Socket + "?db=2", "unix://" + r.Socket + "?db=3",
+		"redis://locker:c4nary@" + r.Addr, "redis://" + r.Addr + "/1", "redis+unix://locker:c4nary@" + r.Socket + "?db=2",
+		"unix://" + r.Socket + "?db=3",
 	} {
 		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
 		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
@@ -135,7 +136,8 @@ func TestRedisFailover(t *testing.T) {
 			b := newBench(t)
 			url, fail := deploy(t)
 			b.env = append(b.env, "HOLDFAST_URL="+url)
-			holder := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
+			holder := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c",
+				"echo $$ >$D/ready; until [ -e $D/go ]; do sleep 0.1; done")
 			b.pid("ready")
 			waiter := b.start("--ttl", "30s", "run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN")
 			b.until("the second waits", func() bool {

@@ -73,13 +73,15 @@ func (b *bench) roles(urls map[string]string) {
 		}
 	}
 	for _, args := range [][]string{
-		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"}, {"run", "-n", "--limit", "2", "s", "--", "true"}, {"run", "a", "--", "true"},
+		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"},
+		{"run", "-n", "--limit", "2", "s", "--", "true"}, {"run", "a", "--", "true"},
 		{"elect", "boss", "--", "true"}, {"break", "a", "--token", token}, {"sem", "limit", "s", "5"},
 		{"latch", "set", "other", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
 	} {
 		dashboard.want(77, args...)
 	}
-	if out, _ := user.want(0, "ls", "-o", "name"); strings.Contains(out, "free") || strings.Contains(out, "boss") || strings.Contains(out, "other") {
+	if out, _ := user.want(0, "ls", "-o", "name"); strings.Contains(out, "free") || strings.Contains(out, "boss") ||
+		strings.Contains(out, "other") {
 		b.Errorf("the dashboard has left something: %q", out)
 	}
 
@@ -108,7 +110,8 @@ func (b *bench) examined(user, dashboard *bench) {
 			b.Fatalf("doctor: exit code %d: %v: %s%s", code, err, out, stderr)
 		}
 		i := slices.IndexFunc(r.Findings, func(f doctorFinding) bool { return f.Code == "lock.try" })
-		if i < 0 || tried != (r.Findings[i].Severity != "unknown") || tried == strings.Contains(r.Findings[i].Found, "this user may not lock") || r.Findings[i].MayEndanger {
+		if i < 0 || tried != (r.Findings[i].Severity != "unknown") ||
+			tried == strings.Contains(r.Findings[i].Found, "this user may not lock") || r.Findings[i].MayEndanger {
 			b.Errorf("tried is not %v: %s", tried, out)
 		}
 	}
@@ -134,10 +137,12 @@ func TestRolesOnRedis(t *testing.T) {
 	at := urls(recipe(t, "urls-redis", "REDIS", s.Addr))
 	b.roles(at)
 	dashboard := b.at(at["dashboard"])
-	if _, stderr := dashboard.want(77, "latch", "set", "other", "1"); !strings.Contains(stderr, "the user lacks a permission") {
+	if _, stderr := dashboard.want(77, "latch", "set", "other", "1"); !strings.Contains(stderr,
+		"the user lacks a permission") {
 		b.Error(stderr)
 	}
-	if out, _ := dashboard.want(1, "doctor"); !strings.Contains(out, "could not be tried") || !strings.Contains(out, "this user may not lock") {
+	if out, _ := dashboard.want(1, "doctor"); !strings.Contains(out, "could not be tried") ||
+		!strings.Contains(out, "this user may not lock") {
 		b.Error(out)
 	}
 }
@@ -170,7 +175,8 @@ func TestRolesOnRedisQuorum(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"}, {"elect", "boss", "--", "true"}, {"break", "a", "--token", token},
+		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"}, {"elect", "boss", "--", "true"},
+		{"break", "a", "--token", token},
 	} {
 		dashboard.want(77, args...)
 	}
@@ -185,8 +191,9 @@ func TestRolesOnRedisQuorum(t *testing.T) {
 func TestRolesOnRedisSentinel(t *testing.T) {
 	b := newBench(t)
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
-		Users: users(recipe(t, "redis-sentinel")), SentinelUsers: users(recipe(t, "redis-sentinels")), Identity: "sentinels:sentinel-password",
-		Args: []string{"--masteruser", "replicas", "--masterauth", "replica-password"},
+		Users: users(recipe(t, "redis-sentinel")), SentinelUsers: users(recipe(t, "redis-sentinels")),
+		Identity: "sentinels:sentinel-password",
+		Args:     []string{"--masteruser", "replicas", "--masterauth", "replica-password"},
 	})
 	var sentinels []string
 	for _, r := range s.Sentinels {
@@ -199,7 +206,8 @@ func TestRolesOnRedisSentinel(t *testing.T) {
 	s.InSync()
 	b.at(at["lock-user"]).want(0, "run", "a", "--", "true")
 	for _, refused := range s.Refused() {
-		if !strings.HasPrefix(refused, "looks ") && !strings.HasPrefix(refused, "watches acl|") { // doctor asks for the sentinels' users
+		// doctor asks for the sentinels' users
+		if !strings.HasPrefix(refused, "looks ") && !strings.HasPrefix(refused, "watches acl|") {
 			t.Errorf("refused: %s", refused)
 		}
 	}
@@ -242,13 +250,17 @@ func TestSecretStaysInTheEnvironment(t *testing.T) {
 	sum, digest := sha256.Sum256([]byte(canary)), sha1.Sum([]byte("locker:"+canary))
 	secrets := []string{canary, hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(digest[:])}
 	some := [][]string{
-		{"run", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look}, {"ls", "-o", "json"}, {"doctor"}, {"doctor", "--json"}, {"init"},
+		{"run", "a", "--", "sh", "-c", look}, {"elect", "boss", "--", "sh", "-c", look}, {"ls", "-o", "json"}, {"doctor"},
+		{"doctor", "--json"}, {"init"},
 	}
 	all := append(some[:len(some):len(some)], [][]string{
-		{"run", "--also", "b", "a", "--", "sh", "-c", look}, {"run", "--limit", "2", "s", "--", "sh", "-c", look}, {"ls", "-o", "wide"}, {"info", "-o", "json", "a"}, {"info", "-o", "wide", "a"},
-		{"leader", "boss"}, {"leader", "-o", "json", "boss"}, {"latch", "set", "l", "1"}, {"latch", "wait", "-w", "0", "l"}, {"latch", "down", "l"}, {"latch", "wait", "l"}, {"latch", "rm", "l"},
+		{"run", "--also", "b", "a", "--", "sh", "-c", look}, {"run", "--limit", "2", "s", "--", "sh", "-c", look},
+		{"ls", "-o", "wide"}, {"info", "-o", "json", "a"}, {"info", "-o", "wide", "a"},
+		{"leader", "boss"}, {"leader", "-o", "json", "boss"}, {"latch", "set", "l", "1"}, {"latch", "wait", "-w", "0", "l"},
+		{"latch", "down", "l"}, {"latch", "wait", "l"}, {"latch", "rm", "l"},
 		{"sem", "limit", "a", "3"}, {"break", "a", "--token", "1"}, {"init", "--print"}, {"lab", "list"},
-		{"verify", "--duration", "6s", "--processes", "2", "--clients", "1", "--loops", "1", "--names", "1", "--pause", "100ms", "--faults", "none", "--hook", "look=sh look"},
+		{"verify", "--duration", "6s", "--processes", "2", "--clients", "1", "--loops", "1", "--names", "1", "--pause",
+			"100ms", "--faults", "none", "--hook", "look=sh look"},
 		{"version"}, {"help", "run"}, {"completion", "bash"},
 	}...)
 	for name, c := range map[string]struct {
@@ -256,7 +268,8 @@ func TestSecretStaysInTheEnvironment(t *testing.T) {
 		commands [][]string
 	}{
 		"redis": {func(t *testing.T, _ *bench) string {
-			return "redis://locker:" + canary + "@" + testenv.RedisACL(t, []string{"user locker on >" + canary + " ~* &* +@all"}).Addr
+			return "redis://locker:" + canary + "@" + testenv.RedisACL(t,
+				[]string{"user locker on >" + canary + " ~* &* +@all"}).Addr
 		}, all},
 		"postgres": {func(t *testing.T, b *bench) string {
 			s := postgres(t) // it accepts any password

@@ -23,7 +23,8 @@ func TestSignalsAreForwarded(t *testing.T) {
 	p := b.start("run", "a", "--", "sh", "-c", traps)
 	b.file("ready")
 	for name, s := range map[string]syscall.Signal{
-		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "ALRM": syscall.SIGALRM,
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "ALRM": syscall.SIGALRM,
 	} {
 		p.signal(s)
 		b.until("signal "+name, func() bool {
@@ -40,7 +41,8 @@ func TestSignalsAreForwarded(t *testing.T) {
 // Signals reach the children of the command, as those of a terminal do.
 func TestSignalsReachTheGroup(t *testing.T) {
 	b := newBench(t)
-	p := b.start("run", "a", "--", "sh", "-c", "trap '' TERM; sh -c 'trap - TERM; echo $$ >$D/inner; exec sleep 1000'; exit 5")
+	p := b.start("run", "a", "--", "sh", "-c",
+		"trap '' TERM; sh -c 'trap - TERM; echo $$ >$D/inner; exec sleep 1000'; exit 5")
 	b.until("exec", func() bool {
 		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.pid("inner")))
 		return string(cmd) == "sleep\n"

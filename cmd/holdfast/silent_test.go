@@ -24,7 +24,8 @@ func TestSilentStoreIsGivenUp(t *testing.T) {
 			b := newBench(t)
 			_, stderr := b.want(69, append([]string{"--ttl", "1h", "--store", c.url}, strings.Fields(c.command)...)...)
 			last := stderr[strings.LastIndex(strings.TrimSuffix(stderr, "\n"), "\n")+1:]
-			if !regexp.MustCompile(`^holdfast: store unavailable: the store at \S+ has not answered within \d+s(; "holdfast doctor" may say more about the store)?\n$`).MatchString(last) {
+			if !regexp.MustCompile(
+				`^holdfast: store unavailable: the store at \S+ has not answered within \d+s(; "holdfast doctor" may say more about the store)?\n$`).MatchString(last) {
 				t.Errorf("%q", stderr)
 			}
 		})
@@ -40,8 +41,10 @@ func TestNobodyListens(t *testing.T) {
 	} {
 		b.env = append(b.env, "HOLDFAST_URL="+url)
 		_, stderr := b.want(69, "ls")
-		if !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: ") || !strings.Contains(stderr, want) || strings.Contains(stderr, "s3cret") ||
-			!strings.HasSuffix(stderr, "connect: connection refused\n") || strings.Count(stderr, "refused") != strings.Count(url, "127.0.0.1") {
+		if !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: ") || !strings.Contains(stderr, want) ||
+			strings.Contains(stderr, "s3cret") ||
+			!strings.HasSuffix(stderr, "connect: connection refused\n") ||
+			strings.Count(stderr, "refused") != strings.Count(url, "127.0.0.1") {
 			t.Errorf("%q", stderr)
 		}
 		if _, stderr := b.want(69, "ls", "--store", url); strings.Contains(stderr, "HOLDFAST_URL") {
@@ -50,7 +53,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 	b.env = append(b.env, "HOLDFAST_URL=here")
 	for _, command := range []string{"ls", "doctor", "init"} {
-		if _, stderr := b.want(78, command); !strings.HasPrefix(stderr, "holdfast: HOLDFAST_URL: invalid store URL: it has no scheme; allowed are ") {
+		if _, stderr := b.want(78, command); !strings.HasPrefix(stderr,
+			"holdfast: HOLDFAST_URL: invalid store URL: it has no scheme; allowed are ") {
 			t.Errorf("%s: %q", command, stderr)
 		}
 	}
@@ -78,7 +82,8 @@ func TestSilentStoreIsMentioned(t *testing.T) {
 	if quiet := time.Since(begin); quiet < 3*time.Second {
 		t.Errorf("silent for %v only", quiet)
 	}
-	if !strings.HasPrefix(p.err.String(), "holdfast: the store at zookeeper://***@"+addr+" has not answered for 3s; giving up after 15s at the latest\n") {
+	if !strings.HasPrefix(p.err.String(), "holdfast: the store at zookeeper://***@"+addr+
+		" has not answered for 3s; giving up after 15s at the latest\n") {
 		t.Errorf("%q", p.err.String())
 	}
 	p.end()
@@ -89,7 +94,8 @@ func TestSilentStoreIsGivenUpWithTheWait(t *testing.T) {
 	addr := silentServer(t)
 	b := newBench(t)
 	for _, command := range []string{"run -w 1 a -- true", "latch wait -w 3 a"} {
-		_, stderr := b.want(69, append([]string{"--ttl", "30s", "--store", "zookeeper://" + addr}, strings.Fields(command)...)...)
+		_, stderr := b.want(69, append([]string{"--ttl", "30s", "--store", "zookeeper://" + addr},
+			strings.Fields(command)...)...)
 		if !strings.Contains(stderr, " has not answered within 3s") || strings.Contains(stderr, "giving up") {
 			t.Errorf("%s: %q", command, stderr)
 		}
@@ -118,7 +124,8 @@ func TestRefusedByTheStore(t *testing.T) {
 	b.env = append(b.env, "HOLDFAST_URL=redis://reader:s3cret@"+r.Addr)
 	for _, command := range []string{"run", "elect"} {
 		_, stderr := b.want(77, "--ttl", "40s", command, "a", "--", "true")
-		if !regexp.MustCompile(`^holdfast: .*refused.*; "holdfast doctor" may say more about the store\n$`).MatchString(stderr) {
+		if !regexp.MustCompile(`^holdfast: .*refused.*; "holdfast doctor" may say more about the store\n$`).
+			MatchString(stderr) {
 			t.Errorf("%s: %q", command, stderr)
 		}
 	}
@@ -133,7 +140,8 @@ func TestReplicaRefuses(t *testing.T) {
 			r.Do("REPLICAOF 127.0.0.1 1")
 			b.env = append(b.env, "HOLDFAST_URL="+r.URL())
 			_, stderr := b.want(77, "--ttl", "1h", command, "a", "--", "true")
-			if !strings.Contains(stderr, "replica") || !strings.Contains(stderr, "its primary is 127.0.0.1:1;") || strings.Contains(stderr, "script") {
+			if !strings.Contains(stderr, "replica") || !strings.Contains(stderr, "its primary is 127.0.0.1:1;") ||
+				strings.Contains(stderr, "script") {
 				t.Errorf("stderr: %q", stderr)
 			}
 		})

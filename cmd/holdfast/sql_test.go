@@ -53,14 +53,16 @@ func (b *bench) locks(url string) {
 		$H run --also c --every 1h d -- true; $H run --every 1h d -- true; echo tick $?
 		$H run -n z -- sh -c '$H --store "$U" break z --token $HOLDFAST_TOKEN'; echo broken $?`)
 	for _, want := range []string{
-		"busy 75\n", "nested 64\n", "\na\n", "outer", "shared 75\n", "s: the limit is now 1\n", "permits 75\n", "made: l, 1 left\n0\nremoved: l\n",
+		"busy 75\n", "nested 64\n", "\na\n", "outer", "shared 75\n", "s: the limit is now 1\n", "permits 75\n",
+		"made: l, 1 left\n0\nremoved: l\n",
 		" leads since ", "tick 75\n", "broken: z, token ", "broken 76\n",
 	} {
 		if !strings.Contains(out, want) {
 			b.Errorf("%s: %q is not in %q (%s)", url, want, out, stderr)
 		}
 	}
-	if m := regexp.MustCompile(`^token (\d+)\n`).FindStringSubmatch(out); m == nil || !regexp.MustCompile(`(?m)^token +`+m[1]+`$`).MatchString(out) {
+	if m := regexp.MustCompile(`^token (\d+)\n`).FindStringSubmatch(out); m == nil ||
+		!regexp.MustCompile(`(?m)^token +`+m[1]+`$`).MatchString(out) {
 		b.Errorf("the token of the environment is not that of info: %s", out)
 	}
 	for _, secret := range []string{"c4nary", "[mysql]"} {
@@ -76,13 +78,15 @@ func (b *bench) queue(url string) {
 	b = b.at(url)
 	holder := b.stay("holder", "--note", "release 12", "deploy/prod")
 	b.file("holder")
-	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
+	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr,
+		`"release 12"`) {
 		b.Error(stderr)
 	}
 	first := b.stay("first", "deploy/prod")
 	b.waiting("deploy/prod", 1)
 	second := b.start("run", "deploy/prod", "--", "true")
-	line := regexp.MustCompile(`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease \d+s · "release 12"$`)
+	line := regexp.MustCompile(
+		`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease \d+s · "release 12"$`)
 	b.until("a message", func() bool { return line.MatchString(second.err.String()) })
 	// The leases have most of their 15 s left, so the hand-over is no expiry.
 	holder.end()
@@ -111,7 +115,8 @@ func (b *bench) quietly(args ...string) {
 // passedOn checks the URL that a command gets: it names the store, but has no password.
 func (b *bench) passedOn(url, want string) {
 	b.Helper()
-	out, _ := b.at(url).want(0, "run", "a", "--", "sh", "-c", "echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
+	out, _ := b.at(url).want(0, "run", "a", "--", "sh", "-c",
+		"echo $HOLDFAST_URL; HOLDFAST_HELD= $H run -n b -- true; echo $?")
 	if want += "\n77\n"; out != want {
 		b.Errorf("%q, want %q", out, want)
 	}
@@ -121,8 +126,10 @@ func (b *bench) passedOn(url, want string) {
 func (b *bench) without(url string) {
 	b.Helper()
 	b = b.at(url)
-	for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"info", "a"}, {"latch", "set", "a", "1"}, {"leader", "a"}} {
-		if _, stderr := b.want(77, args...); !strings.Contains(stderr, "holdfast init --store URL") || strings.Count(stderr, "\n") != 1 {
+	for _, args := range [][]string{{"run", "a", "--", "true"}, {"ls"}, {"info", "a"}, {"latch", "set", "a", "1"},
+		{"leader", "a"}} {
+		if _, stderr := b.want(77, args...); !strings.Contains(stderr, "holdfast init --store URL") ||
+			strings.Count(stderr, "\n") != 1 {
 			b.Errorf("%q: %s", args, stderr)
 		}
 	}

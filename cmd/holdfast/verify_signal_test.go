@@ -40,7 +40,8 @@ func TestVerifySignals(t *testing.T) {
 	for name, c := range map[string]struct {
 		signal syscall.Signal
 		twice  bool
-	}{"interrupted": {syscall.SIGINT, false}, "terminated twice": {syscall.SIGTERM, true}, "killed": {syscall.SIGKILL, false}} {
+	}{"interrupted": {syscall.SIGINT, false}, "terminated twice": {syscall.SIGTERM, true},
+		"killed": {syscall.SIGKILL, false}} {
 		t.Run(name, func(t *testing.T) {
 			b := verifyBench(t)
 			s := testenv.RedisACL(b, []string{"user locker on >c4nary ~* &* +@all"})
@@ -50,12 +51,14 @@ func TestVerifySignals(t *testing.T) {
 				t.Fatalf("workers: %v", workers)
 			}
 			for _, pid := range append(workers, p.Process.Pid) {
-				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || strings.Contains(string(text), "c4nary") || len(text) == 0 {
+				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil ||
+					strings.Contains(string(text), "c4nary") || len(text) == 0 {
 					t.Errorf("%v: %q", err, text)
 				}
 			}
 			for _, pid := range workers { // they get the URL through a pipe
-				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || strings.Contains(string(text), "c4nary") {
+				if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil ||
+					strings.Contains(string(text), "c4nary") {
 					t.Errorf("%v: %q", err, text)
 				}
 			}
@@ -76,7 +79,8 @@ func TestVerifySignals(t *testing.T) {
 			switch {
 			case c.signal == syscall.SIGKILL && code != -int(syscall.SIGKILL), c.twice && code != -int(syscall.SIGTERM):
 				t.Errorf("exit code %d: %s", code, stderr)
-			case c.signal == syscall.SIGINT && (code != 2 && code != 0 || !strings.Contains(out, "\nverdict ") || !strings.Contains(stderr, "ending early")):
+			case c.signal == syscall.SIGINT && (code != 2 && code != 0 || !strings.Contains(out, "\nverdict ") ||
+				!strings.Contains(stderr, "ending early")):
 				t.Errorf("exit code %d: %s%s", code, out, stderr)
 			}
 			all := []string{out, stderr}

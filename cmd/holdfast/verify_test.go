@@ -92,9 +92,11 @@ func (b *bench) verify(code int, args ...string) (r verifyReport, stderr string)
 		if text, err := os.ReadFile(r.Shortest); err == nil {
 			b.Logf("%s", text)
 		}
-		b.Fatalf("verify %q: exit code %d, want %d, %v: %d grants, faults %v, notes %q: %s", args, got, code, err, r.Grants, r.Faults, r.Notes, stderr)
+		b.Fatalf("verify %q: exit code %d, want %d, %v: %d grants, faults %v, notes %q: %s", args, got, code, err, r.Grants,
+			r.Faults, r.Notes, stderr)
 	}
-	if r.Schema != "holdfast/v1" || len(r.Classes) != len(history.Classes) || r.Seed == 0 || r.Outcome != map[int]string{0: "clean", 1: "violation", 2: "inconclusive"}[code] {
+	if r.Schema != "holdfast/v1" || len(r.Classes) != len(history.Classes) || r.Seed == 0 ||
+		r.Outcome != map[int]string{0: "clean", 1: "violation", 2: "inconclusive"}[code] {
 		b.Errorf("%s", out)
 	}
 	return r, stderr
@@ -107,7 +109,8 @@ func (b *bench) sound(r verifyReport) {
 	for _, n := range r.Faults {
 		faults += n
 	}
-	if r.Grants < 50 || faults < 1 || len(r.Notes) > 0 || r.HandOver.N == 0 || r.HandOver.P50MS <= 0 || r.HandOver.MaxMS < r.HandOver.P50MS || r.Histories != "" {
+	if r.Grants < 50 || faults < 1 || len(r.Notes) > 0 || r.HandOver.N == 0 || r.HandOver.P50MS <= 0 ||
+		r.HandOver.MaxMS < r.HandOver.P50MS || r.Histories != "" {
 		b.Errorf("%+v", r)
 	}
 	b.Logf("%d grants, hand-over p50 %.1f ms, faults %v", r.Grants, r.HandOver.P50MS, r.Faults)
@@ -178,7 +181,8 @@ func forgetful(t *testing.T) (b *bench, hook string) {
 	host, port, _ := strings.Cut(s.Addr, ":")
 	hook = filepath.Join(b.dir, "hook")
 	// Most locks are held for milliseconds, so the hook empties the store several times.
-	script := fmt.Sprintf("#!/bin/sh\n[ $1 = start ] || exit 0\nfor i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h %s -p %s flushall; sleep 0.05; done\n", host, port)
+	script := fmt.Sprintf(
+		"#!/bin/sh\n[ $1 = start ] || exit 0\nfor i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h %s -p %s flushall; sleep 0.05; done\n", host, port)
 	if err := os.WriteFile(hook, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +194,8 @@ func TestVerifyViolation(t *testing.T) {
 	b, hook := forgetful(t)
 	keep := filepath.Join(b.dir, "kept")
 	page := filepath.Join(b.dir, "page.html")
-	r, _ := b.verify(1, "--pause", "50ms", "--duration", "8s", "--faults", "none", "--hook", "flush="+hook, "--keep", keep, "--html", page)
+	r, _ := b.verify(1, "--pause", "50ms", "--duration", "8s", "--faults", "none", "--hook", "flush="+hook, "--keep", keep,
+		"--html", page)
 	if r.count("S1") == 0 || r.Faults["flush"] == 0 || r.Histories != keep || len(r.Faults) != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -203,7 +208,8 @@ func TestVerifyViolation(t *testing.T) {
 	if events, err = history.ReadFiles(files...); err != nil {
 		t.Fatal(err)
 	}
-	if again := history.Check(events, history.Options{Slack: 8 * time.Second}); again.Verdict(history.S1).Count != r.count("S1") {
+	if again := history.Check(events, history.Options{Slack: 8 * time.Second}); again.Verdict(history.S1).
+		Count != r.count("S1") {
 		t.Errorf("S1: %d at first, now %d", r.count("S1"), again.Verdict(history.S1).Count)
 	}
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
@@ -220,9 +226,11 @@ func TestVerifyExcept(t *testing.T) {
 			except = append(except, string(c))
 		}
 	}
-	out, stderr := b.wantSlow(0, append(append([]string{"verify"}, small...), "--pause", "50ms", "--duration", "7s", "--faults", "none",
+	out, stderr := b.wantSlow(0, append(append([]string{"verify"}, small...), "--pause", "50ms", "--duration", "7s",
+		"--faults", "none",
 		"--hook", "flush="+hook, "--except", strings.Join(except, ","))...)
-	if !strings.Contains(out, "broken, but not promised here") || !strings.Contains(out, "\nverdict     clean\n") || !strings.Contains(out, "as asked for") {
+	if !strings.Contains(out, "broken, but not promised here") || !strings.Contains(out, "\nverdict     clean\n") ||
+		!strings.Contains(out, "as asked for") {
 		t.Errorf("%s%s", out, stderr)
 	}
 }
@@ -251,8 +259,9 @@ func TestVerifyInconclusive(t *testing.T) {
 		says string
 	}
 	all := map[string]easy{
-		"no faults":     {[]string{"--faults", "none", "--duration", "6s"}, "0 faults; at least 1 are needed"},
-		"a broken hook": {[]string{"--faults", "none", "--hook", "x=echo words >&2; exit 3; :", "--duration", "6s"}, "hook x start"},
+		"no faults": {[]string{"--faults", "none", "--duration", "6s"}, "0 faults; at least 1 are needed"},
+		"a broken hook": {[]string{"--faults", "none", "--hook", "x=echo words >&2; exit 3; :", "--duration", "6s"},
+			"hook x start"},
 	}
 	if testenv.Deep() {
 		all["few grants"] = easy{[]string{"--ops", "1", "--faults", "kill", "--duration", "6s"}, "0 faults"}
@@ -288,11 +297,14 @@ func TestVerifyUsage(t *testing.T) {
 		args []string
 	}{
 		{64, "--html", []string{"--html", b.dir + "/does/not/exist"}},
-		{78, "other processes cannot", []string{"--store", "memory:"}}, {78, "scheme", []string{"--store", "here"}}, {78, "2 to 64", []string{"--processes", "1"}},
-		{78, "1 to 1000000", []string{"--ops", "1000001"}}, {78, `"nonsense"`, []string{"--faults", "nonsense"}}, {78, "not reached over a network", []string{"--faults", "cut"}},
+		{78, "other processes cannot", []string{"--store", "memory:"}}, {78, "scheme", []string{"--store", "here"}},
+		{78, "2 to 64", []string{"--processes", "1"}},
+		{78, "1 to 1000000", []string{"--ops", "1000001"}}, {78, `"nonsense"`, []string{"--faults", "nonsense"}},
+		{78, "not reached over a network", []string{"--faults", "cut"}},
 		{78, "at least 6s", []string{"--duration", "5s"}}, {78, "not empty", []string{"--keep", full}},
 		{78, "one word", []string{"--hook", "kill=true"}}, {78, "mix", []string{"--mix", "x"}},
-		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1"}}, {69, "", []string{"--store", "postgres://u:c4nary@127.0.0.1:1/d"}},
+		{69, "", []string{"--store", "redis://u:c4nary@127.0.0.1:1"}},
+		{69, "", []string{"--store", "postgres://u:c4nary@127.0.0.1:1/d"}},
 	} {
 		out, stderr := b.want(c.code, append([]string{"verify"}, c.args...)...)
 		if !strings.Contains(stderr, c.says) || strings.Contains(stderr, "c4nary") || out != "" {
@@ -321,7 +333,8 @@ func TestVerifyRefused(t *testing.T) {
 		t.Error(stderr)
 	}
 	m := mariaDB(t)
-	if _, stderr := b.want(77, "verify", "--store", mySQLURL(m.Addr, "root", database(t, m))); !strings.Contains(stderr, "holdfast init") {
+	if _, stderr := b.want(77, "verify", "--store", mySQLURL(m.Addr, "root", database(t, m))); !strings.Contains(stderr,
+		"holdfast init") {
 		t.Error(stderr)
 	}
 }

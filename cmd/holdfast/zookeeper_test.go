@@ -32,7 +32,8 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(*bench, *testenv.ZooKeeperEnsembleServers)
-	}{{"urls", func(b *bench, e *testenv.ZooKeeperEnsembleServers) { zooKeeperURLs(b, e.Addrs()) }}, {"doctor", doctorEnsemble}, {"the leader dies", zooKeeperLeaderDies}} {
+	}{{"urls", func(b *bench, e *testenv.ZooKeeperEnsembleServers) { zooKeeperURLs(b, e.Addrs()) }},
+		{"doctor", doctorEnsemble}, {"the leader dies", zooKeeperLeaderDies}} {
 		t.Run(c.name, func(t *testing.T) { c.f(newSerialBench(t), e) })
 	}
 }
@@ -42,7 +43,8 @@ func zooKeeperURLs(b *bench, addrs []string) {
 	hosts := strings.Join(addrs, ",")
 	// The private folder comes last: while it exists, no other user may list the root.
 	for _, url := range []string{
-		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=30s", "zk://" + hosts + "//", "zk://locker:c4nary@" + hosts + "/private?acl=private",
+		"zookeeper://" + hosts, "zk://" + hosts + "/app/locks?session=30s", "zk://" + hosts + "//",
+		"zk://locker:c4nary@" + hosts + "/private?acl=private",
 	} {
 		b := &bench{t, b.dir, append(b.env, "HOLDFAST_URL="+url)}
 		b.want(7, "run", "a", "--", "sh", "-c", "exit 7")
@@ -66,7 +68,8 @@ func zooKeeperURLs(b *bench, addrs []string) {
 	b.stay("holder", "z")
 	b.file("holder")
 	b.env[len(b.env)-1] = strings.Replace(private, "c4nary", "wr0ng", 1)
-	if _, stderr := b.want(77, "run", "a", "--", "true"); strings.Contains(stderr, "wr0ng") || !strings.Contains(stderr, "not permitted") {
+	if _, stderr := b.want(77, "run", "a", "--", "true"); strings.Contains(stderr, "wr0ng") ||
+		!strings.Contains(stderr, "not permitted") {
 		t.Error(stderr)
 	}
 	b.want(77, "ls")
@@ -77,7 +80,8 @@ func zooKeeperURLs(b *bench, addrs []string) {
 		t.Errorf("%q, want %q", out, want)
 	}
 	b.env[len(b.env)-1] = "HOLDFAST_URL=zk://locker:c4nary@" + hosts + "/private?acl=all"
-	if _, stderr := b.want(78, "run", "a", "--", "true"); strings.Contains(stderr, "c4nary") || !strings.Contains(stderr, "acl=all: it must be readable or private") {
+	if _, stderr := b.want(78, "run", "a", "--", "true"); strings.Contains(stderr, "c4nary") ||
+		!strings.Contains(stderr, "acl=all: it must be readable or private") {
 		t.Error(stderr)
 	}
 }
@@ -104,7 +108,8 @@ func TestZooKeeperNodes(t *testing.T) {
 	z, folder := zooKeeper(t), fmt.Sprint("/own", serial.Add(1))
 	b.env = append(b.env, "HOLDFAST_URL="+z.URL()+folder)
 	all := []struct{ folder, node, flags string }{
-		{"a", "lock", ""}, {"b", "__READ__", "-s"}, {"c", "__WRIT__", "-x"}, {"d/leases", "lease", "--limit=2"}, {"e", "lock", ""},
+		{"a", "lock", ""}, {"b", "__READ__", "-s"}, {"c", "__WRIT__", "-x"}, {"d/leases", "lease", "--limit=2"},
+		{"e", "lock", ""},
 	}
 	for i, c := range all[:4] {
 		file := fmt.Sprint("holder", i)
@@ -116,7 +121,8 @@ func TestZooKeeperNodes(t *testing.T) {
 	b.file("elected")
 	nodes := strings.Join(z.Tree(folder), "\n")
 	for _, c := range all {
-		want := regexp.MustCompile(`(?m)^` + folder + "/" + c.folder + `/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-` + c.node + `-?0000000000$`)
+		want := regexp.MustCompile(`(?m)^` + folder + "/" + c.folder + `/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-` +
+			c.node + `-?0000000000$`)
 		if len(want.FindAllString(nodes, -1)) != 1 {
 			t.Errorf("no node %s in %s: %s", want, c.folder, nodes)
 		}
@@ -127,7 +133,8 @@ func TestZooKeeperNodes(t *testing.T) {
 func TestZooKeeperInsideAnother(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
-	b.want(0, "run", "a", "--", binary, "--store", url, "run", "-n", "a", "--", binary, "--store", url+"/other", "run", "-n", "a", "--", "true")
+	b.want(0, "run", "a", "--", binary, "--store", url, "run", "-n", "a", "--", binary, "--store", url+"/other", "run",
+		"-n", "a", "--", "true")
 	b.want(64, "--store", url, "run", "a", "--", "env", "HOLDFAST_URL="+url, binary, "run", "a", "--", "true")
 }
 
@@ -137,13 +144,15 @@ func TestZooKeeperWaiting(t *testing.T) {
 	b.env = append(b.env, "HOLDFAST_URL="+zooKeeperURL(t))
 	holder := b.stay("holder", "--note", "release 12", "deploy/prod")
 	b.file("holder")
-	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr, `"release 12"`) {
+	if _, stderr := b.want(75, "run", "-w", "2s", "deploy/prod", "--", "touch", "ran"); !strings.Contains(stderr,
+		`"release 12"`) {
 		t.Error(stderr)
 	}
 	first := b.stay("first", "deploy/prod")
 	b.waiting("deploy/prod", 1)
 	second := b.start("run", "deploy/prod", "--", "true")
-	line := regexp.MustCompile(`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease 15s · "release 12"$`)
+	line := regexp.MustCompile(
+		`(?m)^waiting for deploy/prod: 1 ahead · held by \S+ "sh" for \d+s · lease 15s · "release 12"$`)
 	b.until("a message", func() bool { return line.MatchString(second.err.String()) })
 	holder.end()
 	b.file("first")
@@ -160,7 +169,8 @@ func TestZooKeeperWaiting(t *testing.T) {
 	waiter.end()
 	b.waiting("deploy/prod", 0)
 	time.Sleep(time.Second)
-	if _, stderr := b.want(75, "run", "-n", "deploy/prod", "--", "true"); !regexp.MustCompile(`held by \S+ "sh" for [1-9]\d*s`).MatchString(stderr) {
+	if _, stderr := b.want(75, "run", "-n", "deploy/prod", "--",
+		"true"); !regexp.MustCompile(`held by \S+ "sh" for [1-9]\d*s`).MatchString(stderr) {
 		t.Error(stderr)
 	}
 	holder.end()
@@ -206,7 +216,8 @@ func TestZooKeeperGoesAway(t *testing.T) {
 func zooKeeperLeaderDies(b *bench, e *testenv.ZooKeeperEnsembleServers) {
 	t := b.T
 	b.env = append(b.env, "HOLDFAST_URL="+e.URL()+"/survives?session=20s")
-	holder := b.start("run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >$D/holder; until [ -e $D/end ]; do sleep 0.05; done; exit 3")
+	holder := b.start("run", "a", "--", "sh", "-c",
+		"echo $HOLDFAST_TOKEN >$D/holder; until [ -e $D/end ]; do sleep 0.05; done; exit 3")
 	token := b.file("holder")
 	b.stay("next", "a")
 	b.waiting("a", 1)
@@ -229,7 +240,8 @@ func TestZooKeeperKilledHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
 	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
-	p := b.start("--store", url+"?session=2s", "--ttl", "1s", "run", "a", "--", "sh", "-c", "sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
+	p := b.start("--store", url+"?session=2s", "--ttl", "1s", "run", "a", "--", "sh", "-c",
+		"sleep 1000 & echo $! >$D/inner; echo $$ >$D/ready; wait")
 	child, inner := b.pid("ready"), b.pid("inner")
 	p.signal(syscall.SIGKILL)
 	b.want(0, "run", "-w", "20", "a", "--", "true")
@@ -241,7 +253,8 @@ func TestZooKeeperStoppedHolder(t *testing.T) {
 	b := newBench(t)
 	url := zooKeeperURL(t)
 	b.env = append(b.env, "HOLDFAST_URL="+url+"?session=20s")
-	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c", "echo $$ >$D/ready; while :; do sleep 0.05; done")
+	p := b.prepare("--store", url+"?session=2s", "run", "a", "--", "sh", "-c",
+		"echo $$ >$D/ready; while :; do sleep 0.05; done")
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.begin()
 	child := b.pid("ready")

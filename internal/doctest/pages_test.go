@@ -76,7 +76,8 @@ func TestShell(t *testing.T) {
 		t.Skip("-short: this test builds and runs the command line program")
 	}
 	dir := checkout(t)
-	env := append(os.Environ(), "XDG_STATE_HOME=", "HOLDFAST_URL=", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false", "PATH="+dir+"/bin:"+os.Getenv("PATH"),
+	env := append(os.Environ(), "XDG_STATE_HOME=", "HOLDFAST_URL=", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false",
+		"PATH="+dir+"/bin:"+os.Getenv("PATH"),
 		"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+goEnv(t, "GOPATH"))
 	for _, page := range pages(t) {
 		const mark = "--- the next block ---"
@@ -236,7 +237,8 @@ func TestGo(t *testing.T) {
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-overlay", overlay, "-o", dir + "/"}, args...)...)
+	build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-overlay", overlay, "-o", dir + "/"},
+		args...)...)
 	build.Dir = abs
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -66,7 +66,8 @@ func TestLinks(t *testing.T) {
 
 // The indexes link to every page.
 func TestIndex(t *testing.T) {
-	for pages, index := range map[string]string{"docs/*.md": "docs/README.md", "docs/tasks/*.md": "docs/README.md", "docs/move/*.md": "docs/move/README.md"} {
+	for pages, index := range map[string]string{"docs/*.md": "docs/README.md", "docs/tasks/*.md": "docs/README.md",
+		"docs/move/*.md": "docs/move/README.md"} {
 		text, err := os.ReadFile(filepath.Join(root, index))
 		if err != nil {
 			t.Fatal(err)

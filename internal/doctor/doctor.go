@@ -76,9 +76,10 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 		return
 	case went > most+slack || went < least-slack:
 		f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
-			Found: fmt.Sprintf("the server's clock went on by %v while %v passed here", went.Round(time.Millisecond), most.Round(time.Millisecond)),
-			Why:   "the server times leases by this clock, and holders by theirs: if it jumps ahead or runs faster, leases end at the server while their holders rely on them",
-			Do:    adjust})
+			Found: fmt.Sprintf("the server's clock went on by %v while %v passed here", went.Round(time.Millisecond),
+				most.Round(time.Millisecond)),
+			Why: "the server times leases by this clock, and holders by theirs: if it jumps ahead or runs faster, leases end at the server while their holders rely on them",
+			Do:  adjust})
 		return
 	}
 	// Ahead by at least this much; negative: behind.
@@ -99,7 +100,8 @@ func (f *Findings) Clock(code string, first, second Look, ttl time.Duration) {
 				"server also loses its data, or another server with the right time takes over",
 			Do: "compare both with a third clock. " + adjust})
 	default:
-		f.Fine(code, "the server's clock agrees with this machine's to %v, and did not jump in %v", limit, most.Round(10*time.Millisecond))
+		f.Fine(code, "the server's clock agrees with this machine's to %v, and did not jump in %v", limit,
+			most.Round(10*time.Millisecond))
 	}
 }
 

@@ -52,7 +52,8 @@ func TestHeadroomAndLatency(t *testing.T) {
 	for _, c := range []struct {
 		used, limit int64
 		want        driver.Severity
-	}{{1, 100, driver.Fine}, {90, 100, driver.Fine}, {91, 100, driver.Slows}, {1, 9, driver.Slows}, {10_000, 10_000, driver.Slows}, {8_000, 10_000, driver.Fine}, {12, 10, driver.Slows}} {
+	}{{1, 100, driver.Fine}, {90, 100, driver.Fine}, {91, 100, driver.Slows}, {1, 9, driver.Slows},
+		{10_000, 10_000, driver.Slows}, {8_000, 10_000, driver.Fine}, {12, 10, driver.Slows}} {
 		var f Findings
 		f.Headroom("x.connections", "limit", c.used, c.limit)
 		if f.List[0].Severity != c.want {
@@ -67,7 +68,8 @@ func TestHeadroomAndLatency(t *testing.T) {
 	}
 	failed := errors.New("failed")
 	asked := 0
-	if _, err := Slowest(t.Context(), 5, func(context.Context) error { asked++; return failed }); !errors.Is(err, failed) || asked != 1 {
+	if _, err := Slowest(t.Context(), 5, func(context.Context) error { asked++; return failed }); !errors.Is(err,
+		failed) || asked != 1 {
 		t.Errorf("%v after %d", err, asked)
 	}
 }

@@ -162,7 +162,8 @@ func (w *world) renewThese(c *client, of []*request, holds []driver.Hold, tokens
 		}
 		r, wants := of[ch.Index], want[ch.Index]
 		want[ch.Index].State = 0 // so that a second change for it is an error
-		if after := r.n.Retry(w.now); wants.State == driver.Waiting && ch.Retry >= min(before[r.n], after) && ch.Retry <= max(before[r.n], after) {
+		if after := r.n.Retry(w.now); wants.State == driver.Waiting && ch.Retry >= min(before[r.n], after) &&
+			ch.Retry <= max(before[r.n], after) {
 			wants.Retry = ch.Retry
 		}
 		if wants.State == driver.Granted && ch.State == driver.Granted {

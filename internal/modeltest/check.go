@@ -105,7 +105,8 @@ func (n *name) consistent(r driver.Record) error {
 			return fmt.Errorf("%s holds it and waits for it", p.ID)
 		case p.Left <= 0:
 			return fmt.Errorf("%s is in the queue and has expired", p.ID)
-		case i == 0 && (p.Mode == driver.Exclusive && len(r.Holders) == 0 || p.Mode == driver.Shared && !exclusive || p.Mode == driver.Permits && used+p.N <= r.Limit):
+		case i == 0 && (p.Mode == driver.Exclusive && len(r.Holders) == 0 || p.Mode == driver.Shared && !exclusive ||
+			p.Mode == driver.Permits && used+p.N <= r.Limit):
 			return fmt.Errorf("%s waits, though it fits", p.ID)
 		}
 		seen[p.ID] = true

@@ -82,7 +82,8 @@ func Check(t *testing.T, length int, open func(t *rapid.T) Store) {
 // time: with other histories, some runs need ten times as many.
 func Catches(t *testing.T, length int, open func(t *rapid.T) Store) {
 	t.Helper()
-	for name, value := range map[string]string{"rapid.seed": "8", "rapid.checks": "4000", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.seed": "8", "rapid.checks": "4000", "rapid.shrinktime": "0s",
+		"rapid.nofailfile": "true"} {
 		f := flag.Lookup(name)
 		old := f.Value.String()
 		if err := f.Value.Set(value); err != nil {
@@ -108,7 +109,8 @@ func run(t *rapid.T, length int, store Store) {
 		"acquire": w.acquire, "acquire one more": w.acquire, "acquire another": w.acquire,
 		"ask again": w.repeatAcquire, "ask once more": w.repeatAcquire, "renew": w.renew, "renew all": w.renew,
 		"release": w.release, "release another": w.release, "cancel": w.cancel,
-		"downgrade": w.downgrade, "adopt": w.adopt, "break": w.breakGrant, "remove latch": w.removeLatch, "set limit": w.setLimit,
+		"downgrade": w.downgrade, "adopt": w.adopt, "break": w.breakGrant, "remove latch": w.removeLatch,
+		"set limit":  w.setLimit,
 		"make latch": w.setCount, "count down": w.countDown, "await": w.await,
 		"list": w.list, "close": w.close, "kill": w.kill,
 		"time passes": w.passTime, "pushes get lost": w.losePushes, "repeat": w.repeat,

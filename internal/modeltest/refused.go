@@ -14,7 +14,8 @@ import (
 func (w *world) refused(t *rapid.T) {
 	w.tick()
 	var call func() error
-	what := rapid.SampledFrom([]string{"Release", "Cancel", "Downgrade", "Break", "Acquire", "CountDown"}).Draw(t, "refused")
+	what := rapid.SampledFrom([]string{"Release", "Cancel", "Downgrade", "Break", "Acquire", "CountDown"}).
+		Draw(t, "refused")
 	switch what {
 	case "Acquire":
 		c, n := w.anyClient(), w.aLock()
@@ -32,7 +33,8 @@ func (w *world) refused(t *rapid.T) {
 		call = func() error { _, err := c.CountDown(w.ctx, n.name, "refused"); return err }
 	default:
 		r := w.pick(func(r *request) bool {
-			return !r.latch && !r.by.gone && w.isGranted(r) && (what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive)
+			return !r.latch && !r.by.gone && w.isGranted(r) &&
+				(what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive)
 		})
 		h := r.hold()
 		call = map[string]func() error{

@@ -137,7 +137,8 @@ func (e *Entry) grant(now time.Duration, r *driver.Request, session string, expi
 
 // Acquire implements driver.Session.Acquire. A zero token means not yet (or not at all, if the
 // request does not wait), with ahead requests before it.
-func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (token uint64, ahead int, grants []Grant, err error) {
+func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, ttl time.Duration) (
+	token uint64, ahead int, grants []Grant, err error) {
 	grants = e.Advance(now)
 	lease := driver.LeaseWithin(r.Lease, ttl)
 	if h := e.find(r.ID); h != nil {
@@ -272,7 +273,8 @@ func (e *Entry) Downgrade(now time.Duration, id string, token uint64) ([]Grant, 
 }
 
 // Adopt implements driver.Session.Adopt.
-func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, session string, ttl time.Duration) ([]Grant, error) {
+func (e *Entry) Adopt(now time.Duration, old string, token uint64, id, info, session string, ttl time.Duration) (
+	[]Grant, error) {
 	grants := e.Advance(now)
 	h, err := e.own(old, token)
 	if err != nil {

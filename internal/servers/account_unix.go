@@ -15,7 +15,8 @@ import (
 func ids(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("%w; a process of root's starts this server as a user of its own, which its Debian package creates", err)
+		return 0, 0,
+			fmt.Errorf("%w; a process of root's starts this server as a user of its own, which its Debian package creates", err)
 	}
 	uid, uerr := strconv.Atoi(u.Uid)
 	gid, gerr := strconv.Atoi(u.Gid)

@@ -52,7 +52,8 @@ func newClock(t testing.TB) *Clock {
 	}
 	write("clock.c", []byte(clockSource))
 	write("shift", make([]byte, 8))
-	finish(t, exec.Command(gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path("clock.so"), path("clock.c"), "-ldl"))
+	finish(t, exec.Command(gcc, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path("clock.so"),
+		path("clock.c"), "-ldl"))
 	// The server may run as another user.
 	for name, mode := range map[string]os.FileMode{"": 0o755, "clock.so": 0o755, "shift": 0o644} {
 		must(t, os.Chmod(path(name), mode))

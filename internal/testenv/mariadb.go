@@ -46,12 +46,14 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	install := needs(t, "mariadb-install-db", mariaDBPackages)
 	needs(t, "mariadb", mariaDBPackages)
 	a := newAccount(t, "mariadb", "mysql")
-	m := &MariaDBServer{server: server{Addr: freeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"), account: &a}, Socket: a.Path("s")}
+	m := &MariaDBServer{server: server{Addr: freeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"),
+		account: &a}, Socket: a.Path("s")}
 	m.ready = m.greets
 	// The log has the size of the installation: for another size the server would create it again.
 	const logSize = "--innodb-log-file-size=16M"
 	data := []string{"--no-defaults", "--datadir=" + a.Path("data"), "--tmpdir=" + a.Dir, "--skip-name-resolve"}
-	a.installed(t, append([]string{install}, data...), []string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
+	a.installed(t, append([]string{install}, data...),
+		[]string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
 	// A database is a folder. The installer would create one that is open to everybody.
 	database := filepath.Join(a.Path("data"), "test")
 	must(t, os.Mkdir(database, 0o700))

@@ -165,8 +165,10 @@ const ourName = "testenv"
 func (p *PostgresServer) psql(statements ...string) string {
 	p.t.Helper()
 	_, port, _ := net.SplitHostPort(p.Addr)
-	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.Dir, "--port="+port,
-		"--username=postgres", "--dbname=dbname=postgres application_name="+ourName, "--set=ON_ERROR_STOP=1", "--quiet", "--no-align", "--tuples-only")
+	cmd := exec.Command(filepath.Join(filepath.Dir(p.argv[0]), "psql"), "--no-psqlrc", "--host="+p.account.Dir,
+		"--port="+port,
+		"--username=postgres", "--dbname=dbname=postgres application_name="+ourName, "--set=ON_ERROR_STOP=1", "--quiet",
+		"--no-align", "--tuples-only")
 	for _, s := range statements {
 		cmd.Args = append(cmd.Args, "--command="+s)
 	}

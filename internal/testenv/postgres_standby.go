@@ -20,7 +20,8 @@ func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) 
 	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
 	_, port, _ := net.SplitHostPort(primary.Addr)
 	a.finish(t, filepath.Join(programs, "pg_basebackup"), "--pgdata="+a.Path("data"), "--write-recovery-conf",
-		"--checkpoint=fast", "--no-sync", "--dbname=host="+primary.account.Dir+" port="+port+" user=postgres application_name=standby")
+		"--checkpoint=fast", "--no-sync", "--dbname=host="+primary.account.Dir+" port="+port+
+			" user=postgres application_name=standby")
 	host, port, _ := net.SplitHostPort(p.Addr)
 	p.argv = []string{primary.argv[0], "-D", a.Path("data")}
 	for _, s := range append([]string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.Dir,

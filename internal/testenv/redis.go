@@ -79,10 +79,12 @@ func newRedis(t testing.TB, certs *Certs, addr string, args []string) *RedisServ
 	// Not t.TempDir: the path of a socket has at most 107 bytes.
 	dir, err := os.MkdirTemp("", "redis")
 	must(t, err)
-	r := &RedisServer{server: server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir}, Socket: filepath.Join(dir, "s")}
+	r := &RedisServer{server: server{Addr: addr, TLS: certs, t: t, what: "the Redis server", data: dir},
+		Socket: filepath.Join(dir, "s")}
 	r.ready = r.ping
 	_, port, _ := net.SplitHostPort(r.Addr)
-	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "", "--daemonize", "no"}
+	r.argv = []string{"redis-server", "--bind", "127.0.0.1", "--dir", dir, "--unixsocket", r.Socket, "--save", "",
+		"--daemonize", "no"}
 	if certs == nil {
 		r.argv = append(r.argv, "--port", port)
 	} else {

@@ -66,7 +66,8 @@ func RedisCluster(t testing.TB, setup ClusterSetup) *RedisClusterServers {
 		var links []string
 		if setup.Links {
 			client, bus := known(i)
-			links = append(c.links.source(i), "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", client, "--cluster-announce-bus-port", bus)
+			links = append(c.links.source(i), "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", client,
+				"--cluster-announce-bus-port", bus)
 		}
 		c.Servers = append(c.Servers, newRedis(t, certs, all[i], slices.Concat([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
@@ -215,7 +216,8 @@ func (c *RedisClusterServers) Replica(primary int) (replica *RedisServer) {
 	c.t.Helper()
 	eventually(c.t, "the primary has a replica", func() bool {
 		for _, r := range c.Servers {
-			if i := r.Info("replication"); i["role"] == "slave" && c.links.find(c.Servers, net.JoinHostPort(i["master_host"], i["master_port"])) == primary {
+			if i := r.Info("replication"); i["role"] == "slave" &&
+				c.links.find(c.Servers, net.JoinHostPort(i["master_host"], i["master_port"])) == primary {
 				replica = r
 			}
 		}

@@ -68,7 +68,8 @@ func TestRedisSentinelSplit(t *testing.T) {
 	s.Split(old)
 	now := s.Promoted(old)
 	last := s.Sentinels[len(s.Sentinels)-1]
-	if words, err := last.call("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err != nil || s.links.find(s.Servers, net.JoinHostPort(words[0], words[1])) != old {
+	if words, err := last.call("SENTINEL GET-MASTER-ADDR-BY-NAME " + s.Master); err != nil ||
+		s.links.find(s.Servers, net.JoinHostPort(words[0], words[1])) != old {
 		t.Errorf("the sentinel that was cut off names %v, %v", words, err)
 	}
 	if s.Servers[old].Do("SET a 1") != "+OK" || s.Servers[now].Do("SET b 1") != "+OK" {
@@ -96,7 +97,9 @@ func TestRedisClusterSplit(t *testing.T) {
 	if got := c.Servers[now].Do("SET a 10"); got != "+OK" {
 		t.Error(got)
 	}
-	eventually(t, "the minority stops", func() bool { return strings.HasPrefix(c.Servers[old].Do("INCR a"), "-CLUSTERDOWN") })
+	eventually(t, "the minority stops", func() bool {
+		return strings.HasPrefix(c.Servers[old].Do("INCR a"), "-CLUSTERDOWN")
+	})
 	c.Join()
 	eventually(t, "the old primary follows", func() bool { return c.Servers[old].Info("replication")["role"] == "slave" })
 	c.Ready()

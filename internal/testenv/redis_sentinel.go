@@ -69,7 +69,8 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 		}
 		if setup.Links {
 			host, port := s.links.addr(i, 0)
-			args = slices.Concat(args, s.links.source(i), []string{"--replica-announce-ip", host, "--replica-announce-port", port})
+			args = slices.Concat(args, s.links.source(i), []string{"--replica-announce-ip", host, "--replica-announce-port",
+				port})
 		}
 		s.Servers = append(s.Servers, newRedis(t, certs, addrs[i], args))
 	}
@@ -90,7 +91,8 @@ func RedisSentinel(t testing.TB, setup SentinelSetup) *RedisSentinelServers {
 		lines := append([]string{
 			fmt.Sprintf("sentinel myid %040d", i+1),
 			"sentinel monitor " + s.Master + " " + spaced(known[0]) + " 2",
-			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master, max(setup.Down, 600*time.Millisecond).Milliseconds()),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.Master,
+				max(setup.Down, 600*time.Millisecond).Milliseconds()),
 			"sentinel failover-timeout " + s.Master + " 3000",
 			"sentinel parallel-syncs " + s.Master + " 2",
 		}, tlsLines(tls)...)
@@ -269,7 +271,8 @@ func inSync(t testing.TB, servers []*RedisServer) {
 	t.Helper()
 	for _, r := range servers {
 		eventually(t, "the replicas are in sync", func() bool {
-			return r.run.Ended() || r.Info("replication")["role"] == "master" || r.Info("replication")["master_link_status"] == "up"
+			return r.run.Ended() || r.Info("replication")["role"] == "master" ||
+				r.Info("replication")["master_link_status"] == "up"
 		})
 	}
 }

@@ -65,7 +65,8 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	java := []string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false", "-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false",
+		"-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
 	}
 	for _, s := range settings {
 		if strings.HasPrefix(s, "-D") {
@@ -76,7 +77,8 @@ func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServe
 	}
 	file := filepath.Join(dir, "zoo.cfg")
 	must(t, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600))
-	z.argv = append(append([]string{"java"}, java...), "-cp", zooKeeperJars(t), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	z.argv = append(append([]string{"java"}, java...), "-cp", zooKeeperJars(t),
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	t.Cleanup(z.Kill)
 	return z
 }
@@ -163,7 +165,8 @@ func (z *ZooKeeperServer) Tree(path string) []string {
 // shell runs a command of ZooKeeper's own shell and returns the lines of its output.
 func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 	z.t.Helper()
-	cmd := exec.Command("java", append([]string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", zooKeeperJars(z.t), "org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
+	cmd := exec.Command("java", append([]string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", zooKeeperJars(z.t),
+		"org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		z.t.Fatalf("%v: %v\n%s", command, err, out)

@@ -30,28 +30,36 @@ type suite struct {
 
 // suites are in order of the value of a minute of each.
 var suites = []suite{
-	{name: "every test at full size", question: "many contenders, 10,000 names, each client library in each suite", dir: ".",
-		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./...", "./redislock/goredisconn/...", "./redislock/rueidisconn/...",
-			"./sqllock/mysql/...", "./sqllock/postgres/...", "./sqllock/sqlite/...", "./open/...", "./tests/..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
+	{name: "every test at full size", question: "many contenders, 10,000 names, each client library in each suite",
+		dir: ".",
+		args: []string{"-race", "-p", "2", "-skip", "^TestTimed", "./...", "./redislock/goredisconn/...",
+			"./redislock/rueidisconn/...",
+			"./sqllock/mysql/...", "./sqllock/postgres/...", "./sqllock/sqlite/...", "./open/...", "./tests/..."},
+		env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 25 * time.Minute},
 	{name: "every test of the command", question: "each store under verify, contests on each store", dir: "cmd/holdfast",
-		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 15 * time.Minute},
+		args: []string{"-p", "2", "-skip", "^TestTimed", "./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"},
+		takes: 15 * time.Minute},
 	{name: "every test of the benchmarks", question: "each scenario and each peer", dir: "bench",
 		args: []string{"./..."}, env: []string{"HOLDFAST_TEST_DEEP=1"}, takes: 3 * time.Minute},
 	{name: "reliability", question: "each kind of fault, in numbers", dir: "cmd/holdfast",
-		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"}, takes: 13 * time.Minute},
+		args: []string{"-run", "^TestReliability$", "./torture"}, env: []string{"HOLDFAST_TEST_RELIABILITY=tenth"},
+		takes: 13 * time.Minute},
 	{name: "mutants", question: "would verify and the tests find injected bugs?", dir: "cmd/holdfast",
 		args: []string{"-run", "Caught$", "./mutant"}, env: []string{"HOLDFAST_TEST_MUTANTS=full"}, takes: 40 * time.Minute},
 	{name: "model of the protocol", question: "every order of steps and faults, larger sizes", dir: ".",
 		args: []string{"./model"}, env: []string{"HOLDFAST_TEST_SPIN=full"}, takes: 12 * time.Minute},
 	{name: "soak", question: "is anything left over after a million grants?", dir: ".",
-		args: []string{"-run", "^TestSoak$", "./tests/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"}, takes: 15 * time.Minute},
+		args: []string{"-run", "^TestSoak$", "./tests/torture"}, env: []string{"HOLDFAST_TEST_SOAK=full"},
+		takes: 15 * time.Minute},
 	{name: "torture", question: "a wrong grant on any store, under load and faults", dir: "cmd/holdfast",
 		args: []string{"-run", "^TestTorture$", "./torture"}, env: []string{"HOLDFAST_TEST_DEEP=1"}, share: 5},
 	{name: "model of the quorum", question: "messages lost and late, servers that forget", dir: ".",
 		args: []string{"-run", "^TestModel$", "./redislock/quorum"}, env: []string{"MODEL_SEEDS=300"}, share: 2},
 	{name: "random histories", question: "is every step what the rule says?", dir: ".",
-		args: []string{"-run", "Model$", "./memlock", "./tests/redislock", "./sqllock/mysql", "./sqllock/postgres", "./sqllock/sqlite", "-rapid.checks=300"}, share: 2},
-	{name: "fuzz", question: "input from outside", fuzz: []string{".", "open", "sqllock/postgres", "sqllock/sqlite", "cmd/holdfast"}, share: 2},
+		args: []string{"-run", "Model$", "./memlock", "./tests/redislock", "./sqllock/mysql", "./sqllock/postgres",
+			"./sqllock/sqlite", "-rapid.checks=300"}, share: 2},
+	{name: "fuzz", question: "input from outside", fuzz: []string{".", "open", "sqllock/postgres", "sqllock/sqlite",
+		"cmd/holdfast"}, share: 2},
 }
 
 // step is a suite with its time.
@@ -200,7 +208,8 @@ func (w *row) runFuzz(out io.Writer) {
 		w.runs++
 		each := max((w.time-time.Since(began))/time.Duration(len(all)-i), time.Second)
 		// go test keeps a finding in testdata, for a test of its own.
-		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(), f.dir)
+		cmd := exec.Command("go", "test", "-vet=off", "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", each.String(),
+			f.dir)
 		cmd.Dir = f.module
 		if text, err := cmd.CombinedOutput(); err != nil {
 			w.failed = append(w.failed, f.name)
@@ -233,7 +242,8 @@ func record(file, asked, table string) error {
 	if runs != "" {
 		runs = "\n### " + runs
 	}
-	entry := fmt.Sprintf("\n### %s, commit %s, %s\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
+	entry := fmt.Sprintf(
+		"\n### %s, commit %s, %s\n\n| suite | what it asks | runs | took | came of it |\n|---|---|---|---|---|\n%s",
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), asked, table)
 	return os.WriteFile(file, []byte(before+heading+strings.TrimRight(intro, "\n")+"\n"+entry+runs+rest), 0o644)
 }

@@ -88,7 +88,8 @@ func TestDeep(t *testing.T) {
 		t.Errorf("exit code %d, %v; want 1", code, err)
 	}
 	for _, want := range []string{
-		"What was run.\n\n### 20", ", 0.1 minutes asked for, ", "| good | this | 1 | ", "FAILED: TestParts |\n", "| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
+		"What was run.\n\n### 20", ", 0.1 minutes asked for, ", "| good | this | 1 | ", "FAILED: TestParts |\n",
+		"| long | much | 0 | | left out: it takes 1h0m0s |\n", "FAILED: FuzzBad |\n",
 		"\n### 2020-01-01, an old one\n\nrows\n",
 	} {
 		if !strings.Contains(string(text), want) {
@@ -101,7 +102,8 @@ func TestDeep(t *testing.T) {
 	if err := record(first, "a minute", "| row |\n"); err != nil {
 		t.Error(err)
 	}
-	if text, err := os.ReadFile(first); err != nil || !strings.HasSuffix(string(text), "| row |\n\n## Another section\n\n### A part\n") {
+	if text, err := os.ReadFile(first); err != nil ||
+		!strings.HasSuffix(string(text), "| row |\n\n## Another section\n\n### A part\n") {
 		t.Errorf("%v: the table is not in its section:\n%s", err, text)
 	}
 	if !strings.Contains(out.String(), "what it saw") {

@@ -43,7 +43,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	jobs := f.Int("jobs", 4, "how many packages run in parallel")
 	alone := f.String("alone", "^$", "packages that run one at a time, as a regular expression")
 	plain := f.String("norace", "^$", "packages that are tested without the race detector, as a regular expression")
-	minutes := f.Float64("deep", 0, "run the long suites instead, for about so many minutes, and add a table of the results to FILE")
+	minutes := f.Float64("deep", 0,
+		"run the long suites instead, for about so many minutes, and add a table of the results to FILE")
 	flags := f.String("flags", "", "flags of go test, separated by spaces")
 	record := f.String("json", "", "a file for the events of go test -json")
 	if err := f.Parse(args); err != nil {
@@ -52,7 +53,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	single, err := regexp.Compile(*alone)
 	norace, errPlain := regexp.Compile(*plain)
 	if err = errors.Join(err, errPlain); err != nil || f.NArg() == 0 || *jobs < 1 || *minutes < 0 {
-		fmt.Fprintln(stderr, "usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
+		fmt.Fprintln(stderr,
+			"usage: testrun [-jobs N] [-alone REGEXP] [-norace REGEXP] [-flags FLAGS] [-json FILE] MODULE...")
 		fmt.Fprintln(stderr, "       testrun -deep MINUTES FILE", err)
 		return 2
 	}

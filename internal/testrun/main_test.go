@@ -156,13 +156,15 @@ func TestOnlyTimedIsRepeated(t *testing.T) {
 		t.Errorf("runs %q, %v; want one", runs, err)
 	}
 	events, err := os.ReadFile(record)
-	if n := strings.Count(string(events), `"Action":"fail","Package":"example/a","Test":"TestTimedOnce"`); err != nil || n != 1 {
+	if n := strings.Count(string(events), `"Action":"fail","Package":"example/a","Test":"TestTimedOnce"`); err != nil ||
+		n != 1 {
 		t.Errorf("%d failures on record, %v; want 1", n, err)
 	}
 }
 
 func TestOfProgram(t *testing.T) {
-	got := strings.Join(ofProgram([]string{"-race", "-tags", "x", "-vet=off", "-timeout", "20m", "-parallel=4", "-ldflags=-w"}), " ")
+	got := strings.Join(ofProgram([]string{"-race", "-tags", "x", "-vet=off", "-timeout", "20m", "-parallel=4",
+		"-ldflags=-w"}), " ")
 	if want := "-test.timeout 20m -test.parallel=4"; got != want {
 		t.Errorf("%q; want %q", got, want)
 	}

@@ -30,14 +30,16 @@ var longest = map[string]int{
 	"zklock": 200, "tests/quorum": 170, "tests/faults": 110, "zklock/internal/zk": 100,
 	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60, "tests/release": 60,
 	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 40, "internal/doctest": 50,
-	"internal/archtest": 40, "tests/fence": 40, "tests/sqllock": 40, "drivertest": 40, "tests/torture": 30, "cmd/holdfast/lab": 30,
+	"internal/archtest": 40, "tests/fence": 40, "tests/sqllock": 40, "drivertest": 40, "tests/torture": 30,
+	"cmd/holdfast/lab": 30,
 }
 
 // find lists the packages of the modules that have tests, the longest first.
 func find(modules []string) ([]pkg, error) {
 	var all []pkg
 	for _, m := range modules {
-		cmd := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}", "./...")
+		cmd := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}",
+			"./...")
 		cmd.Dir, cmd.Stderr = m, os.Stderr
 		list, err := cmd.Output()
 		if err != nil {

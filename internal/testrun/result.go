@@ -67,7 +67,8 @@ func (r *runner) testAgain(p pkg, only string) result {
 	if _, err := os.Stat(r.program(p)); err != nil { // it does not build; go test reports why
 		return r.test(p, "-run="+only)
 	}
-	args := slices.Concat([]string{"tool", "test2json", "-t", "-p", p.path, r.program(p), "-test.v=test2json", "-test.run=" + only},
+	args := slices.Concat([]string{"tool", "test2json", "-t", "-p", p.path, r.program(p), "-test.v=test2json",
+		"-test.run=" + only},
 		ofProgram(r.flags))
 	cmd := exec.Command("go", args...)
 	cmd.Dir = p.dir

@@ -62,7 +62,8 @@ func (r *runner) summary() int {
 	for _, s := range bad {
 		fmt.Fprintln(r.out, "FAILED", s)
 	}
-	fmt.Fprintf(r.out, "took %v, %v of processor\n%d passed, %d failed, %d skipped\n", time.Since(r.began).Round(time.Second), cpu.Round(time.Second), passed, failed, len(skipped))
+	fmt.Fprintf(r.out, "took %v, %v of processor\n%d passed, %d failed, %d skipped\n",
+		time.Since(r.began).Round(time.Second), cpu.Round(time.Second), passed, failed, len(skipped))
 	if len(bad) > 0 {
 		return 1
 	}

@@ -164,7 +164,8 @@ func compare(t *testing.T, table *Table, uses []*use, live map[string]*use) {
 		slices.Sort(s)
 	}
 	if !slices.Equal(names, wantNames) || !slices.Equal(pending, wantPending) || table.Len() != len(live) {
-		t.Fatalf("names %q, pending %q, %d in all; the model has %q, %q, %d", names, pending, table.Len(), wantNames, wantPending, len(live))
+		t.Fatalf("names %q, pending %q, %d in all; the model has %q, %q, %d", names, pending, table.Len(), wantNames,
+			wantPending, len(live))
 	}
 }
 

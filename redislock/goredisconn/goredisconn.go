@@ -35,7 +35,9 @@ func New(client redis.UniversalClient) redislock.Conn {
 	case *redis.ClusterClient: // it reads the slots whatever the context says
 		c.cluster, c.moves = client, true
 	case *redis.Ring:
-		c.invalid = fmt.Errorf("%w: a Ring spreads keys over servers that know nothing of each other; a lock must be in one place", driver.ErrInvalid)
+		c.invalid = fmt.Errorf(
+			"%w: a Ring spreads keys over servers that know nothing of each other; a lock must be in one place",
+			driver.ErrInvalid)
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
@@ -208,7 +210,8 @@ func (c *conn) wrap(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.As(err, &reply):
 		return redislock.ServerError(reply.Error(), err, c.moves)
-	case strings.Contains(err.Error(), "pool timeout"), strings.Contains(err.Error(), "sentinels specified in configuration are unreachable"):
+	case strings.Contains(err.Error(), "pool timeout"),
+		strings.Contains(err.Error(), "sentinels specified in configuration are unreachable"):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUncertain, err)

@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var echo = &redislock.Script{Text: "return {1, ARGV[1], {KEYS[1], false}}", SHA1: "3bd0a52e9e17b9a4d0a7e0c1c5b2d5d8b5f5e9aa"}
+var echo = &redislock.Script{Text: "return {1, ARGV[1], {KEYS[1], false}}",
+	SHA1: "3bd0a52e9e17b9a4d0a7e0c1c5b2d5d8b5f5e9aa"}
 
 func open(t *testing.T, opt *redis.Options) redislock.Conn {
 	client := redis.NewClient(opt)
@@ -53,7 +54,8 @@ func TestRun(t *testing.T) {
 		if got := fmt.Sprint(v); err != nil || got != want {
 			t.Errorf("%s, %v; want %s", got, err, want)
 		}
-		for _, r := range c.RunAll(within(t, soon), []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}, {Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}) {
+		for _, r := range c.RunAll(within(t, soon), []redislock.Call{{Script: echo, Keys: []string{"k"}, Args: []string{"a"}},
+			{Script: echo, Keys: []string{"k"}, Args: []string{"a"}}}) {
 			if got := fmt.Sprint(r.Value); r.Err != nil || got != want {
 				t.Errorf("%s, %v; want %s", got, r.Err, want)
 			}
@@ -83,7 +85,8 @@ func TestErrors(t *testing.T) {
 	for obedient, timeout := range map[bool]time.Duration{false: 300 * time.Millisecond, true: 2 * soon} {
 		server.Pause()
 		start := time.Now()
-		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: timeout}, 200*time.Millisecond), driver.ErrUncertain)
+		is("frozen", run(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: obedient, ReadTimeout: timeout},
+			200*time.Millisecond), driver.ErrUncertain)
 		if d := time.Since(start); obedient && d > soon { // otherwise a Backend leaves the call
 			t.Errorf("a frozen server held up a request with a context of 200 ms for %v", d)
 		}

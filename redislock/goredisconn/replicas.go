@@ -15,7 +15,8 @@ import (
 // RunWait implements redislock.Conn. A redis.Conn sends everything over a single connection; a
 // pipeline alone does not promise that. Clients without redis.Conn (redis.Ring) are refused with
 // ErrInvalid.
-func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
+func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (
+	[]redislock.Result, int, error) {
 	c.doubt.Used()
 	all := make([]redislock.Result, len(calls))
 	fail := func(err error) ([]redislock.Result, int, error) {
@@ -63,7 +64,8 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 
 // replicated sends calls and WAIT in one pipeline. It repeats what the server does not know by its
 // hash. cmds receives the calls' answers.
-func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []once, replicas int, timeout time.Duration) (wait once) {
+func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cmds []once, replicas int,
+	timeout time.Duration) (wait once) {
 	send := func(which []int, build func(redislock.Call) []any) (unknown []int) {
 		pipe := one.Pipeline()
 		for _, i := range which {
@@ -84,7 +86,9 @@ func replicated(ctx context.Context, one *redis.Conn, calls []redislock.Call, cm
 	for i := range which {
 		which[i] = i
 	}
-	if which = send(which, func(call redislock.Call) []any { return words(call.Script, call.Keys, call.Args) }); len(which) > 0 {
+	if which = send(which, func(call redislock.Call) []any {
+		return words(call.Script, call.Keys, call.Args)
+	}); len(which) > 0 {
 		send(which, func(call redislock.Call) []any {
 			w := words(call.Script, call.Keys, call.Args)
 			w[0], w[1] = "eval", call.Script.Text
@@ -109,5 +113,6 @@ func (c *conn) node(ctx context.Context, keys []string) (*redis.Client, error) {
 		}
 		return node, nil
 	}
-	return nil, fmt.Errorf("%w: a %T cannot wait for replicas; redis.Client and redis.ClusterClient can", driver.ErrInvalid, c.client)
+	return nil, fmt.Errorf("%w: a %T cannot wait for replicas; redis.Client and redis.ClusterClient can",
+		driver.ErrInvalid, c.client)
 }

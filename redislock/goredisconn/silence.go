@@ -78,7 +78,8 @@ func (c *conn) silent() {
 // ended does the same in the background if err means that a connection has ended.
 func (c *conn) ended(err error) {
 	var op *net.OpError
-	if gone := errors.Is(err, io.EOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout(); gone && c.sweeper.begin() {
+	if gone := errors.Is(err, io.EOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout(); gone &&
+		c.sweeper.begin() {
 		go c.sweepAll()
 	}
 }

@@ -80,7 +80,8 @@ type subscription struct {
 }
 
 func newSubscription(kind string, message func(string), again func()) *subscription {
-	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), standing: make(chan struct{}, 1)}
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1),
+		standing: make(chan struct{}, 1)}
 }
 
 func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {

@@ -56,8 +56,9 @@ const (
 
 // noMajority returns the error for kinds that a majority of servers cannot keep.
 func noMajority(what string) error {
-	return fmt.Errorf("%w: a quorum of independent servers keeps no %s: two majorities have a server in common, not a permit or a count; "+
-		"allowed are mutexes and read/write locks", driver.ErrInvalid, what[len("a "):])
+	return fmt.Errorf(
+		"%w: a quorum of independent servers keeps no %s: two majorities have a server in common, not a permit or a count; "+
+			"allowed are mutexes and read/write locks", driver.ErrInvalid, what[len("a "):])
 }
 
 // first reports whether the request holds the first of the servers that have answered.

@@ -71,7 +71,9 @@ func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) err
 // agreed on the token, so a server of any other majority knows it. The grant may already be adopted
 // as id.
 func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) error {
-	records, _, err := query(ctx, s.b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, h.Name) })
+	records, _, err := query(ctx, s.b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) {
+		return m.Inspect(ctx, h.Name)
+	})
 	if err != nil {
 		return err
 	}
@@ -92,7 +94,8 @@ func (s *session) checkToken(ctx context.Context, h driver.Hold, id string) erro
 }
 
 // adoptAt adopts h at one server. It returns the grant there.
-func (s *session) adoptAt(ctx context.Context, p *endpoint, m member, h driver.Hold, id, info string) (driver.Holder, error) {
+func (s *session) adoptAt(ctx context.Context, p *endpoint, m member, h driver.Hold, id, info string) (
+	driver.Holder, error) {
 	b, err := p.get(ctx)
 	if err != nil {
 		return driver.Holder{}, err

@@ -91,7 +91,8 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 		var behind []one
 		for i, p := range s.endpoints {
 			if vote := &r.votes[i]; vote.confirmed() && (vote.token < to || vote.token == to && vote.answered < since) {
-				behind = append(behind, one{p, driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}, vote.answered < since})
+				behind = append(behind, one{p, driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token},
+					vote.answered < since})
 			}
 		}
 		r.mu.Unlock()
@@ -127,7 +128,8 @@ func (s *session) agree(ctx context.Context, r *request, since int64) error {
 }
 
 // raiseOne raises the token of a grant at one server.
-func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, to uint64, renew bool, done chan<- error) {
+func (s *session) raiseOne(r *request, p *endpoint, stamp int64, h driver.Hold, to uint64, renew bool,
+	done chan<- error) {
 	var token uint64
 	sent := s.clock.now()
 	s.at(p, func(ctx context.Context, m member) (err error) {

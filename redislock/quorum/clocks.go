@@ -311,7 +311,8 @@ func (c *clocks) carryOut(ctx context.Context, i int, judged view, r ruling) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := &c.views[i]; v.at != 0 && v.birth.Born == life && v.birth.Era == era && (r.set || judged.near(v.lo, v.hi, judged.drift(v.at)+c.slack)) {
+	if v := &c.views[i]; v.at != 0 && v.birth.Born == life && v.birth.Era == era &&
+		(r.set || judged.near(v.lo, v.hi, judged.drift(v.at)+c.slack)) {
 		v.trust = sound
 	}
 }

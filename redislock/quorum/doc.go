@@ -2,7 +2,8 @@
 // servers (7.0 or later), which know nothing of each other. Any minority of them may be down,
 // frozen, cut off or empty: locks are still taken, kept and handed over.
 //
-//	servers := []quorum.Server{{Name: "r1:6379", Dial: func() (redislock.Conn, error) { return rueidisconn.Dial("redis://r1:6379") }}, ...}
+//	dial := func() (redislock.Conn, error) { return rueidisconn.Dial("redis://r1:6379") }
+//	servers := []quorum.Server{{Name: "r1:6379", Dial: dial}, ...}
 //	client, err := holdfast.New(ctx, quorum.New(servers, nil), nil)
 //
 // A new deployment must be declared once, by [Backend.Declare] or "holdfast init". Otherwise it

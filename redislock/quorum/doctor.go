@@ -30,7 +30,8 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 	case b.err != nil:
 		return nil, b.err
 	case ttl > b.quarantine:
-		return nil, fmt.Errorf("%w ttl %v: the quarantine of this quorum is %v, and no lease may be longer", driver.ErrInvalid, ttl, b.quarantine)
+		return nil, fmt.Errorf("%w ttl %v: the quarantine of this quorum is %v, and no lease may be longer",
+			driver.ErrInvalid, ttl, b.quarantine)
 	}
 	all := make([]examined, len(b.servers))
 	var group sync.WaitGroup
@@ -49,8 +50,9 @@ func (b *Backend) Diagnose(ctx context.Context, ttl time.Duration) ([]driver.Fin
 		var quarantined *redislock.Newborn
 		if x.err != nil && !errors.As(x.err, &quarantined) {
 			errs = append(errs, x.err)
-			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows, Found: fmt.Sprintf("it cannot be used: %v", x.err),
-				Why: "it has no vote, so fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
+			f.Add(driver.Finding{Code: "quorum.reach", Severity: driver.Slows,
+				Found: fmt.Sprintf("it cannot be used: %v", x.err),
+				Why:   "it has no vote, so fewer of the others may fail", Do: "start it, or see why it cannot be used from here"})
 		} else {
 			f.Fine("quorum.reach", "it answers")
 			b.judgeQuarantine(&f, x.birth)
@@ -90,7 +92,8 @@ func (b *Backend) size(f *doctor.Findings) {
 	n := len(b.servers)
 	if n%2 == 0 {
 		f.Add(driver.Finding{Code: "quorum.size", Severity: driver.Slows, Found: fmt.Sprintf("%d servers, an even number", n),
-			Why: fmt.Sprintf("%d may fail, as of %d; one more is asked for every lock", (n-1)/2, n-1), Do: "an odd number: 3 or 5"})
+			Why: fmt.Sprintf("%d may fail, as of %d; one more is asked for every lock", (n-1)/2, n-1),
+			Do:  "an odd number: 3 or 5"})
 		return
 	}
 	f.Fine("quorum.size", "%d servers, of which %d may fail", n, (n-1)/2)
@@ -109,9 +112,10 @@ func (b *Backend) runsOf(f *doctor.Findings, all []examined) {
 		}
 		if twice {
 			fine = false
-			f.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("%s and %s are one server", b.servers[j].Name, b.servers[i].Name),
-				Why: "it would have two votes, and a lock that it gives away under one name would seem held under the other. Sessions are refused",
-				Do:  "name each server once; see what the names resolve to"})
+			f.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+				Found: fmt.Sprintf("%s and %s are one server", b.servers[j].Name, b.servers[i].Name),
+				Why:   "it would have two votes, and a lock that it gives away under one name would seem held under the other. Sessions are refused",
+				Do:    "name each server once; see what the names resolve to"})
 		}
 		by[run] = i
 	}
@@ -136,12 +140,16 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 	lead := redislock.Lead(b.quarantine)
 	switch {
 	case apart > b.quarantine-lead:
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers' clocks differ by %v; the quarantine is %v", apart.Round(time.Millisecond), b.quarantine),
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("the servers' clocks differ by %v; the quarantine is %v", apart.Round(time.Millisecond),
+				b.quarantine),
 			Why: "a server that has lost its data may come back with a clock behind earlier tokens: tokens may go back, and a resource that checks them may accept an old holder",
 			Do:  "let chrony or ntpd keep the clocks together"})
 	case apart > lead/2:
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("the servers' clocks differ by %v", apart.Round(time.Millisecond)),
-			Why: "the servers give different tokens, and need another exchange to agree on one", Do: "let chrony or ntpd keep the clocks together"})
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("the servers' clocks differ by %v", apart.Round(time.Millisecond)),
+			Why:   "the servers give different tokens, and need another exchange to agree on one",
+			Do:    "let chrony or ntpd keep the clocks together"})
 	default:
 		f.Fine(code, "the servers' clocks agree to %v", max(apart.Round(time.Millisecond), time.Millisecond))
 	}
@@ -151,7 +159,9 @@ func (b *Backend) clocksOf(f *doctor.Findings, all []examined) {
 func (b *Backend) judgeQuarantine(f *doctor.Findings, birth redislock.Birth) {
 	const code = "quorum.quarantine"
 	if birth.Left > 0 {
-		f.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and has no vote for another %v", birth.Left.Round(time.Second)),
+		f.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("it has started, lost its data, or had its clock set lately, and has no vote for another %v",
+				birth.Left.Round(time.Second)),
 			Why: "its forgotten grants must expire first. Until then it has no vote, so fewer of the others may fail",
 			Do:  "wait. If the whole quorum is new and unused, run holdfast init to declare it new"})
 		return

@@ -11,7 +11,8 @@ import (
 
 // seenAs is a server whose clock is ahead of ours by that much, with an era and a skew on record.
 func seenAs(ahead time.Duration, era string, skew time.Duration) view {
-	return view{lo: ahead - time.Millisecond, hi: ahead + time.Millisecond, at: 1, birth: redislock.Birth{Clock: time.Hour, Noted: time.Hour, Era: era, Skew: skew}}
+	return view{lo: ahead - time.Millisecond, hi: ahead + time.Millisecond, at: 1,
+		birth: redislock.Birth{Clock: time.Hour, Noted: time.Hour, Era: era, Skew: skew}}
 }
 
 // TestJudge: which clocks are right, and the ruling for the others.
@@ -24,21 +25,35 @@ func TestJudge(t *testing.T) {
 		want  want
 		clear bool
 	}{
-		"all as on record": {views: []view{seenAs(5*time.Second, "e", 0), seenAs(6*time.Second, "e", time.Second), seenAs(4*time.Second, "e", -time.Second)}, want: "sss", clear: true},
-		"one was set":      {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs", clear: true},
-		"one was set back": {views: []view{seenAs(0, "e", 0), seenAs(-time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs", clear: true},
-		"two of five": {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)},
+		"all as on record": {views: []view{seenAs(5*time.Second, "e", 0), seenAs(6*time.Second, "e", time.Second),
+			seenAs(4*time.Second, "e", -time.Second)}, want: "sss", clear: true},
+		"one was set": {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs",
+			clear: true},
+		"one was set back": {views: []view{seenAs(0, "e", 0), seenAs(-time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "sxs",
+			clear: true},
+		"two of five": {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0),
+			seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)},
 			want: "sxsxs", clear: true},
-		"one more than a minority can be seen, and one was set": {views: []view{{}, {}, seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "-----"},
-		"and it must be decided":                                {views: []view{{}, {}, seenAs(0, "e", 0), seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, must: true, want: "--xxx"},
-		"no majority was seen":                                  {views: []view{seenAs(0, "e", 0), {}, {}}, want: "---", clear: true},
-		"nothing is on record":                                  {views: []view{seenAs(0, "", 0), seenAs(time.Minute, "", 0), seenAs(0, "", 0)}, want: "nnn", clear: true},
-		"one began a new life":                                  {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "", 0), seenAs(0, "e", 0)}, want: "sns", clear: true},
-		"another era":                                           {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "f", time.Hour), seenAs(0, "e", 0)}, want: "sns", clear: true},
-		"one era as good as the other":                          {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "f", time.Hour), {}}, want: "ns-", clear: true},
-		"we were suspended":                                     {views: []view{seenAs(time.Hour, "e", 0), seenAs(time.Hour, "e", 0), seenAs(time.Hour, "e", 0)}, want: "sss", clear: true},
-		"drifted":                                               {views: []view{seenAs(0, "e", 0), seenAs(15*time.Millisecond, "e", 0), seenAs(0, "e", 0)}, want: "sns", clear: true},
-		"drifted for a day":                                     {views: []view{old(seenAs(0, "e", 0)), old(seenAs(4*time.Second, "e", 0)), old(seenAs(-4*time.Second, "e", 0))}, want: "nnn", clear: true},
+		"one more than a minority can be seen, and one was set": {views: []view{{}, {}, seenAs(0, "e", 0),
+			seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, want: "-----"},
+		"and it must be decided": {views: []view{{}, {}, seenAs(0, "e", 0),
+			seenAs(time.Minute, "e", 0), seenAs(0, "e", 0)}, must: true, want: "--xxx"},
+		"no majority was seen": {views: []view{seenAs(0, "e", 0), {}, {}}, want: "---",
+			clear: true},
+		"nothing is on record": {views: []view{seenAs(0, "", 0), seenAs(time.Minute, "", 0),
+			seenAs(0, "", 0)}, want: "nnn", clear: true},
+		"one began a new life": {views: []view{seenAs(0, "e", 0), seenAs(time.Minute, "", 0),
+			seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"another era": {views: []view{seenAs(0, "e", 0),
+			seenAs(time.Minute, "f", time.Hour), seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"one era as good as the other": {views: []view{seenAs(0, "e", 0),
+			seenAs(time.Minute, "f", time.Hour), {}}, want: "ns-", clear: true},
+		"we were suspended": {views: []view{seenAs(time.Hour, "e", 0),
+			seenAs(time.Hour, "e", 0), seenAs(time.Hour, "e", 0)}, want: "sss", clear: true},
+		"drifted": {views: []view{seenAs(0, "e", 0),
+			seenAs(15*time.Millisecond, "e", 0), seenAs(0, "e", 0)}, want: "sns", clear: true},
+		"drifted for a day": {views: []view{old(seenAs(0, "e", 0)),
+			old(seenAs(4*time.Second, "e", 0)), old(seenAs(-4*time.Second, "e", 0))}, want: "nnn", clear: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rulings, clear := judge(c.views, len(c.views)/2+1, slack, c.must)
@@ -85,7 +100,8 @@ func TestJudgeSettles(t *testing.T) {
 			if rng.IntN(4) == 0 {
 				continue
 			}
-			v := seenAs(time.Duration(rng.Int64N(int64(time.Hour))).Truncate(time.Microsecond), []string{"", "e", "f"}[rng.IntN(3)], 0)
+			v := seenAs(time.Duration(rng.Int64N(int64(time.Hour))).Truncate(time.Microsecond),
+				[]string{"", "e", "f"}[rng.IntN(3)], 0)
 			if rng.IntN(2) == 0 { // it is where it should be
 				v.birth.Skew = v.middle()
 			}

@@ -34,11 +34,14 @@ func TestModel(t *testing.T) {
 		"one of three forgets":        {servers: 3, dead: 1, forget: true, apart: true},
 		"two of five have older data": {servers: 5, dead: 2, forget: true, older: true, apart: true},
 		"one of three has older data": {servers: 3, dead: 1, forget: true, older: true, apart: true},
-		"for hours, with older data":  {servers: 3, dead: 1, forget: true, older: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
-		"clients die":                 {servers: 5, deaths: 3, patience: 4 * modelTTL},
-		"clients and servers die":     {servers: 5, dead: 2, deaths: 3, patience: 4 * modelTTL},
-		"for hours, two of five":      {servers: 5, dead: 2, forget: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
-		"for hours, one of three":     {servers: 3, dead: 1, forget: true, apart: true, slow: 30 * time.Second, patience: time.Hour},
+		"for hours, with older data": {servers: 3, dead: 1, forget: true, older: true, apart: true, slow: 30 * time.Second,
+			patience: time.Hour},
+		"clients die":             {servers: 5, deaths: 3, patience: 4 * modelTTL},
+		"clients and servers die": {servers: 5, dead: 2, deaths: 3, patience: 4 * modelTTL},
+		"for hours, two of five": {servers: 5, dead: 2, forget: true, apart: true, slow: 30 * time.Second,
+			patience: time.Hour},
+		"for hours, one of three": {servers: 3, dead: 1, forget: true, apart: true, slow: 30 * time.Second,
+			patience: time.Hour},
 		"answers and pushes get lost": {servers: 5, lose: 0.02, patience: 3 * modelTTL},
 		"and servers forget":          {servers: 5, lose: 0.02, patience: time.Hour, dead: 2, forget: true, apart: true},
 	} {
@@ -109,7 +112,8 @@ const (
 
 // run returns what was wrong.
 func (m model) run(seed uint64) []string {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose, older: m.older, flaw: m.flaw}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0)), ttl: modelTTL, quarantine: modelQuarantine, lose: m.lose,
+		older: m.older, flaw: m.flaw}
 	b := &Backend{quarantine: modelQuarantine}
 	for i := range m.servers {
 		v := &simServer{w: w, dead: i < m.dead && !m.forget}
@@ -174,7 +178,8 @@ func (w *world) vanish(s *session, client int) {
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(s.life, left)
 	defer cancel()
-	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1, Wait: true})
+	_, _ = s.Acquire(ctx, &driver.Request{ID: fmt.Sprint("v", client), Name: "x", Mode: driver.Exclusive, N: 1,
+		Wait: true})
 	backoff.Sleep(ctx, left)
 	s.end()
 	// Its goroutines end like those of a process, and notify no server.
@@ -230,7 +235,8 @@ func (y *account) look() {
 	var text strings.Builder
 	y.world.mu.Lock()
 	for i, v := range y.world.servers {
-		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; queue %v\n", i, v.holder.id, v.token, time.Until(v.end), v.queue)
+		fmt.Fprintf(&text, "server %d: held by %s under %d until %v; queue %v\n", i, v.holder.id, v.token, time.Until(v.end),
+			v.queue)
 	}
 	y.world.mu.Unlock()
 	for _, s := range y.all {

@@ -13,7 +13,8 @@ import (
 
 // query makes one exchange with every server, and returns the answers of a majority or more: it
 // waits briefly for late ones.
-func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (values []T, of []int, err error) {
+func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redislock.Member) (T, error)) (
+	values []T, of []int, err error) {
 	if b.err != nil {
 		return nil, nil, b.err
 	}
@@ -60,7 +61,8 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 		case <-late:
 			return values, of, nil
 		case <-caller.Done():
-			return nil, nil, fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, len(values), len(b.servers), caller.Err())
+			return nil, nil, fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUncertain, len(values),
+				len(b.servers), caller.Err())
 		}
 	}
 	switch err := caller.Err(); {
@@ -74,7 +76,9 @@ func query[T any](ctx context.Context, b *Backend, f func(context.Context, *redi
 
 // Inspect implements driver.Backend. It returns what a majority of the servers knows.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+	records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) {
+		return m.Inspect(ctx, name)
+	})
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -231,7 +235,9 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 // result: the holder may just have extended the grant to servers without it.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	for id := ""; ; {
-		records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) { return m.Inspect(ctx, name) })
+		records, _, err := query(ctx, b, func(ctx context.Context, m *redislock.Member) (driver.Record, error) {
+			return m.Inspect(ctx, name)
+		})
 		if err != nil {
 			return err
 		}

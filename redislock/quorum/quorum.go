@@ -97,7 +97,8 @@ func New(servers []Server, cfg *Config) *Backend {
 		s.watch = watch{b.clocks, i}
 	}
 	if n := len(servers); n < MinServers || n > MaxServers {
-		b.err = fmt.Errorf("%w quorum of %d servers: allowed are %d to %d, best an odd number", driver.ErrInvalid, n, MinServers, MaxServers)
+		b.err = fmt.Errorf("%w quorum of %d servers: allowed are %d to %d, best an odd number", driver.ErrInvalid, n,
+			MinServers, MaxServers)
 	}
 	// Every connection would report these errors.
 	if err := redislock.CheckMember(prefix, b.quarantine); err != nil {
@@ -221,7 +222,8 @@ func (b *Backend) Declare(ctx context.Context) error {
 		b.clocks.decide(ctx)
 		return err
 	}
-	return fmt.Errorf("%w: this quorum is not new: only %s has no vote, because it has restarted or lost its data; its vote returns %v after that",
+	return fmt.Errorf(
+		"%w: this quorum is not new: only %s has no vote, because it has restarted or lost its data; its vote returns %v after that",
 		driver.ErrRefused, strings.Join(out, ", "), b.quarantine)
 }
 

@@ -82,7 +82,8 @@ func (s *session) holding(h driver.Hold) *request {
 
 // everywhere runs f on the grant h at all servers, under the token that it has at each. At servers
 // that have not granted r it cancels r. proven means that the lease has not expired.
-func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool, f func(context.Context, *endpoint, member, driver.Hold) error) error {
+func (s *session) everywhere(ctx context.Context, r *request, h driver.Hold, proven bool,
+	f func(context.Context, *endpoint, member, driver.Hold) error) error {
 	answers := make(chan error, len(s.endpoints))
 	asked := 0
 	for i, p := range s.endpoints {

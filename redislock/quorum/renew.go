@@ -76,7 +76,8 @@ func (s *session) Renew(ctx context.Context, asked []driver.Hold) ([]driver.Chan
 			late = nil
 			continue
 		case <-ctx.Done():
-			return s.changes(ctx, holds, stamp, began, append(errs, fmt.Errorf("%w: the other servers have not answered", driver.ErrUncertain)))
+			return s.changes(ctx, holds, stamp, began, append(errs,
+				fmt.Errorf("%w: the other servers have not answered", driver.ErrUncertain)))
 		}
 		s.learn(a.p, holds, a.of, a.changes, a.err, stamp)
 		if a.err != nil {
@@ -199,7 +200,8 @@ func (s *session) learn(p *endpoint, holds []hold, of []int, changes []driver.Ch
 }
 
 // changes returns the changes of all holds, and extends those that some servers lack.
-func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began time.Duration, errs []error) ([]driver.Change, error) {
+func (s *session) changes(ctx context.Context, holds []hold, stamp int64, began time.Duration, errs []error) (
+	[]driver.Change, error) {
 	var all []driver.Change
 	proven := 0
 	for i := range holds {
@@ -341,7 +343,8 @@ func (s *session) completeSoon(r *request) {
 // The caller holds r.mu.
 func (s *session) complete(r *request) {
 	for i, p := range s.endpoints {
-		if vote := &r.votes[i]; vote.state == granted && vote.writer && r.driver.Mode == driver.Shared && p.slow.Load() == 0 && p.at() != nil {
+		if vote := &r.votes[i]; vote.state == granted && vote.writer && r.driver.Mode == driver.Shared &&
+			p.slow.Load() == 0 && p.at() != nil {
 			own := driver.Hold{Name: r.driver.Name, ID: r.driver.ID, Token: vote.token}
 			s.background(func() {
 				s.at(p, func(ctx context.Context, m member) error { return r.downgraded(i, m.Downgrade(ctx, own)) }, func(error) {})

@@ -184,7 +184,8 @@ func (p *endpoint) session(now int64) (member, error) {
 	case p.stuck(now):
 		return nil, fmt.Errorf("%w: %s: it does not answer", driver.ErrUnavailable, p.Name)
 	case p.until.Load() > now:
-		return nil, fmt.Errorf("%s: %w", p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
+		return nil,
+			fmt.Errorf("%s: %w", p.Name, &redislock.Newborn{Left: time.Duration(p.until.Load()-now) * time.Microsecond})
 	}
 	if err := p.clocks.check(p.index); err != nil {
 		return nil, err

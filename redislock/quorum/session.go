@@ -47,7 +47,8 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 		return nil, err
 	}
 	if cfg.TTL > b.quarantine {
-		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL, driver.MinTTL, b.quarantine)
+		return nil, fmt.Errorf("%w ttl %v: allowed are %v to the quarantine of this quorum, %v", driver.ErrInvalid, cfg.TTL,
+			driver.MinTTL, b.quarantine)
 	}
 	b.clocks.uses(cfg.TTL)
 	s := newSession(b, cfg)
@@ -70,7 +71,8 @@ func (b *Backend) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Se
 
 // newSession returns a session that has not joined any server.
 func newSession(b *Backend, cfg driver.SessionConfig) *session {
-	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond), requests: map[string]*request{}, streak: map[string]int8{},
+	s := &session{jobs: make(chan func()), b: b, cfg: cfg, ttl: cfg.TTL.Truncate(time.Microsecond),
+		requests: map[string]*request{}, streak: map[string]int8{},
 		clock: newClock(len(b.servers), redislock.Lead(b.quarantine))}
 	s.life, s.end = context.WithCancel(context.Background())
 	for i, srv := range b.servers {
@@ -112,7 +114,8 @@ func (s *session) opened(ctx context.Context, tried <-chan tried) error {
 			return nil
 		case <-ctx.Done():
 			if len(errs) == 0 {
-				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.endpoints), ctx.Err())
+				return fmt.Errorf("%w: %d of %d servers have answered: %w", driver.ErrUnavailable, joined, len(s.endpoints),
+					ctx.Err())
 			}
 			return fmt.Errorf("%w: %w", s.b.verdict(errs), ctx.Err())
 		}

@@ -194,7 +194,8 @@ func (m *simMember) Pass(ctx context.Context, h driver.Hold, _ time.Duration, pr
 	return err
 }
 
-func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (got uint64, clock time.Duration, err error) {
+func (m *simMember) Raise(ctx context.Context, h driver.Hold, token uint64, renew bool) (
+	got uint64, clock time.Duration, err error) {
 	err = m.exchange(ctx, func(v *simServer) error {
 		if err := v.owned(h.ID, h.Token); err != nil {
 			return err

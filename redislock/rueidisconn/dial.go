@@ -73,7 +73,8 @@ func DialVia(rawURL string, dial Dialer) (redislock.Conn, error) {
 	start := time.Now()
 	client, err := rueidis.NewClient(opt)
 	if errors.Is(err, context.DeadlineExceeded) { // the client's own limit
-		return nil, fmt.Errorf("%s: %w after %v: %w", where, driver.ErrUnavailable, time.Since(start).Round(100*time.Millisecond), driver.NotCallers(err))
+		return nil, fmt.Errorf("%s: %w after %v: %w", where, driver.ErrUnavailable,
+			time.Since(start).Round(100*time.Millisecond), driver.NotCallers(err))
 	}
 	if err != nil {
 		c := &conn{}

@@ -13,7 +13,8 @@ import (
 
 func TestParse(t *testing.T) {
 	opt, err := parse("redis://me:p%40ss@db.example/4")
-	if err != nil || opt.InitAddress[0] != "db.example:6379" || opt.Username != "me" || opt.Password != "p@ss" || opt.SelectDB != 4 {
+	if err != nil || opt.InitAddress[0] != "db.example:6379" || opt.Username != "me" || opt.Password != "p@ss" ||
+		opt.SelectDB != 4 {
 		t.Errorf("%+v, %v", opt, err)
 	}
 	opt, err = parse("redis://[::1]:7000")
@@ -21,19 +22,23 @@ func TestParse(t *testing.T) {
 		t.Errorf("%+v, %v", opt, err)
 	}
 	opt, err = parse("redis+unix://:pw@/run/redis.sock?db=2")
-	if err != nil || opt.InitAddress[0] != "/run/redis.sock" || opt.Password != "pw" || opt.SelectDB != 2 || opt.DialCtxFn == nil {
+	if err != nil || opt.InitAddress[0] != "/run/redis.sock" || opt.Password != "pw" || opt.SelectDB != 2 ||
+		opt.DialCtxFn == nil {
 		t.Errorf("%+v, %v", opt, err)
 	}
 	opt, err = parse("rediss://db.example?servername=other.example")
-	if err != nil || opt.TLSConfig == nil || opt.TLSConfig.ServerName != "other.example" || opt.TLSConfig.InsecureSkipVerify {
+	if err != nil || opt.TLSConfig == nil || opt.TLSConfig.ServerName != "other.example" ||
+		opt.TLSConfig.InsecureSkipVerify {
 		t.Errorf("%+v, %v", opt, err)
 	}
 }
 
 func TestParseSeveral(t *testing.T) {
 	opt, err := parse("redis+sentinel://me:p%40ss@s1,s2:7,[::1],S1:26379/mymaster/3?sentineluser=w&sentinelpassword=q%26")
-	if err != nil || strings.Join(opt.InitAddress, " ") != "s1:26379 s2:7 [::1]:26379 S1:26379" || opt.Password != "p@ss" || opt.SelectDB != 3 ||
-		opt.Sentinel.MasterSet != "mymaster" || opt.Sentinel.Username != "w" || opt.Sentinel.Password != "q&" || opt.Sentinel.TLSConfig != nil {
+	if err != nil || strings.Join(opt.InitAddress, " ") != "s1:26379 s2:7 [::1]:26379 S1:26379" ||
+		opt.Password != "p@ss" || opt.SelectDB != 3 ||
+		opt.Sentinel.MasterSet != "mymaster" || opt.Sentinel.Username != "w" || opt.Sentinel.Password != "q&" ||
+		opt.Sentinel.TLSConfig != nil {
 		t.Errorf("%+v, %v", opt, err)
 	}
 	for url, both := range map[string]bool{"rediss+sentinel://h/m": true, "rediss+sentinel://h/m?sentineltls=no": false} {
@@ -43,7 +48,8 @@ func TestParseSeveral(t *testing.T) {
 		}
 	}
 	opt, err = parse("rediss+cluster://me:pw@h1,h2:7000,h1:6379/0?servername=redis.example")
-	if err != nil || strings.Join(opt.InitAddress, " ") != "h1:6379 h2:7000" || opt.ForceSingleClient || opt.TLSConfig.ServerName != "redis.example" || opt.Username != "me" {
+	if err != nil || strings.Join(opt.InitAddress, " ") != "h1:6379 h2:7000" || opt.ForceSingleClient ||
+		opt.TLSConfig.ServerName != "redis.example" || opt.Username != "me" {
 		t.Errorf("%+v, %v", opt, err)
 	}
 }
@@ -55,17 +61,26 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, url := range []string{
-		"", "x", "http://h", "redis://", "redis:h", "redis://u:" + canary + "@h:port", "redis://u:" + canary + "@h:0", "redis://u:" + canary + "@h/x",
-		"redis://u:" + canary + "@h/1/2", "redis://u:" + canary + "@h/-1", "redis://u:" + canary + "@h?x=1", "redis://u:" + canary + "@h?ca=x",
-		"redis://u:" + canary + "%zz@h", "redis://u:" + canary + "@h\x7f", "redis://u:" + canary + "@h#f", "redis://u:" + canary + "@h?%zz",
+		"", "x", "http://h", "redis://", "redis:h", "redis://u:" + canary + "@h:port", "redis://u:" + canary + "@h:0",
+		"redis://u:" + canary + "@h/x",
+		"redis://u:" + canary + "@h/1/2", "redis://u:" + canary + "@h/-1", "redis://u:" + canary + "@h?x=1",
+		"redis://u:" + canary + "@h?ca=x",
+		"redis://u:" + canary + "%zz@h", "redis://u:" + canary + "@h\x7f", "redis://u:" + canary + "@h#f",
+		"redis://u:" + canary + "@h?%zz",
 		"unix://u:" + canary + "@", "unix://host/path", "unix:///s?db=x", "unix:///s?db=1&db=2",
-		"rediss://u:" + canary + "@h?cert=x", "rediss://u:" + canary + "@h?ca=/does/not/exist", "rediss://u:" + canary + "@h?ca=" + empty,
+		"rediss://u:" + canary + "@h?cert=x", "rediss://u:" + canary + "@h?ca=/does/not/exist",
+		"rediss://u:" + canary + "@h?ca=" + empty,
 		"rediss://u:" + canary + "@h?cert=" + empty + "&key=" + empty,
-		"redis://u:" + canary + "@h1,h2", "rediss+unix:///s", "redis+sentinel://u:" + canary + "@h", "redis+sentinel://h/", "redis+sentinel:///m",
-		"redis+sentinel://u:" + canary + "@h1,,h2/m", "redis+sentinel://h1:1:2/m", "redis+sentinel://h/m/x", "redis+sentinel://h/m/1/2", "redis+sentinel://[::1/m",
-		"redis+sentinel://h/m?sentineluser=x", "redis+sentinel://h/m?sentinelpassword=" + canary + "&sentinelpassword=" + canary,
-		"redis+sentinel://h/m?sentineltls=no", "rediss+sentinel://h/m?sentineltls=yes", "redis+sentinel://h/m?ca=x", "redis+sentinel://u:" + canary + "h/m",
-		"redis+cluster://u:" + canary + "@h/1", "redis+cluster://h/x", "redis+cluster://h?sentineluser=x", "redis+cluster://", "redis+cluster://h_1,h 2", "redis+quorum://h",
+		"redis://u:" + canary + "@h1,h2", "rediss+unix:///s", "redis+sentinel://u:" + canary + "@h", "redis+sentinel://h/",
+		"redis+sentinel:///m",
+		"redis+sentinel://u:" + canary + "@h1,,h2/m", "redis+sentinel://h1:1:2/m", "redis+sentinel://h/m/x",
+		"redis+sentinel://h/m/1/2", "redis+sentinel://[::1/m",
+		"redis+sentinel://h/m?sentineluser=x", "redis+sentinel://h/m?sentinelpassword=" + canary + "&sentinelpassword=" +
+			canary,
+		"redis+sentinel://h/m?sentineltls=no", "rediss+sentinel://h/m?sentineltls=yes", "redis+sentinel://h/m?ca=x",
+		"redis+sentinel://u:" + canary + "h/m",
+		"redis+cluster://u:" + canary + "@h/1", "redis+cluster://h/x", "redis+cluster://h?sentineluser=x", "redis+cluster://",
+		"redis+cluster://h_1,h 2", "redis+quorum://h",
 	} {
 		_, err := Dial(url)
 		if !errors.Is(err, driver.ErrInvalid) {
@@ -91,7 +106,8 @@ func TestRefusalsShowTheURL(t *testing.T) {
 		"redis://h/1?replicas=none&x=s3":         "redis://h/1?replicas=none&x=***",
 	} {
 		_, err := Open(url)
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), `"`+want+`"`) || strings.Contains(err.Error(), "s3") {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), `"`+want+`"`) ||
+			strings.Contains(err.Error(), "s3") {
 			t.Errorf("%q: %v; want %q in it", url, err, want)
 		}
 	}
@@ -100,8 +116,10 @@ func TestRefusalsShowTheURL(t *testing.T) {
 // FuzzParse: any URL results in something to connect to, or in an error that does not show its
 // password.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"redis://u:secretword@h:1/2", "rediss://h?ca=/x", "unix:///s?db=1", "redis://u:secretword@h:x", "redis://[::1", "\x00",
-		"redis+sentinel://u:secretword@h1:1,h2/m/1?sentineluser=u&sentinelpassword=p", "rediss+cluster://u:secretword@h1,[::1]:7/0?servername=x", "redis+sentinel://h1,h2"} {
+	for _, seed := range []string{"redis://u:secretword@h:1/2", "rediss://h?ca=/x", "unix:///s?db=1",
+		"redis://u:secretword@h:x", "redis://[::1", "\x00",
+		"redis+sentinel://u:secretword@h1:1,h2/m/1?sentineluser=u&sentinelpassword=p",
+		"rediss+cluster://u:secretword@h1,[::1]:7/0?servername=x", "redis+sentinel://h1,h2"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, url string) {

@@ -44,7 +44,8 @@ func config(raw string) (rest string, cfg *redislock.Config, err error) {
 	if len(query[replicas]) > 1 || len(query[timeout]) > 1 {
 		return "", nil, invalid("replicas or replica-timeout is given twice")
 	}
-	if cfg.WaitReplicas, err = strconv.Atoi(query.Get(replicas)); err != nil || cfg.WaitReplicas < 1 || cfg.WaitReplicas > 32 {
+	if cfg.WaitReplicas, err = strconv.Atoi(query.Get(replicas)); err != nil || cfg.WaitReplicas < 1 ||
+		cfg.WaitReplicas > 32 {
 		return "", nil, invalid("replicas is not a number from 1 to 32")
 	}
 	if query.Has(timeout) {

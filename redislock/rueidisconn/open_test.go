@@ -12,9 +12,10 @@ import (
 
 func TestConfig(t *testing.T) {
 	for url, want := range map[string]redislock.Config{
-		"redis://u:p%40s%2Fs@h:7/3":                                      {},
-		"redis://u:p%40s%2Fs@h:7/3?replicas=2":                           {WaitReplicas: 2},
-		"redis://u:p%40s%2Fs@h:7/3?replicas=32&replica-timeout=1500ms":   {WaitReplicas: 32, WaitTimeout: 1500 * time.Millisecond},
+		"redis://u:p%40s%2Fs@h:7/3":            {},
+		"redis://u:p%40s%2Fs@h:7/3?replicas=2": {WaitReplicas: 2},
+		"redis://u:p%40s%2Fs@h:7/3?replicas=32&replica-timeout=1500ms": {WaitReplicas: 32,
+			WaitTimeout: 1500 * time.Millisecond},
 		"unix://u:p%40s%2Fs@/run/my%20redis.sock?db=3&replicas=1":        {WaitReplicas: 1},
 		"redis+unix://u:p%40s%2Fs@/run/redis.sock?replicas=1&db=3":       {WaitReplicas: 1},
 		"rediss://u:p%40s%2Fs@[::1]:7/3?servername=a%26b.c&replicas=007": {WaitReplicas: 7},
@@ -30,7 +31,8 @@ func TestConfig(t *testing.T) {
 		if strings.HasPrefix(url, "redis+unix") {
 			plain, perr = parse(before + "db=3")
 		}
-		if err != nil || perr != nil || opt.Password != "p@s/s" || opt.SelectDB != 3 || opt.InitAddress[0] != plain.InitAddress[0] {
+		if err != nil || perr != nil || opt.Password != "p@s/s" || opt.SelectDB != 3 ||
+			opt.InitAddress[0] != plain.InitAddress[0] {
 			t.Errorf("%s: rest %s: %+v, %v; want %+v, %v", url, rest, opt, err, plain, perr)
 		}
 		if opt.TLSConfig != nil && opt.TLSConfig.ServerName != "a&b.c" {
@@ -43,7 +45,8 @@ func TestOpenRefuses(t *testing.T) {
 	const canary = "s3cr3t"
 	for _, query := range []string{
 		"replicas=", "replicas=0", "replicas=-1", "replicas=33", "replicas=two", "replicas=1&replicas=1", "replicas=1&x=1",
-		"replica-timeout=1s", "replicas=1&replica-timeout=1", "replicas=1&replica-timeout=0s", "replicas=1&replica-timeout=-1s",
+		"replica-timeout=1s", "replicas=1&replica-timeout=1", "replicas=1&replica-timeout=0s",
+		"replicas=1&replica-timeout=-1s",
 		"replicas=1&replica-timeout=1s&replica-timeout=1s", "replicas=1&%zz",
 	} {
 		_, err := Open("redis://u:" + canary + "@h?" + query)
@@ -54,7 +57,8 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 	// Dial has no lock table that could wait for replicas.
-	if _, err := Dial("redis://h?replicas=1"); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "in Open and") {
+	if _, err := Dial("redis://h?replicas=1"); !errors.Is(err, driver.ErrInvalid) ||
+		!strings.Contains(err.Error(), "in Open and") {
 		t.Errorf("Dial: %v; want ErrInvalid", err)
 	}
 }

@@ -40,7 +40,8 @@ func TestCloseWhileLeaving(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := conn.RunWait(ctx, []redislock.Call{{Script: script, Keys: []string{"k"}}}, 0, time.Millisecond); err != nil {
+	if _, _, err := conn.RunWait(ctx, []redislock.Call{{Script: script, Keys: []string{"k"}}}, 0,
+		time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	server.Do("REPLICAOF 127.0.0.1 1")

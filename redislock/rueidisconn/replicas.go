@@ -16,7 +16,8 @@ import (
 // which no other request uses meanwhile (see Dedicate). On the shared connection WAIT would delay
 // all later requests. If the pool has to open a connection, the client's dial limit bounds that,
 // besides ctx.
-func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (results []redislock.Result, acked int, err error) {
+func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (
+	results []redislock.Result, acked int, err error) {
 	c.doubt.Used()
 	results = make([]redislock.Result, len(calls))
 	if err = c.ready(ctx); err == nil {
@@ -73,7 +74,8 @@ func (c *conn) RunWait(ctx context.Context, calls []redislock.Call, replicas int
 // misled reports whether the server was not the one with the keys.
 func misled(results []redislock.Result) bool {
 	for _, r := range results {
-		if r.Err != nil && (strings.Contains(r.Err.Error(), "MOVED ") || errors.Is(r.Err, driver.ErrUnavailable) || errors.Is(r.Err, driver.ErrUncertain)) {
+		if r.Err != nil && (strings.Contains(r.Err.Error(), "MOVED ") || errors.Is(r.Err, driver.ErrUnavailable) ||
+			errors.Is(r.Err, driver.ErrUncertain)) {
 			return true
 		}
 	}

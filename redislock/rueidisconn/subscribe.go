@@ -105,7 +105,8 @@ type subscription struct {
 }
 
 func newSubscription(kind string, message func(string), again func()) *subscription {
-	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1), ended: make(chan struct{}), standing: make(chan struct{}, 1)}
+	return &subscription{kind: kind, message: message, again: again, first: make(chan error, 1),
+		ended: make(chan struct{}), standing: make(chan struct{}, 1)}
 }
 
 func (c *conn) subscribe(ctx context.Context, s *subscription) (func(), error) {

@@ -98,7 +98,8 @@ func shown(raw string) string {
 }
 
 // harmless are the parameters without secrets.
-var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas", "replica-timeout"}
+var harmless = []string{"db", "sentineluser", "sentineltls", "ca", "cert", "key", "servername", "replicas",
+	"replica-timeout"}
 
 // parts are the parts of a URL. Package url does not know lists of hosts.
 type parts struct {

@@ -52,7 +52,8 @@ func (d *dialect) homeOf(ctx context.Context, ask asker) (h home, err error) {
 	var seconds int64
 	var uptime uint64 // wraps around if the clock was set back to before the server's start
 	var name string
-	err = row(ctx, ask, d.Text("SELECT "+host+", CURRENT_USER(), CONNECTION_ID(), {now} DIV 1000000"), &h.host, &h.user, &h.conn, &seconds)
+	err = row(ctx, ask, d.Text("SELECT "+host+", CURRENT_USER(), CONNECTION_ID(), {now} DIV 1000000"), &h.host, &h.user,
+		&h.conn, &seconds)
 	if err == nil {
 		err = row(ctx, ask, "SHOW GLOBAL STATUS LIKE 'Uptime'", &name, &uptime)
 	}
@@ -88,7 +89,8 @@ func (d *dialect) register(ctx context.Context, c *sql.Conn, server string) erro
 		_, err := c.ExecContext(ctx, text)
 		return err
 	}
-	if err := exec("REPLACE INTO hf_bell (server, host, user, life, conn) VALUES (?, ?, ?, ?, ?)", server, h.host, h.user, h.life, h.conn); err != nil {
+	if err := exec("REPLACE INTO hf_bell (server, host, user, life, conn) VALUES (?, ?, ?, ?, ?)", server, h.host, h.user,
+		h.life, h.conn); err != nil {
 		return err
 	}
 	// Every user may see its own connections in the process list. Processes that connected before c
@@ -214,7 +216,8 @@ func (d *dialect) lookUp(ctx context.Context, q sqllock.Querier, p *peers, missi
 	if len(missing) == 0 {
 		return nil
 	}
-	rows, err := q.Query(ctx, "SELECT CRC32(b.server), "+address+" FROM hf_bell AS b WHERE CRC32(b.server) IN ("+marks(len(missing))+") AND b.host = "+host, missing...)
+	rows, err := q.Query(ctx, "SELECT CRC32(b.server), "+address+" FROM hf_bell AS b WHERE CRC32(b.server) IN ("+
+		marks(len(missing))+") AND b.host = "+host, missing...)
 	if err != nil {
 		return err
 	}
@@ -246,7 +249,8 @@ func (d *dialect) notify(ctx context.Context, q sqllock.Querier, life, a int64) 
 	conn := a & (1<<connBits - 1)
 	if apart := (a>>connBits - life) & (1<<lifeBits - 1); apart > 1 && apart < 1<<lifeBits-1 {
 		var n int
-		err := row(ctx, asking(q), "SELECT 1 FROM information_schema.processlist WHERE id = "+strconv.FormatInt(conn, 10)+" AND info LIKE '%"+sign+"%'", &n)
+		err := row(ctx, asking(q), "SELECT 1 FROM information_schema.processlist WHERE id = "+strconv.FormatInt(conn, 10)+
+			" AND info LIKE '%"+sign+"%'", &n)
 		if err != nil {
 			if errors.Is(err, sql.ErrNoRows) {
 				err = nil

@@ -190,7 +190,8 @@ func (b *bell) sleep(c *sql.Conn) {
 		} else {
 			ctx, cancel := context.WithTimeout(b.ctx, b.cfg.Sleep+patience)
 			var got sql.NullInt64
-			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 { // the reserved connection was replaced
+			// the reserved connection was replaced
+			if err = c.QueryRowContext(ctx, b.statement(pending)).Scan(&got); got.Int64 == 1 {
 				if _, err = c.ExecContext(ctx, b.unlock()); err == nil {
 					err = b.lock(ctx)
 				}
@@ -278,7 +279,8 @@ func (b *bell) statement(pending map[string]sqllock.Waiters) string {
 		where = append(where, "name IN ("+marks(len(latches))+") AND (kind <> 3 OR counter = 0)")
 		args = append(args, latches...)
 	}
-	text, _ := b.d.Inline(b.d.Text("SELECT "+sign+" IF(EXISTS (SELECT 1 FROM hf_lock WHERE "+strings.Join(where, " OR ")+"), 0, "+b.asleep(b.cfg.Sleep)+")"), args)
+	text, _ := b.d.Inline(b.d.Text("SELECT "+sign+" IF(EXISTS (SELECT 1 FROM hf_lock WHERE "+strings.Join(where, " OR ")+
+		"), 0, "+b.asleep(b.cfg.Sleep)+")"), args)
 	return text
 }
 

@@ -43,12 +43,13 @@ func TestBellLooksBeforeItSleeps(t *testing.T) {
 	}
 	const never = patient / 2
 	for what, waiting := range map[string]map[string]sqllock.Waiters{
-		"a grant":     {"x": {Alone: []string{alone.ID}}},
-		"a share":     {"rw": {Group: []string{share.ID}}},
-		"a permit":    {"sem": {Group: []string{"nobody", permit.ID}}},
-		"a latch":     {"latch": {Latch: []string{"nobody"}}},
-		"one of many": {"y": {Alone: []string{"nobody"}}, "x": {Alone: []string{"nobody", alone.ID}}, "z": {Group: []string{"nobody"}}},
-		"no grant":    {"x": {Alone: []string{"nobody"}}},
+		"a grant":  {"x": {Alone: []string{alone.ID}}},
+		"a share":  {"rw": {Group: []string{share.ID}}},
+		"a permit": {"sem": {Group: []string{"nobody", permit.ID}}},
+		"a latch":  {"latch": {Latch: []string{"nobody"}}},
+		"one of many": {"y": {Alone: []string{"nobody"}}, "x": {Alone: []string{"nobody", alone.ID}},
+			"z": {Group: []string{"nobody"}}},
+		"no grant": {"x": {Alone: []string{"nobody"}}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := mysql.Dialect()

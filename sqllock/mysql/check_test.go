@@ -78,7 +78,8 @@ func TestFault(t *testing.T) {
 
 // Text with question marks is an argument like any other.
 func TestInline(t *testing.T) {
-	text, rest := newDialect(now).Inline("SELECT ? FROM x WHERE a = ? AND b = ? AND c = ?", []any{"?'\x00", []byte{}, int64(-1) << 63, 7})
+	text, rest := newDialect(now).Inline("SELECT ? FROM x WHERE a = ? AND b = ? AND c = ?",
+		[]any{"?'\x00", []byte{}, int64(-1) << 63, 7})
 	const want = "SELECT x'3f2700' FROM x WHERE a = x'' AND b = -9223372036854775808 AND c = 7"
 	if text != want || len(rest) != 0 {
 		t.Errorf("%q, %v; want %q", text, rest, want)

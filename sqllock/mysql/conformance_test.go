@@ -96,7 +96,8 @@ func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) d
 // refusals are ways to make the server refuse writes. Root may write even when it is read-only.
 func refusals(server *testenv.MariaDBServer, user string) map[string]func(testing.TB) func() {
 	ways := map[string]func(testing.TB) func(){"a view": func(testing.TB) func() {
-		server.Exec("RENAME TABLE test.hf_lock TO test.hf_away", "CREATE VIEW test.hf_lock AS SELECT * FROM test.hf_away GROUP BY name")
+		server.Exec("RENAME TABLE test.hf_lock TO test.hf_away",
+			"CREATE VIEW test.hf_lock AS SELECT * FROM test.hf_away GROUP BY name")
 		return func() { server.Exec("DROP VIEW test.hf_lock", "RENAME TABLE test.hf_away TO test.hf_lock") }
 	}}
 	if user != "root" {

@@ -48,7 +48,8 @@ func newDialect(now string) *dialect {
 	d := &dialect{clock: strings.NewReplacer("{now}", now), peers: map[time.Time]*peers{}, last: newLast()}
 	try, wait := takeTexts()
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
-	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(joinSeenText), d.Text(freeingText), d.Text(handingText)
+	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(
+		joinSeenText), d.Text(freeingText), d.Text(handingText)
 	d.holder = d.Text(holderText)
 	return d
 }
@@ -183,7 +184,8 @@ func (d *dialect) Bounded(text string, brief bool) string {
 	if brief {
 		limit = "0"
 	}
-	if d.bounds.Load() && (strings.HasPrefix(text, "UPDATE") || strings.HasPrefix(text, "INSERT") || strings.HasPrefix(text, "DELETE") ||
+	if d.bounds.Load() && (strings.HasPrefix(text, "UPDATE") || strings.HasPrefix(text, "INSERT") ||
+		strings.HasPrefix(text, "DELETE") ||
 		strings.HasSuffix(text, "FOR UPDATE")) {
 		return "SET STATEMENT innodb_lock_wait_timeout = " + limit + " FOR " + text
 	}

@@ -24,7 +24,8 @@ import (
 const durable = "--innodb-flush-log-at-trx-commit=1"
 
 // diagnose returns the findings by code, one for each, and one text of those that are not fine.
-func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) (by map[string]driver.Finding, unlike string) {
+func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, ttl time.Duration) (
+	by map[string]driver.Finding, unlike string) {
 	t.Helper()
 	b := sqllock.New(db, d, nil)
 	defer func() { _ = b.Close() }()
@@ -65,13 +66,16 @@ func TestDoctor(t *testing.T) {
 	}
 	_ = few.Close()
 	for _, c := range []struct{ set, back, params, want, says string }{
-		{"SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "", "durability endangers", "a crash of the machine,"},
-		{"SET GLOBAL innodb_flush_log_at_trx_commit = 0", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "", "durability endangers", "a crash of the server"},
+		{"SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "",
+			"durability endangers", "a crash of the machine,"},
+		{"SET GLOBAL innodb_flush_log_at_trx_commit = 0", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "",
+			"durability endangers", "a crash of the server"},
 		{"SET GLOBAL innodb_flush_log_at_trx_commit = 3", "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "", "", ""},
 		{"SET GLOBAL read_only = ON", "SET GLOBAL read_only = OFF", "", "read-only endangers", "name the primary"},
 		{"DO 0", "DO 0", "?wait_timeout=5", "timeouts slows", "wait_timeout is 5s, where leases last 15s"},
 		{"DO 0", "DO 0", "?max_statement_time=1", "timeouts slows, wakeups slows", "ended after 1 s"},
-		{"SET GLOBAL max_connections = 11", "SET GLOBAL max_connections = 200", "", "connections slows", "raise max_connections"},
+		{"SET GLOBAL max_connections = 11", "SET GLOBAL max_connections = 200", "", "connections slows",
+			"raise max_connections"},
 		{"ALTER TABLE hf_done ENGINE=Aria", "ALTER TABLE hf_done ENGINE=InnoDB", "", "engine endangers", "hf_done is aria"},
 	} {
 		server.Exec(c.set)
@@ -125,12 +129,15 @@ func TestDoctorReplicas(t *testing.T) {
 	t.Parallel()
 	primary := maria(t, durable, "--log-bin=log", "--server-id=1", "--sync-binlog=1")
 	db := pool(t, primary.DSN("root", ""))
-	if _, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second); unlike != "" {
+	_, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
+	if unlike != "" {
 		t.Errorf("with a log and no replica, not fine: %q", unlike)
 	}
 	replica := testenv.MariaDB(t, "--server-id=2", "--relay-log=relay")
 	host, port, _ := net.SplitHostPort(primary.Addr)
-	replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
+	replica.Exec(
+		fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host,
+			port), "START SLAVE")
 	follows(t, primary, replica)
 	if by, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second); unlike != "replicas endangers" {
 		t.Errorf("with a replica, not fine: %q %v", unlike, by)
@@ -147,7 +154,8 @@ func TestDoctorReplicas(t *testing.T) {
 		t.Errorf("with one that is waited for: %+v", by["mysql.replicas"])
 	}
 	primary.Exec("SET GLOBAL rpl_semi_sync_master_enabled = OFF", "SET GLOBAL sync_binlog = 0")
-	if _, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second); unlike != "durability endangers, replicas endangers" {
+	_, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
+	if unlike != "durability endangers, replicas endangers" {
 		t.Errorf("with a log that is not forced to the disk, not fine: %q", unlike)
 	}
 	// Connections that lead to different servers in turn.
@@ -196,7 +204,9 @@ func TestDoctorErrors(t *testing.T) {
 		return b.Diagnose(ctx, 15*time.Second)
 	}
 	list, err := ask(db)
-	found := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "mysql.durability" && f.Severity == driver.Endangers })
+	found := slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Code == "mysql.durability" && f.Severity == driver.Endangers
+	})
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "holdfast init") || !found {
 		t.Errorf("without tables: %v, %v", list, err)
 	}

@@ -25,7 +25,8 @@ func TestReadOnly(t *testing.T) {
 	a := join(t, server.DSN("app", ""), time.Minute)
 	h := a.get(a.req("x"))
 	const long = 3 * time.Second
-	lasting, brief := user(t, pool(t, server.DSN("app", "")), long), user(t, pool(t, server.DSN("app", "")), 300*time.Millisecond)
+	lasting, brief := user(t, pool(t, server.DSN("app", "")), long), user(t, pool(t, server.DSN("app", "")),
+		300*time.Millisecond)
 	held, err := lasting.Mutex("long").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +36,16 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, admin, "SET GLOBAL read_only = 1")
-	if _, err := a.Acquire(t.Context(), a.req("y")); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+	if _, err := a.Acquire(t.Context(), a.req("y")); !errors.Is(err, driver.ErrRefused) ||
+		errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("Acquire: %v; want ErrRefused", err)
 	}
-	if _, err := a.Acquire(t.Context(), a.shared("y")); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+	if _, err := a.Acquire(t.Context(), a.shared("y")); !errors.Is(err, driver.ErrRefused) ||
+		errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("Acquire of a share: %v; want ErrRefused", err)
 	}
-	if _, err := a.SetCount(t.Context(), "latch", 2); !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrUnavailable) {
+	if _, err := a.SetCount(t.Context(), "latch", 2); !errors.Is(err, driver.ErrRefused) ||
+		errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("SetCount: %v; want ErrRefused", err)
 	}
 	if _, err := a.Renew(t.Context(), []driver.Hold{h}); !errors.Is(err, driver.ErrRefused) {
@@ -59,7 +63,8 @@ func TestReadOnly(t *testing.T) {
 	if held.Err() == nil { // it is renewed again
 		eventually(t, "the lease is renewed", func() bool {
 			rec := a.inspect("long")
-			return len(rec.Holders) == 1 && rec.Holders[0].Left > long*9/10 && rec.Holders[0].Token == held.Token() || held.Err() != nil
+			return len(rec.Holders) == 1 && rec.Holders[0].Left > long*9/10 && rec.Holders[0].Token == held.Token() ||
+				held.Err() != nil
 		})
 		if err := held.Err(); err != nil {
 			t.Errorf("lost: %v", err)
@@ -187,7 +192,8 @@ func TestIdleConnections(t *testing.T) {
 	turns(t, "x", 2, a, b)
 	for range 2 {
 		eventually(t, "idle connections are closed", func() bool {
-			return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
+			return value[int](t, admin,
+				"SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
 		})
 		if n := lostOf(turns(t, "x", 10, a, b)); n > 0 {
 			t.Errorf("%d wake-ups were lost", n)
@@ -195,7 +201,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 	h := a.get(a.req("y"))
 	eventually(t, "idle connections are closed", func() bool {
-		return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
+		return value[int](t, admin,
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = 'root'") == 0
 	})
 	eventually(t, "renewed", func() bool { // by the second attempt, if the first finds the connection closed
 		changes, err := a.Renew(t.Context(), []driver.Hold{h})
@@ -239,7 +246,8 @@ func TestClosed(t *testing.T) {
 	if _, err := c.b.Inspect(t.Context(), "x"); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Inspect: %v; want ErrClosed", err)
 	}
-	if _, err := c.b.Open(t.Context(), driver.SessionConfig{ID: "b", TTL: time.Minute}); !errors.Is(err, driver.ErrClosed) {
+	if _, err := c.b.Open(t.Context(), driver.SessionConfig{ID: "b", TTL: time.Minute}); !errors.Is(err,
+		driver.ErrClosed) {
 		t.Errorf("Open: %v; want ErrClosed", err)
 	}
 	if err := c.b.Close(); err != nil {

@@ -16,14 +16,16 @@ func forger(db *sql.DB) *drivertest.Forger {
 		Send: func(t testing.TB, session, _ string, messages ...string) {
 			t.Helper()
 			var places string // of some of its requests
-			err := db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', hsession, line, more) FROM hf_lock WHERE CONCAT_WS(' ', hsession, line, more) LIKE ? LIMIT 1",
+			err := db.QueryRowContext(t.Context(),
+				"SELECT CONCAT_WS(' ', hsession, line, more) FROM hf_lock WHERE CONCAT_WS(' ', hsession, line, more) LIKE ? LIMIT 1",
 				"%."+session+"%").Scan(&places)
 			if err != nil {
 				t.Fatalf("the session is not on record: %v", err)
 			}
 			at := regexp.MustCompile(`([0-9a-z]+)\.` + session).FindStringSubmatch(places)
 			var conn int64
-			if err := db.QueryRowContext(t.Context(), "SELECT conn FROM hf_bell WHERE server = ?", at[1]).Scan(&conn); err != nil {
+			if err := db.QueryRowContext(t.Context(), "SELECT conn FROM hf_bell WHERE server = ?", at[1]).
+				Scan(&conn); err != nil {
 				t.Fatal(err)
 			}
 			for range min(len(messages), 200) { // they have no content, so more add nothing

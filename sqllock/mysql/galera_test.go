@@ -29,9 +29,12 @@ func galera(t *testing.T, n int) []*testenv.MariaDBServer {
 	first := ""
 	for i := range n {
 		group, rest := freePort(t), freePort(t)
-		nodes = append(nodes, testenv.MariaDB(t, "--wsrep-on=ON", "--wsrep-provider="+galeraLibrary, "--wsrep-cluster-name=holdfast",
-			"--wsrep-cluster-address=gcomm://"+first, fmt.Sprint("--wsrep-node-name=node", i), "--wsrep-sst-method=rsync", "--wsrep-sst-receive-address="+freePort(t), "--binlog-format=ROW",
-			"--innodb-autoinc-lock-mode=2", "--wsrep-node-address=127.0.0.1", "--wsrep-provider-options=gmcast.listen_addr=tcp://"+group+
+		nodes = append(nodes, testenv.MariaDB(t, "--wsrep-on=ON", "--wsrep-provider="+galeraLibrary,
+			"--wsrep-cluster-name=holdfast",
+			"--wsrep-cluster-address=gcomm://"+first, fmt.Sprint("--wsrep-node-name=node", i), "--wsrep-sst-method=rsync",
+			"--wsrep-sst-receive-address="+freePort(t), "--binlog-format=ROW",
+			"--innodb-autoinc-lock-mode=2", "--wsrep-node-address=127.0.0.1",
+			"--wsrep-provider-options=gmcast.listen_addr=tcp://"+group+
 				";ist.recv_addr="+rest+";gcache.size=8M"))
 		if first == "" {
 			first = group
@@ -66,7 +69,8 @@ func TestGalera(t *testing.T) {
 		t.Skip("a cluster is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
 	}
 	nodes := galera(t, 2)
-	if by, _ := diagnose(t, pool(t, nodes[0].DSN("root", "")), mysql.Dialect(), 15*time.Second); by["mysql.replicas"].Severity != driver.Unclear {
+	if by, _ := diagnose(t, pool(t, nodes[0].DSN("root", "")), mysql.Dialect(),
+		15*time.Second); by["mysql.replicas"].Severity != driver.Unclear {
 		t.Errorf("doctor, of a cluster: %+v", by["mysql.replicas"])
 	}
 	const each, names = 300, 3 // each node grants so often before the nodes lose each other, and after
@@ -78,7 +82,8 @@ func TestGalera(t *testing.T) {
 	var all sync.WaitGroup
 	run := func(c *holdfast.Client, node, k int) {
 		usual := func(err error) bool {
-			return err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrUnavailable) || errors.Is(err, holdfast.ErrUncertain)
+			return err == nil || ctx.Err() != nil || errors.Is(err, holdfast.ErrUnavailable) ||
+				errors.Is(err, holdfast.ErrUncertain)
 		}
 		for round := 0; ctx.Err() == nil; round++ {
 			n := (k + round) % names
@@ -113,7 +118,9 @@ func TestGalera(t *testing.T) {
 	granted := func(what string) {
 		t.Helper()
 		from := [2]int64{grants[0].Load(), grants[1].Load()}
-		eventually(t, "both nodes grant "+what, func() bool { return grants[0].Load() > from[0]+each && grants[1].Load() > from[1]+each })
+		eventually(t, "both nodes grant "+what, func() bool {
+			return grants[0].Load() > from[0]+each && grants[1].Load() > from[1]+each
+		})
 	}
 	granted("at first")
 	nodes[1].Pause()

@@ -23,7 +23,8 @@ func TestInit(t *testing.T) {
 	// Without tables.
 	refuses(t, dsn, "holdfast init")
 	server.Exec("CREATE USER nobody@'127.0.0.1'", "GRANT SELECT ON test.* TO nobody@'127.0.0.1'")
-	if err := sqllock.Init(t.Context(), pool(t, server.DSN("nobody", "")), d); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "right to create tables") {
+	if err := sqllock.Init(t.Context(), pool(t, server.DSN("nobody", "")), d); !errors.Is(err, driver.ErrRefused) ||
+		!strings.Contains(err.Error(), "right to create tables") {
 		t.Errorf("Init by a user without the right: %v", err)
 	}
 	refuses(t, server.DSN("nobody", ""), "holdfast init")
@@ -65,7 +66,8 @@ func TestInit(t *testing.T) {
 	// A later version.
 	run(t, db, "UPDATE hf_meta SET version = 99")
 	refuses(t, dsn, "version 99")
-	if err := sqllock.Init(t.Context(), db, d); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "99") {
+	if err := sqllock.Init(t.Context(), db, d); !errors.Is(err, driver.ErrRefused) ||
+		!strings.Contains(err.Error(), "99") {
 		t.Errorf("Init of tables of a later version: %v", err)
 	}
 	run(t, db, "UPDATE hf_meta SET version = 1", "DROP TABLE hf_bell")
@@ -75,7 +77,8 @@ func TestInit(t *testing.T) {
 // Schema does what Init does, for operators who run it by hand.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	server := testenv.MariaDB(t, "--sql-mode=ANSI,TRADITIONAL,NO_ENGINE_SUBSTITUTION", "--innodb-default-row-format=compact", "--character-set-server=utf8mb4")
+	server := testenv.MariaDB(t, "--sql-mode=ANSI,TRADITIONAL,NO_ENGINE_SUBSTITUTION",
+		"--innodb-default-row-format=compact", "--character-set-server=utf8mb4")
 	server.Exec(sqllock.Schema(mysql.Dialect())...)
 	server.Exec(sqllock.Schema(mysql.Dialect())...) // again
 	operations(t, server.DSN("root", ""))

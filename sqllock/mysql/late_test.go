@@ -31,7 +31,8 @@ func locked(t *testing.T, db *sql.DB, name string) (end func()) {
 // blocked waits until n statements wait for a row.
 func blocked(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprint(n, " statements wait for a row"), func() bool { return status(t, db, "Innodb_row_lock_current_waits") >= n })
+	eventually(t, fmt.Sprint(n, " statements wait for a row"),
+		func() bool { return status(t, db, "Innodb_row_lock_current_waits") >= n })
 }
 
 // status returns one of the server's counters.
@@ -115,7 +116,8 @@ func TestDeadlockRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, s := range []string{"INSERT INTO foreign_work SELECT seq FROM seq_1_to_5000", "UPDATE hf_lock SET ver = ver WHERE name = 'b' LIMIT 1", "SELECT 1 FROM hf_lock WHERE name = 'b' FOR UPDATE"} {
+	for _, s := range []string{"INSERT INTO foreign_work SELECT seq FROM seq_1_to_5000",
+		"UPDATE hf_lock SET ver = ver WHERE name = 'b' LIMIT 1", "SELECT 1 FROM hf_lock WHERE name = 'b' FOR UPDATE"} {
 		if _, err := tx.Exec(s); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}

@@ -35,7 +35,9 @@ func TestRowsLockedForLong(t *testing.T) {
 	rows, admin, server := lockable(t)
 	t.Run("many requests", rows.ManyRequestsForALockedRow)
 	t.Run("renewals", rows.RenewalsWithALockedRow)
-	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", "")) })
+	t.Run("released when taken", func(t *testing.T) {
+		sqltest.ReleasedWhenTaken(t, mysql.Dialect, admin, server.DSN("root", ""))
+	})
 	t.Run("closing", rows.CloseWithALockedRow)
 	t.Run("others", rows.OthersWithLockedRows)
 	t.Run("given up", rows.GivenUpWithALockedRow)

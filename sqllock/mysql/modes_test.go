@@ -142,7 +142,8 @@ func holds(t *testing.T, c *client, name string, r *driver.Request, h driver.Hol
 		t.Errorf("holders %+v; want one", rec.Holders)
 		return
 	}
-	if got := rec.Holders[0]; got.ID != r.ID || got.Token != h.Token || got.Info != r.Info || got.Left <= 0 || got.Left > 21*time.Second || got.Kept {
+	if got := rec.Holders[0]; got.ID != r.ID || got.Token != h.Token || got.Info != r.Info || got.Left <= 0 ||
+		got.Left > 21*time.Second || got.Kept {
 		t.Errorf("holder %+v; want %s with token %d and info %q", got, r.ID, h.Token, r.Info)
 	}
 }

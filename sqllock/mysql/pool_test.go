@@ -50,7 +50,8 @@ const renewable = 6 * time.Second
 func renewed(t *testing.T, admin *sql.DB, lease *holdfast.Lease, name string) {
 	t.Helper()
 	expires := func() int64 {
-		return value[int64](t, admin, "SELECT COALESCE(MAX(expires), 0) FROM hf_lock WHERE name = ? AND token = ?", []byte(name), lease.Token())
+		return value[int64](t, admin, "SELECT COALESCE(MAX(expires), 0) FROM hf_lock WHERE name = ? AND token = ?",
+			[]byte(name), lease.Token())
 	}
 	before := expires()
 	eventually(t, "the lease is renewed", func() bool { return expires() > before || lease.Err() != nil })
@@ -199,7 +200,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	b := sqllock.New(pool(t, server.DSN("app", "")), mysql.Dialect(), nil)
 	defer func() { _ = b.Close() }()
-	if _, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: time.Minute}); !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := b.Open(t.Context(), driver.SessionConfig{ID: "a", TTL: time.Minute}); !errors.Is(err,
+		driver.ErrUnavailable) {
 		t.Errorf("Open: %v; want ErrUnavailable", err)
 	}
 	renewed(t, admin, lease, "x")

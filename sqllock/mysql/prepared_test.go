@@ -40,7 +40,8 @@ func TestPreparedNames(t *testing.T) {
 			t.Errorf("%s: nothing was prepared", what)
 		}
 		prepares.close()
-		eventually(t, what+": no statement is left after Close", func() bool { return value[int](t, plain.db, preparedNow) == 0 })
+		eventually(t, what+": no statement is left after Close",
+			func() bool { return value[int](t, plain.db, preparedNow) == 0 })
 	}
 }
 

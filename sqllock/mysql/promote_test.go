@@ -20,11 +20,15 @@ func TestPromotedReplica(t *testing.T) {
 	}
 	const ttl = 9 * time.Second
 	primary := maria(t, durable, "--log-bin=log", "--server-id=1", "--sync-binlog=1")
-	replica := testenv.MariaDB(t, "--server-id=2", "--relay-log=relay", "--log-bin=log", "--rpl-semi-sync-slave-enabled=ON")
+	replica := testenv.MariaDB(t, "--server-id=2", "--relay-log=relay", "--log-bin=log",
+		"--rpl-semi-sync-slave-enabled=ON")
 	host, port, _ := net.SplitHostPort(primary.Addr)
-	replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
+	replica.Exec(
+		fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host,
+			port), "START SLAVE")
 	follows(t, primary, replica)
-	primary.Exec("SET GLOBAL rpl_semi_sync_master_timeout = 3600000", "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
+	primary.Exec("SET GLOBAL rpl_semi_sync_master_timeout = 3600000",
+		"SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC",
 		"SET GLOBAL rpl_semi_sync_master_enabled = ON")
 	admin := pool(t, primary.DSN("root", ""))
 	eventually(t, "the replica confirms", func() bool { return status(t, admin, "Rpl_semi_sync_master_clients") == 1 })

@@ -51,7 +51,8 @@ func TestSmallPacket(t *testing.T) {
 			overfill(t, c, c.get(c.req("queued readers "+params)), c.shared)
 			if params == "sql_mode=''" { // this mode could truncate long text
 				overfill(t, c, c.get(c.shared("readers")), c.shared)
-				overfill(t, c, c.get(c.permits("permits", 1, 999)), func(name string) *driver.Request { return c.permits(name, 1, 999) })
+				overfill(t, c, c.get(c.permits("permits", 1, 999)),
+					func(name string) *driver.Request { return c.permits(name, 1, 999) })
 			}
 		})
 	}

@@ -17,9 +17,12 @@ func TestReplica(t *testing.T) {
 	for i, format := range formats[:testenv.Rounds(1, len(formats))] {
 		t.Run(format, func(t *testing.T) {
 			primary := testenv.MariaDB(t, "--log-bin=log", "--server-id=1", "--binlog-format="+format)
-			replica := testenv.MariaDB(t, "--log-bin=log", "--log-slave-updates", fmt.Sprint("--server-id=", 2+i), "--relay-log=relay", "--binlog-format="+format)
+			replica := testenv.MariaDB(t, "--log-bin=log", "--log-slave-updates", fmt.Sprint("--server-id=", 2+i),
+				"--relay-log=relay", "--binlog-format="+format)
 			host, port, _ := net.SplitHostPort(primary.Addr)
-			replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
+			replica.Exec(
+				fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos",
+					host, port), "START SLAVE")
 			initialise(t, primary.DSN("root", ""))
 			operations(t, primary.DSN("root", ""))
 			follows(t, primary, replica)

@@ -114,11 +114,13 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 	last := d.last.of(t.Name)
 	switch was := last.Load(); {
 	case was == wasFree:
-		got, err = taken(q.Prepared().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer, []byte(t.Name)))
+		got, err = taken(q.Prepared().Exec(ctx, d.free, t.Floor, t.ID, t.Session, t.Info, t.MinHold, t.MinHold, t.TTL, longer,
+			[]byte(t.Name)))
 	case was != unknown && t.Wait && d.returns.Load():
 		got, err = d.join(ctx, q, room(d.joinSeen), t)
 	case was != unknown && t.Wait:
-		got, err = taken(q.Prepared().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL, fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
+		got, err = taken(q.Prepared().Exec(ctx, room(d.joinBlind), t.TTL, t.TTL,
+			fmt.Sprintf("%s %s 1 1 %d ", t.ID, t.Session, t.MinHold), t.TTL,
 			" "+t.Info+"\n", []byte(t.Name), t.ID, "\n"+t.ID+" "))
 	}
 	if err == nil && got.Token == 0 && !got.Queued {
@@ -147,7 +149,8 @@ const holderText = "SELECT hid, token, since, expires, info, {now} FROM hf_lock 
 
 // withHolder adds the holder, which does not fit in a statement's answer. It adds none if the lock
 // was handed over meanwhile. It ignores errors: the request has its place in the queue.
-func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.Take, got sqllock.Taken) (sqllock.Taken, error) {
+func (d *dialect) withHolder(ctx context.Context, q sqllock.Querier, t *sqllock.Take, got sqllock.Taken) (
+	sqllock.Taken, error) {
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
 		return q.Prepared().Query(ctx, text, []byte(t.Name), t.ID)
 	}
@@ -172,10 +175,12 @@ func held(got sqllock.Taken, h *driver.Holder, since, expires, us int64, info st
 }
 
 // join requests a name that has, or recently had, a holder.
-func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (got sqllock.Taken, err error) {
+func (d *dialect) join(ctx context.Context, q sqllock.Querier, text string, t *sqllock.Take) (
+	got sqllock.Taken, err error) {
 	longer := max(t.TTL, t.MinHold)
 	ask := func(ctx context.Context, text string) (*sql.Rows, error) {
-		return q.Prepared().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer, t.Info, t.MinHold, t.ID)
+		return q.Prepared().Query(ctx, text, []byte(t.Name), t.Floor, t.ID, t.Session, t.TTL, t.MinHold, t.MinHold, longer,
+			t.Info, t.MinHold, t.ID)
 	}
 	var id, info string
 	var token, since, expires, us int64
@@ -309,7 +314,8 @@ func (d *dialect) Leave(ctx context.Context, q sqllock.Querier, name, id string)
 }
 
 // Renew implements [sqllock.Dialect].
-func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
+func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (
+	int, error) {
 	args := []any{ttl, ttl}
 	for _, name := range names {
 		args = append(args, []byte(name))
@@ -350,7 +356,8 @@ func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.
 		parts = append(parts, part)
 		args = append(append(args, []byte(w.Name), w.Was), w.Values...)
 	}
-	res, err := q.Exec(ctx, "UPDATE ("+strings.Join(parts, " UNION ALL ")+") AS w STRAIGHT_JOIN hf_lock AS l ON l.name = w.name AND l.ver = w.was SET "+
+	res, err := q.Exec(ctx, "UPDATE ("+strings.Join(parts, " UNION ALL ")+
+		") AS w STRAIGHT_JOIN hf_lock AS l ON l.name = w.name AND l.ver = w.was SET "+
 		strings.Join(set, ", "), args...)
 	if err != nil {
 		return nil, err

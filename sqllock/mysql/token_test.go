@@ -86,7 +86,8 @@ func TestDumpAndRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "--no-defaults", "--socket="+server.Socket, "--user=root", "--single-transaction", "test")
+	cmd := exec.CommandContext(t.Context(), program, "--no-defaults", "--socket="+server.Socket, "--user=root",
+		"--single-transaction", "test")
 	cmd.Stdout = file
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
@@ -142,7 +143,8 @@ func TestClocks(t *testing.T) {
 	run(t, admin, "SET GLOBAL general_log = 0")
 	stamp := value[string](t, admin, "SELECT SUBSTRING(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 1, 5)")
 	seen := 0
-	rows, err := admin.QueryContext(t.Context(), "SELECT CAST(argument AS CHAR) FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') AND argument LIKE '%hf_lock%'")
+	rows, err := admin.QueryContext(t.Context(),
+		"SELECT CAST(argument AS CHAR) FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') AND argument LIKE '%hf_lock%'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +159,14 @@ func TestClocks(t *testing.T) {
 		}
 		switch {
 		case strings.HasPrefix(text, "SELECT"), strings.HasPrefix(text, "CREATE"):
-		case strings.Contains(text, "WHERE name = x'") && strings.Contains(text, "AND ver = "), strings.HasPrefix(text, "INSERT IGNORE"): // writes back a row that was read
+		// writes back a row that was read
+		case strings.Contains(text, "WHERE name = x'") &&
+			strings.Contains(text, "AND ver = "), strings.HasPrefix(text, "INSERT IGNORE"):
 		default:
 			seen++
-			for _, word := range strings.FieldsFunc(text, func(c rune) bool { return c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' }) {
+			for _, word := range strings.FieldsFunc(text, func(c rune) bool {
+				return c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a'
+			}) {
 				if len(word) == 16 && strings.HasPrefix(word, stamp) && !strings.Contains(text, "AND token") {
 					t.Errorf("%s looks like a time in %s", word, text)
 				}
@@ -181,8 +187,10 @@ func TestNamesAndInfos(t *testing.T) {
 	server := maria(t)
 	a, b := join(t, server.DSN("root", ""), time.Minute), join(t, server.DSN("root", "")+"?charset=latin1", time.Minute)
 	names := []string{
-		"a", "A", "a ", "a  ", "\u00e4", "ae", "a\u0308", "a\x00", "a\x00b", "\x00", " ", "a%", "a_", "a'\"\\", "a?b", "\n", "😀", "😁", "ß", "ss",
-		strings.Repeat("x", driver.MaxName), strings.Repeat("x", driver.MaxName-1) + "X", strings.Repeat("😀", driver.MaxName/4),
+		"a", "A", "a ", "a  ", "\u00e4", "ae", "a\u0308", "a\x00", "a\x00b", "\x00", " ", "a%", "a_", "a'\"\\", "a?b", "\n",
+		"😀", "😁", "ß", "ss",
+		strings.Repeat("x", driver.MaxName), strings.Repeat("x", driver.MaxName-1) + "X",
+		strings.Repeat("😀", driver.MaxName/4),
 	}
 	tokens := map[string]driver.Hold{}
 	for _, name := range names {
@@ -233,7 +241,8 @@ func TestInfoIsNoBlob(t *testing.T) {
 			c.release(h)
 		}
 		if i == 0 {
-			if typ := value[string](t, db, "SELECT data_type FROM information_schema.columns WHERE table_name = 'hf_lock' AND column_name = 'info' AND table_schema = 'test'"); typ != "varbinary" {
+			if typ := value[string](t, db,
+				"SELECT data_type FROM information_schema.columns WHERE table_name = 'hf_lock' AND column_name = 'info' AND table_schema = 'test'"); typ != "varbinary" {
 				t.Errorf("info is a %s", typ)
 			}
 		}

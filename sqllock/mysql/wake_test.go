@@ -117,8 +117,9 @@ func grant(server *testenv.MariaDBServer, user string, tables ...string) {
 // bellOf returns the ID of the connection that wakes a client's waiters; 0: there is none.
 func bellOf(t *testing.T, c *client) int64 {
 	t.Helper()
-	return value[int64](t, c.db, "SELECT COALESCE(MAX(p.id), 0) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
-		"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
+	return value[int64](t, c.db,
+		"SELECT COALESCE(MAX(p.id), 0) FROM information_schema.processlist AS p JOIN hf_bell AS b ON b.conn = p.id "+
+			"JOIN hf_lock AS l ON INSTR(l.line, CONCAT(b.server, '.', ?)) > 0", c.id)
 }
 
 // A bell whose connection ends gets another, and others that knew the old one find it.
@@ -138,8 +139,9 @@ func TestBellKilled(t *testing.T) {
 		}
 		eventually(t, "another connection is a bell", func() bool {
 			var now int64
-			err := admin.QueryRow("SELECT COALESCE(MAX(b.conn), 0) FROM hf_bell AS b JOIN information_schema.processlist AS p ON p.id = b.conn " +
-				"JOIN hf_lock AS l ON INSTR(l.line, b.server) > 0").Scan(&now)
+			err := admin.QueryRow(
+				"SELECT COALESCE(MAX(b.conn), 0) FROM hf_bell AS b JOIN information_schema.processlist AS p ON p.id = b.conn " +
+					"JOIN hf_lock AS l ON INSTR(l.line, b.server) > 0").Scan(&now)
 			return err == nil && now != 0 && now != before
 		})
 		began := time.Now()
@@ -214,7 +216,8 @@ func TestBystanders(t *testing.T) {
 		}
 		eventually(t, "the address is wrong", func() bool {
 			// The row may be lost: the server was killed just after the write.
-			res, err := a.db.ExecContext(t.Context(), "REPLACE INTO hf_bell (server, host, user, life, conn) SELECT ?, host, user, life - 3600, ? FROM hf_bell LIMIT 1",
+			res, err := a.db.ExecContext(t.Context(),
+				"REPLACE INTO hf_bell (server, host, user, life, conn) SELECT ?, host, user, life - 3600, ? FROM hf_bell LIMIT 1",
 				serverOfFirst(t, a.db, "y"), number)
 			if err != nil {
 				return false
@@ -232,7 +235,8 @@ func TestBystanders(t *testing.T) {
 			slept <- err
 		}()
 		eventually(t, "the application sleeps", func() bool {
-			return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'", number) == 1
+			return value[int](t, a.db,
+				"SELECT COUNT(*) FROM information_schema.processlist WHERE id = ? AND state = 'User sleep'", number) == 1
 		})
 		eventually(t, "the waking client is connected again", func() bool {
 			_, err := a.Renew(a.ctx, []driver.Hold{h})
@@ -281,7 +285,8 @@ func TestBellIsNotHandedBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "the bell is idle", func() bool {
-				return value[int](t, a.db, "SELECT COUNT(*) FROM information_schema.processlist AS p JOIN hf_bell AS l ON l.conn = p.id WHERE p.command <> 'Sleep'") == 0
+				return value[int](t, a.db,
+					"SELECT COUNT(*) FROM information_schema.processlist AS p JOIN hf_bell AS l ON l.conn = p.id WHERE p.command <> 'Sleep'") == 0
 			})
 		},
 	} {
@@ -348,7 +353,8 @@ func TestBellsAfterTheClockWasSet(t *testing.T) {
 		r := b.req("x")
 		rep := b.refused(r)
 		eventually(t, "the bell sleeps", func() bool {
-			return value[int](t, admin, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%hf_bell */ IF%' AND state = 'User lock'") == 1
+			return value[int](t, admin,
+				"SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%hf_bell */ IF%' AND state = 'User lock'") == 1
 		})
 		run(t, admin, "UPDATE hf_bell SET life = life - 3600")
 		began := time.Now()

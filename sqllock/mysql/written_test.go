@@ -19,7 +19,8 @@ func TestTellsOnlyWhatIsWritten(t *testing.T) {
 	} {
 		t.Run(level, func(t *testing.T) {
 			dsn := server.DSN("root", "")
-			sqltest.TellsOnlyWhatIsWritten(t, mysql.Dialect, pool(t, dsn), dsn, "?"+dsnParams("tx_isolation='"+level+"'"), breaks...)
+			sqltest.TellsOnlyWhatIsWritten(t, mysql.Dialect, pool(t, dsn), dsn, "?"+dsnParams("tx_isolation='"+level+"'"),
+				breaks...)
 		})
 	}
 }

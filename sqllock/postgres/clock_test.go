@@ -62,7 +62,8 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 				t.Errorf("%s: granted to another, mode %d", when, r.Mode)
 			}
 		}
-		if rec, err := q.b.Inspect(limited(t), h.Name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].Token != h.Token {
+		if rec, err := q.b.Inspect(limited(t), h.Name); err != nil || len(rec.Holders) != 1 ||
+			rec.Holders[0].Token != h.Token {
 			t.Errorf("%s: Inspect: %+v, %v", when, rec, err)
 		}
 		if ch, err := p.renew(h); err != nil || ch.State != 0 {

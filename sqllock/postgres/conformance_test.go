@@ -32,7 +32,8 @@ func TestTimedConformance(t *testing.T) { drivertest.RunTimed(t, harness(t, plai
 func plain(t *testing.T) *testenv.PostgresServer {
 	t.Helper()
 	server := testenv.Postgres(t)
-	server.Exec("CREATE SCHEMA locks", "REVOKE ALL ON SCHEMA public FROM PUBLIC", "REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC",
+	server.Exec("CREATE SCHEMA locks", "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+		"REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC",
 		"CREATE ROLE plain LOGIN", "GRANT USAGE ON SCHEMA locks TO plain", "ALTER ROLE plain SET search_path = locks",
 		"ALTER DEFAULT PRIVILEGES IN SCHEMA locks GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO plain")
 	initialise(t, server.DSN("postgres")+"&search_path=locks")

@@ -42,7 +42,8 @@ func (l *lost) begin(t *testing.T) {
 	l.names++
 	l.name = fmt.Sprintf("lost/%d", l.names)
 	dsn := l.server.DSN("postgres")
-	l.a, l.b, l.c = join(t, dsn, l.ttlA), join(t, dsn+"&application_name="+url.QueryEscape(l.name), l.ttlB), join(t, dsn, time.Hour)
+	l.a, l.b, l.c = join(t, dsn, l.ttlA), join(t, dsn+"&application_name="+url.QueryEscape(l.name), l.ttlB), join(t, dsn,
+		time.Hour)
 	l.before = l.a.take(l.a.mutex(l.name))
 	r := l.b.mutex(l.name)
 	l.asked = time.Now()

@@ -15,12 +15,14 @@ import (
 
 // genuineNotification returns the channel and payload of a genuine grant's notification, as a role
 // that may read the locks receives it.
-func genuineNotification(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) (channel, received string) {
+func genuineNotification(t *testing.T, stranger *pgx.Conn, holder, waiter *party, name string) (
+	channel, received string) {
 	t.Helper()
 	first, r := holder.take(holder.mutex(name)), waiter.mutex(name)
 	wake := waiter.queue(r)
 	var line string
-	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = $1", []byte(name)).Scan(&line); err != nil {
+	if err := stranger.QueryRow(limited(t), "SELECT line FROM hf_lock WHERE name = $1", []byte(name)).
+		Scan(&line); err != nil {
 		t.Fatal(err)
 	}
 	server, _, _ := strings.Cut(strings.Fields(line)[1], ".")
@@ -71,7 +73,8 @@ func TestGenuineNewsRepeated(t *testing.T) {
 	before := runtime.NumGoroutine()
 	done := make(chan error, 1)
 	go func() {
-		_, err := stranger.Exec(limited(t), fmt.Sprintf("DO $$ BEGIN FOR i IN 1..30000 LOOP PERFORM pg_notify('%s', '%s'); COMMIT; END LOOP; END $$", channel, received))
+		_, err := stranger.Exec(limited(t), fmt.Sprintf(
+			"DO $$ BEGIN FOR i IN 1..30000 LOOP PERFORM pg_notify('%s', '%s'); COMMIT; END LOOP; END $$", channel, received))
 		done <- err
 	}()
 	most, same, other := 0, calm, time.Duration(0)
@@ -79,7 +82,8 @@ func TestGenuineNewsRepeated(t *testing.T) {
 		same, other = max(same, cycle("x")), max(other, cycle("y"))
 		most = max(most, runtime.NumGoroutine())
 	}
-	t.Logf("calm %v; in the flood: the same name %v, another %v; goroutines %d, before %d", calm, same, other, most, before)
+	t.Logf("calm %v; in the flood: the same name %v, another %v; goroutines %d, before %d", calm, same, other, most,
+		before)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -90,7 +94,8 @@ func TestGenuineNewsRepeated(t *testing.T) {
 
 // Nothing that the server writes for its administrators contains the secret of notifications.
 func TestSecretIsNotLogged(t *testing.T) {
-	server := testenv.Postgres(t, "log_statement=all", "log_destination=stderr", "logging_collector=on", "log_directory=log", "log_filename=all.log")
+	server := testenv.Postgres(t, "log_statement=all", "log_destination=stderr", "logging_collector=on",
+		"log_directory=log", "log_filename=all.log")
 	initialise(t, server.DSN("postgres"))
 	c, err := pgx.Connect(limited(t), server.DSN("postgres"))
 	if err != nil {
@@ -114,9 +119,12 @@ func TestDashboardLocksNothing(t *testing.T) {
 	server := database(t)
 	c := looks(t, server)
 	for _, s := range []string{
-		"SELECT * FROM hf_lock FOR UPDATE", "SELECT * FROM hf_lock FOR KEY SHARE", "LOCK TABLE hf_lock IN ROW SHARE MODE", "LOCK TABLE hf_lock IN SHARE MODE",
-		"LOCK TABLE hf_lock IN EXCLUSIVE MODE", "LOCK TABLE hf_lock IN ACCESS EXCLUSIVE MODE", "VACUUM hf_lock", "CREATE INDEX ON hf_lock (token)",
-		"CREATE RULE x AS ON UPDATE TO hf_lock DO INSTEAD NOTHING", "SELECT secret FROM hf_secret", "ANALYZE hf_lock", "REINDEX TABLE hf_lock",
+		"SELECT * FROM hf_lock FOR UPDATE", "SELECT * FROM hf_lock FOR KEY SHARE", "LOCK TABLE hf_lock IN ROW SHARE MODE",
+		"LOCK TABLE hf_lock IN SHARE MODE",
+		"LOCK TABLE hf_lock IN EXCLUSIVE MODE", "LOCK TABLE hf_lock IN ACCESS EXCLUSIVE MODE", "VACUUM hf_lock",
+		"CREATE INDEX ON hf_lock (token)",
+		"CREATE RULE x AS ON UPDATE TO hf_lock DO INSTEAD NOTHING", "SELECT secret FROM hf_secret", "ANALYZE hf_lock",
+		"REINDEX TABLE hf_lock",
 	} {
 		if _, err := c.Exec(limited(t), "BEGIN"); err != nil {
 			t.Fatal(err)
@@ -131,7 +139,8 @@ func TestDashboardLocksNothing(t *testing.T) {
 func TestGenuineNewsElsewhere(t *testing.T) {
 	server := database(t)
 	stranger := looks(t, server)
-	holder, waiter, other := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"), time.Minute)
+	holder, waiter, other := join(t, server.DSN("postgres"), time.Minute), join(t, server.DSN("postgres"),
+		time.Minute), join(t, server.DSN("postgres"), time.Minute)
 	first, r := holder.take(holder.mutex("x")), waiter.mutex("x")
 	wake := waiter.queue(r)
 	behind := other.mutex("x")

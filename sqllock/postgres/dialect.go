@@ -84,7 +84,8 @@ func (d *dialect) Text(statement string) string {
 			statement = strings.Replace(statement, " WHERE ", from+"(SELECT "+bounded+") AS bound WHERE ", 1)
 		}
 	}
-	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert { // it may wait for another transaction's uncommitted row
+	// it may wait for another transaction's uncommitted row
+	if begin, values, insert := strings.Cut(statement, " VALUES ("); insert {
 		values, end, _ := strings.Cut(values, ")")
 		statement = begin + " SELECT " + values + " FROM (SELECT " + bounded + ") AS bound" + end
 	}
@@ -121,13 +122,15 @@ func (d *dialect) Bind(args []any) []any { return args }
 func (d *dialect) Transactions() sqllock.Transactions { return transactions }
 
 var transactions = sqllock.Transactions{Tells: true, Begin: []string{fmt.Sprintf(
-	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s", sqllock.TxIdleLimit.Milliseconds(), bounded)}}
+	"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT %s",
+	sqllock.TxIdleLimit.Milliseconds(), bounded)}}
 
 // bounded limits a statement's wait for a row, unless a limit is set already.
 var bounded, boundedBriefly = boundedBy(sqllock.RowWait), boundedBy(50 * time.Millisecond)
 
 func boundedBy(limit time.Duration) string {
-	return fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END", limit.Milliseconds())
+	return fmt.Sprintf("CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', '%d', true) END",
+		limit.Milliseconds())
 }
 
 // Reserved implements [sqllock.Dialect]. A plan made for a small table, or for old statistics,
@@ -230,7 +233,8 @@ func again(said sqlState) bool {
 	case "23505", "42P07", "42710": // others create the tables at the same time
 		return true
 	case "0A000", "XX000":
-		return strings.Contains(said.Error(), "cached plan must not change") || strings.Contains(said.Error(), "tuple concurrently")
+		return strings.Contains(said.Error(), "cached plan must not change") ||
+			strings.Contains(said.Error(), "tuple concurrently")
 	}
 	return false
 }

@@ -112,8 +112,9 @@ func (x *exam) number(setting string) int64 {
 func (x *exam) version() {
 	const code = "postgres.version"
 	if x.number("server_version_num") < 120000 {
-		x.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "the server is PostgreSQL " + x.is["server_version"],
-			Why: "the statements are written for 12 and later; older servers were never tested", Do: "upgrade to 12 or later"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "the server is PostgreSQL " + x.is["server_version"],
+			Why:   "the statements are written for 12 and later; older servers were never tested", Do: "upgrade to 12 or later"})
 		return
 	}
 	x.Fine(code, "PostgreSQL %s", x.is["server_version"])
@@ -123,11 +124,14 @@ func (x *exam) writable() {
 	const code = "postgres.read-only"
 	switch {
 	case x.count["recovery"] != 0:
-		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "the server is a standby, or recovers (pg_is_in_recovery)",
-			Why: "it refuses writes: nothing can be locked here", Do: "name the primary in the URL, or all servers with target_session_attrs=read-write"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: "the server is a standby, or recovers (pg_is_in_recovery)",
+			Why:   "it refuses writes: nothing can be locked here",
+			Do:    "name the primary in the URL, or all servers with target_session_attrs=read-write"})
 	case x.is["default_transaction_read_only"] == "on":
 		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: "default_transaction_read_only is on",
-			Why: "transactions of this role cannot write: nothing can be locked", Do: "ALTER ROLE … SET default_transaction_read_only = off, or the same for the database or the server"})
+			Why: "transactions of this role cannot write: nothing can be locked",
+			Do:  "ALTER ROLE … SET default_transaction_read_only = off, or the same for the database or the server"})
 	default:
 		x.Fine(code, "the server is a primary and takes writes")
 	}
@@ -142,14 +146,16 @@ func (x *exam) durability() {
 			Why: "a power cut, or a crash of the machine, loses grants that were answered, or the whole database; the server then grants those names again",
 			Do:  "fsync = on in postgresql.conf, and reload"})
 	case commit == "off":
-		x.Fine(code, "fsync is on; synchronous_commit is off, but grants and renewals still wait for the disk: their statements ask for that")
+		x.Fine(code,
+			"fsync is on; synchronous_commit is off, but grants and renewals still wait for the disk: their statements ask for that")
 	default:
 		x.Fine(code, "fsync is on, synchronous_commit is %s", commit)
 	}
 	if x.is["full_page_writes"] != "on" {
-		x.Add(driver.Finding{Code: pages, Severity: driver.Endangers, Found: "full_page_writes is " + x.is["full_page_writes"],
-			Why: "a power cut while a page is written can destroy it, and with it the grants",
-			Do:  "full_page_writes = on in postgresql.conf, and reload, unless its file system never tears pages"})
+		x.Add(driver.Finding{Code: pages, Severity: driver.Endangers,
+			Found: "full_page_writes is " + x.is["full_page_writes"],
+			Why:   "a power cut while a page is written can destroy it, and with it the grants",
+			Do:    "full_page_writes = on in postgresql.conf, and reload, unless its file system never tears pages"})
 		return
 	}
 	x.Fine(pages, "pages are safe from a power cut while they are written (full_page_writes is on)")
@@ -165,13 +171,16 @@ func (x *exam) replicas() {
 		x.Fine(code, "no standby is connected, so none can take over that lacks the last grants")
 	case names == "":
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
-			Found: fmt.Sprintf("standbys, or others that receive the log, are connected: %d, and synchronous_standby_names is empty", x.count["standbys"]),
-			Why:   "replication is asynchronous: a standby that takes over may not know the last grants, and grants those names again",
-			Do:    "synchronous_standby_names = 'ANY 1 (…)', and let only the one of these standbys take over that has received the most. Or " + fence})
+			Found: fmt.Sprintf(
+				"standbys, or others that receive the log, are connected: %d, and synchronous_standby_names is empty",
+				x.count["standbys"]),
+			Why: "replication is asynchronous: a standby that takes over may not know the last grants, and grants those names again",
+			Do:  "synchronous_standby_names = 'ANY 1 (…)', and let only the one of these standbys take over that has received the most. Or " + fence})
 	case commit == "local":
-		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("synchronous_standby_names is %q, but synchronous_commit is local", names),
-			Why: "commits do not wait for a standby: one that takes over may not know the last grants, and gives them out again",
-			Do:  "ALTER ROLE … SET synchronous_commit = on, or the same for the database or the server"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("synchronous_standby_names is %q, but synchronous_commit is local", names),
+			Why:   "commits do not wait for a standby: one that takes over may not know the last grants, and gives them out again",
+			Do:    "ALTER ROLE … SET synchronous_commit = on, or the same for the database or the server"})
 	default:
 		x.Fine(code, "a grant is answered when a standby has it (synchronous_standby_names is %q)", names)
 	}
@@ -181,9 +190,10 @@ func (x *exam) tables() {
 	const code, vacuum = "postgres.tables", "postgres.autovacuum"
 	switch {
 	case x.count["unlogged"] > 0:
-		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: fmt.Sprintf("of the tables, %d are unlogged", x.count["unlogged"]),
-			Why: "after a crash of the server they are empty: it has lost the grants and the last tokens, and grants those names again",
-			Do:  "ALTER TABLE … SET LOGGED for hf_meta, hf_lock, hf_done and hf_secret"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: fmt.Sprintf("of the tables, %d are unlogged", x.count["unlogged"]),
+			Why:   "after a crash of the server they are empty: it has lost the grants and the last tokens, and grants those names again",
+			Do:    "ALTER TABLE … SET LOGGED for hf_meta, hf_lock, hf_done and hf_secret"})
 	case x.count["tables"] > 0:
 		x.Fine(code, "the tables survive a crash of the server")
 	}
@@ -200,9 +210,10 @@ func (x *exam) tables() {
 func (x *exam) secret() {
 	const code = "postgres.secret"
 	if who := x.is["readers of the secret"]; who != "" {
-		x.Add(driver.Finding{Code: code, Severity: driver.Endangers, Found: "roles that may not write to hf_lock may read hf_secret: " + who,
-			Why: "a role that knows the secret can make a waiter believe that it holds the lock",
-			Do:  "REVOKE SELECT ON hf_secret, and pg_read_all_data, FROM those roles. If one of them has read it: stop the programs, DROP TABLE hf_secret, holdfast init, and GRANT SELECT ON hf_secret again to the roles that take locks"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
+			Found: "roles that may not write to hf_lock may read hf_secret: " + who,
+			Why:   "a role that knows the secret can make a waiter believe that it holds the lock",
+			Do:    "REVOKE SELECT ON hf_secret, and pg_read_all_data, FROM those roles. If one of them has read it: stop the programs, DROP TABLE hf_secret, holdfast init, and GRANT SELECT ON hf_secret again to the roles that take locks"})
 	} else if x.count["tables"] > 0 {
 		x.Fine(code, "only superusers, and roles that take locks, may read the secret that seals wake-ups (hf_secret)")
 	}
@@ -219,9 +230,10 @@ func (x *exam) timeouts(ttl time.Duration) {
 			Why: "requests may have to wait for another's commit: they are cut short, and fail or are repeated",
 			Do:  "ALTER ROLE … SET statement_timeout = '5s', or 0"})
 	case idle > 0 && idle < max(ttl, 10*time.Second): // a listener is silent for 5 s at a time
-		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("idle_session_timeout is %v, where leases last %v", idle, ttl),
-			Why: "the server closes connections between two uses; renewals and the listener must connect again each time, and fail when that fails",
-			Do:  "ALTER ROLE … SET idle_session_timeout = 0, or several times the TTL"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("idle_session_timeout is %v, where leases last %v", idle, ttl),
+			Why:   "the server closes connections between two uses; renewals and the listener must connect again each time, and fail when that fails",
+			Do:    "ALTER ROLE … SET idle_session_timeout = 0, or several times the TTL"})
 	default:
 		x.Fine(code, "idle sessions are not closed early, and statements have no short limit")
 	}

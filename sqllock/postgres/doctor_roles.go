@@ -47,11 +47,14 @@ func (x *exam) creators() {
 	case x.is["schemas"] == "": // no tables
 	case x.is["creators"] != "":
 		x.Add(driver.Finding{Code: code, Severity: driver.Endangers,
-			Found: fmt.Sprintf("roles that may not write to hf_lock may create functions where our statements look for them (schemas %s): %s", x.is["schemas"], x.is["creators"]),
-			Why:   "our statements then call these functions with the rights of lock users, and so end or forge any lock",
-			Do:    "REVOKE CREATE ON SCHEMA, or ON DATABASE, FROM those roles (PUBLIC is everybody), or keep the tables in a database of their own"})
+			Found: fmt.Sprintf(
+				"roles that may not write to hf_lock may create functions where our statements look for them (schemas %s): %s",
+				x.is["schemas"], x.is["creators"]),
+			Why: "our statements then call these functions with the rights of lock users, and so end or forge any lock",
+			Do:  "REVOKE CREATE ON SCHEMA, or ON DATABASE, FROM those roles (PUBLIC is everybody), or keep the tables in a database of their own"})
 	default:
-		x.Fine(code, "only lock users, owners and superusers may create anything where our statements look for it (%s)", x.is["schemas"])
+		x.Fine(code, "only lock users, owners and superusers may create anything where our statements look for it (%s)",
+			x.is["schemas"])
 	}
 }
 
@@ -71,12 +74,18 @@ func (x *exam) oldRows(ttl time.Duration) {
 	}
 	switch {
 	case len(old) > 0:
-		x.Add(driver.Finding{Code: code, Severity: driver.Slows, Found: fmt.Sprintf("old versions of rows are kept for %d others: %s", len(old), strings.Join(old[:min(len(old), 3)], "; ")),
-			Why: why, Do: "end them: pg_terminate_backend(PROCESS), ROLLBACK PREPARED, pg_drop_replication_slot; ALTER ROLE … SET idle_in_transaction_session_timeout = '10s' for roles that leave transactions open"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Slows,
+			Found: fmt.Sprintf("old versions of rows are kept for %d others: %s", len(old),
+				strings.Join(old[:min(len(old), 3)], "; ")),
+			Why: why,
+			Do:  "end them: pg_terminate_backend(PROCESS), ROLLBACK PREPARED, pg_drop_replication_slot; ALTER ROLE … SET idle_in_transaction_session_timeout = '10s' for roles that leave transactions open"})
 	case x.is["sees all sessions"] != "true":
-		x.Add(driver.Finding{Code: code, Severity: driver.Unclear, Found: "it is unknown whether other roles have long transactions: this role may not see them",
-			Why: why, Do: "examine it as a member of pg_read_all_stats: GRANT pg_read_all_stats TO …. Or ask an administrator for pg_stat_activity"})
+		x.Add(driver.Finding{Code: code, Severity: driver.Unclear,
+			Found: "it is unknown whether other roles have long transactions: this role may not see them",
+			Why:   why,
+			Do:    "examine it as a member of pg_read_all_stats: GRANT pg_read_all_stats TO …. Or ask an administrator for pg_stat_activity"})
 	default:
-		x.Fine(code, "no open or prepared transaction and no slot makes the server keep old versions of rows for longer than %v", ttl)
+		x.Fine(code,
+			"no open or prepared transaction and no slot makes the server keep old versions of rows for longer than %v", ttl)
 	}
 }

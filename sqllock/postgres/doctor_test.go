@@ -19,7 +19,8 @@ import (
 )
 
 // diagnose returns the findings by code, one for each, and one text of those that are not fine.
-func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) (by map[string]driver.Finding, unlike string) {
+func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) (
+	by map[string]driver.Finding, unlike string) {
 	t.Helper()
 	b := sqllock.New(db, d, cfg)
 	defer func() { _ = b.Close() }()
@@ -47,7 +48,8 @@ func diagnose(t testing.TB, db *sql.DB, d sqllock.Dialect, cfg *sqllock.Config) 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := database(t, "fsync=on")
-	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain", "GRANT SELECT ON hf_secret TO plain")
+	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain",
+		"GRANT SELECT ON hf_secret TO plain")
 	for role, want := range map[string]string{"postgres": "", "plain": "old-rows unknown"} {
 		by, unlike := diagnose(t, pool(t, server.DSN(role)), postgres.Dialect(), nil)
 		if unlike != want || len(by) != 19 {
@@ -65,15 +67,24 @@ func TestDoctor(t *testing.T) {
 		{"&statement_timeout=900", "", "", "timeouts slows", "statement_timeout is 900ms"},
 		{"&idle_session_timeout=12000", "", "", "timeouts slows", "idle_session_timeout is 12s, where leases last 15s"},
 		{"&idle_in_transaction_session_timeout=500", "", "", "", "not closed early"}, // transactions have their own
-		{"", "ALTER TABLE hf_lock SET UNLOGGED", "ALTER TABLE hf_lock SET LOGGED", "tables endangers", "of the tables, 1 are unlogged"},
-		{"", "CREATE ROLE looks LOGIN IN ROLE pg_read_all_data", "DROP ROLE looks", "secret endangers", "may read hf_secret: looks"},
+		{"", "ALTER TABLE hf_lock SET UNLOGGED", "ALTER TABLE hf_lock SET LOGGED", "tables endangers",
+			"of the tables, 1 are unlogged"},
+		{"", "CREATE ROLE looks LOGIN IN ROLE pg_read_all_data", "DROP ROLE looks", "secret endangers",
+			"may read hf_secret: looks"},
 		{"", "CREATE ROLE looks LOGIN", "", "", "owners and superusers"},
-		{"", "GRANT CREATE ON SCHEMA public TO looks", "REVOKE CREATE ON SCHEMA public FROM looks", "creators endangers", "(schemas public): looks"},
-		{"", "GRANT CREATE ON SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "creators endangers", "(schemas public): PUBLIC, looks"},
-		{"", "GRANT CREATE ON SCHEMA public TO plain", "REVOKE CREATE ON SCHEMA public FROM plain", "", "owners and superusers"}, // it takes locks
-		{"", "GRANT CREATE ON DATABASE postgres TO looks", "REVOKE CREATE ON DATABASE postgres FROM looks", "creators endangers", "(schemas public): looks"},
-		{"", "CREATE SCHEMA postgres; GRANT CREATE ON SCHEMA postgres TO looks", "DROP SCHEMA postgres", "creators endangers", "(schemas postgres, public): looks"},
-		{"", "CREATE SCHEMA other; GRANT CREATE ON SCHEMA other TO looks", "", "", "owners and superusers"}, // our statements do not look there
+		{"", "GRANT CREATE ON SCHEMA public TO looks", "REVOKE CREATE ON SCHEMA public FROM looks", "creators endangers",
+			"(schemas public): looks"},
+		{"", "GRANT CREATE ON SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "creators endangers",
+			"(schemas public): PUBLIC, looks"},
+		// it takes locks
+		{"", "GRANT CREATE ON SCHEMA public TO plain", "REVOKE CREATE ON SCHEMA public FROM plain", "",
+			"owners and superusers"},
+		{"", "GRANT CREATE ON DATABASE postgres TO looks", "REVOKE CREATE ON DATABASE postgres FROM looks",
+			"creators endangers", "(schemas public): looks"},
+		{"", "CREATE SCHEMA postgres; GRANT CREATE ON SCHEMA postgres TO looks", "DROP SCHEMA postgres", "creators endangers",
+			"(schemas postgres, public): looks"},
+		// our statements do not look there
+		{"", "CREATE SCHEMA other; GRANT CREATE ON SCHEMA other TO looks", "", "", "owners and superusers"},
 	} {
 		if c.do != "" {
 			server.Exec(c.do)
@@ -105,7 +116,8 @@ func TestDoctor(t *testing.T) {
 	if f := by["postgres.wakeups"]; unlike != "wakeups slows" || !strings.Contains(f.Found, "pooler") {
 		t.Errorf("behind a pooler, not fine: %q, %+v", unlike, f)
 	}
-	if _, unlike := diagnose(t, behind, postgres.Dialect(), &sqllock.Config{Listen: pool(t, server.DSN("postgres"))}); unlike != "" {
+	if _, unlike := diagnose(t, behind, postgres.Dialect(),
+		&sqllock.Config{Listen: pool(t, server.DSN("postgres"))}); unlike != "" {
 		t.Errorf("behind a pooler, with a direct connection, not fine: %q", unlike)
 	}
 }
@@ -132,12 +144,14 @@ func TestDoctorOldRows(t *testing.T) {
 		}
 	}
 	look(db, driver.Fine, "")
-	for isolation, want := range map[string]driver.Severity{"READ COMMITTED": driver.Fine, "REPEATABLE READ": driver.Slows} {
+	for isolation, want := range map[string]driver.Severity{"READ COMMITTED": driver.Fine,
+		"REPEATABLE READ": driver.Slows} {
 		c, err := pgconn.Connect(t.Context(), server.DSN("looks"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{"BEGIN ISOLATION LEVEL " + isolation, "SELECT name FROM hf_lock", "SELECT pg_sleep(0.2)"} {
+		for _, text := range []string{"BEGIN ISOLATION LEVEL " + isolation, "SELECT name FROM hf_lock",
+			"SELECT pg_sleep(0.2)"} {
 			if _, err := c.Exec(t.Context(), text).ReadAll(); err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +177,8 @@ func TestDoctorOldRows(t *testing.T) {
 
 func TestDoctorDangers(t *testing.T) {
 	t.Parallel()
-	server := database(t, "full_page_writes=off", "autovacuum=off", "max_connections=14", "superuser_reserved_connections=3")
+	server := database(t, "full_page_writes=off", "autovacuum=off", "max_connections=14",
+		"superuser_reserved_connections=3")
 	for range 2 { // so that few are left
 		if err := pool(t, server.DSN("postgres")).Ping(); err != nil {
 			t.Fatal(err)
@@ -183,13 +198,15 @@ func TestDoctorDangers(t *testing.T) {
 	if _, unlike := diagnose(t, db, postgres.Dialect(), nil); unlike != own+", replicas endangers" {
 		t.Errorf("with a standby, not fine: %q", unlike)
 	}
-	run(t, db, "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1)'", "ALTER ROLE postgres SET synchronous_commit = 'local'", "SELECT pg_reload_conf()")
+	run(t, db, "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1)'",
+		"ALTER ROLE postgres SET synchronous_commit = 'local'", "SELECT pg_reload_conf()")
 	until(t, "the setting is in force", func() bool {
 		return value[string](t, db, "SELECT current_setting('synchronous_standby_names')") != ""
 	})
 	local := pool(t, server.DSN("postgres"))
 	by, unlike := diagnose(t, local, postgres.Dialect(), nil)
-	if f := by["postgres.replicas"]; unlike != own+", replicas endangers" || !strings.Contains(f.Found, "synchronous_commit is local") {
+	if f := by["postgres.replicas"]; unlike != own+", replicas endangers" ||
+		!strings.Contains(f.Found, "synchronous_commit is local") {
 		t.Errorf("with a standby that is not waited for, not fine: %q, %+v", unlike, f)
 	}
 }
@@ -204,7 +221,9 @@ func TestDoctorErrors(t *testing.T) {
 		return b.Diagnose(limited(t), 15*time.Second)
 	}
 	list, err := ask(server.DSN("postgres"))
-	found := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "postgres.durability" && f.Severity == driver.Endangers })
+	found := slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Code == "postgres.durability" && f.Severity == driver.Endangers
+	})
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "holdfast init") || !found {
 		t.Errorf("without tables: %v, %v", list, err)
 	}
@@ -213,7 +232,9 @@ func TestDoctorErrors(t *testing.T) {
 	}
 	initialise(t, server.DSN("postgres"))
 	list, err = ask(server.DSN("postgres") + "&default_transaction_read_only=on")
-	if err != nil || !slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "postgres.read-only" && f.Severity == driver.Slows }) {
+	if err != nil || !slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Code == "postgres.read-only" && f.Severity == driver.Slows
+	}) {
 		t.Errorf("read-only: %v, %v", list, err)
 	}
 	server.Kill()

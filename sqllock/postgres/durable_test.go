@@ -34,7 +34,8 @@ func testWhatWaitsForTheDisk(t *testing.T, server *testenv.PostgresServer) {
 			name := func(s string) string { return fmt.Sprintf("disk/%s/%s/%s", set, isolation, s) }
 			written := func(what, name, want string) {
 				t.Helper()
-				got := value[string](t, admin, "SELECT coalesce(string_agg(DISTINCT sync, ' '), 'nothing') FROM writes WHERE name = $1", []byte(name))
+				got := value[string](t, admin,
+					"SELECT coalesce(string_agg(DISTINCT sync, ' '), 'nothing') FROM writes WHERE name = $1", []byte(name))
 				if got != want {
 					t.Errorf("synchronous_commit=%s, %s: %s with %s; want %s", set, isolation, what, got, want)
 				}

@@ -20,7 +20,8 @@ func testPreparedBefore(t *testing.T, server *testenv.PostgresServer) {
 	for what, harm := range map[string]func(p *party){
 		"deallocated": func(p *party) { run(t, p.db, "DEALLOCATE ALL") },
 		"another type": func(p *party) {
-			run(t, pool(t, dsn), "ALTER TABLE hf_lock ALTER COLUMN lim TYPE bigint, ALTER COLUMN kind TYPE integer", "ALTER TABLE hf_meta ADD COLUMN more integer")
+			run(t, pool(t, dsn), "ALTER TABLE hf_lock ALTER COLUMN lim TYPE bigint, ALTER COLUMN kind TYPE integer",
+				"ALTER TABLE hf_meta ADD COLUMN more integer")
 		},
 	} {
 		p := join(t, dsn, time.Minute)
@@ -59,7 +60,8 @@ func testSilentConnections(t *testing.T, server *testenv.PostgresServer) {
 		h := p.take(p.mutex("silent/" + level))
 		admin := pool(t, server.DSN("postgres"))
 		until(t, "its connections were ended", func() bool {
-			return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query NOT LIKE '%LISTEN%'", t.Name()) == 0
+			return value[int](t, admin,
+				"SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query NOT LIKE '%LISTEN%'", t.Name()) == 0
 		})
 		for try := 0; ; try++ {
 			ch, err := p.renew(h)

@@ -17,7 +17,8 @@ import (
 )
 
 // atOnce runs request for every party at the same moment and returns the grants.
-func atOnce(t *testing.T, all []*party, request func(i int, p *party) *driver.Request) (held []driver.Hold, owners []int) {
+func atOnce(t *testing.T, all []*party, request func(i int, p *party) *driver.Request) (
+	held []driver.Hold, owners []int) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -97,7 +98,8 @@ func testIsolation(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
 	for _, level := range []string{"repeatable read", "serializable"} {
 		role := "isolation_" + level[:4]
-		run(t, admin, "CREATE ROLE "+role+" LOGIN SUPERUSER", fmt.Sprintf("ALTER ROLE %s SET default_transaction_isolation = '%s'", role, level))
+		run(t, admin, "CREATE ROLE "+role+" LOGIN SUPERUSER",
+			fmt.Sprintf("ALTER ROLE %s SET default_transaction_isolation = '%s'", role, level))
 		urls := map[string]string{
 			"role": server.DSN(role),
 			"url":  server.DSN("postgres") + "&default_transaction_isolation=" + url.PathEscape(level),
@@ -241,7 +243,8 @@ func TestNoDeadlock(t *testing.T) {
 						}
 					}
 					// A slow machine is not a failure.
-					slow := []error{nil, context.Canceled, context.DeadlineExceeded, holdfast.ErrLost, holdfast.ErrUnavailable, holdfast.ErrUncertain}
+					slow := []error{nil, context.Canceled, context.DeadlineExceeded, holdfast.ErrLost, holdfast.ErrUnavailable,
+						holdfast.ErrUncertain}
 					if !slices.ContainsFunc(slow, func(s error) bool { return errors.Is(err, s) }) {
 						t.Errorf("step %d: %v", i%5, err)
 					}

@@ -152,7 +152,8 @@ func TestOutages(t *testing.T) {
 			proxies[1].Heal()
 		},
 		func() {
-			server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+			server.Exec(
+				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 		},
 		func() { server.KillBackend(server.Backends("")[0]) },
 	})
@@ -204,7 +205,8 @@ func TestFrozenServer(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 				defer cancel()
-				if err := answers(t, what, func() error { return f(ctx) }); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+				if err := answers(t, what, func() error { return f(ctx) }); !errors.Is(err, driver.ErrUnavailable) &&
+					!errors.Is(err, driver.ErrUncertain) {
 					t.Errorf("%s: %v; want ErrUnavailable or ErrUncertain", what, err)
 				}
 			})

@@ -34,11 +34,13 @@ func (f *foreignConn) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldr
 	return f.c.BeginTx(ctx, o)
 }
 
-func (f *foreignConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+func (f *foreignConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (
+	sqldriver.Result, error) {
 	return f.c.ExecContext(ctx, query, args)
 }
 
-func (f *foreignConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+func (f *foreignConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (
+	sqldriver.Rows, error) {
 	return f.c.QueryContext(ctx, query, args)
 }
 

@@ -15,7 +15,8 @@ import (
 
 // forger notifies as a role that may read the locks, but not the secret of wake-ups.
 func forger(t *testing.T, server *testenv.PostgresServer) *drivertest.Forger {
-	server.Exec("CREATE ROLE stranger LOGIN", "GRANT USAGE ON SCHEMA locks TO stranger", "ALTER ROLE stranger SET search_path = locks",
+	server.Exec("CREATE ROLE stranger LOGIN", "GRANT USAGE ON SCHEMA locks TO stranger",
+		"ALTER ROLE stranger SET search_path = locks",
 		"GRANT SELECT ON locks.hf_lock TO stranger")
 	connect := func(t testing.TB) *pgx.Conn {
 		t.Helper()

@@ -82,7 +82,8 @@ func limited(t testing.TB) context.Context {
 
 // mutex returns a new exclusive request.
 func (p *party) mutex(name string) *driver.Request {
-	return &driver.Request{ID: fmt.Sprintf("%s-%d", p.id, p.last.Add(1)), Name: name, Mode: driver.Exclusive, N: 1, Wait: true}
+	return &driver.Request{ID: fmt.Sprintf("%s-%d", p.id, p.last.Add(1)), Name: name, Mode: driver.Exclusive, N: 1,
+		Wait: true}
 }
 
 func (p *party) shared(name string) *driver.Request {

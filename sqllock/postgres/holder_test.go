@@ -17,7 +17,8 @@ func TestWaitersLearnWhoHolds(t *testing.T) {
 func TestRefusedInWords(t *testing.T) {
 	t.Parallel()
 	server := database(t)
-	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain", "GRANT SELECT ON hf_secret TO plain")
+	server.Exec("CREATE ROLE plain LOGIN", "GRANT SELECT, INSERT, UPDATE, DELETE ON hf_meta, hf_lock, hf_done TO plain",
+		"GRANT SELECT ON hf_secret TO plain")
 	dsn := server.DSN("plain")
 	for params, words := range map[string]string{"&default_transaction_read_only=on": "connect to the primary"} {
 		sqltest.RefusedInWords(t, pool(t, dsn+params), postgres.Dialect(), func() {}, words)

@@ -26,8 +26,9 @@ func testRest(t *testing.T, server *testenv.PostgresServer) {
 	b := joinIdleAfter(t, named(t, server)+"%2Fb", 10*time.Millisecond)
 	said := func(word string) func() bool {
 		return func() bool {
-			return value[int](t, b.db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name')"+
-				" AND query LIKE $1 || ' hf\\_%' AND state = 'idle'", word) == 1
+			return value[int](t, b.db,
+				"SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name')"+
+					" AND query LIKE $1 || ' hf\\_%' AND state = 'idle'", word) == 1
 		}
 	}
 	until(t, "it does not listen", said("UNLISTEN"))

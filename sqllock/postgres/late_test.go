@@ -46,7 +46,8 @@ func testNewsOfWhatIsHeldAlready(t *testing.T, server *testenv.PostgresServer) {
 func testNewsOfWhatWasGivenUp(t *testing.T, server *testenv.PostgresServer) {
 	dsn := named(t, server)
 	b := join(t, dsn, time.Minute)
-	for what, others := range map[string]*party{"processes": join(t, dsn, time.Minute), "sessions": session(t, b.b, b.db, time.Minute)} {
+	for what, others := range map[string]*party{"processes": join(t, dsn, time.Minute),
+		"sessions": session(t, b.b, b.db, time.Minute)} {
 		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 			first := others.mutex("given/" + what)
 			first.Mode = mode
@@ -73,7 +74,8 @@ func testCommitThatFails(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, dsn)
 	p, q := join(t, dsn, time.Minute), join(t, dsn, time.Minute)
 	held := p.take(p.mutex("fails/held"))
-	run(t, admin, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'at the end'; END $$`,
+	run(t, admin,
+		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'at the end'; END $$`,
 		`CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON hf_lock DEFERRABLE INITIALLY DEFERRED
 			FOR EACH ROW WHEN (substring(NEW.name from 1 for 6) = 'fails/') EXECUTE FUNCTION fail()`)
 	if rep, err := p.Acquire(limited(t), p.mutex("fails/x")); err == nil {
@@ -117,7 +119,8 @@ func blocked(t testing.TB, db *sql.DB, name string) (end func()) {
 func stuck(t testing.TB, db *sql.DB, n int) {
 	t.Helper()
 	until(t, "statements wait for a row", func() bool {
-		return value[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name()) >= n
+		return value[int](t, db,
+			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name()) >= n
 	})
 }
 

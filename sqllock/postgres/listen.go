@@ -65,7 +65,8 @@ func (d *dialect) OpenBell(ctx context.Context, cfg sqllock.BellConfig) (sqllock
 		if err != nil {
 			return nil, "", err
 		}
-		return nil, "notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct connection", nil
+		return nil,
+			"notifications do not arrive: is there a pooler in transaction mode between? Config.Listen can be a direct connection", nil
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.wg.Go(func() { l.listen(c, secret) })
@@ -82,7 +83,9 @@ func (l *listener) connect(ctx context.Context) (c *sql.Conn, pid string, s secr
 		return nil, "", nil, err
 	}
 	err = raw(c, func(p *pgx.Conn) error {
-		answer, err := simple(ctx, p, "SELECT pg_backend_pid(), (SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1); LISTEN "+channel(l.cfg.Server))
+		answer, err := simple(ctx, p,
+			"SELECT pg_backend_pid(), (SELECT encode(secret, 'hex') FROM hf_secret WHERE one = 1); LISTEN "+
+				channel(l.cfg.Server))
 		if err != nil {
 			return err
 		}
@@ -163,7 +166,8 @@ func discard(c *sql.Conn) {
 func (l *listener) try(ctx context.Context, c *sql.Conn, pid string) (arrived bool, err error) {
 	var notified, sender string
 	err = l.cfg.Keep(ctx, func(q sqllock.Querier, _ time.Time) error {
-		_, err := one(ctx, q, "SELECT pg_notify($1, '')::text, pg_backend_pid()::text", []any{channel(l.cfg.Server)}, &notified, &sender)
+		_, err := one(ctx, q, "SELECT pg_notify($1, '')::text, pg_backend_pid()::text", []any{channel(l.cfg.Server)},
+			&notified, &sender)
 		return err
 	})
 	if err != nil || sender == pid {
@@ -361,7 +365,8 @@ func (d *dialect) Announce(ctx context.Context, q sqllock.Querier, rings []sqllo
 	for i, r := range rings {
 		channels[i], payloads[i] = channel(r.Server), payloadOf(r)
 	}
-	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)", array(channels), array(payloads))
+	_, err := q.Exec(ctx, "SELECT pg_notify(c, "+sealed("c", "p")+") FROM unnest($1::text[], $2::text[]) AS told (c, p)",
+		array(channels), array(payloads))
 	return err
 }
 

@@ -18,7 +18,8 @@ func lockable(t *testing.T, server *testenv.PostgresServer) (*sqltest.Locked, *s
 		Open:    func() *sql.DB { return pool(t, named(t, server)) },
 		Block:   func(name string) func() { return blocked(t, admin, name) },
 		Waiting: func() int {
-			return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name())
+			return value[int](t, admin,
+				"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1", t.Name())
 		},
 	}, admin
 }
@@ -36,7 +37,9 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	rows, admin := lockable(t, server)
 	t.Run("many requests", rows.ManyRequestsForALockedRow)
 	t.Run("renewals", rows.RenewalsWithALockedRow)
-	t.Run("released when taken", func(t *testing.T) { sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres")) })
+	t.Run("released when taken", func(t *testing.T) {
+		sqltest.ReleasedWhenTaken(t, postgres.Dialect, admin, server.DSN("postgres"))
+	})
 	t.Run("closing", rows.CloseWithALockedRow)
 	t.Run("others", rows.OthersWithLockedRows)
 	t.Run("given up", rows.GivenUpWithALockedRow)

@@ -34,7 +34,8 @@ func TestRenewalUsesTheKey(t *testing.T) {
 		}
 		until(t, "statistics", func() bool { // they come late
 			run(t, admin, "SELECT pg_stat_force_next_flush()")
-			return value[int64](t, admin, "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'hf_lock'") >= int64(len(holds))
+			return value[int64](t, admin, "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'hf_lock'") >= int64(
+				len(holds))
 		})
 		if n := value[int64](t, admin, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'hf_lock'") - before; n > 0 {
 			t.Errorf("%s: the renewal read %d rows sequentially", what, n)
@@ -59,7 +60,8 @@ func TestRenewalUsesTheKey(t *testing.T) {
 // attempt begins with those.
 func testBatchesReportForThemselves(t *testing.T, server *testenv.PostgresServer) {
 	dsn := server.DSN("postgres")
-	sqltest.BatchesReportForThemselves(t, postgres.Dialect(), pool(t, dsn), func(name string) (end func()) { return blocked(t, pool(t, dsn), name) })
+	sqltest.BatchesReportForThemselves(t, postgres.Dialect(), pool(t, dsn),
+		func(name string) (end func()) { return blocked(t, pool(t, dsn), name) })
 }
 
 // A client with 10,000 leases keeps them all, with the statistics of a small table.

@@ -26,7 +26,8 @@ func TestLockedRowBehindAPooler(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback() }()
 	const same = "kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, busy, kept, info, waiting, due, line, more"
-	if _, err := tx.Exec("INSERT INTO hf_lock (name, " + same + ") SELECT 'made', " + same + " FROM hf_lock WHERE name = 'x'"); err != nil {
+	if _, err := tx.Exec("INSERT INTO hf_lock (name, " + same + ") SELECT 'made', " + same +
+		" FROM hf_lock WHERE name = 'x'"); err != nil {
 		t.Fatal(err)
 	}
 	for what, do := range map[string]func(ctx context.Context){
@@ -57,7 +58,8 @@ func longestWait(admin *sql.DB, t *testing.T, do func(ctx context.Context)) (lon
 		case <-done:
 			return longest
 		case <-time.After(50 * time.Millisecond):
-			longest = max(longest, value[float64](t, admin, "SELECT coalesce(max(extract(epoch FROM now() - query_start)), 0)::float8 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+			longest = max(longest, value[float64](t, admin,
+				"SELECT coalesce(max(extract(epoch FROM now() - query_start)), 0)::float8 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 		}
 	}
 }

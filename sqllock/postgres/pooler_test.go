@@ -71,7 +71,8 @@ func nobodyListens(t *testing.T, dsn string) {
 		}
 		open = append(open, tx)
 		var pid, channels int
-		if err := tx.QueryRow("SELECT pg_backend_pid(), (SELECT count(*) FROM pg_listening_channels())").Scan(&pid, &channels); err != nil {
+		if err := tx.QueryRow("SELECT pg_backend_pid(), (SELECT count(*) FROM pg_listening_channels())").
+			Scan(&pid, &channels); err != nil {
 			t.Fatal(err)
 		}
 		if pids[pid] = true; channels != 0 {

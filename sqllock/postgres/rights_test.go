@@ -84,13 +84,15 @@ func testInit(t *testing.T, server *testenv.PostgresServer) {
 	want(t, open(byHand), driver.ErrRefused, "Init")
 	// A user without the right to create tables learns which right that is.
 	run(t, admin, "CREATE ROLE maker LOGIN", "CREATE SCHEMA foreigners", "GRANT USAGE ON SCHEMA foreigners TO maker")
-	want(t, sqllock.Init(limited(t), pool(t, server.DSN("maker")+"&search_path=foreigners"), postgres.Dialect()), driver.ErrRefused, "right to create tables")
+	want(t, sqllock.Init(limited(t), pool(t, server.DSN("maker")+"&search_path=foreigners"), postgres.Dialect()),
+		driver.ErrRefused, "right to create tables")
 }
 
 // A read-only database refuses requests, with a reason, and serves again when it takes writes.
 func testReadOnly(t *testing.T, server *testenv.PostgresServer) {
 	admin := pool(t, server.DSN("postgres"))
-	run(t, admin, "CREATE ROLE reader LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO reader", "GRANT SELECT ON hf_secret TO reader")
+	run(t, admin, "CREATE ROLE reader LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO reader",
+		"GRANT SELECT ON hf_secret TO reader")
 	p := join(t, server.DSN("reader"), time.Minute)
 	held := p.take(p.mutex("readonly/held"))
 	run(t, admin, "ALTER ROLE reader SET default_transaction_read_only = on")
@@ -211,7 +213,8 @@ func TestConnectionsUsedUp(t *testing.T) {
 	t.Parallel()
 	server := database(t, "max_connections=12", "superuser_reserved_connections=2", "max_wal_senders=0")
 	admin := pool(t, server.DSN("postgres"))
-	run(t, admin, "CREATE ROLE app LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO app", "GRANT SELECT ON hf_secret TO app")
+	run(t, admin, "CREATE ROLE app LOGIN", "GRANT ALL ON hf_meta, hf_lock, hf_done TO app",
+		"GRANT SELECT ON hf_secret TO app")
 	p := join(t, server.DSN("app"), time.Minute)
 	held := p.take(p.mutex("x"))
 	others := pool(t, server.DSN("app"))

@@ -22,7 +22,8 @@ type secret []byte
 // sealed is an SQL expression: the text of the expression said, and its seal for a channel. The
 // hash is truncated, so that nobody can derive the seal of a longer text from it.
 func sealed(channel, said string) string {
-	return said + " || ' ' || left(encode(sha256((SELECT secret FROM hf_secret WHERE one = 1) || convert_to(" + channel + " || ' ' || " + said + ", 'UTF8')), 'hex'), 32)"
+	return said + " || ' ' || left(encode(sha256((SELECT secret FROM hf_secret WHERE one = 1) || convert_to(" + channel +
+		" || ' ' || " + said + ", 'UTF8')), 'hex'), 32)"
 }
 
 // seal returns the seal that sealed adds to said.

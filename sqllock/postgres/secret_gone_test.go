@@ -16,7 +16,8 @@ func TestSecretGone(t *testing.T) {
 	grants := []string{"GRANT ALL ON hf_meta, hf_lock, hf_done TO app", "GRANT SELECT ON hf_secret TO app"}
 	run(t, admin, append([]string{"CREATE ROLE app LOGIN"}, grants...)...)
 	for how, refused := range map[string]bool{
-		"DELETE FROM hf_secret": false, "UPDATE hf_secret SET secret = ''": false, "DROP TABLE hf_secret": true, "REVOKE SELECT ON hf_secret FROM app": true,
+		"DELETE FROM hf_secret": false, "UPDATE hf_secret SET secret = ''": false, "DROP TABLE hf_secret": true,
+		"REVOKE SELECT ON hf_secret FROM app": true,
 	} {
 		if !refused { // it is found when they open
 			run(t, admin, how)

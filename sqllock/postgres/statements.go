@@ -85,7 +85,8 @@ func (d *dialect) Take(ctx context.Context, q sqllock.Querier, t *sqllock.Take) 
 		if err != nil { // reading the whole row gives the error
 			return sqllock.Taken{}, nil
 		}
-		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token), Age: max(0, micros(us-since)), Left: got.Retry, Info: text}
+		got.Holder = &driver.Holder{ID: hid, Mode: driver.Exclusive, N: 1, Token: uint64(token),
+			Age: max(0, micros(us-since)), Left: got.Retry, Info: text}
 	}
 	return got, err
 }
@@ -118,7 +119,8 @@ func field(k string) string { return "split_part(split_part(l.line, E'\\n', 1), 
 // $1 name, $2 id, $3 token, $4 floor, $5 own server, $6 window, $7 whether to notify others
 var handText = strings.NewReplacer(
 	"{id}", field("1"), "{session}", field("2"), "{mode}", field("3"), "{minhold}", "NULLIF("+field("5")+", '')::bigint",
-	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}", sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
+	"{deadline}", "NULLIF("+field("7")+", '')::bigint", "{info}", field("8"), "{bounded}", bounded, "{sealed}",
+	sealed("'hf_' || split_part(hsession, '.', 1)", "said"),
 ).Replace(`WITH ended AS (
 	UPDATE hf_lock AS l SET
 	ver = l.ver + 1, at = greatest(l.at, c.us), since = CASE WHEN l.waiting = 0 THEN 0 ELSE c.us END, kept = 0,
@@ -145,7 +147,8 @@ func (d *dialect) Hand(ctx context.Context, q sqllock.Querier, h *sqllock.Releas
 	var id, server string
 	var token int64
 	var notified sql.NullString
-	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id, &server, &token, &notified)
+	got.Done, err = one(ctx, q, d.hand, []any{[]byte(h.Name), h.ID, h.Token, h.Floor, h.Server, h.Window, d.tells()}, &id,
+		&server, &token, &notified)
 	if server == h.Server {
 		got.To = &sqllock.Ring{Name: h.Name, Server: server, ID: id, Token: uint64(token)}
 	}
@@ -200,12 +203,14 @@ func array(items []string) string {
 }
 
 // Renew implements [sqllock.Dialect]. The IDs were accepted in requests, so they need no quotes.
-func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (int, error) {
+func (d *dialect) Renew(ctx context.Context, q sqllock.Querier, names, ids []string, tokens []int64, ttl int64) (
+	int, error) {
 	keys, numbers := make([]string, len(names)), make([]string, len(tokens))
 	for i, name := range names {
 		keys[i], numbers[i] = fmt.Sprintf("decode('%x', 'hex')", name), strconv.FormatInt(tokens[i], 10)
 	}
-	res, err := q.Exec(ctx, fmt.Sprintf(d.renew, ttl, strings.Join(keys, ","), strings.Join(ids, ","), strings.Join(numbers, ",")))
+	res, err := q.Exec(ctx, fmt.Sprintf(d.renew, ttl, strings.Join(keys, ","), strings.Join(ids, ","),
+		strings.Join(numbers, ",")))
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +259,8 @@ func (d *dialect) Save(ctx context.Context, q sqllock.Querier, writes []sqllock.
 			if !d.tells() {
 				break
 			}
-			whom, channels, payloads = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(payloads, payloadOf(r))
+			whom, channels, payloads = append(whom, bytea(w.Name)), append(channels, channel(r.Server)), append(payloads,
+				payloadOf(r))
 		}
 	}
 	args := []any{array(names), array(versions), array(whom), array(channels), array(payloads)}

@@ -52,13 +52,15 @@ func testNewsOfAStranger(t *testing.T, server *testenv.PostgresServer) {
 	}
 	said := fmt.Sprintf("%s %d %x", r.ID, first.Token+1, r.Name)
 	for _, text := range []string{
-		said, said + " ", said + " " + strings.Repeat("0", 32), fmt.Sprintf("%s 0 %x", r.ID, r.Name), fmt.Sprintf("%s 9223372036854775807 %x", r.ID, r.Name),
+		said, said + " ", said + " " + strings.Repeat("0", 32), fmt.Sprintf("%s 0 %x", r.ID, r.Name),
+		fmt.Sprintf("%s 9223372036854775807 %x", r.ID, r.Name),
 		"", " ", strings.Repeat("x", 7999), strings.Repeat("a ", 3999),
 	} {
 		notify(text)
 	}
 	for i := range 20000 / 100 { // a flood, each for an unknown request
-		do("SELECT pg_notify($1, 'r' || $2::text || g::text || ' 77 00') FROM generate_series(1, 100) AS g", "hf_"+session, fmt.Sprint(i))
+		do("SELECT pg_notify($1, 'r' || $2::text || g::text || ' 77 00') FROM generate_series(1, 100) AS g", "hf_"+session,
+			fmt.Sprint(i))
 	}
 	waiter.free(waiter.take(waiter.mutex("stranger/other")))
 	select {

@@ -88,11 +88,13 @@ func dump(t *testing.T, server *testenv.PostgresServer) {
 		}
 		return path
 	}
-	out, err := exec.CommandContext(limited(t), program("pg_dump"), "--host="+host, "--port="+port, "--username=postgres", "--table=hf_*", "postgres").Output()
+	out, err := exec.CommandContext(limited(t), program("pg_dump"), "--host="+host, "--port="+port, "--username=postgres",
+		"--table=hf_*", "postgres").Output()
 	if err != nil {
 		t.Fatalf("pg_dump: %v", err)
 	}
-	restore := exec.CommandContext(limited(t), program("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--host="+host, "--port="+port, "--username=postgres", "other")
+	restore := exec.CommandContext(limited(t), program("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1",
+		"--host="+host, "--port="+port, "--username=postgres", "other")
 	restore.Stdin = strings.NewReader(string(out))
 	if out, err := restore.CombinedOutput(); err != nil {
 		t.Fatalf("psql: %v\n%s", err, out)
@@ -125,7 +127,8 @@ func TestNoBloat(t *testing.T) {
 	}
 	var updates, hot int64
 	until(t, "the server has counted", func() bool {
-		if err := p.db.QueryRow("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'hf_lock'").Scan(&updates, &hot); err != nil {
+		if err := p.db.QueryRow("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'hf_lock'").
+			Scan(&updates, &hot); err != nil {
 			t.Fatal(err)
 		}
 		return updates >= int64(2*rounds)

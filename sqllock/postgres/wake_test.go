@@ -83,14 +83,16 @@ func testLineOfProcesses(t *testing.T, server *testenv.PostgresServer) {
 func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 	a, b := join(t, named(t, server), time.Hour), join(t, named(t, server), time.Hour)
 	for _, name := range []string{
-		strings.Repeat("\x00", driver.MaxName), strings.Repeat("\U0001f512", driver.MaxName/4), "a 'b' \"c\" \\ $1 ? {now} %00\n", " ", "\n",
+		strings.Repeat("\x00", driver.MaxName), strings.Repeat("\U0001f512", driver.MaxName/4),
+		"a 'b' \"c\" \\ $1 ? {now} %00\n", " ", "\n",
 	} {
 		held := a.take(a.mutex(name))
 		r := b.mutex(name)
 		r.ID = (r.ID + strings.Repeat("z", 48))[:48]
 		r.Info = strings.Repeat("\x00\U0001f512 %\n", driver.MaxInfo/9)
 		wake := b.queue(r)
-		if rec, err := a.b.Inspect(limited(t), name); err != nil || len(rec.Waiters) != 1 || rec.Waiters[0].Info != r.Info || rec.Name != name {
+		if rec, err := a.b.Inspect(limited(t), name); err != nil || len(rec.Waiters) != 1 || rec.Waiters[0].Info != r.Info ||
+			rec.Name != name {
 			t.Errorf("%q: %+v, %v", name, rec, err)
 		}
 		a.free(held)
@@ -114,7 +116,8 @@ func testOddNames(t *testing.T, server *testenv.PostgresServer) {
 			t.Errorf("Renew: %+v, %v", changes, err)
 		}
 		for _, r := range []*driver.Request{first, second} {
-			if rec, err := a.b.Inspect(limited(t), r.Name); err != nil || len(rec.Holders) != 1 || rec.Holders[0].Info != r.Info {
+			if rec, err := a.b.Inspect(limited(t), r.Name); err != nil || len(rec.Holders) != 1 ||
+				rec.Holders[0].Info != r.Info {
 				t.Errorf("%q: %+v, %v", r.Name, rec, err)
 			}
 		}
@@ -174,7 +177,8 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 	a, b := joinIdleAfter(t, named(t, server), time.Hour), joinIdleAfter(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	listeners := func() int {
-		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name())
+		return value[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND "+listening,
+			t.Name())
 	}
 	if n := listeners(); n != 2 {
 		t.Fatalf("%d listen", n)
@@ -184,7 +188,8 @@ func testListenerThatIsEnded(t *testing.T, server *testenv.PostgresServer) {
 		r := b.mutex("ended")
 		wake := b.queue(r)
 		// Every order is valid here: the hand-over may come before, between or after.
-		if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND "+listening, t.Name()); err != nil {
+		if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND "+
+			listening, t.Name()); err != nil {
 			t.Fatal(err)
 		}
 		a.free(held)
@@ -198,7 +203,8 @@ func testLongSilence(t *testing.T, server *testenv.PostgresServer) {
 	a, b := joinIdleAfter(t, named(t, server), time.Hour), joinIdleAfter(t, named(t, server), time.Hour)
 	admin := pool(t, server.DSN("postgres"))
 	pids := func() string {
-		return value[string](t, admin, "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = $1", t.Name())
+		return value[string](t, admin,
+			"SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity WHERE application_name = $1", t.Name())
 	}
 	held := a.take(a.mutex("silence"))
 	r := b.mutex("silence")

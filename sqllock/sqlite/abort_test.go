@@ -286,7 +286,8 @@ func abortAt(t *testing.T, g *stage, do func(context.Context, *stage) error, n i
 				ok = ok || h.ID == e.hold.ID && h.Token == token
 			}
 			if !ok {
-				t.Fatalf("statement %d failed (after its execution: %v) with %d: %s was notified of %d; on record: %+v", n, after, code, e.hold.ID, token, rec)
+				t.Fatalf("statement %d failed (after its execution: %v) with %d: %s was notified of %d; on record: %+v", n, after,
+					code, e.hold.ID, token, rec)
 			}
 		}
 	}

@@ -191,7 +191,8 @@ func TestSQLiteFilesRemoved(t *testing.T) {
 	must(t, os.Remove(s.endpoint.filePath))
 	must(t, os.WriteFile(s.endpoint.filePath, nil, 0o600)) // a file that nobody has locked
 	must(t, os.Remove(s.endpoint.bellPath))
-	at := &address{bell: s.st.addressOf(s.endpoint.bellPath), file: s.st.addressOf(s.endpoint.filePath), inode: int64(s.endpoint.presence.Inode())}
+	at := &address{bell: s.st.addressOf(s.endpoint.bellPath), file: s.st.addressOf(s.endpoint.filePath),
+		inode: int64(s.endpoint.presence.Inode())}
 	if b.st.removeIfDead(t.Context(), s.id, at) {
 		t.Fatal("considered dead because its file was replaced")
 	}

@@ -56,7 +56,8 @@ func checkHeader(q rower) error {
 func checkIDs(app, version int) error {
 	switch {
 	case app != sqliteAppID:
-		return fmt.Errorf("%w: this database was not made by holdfast: its application id is %#x, expected %#x", driver.ErrRefused, app, sqliteAppID)
+		return fmt.Errorf("%w: this database was not made by holdfast: its application id is %#x, expected %#x",
+			driver.ErrRefused, app, sqliteAppID)
 	case version != sqliteVersion:
 		return fmt.Errorf("%w: the schema has version %d, expected %d", driver.ErrRefused, version, sqliteVersion)
 	}

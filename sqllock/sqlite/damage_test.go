@@ -23,7 +23,8 @@ func TestSQLiteDamagedRows(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := openTest(t, storePath(t), nil)
-			s, dying, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour)
+			s, dying, other := openTestSession(t, b, time.Hour), openTestSession(t, b, time.Hour), openTestSession(t, b,
+				time.Hour)
 			holds := []driver.Hold{granted(t, s, exclusive("a"))}
 			bad := granted(t, s, permits("bad", 1, 2))
 			queued(t, dying, permits("bad", 2, 2))
@@ -39,7 +40,8 @@ func TestSQLiteDamagedRows(t *testing.T) {
 			changes, err := s.Renew(t.Context(), append(holds, bad))
 			must(t, err)
 			for _, ch := range changes {
-				if ch.State != driver.Waiting && (ch.Index != len(holds) || what == "session" || what == "place" && ch.State != driver.Gone) {
+				if ch.State != driver.Waiting && (ch.Index != len(holds) || what == "session" || what == "place" &&
+					ch.State != driver.Gone) {
 					t.Errorf("Renew with a damaged row: %+v", ch)
 				}
 			}

@@ -52,7 +52,8 @@ func TestSQLiteDoctor(t *testing.T) {
 		t.Errorf("not fine: %q, of %d: %v", unlike, len(by), by)
 	}
 	must(t, os.WriteFile(path+".new-abc", nil, 0o600))
-	if by, unlike := diagnoseSQLite(t, b); unlike != "" || !strings.Contains(by["sqlite.leftovers"].Found, "left 1 files") {
+	if by, unlike := diagnoseSQLite(t, b); unlike != "" ||
+		!strings.Contains(by["sqlite.leftovers"].Found, "left 1 files") {
 		t.Errorf("not fine: %q: %+v", unlike, by["sqlite.leftovers"])
 	}
 	must(t, os.Chmod(path, 0o666))
@@ -61,7 +62,8 @@ func TestSQLiteDoctor(t *testing.T) {
 	}
 	must(t, os.Chmod(path, 0o600))
 	must(t, os.Chmod(filepath.Dir(path), 0o777))
-	if by, unlike := diagnoseSQLite(t, b); unlike != "permissions endangers" || !strings.Contains(by["sqlite.permissions"].Do, filepath.Dir(path)) {
+	if by, unlike := diagnoseSQLite(t, b); unlike != "permissions endangers" ||
+		!strings.Contains(by["sqlite.permissions"].Do, filepath.Dir(path)) {
 		t.Errorf("a folder that all users may write to, not fine: %q", unlike)
 	}
 	must(t, os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky))
@@ -132,7 +134,9 @@ func TestSQLiteDoctorDamage(t *testing.T) {
 	}
 	defer func() { _ = b.Close() }()
 	list, err := b.Diagnose(t.Context(), time.Second)
-	damaged := slices.ContainsFunc(list, func(f driver.Finding) bool { return f.Code == "sqlite.integrity" && f.Severity == driver.Endangers })
+	damaged := slices.ContainsFunc(list, func(f driver.Finding) bool {
+		return f.Code == "sqlite.integrity" && f.Severity == driver.Endangers
+	})
 	if !damaged && !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v, %v, want a damaged file", list, err)
 	}

@@ -76,7 +76,8 @@ func fault(err error) error {
 		return err
 	}
 	if noRoom(err) {
-		return fmt.Errorf("%w: the file system has no space (a full disk, a quota, or a limit on file sizes): %w", driver.ErrUnavailable, err)
+		return fmt.Errorf("%w: the file system has no space (a full disk, a quota, or a limit on file sizes): %w",
+			driver.ErrUnavailable, err)
 	}
 	switch code(err) {
 	case codeBusy, codeLocked:
@@ -86,7 +87,9 @@ func fault(err error) error {
 	case codePerm, codeAuth, codeCantOpen:
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	case codeCorrupt:
-		return fmt.Errorf("%w: the file is damaged; end all processes that use it, and remove it with its -wal and -shm files: %w", driver.ErrRefused, err)
+		return fmt.Errorf(
+			"%w: the file is damaged; end all processes that use it, and remove it with its -wal and -shm files: %w",
+			driver.ErrRefused, err)
 	case codeNotADB:
 		return fmt.Errorf("%w: this file was not made by holdfast: %w", driver.ErrRefused, err)
 	case codeIOErr:

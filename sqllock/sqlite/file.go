@@ -59,7 +59,8 @@ func (st *store) resolve() error {
 	case err != nil:
 		return err
 	case kind != "":
-		return fmt.Errorf("%w path: it is on a %s file system, where SQLite's locks and shared memory do not hold; use a store with a server (Redis, PostgreSQL, ...) instead", driver.ErrInvalid, kind)
+		return fmt.Errorf(
+			"%w path: it is on a %s file system, where SQLite's locks and shared memory do not hold; use a store with a server (Redis, PostgreSQL, ...) instead", driver.ErrInvalid, kind)
 	}
 	return nil
 }
@@ -155,7 +156,8 @@ func (st *store) clearPlace() error {
 			file.Close(false)
 		}
 		if life == host.Alive {
-			return fmt.Errorf("%w: the file was removed, and a process that used it is alive (%s.run/%s); end it first", driver.ErrRefused, st.path, e.Name())
+			return fmt.Errorf("%w: the file was removed, and a process that used it is alive (%s.run/%s); end it first",
+				driver.ErrRefused, st.path, e.Name())
 		}
 	}
 	for _, path := range st.paths[iLog:] {
@@ -196,7 +198,8 @@ func (st *store) present() error {
 	return nil
 }
 
-var errReplaced = fmt.Errorf("%w: the file, or its -wal or -shm file, was removed, moved or replaced while it was open", driver.ErrRefused)
+var errReplaced = fmt.Errorf("%w: the file, or its -wal or -shm file, was removed, moved or replaced while it was open",
+	driver.ErrRefused)
 
 // end ends all sessions.
 func (st *store) end() {

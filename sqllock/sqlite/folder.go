@@ -43,7 +43,8 @@ func runDir(path string) (string, error) {
 	}
 	dir = elsewhere(path)
 	if !fits(dir) {
-		return "", fmt.Errorf("%w path: no folder whose path is short enough for sockets: neither %s.run nor %s", driver.ErrInvalid, path, dir)
+		return "", fmt.Errorf("%w path: no folder whose path is short enough for sockets: neither %s.run nor %s",
+			driver.ErrInvalid, path, dir)
 	}
 	taken := host.PrivateDir(dir)
 	if taken == nil {
@@ -55,7 +56,9 @@ func runDir(path string) (string, error) {
 		os.Remove(fresh)
 	}
 	if err != nil {
-		return "", fmt.Errorf("no folder for sockets: %w, and none next to it: %w; remove it, or set TMPDIR to a folder of your own", taken, err)
+		return "",
+			fmt.Errorf("no folder for sockets: %w, and none next to it: %w; remove it, or set TMPDIR to a folder of your own",
+				taken, err)
 	}
 	return fresh, nil
 }

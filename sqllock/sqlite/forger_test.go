@@ -50,7 +50,8 @@ func forger(path func(testing.TB) string) *drivertest.Forger {
 			}
 			for _, m := range packets {
 				err := st.notifier.Notify(st.locate(a.bell), []byte(m))
-				for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EAGAIN) && time.Now().Before(end); { // while the socket is full
+				// while the socket is full
+				for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EAGAIN) && time.Now().Before(end); {
 					runtime.Gosched()
 					err = st.notifier.Notify(st.locate(a.bell), []byte(m))
 				}

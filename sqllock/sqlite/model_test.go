@@ -24,7 +24,8 @@ func TestSQLiteModelCatches(t *testing.T) {
 		old, new string
 	}{
 		{"the queue is served from its end", qRow, "min(seq)", "max(seq)"},
-		{"places are not renewed", qRenewPlace, "SET deadline = max(?, min(deadline, ?))", "SET deadline = max(deadline, ? / 2, ? / 2)"},
+		{"places are not renewed", qRenewPlace, "SET deadline = max(?, min(deadline, ?))",
+			"SET deadline = max(deadline, ? / 2, ? / 2)"},
 		{"an adopted permit keeps its id", qAdoptHold, "SET id = ?", "SET id = ifnull(id, ?)"},
 		{"permits of dead sessions are lost", qRemoveHolds, "WHERE", "WHERE 0 AND"},
 	} {
@@ -85,7 +86,8 @@ func (b *Backend) killAndRemove(t *rapid.T, id string) {
 	b.st.mu.Unlock()
 	s.kill()
 	at := &address{
-		bell: b.st.addressOf(s.endpoint.bellPath), file: b.st.addressOf(s.endpoint.filePath), inode: int64(s.endpoint.presence.Inode()),
+		bell: b.st.addressOf(s.endpoint.bellPath), file: b.st.addressOf(s.endpoint.filePath),
+		inode: int64(s.endpoint.presence.Inode()),
 	}
 	for end := time.Now().Add(patience); ; {
 		b.st.removeIfDead(t.Context(), id, at)

@@ -34,7 +34,8 @@ type env struct {
 }
 
 var machine = env{
-	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, closing: 3 * time.Second, place: host.PlaceOf, ownTime: host.OwnTime,
+	now: host.Now, boot: host.BootID, netFS: host.NetworkFS, idle: time.Minute, closing: 3 * time.Second,
+	place: host.PlaceOf, ownTime: host.OwnTime,
 	wall: func() int64 { return time.Now().UnixMicro() },
 }
 
@@ -79,7 +80,9 @@ func openStore(path string, cfg *Config) (*store, error) {
 	case path == "" || strings.ContainsRune(path, 0):
 		return nil, fmt.Errorf("%w path %q", driver.ErrInvalid, path)
 	case !slices.Contains(sql.Drivers(), name):
-		return nil, fmt.Errorf("%w: database/sql has no driver named %q; the program must import one, such as _ \"modernc.org/sqlite\" (named \"sqlite\")", driver.ErrInvalid, name)
+		return nil,
+			fmt.Errorf(
+				"%w: database/sql has no driver named %q; the program must import one, such as _ \"modernc.org/sqlite\" (named \"sqlite\")", driver.ErrInvalid, name)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -141,7 +144,8 @@ func (st *store) shared() (*store, error) {
 				o.refs++
 				return o, nil
 			}
-			return nil, fmt.Errorf("%w: this process has the file open by another path, or as it was before it was replaced; %s", driver.ErrRefused, folderNotFile)
+			return nil, fmt.Errorf("%w: this process has the file open by another path, or as it was before it was replaced; %s",
+				driver.ErrRefused, folderNotFile)
 		}
 	}
 	return nil, nil
@@ -210,7 +214,8 @@ func (st *store) connect(c *conn) error {
 		}
 		c.c = sc
 	}
-	for _, p := range []string{`PRAGMA busy_timeout = 0`, `PRAGMA synchronous = NORMAL`, `PRAGMA wal_autocheckpoint = 10000`} {
+	for _, p := range []string{`PRAGMA busy_timeout = 0`, `PRAGMA synchronous = NORMAL`,
+		`PRAGMA wal_autocheckpoint = 10000`} {
 		if _, err := c.c.ExecContext(bg, p); err != nil {
 			return err
 		}

@@ -74,7 +74,8 @@ func TestSQLiteAddressOfAnotherFile(t *testing.T) {
 		fi, err := os.Stat(file)
 		must(t, err)
 		must(t, st.write(t.Context(), func(x *tx) error {
-			_, err := x.c.exec(qAddSession, newID(), filepath.Join(at, "shadow"), filepath.Join(at, "passwd"), int64(fi.Sys().(*syscall.Stat_t).Ino), x.now, "")
+			_, err := x.c.exec(qAddSession, newID(), filepath.Join(at, "shadow"), filepath.Join(at, "passwd"),
+				int64(fi.Sys().(*syscall.Stat_t).Ino), x.now, "")
 			return err
 		}))
 		st.sweepSessions(t.Context(), "")

@@ -161,7 +161,8 @@ func checkShared(t *testing.T, p *proc, b *Backend) {
 func TestSQLiteNamespaces(t *testing.T) {
 	path := storePath(t)
 	target := t.TempDir()
-	p := startHelperBy(t, filepath.Join(target, "locks.db"), unshared(t, "mount --bind '"+filepath.Dir(path)+"' '"+target+"'"))
+	p := startHelperBy(t, filepath.Join(target, "locks.db"),
+		unshared(t, "mount --bind '"+filepath.Dir(path)+"' '"+target+"'"))
 	p.say("acquire x")
 	p.granted()
 	if _, err := os.Stat(filepath.Join(target, "locks.db")); !errors.Is(err, os.ErrNotExist) {
@@ -195,7 +196,8 @@ func TestSQLiteOverlay(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(top, dir), 0o700))
 	}
 	merged := filepath.Join(top, "merged")
-	mount(t, "overlay", merged, "overlay", 0, "lowerdir="+filepath.Dir(path)+",upperdir="+top+"/upper,workdir="+top+"/work")
+	mount(t, "overlay", merged, "overlay", 0, "lowerdir="+filepath.Dir(path)+",upperdir="+top+"/upper,workdir="+top+
+		"/work")
 	p := startHelper(t, filepath.Join(merged, "locks.db"))
 	p.say("acquire x")
 	p.granted()
@@ -235,7 +237,8 @@ func TestSQLiteLost(t *testing.T) {
 					t.Error("a session is not notified")
 				}
 			}
-			if _, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute}); !errors.Is(err, driver.ErrRefused) {
+			if _, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: time.Minute}); !errors.Is(err,
+				driver.ErrRefused) {
 				t.Errorf("a new session: %v; want ErrRefused", err)
 			}
 			if name != "the folder moved" {

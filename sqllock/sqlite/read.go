@@ -46,7 +46,8 @@ func (st *store) list(ctx context.Context, prefix, after string, limit int) ([]d
 			after = name
 			rec, err := st.inspect(ctx, name)
 			if errors.Is(err, driver.ErrDamaged) {
-				recs = append(recs, driver.Record{Name: name, Damaged: strings.TrimPrefix(err.Error(), driver.ErrDamaged.Error()+": ")})
+				recs = append(recs, driver.Record{Name: name, Damaged: strings.TrimPrefix(err.Error(),
+					driver.ErrDamaged.Error()+": ")})
 				continue
 			}
 			if err != nil {

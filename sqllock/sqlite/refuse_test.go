@@ -47,7 +47,8 @@ func TestSQLiteRefusesForeignFiles(t *testing.T) {
 	newer := storePath(t)
 	must(t, openTestOnce(newer))
 	sqliteExec(t, newer, `PRAGMA user_version = 2`)
-	for path, want := range map[string]string{text: "not made by holdfast", foreign: "expected 0x686f6c64", newer: "version 2, expected 1"} {
+	for path, want := range map[string]string{text: "not made by holdfast", foreign: "expected 0x686f6c64",
+		newer: "version 2, expected 1"} {
 		before, err := os.ReadFile(path)
 		must(t, err)
 		refused(t, path, nil, driver.ErrRefused, want)
@@ -161,7 +162,8 @@ func TestSQLiteBadInput(t *testing.T) {
 	ctx := t.Context()
 	for _, cfg := range []driver.SessionConfig{
 		{ID: "", TTL: time.Second}, {ID: "UPPER", TTL: time.Second}, {ID: "../x", TTL: time.Second},
-		{ID: strings.Repeat("a", 33), TTL: time.Second}, {ID: "a", TTL: 0}, {ID: "a", TTL: -1}, {ID: "a", TTL: 25 * time.Hour},
+		{ID: strings.Repeat("a", 33), TTL: time.Second}, {ID: "a", TTL: 0}, {ID: "a", TTL: -1},
+		{ID: "a", TTL: 25 * time.Hour},
 	} {
 		if _, err := b.Open(ctx, cfg); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Open(%+v): %v; want ErrInvalid", cfg, err)
@@ -186,7 +188,8 @@ func TestSQLiteBadInput(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := s.Acquire(over, exclusive("a")); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	if _, err := s.Acquire(over, exclusive("a")); !errors.Is(err, driver.ErrUnavailable) ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("an ended ctx: %v; want ErrUnavailable and its cause", err)
 	}
 	must(t, b.Close())

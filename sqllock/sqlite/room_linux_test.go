@@ -65,7 +65,8 @@ func TestSQLiteNoRoom(t *testing.T) {
 			relieve := take(t, dir)
 			noRoomFor := func(what string, err error) {
 				t.Helper()
-				if err != nil && (!errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "room") && !strings.Contains(err.Error(), "no space")) {
+				if err != nil && (!errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "room") &&
+					!strings.Contains(err.Error(), "no space")) {
 					t.Errorf("%s: %v; want ErrUnavailable with a reason", what, err)
 				}
 			}

@@ -55,7 +55,8 @@ func TestSQLiteCostIsFlat(t *testing.T) {
 		granted(t, s, permits(name, 1, 20_000))
 		execOn(t, b.st, countUp+`INSERT INTO hold SELECT name, token + i, id || '-' || i, session, mode, n, since, expires, keep, kept, info
 			FROM hold, number WHERE name = ?2`, n-1, []byte(name))
-		execOn(t, b.st, `UPDATE lock SET holders = holders + ?1, used = used + ?1, token = token + ?1 WHERE name = ?2`, n-1, []byte(name))
+		execOn(t, b.st, `UPDATE lock SET holders = holders + ?1, used = used + ?1, token = token + ?1 WHERE name = ?2`, n-1,
+			[]byte(name))
 		checkSums(t, b)
 		return func() time.Duration {
 			req := permits(name, 1, 20_000)

@@ -118,14 +118,16 @@ func (s *session) Acquire(ctx context.Context, req *driver.Request) (driver.Repl
 	return rep, nil
 }
 
-func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (rep driver.Reply, last uint64, err error) {
+func (s *session) acquire(ctx context.Context, req *driver.Request, w *waiters.Waiter) (
+	rep driver.Reply, last uint64, err error) {
 	take := func() (bool, error) {
 		if req.Mode != driver.Exclusive || s.waiters.Cancelled(w) {
 			return false, nil
 		}
 		now := s.st.env.now()
 		return s.st.w.get(qTake, []any{
-			[]byte(req.Name), req.ID, now, now + int64(driver.LeaseWithin(req.Lease, s.ttl)), now + int64(req.MinHold), req.Info, s.st.env.wall(), s.id,
+			[]byte(req.Name), req.ID, now, now + int64(driver.LeaseWithin(req.Lease, s.ttl)), now + int64(req.MinHold), req.Info,
+			s.st.env.wall(), s.id,
 		}, &rep.Token)
 	}
 	err = s.st.writeOr(ctx, req.Name, take, func(t *tx) error {
@@ -222,7 +224,8 @@ func (s *session) renew(ctx context.Context, holds []driver.Hold) (changes []dri
 }
 
 // renewBut is renew without damaged names. If it finds another damaged one, it returns that.
-func (s *session) renewBut(ctx context.Context, holds []driver.Hold, damaged map[string]bool) (changes []driver.Change, last string, err error) {
+func (s *session) renewBut(ctx context.Context, holds []driver.Hold, damaged map[string]bool) (
+	changes []driver.Change, last string, err error) {
 	err = s.st.write(ctx, func(t *tx) error {
 		changes = changes[:0]
 		if err := s.stands(t); err != nil {

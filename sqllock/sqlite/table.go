@@ -64,7 +64,8 @@ func (r *row) fits(mode driver.Mode, n int) bool {
 func readRow(c *conn, name string) (*row, error) {
 	r := &row{name: name}
 	r.x.mode, r.x.n = driver.Exclusive, 1
-	dest := append([]any{&r.floor, &r.ceiling, &r.kind, &r.limit, &r.count, &r.token, &r.seq, &r.holders, &r.used, &r.waiting,
+	dest := append([]any{&r.floor, &r.ceiling, &r.kind, &r.limit, &r.count, &r.token, &r.seq, &r.holders, &r.used,
+		&r.waiting,
 		&r.due, &r.x.id, &r.x.session, &r.x.since, &r.x.expires, &r.x.keep, &r.x.kept, &r.x.info}, r.head.fields()...)
 	ok, err := c.get(qRow, []any{[]byte(name)}, dest...)
 	if err == nil && !ok {
@@ -191,7 +192,8 @@ type place struct {
 }
 
 func (p *place) fields() []any {
-	return []any{&p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info, &p.at.bell, &p.at.file, &p.at.inode}
+	return []any{&p.seq, &p.id, &p.session, &p.mode, &p.n, &p.expires, &p.minhold, &p.info, &p.at.bell, &p.at.file,
+		&p.at.inode}
 }
 
 // readHead returns the first place in the queue; nil: the queue is empty.

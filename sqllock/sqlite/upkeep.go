@@ -93,17 +93,18 @@ func (st *store) sweepRows(ctx context.Context) (more bool, err error) {
 		if _, err := t.c.get(qSwept, nil, &last); err != nil {
 			return err
 		}
-		err := t.c.each(qIdle, []any{t.now, t.now, t.now - int64(st.env.idle), last, sweepBatch}, func(scan func(...any) error) error {
-			var name []byte
-			var token int64
-			var unused bool
-			err := scan(&name, &token, &unused)
-			if n++; unused {
-				idle, floor = append(idle, name), max(floor, token)
-			}
-			last = name
-			return err
-		})
+		err := t.c.each(qIdle, []any{t.now, t.now, t.now - int64(st.env.idle), last, sweepBatch},
+			func(scan func(...any) error) error {
+				var name []byte
+				var token int64
+				var unused bool
+				err := scan(&name, &token, &unused)
+				if n++; unused {
+					idle, floor = append(idle, name), max(floor, token)
+				}
+				last = name
+				return err
+			})
 		if err != nil {
 			return err
 		}

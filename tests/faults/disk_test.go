@@ -178,12 +178,14 @@ func full(t *testing.T, v *volume, want reaction) {
 		m.Start()
 	}
 	l, took := c.lockAgain(third, "afterwards")
-	t.Logf("%d granted, then %.300s; again %v after there was space", len(granted), fmt.Sprint(errors.Unwrap(refused)), took)
+	t.Logf("%d granted, then %.300s; again %v after there was space", len(granted), fmt.Sprint(errors.Unwrap(refused)),
+		took)
 	for _, l := range append(granted, l, c.held) {
 		// The store is asked first: if the lease is trusted afterwards, it was trusted before.
 		until(t, fmt.Sprintf("the store has token %d, if the lease is trusted", l.Token()), func() bool {
 			r := c.recordOf(l.Name())
-			return l.Err() != nil || len(r.Holders) == 1 && (r.Holders[0].Token == l.Token() || v.extends && r.Holders[0].Token > l.Token())
+			return l.Err() != nil || len(r.Holders) == 1 &&
+				(r.Holders[0].Token == l.Token() || v.extends && r.Holders[0].Token > l.Token())
 		})
 	}
 	if want.holds || c.held.Err() == nil {
@@ -195,7 +197,8 @@ func full(t *testing.T, v *volume, want reaction) {
 
 // takeUntilFull lets a client take locks while the disk is full. It ends when one is not granted.
 // If the store refuses none, it ends when many were granted after the store noticed.
-func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, refuses bool) (granted []*holdfast.Lease, refused error) {
+func (c *fixture) takeUntilFull(client *holdfast.Client, v *volume, refuses bool) (
+	granted []*holdfast.Lease, refused error) {
 	c.t.Helper()
 	felt := 0
 	for i, start := 0, time.Now(); felt < 50; i++ {

@@ -22,7 +22,9 @@ func TestDatabaseFailover(t *testing.T) {
 		primary := testenv.MariaDB(t, "--log-bin=log", "--server-id=1")
 		replica := testenv.MariaDB(t, "--log-bin=log", "--server-id=2", "--log-slave-updates")
 		host, port, _ := net.SplitHostPort(primary.Addr)
-		replica.Exec(fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host, port), "START SLAVE")
+		replica.Exec(
+			fmt.Sprintf("CHANGE MASTER TO master_host='%s', master_port=%s, master_user='root', master_use_gtid=slave_pos", host,
+				port), "START SLAVE")
 		proxy := testenv.Proxy(t, primary.Addr)
 		s = databaseSite(t, primary, "mysql", primary.DSNAt(proxy.Addr, "root", ""), mysql.Dialect)
 		from, to := pool(t, "mysql", primary.DSN("root", "")), pool(t, "mysql", replica.DSN("root", ""))
@@ -33,7 +35,8 @@ func TestDatabaseFailover(t *testing.T) {
 			if err := from.QueryRowContext(limited(t), "SELECT @@gtid_binlog_pos").Scan(&at); err != nil {
 				t.Fatal(err)
 			}
-			if err := to.QueryRowContext(limited(t), "SELECT MASTER_GTID_WAIT(?, 20)", at).Scan(&missed); err != nil || missed != 0 {
+			if err := to.QueryRowContext(limited(t), "SELECT MASTER_GTID_WAIT(?, 20)", at).Scan(&missed); err != nil ||
+				missed != 0 {
 				t.Fatalf("the replica does not follow: %v", err)
 			}
 			replica.Exec("STOP SLAVE")

@@ -58,7 +58,8 @@ func (s *site) clientWithRenewals() (*holdfast.Client, *renewals) {
 		}
 	}()
 	until(s.t, "a client is accepted", func() bool {
-		c, err = holdfast.New(limited(s.t), b, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{Renewed: renewals.note}})
+		c, err = holdfast.New(limited(s.t), b, &holdfast.Config{TTL: ttl,
+			Observer: &holdfast.Observer{Renewed: renewals.note}})
 		if err != nil && !transient(err) {
 			s.t.Fatal(err)
 		}
@@ -260,7 +261,8 @@ func lostByRenewal(t *testing.T, l *holdfast.Lease, b *renewals, gone time.Time)
 	var e *holdfast.Error
 	if err := l.Err(); !errors.As(err, &e) || !errors.Is(err, holdfast.ErrLost) {
 		t.Errorf("the lease ended with %v; want ErrLost", err)
-	} else if n := b.since(gone); n > 1 || e.Reason != holdfast.ReasonRevoked && e.Reason != holdfast.ReasonForgotten && e.Reason != holdfast.ReasonExpired {
+	} else if n := b.since(gone); n > 1 || e.Reason != holdfast.ReasonRevoked && e.Reason != holdfast.ReasonForgotten &&
+		e.Reason != holdfast.ReasonExpired {
 		t.Errorf("after %d answered renewals: %v; want it revoked by the first, or expired", n, err)
 	}
 }
@@ -293,7 +295,8 @@ func (c *fixture) lockAgain(client *holdfast.Client, name string) (*holdfast.Lea
 		switch {
 		case err == nil:
 			return l, time.Since(start)
-		case !transient(err) && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, holdfast.ErrHeld): // by a cancelled request
+		// by a cancelled request
+		case !transient(err) && !errors.Is(err, holdfast.ErrRefused) && !errors.Is(err, holdfast.ErrHeld):
 			c.t.Fatalf("TryLock(%q): %v", name, err)
 		case time.Since(start) > limit:
 			c.t.Fatalf("the store does not serve again: %v", err)

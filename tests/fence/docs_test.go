@@ -23,7 +23,9 @@ func TestDocument(t *testing.T) {
 	}
 
 	example := read("example_test.go")
-	if len(code) == 0 || slices.ContainsFunc(code, func(b string) bool { return !strings.Contains(example, "\n"+b+"\n") }) {
+	if len(code) == 0 || slices.ContainsFunc(code, func(b string) bool {
+		return !strings.Contains(example, "\n"+b+"\n")
+	}) {
 		t.Errorf("example_test.go lacks the Go code of the document:\n%s", strings.Join(code, "\n"))
 	}
 

@@ -71,7 +71,8 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 	for _, d := range []fence.Dialect{0, fence.MySQL, fence.PostgreSQL, fence.SQLite} {
-		if fence.Retryable(d, nil) || fence.Retryable(d, fmt.Errorf("x: %w", fence.ErrStale)) || !fence.Retryable(d, fmt.Errorf("x: %w", fence.ErrRetry)) {
+		if fence.Retryable(d, nil) || fence.Retryable(d, fmt.Errorf("x: %w", fence.ErrStale)) ||
+			!fence.Retryable(d, fmt.Errorf("x: %w", fence.ErrRetry)) {
 			t.Errorf("dialect %d: wrong about nil or the package's own errors", d)
 		}
 	}

@@ -52,7 +52,8 @@ func Example() {
 	defer os.RemoveAll(dir)
 
 	// The shop's database, with the table of tokens next to its own.
-	db, _ := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	db, _ := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+
+		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	defer db.Close()
 	for _, statement := range []string{
 		fence.Schema(fence.SQLite),

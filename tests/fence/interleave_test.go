@@ -44,7 +44,8 @@ func testInterleavings(t *testing.T, d *database) {
 			lostInAll += lost
 		}
 	}
-	t.Logf("%d orders of the reads and writes of %d holders: a check at the write loses updates in %d of them, %d in all; Begin loses none",
+	t.Logf(
+		"%d orders of the reads and writes of %d holders: a check at the write loses updates in %d of them, %d in all; Begin loses none",
 		len(orders), holders, lossy, lostInAll)
 	if lossy != lossyOrders || lostInAll != lostUpdates {
 		t.Errorf("the control lost %d updates in %d orders; want %d in %d", lostInAll, lossy, lostUpdates, lossyOrders)

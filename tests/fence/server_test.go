@@ -137,7 +137,8 @@ func testGone(t *testing.T, d *database, kill func()) {
 	must(t, err)
 	kill()
 	err = fence.Begin(ctx, tx, d.dialect, "gone", 1)
-	if err == nil || fence.Retryable(d.dialect, err) || errors.Is(err, fence.ErrStale) || errors.Is(err, context.Canceled) {
+	if err == nil || fence.Retryable(d.dialect, err) || errors.Is(err, fence.ErrStale) ||
+		errors.Is(err, context.Canceled) {
 		t.Errorf("without a server: %v", err)
 	}
 }

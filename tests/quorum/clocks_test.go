@@ -235,7 +235,8 @@ func TestPushedByAWrongClock(t *testing.T) {
 	}
 	s.clock.Jump(r.Holders[0].Left + setQuarantine/8)
 	var quarantined *redislock.Newborn // it has been noticed before
-	if reply, _, err := c.Ask(within(t), try("x", "c-1"), 0); err == nil && reply.Holder == nil || err != nil && !errors.As(err, &quarantined) {
+	if reply, _, err := c.Ask(within(t), try("x", "c-1"), 0); err == nil && reply.Holder == nil || err != nil &&
+		!errors.As(err, &quarantined) {
 		t.Fatalf("the server has not handed it over: %+v, %v", reply, err)
 	}
 	for over := time.After(time.Until(asked.Add(setQuarantine))); ; {
@@ -268,7 +269,8 @@ func TestClockIsSetForgets(t *testing.T) {
 	}
 	s.returns(a, holds...) // the clock counts as it is by now
 	s.clock.Jump(-30 * 24 * time.Hour)
-	for end := time.Now().Add(time.Minute); !strings.HasSuffix(s.servers[1].Do(`EVAL "return #redis.call('KEYS', 'hfq:{??}:[lzmi]*')" 0`), ":0"); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.HasSuffix(
+		s.servers[1].Do(`EVAL "return #redis.call('KEYS', 'hfq:{??}:[lzmi]*')" 0`), ":0"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it still knows keys: %s", s.servers[1].Do("KEYS *"))
 		}

@@ -49,7 +49,8 @@ func TestCloseBesideLocks(t *testing.T) {
 		for i := range g.servers {
 			m := member(t, g, i)
 			left, err := m.List(within(t), "", "", 1000)
-			for end := time.Now().Add(20 * time.Second); err == nil && len(left) > 0 && time.Now().Before(end); { // a third of the TTL
+			// a third of the TTL
+			for end := time.Now().Add(20 * time.Second); err == nil && len(left) > 0 && time.Now().Before(end); {
 				time.Sleep(5 * time.Millisecond)
 				left, err = m.List(within(t), "", "", 1000)
 			}

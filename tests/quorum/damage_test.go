@@ -67,7 +67,8 @@ func TestOneDamaged(t *testing.T) {
 	if rec, err := back.Inspect(within(t), "x"); err != nil || len(rec.Holders) != 1 || rec.Waiting != 1 {
 		t.Errorf("Inspect: %+v, %v", rec, err)
 	}
-	if list, err := back.List(within(t), "", "", 10); err != nil || len(list) != 2 || list[0].Damaged+list[1].Damaged != "" {
+	if list, err := back.List(within(t), "", "", 10); err != nil || len(list) != 2 ||
+		list[0].Damaged+list[1].Damaged != "" {
 		t.Errorf("List: %+v, %v", list, err)
 	}
 	if err := a.Release(within(t), h, 0); err != nil {

@@ -47,14 +47,17 @@ func TestDoctor(t *testing.T) {
 	twice[3].Dial = twice[0].Dial
 	other := quorum.New(twice, &quorum.Config{Quarantine: time.Minute})
 	t.Cleanup(func() { _ = other.Close() })
-	expect(other, "quorum.quarantine slows server 2", "quorum.servers endangers", "quorum.size slows", "redis.eviction endangers server 3")
+	expect(other, "quorum.quarantine slows server 2", "quorum.servers endangers", "quorum.size slows",
+		"redis.eviction endangers server 3")
 	g.servers[0].Kill()
-	expect(b, "quorum.quarantine slows server 2", "quorum.reach slows server 1", "quorum.size slows", "redis.eviction endangers server 3")
+	expect(b, "quorum.quarantine slows server 2", "quorum.reach slows server 1", "quorum.size slows",
+		"redis.eviction endangers server 3")
 	g.servers[3].Kill()
 	if got, err := diagnosed(t, b); !passing(err) || !slices.Contains(got, "quorum.reach slows server 4") {
 		t.Errorf("Diagnose without a majority: %q, %v; want ErrUnavailable", got, err)
 	}
-	if _, err := b.Diagnose(within(t), time.Hour); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "quarantine") {
+	if _, err := b.Diagnose(within(t), time.Hour); !errors.Is(err, driver.ErrInvalid) ||
+		!strings.Contains(err.Error(), "quarantine") {
 		t.Errorf("Diagnose for a TTL above the quarantine: %v; want ErrInvalid", err)
 	}
 }

@@ -97,7 +97,8 @@ func minority(t *testing.T, size int, f fault) {
 	var sessions []driver.Session
 	var renewed atomic.Int64 // how often the held lock was renewed
 	client := func(o *holdfast.Observer) *holdfast.Client {
-		c, err := holdfast.New(ctx, spied{g.backend(ways.addrs()), &mu, &sessions}, &holdfast.Config{TTL: faultTTL, Observer: o})
+		c, err := holdfast.New(ctx, spied{g.backend(ways.addrs()), &mu, &sessions},
+			&holdfast.Config{TTL: faultTTL, Observer: o})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,8 @@ func minority(t *testing.T, size int, f fault) {
 		undo = append(undo, f.do(g.servers[i], ways[i]))
 	}
 	progress("while it lasts", 50)
-	for before, end := renewed.Load(), time.Now().Add(time.Minute); renewed.Load() == before; time.Sleep(10 * time.Millisecond) {
+	for before, end := renewed.Load(), time.Now().Add(time.Minute); renewed.Load() == before; time.Sleep(
+		10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not renewed in a minute without those servers: %v", kept.Err())
 		}

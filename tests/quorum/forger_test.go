@@ -21,7 +21,8 @@ func (g *group) forger() *drivertest.Forger {
 		Send: func(t testing.TB, session, _ string, messages ...string) {
 			t.Helper()
 			for _, s := range g.servers {
-				raw, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true, PipelineMultiplex: -1})
+				raw, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true,
+					DisableCache: true, PipelineMultiplex: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -33,7 +33,8 @@ func TestKeptMissedByOne(t *testing.T) {
 				_, _ = a.Renew(within(t), nil) // sends the third server what it has missed
 			}
 			for i := range g.servers {
-				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].Kept }, func() {})
+				g.shows(t, i, "x", "the name kept", func(r driver.Record) bool { return len(r.Holders) == 1 && r.Holders[0].Kept },
+					func() {})
 			}
 			g.servers[0].Restart(false)
 			for n := range 20 { // while it is in quarantine, and after that

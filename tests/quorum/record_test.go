@@ -118,7 +118,8 @@ func TestRights(t *testing.T) {
 	all4.Wait()
 	for _, s := range g.servers {
 		for command, stats := range s.Info("commandstats") {
-			if !strings.Contains(stats, "rejected_calls=0") && strings.Contains(stats, "rejected_calls=") && command != "cmdstat_select" {
+			if !strings.Contains(stats, "rejected_calls=0") && strings.Contains(stats, "rejected_calls=") &&
+				command != "cmdstat_select" {
 				t.Errorf("refused: %s %s", command, stats)
 			}
 		}

@@ -62,7 +62,8 @@ func follow(t *testing.T, s *testenv.RedisServer, addr string) {
 		t.Fatal(err)
 	}
 	must(t, s, "REPLICAOF "+host+" "+port)
-	for end := time.Now().Add(30 * time.Second); s.Info("replication")["master_link_status"] != "up"; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); s.Info("replication")["master_link_status"] != "up"; time.Sleep(
+		5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("no replica of %s: %v", addr, s.Info("replication"))
 		}
@@ -93,7 +94,8 @@ func replicated(s *scene) {
 	s.copy = testenv.Redis(s.t, "--repl-diskless-sync-delay", "0")
 	s.link = testenv.Proxy(s.t, s.x.Addr)
 	follow(s.t, s.copy, s.link.Addr)
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(s.x.Info("replication")["slave0"], "state=online"); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(s.x.Info("replication")["slave0"],
+		"state=online"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("no replica: %v", s.x.Info("replication"))
 		}
@@ -159,9 +161,10 @@ var losses = map[string]loss{
 		s.x = s.copy
 		configure("maxmemory 1")(s)
 	}, heal: configure("maxmemory 0")},
-	"emptied":                       {after: func(s *scene) { must(s.t, s.x, "FLUSHALL") }},
-	"emptied, one database":         {after: func(s *scene) { must(s.t, s.x, "FLUSHDB") }},
-	"emptied, and full":             {after: func(s *scene) { must(s.t, s.x, "FLUSHALL"); configure("maxmemory 1")(s) }, heal: configure("maxmemory 0")},
+	"emptied":               {after: func(s *scene) { must(s.t, s.x, "FLUSHALL") }},
+	"emptied, one database": {after: func(s *scene) { must(s.t, s.x, "FLUSHDB") }},
+	"emptied, and full": {after: func(s *scene) { must(s.t, s.x, "FLUSHALL"); configure("maxmemory 1")(s) },
+		heal: configure("maxmemory 0")},
 	"another database in its place": {after: func(s *scene) { must(s.t, s.x, "SWAPDB 0 1") }},
 	"another database in its place, that a client had named": {
 		before: func(s *scene) {
@@ -227,7 +230,8 @@ func TestForgottenVote(t *testing.T) {
 			b = open(t, s.backend(ways.addrs()), "c", ttl)
 			refused()
 			var quarantined *redislock.Newborn // its error says for how long
-			if _, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); !errors.As(err, &quarantined) || quarantined.Left < ttl/2 {
+			if _, err := memberAt(t, s.group, s.x.Addr).Inspect(within(t), "x"); !errors.As(err, &quarantined) ||
+				quarantined.Left < ttl/2 {
 				t.Errorf("the server that forgot: %v; want it to stay out for most of the quarantine", err)
 			}
 		})
@@ -255,7 +259,8 @@ func TestNothingForgotten(t *testing.T) {
 			was := s.x.Info("replication")["master_replid"]
 			s.copy.Kill()
 			s.link.Refuse()
-			for end := time.Now().Add(30 * time.Second); s.x.Info("replication")["master_replid"] == was; time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(30 * time.Second); s.x.Info("replication")["master_replid"] == was; time.Sleep(
+				50 * time.Millisecond) {
 				if time.Now().After(end) {
 					s.t.Fatal("the server keeps its backlog")
 				}
@@ -320,7 +325,8 @@ func failover(s *scene) {
 		s.t.Fatal(err)
 	}
 	must(s.t, s.x, "FAILOVER TO "+host+" "+port+" FORCE TIMEOUT 1")
-	for end := time.Now().Add(30 * time.Second); s.x.Info("replication")["master_link_status"] != "up"; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); s.x.Info("replication")["master_link_status"] != "up"; time.Sleep(
+		5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("no failover: %v", s.x.Info("replication"))
 		}
@@ -328,7 +334,8 @@ func failover(s *scene) {
 }
 
 func keepLog(s *scene) {
-	if err := os.CopyFS(filepath.Join(folder(s.x), "older"), os.DirFS(filepath.Join(folder(s.x), "appendonlydir"))); err != nil {
+	if err := os.CopyFS(filepath.Join(folder(s.x), "older"),
+		os.DirFS(filepath.Join(folder(s.x), "appendonlydir"))); err != nil {
 		s.t.Fatal(err)
 	}
 }

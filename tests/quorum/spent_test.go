@@ -42,7 +42,8 @@ func TestSpentRequest(t *testing.T) {
 	ways.each((*testenv.TCPProxy).Refuse)
 	unavailable := func(r *driver.Request) error {
 		for end := time.Now().Add(30 * time.Second); ; {
-			if _, err := s.Acquire(within(t), r); errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) || time.Now().After(end) {
+			if _, err := s.Acquire(within(t), r); errors.Is(err, driver.ErrUnavailable) &&
+				!errors.Is(err, driver.ErrUncertain) || time.Now().After(end) {
 				return err
 			}
 		}

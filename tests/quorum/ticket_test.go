@@ -51,7 +51,8 @@ func TestEditedTicket(t *testing.T) {
 			}
 			got, err := taker.Adopt(within(t), "holdfast2."+base64.RawURLEncoding.EncodeToString(b))
 			if err == nil {
-				t.Errorf("adopted with token %d what was granted with token %d; after two renewals: %v", got.Token(), l.Token(), got.Err())
+				t.Errorf("adopted with token %d what was granted with token %d; after two renewals: %v", got.Token(), l.Token(),
+					got.Err())
 				return
 			}
 			if !errors.Is(err, holdfast.ErrGone) {

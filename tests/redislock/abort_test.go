@@ -89,7 +89,8 @@ func (c *sided) Subscribe(ctx context.Context, channel string, message func(stri
 	return c.Conn.Subscribe(ctx, channel, message, again)
 }
 
-func (c *sided) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+func (c *sided) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
+	func(), error) {
 	if c.mute {
 		return func() {}, nil
 	}
@@ -129,7 +130,8 @@ func (z *scene) ask(letter string, mode driver.Mode, n, limit int, min time.Dura
 	if !known {
 		h = driver.Hold{Name: z.name, ID: newID()}
 	}
-	reply, err := z.session(letter).Acquire(z.ctx, &driver.Request{ID: h.ID, Name: z.name, Mode: mode, N: n, Limit: limit, Wait: true, MinHold: min})
+	reply, err := z.session(letter).Acquire(z.ctx, &driver.Request{ID: h.ID, Name: z.name, Mode: mode, N: n, Limit: limit,
+		Wait: true, MinHold: min})
 	h.Token = max(h.Token, reply.Token)
 	z.ids[letter] = h
 	return err
@@ -190,7 +192,8 @@ var scenes = map[string]struct {
 	}},
 	"held and waited for": {func(z *scene) error { return errors.Join(z.x("a"), z.x("b"), z.x("c")) }, handOver},
 	"the first is gone":   {func(z *scene) error { return errors.Join(z.x("a"), z.x("d"), z.x("b"), z.x("c")) }, handOver},
-	"readers wait":        {func(z *scene) error { return errors.Join(z.x("a"), z.s("b"), z.s("d"), z.s("c"), z.x("b2")) }, handOver},
+	"readers wait": {func(z *scene) error { return errors.Join(z.x("a"), z.s("b"), z.s("d"), z.s("c"), z.x("b2")) },
+		handOver},
 	"its lease is over": {func(z *scene) error {
 		err := errors.Join(z.x("a"), z.x("b"), z.x("c"))
 		z.later(z.t, 50*time.Second)
@@ -205,16 +208,17 @@ var scenes = map[string]struct {
 		"cancel a place": func(z *scene) error { return z.cancel("b") },
 		"release":        func(z *scene) error { return z.release("a", 0) },
 	}},
-	"readers hold": {func(z *scene) error { return errors.Join(z.s("a"), z.s("b"), z.x("c"), z.s("a2")) }, map[string]func(z *scene) error{
-		"release":        func(z *scene) error { return z.release("a", 0) },
-		"release, kept":  func(z *scene) error { return z.release("a", time.Second) },
-		"cancel":         func(z *scene) error { return z.cancel("b") },
-		"cancel a place": func(z *scene) error { return z.cancel("c") },
-		"renew":          func(z *scene) error { return z.renew("a", "b") },
-		"break":          func(z *scene) error { return z.Break(z.ctx, z.name, z.ids["a"].Token) },
-		"adopt":          func(z *scene) error { return z.adopt("a", "c") },
-		"wait":           func(z *scene) error { return z.s("b2") },
-	}},
+	"readers hold": {func(z *scene) error { return errors.Join(z.s("a"), z.s("b"), z.x("c"), z.s("a2")) },
+		map[string]func(z *scene) error{
+			"release":        func(z *scene) error { return z.release("a", 0) },
+			"release, kept":  func(z *scene) error { return z.release("a", time.Second) },
+			"cancel":         func(z *scene) error { return z.cancel("b") },
+			"cancel a place": func(z *scene) error { return z.cancel("c") },
+			"renew":          func(z *scene) error { return z.renew("a", "b") },
+			"break":          func(z *scene) error { return z.Break(z.ctx, z.name, z.ids["a"].Token) },
+			"adopt":          func(z *scene) error { return z.adopt("a", "c") },
+			"wait":           func(z *scene) error { return z.s("b2") },
+		}},
 	"the last reader": {func(z *scene) error { return errors.Join(z.s("a"), z.x("b"), z.s("c")) }, handOver},
 	"permits": {func(z *scene) error {
 		return errors.Join(z.p("a", 1), z.p("b", 1), z.p("d", 2), z.p("c", 1), z.p("a2", 1))
@@ -312,7 +316,8 @@ func TestAborted(t *testing.T) {
 						if n > 200 {
 							t.Fatalf("%s: %s: no end", where, what)
 						}
-						z := &scene{stepped: s, t: t, name: fmt.Sprintf("%s/%s/%d/%s", where, what, n, newID()), ids: map[string]driver.Hold{}}
+						z := &scene{stepped: s, t: t, name: fmt.Sprintf("%s/%s/%d/%s", where, what, n, newID()),
+							ids: map[string]driver.Hold{}}
 						if err := p.prepare(z); err != nil {
 							t.Fatalf("%s: %v", where, err)
 						}
@@ -322,7 +327,8 @@ func TestAborted(t *testing.T) {
 						s.do(t, "DEL", "step:at")
 						step, _ := s.do(t, "GET", "step:failed").ToString()
 						failed = step != ""
-						if !failed && err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrKind) {
+						if !failed && err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) &&
+							!errors.Is(err, driver.ErrKind) {
 							t.Fatalf("%s: %s: %v", where, what, err)
 						}
 						if wrong := z.wrong(); wrong != "" {

@@ -23,7 +23,8 @@ func (z *scene) wrong() string {
 		switch {
 		case token == 1 && (rec.Kind != driver.Latch || rec.Count != 0):
 			return fmt.Sprintf("published %q of %+v", message, rec)
-		case token > 1 && !slices.ContainsFunc(rec.Holders, func(h driver.Holder) bool { return h.ID == id && h.Token == token }):
+		case token > 1 && !slices.ContainsFunc(rec.Holders,
+			func(h driver.Holder) bool { return h.ID == id && h.Token == token }):
 			return fmt.Sprintf("published %q, which is not on record: %+v", message, rec)
 		}
 	}

@@ -28,7 +28,8 @@ func BenchmarkPair(b *testing.B) {
 	defer cancel()
 	ctx = driver.OwnBound(ctx) // as package holdfast bounds an exchange
 	raw := func(name, id string) error {
-		if err := client.Do(ctx, client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(30000).Build()).Error(); err != nil {
+		if err := client.Do(ctx, client.B().Set().Key(name).Value(id).Nx().PxMilliseconds(30000).Build()).
+			Error(); err != nil {
 			return err
 		}
 		return del.Exec(ctx, client, []string{name}, []string{id}).Error()

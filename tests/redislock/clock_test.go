@@ -26,7 +26,8 @@ func clocked(t *testing.T) (client rueidis.Client, b *redislock.Backend, set fun
 	})
 	set = func(s int) {
 		t.Helper()
-		cmd := client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(clockStart+s)).FieldValue("u", "5").Build()
+		cmd := client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(clockStart+s)).FieldValue("u", "5").
+			Build()
 		if err := client.Do(within(t, soon), cmd).Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,8 @@ func TestSeenAfterClockSetBack(t *testing.T) {
 		r, err := b.Inspect(within(t, soon), name)
 		if err != nil {
 			t.Errorf("%s: Inspect: %v", name, err)
-		} else if len(r.Holders) != 1 || len(r.Waiters) != 1 || r.Holders[0].Token != h.Token || r.Holders[0].Age != 0 || r.Waiters[0].Age != 0 {
+		} else if len(r.Holders) != 1 || len(r.Waiters) != 1 || r.Holders[0].Token != h.Token || r.Holders[0].Age != 0 ||
+			r.Waiters[0].Age != 0 {
 			t.Errorf("%s: Inspect: %+v; want a holder and a waiter, of no age", name, r)
 		}
 		for _, wait := range []bool{false, true} {

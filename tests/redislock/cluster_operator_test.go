@@ -148,7 +148,8 @@ func TestClusterOrders(t *testing.T) {
 					t.Fatalf("the holder lost its lease at %v, the waiter granted the lock at %v", lost, g.at)
 				}
 			}
-			t.Logf("the holder lost its lease after %v (%v), the waiter was granted after %v, %v", lost.Sub(begun), first.Err(), g.at.Sub(begun), g.err)
+			t.Logf("the holder lost its lease after %v (%v), the waiter was granted after %v, %v", lost.Sub(begun), first.Err(),
+				g.at.Sub(begun), g.err)
 			if g.err != nil {
 				t.Fatal(g.err)
 			}

@@ -37,7 +37,8 @@ const (
 // documented permissions.
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
-	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule}, Args: []string{"--appendonly", "yes"}})
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule},
+		Args: []string{"--appendonly", "yes"}})
 	// A request whose answer is lost is executed only if the server knows its script already.
 	teach := func(t testing.TB) {
 		for _, r := range c.Servers {
@@ -97,7 +98,8 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	}
 }
 
-func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn, restart func(testing.TB),
+func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
+	restart func(testing.TB),
 	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
 ) {
 	var names []string // one for each server that has names
@@ -197,7 +199,8 @@ func sentinelRueidis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.T
 	for _, r := range s.Sentinels {
 		opt.InitAddress = append(opt.InitAddress, r.Addr)
 	}
-	opt.Sentinel = rueidis.SentinelOption{Dialer: opt.Dialer, MasterSet: s.Master, Username: "watcher", Password: "watch", TopologyRefreshInterval: 5 * time.Second}
+	opt.Sentinel = rueidis.SentinelOption{Dialer: opt.Dialer, MasterSet: s.Master, Username: "watcher", Password: "watch",
+		TopologyRefreshInterval: 5 * time.Second}
 	return viaRueidis(t, opt)
 }
 
@@ -211,7 +214,8 @@ func anonymousGoRedis(t testing.TB, c *testenv.RedisClusterServers, p *testenv.T
 	return goRedisTo(t, c, p, "", "")
 }
 
-func goRedisTo(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies, user, password string) redislock.Conn {
+func goRedisTo(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxies, user,
+	password string) redislock.Conn {
 	t.Helper()
 	return viaGoRedis(t, redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs(), Username: user, Password: password,
@@ -222,8 +226,9 @@ func goRedisTo(t testing.TB, c *testenv.RedisClusterServers, p *testenv.TCPProxi
 func sentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, p *testenv.TCPProxies) redislock.Conn {
 	t.Helper()
 	opt := &redis.FailoverOptions{
-		MasterName: s.Master, Username: "holdfast", Password: "secret", SentinelUsername: "watcher", SentinelPassword: "watch",
-		Dialer: p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
+		MasterName: s.Master, Username: "holdfast", Password: "secret", SentinelUsername: "watcher",
+		SentinelPassword: "watch",
+		Dialer:           p.Dial, DialTimeout: time.Second, ReadTimeout: 3 * time.Second, ContextTimeoutEnabled: true,
 	}
 	for _, r := range s.Sentinels {
 		opt.SentinelAddrs = append(opt.SentinelAddrs, r.Addr)

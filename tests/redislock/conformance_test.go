@@ -61,7 +61,8 @@ func connected(more ...string) []string {
 		"a damaged lock", "answer to adopt lost", "hostile names", "list prefix", "latch", "latch push lost",
 		"client excludes", "client cancelled", "acquire after its cancel", "attempt after its cancel", "cancel again",
 		"place after its cancel", "close during locks", "pushes for nobody", "pushes for requests",
-		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile IDs of latches", "notes and labels",
+		"a push that is believed", "waiting for hostile names", "hostile prefixes", "hostile IDs of latches",
+		"notes and labels",
 	)
 }
 
@@ -89,7 +90,8 @@ func dialGoRedis(t testing.TB, addr string) redislock.Conn {
 // rawClient is a rueidis client as Dial makes it.
 func rawClient(t testing.TB, addr string) rueidis.Client {
 	t.Helper()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, PipelineMultiplex: -1})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true,
+		DisableCache: true, PipelineMultiplex: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,8 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 	return client
 }
 
-func harness(server *testenv.RedisServer, only []string, dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
+func harness(server *testenv.RedisServer, only []string,
+	dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
 	return drivertest.Harness{
 		TTL:    ttl,
 		Only:   only,

@@ -49,7 +49,8 @@ func TestDamaged(t *testing.T) {
 				asked := map[string]*driver.Request{}
 				for i := range 8 {
 					name := fmt.Sprint("sane", i)
-					holds = append(holds, granted(t, a, &driver.Request{ID: newID(), Name: name, Mode: driver.Exclusive + driver.Mode(i%2), N: 1}))
+					holds = append(holds, granted(t, a, &driver.Request{ID: newID(), Name: name,
+						Mode: driver.Exclusive + driver.Mode(i%2), N: 1}))
 					asked[name] = exclusive(name)
 					sane[name] = acquire(t, b, asked[name])
 				}
@@ -68,7 +69,8 @@ func TestDamaged(t *testing.T) {
 				}
 				damaged := func(what string, err error) {
 					t.Helper()
-					if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), " hf:{") || strings.Contains(err.Error(), "user_script") {
+					if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), " hf:{") ||
+						strings.Contains(err.Error(), "user_script") {
 						t.Errorf("%s: %v; want an error that names the key", what, err)
 					}
 				}

@@ -112,7 +112,8 @@ func everywhere(t testing.TB, servers ...*testenv.RedisServer) func(commands ...
 
 func TestDoctorSentinel(t *testing.T) {
 	t.Parallel()
-	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +info +config|get " + askUsers}, SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good})
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +info +config|get " + askUsers},
+		SentinelUsers: []string{watcherRule + " " + askUsers}, Args: good})
 	direct := testenv.Proxies(t, nil)
 	dialed := func(t testing.TB, s *testenv.RedisSentinelServers, _ *testenv.TCPProxies) redislock.Conn {
 		return must(rueidisconn.Dial(s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"))(t)
@@ -120,9 +121,11 @@ func TestDoctorSentinel(t *testing.T) {
 	for name, c := range map[string]struct {
 		dial dialSentinel
 		want string // of the sentinels, whose user default is open to all
-	}{"rueidis": {dialed, "sentinels endangers 3"}, "a rueidis client": {sentinelRueidis, "sentinels unknown 1"}, "go-redis": {sentinelGoRedis, "sentinels unknown 1"}} {
+	}{"rueidis": {dialed, "sentinels endangers 3"}, "a rueidis client": {sentinelRueidis, "sentinels unknown 1"},
+		"go-redis": {sentinelGoRedis, "sentinels unknown 1"}} {
 		t.Run(name, func(t *testing.T) {
-			for replicas, more := range []string{"cutoff endangers 1, replicas endangers 1", "cutoff endangers 1, replicas endangers 1", ""} {
+			for replicas, more := range []string{"cutoff endangers 1, replicas endangers 1",
+				"cutoff endangers 1, replicas endangers 1", ""} {
 				list := diagnoseWaiting(t, c.dial(t, s, direct), replicas)
 				want := strings.TrimPrefix(more+", "+c.want+", users endangers 1", ", ")
 				if got := complaints(list); got != want {

@@ -42,7 +42,9 @@ func TestDoctorMovingSlot(t *testing.T) {
 			if got := complaints(after); got != still {
 				t.Errorf("after the move: %s", got)
 			}
-			if !slices.ContainsFunc(after, func(f driver.Finding) bool { return f.Code == "redis.slots" && f.Severity == driver.Fine }) {
+			if !slices.ContainsFunc(after, func(f driver.Finding) bool {
+				return f.Code == "redis.slots" && f.Severity == driver.Fine
+			}) {
 				t.Errorf("after the move nothing is said of slots: %+v", after)
 			}
 		})

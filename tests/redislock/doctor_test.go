@@ -60,20 +60,24 @@ func unlike(by map[string]driver.Finding) string {
 
 // ofTheMachine reports findings that depend on the machine, and that test servers need no password.
 func ofTheMachine(f driver.Finding) bool {
-	return f.Code == "redis.latency" || f.Code == "redis.users" && f.Severity == driver.Unclear && strings.Contains(f.Found, "needs no password")
+	return f.Code == "redis.latency" || f.Code == "redis.users" && f.Severity == driver.Unclear &&
+		strings.Contains(f.Found, "needs no password")
 }
 
 func TestDoctorSound(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, good...)
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			by := diagnose(t, dial(t, server.Addr), 15*time.Second)
 			if got := unlike(by); got != "" {
 				t.Errorf("not fine: %s", got)
 			}
-			want := []string{"redis.clock", "redis.cluster", "redis.connections", "redis.disk", "redis.eviction", "redis.latency", "redis.output-buffer",
-				"redis.persistence", "redis.records", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts", "redis.users", "redis.version", "redis.wakeups"}
+			want := []string{"redis.clock", "redis.cluster", "redis.connections", "redis.disk", "redis.eviction",
+				"redis.latency", "redis.output-buffer",
+				"redis.persistence", "redis.records", "redis.replicas", "redis.role", "redis.script-limit", "redis.scripts",
+				"redis.users", "redis.version", "redis.wakeups"}
 			if got := slices.Sorted(maps.Keys(by)); !slices.Equal(got, want) {
 				t.Errorf("looked at %q, want %q", got, want)
 			}
@@ -91,19 +95,25 @@ func TestDoctorSettings(t *testing.T) {
 		want string
 		says string // in the findings that are not fine
 	}{
-		"cache":    {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"}, good...), "eviction endangers", "allkeys-lru, with a maxmemory of 50 MiB"},
-		"volatile": {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"}, good...), "eviction endangers", "noeviction"},
+		"cache": {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"}, good...),
+			"eviction endangers", "allkeys-lru, with a maxmemory of 50 MiB"},
+		"volatile": {append([]string{"--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"}, good...),
+			"eviction endangers", "noeviction"},
 		"no limit": {append([]string{"--maxmemory-policy", "allkeys-lru"}, good...), "", ""},
 		"full":     {append([]string{"--maxmemory", "1mb"}, good...), "eviction slows", "are in use"},
 		"default":  {[]string{"--save", "3600 1"}, "persistence endangers", "save 3600 1"},
 		"everysec": {[]string{"--appendonly", "yes"}, "persistence endangers", "appendfsync is everysec"},
 		"never":    {[]string{"--appendonly", "yes", "--appendfsync", "no"}, "persistence endangers", "appendfsync always"},
-		"rewrite":  {append([]string{"--no-appendfsync-on-rewrite", "yes"}, good...), "persistence endangers", "no-appendfsync-on-rewrite no"},
-		"clients":  {append([]string{"--maxclients", "8"}, good...), "connections slows", "raise maxclients"},
-		"buffer":   {append([]string{"--client-output-buffer-limit", "pubsub 100kb 50kb 1"}, good...), "output-buffer slows", "pubsub 102400 51200 1"},
-		"replicas": {append([]string{"--min-replicas-to-write", "2"}, good...), "min-replicas slows", "reaches 0 replicas, and min-replicas-to-write asks for 2"},
-		"scripts":  {append([]string{"--lua-time-limit", "5"}, good...), "script-limit slows", "BUSY"},
-		"renamed":  {append([]string{"--rename-command", "CONFIG", ""}, good...), "output-buffer unknown, persistence unknown, script-limit unknown", "unknown command"},
+		"rewrite": {append([]string{"--no-appendfsync-on-rewrite", "yes"}, good...), "persistence endangers",
+			"no-appendfsync-on-rewrite no"},
+		"clients": {append([]string{"--maxclients", "8"}, good...), "connections slows", "raise maxclients"},
+		"buffer": {append([]string{"--client-output-buffer-limit", "pubsub 100kb 50kb 1"}, good...), "output-buffer slows",
+			"pubsub 102400 51200 1"},
+		"replicas": {append([]string{"--min-replicas-to-write", "2"}, good...), "min-replicas slows",
+			"reaches 0 replicas, and min-replicas-to-write asks for 2"},
+		"scripts": {append([]string{"--lua-time-limit", "5"}, good...), "script-limit slows", "BUSY"},
+		"renamed": {append([]string{"--rename-command", "CONFIG", ""}, good...),
+			"output-buffer unknown, persistence unknown, script-limit unknown", "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,8 +152,10 @@ func TestDoctorPermissions(t *testing.T) {
 	if got := unlike(by); got != want {
 		t.Errorf("not fine: %q, want %q", got, want)
 	}
-	for code, may := range map[string]bool{"redis.eviction": true, "redis.persistence": true, "redis.replicas": true, "redis.version": false, "redis.role": false, "redis.users": false} {
-		if f := by[code]; f.Danger() != may || !strings.Contains(f.Found, "NOPERM") || !strings.Contains(f.Do, "ACL SETUSER") {
+	for code, may := range map[string]bool{"redis.eviction": true, "redis.persistence": true, "redis.replicas": true,
+		"redis.version": false, "redis.role": false, "redis.users": false} {
+		if f := by[code]; f.Danger() != may || !strings.Contains(f.Found, "NOPERM") ||
+			!strings.Contains(f.Do, "ACL SETUSER") {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -156,7 +168,8 @@ func TestDoctorPermissions(t *testing.T) {
 		poor := testenv.RedisACL(t, []string{strings.Replace(aclRule, " +"+command, "", 1)}, good...)
 		conn := must(rueidisconn.Dial("redis://holdfast:secret@" + poor.Addr))(t)
 		by := diagnose(t, conn, time.Second)
-		if f := by["redis.wakeups"]; f.Severity != driver.Unclear || !strings.Contains(f.Found, doing+": ") || !strings.Contains(f.Found, "NOPERM") || by["redis.clock"].Code == "" {
+		if f := by["redis.wakeups"]; f.Severity != driver.Unclear || !strings.Contains(f.Found, doing+": ") ||
+			!strings.Contains(f.Found, "NOPERM") || by["redis.clock"].Code == "" {
 			t.Errorf("without %s: %+v, want unknown, and a finding about the clock", command, f)
 		}
 	}
@@ -169,7 +182,8 @@ func replicaOf(t *testing.T, primary *testenv.RedisServer, args ...string) *test
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := testenv.Redis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...)
+	r := testenv.Redis(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"},
+		args...)...)
 	conn := dialRueidis(t, r.Addr)
 	defer func() { _ = conn.Close() }()
 	for ctx := within(t, soon); ; {
@@ -190,7 +204,8 @@ func TestDoctorReplicas(t *testing.T) {
 	args := append([]string{"--repl-diskless-sync-delay", "0"}, good...)
 	primary := testenv.Redis(t, args...)
 	replica := replicaOf(t, primary, good...)
-	if got := unlike(diagnose(t, dialRueidis(t, primary.Addr), 15*time.Second)); got != "cutoff endangers, replicas endangers" {
+	if got := unlike(diagnose(t, dialRueidis(t, primary.Addr),
+		15*time.Second)); got != "cutoff endangers, replicas endangers" {
 		t.Errorf("a primary: %q", got)
 	}
 	primary.Do("CONFIG SET min-replicas-to-write 1")
@@ -209,7 +224,8 @@ func TestDoctorReplicas(t *testing.T) {
 	}
 	// A message published at the primary arrives at the replica's subscribers, and is not counted.
 	conn := otherWay{dialRueidis(t, primary.Addr), dialRueidis(t, replica.Addr)}
-	if f := diagnose(t, conn, 15*time.Second)["redis.wakeups"]; f.Severity != driver.Slows || !strings.Contains(f.Found, "counted no subscriber") {
+	if f := diagnose(t, conn, 15*time.Second)["redis.wakeups"]; f.Severity != driver.Slows ||
+		!strings.Contains(f.Found, "counted no subscriber") {
 		t.Errorf("a subscription elsewhere: %+v", f)
 	}
 }
@@ -269,10 +285,12 @@ func TestDoctorNodeOfACluster(t *testing.T) {
 func TestDoctorUnreachable(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, good...)
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		conn := dial(t, server.Addr)
 		server.Kill()
-		if list, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) || len(list) != 0 {
+		if list, err := diagnoseAll(t, conn, time.Second); !errors.Is(err, driver.ErrUnavailable) &&
+			!errors.Is(err, driver.ErrUncertain) || len(list) != 0 {
 			t.Errorf("%s, killed: %v, %v", name, list, err)
 		}
 		server.Start()
@@ -280,7 +298,8 @@ func TestDoctorUnreachable(t *testing.T) {
 		server.Pause()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		b := redislock.New(conn, nil)
-		if _, err := b.Diagnose(ctx, time.Second); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+		if _, err := b.Diagnose(ctx, time.Second); !errors.Is(err, driver.ErrUnavailable) &&
+			!errors.Is(err, driver.ErrUncertain) {
 			t.Errorf("%s, frozen: %v", name, err)
 		}
 		cancel()
@@ -296,7 +315,8 @@ func TestDoctorUnreachable(t *testing.T) {
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial(t, server.Addr)
 			defer func() { _ = conn.Close() }()
@@ -308,10 +328,12 @@ func TestAsk(t *testing.T) {
 				}
 				return all[0]
 			}
-			if a := ask("CONFIG", "GET", "maxmemory-p*"); a.Err != nil || len(a.Value.List) != 2 || a.Value.List[0].Text != "maxmemory-policy" || a.Value.List[1].Text != "noeviction" {
+			if a := ask("CONFIG", "GET", "maxmemory-p*"); a.Err != nil || len(a.Value.List) != 2 ||
+				a.Value.List[0].Text != "maxmemory-policy" || a.Value.List[1].Text != "noeviction" {
 				t.Errorf("a map: %+v", a)
 			}
-			if a := ask("INFO", "server"); a.Err != nil || a.Value.Kind != redislock.Text || !regexp.MustCompile(`^# Server\r\nredis_version:\d`).MatchString(a.Value.Text) {
+			if a := ask("INFO", "server"); a.Err != nil || a.Value.Kind != redislock.Text ||
+				!regexp.MustCompile(`^# Server\r\nredis_version:\d`).MatchString(a.Value.Text) {
 				t.Errorf("a long text: %+v", a)
 			}
 			if a := ask("PING"); a.Value.Text != "PONG" {

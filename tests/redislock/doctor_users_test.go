@@ -15,7 +15,8 @@ import (
 // Users that can forge a push but may take no locks are reported, and no other users.
 func TestDoctorUsers(t *testing.T) {
 	t.Parallel()
-	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "user holdfast", "user asker", 1) + " +info +config|get " + askUsers}, good...)
+	server := testenv.RedisACL(t, []string{strings.Replace(aclRule, "user holdfast", "user asker", 1) +
+		" +info +config|get " + askUsers}, good...)
 	dial := map[string]redislock.Conn{
 		"asker":   must(rueidisconn.Dial("redis://asker:secret@" + server.Addr))(t),
 		"default": dialGoRedis(t, server.Addr),
@@ -23,7 +24,8 @@ func TestDoctorUsers(t *testing.T) {
 	change := everywhere(t, server)
 	look := func(as string, want driver.Severity, says string) {
 		t.Helper()
-		if f := diagnose(t, dial[as], 15*time.Second)["redis.users"]; f.Severity != want || f.Danger() != (want == driver.Endangers) || !strings.Contains(f.Found, says) {
+		if f := diagnose(t, dial[as], 15*time.Second)["redis.users"]; f.Severity != want ||
+			f.Danger() != (want == driver.Endangers) || !strings.Contains(f.Found, says) {
 			t.Errorf("as %s: %+v, want %v with %q", as, f, want, says)
 		}
 	}
@@ -78,13 +80,15 @@ func TestDoctorVersion(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, good...)
 	for version, want := range map[string]driver.Severity{
-		"6.0.16": driver.Unclear, "6.2.6": driver.Endangers, "6.2.7": driver.Fine, "6.9.242": driver.Endangers, "7.0.0": driver.Fine, "7.2": driver.Fine, "?": driver.Unclear,
+		"6.0.16": driver.Unclear, "6.2.6": driver.Endangers, "6.2.7": driver.Fine, "6.9.242": driver.Endangers,
+		"7.0.0": driver.Fine, "7.2": driver.Fine, "?": driver.Unclear,
 	} {
 		b := redislock.New(ofVersion{dialRueidis(t, server.Addr), version}, nil)
 		list, err := b.Diagnose(within(t, soon), 15*time.Second)
 		_ = b.Close()
 		for _, f := range list {
-			if f.Code == "redis.version" && (f.Severity != want || strings.Contains(f.Found, "CVE-2022-24735") != (want == driver.Endangers)) {
+			if f.Code == "redis.version" && (f.Severity != want ||
+				strings.Contains(f.Found, "CVE-2022-24735") != (want == driver.Endangers)) {
 				t.Errorf("%s: %+v, want %v", version, f, want)
 			}
 		}

@@ -21,7 +21,8 @@ func TestClientRepeats(t *testing.T) {
 	server := testenv.Redis(t)
 	_, b := session(t, server.URL(), ttl)
 	for name, opt := range map[string]redis.Options{
-		"plain": {ReadTimeout: 500 * time.Millisecond}, "obedient": {ReadTimeout: 500 * time.Millisecond, ContextTimeoutEnabled: true},
+		"plain": {ReadTimeout: 500 * time.Millisecond}, "obedient": {ReadTimeout: 500 * time.Millisecond,
+			ContextTimeoutEnabled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,7 +28,8 @@ const failoverLock = "the lock"
 
 func deploySentinel(t *testing.T) *deployment {
 	t.Helper()
-	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +wait"}, SentinelUsers: []string{watcherRule}})
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule + " +wait"},
+		SentinelUsers: []string{watcherRule}})
 	direct := testenv.Proxies(t, nil)
 	url := s.URL("holdfast:secret") + "?sentineluser=watcher&sentinelpassword=watch"
 	return &deployment{
@@ -36,10 +37,13 @@ func deploySentinel(t *testing.T) *deployment {
 		follows: func(old int) {
 			// The sentinels would do it some ten seconds later.
 			s.Servers[old].Do("REPLICAOF " + strings.Replace(s.Servers[s.Primary()].Addr, ":", " ", 1))
-			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
+			until(t, "the old primary is a replica", func() bool {
+				return s.Servers[old].Info("replication")["role"] == "slave"
+			})
 			s.InSync()
 		},
-		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t), sentinelGoRedis(t, s, direct)},
+		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t),
+			sentinelGoRedis(t, s, direct)},
 	}
 }
 
@@ -56,7 +60,8 @@ func deployCluster(t *testing.T) *deployment {
 		primary:  func() int { return c.Owner(tag, witness) },
 		promoted: func(old int) int { return c.Promoted(tag, old, witness) },
 		follows:  func(int) { c.Ready() },
-		conns:    []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t), clusterGoRedis(t, c, direct)},
+		conns: []redislock.Conn{must(rueidisconn.Dial(url))(t), must(rueidisconn.Dial(url))(t),
+			clusterGoRedis(t, c, direct)},
 	}
 }
 
@@ -74,7 +79,8 @@ func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 // again, and no token is granted twice. Exclusion is not promised: replication is asynchronous.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+	for name, deploy := range map[string]func(*testing.T) *deployment{
+		"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
@@ -117,7 +123,8 @@ func TestFailover(t *testing.T) {
 // whichever replica is promoted. Nothing is granted until as many replicas follow the new primary.
 func TestFailoverReplicas(t *testing.T) {
 	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+	for name, deploy := range map[string]func(*testing.T) *deployment{
+		"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
@@ -144,7 +151,8 @@ func TestFailoverReplicas(t *testing.T) {
 // primary.
 func TestFailoverKeeps(t *testing.T) {
 	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+	for name, deploy := range map[string]func(*testing.T) *deployment{
+		"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
@@ -186,7 +194,8 @@ func (d *deployment) replicated(primary int) bool {
 	}
 	n := 0
 	for _, r := range d.servers {
-		if i := r.Info("replication"); i["role"] == "slave" && d.servers[primary].Addr == i["master_host"]+":"+i["master_port"] {
+		if i := r.Info("replication"); i["role"] == "slave" &&
+			d.servers[primary].Addr == i["master_host"]+":"+i["master_port"] {
 			var got int64
 			if _, err := fmt.Sscan(i["slave_repl_offset"], &got); err != nil || got < offset {
 				return false
@@ -201,7 +210,8 @@ func (d *deployment) replicated(primary int) bool {
 // client learns that when it renews, and the next grant has a larger token.
 func TestFailoverForgets(t *testing.T) {
 	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{"sentinel": deploySentinel, "cluster": deployCluster} {
+	for name, deploy := range map[string]func(*testing.T) *deployment{
+		"sentinel": deploySentinel, "cluster": deployCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
@@ -215,7 +225,8 @@ func TestFailoverForgets(t *testing.T) {
 			until(t, "the replicas have it", func() bool { return d.replicated(old) })
 			var replicas []*testenv.RedisServer
 			for _, r := range d.servers {
-				if i := r.Info("replication"); i["role"] == "slave" && d.servers[old].Addr == i["master_host"]+":"+i["master_port"] {
+				if i := r.Info("replication"); i["role"] == "slave" &&
+					d.servers[old].Addr == i["master_host"]+":"+i["master_port"] {
 					replicas = append(replicas, r)
 				}
 			}
@@ -258,7 +269,8 @@ func TestFailoverForgets(t *testing.T) {
 // primary.
 func TestOldPrimaryLives(t *testing.T) {
 	t.Parallel()
-	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule}})
+	s := testenv.RedisSentinel(t, testenv.SentinelSetup{Users: []string{sentinelRule},
+		SentinelUsers: []string{watcherRule}})
 	direct := testenv.Proxies(t, nil)
 	backends := []*redislock.Backend{
 		redislock.New(sentinelRueidis(t, s, direct), nil), redislock.New(sentinelGoRedis(t, s, direct), nil),
@@ -297,7 +309,8 @@ func TestEviction(t *testing.T) {
 	if next := granted(t, s, exclusive("x")); next.Token <= h.Token {
 		t.Errorf("token %d after %d", next.Token, h.Token)
 	}
-	if changes, err := s.Renew(within(t, soon), []driver.Hold{h}); err != nil || len(changes) != 1 || changes[0].State != driver.Gone {
+	if changes, err := s.Renew(within(t, soon), []driver.Hold{h}); err != nil || len(changes) != 1 ||
+		changes[0].State != driver.Gone {
 		t.Errorf("Renew: %+v, %v; want Gone", changes, err)
 	}
 }

@@ -20,7 +20,8 @@ func TestForgedMessage(t *testing.T) {
 	h := granted(t, holder, exclusive(r.Name))
 	reply := acquire(t, waiter, r)
 	var channel string
-	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") { // the holder's is there, too, and does not know the request
+	// the holder's is there, too, and does not know the request
+	for _, c := range listening(t, server, "CHANNELS", "hf:s:*") {
 		channel = c
 		server.Do(fmt.Sprintf("PUBLISH %s \"%s %d\"", c, r.ID, time.Now().Add(48*time.Hour).UnixMicro()))
 	}

@@ -20,7 +20,8 @@ func fill(t testing.TB, r *testenv.RedisServer) {
 			t.Fatal(got)
 		}
 	}
-	if got := r.Do("SET hf:x y"); !strings.HasPrefix(got, "-") { // another server of a Cluster, or a replica, has another reason
+	// another server of a Cluster, or a replica, has another reason
+	if got := r.Do("SET hf:x y"); !strings.HasPrefix(got, "-") {
 		t.Fatalf("SET: %s; want OOM", got)
 	}
 }
@@ -97,7 +98,8 @@ func TestFullMemory(t *testing.T) {
 				return end(false).After(first)
 			})
 			for range 3 {
-				if changes, err := b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting || changes[1].State != driver.Waiting {
+				if changes, err := b.Renew(ctx, places); err != nil || len(changes) != 2 || changes[0].State != driver.Waiting ||
+					changes[1].State != driver.Waiting {
 					t.Fatalf("Renew of places: %+v, %v", changes, err)
 				}
 				if _, err := b.Acquire(ctx, exclusive(newID())); !errors.Is(err, driver.ErrRefused) {

@@ -103,7 +103,8 @@ func (l *load) round(ctx context.Context, m *holdfast.Mutex, rounds *atomic.Int6
 	}
 	if l.promise != tokensDiffer && lease.Err() == nil {
 		if other != nil && other.Err() == nil {
-			return fmt.Errorf("token %d was granted while the holder of %d could count on its lease", lease.Token(), other.Token())
+			return fmt.Errorf("token %d was granted while the holder of %d could count on its lease", lease.Token(),
+				other.Token())
 		}
 		if last >= lease.Token() {
 			return fmt.Errorf("token %d after %d", lease.Token(), last)

@@ -17,7 +17,8 @@ import (
 func TestMemberPrefix(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	for _, prefix := range []string{"hf:CLUSTER:", "LATCH:", "RETAIN-", "x.GRANULE_INTEREST:", "LEAD:QUARANTINE:PREFIX:", "SERVERS:", "MARK:NEWBORN"} {
+	for _, prefix := range []string{"hf:CLUSTER:", "LATCH:", "RETAIN-", "x.GRANULE_INTEREST:", "LEAD:QUARANTINE:PREFIX:",
+		"SERVERS:", "MARK:NEWBORN"} {
 		t.Run(prefix, func(t *testing.T) {
 			ctx := within(t, soon)
 			m, err := redislock.NewMember(dialRueidis(t, server.Addr), prefix, time.Minute, "a b c", nil)

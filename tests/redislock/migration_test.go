@@ -161,7 +161,8 @@ var steps = map[string]step{
 			p.one(t, name, gets(t, p.b, r, reply), 0)
 		}
 	}},
-	"release of a reader to a writer": {func(t testing.TB, p *pair, name string) (func(context.Context) error, func(testing.TB)) {
+	"release of a reader to a writer": {func(t testing.TB, p *pair, name string) (func(context.Context) error,
+		func(testing.TB)) {
 		shared := &driver.Request{ID: newID(), Name: name, Mode: driver.Shared, N: 1}
 		h := granted(t, p.a, shared)
 		r := exclusive(name)
@@ -178,7 +179,8 @@ var steps = map[string]step{
 			p.one(t, name, gets(t, p.b, r, reply), 0)
 		}
 	}},
-	"cancel of the only waiter": {func(t testing.TB, p *pair, name string) (func(context.Context) error, func(testing.TB)) {
+	"cancel of the only waiter": {func(t testing.TB, p *pair, name string) (func(context.Context) error,
+		func(testing.TB)) {
 		h := granted(t, p.a, exclusive(name))
 		r := exclusive(name)
 		acquire(t, p.b, r)
@@ -186,7 +188,8 @@ var steps = map[string]step{
 			p.one(t, name, h.Token, 0)
 		}
 	}},
-	"cancel of the last reader's grant": {func(t testing.TB, p *pair, name string) (func(context.Context) error, func(testing.TB)) {
+	"cancel of the last reader's grant": {func(t testing.TB, p *pair, name string) (func(context.Context) error,
+		func(testing.TB)) {
 		shared := &driver.Request{ID: newID(), Name: name, Mode: driver.Shared, N: 1}
 		granted(t, p.a, shared)
 		return func(ctx context.Context) error { return p.a.Cancel(ctx, name, shared.ID) }, func(t testing.TB) {

@@ -60,16 +60,21 @@ func TestModelCatches(t *testing.T) {
 	}
 	// Bugs that take hundreds of histories to find are tested at full size only.
 	hard := map[string]bool{
-		"an expired grant is renewed": true, "a latch at zero wakes no waiter": true, "a fast take forgets a minimum hold": true,
-		"a fast release ignores the token": true, "a fast hand-over grants a full TTL": true,
+		"an expired grant is renewed": true, "a latch at zero wakes no waiter": true,
+		"a fast take forgets a minimum hold": true,
+		"a fast release ignores the token":   true, "a fast hand-over grants a full TTL": true,
 		"a kept grant is overwritten": true, "no waiter learns how long a name is kept": true,
 	}
 	for _, m := range []struct{ what, old, new string }{
 		{"newcomers ignore the queue", "if not line and fits(mode, n)", "if fits(mode, n)"},
-		{"a hand-over gets a full TTL", "give(id, mode, n, deadline, hold, owner)", "give(id, mode, n, now + 1000000, hold, owner)"},
-		{"the queue is served from its end", "call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]", "call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]"},
-		{"dead waiters stay", "for _, w in ipairs(call('ZRANGEBYSCORE', KZ, LINE, fmt('%.0f', now))) do", "for _, w in ipairs({}) do"},
-		{"an expired grant is renewed", "if exp > now and field(tail, 1) == id and (token", "if field(tail, 1) == id and (token"},
+		{"a hand-over gets a full TTL", "give(id, mode, n, deadline, hold, owner)",
+			"give(id, mode, n, now + 1000000, hold, owner)"},
+		{"the queue is served from its end", "call('ZRANGEBYSCORE', KZ, 1, LINE, 'LIMIT', 0, 1)[1]",
+			"call('ZREVRANGEBYSCORE', KZ, LINE, 1, 'LIMIT', 0, 1)[1]"},
+		{"dead waiters stay", "for _, w in ipairs(call('ZRANGEBYSCORE', KZ, LINE, fmt('%.0f', now))) do",
+			"for _, w in ipairs({}) do"},
+		{"an expired grant is renewed", "if exp > now and field(tail, 1) == id and (token",
+			"if field(tail, 1) == id and (token"},
 		{"a minimum hold is forgotten", "local k = hold > 0 and now + hold or 0", "local k = 0"},
 		{"cancel keeps the grant", "if t and e > now then dropHold(id, n) end", ""},
 		{"tokens repeat", "local token = num(agreed(max(now, last + 1), now))", "local token = max(now, last)"},
@@ -79,9 +84,11 @@ func TestModelCatches(t *testing.T) {
 		{"the lock goes to a waiter that is gone", "local there = subscribed(session)", "local there = true"},
 		{"a broken latch wakes no waiter", "notifyAll(0)", ""},
 		{"a latch at zero wakes no waiter", "notifyAll(1)", ""},
-		{"a fast take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now", "now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
+		{"a fast take forgets a minimum hold", "now .. ARGV[3 * i - 2] .. now",
+			"now .. string.sub(ARGV[3 * i - 2], 1, 16) .. '0000000000000000' .. now"},
 		{"a fast release ignores the token", "'X0' .. ARGV[2 * i - 1]", "string.sub(v, 1, 18)"},
-		{"a fast hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..", ".. token .. '0000000001000000' .. zero .. zero .."},
+		{"a fast hand-over grants a full TTL", ".. token .. sub(w, 1, 16) .. zero .. zero ..",
+			".. token .. '0000000001000000' .. zero .. zero .."},
 		{"a kept grant is overwritten", "setAside(id)\n    st =", "st ="},
 	} {
 		if testenv.Deep() || !hard[m.what] {
@@ -230,7 +237,8 @@ func (c *tapped) RunAll(ctx context.Context, calls []redislock.Call) []redislock
 	return all
 }
 
-func (c *tapped) RunWait(ctx context.Context, calls []redislock.Call, _ int, _ time.Duration) ([]redislock.Result, int, error) {
+func (c *tapped) RunWait(ctx context.Context, calls []redislock.Call, _ int, _ time.Duration) (
+	[]redislock.Result, int, error) {
 	return c.RunAll(ctx, calls), 0, nil // a server without replicas
 }
 
@@ -238,7 +246,8 @@ func (c *tapped) Subscribe(ctx context.Context, channel string, message func(str
 	return c.tap(ctx, channel, message, again, c.Conn.Subscribe, false)
 }
 
-func (c *tapped) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (func(), error) {
+func (c *tapped) SubscribeShard(ctx context.Context, channel string, message func(string), again func()) (
+	func(), error) {
 	if c.kind == oldCluster {
 		return nil, fmt.Errorf("%w: ERR unknown command 'SSUBSCRIBE'", driver.ErrRefused)
 	}
@@ -247,7 +256,8 @@ func (c *tapped) SubscribeShard(ctx context.Context, channel string, message fun
 
 type subscribe func(ctx context.Context, channel string, message func(string), again func()) (func(), error)
 
-func (c *tapped) tap(ctx context.Context, channel string, message func(string), again func(), subscribe subscribe, shard bool) (func(), error) {
+func (c *tapped) tap(ctx context.Context, channel string, message func(string), again func(), subscribe subscribe,
+	shard bool) (func(), error) {
 	tap := &tap{message: message, again: again, shard: shard, marks: make(chan string, 1), gone: make(chan struct{})}
 	stop, err := subscribe(ctx, channel, tap.hear, again)
 	tap.stop = sync.OnceFunc(func() {

@@ -204,7 +204,8 @@ func TestRefusingWrites(t *testing.T) {
 					t.Fatal(got)
 				}
 				for range 2 {
-					if err := a.Release(within(t, soon), h, 0); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) {
+					if err := a.Release(within(t, soon), h, 0); !errors.Is(err, driver.ErrUnavailable) &&
+						!errors.Is(err, driver.ErrRefused) {
 						t.Errorf("Release: %v; want ErrUnavailable or ErrRefused", err)
 					}
 				}
@@ -214,7 +215,8 @@ func TestRefusingWrites(t *testing.T) {
 				heal()
 				until(t, "it is released", func() bool { // the client may have to reconnect
 					err := a.Release(within(t, soon), h, 0)
-					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUncertain) && !driver.IsOver(err) {
+					if err != nil && !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrRefused) &&
+						!errors.Is(err, driver.ErrUncertain) && !driver.IsOver(err) {
 						t.Fatalf("Release: %v", err)
 					}
 					return err == nil || driver.IsOver(err)
@@ -269,7 +271,8 @@ func TestQueueDeleted(t *testing.T) {
 				}
 				for _, c := range changes {
 					rec, err := b.Inspect(ctx, "x")
-					if err != nil || c.State == driver.Granted && (len(rec.Holders) != 1 || rec.Holders[0].Token != c.Token || rec.Holders[0].ID != r[i].ID) {
+					if err != nil || c.State == driver.Granted &&
+						(len(rec.Holders) != 1 || rec.Holders[0].Token != c.Token || rec.Holders[0].ID != r[i].ID) {
 						t.Fatalf("%+v; on record: %+v, %v", c, rec, err)
 					}
 				}

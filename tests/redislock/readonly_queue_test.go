@@ -40,7 +40,8 @@ func TestReadOnlyLongQueue(t *testing.T) {
 	})
 	for name, want := range map[string]int{long: driver.MaxWaiters + living, hidden: living} {
 		r, err := b.Inspect(within(t, soon), name)
-		if err != nil || r.Kind != driver.Lock || len(r.Holders) != 0 || len(r.Waiters) != min(want, driver.MaxWaiters) || r.Waiting != want {
+		if err != nil || r.Kind != driver.Lock || len(r.Holders) != 0 || len(r.Waiters) != min(want, driver.MaxWaiters) ||
+			r.Waiting != want {
 			t.Errorf("kind %d, %d holders, %d waiters of %d, %v; want a lock, none, %d of %d",
 				r.Kind, len(r.Holders), len(r.Waiters), r.Waiting, err, min(want, driver.MaxWaiters), want)
 		}

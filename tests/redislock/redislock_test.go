@@ -126,9 +126,10 @@ func TestTransports(t *testing.T) {
 		server := testenv.RedisTLS(t)
 		exercise(t, server.URL())
 		for what, url := range map[string]string{
-			"an authority that is not trusted": "rediss://" + server.Addr + "?cert=" + server.TLS.Cert + "&key=" + server.TLS.Key,
-			"no client certificate":            "rediss://" + server.Addr + "?ca=" + server.TLS.CA,
-			"another server name":              server.URL() + "&servername=other.example",
+			"an authority that is not trusted": "rediss://" + server.Addr + "?cert=" + server.TLS.Cert + "&key=" +
+				server.TLS.Key,
+			"no client certificate": "rediss://" + server.Addr + "?ca=" + server.TLS.CA,
+			"another server name":   server.URL() + "&servername=other.example",
 		} {
 			_, err := rueidisconn.Dial(url)
 			// In TLS 1.3 the server refuses a client only after the handshake, and a reset of the
@@ -144,7 +145,8 @@ func TestTransports(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	const canary = "c4n4ry"
-	server := testenv.RedisACL(t, []string{strings.ReplaceAll(aclRule, ">secret", ">"+canary), "user weak on >" + canary + " ~hf:* &* +@connection"})
+	server := testenv.RedisACL(t, []string{strings.ReplaceAll(aclRule, ">secret", ">"+canary),
+		"user weak on >" + canary + " ~hf:* &* +@connection"})
 	exercise(t, "redis://holdfast:"+canary+"@"+server.Addr)
 	refused := func(what string, err error) {
 		t.Helper()
@@ -186,7 +188,8 @@ func TestCredentials(t *testing.T) {
 		{"return redis.call('SET', 'other:x', 1)", "hf:x"},
 		{"return redis.call('PUBLISH', 'other', 1)", "hf:x"},
 	} {
-		_, err := conn.Run(within(t, soon), &redislock.Script{Text: s.text, SHA1: strings.Repeat("0", 40)}, []string{s.key}, nil)
+		_, err := conn.Run(within(t, soon), &redislock.Script{Text: s.text, SHA1: strings.Repeat("0", 40)}, []string{s.key},
+			nil)
 		refused(s.text, err)
 	}
 }
@@ -230,7 +233,8 @@ func TestOutages(t *testing.T) {
 		t.Errorf("a frozen server held up Acquire for %v", d)
 	}
 	start = time.Now()
-	if _, err := rueidisconn.Dial(server.URL()); !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrUncertain) {
+	if _, err := rueidisconn.Dial(server.URL()); !errors.Is(err, driver.ErrUnavailable) &&
+		!errors.Is(err, driver.ErrUncertain) {
 		t.Errorf("Dial to a frozen server: %v", err)
 	}
 	if d := time.Since(start); d > soon {
@@ -266,7 +270,8 @@ func TestMemoryLimit(t *testing.T) {
 		t.Error(err)
 	}
 	server.Do("REPLICAOF 127.0.0.1 1")
-	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := s.Acquire(within(t, soon), exclusive("x")); !errors.Is(err, driver.ErrRefused) &&
+		!errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("a replica: %v; want ErrRefused", err)
 	}
 	server.Do("REPLICAOF NO ONE")

@@ -18,7 +18,8 @@ import (
 // refused.
 func TestReplicaAway(t *testing.T) {
 	t.Parallel()
-	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": plainGoRedis(false)} {
+	for client, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": plainGoRedis(false)} {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
 			const waiters = 4
@@ -57,7 +58,9 @@ func TestReplicaAway(t *testing.T) {
 			}
 
 			set.Replicas[0].Do("REPLICAOF NO ONE")
-			until(t, "the primary has no replica", func() bool { return set.Primary.Info("replication")["connected_slaves"] == "0" })
+			until(t, "the primary has no replica", func() bool {
+				return set.Primary.Info("replication")["connected_slaves"] == "0"
+			})
 			refused := func() (n int) {
 				_, _ = fmt.Sscanf(set.Primary.Info("errorstats")["errorstat_NOREPLICAS"], "count=%d", &n)
 				return n

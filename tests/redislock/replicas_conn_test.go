@@ -21,9 +21,9 @@ import (
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
-// write is a script that writes.
+// write is a script that writes. No server knows it, so its text is sent.
 var write = &redislock.Script{
-	Text: "return redis.call('SET', KEYS[1], ARGV[1])", SHA1: "0b52ef1a0c1d5f2d2a9f3f1b0ba3b9e6d2f0c111", // unknown: sent by its text
+	Text: "return redis.call('SET', KEYS[1], ARGV[1])", SHA1: "0b52ef1a0c1d5f2d2a9f3f1b0ba3b9e6d2f0c111",
 }
 
 // confirm waits until a replica has everything that the server has written.
@@ -31,7 +31,8 @@ func confirm(t testing.TB, r *testenv.RedisServer) {
 	t.Helper()
 	conn := dialRueidis(t, r.Addr)
 	defer func() { _ = conn.Close() }()
-	_, acked, err := conn.RunWait(within(t, soon), []redislock.Call{{Script: write, Keys: []string{"k"}, Args: []string{"v"}}}, 1, 20*time.Second)
+	_, acked, err := conn.RunWait(within(t, soon), []redislock.Call{{Script: write, Keys: []string{"k"},
+		Args: []string{"v"}}}, 1, 20*time.Second)
 	if acked != 1 || err != nil {
 		t.Fatalf("%d replicas have it, %v", acked, err)
 	}
@@ -45,7 +46,8 @@ func TestWaitOnAnotherConnection(t *testing.T) {
 		conn := dial(t, set.Primary.Addr)
 		defer func() { _ = conn.Close() }()
 		set.Replicas[0].Pause()
-		calls := []redislock.Call{{Script: write, Keys: []string{"a"}, Args: []string{"1"}}, {Script: write, Keys: []string{"b"}, Args: []string{"2"}}}
+		calls := []redislock.Call{{Script: write, Keys: []string{"a"}, Args: []string{"1"}},
+			{Script: write, Keys: []string{"b"}, Args: []string{"2"}}}
 		all, acked, err := conn.RunWait(within(t, soon), calls, 1, 50*time.Millisecond)
 		if err != nil || acked != 0 || all[0].Err != nil || all[1].Err != nil {
 			t.Errorf("%d replicas, %v; %+v; want none", acked, err, all)
@@ -81,7 +83,8 @@ func TestOneConnection(t *testing.T) {
 				failed := 0
 				for i := range rounds {
 					key := fmt.Sprintf("mark-%d-%d", g, i)
-					calls := []redislock.Call{{Script: write, Keys: []string{key + "-a"}, Args: []string{"1"}}, {Script: write, Keys: []string{key + "-b"}, Args: []string{"2"}}}
+					calls := []redislock.Call{{Script: write, Keys: []string{key + "-a"}, Args: []string{"1"}},
+						{Script: write, Keys: []string{key + "-b"}, Args: []string{"2"}}}
 					_, acked, err := conn.RunWait(within(t, soon), calls, 1, 10*time.Second)
 					if err == nil && acked != 1 {
 						t.Errorf("%d replicas have it", acked)
@@ -299,7 +302,8 @@ func TestReplicasConfig(t *testing.T) {
 	} {
 		b := redislock.New(dialRueidis(t, server.Addr), &cfg)
 		_, err := b.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: 3 * time.Second})
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "allowed") && !strings.Contains(err.Error(), "needs") {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), "allowed") && !strings.Contains(err.Error(), "needs") {
 			t.Errorf("%s: %v", what, err)
 		}
 		_ = b.Close()
@@ -330,7 +334,8 @@ func TestWaitIsNotPermitted(t *testing.T) {
 func TestReplicasOfAURL(t *testing.T) {
 	t.Parallel()
 	set := testenv.RedisReplicas(t, 1)
-	for query, want := range map[string]string{"replicas=1&replica-timeout=9s": "", "replicas=2&replica-timeout=100ms": "of 2 replicas confirmed it within 100ms"} {
+	for query, want := range map[string]string{"replicas=1&replica-timeout=9s": "",
+		"replicas=2&replica-timeout=100ms": "of 2 replicas confirmed it within 100ms"} {
 		table, err := rueidisconn.Open(set.Primary.URL() + "?" + query)
 		if err != nil {
 			t.Fatal(err)
@@ -342,7 +347,8 @@ func TestReplicasOfAURL(t *testing.T) {
 		} else if err != nil || reply.Token == 0 {
 			t.Errorf("%s: %+v, %v", query, reply, err)
 		}
-		if _, err := table.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: 200 * time.Millisecond}); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := table.Open(t.Context(), driver.SessionConfig{ID: newID(), TTL: 200 * time.Millisecond}); !errors.Is(err,
+			driver.ErrInvalid) {
 			t.Errorf("%s with a TTL of 200ms: %v; want ErrInvalid", query, err)
 		}
 	}
@@ -386,7 +392,8 @@ func TestReplicasOfACluster(t *testing.T) {
 	c.Servers[4].Pause()
 	c.Servers[5].Pause()
 	c.Servers[3].Pause()
-	b := redislock.New(clusterRueidis(t, c, direct), &redislock.Config{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
+	cfg := &redislock.Config{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond}
+	b := redislock.New(clusterRueidis(t, c, direct), cfg)
 	t.Cleanup(func() { _ = b.Close() })
 	reply, err := openSession(t, b, long).Acquire(within(t, soon), exclusive("x"))
 	unconfirmed(t, reply, err, "only 0 of 1 replicas")

@@ -16,7 +16,8 @@ import (
 
 // both runs a test with either client.
 func both(t *testing.T, f func(t *testing.T, dial func(testing.TB, string) redislock.Conn)) {
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f(t, dial)
@@ -31,7 +32,8 @@ var (
 )
 
 // onServer opens a session at a server.
-func onServer(t testing.TB, r *testenv.RedisServer, cfg *redislock.Config, ttl time.Duration) (driver.Session, *redislock.Backend) {
+func onServer(t testing.TB, r *testenv.RedisServer, cfg *redislock.Config, ttl time.Duration) (
+	driver.Session, *redislock.Backend) {
 	t.Helper()
 	b := redislock.New(dialRueidis(t, r.Addr), cfg)
 	return openSession(t, b, ttl), b

@@ -52,16 +52,19 @@ func TestCannotSave(t *testing.T) {
 	for what, start := range map[string]func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend){
 		"rueidis": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			r := testenv.Redis(t, protectedConfig...)
-			return r, []*redislock.Backend{redislock.New(dialRueidis(t, r.Addr), nil), redislock.New(dialRueidis(t, r.Addr), nil)}
+			return r, []*redislock.Backend{redislock.New(dialRueidis(t, r.Addr), nil),
+				redislock.New(dialRueidis(t, r.Addr), nil)}
 		},
 		"go-redis": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			r := testenv.Redis(t, protectedConfig...)
-			return r, []*redislock.Backend{redislock.New(dialGoRedis(t, r.Addr), nil), redislock.New(dialGoRedis(t, r.Addr), nil)}
+			return r, []*redislock.Backend{redislock.New(dialGoRedis(t, r.Addr), nil),
+				redislock.New(dialGoRedis(t, r.Addr), nil)}
 		},
 		"rueidis, replicas": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			s := testenv.RedisReplicas(t, 1, protectedConfig...)
 			cfg := &redislock.Config{WaitReplicas: 1}
-			return s.Primary, []*redislock.Backend{redislock.New(dialRueidis(t, s.Primary.Addr), cfg), redislock.New(dialRueidis(t, s.Primary.Addr), cfg)}
+			return s.Primary, []*redislock.Backend{redislock.New(dialRueidis(t, s.Primary.Addr), cfg),
+				redislock.New(dialRueidis(t, s.Primary.Addr), cfg)}
 		},
 		"rueidis, Cluster": func(t *testing.T) (*testenv.RedisServer, []*redislock.Backend) {
 			c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: protectedConfig})

@@ -200,7 +200,8 @@ func shardThrownOut(t *testing.T, c *testenv.RedisClusterServers, open opener) {
 	proxy.Hole()
 	const flood = "for i = 1, 5 do local c = redis.call('PUBSUB','SHARDCHANNELS','*'..ARGV[1]..'*') " +
 		"for _, ch in ipairs(c) do redis.call('SPUBLISH', ch, string.rep('x', 1000000)) end end return 1"
-	if got := server.Do(fmt.Sprintf("EVAL \"%s\" 1 %s %s", flood, "hf:"+tagOf(name)+":x", "hf:"+tagOf(name)+":s:")); got != ":1" {
+	if got := server.Do(fmt.Sprintf("EVAL \"%s\" 1 %s %s", flood, "hf:"+tagOf(name)+":x",
+		"hf:"+tagOf(name)+":s:")); got != ":1" {
 		t.Fatal(got)
 	}
 	until(t, "it is thrown out", func() bool { return shardListeners(t, server) == before })
@@ -272,8 +273,9 @@ func TestSeveralRefused(t *testing.T) {
 		"a wrong password":             c.URL("holdfast:" + canary),
 		"a single server as sentinel":  "redis+sentinel://" + single.Addr + "/mymaster",
 		"sentinels, wrong password":    watched + "?sentineluser=watcher&sentinelpassword=" + canary,
-		"an unknown master":            strings.Replace(watched, "/"+s.Master, "/other", 1) + "?sentineluser=watcher&sentinelpassword=watch",
-		"the server's wrong password":  s.URL("holdfast:"+canary) + "?sentineluser=watcher&sentinelpassword=watch",
+		"an unknown master": strings.Replace(watched, "/"+s.Master, "/other", 1) +
+			"?sentineluser=watcher&sentinelpassword=watch",
+		"the server's wrong password": s.URL("holdfast:"+canary) + "?sentineluser=watcher&sentinelpassword=watch",
 	} {
 		conn, err := rueidisconn.Dial(url)
 		if !errors.Is(err, driver.ErrRefused) || strings.Contains(err.Error(), canary) {
@@ -290,7 +292,8 @@ func TestSeveralRefused(t *testing.T) {
 	}
 	b := redislock.New(conn, nil)
 	defer func() { _ = b.Close() }()
-	if _, err := b.List(within(t, soon), "", "", 10); !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), "redis+cluster://") {
+	if _, err := b.List(within(t, soon), "", "", 10); !errors.Is(err, driver.ErrRefused) ||
+		!strings.Contains(err.Error(), "redis+cluster://") {
 		t.Errorf("one server of a Cluster: %v; want ErrRefused", err)
 	}
 	exercise(t, c.URL("holdfast:secret"))

@@ -56,7 +56,8 @@ func TestSilent(t *testing.T) {
 // TestTimedSilent: the same with clients as programs have them, and soon.
 func TestTimedSilent(t *testing.T) {
 	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
-		"rueidis": plainRueidis, "rueidis, by URL": dialRueidis, "go-redis": plainGoRedis(false), "go-redis, obedient": plainGoRedis(true),
+		"rueidis": plainRueidis, "rueidis, by URL": dialRueidis, "go-redis": plainGoRedis(false),
+		"go-redis, obedient": plainGoRedis(true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := silentSingle(dial)(t)
@@ -93,7 +94,8 @@ func (d *silentServers) faults() map[string]func() (end func()) {
 // fallSilent makes all calls at once with short contexts, twice, while the servers are silent and
 // others with longer contexts are under way. Each must return before the bound. If connections end,
 // their errors count as well as the contexts'.
-func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func(), breaks bool, bound time.Duration) {
+func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func() func(), breaks bool,
+	bound time.Duration) {
 	const ttl = long
 	b := redislock.New(dial(t), nil)
 	t.Cleanup(func() { _ = b.Close() })
@@ -150,14 +152,20 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 	}
 	calls := []call{
 		{"Acquire", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(name())); return err }},
-		{"Acquire of a name that was free", func(ctx context.Context) error { _, err := s.Acquire(ctx, exclusive(uncontended)); return err }},
+		{"Acquire of a name that was free", func(ctx context.Context) error {
+			_, err := s.Acquire(ctx, exclusive(uncontended))
+			return err
+		}},
 		{"Acquire, no wait", func(ctx context.Context) error {
 			r := exclusive(taken.Name)
 			r.Wait = false
 			_, err := s.Acquire(ctx, r)
 			return err
 		}},
-		{"Acquire, wait", func(ctx context.Context) error { _, err := other.Acquire(ctx, exclusive(taken.Name)); return err }},
+		{"Acquire, wait", func(ctx context.Context) error {
+			_, err := other.Acquire(ctx, exclusive(taken.Name))
+			return err
+		}},
 		{"Cancel", func(ctx context.Context) error { return s.Cancel(ctx, name(), newID()) }},
 		{"Release", func(ctx context.Context) error { return s.Release(ctx, h1, 0) }},
 		{"Release, keep", func(ctx context.Context) error { return s.Release(ctx, h1, time.Second) }},
@@ -183,7 +191,10 @@ func fallSilent(t *testing.T, dial func(testing.TB) redislock.Conn, begin func()
 			return err
 		}},
 		{"Client.RWMutex.RLock", func(ctx context.Context) error { _, err := c.RWMutex(name()).RLock(ctx); return err }},
-		{"Client.Semaphore.Acquire", func(ctx context.Context) error { _, err := c.Semaphore(name(), 2).Acquire(ctx, 1); return err }},
+		{"Client.Semaphore.Acquire", func(ctx context.Context) error {
+			_, err := c.Semaphore(name(), 2).Acquire(ctx, 1)
+			return err
+		}},
 		{"Client.Latch.Wait", func(ctx context.Context) error { return c.Latch(watched).Wait(ctx) }},
 	}
 	closings := []call{
@@ -228,7 +239,8 @@ func silentSingle(dial func(testing.TB, string) redislock.Conn) func(*testing.T)
 		server := testenv.Redis(t)
 		links := testenv.Proxies(t, []string{server.Addr})
 		addr := links.To(server.Addr).Addr
-		return &silentServers{[]*testenv.RedisServer{server}, links, func(t testing.TB) redislock.Conn { return dial(t, addr) }}
+		return &silentServers{[]*testenv.RedisServer{server}, links,
+			func(t testing.TB) redislock.Conn { return dial(t, addr) }}
 	}
 }
 
@@ -262,16 +274,19 @@ func patientRueidis(t testing.TB, addr string) redislock.Conn {
 func patientGoRedis(obedient bool) func(testing.TB, string) redislock.Conn {
 	return func(t testing.TB, addr string) redislock.Conn {
 		return viaGoRedis(t, redis.NewClient(&redis.Options{
-			Addr: addr, ContextTimeoutEnabled: obedient, DialTimeout: patientFor, ReadTimeout: patientFor, PoolTimeout: patientFor,
+			Addr: addr, ContextTimeoutEnabled: obedient, DialTimeout: patientFor, ReadTimeout: patientFor,
+			PoolTimeout: patientFor,
 		}))
 	}
 }
 
-func silentSentinel(dial func(testing.TB, *testenv.RedisSentinelServers, *testenv.TCPProxies) redislock.Conn) func(*testing.T) *silentServers {
+func silentSentinel(dial func(testing.TB, *testenv.RedisSentinelServers, *testenv.TCPProxies) redislock.Conn) func(
+	*testing.T) *silentServers {
 	return func(t *testing.T) *silentServers {
 		s := testenv.RedisSentinel(t, testenv.SentinelSetup{Down: time.Minute})
 		links := testenv.Proxies(t, s.Addrs())
-		return &silentServers{slices.Concat(s.Servers, s.Sentinels), links, func(t testing.TB) redislock.Conn { return dial(t, s, links) }}
+		return &silentServers{slices.Concat(s.Servers, s.Sentinels), links,
+			func(t testing.TB) redislock.Conn { return dial(t, s, links) }}
 	}
 }
 
@@ -287,9 +302,11 @@ func silentSentinelGoRedis(t testing.TB, s *testenv.RedisSentinelServers, links 
 	return viaGoRedis(t, redis.NewFailoverClient(opt))
 }
 
-func silentCluster(dial func(testing.TB, *testenv.RedisClusterServers, *testenv.TCPProxies) redislock.Conn) func(*testing.T) *silentServers {
+func silentCluster(dial func(testing.TB, *testenv.RedisClusterServers, *testenv.TCPProxies) redislock.Conn) func(
+	*testing.T) *silentServers {
 	return func(t *testing.T) *silentServers {
-		c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Args: []string{"--cluster-node-timeout", "60000"}})
+		c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true,
+			Args: []string{"--cluster-node-timeout", "60000"}})
 		links := testenv.Proxies(t, c.Addrs())
 		return &silentServers{c.Servers, links, func(t testing.TB) redislock.Conn { return dial(t, c, links) }}
 	}

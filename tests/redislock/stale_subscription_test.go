@@ -72,7 +72,8 @@ func TestDemoted(t *testing.T) {
 			record, err := b.Inspect(within(t, soon), r.Name)
 			if token == 0 { // told to ask again
 				granted(t, s, r)
-			} else if err != nil || len(record.Holders) != 1 || record.Holders[0].ID != r.ID || record.Holders[0].Token != token {
+			} else if err != nil || len(record.Holders) != 1 || record.Holders[0].ID != r.ID ||
+				record.Holders[0].Token != token {
 				t.Errorf("the waiter %s received %d; on record is %+v (%v)", r.ID, token, record.Holders, err)
 			}
 		})

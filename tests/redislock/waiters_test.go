@@ -74,7 +74,8 @@ func TestBlackHoledWaiter(t *testing.T) {
 // when the subscription is back.
 func TestSubscriptionCut(t *testing.T) {
 	t.Parallel()
-	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{"rueidis": dialRueidis, "go-redis": dialGoRedis} {
+	for name, dial := range map[string]func(testing.TB, string) redislock.Conn{
+		"rueidis": dialRueidis, "go-redis": dialGoRedis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
@@ -132,7 +133,8 @@ func TestLongQueue(t *testing.T) {
 			t.Fatalf("%+v", ch)
 		}
 	}
-	if rec, err := b.Inspect(within(t, soon), "x"); err != nil || rec.Waiting != n || len(rec.Waiters) != driver.MaxWaiters {
+	if rec, err := b.Inspect(within(t, soon), "x"); err != nil || rec.Waiting != n ||
+		len(rec.Waiters) != driver.MaxWaiters {
 		t.Fatalf("Inspect: %d of %d, %v", len(rec.Waiters), rec.Waiting, err)
 	}
 	start = time.Now()
@@ -287,7 +289,8 @@ func TestIndexForgets(t *testing.T) {
 func subscribers(t testing.TB, server *testenv.RedisServer) int {
 	t.Helper()
 	n := 0
-	if _, err := fmt.Sscanf(server.Do("EVAL \"return #redis.call('PUBSUB','CHANNELS','hf:s:*')\" 0"), ":%d", &n); err != nil {
+	if _, err := fmt.Sscanf(server.Do("EVAL \"return #redis.call('PUBSUB','CHANNELS','hf:s:*')\" 0"), ":%d",
+		&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -27,7 +27,8 @@ func tarGz(file string, all []entry, when time.Time) error {
 	for _, e := range all {
 		text, err := os.ReadFile(e.path)
 		if err == nil {
-			err = archive.WriteHeader(&tar.Header{Name: e.name, Mode: e.mode, Size: int64(len(text)), ModTime: when, Format: tar.FormatUSTAR})
+			err = archive.WriteHeader(&tar.Header{Name: e.name, Mode: e.mode, Size: int64(len(text)), ModTime: when,
+				Format: tar.FormatUSTAR})
 		}
 		if err == nil {
 			_, err = archive.Write(text)

@@ -44,7 +44,8 @@ type (
 
 // writeBOM writes the bill of materials of a program.
 func writeBOM(file, version string, info *buildinfo.BuildInfo) error {
-	b := bom{Format: "CycloneDX", Spec: "1.5", Version: 1, Metadata: metadata{Component: part("application", modproxy.Ours+"/cmd/holdfast", version, info.Main.Sum)}}
+	b := bom{Format: "CycloneDX", Spec: "1.5", Version: 1,
+		Metadata: metadata{Component: part("application", modproxy.Ours+"/cmd/holdfast", version, info.Main.Sum)}}
 	for _, s := range info.Settings {
 		b.Metadata.Properties = append(b.Metadata.Properties, property{"go:build:" + s.Key, s.Value})
 	}

@@ -100,7 +100,8 @@ func (r *release) notices(info *buildinfo.BuildInfo) (string, error) {
 		entries, err := os.ReadDir(dir)
 		for _, e := range entries {
 			upper := strings.ToUpper(e.Name())
-			if e.IsDir() || !strings.HasPrefix(upper, "LICENSE") && !strings.HasPrefix(upper, "COPYING") && !strings.HasPrefix(upper, "NOTICE") {
+			if e.IsDir() || !strings.HasPrefix(upper, "LICENSE") && !strings.HasPrefix(upper, "COPYING") &&
+				!strings.HasPrefix(upper, "NOTICE") {
 				continue
 			}
 			b, rerr := os.ReadFile(filepath.Join(dir, e.Name()))

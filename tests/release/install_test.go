@@ -73,11 +73,13 @@ func checkProgram(t *testing.T, program string) {
 	t.Helper()
 	dir := t.TempDir()
 	text := run(t, os.Environ(), dir, program, "version")
-	if want := "holdfast " + tested + " " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\nbuilt with "; !strings.HasPrefix(text, want) ||
+	if want := "holdfast " + tested + " " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH +
+		"\nbuilt with "; !strings.HasPrefix(text, want) ||
 		!strings.Contains(text, " -trimpath=true CGO_ENABLED=0") {
 		t.Errorf("the version is %q; want %q", text, want)
 	}
-	if got := run(t, os.Environ(), dir, program, "--store", "sqlite:"+filepath.Join(dir, "locks.db"), "run", "hello", "--", "echo", "held"); got != "held\n" {
+	if got := run(t, os.Environ(), dir, program, "--store", "sqlite:"+filepath.Join(dir, "locks.db"), "run", "hello", "--",
+		"echo", "held"); got != "held\n" {
 		t.Errorf("the command printed %q", got)
 	}
 }

@@ -88,7 +88,8 @@ func (r *release) make() (err error) {
 		if err != nil {
 			return err
 		}
-		all := []entry{{name: filepath.Base(program), path: program, mode: 0o755}, {name: "THIRD-PARTY-LICENSES", path: notices, mode: 0o644}}
+		all := []entry{{name: filepath.Base(program), path: program, mode: 0o755},
+			{name: "THIRD-PARTY-LICENSES", path: notices, mode: 0o644}}
 		for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 			all = append(all, entry{name: name, path: filepath.Join(r.root, name), mode: 0o644})
 		}

@@ -40,7 +40,8 @@ contents:
 		if err != nil {
 			return err
 		}
-		text += fmt.Sprintf("  - src: %q\n    dst: %q\n    file_info:\n      mode: 0%o\n      mtime: %s\n", path, to, e.mode, stamp)
+		text += fmt.Sprintf("  - src: %q\n    dst: %q\n    file_info:\n      mode: 0%o\n      mtime: %s\n", path, to, e.mode,
+			stamp)
 	}
 	config := filepath.Join(r.work, "nfpm.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {

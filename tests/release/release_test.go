@@ -22,7 +22,8 @@ import (
 // A release has what go install makes, byte by byte, what it is made of, and checksums. At full size
 // it has every platform and the packages, and is the same when it is made again.
 func TestRelease(t *testing.T) {
-	r := release{root: root, version: tested, dir: t.TempDir(), platforms: []string{runtime.GOOS + "/" + runtime.GOARCH}, env: stranger}
+	r := release{root: root, version: tested, dir: t.TempDir(), platforms: []string{runtime.GOOS + "/" + runtime.GOARCH},
+		env: stranger}
 	if testenv.Deep() {
 		r.platforms, r.packages, r.env = strings.Split(platforms, ","), true, nil
 	}
@@ -50,10 +51,13 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range info.Deps {
-		if !slices.ContainsFunc(parts.Components, func(c component) bool { return c.Name == d.Path && c.Version == d.Version && len(c.Hashes) == 1 }) {
+		if !slices.ContainsFunc(parts.Components, func(c component) bool {
+			return c.Name == d.Path && c.Version == d.Version && len(c.Hashes) == 1
+		}) {
 			t.Errorf("the bill of materials lacks %s %s", d.Path, d.Version)
 		}
-		if ours := strings.HasPrefix(d.Path, ours); !ours && !bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+d.Path+" "+d.Version+": ")) {
+		if ours := strings.HasPrefix(d.Path, ours); !ours &&
+			!bytes.Contains(files["THIRD-PARTY-LICENSES"], []byte("==== "+d.Path+" "+d.Version+": ")) {
 			t.Errorf("the licences lack that of %s %s", d.Path, d.Version)
 		}
 	}
@@ -113,7 +117,8 @@ func TestArchive(t *testing.T) {
 
 // A release is refused that nobody could make again.
 func TestRefused(t *testing.T) {
-	for version, why := range map[string]string{"1.0": "is no version", "v1": "is no version", "v0.77.0": "ask for another version"} {
+	for version, why := range map[string]string{"1.0": "is no version", "v1": "is no version",
+		"v0.77.0": "ask for another version"} {
 		r := release{root: root, version: version, dir: t.TempDir()}
 		if err := r.make(); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v; want %q", version, err, why)

@@ -16,7 +16,8 @@ var programs = []struct {
 	imports []string
 }{
 	{"memory", []string{ours, ours + "/memlock"}},
-	{"Redis, go-redis", []string{ours, ours + "/redislock", ours + "/redislock/goredisconn", "github.com/redis/go-redis/v9"}},
+	{"Redis, go-redis", []string{ours, ours + "/redislock", ours + "/redislock/goredisconn",
+		"github.com/redis/go-redis/v9"}},
 	{"Redis, rueidis", []string{ours, ours + "/redislock", ours + "/redislock/rueidisconn"}},
 	{"quorum, rueidis", []string{ours, ours + "/redislock/quorum", ours + "/redislock/rueidisconn"}},
 	{"MySQL", []string{ours, ours + "/sqllock", ours + "/sqllock/mysql", "github.com/go-sql-driver/mysql"}},
@@ -27,7 +28,8 @@ var programs = []struct {
 }
 
 // clients are the libraries that a program should resolve only if it uses them.
-var clients = []string{"redis/go-redis", "redis/rueidis", "go-sql-driver/mysql", "jackc/pgx", "modernc.org/sqlite", "anishathalye/porcupine", "spf13/cobra"}
+var clients = []string{"redis/go-redis", "redis/rueidis", "go-sql-driver/mysql", "jackc/pgx", "modernc.org/sqlite",
+	"anishathalye/porcupine", "spf13/cobra"}
 
 // A program resolves the client library of its store and of no other. docs/modules.md has what each
 // resolves.
@@ -42,7 +44,8 @@ func TestResolved(t *testing.T) {
 		for _, i := range p.imports {
 			text += fmt.Sprintf("\t_ %q\n", i)
 		}
-		for file, text := range map[string]string{"go.mod": "module example\n\ngo 1.26.0\n", "main.go": text + ")\n\nfunc main() {}\n"} {
+		for file, text := range map[string]string{"go.mod": "module example\n\ngo 1.26.0\n",
+			"main.go": text + ")\n\nfunc main() {}\n"} {
 			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +54,8 @@ func TestResolved(t *testing.T) {
 		all := strings.Split(strings.TrimSpace(run(t, stranger, dir, "go", "list", "-m", "-f", "{{.Path}}", "all")), "\n")[1:]
 		used := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return !isClient(m) })
 		row := fmt.Sprintf("%d | %s |", len(all), strings.Join(used, ", "))
-		if !regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| \d+ \| ` + regexp.QuoteMeta(row) + `$`).Match(doc) {
+		if !regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(p.name) + ` \| \d+ \| ` + regexp.QuoteMeta(row) + `$`).
+			Match(doc) {
 			t.Errorf("docs/modules.md lacks:\n| %s | … | %s", p.name, row)
 		}
 		t.Logf("%s: %d: %s", p.name, len(all), strings.Join(all, " "))

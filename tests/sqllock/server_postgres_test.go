@@ -91,7 +91,8 @@ func TestSweepOnPostgres(t *testing.T) {
 	}
 	names := func() (all string) {
 		t.Helper()
-		if err := db.QueryRow("SELECT coalesce(string_agg(convert_from(name, 'UTF8'), ',' ORDER BY name), '') FROM hf_lock").Scan(&all); err != nil {
+		if err := db.QueryRow("SELECT coalesce(string_agg(convert_from(name, 'UTF8'), ',' ORDER BY name), '') FROM hf_lock").
+			Scan(&all); err != nil {
 			t.Fatal(err)
 		}
 		return all
@@ -130,7 +131,8 @@ func TestSweepOnPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h, _ := acquire(t, other, &driver.Request{ID: "b-1", Name: "never used", Mode: driver.Shared}); int64(h.Token) <= ahead {
+	if h, _ := acquire(t, other, &driver.Request{ID: "b-1", Name: "never used", Mode: driver.Shared}); int64(
+		h.Token) <= ahead {
 		t.Errorf("token %d after %d", h.Token, ahead)
 	}
 	if _, rep := acquire(t, other, mutex("b-2", "held")); rep.Token != 0 {

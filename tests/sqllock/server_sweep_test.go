@@ -92,7 +92,8 @@ func TestSweepOfMariaDB(t *testing.T) {
 		}
 		last[name] = h.Token
 	}
-	exec("INSERT INTO hf_lock SELECT CONCAT('many ', seq), 0, 0, 0, seq, 1, 0, '', '', 0, 0, 0, 0, 0, '', 0, 0, '', '' FROM seq_1_to_1200")
+	exec(
+		"INSERT INTO hf_lock SELECT CONCAT('many ', seq), 0, 0, 0, seq, 1, 0, '', '', 0, 0, 0, 0, 0, '', 0, 0, '', '' FROM seq_1_to_1200")
 	const ahead = uint64(1) << 52 // in the year 2112
 	exec("UPDATE hf_lock SET token = ? WHERE name = 'idle permits'", ahead)
 	last["idle permits"] = ahead

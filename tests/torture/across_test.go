@@ -43,7 +43,8 @@ func TestLockAllAcrossStores(t *testing.T) {
 	maria, pg := "mysql:"+testenv.MariaDB(t).DSN("root", ""), testenv.Postgres(t).DSN("postgres")
 	initialise(t, maria, mysql.Dialect())
 	initialise(t, pg, postgres.Dialect())
-	for _, url := range []string{testenv.Redis(t).URL(), testenv.ZooKeeper(t, "maxSessionTimeout=200000").URL(), "sqlite:" + filepath.Join(t.TempDir(), "locks.db"), maria, pg} {
+	for _, url := range []string{testenv.Redis(t).URL(), testenv.ZooKeeper(t, "maxSessionTimeout=200000").URL(),
+		"sqlite:" + filepath.Join(t.TempDir(), "locks.db"), maria, pg} {
 		b, err := open(url)
 		if err != nil {
 			t.Fatal(err)

@@ -53,7 +53,8 @@ func TestMemory(t *testing.T) {
 		}
 		res.mu.Lock()
 		defer res.mu.Unlock()
-		t.Logf("%d grants, %d kills, %d cuts; accepted %d writes, refused %d", len(res.tokens), kills, cuts, res.accepted, res.refused)
+		t.Logf("%d grants, %d kills, %d cuts; accepted %d writes, refused %d", len(res.tokens), kills, cuts, res.accepted,
+			res.refused)
 		if res.value != res.accepted || res.value < processCount*due {
 			t.Errorf("the count is %d after %d accepted writes of at least %d", res.value, res.accepted, processCount*due)
 		}

@@ -114,7 +114,8 @@ func countOf(b driver.Backend, keys func() string) (c count) {
 
 // within reports whether c is as before was, except for 5 % of memory.
 func (c count) within(before count) bool {
-	return c.goroutines <= before.goroutines && c.files <= before.files && c.heap <= before.heap+before.heap/20 && c.keys == before.keys && c.used == before.used
+	return c.goroutines <= before.goroutines && c.files <= before.files && c.heap <= before.heap+before.heap/20 &&
+		c.keys == before.keys && c.used == before.used
 }
 
 // soak takes locks of a thousand names in 32 goroutines, and tries in vain to take one that is

@@ -33,7 +33,8 @@ func command(t *testing.T, args ...string) *Command {
 
 func TestRunResults(t *testing.T) {
 	for script, want := range map[string]Result{
-		"exit 0": {}, "exit 3": {Code: 3}, "kill -KILL $$": {Signal: syscall.SIGKILL}, "kill -USR1 $$": {Signal: syscall.SIGUSR1},
+		"exit 0": {}, "exit 3": {Code: 3}, "kill -KILL $$": {Signal: syscall.SIGKILL},
+		"kill -USR1 $$": {Signal: syscall.SIGUSR1},
 	} {
 		got, err := Run(command(t, "sh", "-c", script))
 		if err != nil || got != want {

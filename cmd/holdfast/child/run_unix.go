@@ -130,7 +130,8 @@ func Run(c *Command) (Result, error) {
 			}
 		case <-j.notice:
 			j.notice = nil
-			c.Notice("the command has ended, but processes that it started are still running in its group; keeping the lock until they end")
+			c.Notice(
+				"the command has ended, but processes that it started are still running in its group; keeping the lock until they end")
 		case <-j.giveUp:
 			if j.Left() <= 0 {
 				c.Notice("processes of the command did not end when they were killed; leaving them")

@@ -67,5 +67,6 @@ func aftermath(h *holdfast.Holder) string {
 	case foreign(h):
 		return "Its holder is another program, which holdfast cannot notify, and may go on. End that program."
 	}
-	return fmt.Sprintf("Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot reach the store, it may go on for up to %s.", rough(h.Left))
+	return fmt.Sprintf(
+		"Its holder learns of it at its next renewal, normally within a third of its TTL; if it cannot reach the store, it may go on for up to %s.", rough(h.Left))
 }

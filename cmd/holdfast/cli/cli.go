@@ -125,7 +125,8 @@ func (a *app) root() *cobra.Command {
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(flagError)
-	c.PersistentFlags().StringVar(&a.store, "store", "", "where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
+	c.PersistentFlags().StringVar(&a.store, "store", "",
+		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
 		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
@@ -150,7 +151,8 @@ const ttlUsage = "how long the store keeps a lock after its last renewal (ZooKee
 // checkTTL returns an error for a --ttl that no store allows.
 func checkTTL(ttl time.Duration) error {
 	if ttl < driver.MinTTL || ttl > driver.MaxTTL {
-		return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(ttl), span(driver.MinTTL), span(driver.MaxTTL))}
+		return &failure{exitConfig, fmt.Errorf("--ttl %s: allowed are %s to %s", span(ttl), span(driver.MinTTL),
+			span(driver.MaxTTL))}
 	}
 	return nil
 }

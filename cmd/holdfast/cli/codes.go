@@ -43,5 +43,6 @@ func checkCode(code string) error {
 	if len(others) == 0 {
 		return usagef("--accept %s: expected the code of a finding, such as redis.replicas%s", show(code), meant(code, codes))
 	}
-	return usagef("--accept %s: no finding has this code%s; allowed are %s", show(code), meant(code, others), strings.Join(others, ", "))
+	return usagef("--accept %s: no finding has this code%s; allowed are %s", show(code), meant(code, others),
+		strings.Join(others, ", "))
 }

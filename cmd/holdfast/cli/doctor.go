@@ -70,7 +70,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	flags.out.register(c, "text", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
-	c.Flags().StringSliceVar(&flags.accept, "accept", nil, "findings with these `CODES` are known and do not count (CODE[,CODE...], such as redis.replicas)")
+	c.Flags().StringSliceVar(&flags.accept, "accept", nil,
+		"findings with these `CODES` are known and do not count (CODE[,CODE...], such as redis.replicas)")
 	c.Flags().BoolVar(&flags.noTry, "no-try", false, "take no lock to test the store")
 	return c
 }

@@ -36,8 +36,9 @@ func (d *diagnosis) json(url string) doctorJSON {
 		Sound: d.err == nil && d.dangers() == 0, Findings: []findingJSON{}}
 	for i := range d.list {
 		f := &d.list[i]
-		out.Findings = append(out.Findings, findingJSON{Code: f.Code, Severity: f.Severity.String(), MayEndanger: f.MayEndanger,
-			Accepted: d.accepted[f.Code], Server: f.Server, Found: f.Found, Why: f.Why, Do: f.Do})
+		out.Findings = append(out.Findings, findingJSON{Code: f.Code, Severity: f.Severity.String(),
+			MayEndanger: f.MayEndanger,
+			Accepted:    d.accepted[f.Code], Server: f.Server, Found: f.Found, Why: f.Why, Do: f.Do})
 	}
 	if d.err != nil {
 		out.Error = open.Scrub(d.err.Error(), url)
@@ -86,8 +87,10 @@ func (d *diagnosis) text(columns int) string {
 			}
 		}
 	}
-	sum := fmt.Sprintf("%d endanger locks, %d unknown, %d slow them, %d fine", tally[driver.Endangers], tally[driver.Unclear], tally[driver.Slows], tally[driver.Fine])
-	if n := len(d.list) - tally[driver.Endangers] - tally[driver.Unclear] - tally[driver.Slows] - tally[driver.Fine]; n > 0 {
+	sum := fmt.Sprintf("%d endanger locks, %d unknown, %d slow them, %d fine", tally[driver.Endangers],
+		tally[driver.Unclear], tally[driver.Slows], tally[driver.Fine])
+	known := tally[driver.Endangers] + tally[driver.Unclear] + tally[driver.Slows] + tally[driver.Fine]
+	if n := len(d.list) - known; n > 0 {
 		sum += fmt.Sprintf(", %d accepted", n)
 	}
 	if d.err != nil {

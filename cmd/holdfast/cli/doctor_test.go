@@ -9,11 +9,13 @@ import (
 )
 
 func TestDoctorText(t *testing.T) {
-	d := &diagnosis{place: "redis:h:1#0", ttl: 15 * time.Second, accepted: map[string]bool{"a.known": true}, list: []driver.Finding{
-		{Code: "a.bad", Severity: driver.Endangers, Server: "h:1", Found: "it is \x1b[2J bad\nindeed", Why: strings.Repeat("words and more ", 12), Do: "set averyveryverylongsettingthatdoesnotfitintooneline=1"},
-		{Code: "a.known", Severity: driver.Endangers, Server: "h:2", Found: "as ever", Why: "x", Do: "y"},
-		{Code: "a.good", Found: "good"},
-	}}
+	d := &diagnosis{place: "redis:h:1#0", ttl: 15 * time.Second, accepted: map[string]bool{"a.known": true},
+		list: []driver.Finding{
+			{Code: "a.bad", Severity: driver.Endangers, Server: "h:1", Found: "it is \x1b[2J bad\nindeed",
+				Why: strings.Repeat("words and more ", 12), Do: "set averyveryverylongsettingthatdoesnotfitintooneline=1"},
+			{Code: "a.known", Severity: driver.Endangers, Server: "h:2", Found: "as ever", Why: "x", Do: "y"},
+			{Code: "a.good", Found: "good"},
+		}}
 	for _, columns := range []int{0, 40, 80, 3} {
 		text := d.text(columns)
 		for line := range strings.Lines(text) {
@@ -31,10 +33,13 @@ func TestDoctorText(t *testing.T) {
 				t.Errorf("%q", line)
 			}
 		}
-		if columns == 0 && (strings.Count(text, "\n") != 15 || !strings.Contains(text, "ENDANGERS  a.bad at h:1\n  found    it is \\x1b[2J bad indeed\n")) {
+		if columns == 0 && (strings.Count(text, "\n") != 15 ||
+			!strings.Contains(text, "ENDANGERS  a.bad at h:1\n  found    it is \\x1b[2J bad indeed\n")) {
 			t.Errorf("%d lines: %s", strings.Count(text, "\n"), text)
 		}
-		if !strings.Contains(text, "accepted   a.known") || !strings.HasSuffix(strings.Join(strings.Fields(text), " "), "1 endanger locks, 0 unknown, 0 slow them, 1 fine, 1 accepted") {
+		if !strings.Contains(text, "accepted   a.known") ||
+			!strings.HasSuffix(strings.Join(strings.Fields(text), " "),
+				"1 endanger locks, 0 unknown, 0 slow them, 1 fine, 1 accepted") {
 			t.Error(text)
 		}
 	}

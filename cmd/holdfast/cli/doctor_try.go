@@ -17,9 +17,10 @@ const tryCode = "lock.try"
 
 // untried is the finding of a user who lacks the rights of tryLock, such as one who only looks.
 func untried(err error) driver.Finding {
-	return driver.Finding{Code: tryCode, Severity: driver.Unclear, Found: "no lock was tried, because this user may not lock: " + oneLine(err.Error()),
-		Why: "whether a lock can be taken and handed over here is not known; a user who takes locks needs this right",
-		Do:  "examine the store as a user who takes locks"}
+	return driver.Finding{Code: tryCode, Severity: driver.Unclear,
+		Found: "no lock was tried, because this user may not lock: " + oneLine(err.Error()),
+		Why:   "whether a lock can be taken and handed over here is not known; a user who takes locks needs this right",
+		Do:    "examine the store as a user who takes locks"}
 }
 
 // tryLock takes a lock, has another client wait for it, hands it over and releases it.
@@ -76,14 +77,18 @@ func (a *app) tryLock(ctx context.Context, st *open.Store) (f driver.Finding, er
 	took := t.at.Sub(began).Round(10 * time.Microsecond)
 	switch {
 	case t.lease.Token() <= first.Token():
-		return driver.Finding{Code: tryCode, Severity: driver.Endangers, Found: fmt.Sprintf("fencing token %d was given out after %d", t.lease.Token(), first.Token()),
-			Why: "a resource that checks tokens takes the newer holder for the older one", Do: "report this as a bug of the store's driver"}, nil
+		return driver.Finding{Code: tryCode, Severity: driver.Endangers,
+			Found: fmt.Sprintf("fencing token %d was given out after %d", t.lease.Token(), first.Token()),
+			Why:   "a resource that checks tokens takes the newer holder for the older one",
+			Do:    "report this as a bug of the store's driver"}, nil
 	case queued && took > a.ttl/4:
-		return driver.Finding{Code: tryCode, Severity: driver.Slows, Found: fmt.Sprintf("a lock was taken and handed over, which took %v", took),
-			Why: "no push reached the waiter, which noticed the grant when it renewed its place, or the store is slow",
-			Do:  "see the other findings; this machine may be busy too: try again"}, nil
+		return driver.Finding{Code: tryCode, Severity: driver.Slows,
+			Found: fmt.Sprintf("a lock was taken and handed over, which took %v", took),
+			Why:   "no push reached the waiter, which noticed the grant when it renewed its place, or the store is slow",
+			Do:    "see the other findings; this machine may be busy too: try again"}, nil
 	}
-	return driver.Finding{Code: tryCode, Found: fmt.Sprintf("a lock was taken, handed over to another client in %v, and released; the second token was larger", took)}, nil
+	return driver.Finding{Code: tryCode, Found: fmt.Sprintf(
+		"a lock was taken, handed over to another client in %v, and released; the second token was larger", took)}, nil
 }
 
 // hasWaiter waits until name has a waiter. It returns false if none comes within a second.

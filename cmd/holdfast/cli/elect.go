@@ -44,7 +44,9 @@ func (a *app) electCommand() *cobra.Command {
 		}),
 	}
 	o.register(c)
-	c.Flags().StringVar(&o.name, "name", "", "the name of this candidate, as leader shows it (default: command, user, host and process)")
+	c.Flags().
+		StringVar(&o.name, "name", "",
+			"the name of this candidate, as leader shows it (default: command, user, host and process)")
 	c.Flags().StringVar(&o.address, "address", "", "where to reach this candidate when it leads, as leader shows it")
 	return c
 }

@@ -75,7 +75,8 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 	if holds == 0 || limit > 0 && holds+permits <= limit {
 		return nil
 	}
-	return &failure{exitUsage, fmt.Errorf(`the surrounding holdfast command already holds %s; waiting for it would never end`, show(name))}
+	return &failure{exitUsage,
+		fmt.Errorf(`the surrounding holdfast command already holds %s; waiting for it would never end`, show(name))}
 }
 
 // environ returns the environment of a command that runs under leases; the first is that of its

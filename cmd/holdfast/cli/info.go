@@ -47,7 +47,8 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 		_, err := fmt.Fprintf(a.stdout, "%s is not in use\n", show(r.Name))
 		return err
 	}
-	rows := [][]string{{"name", show(r.Name)}, {"kind", r.Kind}, {"token", strconv.FormatUint(r.Token, 10)}, {"waiting", strconv.Itoa(r.Waiting)}}
+	rows := [][]string{{"name", show(r.Name)}, {"kind", r.Kind}, {"token", strconv.FormatUint(r.Token, 10)},
+		{"waiting", strconv.Itoa(r.Waiting)}}
 	switch r.Kind {
 	case "semaphore":
 		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})

@@ -241,7 +241,8 @@ func toLabPartJSON(p *lab.Part) labPartJSON {
 		out.Error = p.Err.Error()
 	}
 	for _, e := range p.Record.Events() {
-		out.Timeline = append(out.Timeline, labEventJSON{float64(e.At.Microseconds()) / 1000, e.Lane, string(e.Kind), e.Text, e.Answer, append([]string{}, e.Holders...)})
+		out.Timeline = append(out.Timeline, labEventJSON{float64(e.At.Microseconds()) / 1000, e.Lane, string(e.Kind), e.Text,
+			e.Answer, append([]string{}, e.Holders...)})
 	}
 	return out
 }
@@ -288,7 +289,8 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		var err error
 		switch flags.out {
 		case "json":
-			report.Runs = append(report.Runs, labRunJSON{toRowJSON(&o.Row), o.Broke, o.Survived, toLabPartJSON(&o.Unsound), toLabPartJSON(&o.Sound)})
+			report.Runs = append(report.Runs, labRunJSON{toRowJSON(&o.Row), o.Broke, o.Survived, toLabPartJSON(&o.Unsound),
+				toLabPartJSON(&o.Sound)})
 		case "summary":
 			_, err = fmt.Fprintln(a.stdout, o.Line())
 		default:

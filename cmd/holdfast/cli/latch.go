@@ -36,7 +36,8 @@ this creates the file if it does not exist; the other latch commands do not.`,
 		RunE: ours(func(c *cobra.Command, args []string) error {
 			n, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil || n < 0 {
-				return usagef("%s is not a number to count from: expected a whole number that is not negative, for example 3", show(args[1]))
+				return usagef("%s is not a number to count from: expected a whole number that is not negative, for example 3",
+					show(args[1]))
 			}
 			return a.latch(a.creating, args[0], func(ctx context.Context, _ *session, l *holdfast.Latch) error {
 				created, err := l.Set(ctx, n)
@@ -74,7 +75,8 @@ func (a *app) latchDown() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().StringVar(&id, "id", "", "count only once for this `ID`, however often it is given (default: count each time)")
+	c.Flags().
+		StringVar(&id, "id", "", "count only once for this `ID`, however often it is given (default: count each time)")
 	return c
 }
 
@@ -148,7 +150,8 @@ func (a *app) creating(ctx context.Context, f func(*session) error) error {
 }
 
 // latch runs f until a signal asks to end. with is existing or creating.
-func (a *app) latch(with func(context.Context, func(*session) error) error, name string, f func(context.Context, *session, *holdfast.Latch) error) error {
+func (a *app) latch(with func(context.Context, func(*session) error) error, name string,
+	f func(context.Context, *session, *holdfast.Latch) error) error {
 	ctx, detach := cancelOnSignal(catchSignals())
 	err := with(ctx, func(s *session) error {
 		err := f(ctx, s, s.Latch(name))

@@ -81,7 +81,8 @@ func (a *app) showLeader(name string, l *holdfast.Leader, out format, indent boo
 	if out == "json" {
 		j := electionJSON{Schema: schema, Name: name}
 		if l != nil {
-			j.Leader = &leaderJSON{l.Name, l.Address, strconv.FormatUint(l.Term, 10), holdersJSON([]holdfast.Holder{l.Holder})[0]}
+			j.Leader = &leaderJSON{l.Name, l.Address, strconv.FormatUint(l.Term, 10),
+				holdersJSON([]holdfast.Holder{l.Holder})[0]}
 		}
 		return writeJSON(a.stdout, j, indent)
 	}

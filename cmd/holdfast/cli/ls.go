@@ -83,7 +83,8 @@ func row(r *holdfast.Record, wide bool) []string {
 		if n := len(r.Holders) - 1; n > 0 {
 			holder += fmt.Sprintf(" +%d", n)
 		}
-		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels), joined(h.Labels))
+		program, note, labels = orDash(show(h.Program), h.Program), orDash(show(h.Note), h.Note), orDash(joined(h.Labels),
+			joined(h.Labels))
 	}
 	cells := []string{show(r.Name), use(r), holder, program, held, left, strconv.Itoa(r.Waiting)}
 	if r.Damaged != "" {

@@ -201,7 +201,8 @@ func holdersJSON(list []holdfast.Holder) []holderJSON {
 	for _, h := range list {
 		j := holderJSON{
 			ID: h.ID, User: h.User, Host: h.Host, PID: h.PID, Program: h.Program, Note: h.Note, Labels: h.Labels,
-			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond), LeftMS: h.Left.Milliseconds(),
+			Shared: h.Shared, Permits: h.Permits, Kept: h.Kept, Since: h.Since.UTC().Round(time.Millisecond),
+			LeftMS: h.Left.Milliseconds(),
 		}
 		if h.Token != 0 {
 			j.Token = strconv.FormatUint(h.Token, 10)

@@ -19,9 +19,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWaitText(t *testing.T) {
-	h := &holdfast.Holder{Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh", Since: time.Now().Add(-12 * time.Second), Left: 9 * time.Second}
+	h := &holdfast.Holder{Host: "runner-7", PID: 4211, User: "ci", Program: "deploy.sh",
+		Since: time.Now().Add(-12 * time.Second), Left: 9 * time.Second}
 	w := &holdfast.Waiting{Name: "deploy/prod", Ahead: 3, Holder: h}
-	if got, want := waitText(w, 0), `waiting for deploy/prod: 3 ahead · held by ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`; got != want {
+	if got, want := waitText(w,
+		0), `waiting for deploy/prod: 3 ahead · held by ci@runner-7:4211 "deploy.sh" for 12s · lease 9s`; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if got := waitText(w, 4*time.Second); !strings.HasSuffix(got, "lease 5s") {
@@ -32,7 +34,8 @@ func TestWaitText(t *testing.T) {
 		t.Error(got)
 	}
 	h.Kept = true
-	if got := waitText(w, 0); !strings.Contains(got, `3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
+	if got := waitText(w, 0); !strings.Contains(got,
+		`3 ahead · kept for another 9s after ci@runner-7:4211 "deploy.sh" for 12s · "rel`) {
 		t.Error(got)
 	}
 	if got := waitText(&holdfast.Waiting{Name: "x"}, 0); got != "waiting for x: 0 ahead" {
@@ -43,7 +46,8 @@ func TestWaitText(t *testing.T) {
 // Text that others wrote into the store cannot control the terminal.
 func TestTextOfOthersIsHarmless(t *testing.T) {
 	evil := "a\x1b]0;b\x07\r\n\u202e\u3164\u2800\u00a0\ufe0f\U000e0101\xff"
-	h := holdfast.Holder{Host: evil, User: evil, Program: evil, Note: evil, ID: evil, Labels: map[string]string{evil: evil}}
+	h := holdfast.Holder{Host: evil, User: evil, Program: evil, Note: evil, ID: evil,
+		Labels: map[string]string{evil: evil}}
 	r := holdfast.Record{Name: evil, Kind: "lock", Holders: []holdfast.Holder{h}, Waiters: []holdfast.Holder{h}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
@@ -60,9 +64,11 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 func TestTextOfOthersIsDistinct(t *testing.T) {
 	for text, want := range map[string][2]string{ // as shown, and as a word
 		"deploy/prod": {"deploy/prod", "deploy/prod"}, "été": {"été", "été"}, "a b": {"a b", `"a b"`}, "": {`""`, `""`},
-		"a\u3164": {`"a\u3164"`, `"a\u3164"`}, "a\u00a0b": {`"a\u00a0b"`, `"a\u00a0b"`}, "\u2764\ufe0f": {`"❤\ufe0f"`, `"❤\ufe0f"`}, "\U000e0101": {`"\U000e0101"`, `"\U000e0101"`},
+		"a\u3164": {`"a\u3164"`, `"a\u3164"`}, "a\u00a0b": {`"a\u00a0b"`, `"a\u00a0b"`},
+		"\u2764\ufe0f": {`"❤\ufe0f"`, `"❤\ufe0f"`}, "\U000e0101": {`"\U000e0101"`, `"\U000e0101"`},
 		"a\nb": {`"a\nb"`, `"a\nb"`}, `"a\nb"`: {`"\"a\\nb\""`, `"\"a\\nb\""`},
-		"x  exclusive  root@db:1": {`"x  exclusive  root@db:1"`, `"x  exclusive  root@db:1"`}, " a": {`" a"`, `" a"`}, "a ": {`"a "`, `"a "`},
+		"x  exclusive  root@db:1": {`"x  exclusive  root@db:1"`, `"x  exclusive  root@db:1"`}, " a": {`" a"`, `" a"`},
+		"a ":  {`"a "`, `"a "`},
 		"k=v": {"k=v", `"k=v"`}, `a"b`: {`a"b`, `"a\"b"`},
 	} {
 		if got := [2]string{show(text), word(text)}; got != want {
@@ -100,7 +106,8 @@ func FuzzShow(f *testing.F) {
 
 func TestRough(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 0: "0s", 400 * time.Millisecond: "0s", 59*time.Second + 499*time.Millisecond: "59s", 60 * time.Second: "1m0s",
+		-time.Second: "0s", 0: "0s", 400 * time.Millisecond: "0s", 59*time.Second + 499*time.Millisecond: "59s",
+		60 * time.Second:  "1m0s",
 		192 * time.Second: "3m12s", 125 * time.Minute: "2h5m", 76 * time.Hour: "3d4h",
 	} {
 		if got := rough(d); got != want {
@@ -123,7 +130,8 @@ func TestCut(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
-	for text, want := range map[string]time.Duration{"0": 0, "10": 10 * time.Second, "0.5": 500 * time.Millisecond, "1m30s": 90 * time.Second, "50ms": 50 * time.Millisecond} {
+	for text, want := range map[string]time.Duration{"0": 0, "10": 10 * time.Second, "0.5": 500 * time.Millisecond,
+		"1m30s": 90 * time.Second, "50ms": 50 * time.Millisecond} {
 		var s seconds
 		if err := s.Set(text); err != nil || s.d != want || !s.set {
 			t.Errorf("%s: %v, %v", text, s.d, err)
@@ -141,7 +149,8 @@ func TestSeconds(t *testing.T) {
 func TestCodes(t *testing.T) {
 	for err, want := range map[error]int{
 		holdfast.ErrHeld: 75, holdfast.ErrLost: 76, holdfast.ErrDeadlock: 64, holdfast.ErrInvalid: 78, holdfast.ErrKind: 78,
-		holdfast.ErrRefused: 77, holdfast.ErrDamaged: 77, holdfast.ErrGone: 77, driver.ErrUnavailable: 69, driver.ErrUncertain: 69, holdfast.ErrClosed: 70,
+		holdfast.ErrRefused: 77, holdfast.ErrDamaged: 77, holdfast.ErrGone: 77, driver.ErrUnavailable: 69,
+		driver.ErrUncertain: 69, holdfast.ErrClosed: 70,
 		fmt.Errorf("no idea"): 70,
 	} {
 		e := command{&holdfast.Error{Op: "lock", Name: "x", Err: fmt.Errorf("%w: why", err)}}
@@ -168,14 +177,16 @@ func TestAnotherProgram(t *testing.T) {
 		t.Errorf("after a break: %s", got)
 	}
 	h = &holdfast.Holder{Host: "web-1", PID: 7, Left: 9 * time.Second}
-	if got := aftermath(h); !strings.Contains(got, "within a third of its TTL; if") || !strings.Contains(got, "for up to 9s") {
+	if got := aftermath(h); !strings.Contains(got, "within a third of its TTL; if") ||
+		!strings.Contains(got, "for up to 9s") {
 		t.Errorf("after a break: %s", got)
 	}
 }
 
 // JSON keeps the text, without raw control characters.
 func TestJSONIsHarmless(t *testing.T) {
-	for _, text := range []string{"plain é 日本 \"quoted\" <&>", "\x1b[31m\u009b31m", "\u202egnp.exe", "a\u200bb\ufeff", "\U000e0041", "line\nbreak\ttab"} {
+	for _, text := range []string{"plain é 日本 \"quoted\" <&>", "\x1b[31m\u009b31m", "\u202egnp.exe", "a\u200bb\ufeff",
+		"\U000e0041", "line\nbreak\ttab"} {
 		var b strings.Builder
 		if err := writeJSON(&b, map[string]string{"note": text}, true); err != nil {
 			t.Fatal(err)

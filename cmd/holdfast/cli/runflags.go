@@ -94,14 +94,16 @@ func (a *app) runCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait: exit at once if the lock is taken")
 	f.VarP(&o.wait, "wait", "w", "wait at most this long (`SECONDS` or a duration such as 1m30s)")
-	f.BoolVarP(&o.exclusive, "exclusive", "x", false, "one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock (refused with protocol=single)")
+	f.BoolVarP(&o.exclusive, "exclusive", "x", false,
+		"one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock (refused with protocol=single)")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with other holders that use -s")
 	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore with `M` permits in all")
 	f.IntVar(&o.permits, "permits", 1, "how many permits to hold (`N`)")
 	f.StringArrayVar(&o.also, "also", nil, "hold the lock `NAME` too (repeatable)")
 	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait timed out")
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait timed out")
-	f.DurationVar(&o.every, "every", 0, "run once per tick, which is this long: do not wait, keep the name taken until the tick ends")
+	f.DurationVar(&o.every, "every", 0,
+		"run once per tick, which is this long: do not wait, keep the name taken until the tick ends")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
 	return c

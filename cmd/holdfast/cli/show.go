@@ -14,7 +14,8 @@ import (
 
 // show returns text for a column of a table, or for the end of a line.
 func show(text string) string {
-	if text == "" || text[0] == '"' || text[0] == ' ' || text[len(text)-1] == ' ' || strings.Contains(text, "  ") || strings.ContainsFunc(text, hidden) {
+	if text == "" || text[0] == '"' || text[0] == ' ' || text[len(text)-1] == ' ' || strings.Contains(text, "  ") ||
+		strings.ContainsFunc(text, hidden) {
 		return quote(text)
 	}
 	return text

@@ -32,7 +32,8 @@ type taskOptions struct {
 func (o *taskOptions) register(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.shell, "command", "c", false, "run the one argument after -- with /bin/sh -c")
-	f.DurationVar(&o.killAfter, "kill-after", 0, "from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
+	f.DurationVar(&o.killAfter, "kill-after", 0,
+		"from TERM to KILL, at most a third of the TTL (default an eighth of it, at most 10s)")
 	f.StringVar(&o.note, "note", "", "a text that waiters and ls show")
 	f.Var(&o.labels, "label", "a label that waiters and ls show (`KEY=VALUE`; repeatable)")
 }
@@ -45,7 +46,8 @@ func (o *taskOptions) check(c *cobra.Command, args []string) (name string, argv 
 	case len(args) == 0:
 		return "", nil, usagef("the name of the lock is missing: %s", c.UseLine())
 	case dash < 0 && len(args) > 1:
-		return "", nil, usagef("put -- before the command: %s %s -- %s", c.CommandPath(), show(args[0]), show(strings.Join(args[1:], " ")))
+		return "", nil, usagef("put -- before the command: %s %s -- %s", c.CommandPath(), show(args[0]),
+			show(strings.Join(args[1:], " ")))
 	case dash < 0 || dash == len(args):
 		return "", nil, usagef("the command is missing: %s", c.UseLine())
 	case dash != 1:
@@ -75,8 +77,10 @@ func (o *taskOptions) fits(ttl time.Duration) error {
 	if o.grace(ttl) == o.killAfter || !o.chosen {
 		return nil
 	}
-	return &failure{exitConfig, fmt.Errorf("--kill-after %v is too long for a TTL of %v: the command must end before the store may grant the lock to another; allowed are at most %v, or a --ttl of at least %v",
-		o.killAfter, ttl, (ttl / 3).Truncate(time.Millisecond), 3*o.killAfter)}
+	return &failure{exitConfig,
+		fmt.Errorf(
+			"--kill-after %v is too long for a TTL of %v: the command must end before the store may grant the lock to another; allowed are at most %v, or a --ttl of at least %v",
+			o.killAfter, ttl, (ttl / 3).Truncate(time.Millisecond), 3*o.killAfter)}
 }
 
 // task is a command to run under a lock.
@@ -193,9 +197,11 @@ func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, er
 	case result.Lost:
 		return result, &failure{exitLost, nil} // reported by Ending
 	case errors.Is(released, holdfast.ErrLost):
-		return result, &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w", result.ExitCode(), released)}
+		return result, &failure{exitLost, fmt.Errorf("the lock was lost before the command ended (with code %d): %w",
+			result.ExitCode(), released)}
 	case released != nil:
-		t.a.say("the command has ended, but the lock could not be released; it expires by itself: %s", oneLine(released.Error()))
+		t.a.say("the command has ended, but the lock could not be released; it expires by itself: %s",
+			oneLine(released.Error()))
 	}
 	if result.Interrupted {
 		t.a.die = result.Signal

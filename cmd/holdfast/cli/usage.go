@@ -119,7 +119,8 @@ func flagError(c *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		text = flagName(missing.GetFlag()) + ": the value is missing" + example(missing.GetFlag())
 	case errors.As(err, &value):
-		text = flagName(value.GetFlag()) + " " + show(value.GetValue()) + ": " + allowed(value.GetFlag(), value.GetValue(), value.Unwrap())
+		text = flagName(value.GetFlag()) + " " + show(value.GetValue()) + ": " +
+			allowed(value.GetFlag(), value.GetValue(), value.Unwrap())
 	case errors.As(err, &syntax):
 		text = show(syntax.GetSpecifiedFlag()) + " is no flag"
 	}
@@ -128,7 +129,8 @@ func flagError(c *cobra.Command, err error) error {
 
 // examples are values of flags, by type; "" is for types that need none.
 var examples = map[string]string{
-	"duration": "10s", "SECONDS": "10", "int": "4", "int64": "4", "uint64": "7", "KEY=VALUE": "ticket=OPS-12", "stringArray": "", "stringSlice": "", "string": "",
+	"duration": "10s", "SECONDS": "10", "int": "4", "int64": "4", "uint64": "7", "KEY=VALUE": "ticket=OPS-12",
+	"stringArray": "", "stringSlice": "", "string": "",
 }
 
 func example(f *pflag.Flag) string {

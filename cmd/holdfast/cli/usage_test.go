@@ -20,10 +20,11 @@ func try(args ...string) (code int, stdout, stderr string) {
 func TestUsage(t *testing.T) {
 	const run = "run a -- true"
 	for line, want := range map[string]string{
-		"":       "say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help",
-		"rnu":    "there is no command holdfast rnu (did you mean run?); see holdfast --help",
-		"zzzzzz": "there is no command holdfast zzzzzz; see holdfast --help",
-		"sem":    "say what to do; see holdfast sem --help", "sem show a": "there is no command holdfast sem show; see holdfast sem --help",
+		"":                       "say what to do, for example: holdfast run NAME -- COMMAND; see holdfast help",
+		"rnu":                    "there is no command holdfast rnu (did you mean run?); see holdfast --help",
+		"zzzzzz":                 "there is no command holdfast zzzzzz; see holdfast --help",
+		"sem":                    "say what to do; see holdfast sem --help",
+		"sem show a":             "there is no command holdfast sem show; see holdfast sem --help",
 		"latch":                  "say what to do; see holdfast latch --help",
 		"latch dwon":             "there is no command holdfast latch dwon (did you mean down?); see holdfast latch --help",
 		"lab pay":                "there is no command holdfast lab pay; see holdfast lab --help",
@@ -48,48 +49,68 @@ func TestUsage(t *testing.T) {
 		"latch set a -- -1":      "-1 is not a number to count from: expected a whole number that is not negative, for example 3",
 		"latch down a --id ''":   "--id is empty: expected any text, or leave it out",
 
-		"--nope " + run:                       "there is no flag --nope (did you mean --note?); see holdfast run --help",
-		"--not x " + run:                      "there is no flag --not (did you mean --note?); see holdfast run --help",
-		"-zn " + run:                          "there is no flag -z; see holdfast run --help",
-		"--=x " + run:                         "--=x is no flag; see holdfast run --help",
-		"run --ttl":                           "--ttl: the value is missing, for example --ttl 10s; see holdfast run --help",
-		"run -w":                              "-w, --wait: the value is missing, for example --wait 10; see holdfast run --help",
-		"ls -o":                               "-o, --output: the value is missing, for example --output table; see holdfast ls --help",
-		"ls --store":                          "--store: the value is missing, for example --store redis://localhost:6379; see holdfast ls --help",
-		"ls --store ''":                       "--store is empty: name a store, or leave the flag out for $HOLDFAST_URL or the file of this user",
-		"--ttl 10 " + run:                     "--ttl 10: a time needs a unit, for example --ttl 10s; see holdfast run --help",
-		"--ttl soon " + run:                   "--ttl soon: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
-		"--ttl NaN " + run:                    "--ttl NaN: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
-		"--every 0 " + run:                    "--every 0s: it must be positive and at most 8784h; see holdfast run --help",
-		"--every 2.5 " + run:                  "--every 2.5: a time needs a unit, for example --every 2.5s; see holdfast run --help",
-		"--every 20000h " + run:               "--every 20000h: it must be positive and at most 8784h; see holdfast run --help",
-		"--min-hold 99999h " + run:            "--min-hold 99999h: it must be positive and at most 8784h; see holdfast run --help",
-		"--max-hold 0 " + run:                 "--max-hold 0s: it must be positive; see holdfast run --help",
-		"--kill-after 10 " + run:              "--kill-after 10: a time needs a unit, for example --kill-after 10s; see holdfast run --help",
-		"--kill-after -1s " + run:             "--kill-after -1s: it must not be negative",
-		"-w soon " + run:                      "-w, --wait soon: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast run --help",
-		"-w NaN " + run:                       "-w, --wait NaN: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast run --help",
-		"-w -1 " + run:                        "-w, --wait -1: it must not be negative; 0 does not wait at all; see holdfast run --help",
-		"-w 1e10 " + run:                      "-w, --wait 1e10: it must be less than 1000000000 seconds; leave it out to wait without a limit; see holdfast run --help",
-		"latch wait a -w x":                   "-w, --wait x: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast latch wait --help",
-		"--limit x " + run:                    "--limit x: expected a whole number, for example --limit 4; see holdfast run --help",
-		"--limit 0 " + run:                    "--limit 0: allowed are 1 to 1073741824",
-		"--limit 9999999999 " + run:           "--limit 9999999999: allowed are 1 to 1073741824",
-		"--limit 99999999999999999999 " + run: "--limit 99999999999999999999: the number is too large; see holdfast run --help",
-		"--permits 2 " + run:                  "--permits 2: --limit is missing",
-		"--permits 0 --limit 2 " + run:        "--permits 0: it must be positive; see holdfast run --help",
-		"--permits 3 --limit 2 " + run:        "--permits 3: allowed are 1 to 2, the --limit",
-		"-E 256 " + run:                       "-E 256: allowed are the exit codes 0 to 255",
-		"--shared=maybe " + run:               "-s, --shared maybe: expected --shared=true, --shared=false, or --shared alone; see holdfast run --help",
-		"--exclusive=false " + run:            "--exclusive=false: use --shared or --limit",
-		"-s -x " + run:                        "-x, --exclusive and -s, --shared contradict each other: only one of them is allowed; see holdfast run --help",
-		"-s --limit 2 " + run:                 "-s, --shared and --limit contradict each other: only one of them is allowed; see holdfast run --help",
-		"-x --limit 2 " + run:                 "-x, --exclusive and --limit contradict each other: only one of them is allowed; see holdfast run --help",
-		"-n -w 1 " + run:                      "-n, --nonblock and -w, --wait contradict each other: only one of them is allowed; see holdfast run --help",
-		"--every 1h -w 1 " + run:              "--every and -w, --wait contradict each other: only one of them is allowed; see holdfast run --help",
-		"--label x " + run:                    "--label x: expected KEY=VALUE, for example ticket=OPS-12; see holdfast run --help",
-		"elect --label x a -- true":           "--label x: expected KEY=VALUE, for example ticket=OPS-12; see holdfast elect --help",
-		"elect --kill-after -1s a -- true":    "--kill-after -1s: it must not be negative",
+		"--nope " + run:  "there is no flag --nope (did you mean --note?); see holdfast run --help",
+		"--not x " + run: "there is no flag --not (did you mean --note?); see holdfast run --help",
+		"-zn " + run:     "there is no flag -z; see holdfast run --help",
+		"--=x " + run:    "--=x is no flag; see holdfast run --help",
+		"run --ttl":      "--ttl: the value is missing, for example --ttl 10s; see holdfast run --help",
+		"run -w":         "-w, --wait: the value is missing, for example --wait 10; see holdfast run --help",
+		"ls -o":          "-o, --output: the value is missing, for example --output table; see holdfast ls --help",
+		"ls --store":     "--store: the value is missing, for example --store redis://localhost:6379; see holdfast ls --help",
+		"ls --store ''":  "--store is empty: name a store, or leave the flag out for $HOLDFAST_URL or the file of this user",
+		"--ttl 10 " +
+			run: "--ttl 10: a time needs a unit, for example --ttl 10s; see holdfast run --help",
+		"--ttl soon " +
+			run: "--ttl soon: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
+		"--ttl NaN " +
+			run: "--ttl NaN: expected a time with its unit, for example 10s or 1m30s; see holdfast run --help",
+		"--every 0 " + run: "--every 0s: it must be positive and at most 8784h; see holdfast run --help",
+		"--every 2.5 " +
+			run: "--every 2.5: a time needs a unit, for example --every 2.5s; see holdfast run --help",
+		"--every 20000h " +
+			run: "--every 20000h: it must be positive and at most 8784h; see holdfast run --help",
+		"--min-hold 99999h " +
+			run: "--min-hold 99999h: it must be positive and at most 8784h; see holdfast run --help",
+		"--max-hold 0 " + run: "--max-hold 0s: it must be positive; see holdfast run --help",
+		"--kill-after 10 " +
+			run: "--kill-after 10: a time needs a unit, for example --kill-after 10s; see holdfast run --help",
+		"--kill-after -1s " + run: "--kill-after -1s: it must not be negative",
+		"-w soon " +
+			run: "-w, --wait soon: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast run --help",
+		"-w NaN " +
+			run: "-w, --wait NaN: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast run --help",
+		"-w -1 " +
+			run: "-w, --wait -1: it must not be negative; 0 does not wait at all; see holdfast run --help",
+		"-w 1e10 " +
+			run: "-w, --wait 1e10: it must be less than 1000000000 seconds; leave it out to wait without a limit; see holdfast run --help",
+		"latch wait a -w x": "-w, --wait x: expected seconds, such as 10 or 0.5, or a time with its unit, such as 1m30s; see holdfast latch wait --help",
+		"--limit x " +
+			run: "--limit x: expected a whole number, for example --limit 4; see holdfast run --help",
+		"--limit 0 " + run:          "--limit 0: allowed are 1 to 1073741824",
+		"--limit 9999999999 " + run: "--limit 9999999999: allowed are 1 to 1073741824",
+		"--limit 99999999999999999999 " +
+			run: "--limit 99999999999999999999: the number is too large; see holdfast run --help",
+		"--permits 2 " + run:           "--permits 2: --limit is missing",
+		"--permits 0 --limit 2 " + run: "--permits 0: it must be positive; see holdfast run --help",
+		"--permits 3 --limit 2 " + run: "--permits 3: allowed are 1 to 2, the --limit",
+		"-E 256 " + run:                "-E 256: allowed are the exit codes 0 to 255",
+		"--shared=maybe " +
+			run: "-s, --shared maybe: expected --shared=true, --shared=false, or --shared alone; see holdfast run --help",
+		"--exclusive=false " + run: "--exclusive=false: use --shared or --limit",
+		"-s -x " +
+			run: "-x, --exclusive and -s, --shared contradict each other: only one of them is allowed; see holdfast run --help",
+		"-s --limit 2 " +
+			run: "-s, --shared and --limit contradict each other: only one of them is allowed; see holdfast run --help",
+		"-x --limit 2 " +
+			run: "-x, --exclusive and --limit contradict each other: only one of them is allowed; see holdfast run --help",
+		"-n -w 1 " +
+			run: "-n, --nonblock and -w, --wait contradict each other: only one of them is allowed; see holdfast run --help",
+		"--every 1h -w 1 " +
+			run: "--every and -w, --wait contradict each other: only one of them is allowed; see holdfast run --help",
+		"--label x " +
+			run: "--label x: expected KEY=VALUE, for example ticket=OPS-12; see holdfast run --help",
+		"elect --label x a -- true":        "--label x: expected KEY=VALUE, for example ticket=OPS-12; see holdfast elect --help",
+		"elect --kill-after -1s a -- true": "--kill-after -1s: it must not be negative",
 
 		"run":                  "the name of the lock is missing: holdfast run [flags] NAME -- COMMAND [ARG...]",
 		"run a":                "the command is missing: holdfast run [flags] NAME -- COMMAND [ARG...]",
@@ -137,7 +158,8 @@ func TestUsage(t *testing.T) {
 		}
 		code, stdout, stderr := try(args...)
 		said, begins := strings.CutSuffix("holdfast: "+want, "…")
-		if stderr = strings.TrimSuffix(stderr, "\n"); code != 64 || stdout != "" || !begins && stderr != said || !strings.HasPrefix(stderr, said) {
+		if stderr = strings.TrimSuffix(stderr, "\n"); code != 64 || stdout != "" || !begins && stderr != said ||
+			!strings.HasPrefix(stderr, said) {
 			t.Errorf("%q: exit code %d, %q%q; want 64, %q", line, code, stdout, stderr, want)
 		}
 	}
@@ -157,7 +179,8 @@ func TestTTLRange(t *testing.T) {
 
 // TestVerifyTTL: the help of verify shows the TTL that verify has by default.
 func TestVerifyTTL(t *testing.T) {
-	if _, help, _ := try("verify", "--help"); !strings.Contains(help, "(ZooKeeper: the session timeout to ask for) (default 1s)") || strings.Contains(help, "(default 15s)") {
+	if _, help, _ := try("verify", "--help"); !strings.Contains(help,
+		"(ZooKeeper: the session timeout to ask for) (default 1s)") || strings.Contains(help, "(default 15s)") {
 		t.Error(help)
 	}
 	if _, help, _ := try("ls", "--help"); !strings.Contains(help, "(default 15s)") {

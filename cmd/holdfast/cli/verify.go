@@ -100,9 +100,11 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.DurationVar(&f.o.TTL, "ttl", verifyTTL, ttlUsage) // in place of the flag of all commands, for its default
 	flags.BoolVar(&f.json, "json", false, "the same as -o json")
 	flags.StringVar(&f.html, "html", "", "draw the first violation, if there is one, as a page in `FILE`")
-	flags.StringVar(&f.o.Dir, "keep", "", "keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
+	flags.StringVar(&f.o.Dir, "keep", "",
+		"keep the histories in `DIR`, of your own, which must be empty or not exist (default: a temporary folder, kept if something was found)")
 	flags.DurationVar(&f.o.Duration, "duration", 30*time.Second, "how long the workers work")
-	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf("end earlier after this many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
+	flags.Int64Var(&f.o.Ops, "ops", 300_000, fmt.Sprintf(
+		"end earlier after this many grants, at most %d; judging takes 3.5 kB of memory for each", verify.MaxOps))
 	flags.IntVar(&f.o.Processes, "processes", 4, "worker processes")
 	flags.IntVar(&f.o.Clients, "clients", 2, "clients (sessions) in each process")
 	flags.IntVar(&f.o.Loops, "loops", 8, "goroutines that take locks, in each process")
@@ -112,11 +114,14 @@ func (a *app) verifyCommand() *cobra.Command {
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "repeat the schedule of faults of an earlier run (default: a random one)")
 	flags.StringSliceVar(&f.o.Kinds, "faults", nil, "do only these `KINDS` of faults (KIND[,KIND...], or none)")
 	flags.StringArrayVar(&f.hooks, "hook", nil, "another kind of fault, as `NAME=COMMAND` (repeatable)")
-	flags.StringSliceVar(&f.except, "except", nil, "`CLASSES` that the deployment does not promise, such as S1,S4 (see docs/history.md): shown, but not as violations")
-	flags.DurationVar(&f.o.Slack, "slack", time.Second, "how late the store may grant a free lock, beyond delays that the TTL explains")
+	flags.StringSliceVar(&f.except, "except", nil,
+		"`CLASSES` that the deployment does not promise, such as S1,S4 (see docs/history.md): shown, but not as violations")
+	flags.DurationVar(&f.o.Slack, "slack", time.Second,
+		"how late the store may grant a free lock, beyond delays that the TTL explains")
 	kinds := append(verify.Kinds(), verify.KindNone)
 	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions([]string{verify.MixAll, verify.MixMutex}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions([]string{verify.MixAll, verify.MixMutex},
+		cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

@@ -60,10 +60,13 @@ func toSpreadJSON(s verify.Spread) verifySpreadJSON {
 func toVerifyJSON(r *verify.Result) verifyJSON {
 	f := &r.Figures
 	out := verifyJSON{
-		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, TTLMS: r.TTL.Milliseconds(), TookMS: r.Took.Milliseconds(), Seed: r.Seed,
-		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver), Recovery: toSpreadJSON(f.Recovery),
-		WaitMS: millis(f.LongestWait), LockOuts: f.LockOuts, LockOutMS: millis(f.LongestLockOut),
-		Faults: map[string]int{}, Lost: r.Lost, Excepted: []string{}, Why: r.Why, Notes: append([]string{}, r.Notes...), Histories: r.Dir, Shortest: r.Short,
+		Schema: schema, Outcome: string(r.Outcome), Store: r.Store, TTLMS: r.TTL.Milliseconds(),
+		TookMS: r.Took.Milliseconds(), Seed: r.Seed,
+		Grants: f.Grants, PerSecond: f.Rate, Failed: r.Errors, HandOver: toSpreadJSON(f.HandOver),
+		Recovery: toSpreadJSON(f.Recovery),
+		WaitMS:   millis(f.LongestWait), LockOuts: f.LockOuts, LockOutMS: millis(f.LongestLockOut),
+		Faults: map[string]int{}, Lost: r.Lost, Excepted: []string{}, Why: r.Why, Notes: append([]string{}, r.Notes...),
+		Histories: r.Dir, Shortest: r.Short,
 	}
 	for _, c := range r.Faults {
 		out.Faults[c.Kind] = c.N

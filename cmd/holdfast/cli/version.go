@@ -42,7 +42,8 @@ func builtFrom(info *debug.BuildInfo) string {
 	var settings []string
 	for _, s := range info.Settings {
 		of[s.Key] = s.Value
-		if s.Value != "" && (strings.HasPrefix(s.Key, "-") || s.Key == "CGO_ENABLED" || strings.HasPrefix(s.Key, "GO") && s.Key != "GOOS" && s.Key != "GOARCH") {
+		if s.Value != "" && (strings.HasPrefix(s.Key, "-") || s.Key == "CGO_ENABLED" || strings.HasPrefix(s.Key, "GO") &&
+			s.Key != "GOOS" && s.Key != "GOARCH") {
 			settings = append(settings, s.Key+"="+s.Value)
 		}
 	}

@@ -21,12 +21,15 @@ func TestBuiltFrom(t *testing.T) {
 	}{
 		{nil, "(devel) " + runtime.Version() + " " + platform},
 		{&debug.BuildInfo{GoVersion: "go1.30"}, "(devel) go1.30 " + platform},
-		{&debug.BuildInfo{GoVersion: "go1.30", Main: debug.Module{Version: "v1.2.3"}, Settings: setting("-compiler", "gc", "-trimpath", "true",
-			"-ldflags", "", "CGO_ENABLED", "0", "GOOS", "linux", "GOARCH", "amd64", "GOAMD64", "v1")},
+		{&debug.BuildInfo{GoVersion: "go1.30", Main: debug.Module{Version: "v1.2.3"},
+			Settings: setting("-compiler", "gc", "-trimpath", "true",
+				"-ldflags", "", "CGO_ENABLED", "0", "GOOS", "linux", "GOARCH", "amd64", "GOAMD64", "v1")},
 			"v1.2.3 go1.30 " + platform + "\nbuilt with -compiler=gc -trimpath=true CGO_ENABLED=0 GOAMD64=v1"},
-		{&debug.BuildInfo{GoVersion: "go1.30", Main: debug.Module{Version: "v1.2.4-0.20260102030405-0123456789ab+dirty"}, Settings: setting("vcs", "git",
-			"vcs.revision", "0123456789abcdef", "vcs.time", "2026-01-02T03:04:05Z", "vcs.modified", "true")},
-			"v1.2.4-0.20260102030405-0123456789ab+dirty go1.30 " + platform + "\ncommit 0123456789abcdef of 2026-01-02T03:04:05Z, with changes"},
+		{&debug.BuildInfo{GoVersion: "go1.30", Main: debug.Module{Version: "v1.2.4-0.20260102030405-0123456789ab+dirty"},
+			Settings: setting("vcs", "git",
+				"vcs.revision", "0123456789abcdef", "vcs.time", "2026-01-02T03:04:05Z", "vcs.modified", "true")},
+			"v1.2.4-0.20260102030405-0123456789ab+dirty go1.30 " + platform +
+				"\ncommit 0123456789abcdef of 2026-01-02T03:04:05Z, with changes"},
 	} {
 		if got := builtFrom(c.info); got != c.want {
 			t.Errorf("says %q; want %q", got, c.want)

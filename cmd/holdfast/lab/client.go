@@ -96,7 +96,8 @@ func (c *client) crash(why string) {
 	}
 	c.running = false
 	c.conn.set(dead)
-	c.rec.add(Event{Lane: c.name, Kind: Fault, Text: "crashes here: " + why}, history.Event{Kind: history.Died, Client: c.name})
+	c.rec.add(Event{Lane: c.name, Kind: Fault, Text: "crashes here: " + why},
+		history.Event{Kind: history.Died, Client: c.name})
 }
 
 // at stops the client until the schedule lets it go on.
@@ -207,7 +208,8 @@ func (c *client) holds(format string, args ...any) {
 // fails records the conclusion that another client has the lock.
 func (c *client) fails(format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)},
-		history.Event{Kind: history.Refused, Client: c.name, ID: c.id, Name: c.job.lock, Text: "held by another", Result: history.Rejected})
+		history.Event{Kind: history.Refused, Client: c.name, ID: c.id, Name: c.job.lock, Text: "held by another",
+			Result: history.Rejected})
 }
 
 // renews records the conclusion that a renewal sent at from has succeeded.

@@ -51,7 +51,8 @@ func (p *scenario) userOn(name string, ttl time.Duration, b driver.Backend, l *l
 		Waiting: func(holdfast.Waiting) { notify(u.waiting) },
 		Renewed: func(n int, took time.Duration, err error) {
 			if id := u.id.Load(); err == nil && n > 0 && id != nil {
-				p.rec.addFormal(history.Event{Kind: history.Renewed, Client: name, ID: id.(string), Name: p.job.lock, From: p.rec.now() - int64(took)})
+				p.rec.addFormal(history.Event{Kind: history.Renewed, Client: name, ID: id.(string), Name: p.job.lock,
+					From: p.rec.now() - int64(took)})
 			}
 			select {
 			case u.renewed <- err:
@@ -130,7 +131,8 @@ func (u *user) result(call, id string, l *holdfast.Lease, err error, from int64)
 			text = fmt.Sprintf("%s → refused: %q holds the lock", call, e.Holder.Program)
 		}
 		u.rec.add(Event{Lane: u.name, Kind: Refused, Text: text},
-			history.Event{Kind: history.Refused, Client: u.name, ID: id, Name: u.job.lock, Text: "held by another", Result: history.Rejected})
+			history.Event{Kind: history.Refused, Client: u.name, ID: id, Name: u.job.lock, Text: "held by another",
+				Result: history.Rejected})
 		return nil
 	// The library cancels what the attempt got, or it expires.
 	case errors.Is(err, holdfast.ErrUncertain):
@@ -182,7 +184,8 @@ func (g *grant) releases() error {
 	}
 	err := g.Release()
 	e := Event{Lane: u.name, Kind: Thinks}
-	formal := history.Event{Kind: history.Released, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token(), Result: history.Accepted}
+	formal := history.Event{Kind: history.Released, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token(),
+		Result: history.Accepted}
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
 		e.Text, e.Kind, formal.Result = "Release → "+err.Error(), Refused, history.Rejected
@@ -203,7 +206,8 @@ func (g *grant) releases() error {
 // dies ends a program as kill -9 does: none of its requests reaches the server after that.
 func (u *user) dies(why string) {
 	u.link.set(dead)
-	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "crashes here: " + why}, history.Event{Kind: history.Died, Client: u.name})
+	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "crashes here: " + why},
+		history.Event{Kind: history.Died, Client: u.name})
 }
 
 // queued is a waiting call of Lock.

@@ -81,7 +81,9 @@ func (o *Outcome) judge() {
 	}
 	if o.Row.Class == Cost && o.Unsound.Err == nil && o.Sound.Err == nil {
 		o.Broke = o.Unsound.Rate.PerSecond() > o.Sound.Rate.PerSecond() || o.Unsound.Rate.Unserved > o.Sound.Rate.Unserved
-		o.Unsound.Found = append(o.Unsound.Found, Found{Class: Cost, Promise: "waiting costs few requests, and ends with the lock", Text: o.Unsound.Rate.String() + "; with holdfast " + o.Sound.Rate.String(), Count: 1})
+		o.Unsound.Found = append(o.Unsound.Found, Found{Class: Cost,
+			Promise: "waiting costs few requests, and ends with the lock",
+			Text:    o.Unsound.Rate.String() + "; with holdfast " + o.Sound.Rate.String(), Count: 1})
 	}
 }
 
@@ -103,7 +105,8 @@ func (r *Rate) PerSecond() float64 {
 
 // String returns the rate in one line.
 func (r *Rate) String() string {
-	s := fmt.Sprintf("%d requests in %v from %d waiters (%.0f a second)", r.Requests, r.Window.Round(time.Millisecond), r.Waiters, r.PerSecond())
+	s := fmt.Sprintf("%d requests in %v from %d waiters (%.0f a second)", r.Requests, r.Window.Round(time.Millisecond),
+		r.Waiters, r.PerSecond())
 	if r.Unserved > 0 {
 		s += fmt.Sprintf("; %d of them left without the lock", r.Unserved)
 	}

@@ -48,8 +48,10 @@ func New(ctx context.Context, url string) (*Lab, error) {
 		l.own, l.url = s, s.URL()
 		return l, nil
 	}
-	if scheme, _, _ := strings.Cut(url, ":"); strings.Contains(scheme, "sentinel") || strings.Contains(scheme, "cluster") || !strings.Contains(scheme, "redis") && scheme != "unix" {
-		return nil, fmt.Errorf("%w store URL: the lab needs one Redis server: redis://, rediss://, redis+unix:// or unix://", driver.ErrInvalid)
+	if scheme, _, _ := strings.Cut(url, ":"); strings.Contains(scheme, "sentinel") ||
+		strings.Contains(scheme, "cluster") || !strings.Contains(scheme, "redis") && scheme != "unix" {
+		return nil, fmt.Errorf("%w store URL: the lab needs one Redis server: redis://, rediss://, redis+unix:// or unix://",
+			driver.ErrInvalid)
 	}
 	c, err := dial(url)
 	if err != nil {
@@ -128,7 +130,8 @@ func (l *Lab) part(ctx context.Context, r Row, name string, f func(*scenario)) P
 	ctx, cancel := context.WithTimeoutCause(ctx, rowLimit, fmt.Errorf("it did not end within %v", rowLimit))
 	defer cancel()
 	p := &scenario{
-		ctx: ctx, rec: newRecord(l.url), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer, job: r.job, at: &resource{},
+		ctx: ctx, rec: newRecord(l.url), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer,
+		job: r.job, at: &resource{},
 		keys: map[string]bool{}, endless: map[string]bool{}, tools: map[string]redislock.Conn{},
 	}
 	err := context.Cause(ctx)

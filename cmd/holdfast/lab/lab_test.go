@@ -72,7 +72,8 @@ func TestRows(t *testing.T) {
 		case o.Row.Class == "S1" || o.Row.Class == "S2" || o.Row.Class == "S5":
 			algorithm, _, _ := strings.Cut(text, "the same with holdfast")
 			if !strings.Contains(algorithm, "believe that they hold the lock") {
-				t.Errorf("%s: the timeline does not show when too many clients believed that they hold the lock:\n%s", o.Row.ID, text)
+				t.Errorf("%s: the timeline does not show when too many clients believed that they hold the lock:\n%s", o.Row.ID,
+					text)
 			}
 		case o.Row.Class == lab.Cost:
 			if o.Unsound.Rate == nil || o.Unsound.Rate.Requests == 0 || o.Sound.Rate == nil {
@@ -97,7 +98,8 @@ func checkPictures(t *testing.T, all []*lab.Outcome) {
 			t.Fatal(err)
 		}
 		if got, want := lab.Structure(t, docs), lab.Structure(t, svg); got != want {
-			t.Errorf("docs/img/setpx-del.svg is not what the lab draws (docs/lab.md names the command):\n%s\nwant:\n%s", got, want)
+			t.Errorf("docs/img/setpx-del.svg is not what the lab draws (docs/lab.md names the command):\n%s\nwant:\n%s", got,
+				want)
 		}
 	}
 }
@@ -210,7 +212,8 @@ func TestRowsAreDescribed(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, r := range lab.Rows() {
-		if r.ID == "" || r.Title == "" || r.Acquire == "" || r.Release == "" || r.Habit == "" || r.Why == "" || r.How == "" || r.Class == "" {
+		if r.ID == "" || r.Title == "" || r.Acquire == "" || r.Release == "" || r.Habit == "" || r.Why == "" || r.How == "" ||
+			r.Class == "" {
 			t.Errorf("%s lacks a field: %+v", r.ID, r)
 		}
 		if seen[r.ID] {

@@ -203,7 +203,8 @@ type waitResult struct {
 }
 
 // RunWait implements redislock.Conn.
-func (l *link) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) ([]redislock.Result, int, error) {
+func (l *link) RunWait(ctx context.Context, calls []redislock.Call, replicas int, timeout time.Duration) (
+	[]redislock.Result, int, error) {
 	calls = l.keep(calls)
 	r := through(ctx, l, func(ctx context.Context, c redislock.Conn) waitResult {
 		results, acked, err := c.RunWait(ctx, calls, replicas, timeout)

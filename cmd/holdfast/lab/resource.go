@@ -18,9 +18,12 @@ type job struct {
 }
 
 var (
-	stock  = &job{"stock/7", [2]string{"1 piece is left", "no piece is left"}, "sells it, and writes 0", "two customers have bought the one piece", 1}
-	points = &job{"points/ann", [2]string{"100 points", "0 points"}, "spends all of them, and writes 0", "100 points have been spent twice", 1}
-	gift   = &job{"gift/X7Q", [2]string{"not redeemed yet", "redeemed"}, "redeems it, and writes so", "the gift was redeemed twice", 1}
+	stock = &job{"stock/7", [2]string{"1 piece is left", "no piece is left"}, "sells it, and writes 0",
+		"two customers have bought the one piece", 1}
+	points = &job{"points/ann", [2]string{"100 points", "0 points"}, "spends all of them, and writes 0",
+		"100 points have been spent twice", 1}
+	gift = &job{"gift/X7Q", [2]string{"not redeemed yet", "redeemed"}, "redeems it, and writes so",
+		"the gift was redeemed twice", 1}
 )
 
 // resource is a database row that the lock must guard. If its clients have tokens, it remembers the
@@ -43,7 +46,8 @@ func (p *scenario) reads(who string, token uint64) (used int, ok bool) {
 		return 0, false
 	}
 	text := fmt.Sprintf("reads: %s", p.job.has[min(r.used, 1)])
-	e := history.Event{Kind: history.Read, Client: who, Name: p.job.lock, Token: token, Value: int64(r.used), Result: history.Accepted}
+	e := history.Event{Kind: history.Read, Client: who, Name: p.job.lock, Token: token, Value: int64(r.used),
+		Result: history.Accepted}
 	if token > 0 {
 		text += fmt.Sprintf(" (with token %d)", token)
 	}
@@ -59,7 +63,8 @@ func (p *scenario) writes(who string, used int, token uint64) (ok bool) {
 	if r.stale(p, who, token, history.Write) {
 		return false
 	}
-	e := history.Event{Kind: history.Write, Client: who, Name: p.job.lock, Token: token, Value: int64(used + 1), Result: history.Accepted}
+	e := history.Event{Kind: history.Write, Client: who, Name: p.job.lock, Token: token, Value: int64(used + 1),
+		Result: history.Accepted}
 	r.used = used + 1
 	r.writes++
 	p.rec.add(Event{Lane: who, Kind: Works, Text: p.job.does}, e)
@@ -80,8 +85,10 @@ func (r *resource) stale(p *scenario, who string, token uint64, kind history.Kin
 	if kind == history.Read {
 		what = "read"
 	}
-	p.rec.add(Event{Lane: who, Kind: Refused, Text: fmt.Sprintf("wants to %s with token %d: refused, because the resource has already seen token %d", what, token, r.highest)},
-		history.Event{Kind: kind, Client: who, Name: p.job.lock, Token: token, Value: int64(r.used), Result: history.Rejected})
+	p.rec.add(Event{Lane: who, Kind: Refused, Text: fmt.Sprintf(
+		"wants to %s with token %d: refused, because the resource has already seen token %d", what, token, r.highest)},
+		history.Event{Kind: kind, Client: who, Name: p.job.lock, Token: token, Value: int64(r.used),
+			Result: history.Rejected})
 	return true
 }
 

@@ -33,7 +33,8 @@ type Row struct {
 // Rows returns all algorithms, in the order of the output.
 func Rows() []Row {
 	var all []Row
-	for _, family := range [][]Row{setnxRows, credentialRows, setRows, renewalRows, semaphoreRows, serverRows, redlockRows, pollRows} {
+	for _, family := range [][]Row{setnxRows, credentialRows, setRows, renewalRows, semaphoreRows, serverRows, redlockRows,
+		pollRows} {
 		all = append(all, family...)
 	}
 	return all

@@ -11,8 +11,10 @@ import (
 
 var credentialRows = []Row{
 	{
-		ID: "credential-overwritten", Title: "a timestamp as credential, overwritten by the loser of a race", job: stock, Class: "L4",
-		Acquire: "as setnx-getset-clock, exp = now + T + 15 s is the caller's credential; PEXPIRE after winning", Release: "GET R; if it is the credential: DEL R",
+		ID: "credential-overwritten", Title: "a timestamp as credential, overwritten by the loser of a race", job: stock,
+		Class:   "L4",
+		Acquire: "as setnx-getset-clock, exp = now + T + 15 s is the caller's credential; PEXPIRE after winning",
+		Release: "GET R; if it is the credential: DEL R",
 		Habit:   "home-made lock classes that return a number to unlock with",
 		Why:     "B loses the race, but its GETSET has replaced C's credential. C, the true owner, cannot release: the lock stays taken without a holder.",
 		How:     "only the step that grants the lock writes its owner",
@@ -27,7 +29,8 @@ var credentialRows = []Row{
 		unsound: credentialCompare, sound: cutOff,
 	},
 	{
-		ID: "credential-clock-del", Title: "a timestamp as credential, compared with the clock before DEL", job: gift, Class: "S1",
+		ID: "credential-clock-del", Title: "a timestamp as credential, compared with the clock before DEL", job: gift,
+		Class:   "S1",
 		Acquire: "as credential-overwritten", Release: "if the credential is still in the future: DEL R",
 		Habit:   "the same, with one round trip less",
 		Why:     "A looks at its clock, is paused, and sends a DEL that removes B's lock; C gets the lock while B holds it.",
@@ -131,7 +134,8 @@ func credentialClock(p *scenario) {
 			c.concludes("the credential is in the past: it does not delete the key")
 			return
 		}
-		c.concludes("its clock shows %s ms, and the credential %s is in the future", strconv.FormatInt(c.clock().Milliseconds(), 10), mine[c.name])
+		c.concludes("its clock shows %s ms, and the credential %s is in the future",
+			strconv.FormatInt(c.clock().Milliseconds(), 10), mine[c.name])
 		c.at("between the check and DEL")
 		c.do("DEL", key)
 	})

@@ -13,11 +13,17 @@ import (
 // Ways of waiting for the locks of the other rows, and their cost at the server.
 
 var pollRows = []Row{
-	poll("poll-once", "one try", "a cron job that skips its run", "B leaves at once, and right after that the lock becomes free.", pollOnce),
-	poll("poll-interval", "a fixed interval, and a maximum of tries", "for i := 0; i < 10; i++ { …; time.Sleep(…) }", "A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollInterval),
-	poll("poll-deadline", "a fixed interval, until a deadline", "a timeout around the loop", "A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollDeadline),
-	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries", "A waiter costs one request per interval until it gets the lock. Chance decides which waiter asks first.", pollInterrupt),
-	poll("poll-spin", "a busy loop", "for !tryLock() {}", "Waiters ask as fast as they can, and slow down all other clients of the server, the holder included.", pollSpin),
+	poll("poll-once", "one try", "a cron job that skips its run",
+		"B leaves at once, and right after that the lock becomes free.", pollOnce),
+	poll("poll-interval", "a fixed interval, and a maximum of tries", "for i := 0; i < 10; i++ { …; time.Sleep(…) }",
+		"A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollInterval),
+	poll("poll-deadline", "a fixed interval, until a deadline", "a timeout around the loop",
+		"A waiter costs one request per interval, and leaves although the lock becomes free right after that.", pollDeadline),
+	poll("poll-interrupt", "a fixed interval, until interrupted", "the loop of most libraries",
+		"A waiter costs one request per interval until it gets the lock. Chance decides which waiter asks first.",
+		pollInterrupt),
+	poll("poll-spin", "a busy loop", "for !tryLock() {}",
+		"Waiters ask as fast as they can, and slow down all other clients of the server, the holder included.", pollSpin),
 }
 
 func poll(id, title, habit, why string, form pollForm) Row {
@@ -177,7 +183,9 @@ func queueing(p *scenario) {
 		p.must(p.ctx.Err())
 	}
 	p.rate = &Rate{Waiters: len(waiterNames), Requests: p.requests() - between, Window: window}
-	p.show("measured at the server (INFO commandstats): %d requests to join the queue (a session and a place each); then %v", entry, p.rate)
+	p.show(
+		"measured at the server (INFO commandstats): %d requests to join the queue (a session and a place each); then %v",
+		entry, p.rate)
 	p.want(g.releases() == nil, "A's release failed")
 	for _, w := range queue {
 		h := w.granted(p)

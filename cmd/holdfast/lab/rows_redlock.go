@@ -17,7 +17,8 @@ import (
 var redlockRows = []Row{
 	{
 		ID: "redlock-restart", Title: "Redlock, a server restarts at once", job: gift, Class: "S1", Servers: 5,
-		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more", Release: "script at each: if GET R = O, DEL R",
+		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more",
+		Release: "script at each: if GET R = O, DEL R",
 		Habit:   "Redlock on servers without persistence, under a supervisor that restarts them",
 		Why:     "A holds servers 1, 2 and 3. Server 3 crashes and restarts at once, empty. B gets servers 3, 4 and 5: two majorities.",
 		How:     "on the same five servers (redis+quorum://): a restarted server has no vote until every lease that it may have forgotten has expired",
@@ -25,7 +26,8 @@ var redlockRows = []Row{
 	},
 	{
 		ID: "redlock-clock", Title: "Redlock, the clocks of a majority jump", job: stock, Class: "S1", Servers: 5,
-		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more", Release: "script at each: if GET R = O, DEL R",
+		Acquire: "SET R O NX PX T at each of 5 servers; own it with 3 or more",
+		Release: "script at each: if GET R = O, DEL R",
 		Habit:   "Redlock on machines whose clocks are set, by an operator or after a pause of a virtual machine",
 		Why:     "The clocks of servers 1, 2 and 3 are set forward by a minute. They end A's lease, and B gets a majority.",
 		How:     "on one server that ends the lease early: A learns it at its next renewal, and the resource refuses its token",
@@ -94,7 +96,8 @@ func (m *redlockClient) take(key string) bool {
 			answers = append(answers, fmt.Sprintf("%d: %s", i+1, render(v)))
 		}
 	}
-	m.rec.add(Event{Lane: m.name, Kind: Does, Text: m.plain("SET " + key + " " + m.name + " NX PX " + leaseMillis), Answer: strings.Join(answers, ", ")})
+	m.rec.add(Event{Lane: m.name, Kind: Does, Text: m.plain("SET " + key + " " + m.name + " NX PX " + leaseMillis),
+		Answer: strings.Join(answers, ", ")})
 	// The allowance for clock drift.
 	left := lease - (time.Duration(m.rec.now()) - before) - lease/100
 	if yes < len(m.links)/2+1 || left <= 0 {
@@ -150,7 +153,8 @@ func redlockClock(p *scenario) {
 	a, b := q.client("A"), q.client("B")
 	a.begin("at work", a.hold(key))
 	p.shorten(time.Minute, q.urls(1, 3)...)
-	p.fault(Stage, "server1", "clock", "the clocks of servers 1, 2 and 3 are set forward by a minute. (The lab cannot set the clocks. It shortens the leases by a minute instead, which has the same effect on the clients.)")
+	p.fault(Stage, "server1", "clock",
+		"the clocks of servers 1, 2 and 3 are set forward by a minute. (The lab cannot set the clocks. It shortens the leases by a minute instead, which has the same effect on the clients.)")
 	b.begin("at work", b.hold(key))
 	a.to("")
 	b.to("")

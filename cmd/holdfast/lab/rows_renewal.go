@@ -35,7 +35,8 @@ var renewalRows = []Row{
 	},
 	{
 		ID: "watchdog-stops", Title: "a watchdog that one failed renewal ends", job: points, Class: "S2",
-		Acquire: "SET R O NX PX T; every T/3, script: if GET R = O, PEXPIRE R T; an error ends the loop", Release: "script: if GET R = O, DEL R",
+		Acquire: "SET R O NX PX T; every T/3, script: if GET R = O, PEXPIRE R T; an error ends the loop",
+		Release: "script: if GET R = O, DEL R",
 		Habit:   "for { … if err != nil { log; return } }",
 		Why:     "One renewal fails, the watchdog writes a line into a log and ends. A does not learn of it: its lease expires during its work, B gets the lock, and A works on.",
 		How:     "a failed renewal is tried again until the lease ends, and then the holder's context is cancelled",
@@ -43,7 +44,8 @@ var renewalRows = []Row{
 	},
 	{
 		ID: "wakeup-lost", Title: "waiting for a message without a second try", job: stock, Class: "L2",
-		Acquire: "SET R O NX PX T; if nil: SUBSCRIBE to the lock's channel and wait, then try again", Release: "script: if GET R = O, DEL R and PUBLISH",
+		Acquire: "SET R O NX PX T; if nil: SUBSCRIBE to the lock's channel and wait, then try again",
+		Release: "script: if GET R = O, DEL R and PUBLISH",
 		Habit:   "polling replaced by pub/sub",
 		Why:     "A releases between B's try and B's SUBSCRIBE. No client receives the message, and no other follows: B sleeps while the lock is free.",
 		How:     "a waiter has a place in a queue at the server, which hands it the lock. If the message is lost, the waiter learns it from the next renewal of its place, every third of the TTL",
@@ -194,7 +196,8 @@ func wakeupLost(p *scenario) {
 		a.at("at work")
 		a.works()
 		a.release()
-		v := a.eval("script: if GET R = A, DEL R and PUBLISH free", compareDeletePublish, []string{key}, []string{"A", channel})
+		v := a.eval("script: if GET R = A, DEL R and PUBLISH free", compareDeletePublish, []string{key},
+			[]string{"A", channel})
 		a.released(true)
 		a.concludes("%s clients have received the message", render(v))
 	})
@@ -213,7 +216,8 @@ func wakeupLost(p *scenario) {
 	b.to("")
 	p.look(key)
 	p.pass(time.Minute, "the lock is free, and B sleeps")
-	p.show("at the server: PUBSUB NUMSUB free → %s: B is subscribed, but no client is left to send a message", p.plain(render(p.server(p.url, "PUBSUB", "NUMSUB", channel))))
+	p.show("at the server: PUBSUB NUMSUB free → %s: B is subscribed, but no client is left to send a message",
+		p.plain(render(p.server(p.url, "PUBSUB", "NUMSUB", channel))))
 	select {
 	case <-woken:
 		p.failf("B woke up")

@@ -9,7 +9,8 @@ import (
 
 var semaphoreRows = []Row{
 	{
-		ID: "semaphore-release-retry", Title: "a counter as semaphore, release sent again after a lost reply", job: encoders, Class: "S5",
+		ID: "semaphore-release-retry", Title: "a counter as semaphore, release sent again after a lost reply", job: encoders,
+		Class:   "S5",
 		Acquire: "DECR R; if negative: INCR R, and none is free", Release: "INCR R, again if no answer came",
 		Habit:   "a counter of free permits; clients that repeat a command on a new connection",
 		Why:     "A's INCR is executed, but its answer is lost, and the client sends it again. From now on there is one permit too many: three clients work where two may.",

@@ -23,7 +23,8 @@ var serverRows = []Row{
 	},
 	{
 		ID: "wait-pooled", Title: "WAIT on another connection of the pool", job: points, Class: "S1", Servers: 2,
-		Acquire: "SET R O NX PX T, then WAIT 1 100, each on whatever connection the pool has", Release: "script: if GET R = O, DEL R",
+		Acquire: "SET R O NX PX T, then WAIT 1 100, each on whatever connection the pool has",
+		Release: "script: if GET R = O, DEL R",
 		Habit:   "client.Set(…), client.Wait(…) of a pooled client",
 		Why:     "WAIT is about the writes of its own connection, and there are none: it answers 1 at once, while the replica does not have the key. After a failover B gets the lock.",
 		How:     "script and WAIT use the same connection: the grant is not confirmed, and the library cancels it before any client relies on it",
@@ -77,7 +78,8 @@ func (p *scenario) until(what string, ok func() bool) {
 // cutOff cuts the link between the two.
 func (r *pair) cutOff() {
 	r.replication.Begin(relay.Impairment{Mode: relay.Hold}) // withheld bytes never arrive
-	r.fault(Stage, "replica", "cut", "the link between the primary and its replica breaks: from here on the replica receives nothing")
+	r.fault(Stage, "replica", "cut",
+		"the link between the primary and its replica breaks: from here on the replica receives nothing")
 }
 
 // failOver kills the primary and promotes the replica.
@@ -87,7 +89,8 @@ func (r *pair) failOver() {
 	r.fault(Stage, "primary", "kill", "the primary crashes")
 	r.server(r.replica.URL(), "REPLICAOF", "NO", "ONE")
 	r.use(r.replica)
-	r.rec.add(Event{Lane: Stage, Kind: Fault, Text: "the replica is promoted, as a sentinel would do it: REPLICAOF NO ONE"},
+	r.rec.add(
+		Event{Lane: Stage, Kind: Fault, Text: "the replica is promoted, as a sentinel would do it: REPLICAOF NO ONE"},
 		history.Event{Kind: history.Leader, Target: "replica"})
 }
 

@@ -36,8 +36,11 @@ type Server struct {
 // start only. Errors: driver.ErrUnavailable, with what to install if redis-server is missing.
 func Start(ctx context.Context, lines ...string) (*Server, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, fmt.Errorf("%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
-			"Fedora: dnf install redis; macOS: brew install redis), or name a server with --store redis://HOST", driver.ErrUnavailable)
+		return nil,
+			fmt.Errorf(
+				"%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
+					"Fedora: dnf install redis; macOS: brew install redis), or name a server with --store redis://HOST",
+				driver.ErrUnavailable)
 	}
 	dir, err := os.MkdirTemp("", "holdfast-lab")
 	if err != nil {

@@ -60,7 +60,9 @@ func slowHolder(p *scenario) {
 			p.must(p.ctx.Err())
 		}
 	}
-	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("is slow, but has renewed its lease %d times: it has held the lock for %v, with a lease of %v", n, time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf(
+		"is slow, but has renewed its lease %d times: it has held the lock for %v, with a lease of %v", n,
+		time.Since(since).Round(10*time.Millisecond), soundTTL)})
 	p.want(c.tries() == nil, "C got the lock that A holds")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
@@ -87,7 +89,9 @@ func cutOff(p *scenario) {
 	h.watch()
 	seen, _ := p.reads("B", h.Token())
 	a.link.heal()
-	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "has its network back: its delayed requests arrive now, and it continues its work as if nothing had happened"},
+	p.rec.add(
+		Event{Lane: "A", Kind: Fault,
+			Text: "has its network back: its delayed requests arrive now, and it continues its work as if nothing had happened"},
 		history.Event{Kind: history.Healed, ID: fault})
 	p.want(!p.writes("A", used, g.Token()), "the resource accepted A's write")
 	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
@@ -155,7 +159,8 @@ func lateRenewal(p *scenario) {
 	case <-p.ctx.Done():
 		p.must(p.ctx.Err())
 	}
-	p.rec.add(Event{Lane: "A", Kind: Fault, Text: "the renewal has arrived after the release: the server had nothing to renew"})
+	p.rec.add(
+		Event{Lane: "A", Kind: Fault, Text: "the renewal has arrived after the release: the server had nothing to renew"})
 	h := b.tries()
 	p.want(h != nil, "B did not get the lock that A released")
 	h.watch()
@@ -172,8 +177,10 @@ func (p *scenario) atRest(u *user) {
 	for i := range r.Holders {
 		n += max(r.Holders[i].Permits, 1)
 	}
-	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: fmt.Sprintf("at the server: %d holders, %d waiters", len(r.Holders), r.Waiting)},
-		history.Event{Kind: history.State, Name: p.job.lock, N: int32(n), Limit: int32(r.Limit), Value: int64(r.Waiting), Token: r.Token})
+	p.rec.add(Event{Lane: Stage, Kind: Shows, Text: fmt.Sprintf("at the server: %d holders, %d waiters", len(r.Holders),
+		r.Waiting)},
+		history.Event{Kind: history.State, Name: p.job.lock, N: int32(n), Limit: int32(r.Limit), Value: int64(r.Waiting),
+			Token: r.Token})
 }
 
 // failedRenewal: a renewal of A fails.
@@ -204,7 +211,8 @@ func failedRenewal(p *scenario) {
 			p.must(p.ctx.Err())
 		}
 	}
-	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held the lock for %v, with a lease of %v", time.Since(since).Round(10*time.Millisecond), soundTTL)})
+	p.rec.add(Event{Lane: "A", Kind: Thinks, Text: fmt.Sprintf("has held the lock for %v, with a lease of %v",
+		time.Since(since).Round(10*time.Millisecond), soundTTL)})
 	p.want(b.tries() == nil, "B got the lock that A holds")
 	p.writes("A", used, g.Token())
 	p.want(g.releases() == nil, "A's release failed")
@@ -229,7 +237,9 @@ func lostMessage(p *scenario) {
 	freed := time.Now()
 	h := w.granted(p)
 	h.watch()
-	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf("has learned from the renewal of its place in the queue that it holds the lock, %v after the release", time.Since(freed).Round(10*time.Millisecond))})
+	p.rec.add(Event{Lane: "B", Kind: Thinks, Text: fmt.Sprintf(
+		"has learned from the renewal of its place in the queue that it holds the lock, %v after the release",
+		time.Since(freed).Round(10*time.Millisecond))})
 	h.works()
 	p.want(h.releases() == nil, "B's release failed")
 	p.atRest(a)
@@ -263,7 +273,8 @@ func permitHoldersDie(p *scenario) {
 	l, err := c.c.Semaphore(p.job.lock, 2).Acquire(p.ctx, 2)
 	g := c.result("Acquire 2", id, l, err, 0)
 	p.want(g != nil, "C did not get the permits of the dead holders")
-	p.show("C got both permits %v after the crashes; the lease was %v", time.Since(died).Round(10*time.Millisecond), soundTTL)
+	p.show("C got both permits %v after the crashes; the lease was %v", time.Since(died).Round(10*time.Millisecond),
+		soundTTL)
 	p.want(g.releases() == nil, "C's release failed")
 	p.atRest(c)
 }
@@ -276,7 +287,8 @@ func overtaken(p *scenario, g *grant, used int, b *user) {
 	h.watch()
 	p.want(h.Token() > g.Token(), "B's token %d is not larger than A's %d", h.Token(), g.Token())
 	seen, _ := p.reads("B", h.Token())
-	p.show("no lock on such a server can prevent this. But the library reports the loss to A, and the resource refuses A's older token")
+	p.show(
+		"no lock on such a server can prevent this. But the library reports the loss to A, and the resource refuses A's older token")
 	p.want(!p.writes("A", used, g.Token()), "the resource accepted A's write")
 	g.awaitLoss()
 	p.want(errors.Is(g.releases(), holdfast.ErrLost), "A's release did not report the loss")
@@ -339,6 +351,7 @@ func earlyEnd(p *scenario) {
 	used, _ := p.reads("A", g.Token())
 	p.must(b.c.Break(p.ctx, p.job.lock, g.Token()))
 	p.rec.addFormal(history.Event{Kind: history.Broken, Client: Stage, Name: p.job.lock, Token: g.Token()})
-	p.fault(Stage, "server", "clock", "the server ends A's lease early. (The lab cannot set the server's clock. It removes the grant instead, which has the same effect on A.)")
+	p.fault(Stage, "server", "clock",
+		"the server ends A's lease early. (The lab cannot set the server's clock. It removes the grant instead, which has the same effect on A.)")
 	overtaken(p, g, used, b)
 }

@@ -64,7 +64,8 @@ func WriteSVG(w io.Writer, o *Outcome) error {
 
 	frame := picture{x: svgMargin, y: max(left.y, right.y) + svgGap}
 	width, height := right.x+right.width+svgMargin, frame.y+2*svgLine+svgMargin
-	frame.add(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d">`, width, height)
+	frame.add(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d">`,
+		width, height)
 	frame.add(`<title>%s</title>`, escaped(o.Row.Title+", and holdfast in the same order of events"))
 	frame.add(`<desc>%s</desc>`, escaped(o.Row.Why))
 	frame.add(`<style>%s</style>`, svgStyle)
@@ -209,7 +210,8 @@ func (p *picture) bars(s span) {
 	}
 	for i, l := range p.lanes {
 		if slices.Contains(s.holders, l) {
-			p.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d"/>`, class, p.laneX(i)-svgBar/2, s.top, svgBar, s.bottom-s.top)
+			p.add(`<rect class="%s" x="%d" y="%d" width="%d" height="%d"/>`, class, p.laneX(i)-svgBar/2, s.top, svgBar,
+				s.bottom-s.top)
 		}
 	}
 }

@@ -89,7 +89,8 @@ func CheckPicture(t *testing.T, o *Outcome) []byte {
 		p := newPicture(part, x)
 		for _, s := range steps(part) {
 			for i, l := range p.lanes {
-				if left := float64(p.laneX(i) - svgBar/2); s.Conflict && slices.Contains(s.Holders, l) && !slices.Contains(want, left) {
+				if left := float64(p.laneX(i) - svgBar/2); s.Conflict && slices.Contains(s.Holders, l) &&
+					!slices.Contains(want, left) {
 					want = append(want, left)
 				}
 			}
@@ -138,7 +139,8 @@ func TestPicture(t *testing.T) {
 			t.Errorf("%s is not escaped", raw)
 		}
 	}
-	for _, word := range []string{"prefers-color-scheme: dark", "A and B both believe that they hold the lock", `class="two"`, `class="band"`} {
+	for _, word := range []string{"prefers-color-scheme: dark", "A and B both believe that they hold the lock",
+		`class="two"`, `class="band"`} {
 		if !bytes.Contains(svg, []byte(word)) {
 			t.Errorf("the picture lacks %q:\n%s", word, svg)
 		}

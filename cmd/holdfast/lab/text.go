@@ -78,7 +78,8 @@ func (o *Outcome) Line() string {
 	if !o.Survived {
 		survived = "HOLDFAST DID NOT SURVIVE"
 	}
-	return fmt.Sprintf("%-26s %-5s %s%s; %s%s", o.Row.ID, o.Row.Class, broke, reason(&o.Unsound), survived, reason(&o.Sound))
+	return fmt.Sprintf("%-26s %-5s %s%s; %s%s", o.Row.ID, o.Row.Class, broke, reason(&o.Unsound), survived,
+		reason(&o.Sound))
 }
 
 func (o *Outcome) unsoundVerdict() (all []string) {

@@ -20,7 +20,8 @@ func handMade() *Outcome {
 			history.Event{Kind: history.Granted, Client: who, ID: who + "1", Name: "x"})
 	}
 	r.add(Event{Lane: Stage, Kind: Fault, Text: strings.Repeat("long", 100)})
-	o := &Outcome{Row: Row{ID: "hand-made", Title: "<i>title</i>", Class: history.S1, Why: "<why>"}, Unsound: Part{Record: r}, Sound: Part{Record: newRecord("")}}
+	o := &Outcome{Row: Row{ID: "hand-made", Title: "<i>title</i>", Class: history.S1, Why: "<why>"},
+		Unsound: Part{Record: r}, Sound: Part{Record: newRecord("")}}
 	o.judge()
 	return o
 }
@@ -62,7 +63,8 @@ func TestOutcomeHasNoPassword(t *testing.T) {
 	l := &Lab{url: "redis://locker:" + canary + "@127.0.0.1:1"}
 	o := &Outcome{Row: Row{ID: "hand-made", Class: history.S1}}
 	says := func(p *scenario) {
-		p.rec.add(Event{Lane: "A", Kind: Does, Text: "HELLO 3 AUTH locker " + canary, Answer: "ERR unknown command 'AUTH', with args beginning with: '" + canary + "'"})
+		p.rec.add(Event{Lane: "A", Kind: Does, Text: "HELLO 3 AUTH locker " + canary,
+			Answer: "ERR unknown command 'AUTH', with args beginning with: '" + canary + "'"})
 		p.failf("dial %s: no", l.url)
 	}
 	o.Unsound, o.Sound = l.part(t.Context(), o.Row, "u:", says), l.part(t.Context(), o.Row, "h:", says)

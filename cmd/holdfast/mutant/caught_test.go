@@ -176,7 +176,8 @@ func compile(t *testing.T, binary string, flags ...string) {
 	t.Helper()
 	compiling.Lock()
 	defer compiling.Unlock()
-	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-C", "..", "-o", binary}, flags...), ".")...)
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-C", "..", "-o", binary}, flags...),
+		".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -12,7 +12,8 @@ var client = []Mutant{
 		ID: "client-no-clock", Store: Redis, Class: in(history.S2),
 		Bug: "a lease counts as valid until the store reports its end: its time is not checked",
 		Edits: []Edit{
-			{"watch.go", `for len(c.leases) > 0 && c.leases[0].until <= now {`, `for len(c.leases) > 0 && c.leases[0].latest <= now {`},
+			{"watch.go", `for len(c.leases) > 0 && c.leases[0].until <= now {`,
+				`for len(c.leases) > 0 && c.leases[0].latest <= now {`},
 			{"watch.go", `c.wakeAt = min(c.leases[0].until, now+min(`, `c.wakeAt = min(now+min(`},
 			{"lease.go", `		case now >= x.until:`, `		case now >= x.latest:`},
 		},
@@ -62,7 +63,8 @@ var client = []Mutant{
 		ID: "client-renews-no-leases", Store: Redis, Class: in(history.S2),
 		Bug: "leases are not renewed, but trusted as if they were",
 		Edits: []Edit{
-			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.holdID())`, `l.extend(c.coarseNow() + s.trust())`},
+			{"keepalive.go", `leases, holds = append(leases, l), append(holds, l.renewal(now))`,
+				`l.extend(now + s.trust(s.ttl))`},
 		},
 		Run: Run{For: 16 * time.Second},
 	},

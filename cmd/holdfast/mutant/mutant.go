@@ -67,8 +67,10 @@ const shortest = 8 * time.Second
 
 // Flags returns the flags of holdfast verify.
 func (r Run) Flags() []string {
-	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration", cmp.Or(r.For, shortest).String(),
-		"--faults", cmp.Or(r.Faults, "stop"), "--mix", cmp.Or(r.Mix, "all"), "--names", strconv.Itoa(cmp.Or(r.Names, 2)), "--loops", strconv.Itoa(cmp.Or(r.Loops, 6))}
+	flags := []string{"--seed", "1", "--processes", "3", "--ttl", cmp.Or(r.TTL, time.Second).String(), "--duration",
+		cmp.Or(r.For, shortest).String(),
+		"--faults", cmp.Or(r.Faults, "stop"), "--mix", cmp.Or(r.Mix, "all"), "--names", strconv.Itoa(cmp.Or(r.Names, 2)),
+		"--loops", strconv.Itoa(cmp.Or(r.Loops, 6))}
 	if r.Pause != 0 {
 		flags = append(flags, "--pause", r.Pause.String())
 	}

@@ -30,15 +30,17 @@ var quorum = []Mutant{
 	},
 	{
 		ID: "quorum-release-any-owner", Store: Quorum, Class: in(history.S1),
-		Bug:   "at the servers a release of an expired lease ends its successor's",
-		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`, `if last >= token then return true end`}},
-		Run:   Run{For: 14 * time.Second},
+		Bug: "at the servers a release of an expired lease ends its successor's",
+		Edits: []Edit{{"redislock/lua/common.lua", `if same(last, token) and field(tail, 1) == id then return true end`,
+			`if last >= token then return true end`}},
+		Run: Run{For: 14 * time.Second},
 	},
 	{
 		ID: "quorum-release-at-one", Store: Quorum, Class: in(history.L1, history.L2),
 		Bug: "a release goes to only one of the servers that have granted",
 		Edits: []Edit{
-			{"redislock/quorum/release.go", `			never := vote.sent == 0 || vote.state == kept`, `			never := vote.sent == 0 || vote.state == kept || asked > 0`},
+			{"redislock/quorum/release.go", `			never := vote.sent == 0 || vote.state == kept`,
+				`			never := vote.sent == 0 || vote.state == kept || asked > 0`},
 			{"redislock/quorum/release.go", `	need := s.b.need()
 	for open := asked;`, `	need := 1
 	for open := asked;`},

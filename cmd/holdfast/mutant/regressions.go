@@ -22,50 +22,72 @@ func (m *Regression) tests() string {
 // AllRegressions are faults that attacks on the protocols found. `holdfast verify` has no fault
 // that shows them, or shows them only by luck.
 var AllRegressions = []Regression{
-	{Mutant{ID: "redis-told-first", Bug: "a release notifies the first waiter before its write, which Redis may refuse", Edits: []Edit{
-		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
-	}}, "tests/redislock", "TestRefusingWrites"},
+	{Mutant{ID: "redis-told-first", Bug: "a release notifies the first waiter before its write, which Redis may refuse",
+		Edits: []Edit{
+			{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n",
+				"      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
+		}}, "tests/redislock", "TestRefusingWrites"},
 	{Mutant{ID: "redis-cluster-told-first", Bug: "the same in a Cluster", Edits: []Edit{
-		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n", "      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
+		{"redislock/lua/release_fast.lua", "      call('HDEL', KEYS[3], 'w' .. id)\n",
+			"      call(publish, channel, id .. ' ' .. token .. stamp(now))\n      call('HDEL', KEYS[3], 'w' .. id)\n"},
 	}}, "tests/redislock", "TestAborted/cluster"},
-	{Mutant{ID: "redis-told-in-the-middle", Bug: "a script publishes before it has written the grants, and may fail in between", Edits: []Edit{
-		{"redislock/lua/common.lua", `outbox[#outbox + 1] = {how, to, message}`, `call(how, to, message)`},
-	}}, "tests/redislock", "TestAborted"},
-	{Mutant{ID: "redis-passed-over-is-told", Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
-		{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
-	}}, "tests/redislock", "TestPassedOverGetsNothing"},
-	{Mutant{ID: "redis-patterns-listen", Bug: "a monitoring tool with a pattern subscription makes every dead waiter look alive", Edits: []Edit{
-		{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`, `return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
-		{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`, `call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
-	}}, "tests/redislock", "TestPatternListener"},
-	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own", Edits: []Edit{
-		{"sqllock/sqlite/file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
-		{"sqllock/sqlite/file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
-	}}, "sqllock/sqlite", "TestSQLiteOtherPaths"},
-	{Mutant{ID: "run-takes-its-time", Bug: "a command that ends slowly may go on after the store has given the lock to another", Edits: []Edit{
-		{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
-		{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`, `Left: func() time.Duration { return time.Hour }, Limit: limit`},
-	}}, "cmd/holdfast", "TestTimedSilentStore/run"},
-	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says", Edits: []Edit{
-		{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`, `l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
-	}}, ".", "TestHandOffOfADowngradedGrant"},
+	{
+		Mutant{ID: "redis-told-in-the-middle",
+			Bug: "a script publishes before it has written the grants, and may fail in between", Edits: []Edit{
+				{"redislock/lua/common.lua", `outbox[#outbox + 1] = {how, to, message}`, `call(how, to, message)`},
+			}}, "tests/redislock", "TestAborted"},
+	{
+		Mutant{ID: "redis-passed-over-is-told",
+			Bug: "a waiter without a subscription at the primary is passed over, but its token is published", Edits: []Edit{
+				{"redislock/lua/common.lua", `    mint() -- each turn has a token`, `    notify(session, id, mint())`},
+			}}, "tests/redislock", "TestPassedOverGetsNothing"},
+	{
+		Mutant{ID: "redis-patterns-listen",
+			Bug: "a monitoring tool with a pattern subscription makes every dead waiter look alive", Edits: []Edit{
+				{"redislock/lua/common.lua", `return not count_ or call('PUBSUB', count_, to)[2] > 0`,
+					`return not count_ or call('PUBSUB', count_, to)[2] + call('PUBSUB', 'NUMPAT') > 0`},
+				{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`,
+					`call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
+			}}, "tests/redislock", "TestPatternListener"},
+	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own",
+		Edits: []Edit{
+			{"sqllock/sqlite/file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
+			{"sqllock/sqlite/file.go", `		if err != nil || what == "" {`, `		if err != nil || what != "never" {`},
+		}}, "sqllock/sqlite", "TestSQLiteOtherPaths"},
+	{
+		Mutant{ID: "run-takes-its-time",
+			Bug: "a command that ends slowly may go on after the store has given the lock to another", Edits: []Edit{
+				{"cmd/holdfast/cli/task.go", `		return min(ttl/8, 10*time.Second)`, `		return 10 * time.Second`},
+				{"cmd/holdfast/cli/task.go", `Left: h.left, Limit: limit`,
+					`Left: func() time.Duration { return time.Hour }, Limit: limit`},
+			}}, "cmd/holdfast", "TestTimedSilentStore/run"},
+	{Mutant{ID: "client-ticket-is-for-writing", Bug: "an adopted lease is exclusive, whatever the store's record says",
+		Edits: []Edit{
+			{"handoff.go", `l.req.Mode, l.req.N, l.req.Limit = h.Mode, max(h.N, 1), rec.Limit`,
+				`l.req.N, l.req.Limit = max(h.N, 1), rec.Limit`},
+		}}, ".", "TestHandOffOfADowngradedGrant"},
 	{Mutant{ID: "client-grant-of-a-dead-session", Bug: "a grant of an ended session becomes a lease", Edits: []Edit{
-		{"await.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
+		{"keepalive.go", `	if c.closed || l.session.over() {`, `	if c.closed {`},
 		{"await.go", `		if err == nil && a.l.session.over() {`, `		if false {`},
 		{"lease.go", `		case x.outer == nil && x.session.over():`, `		case false:`},
 	}}, ".", "TestGrantOfASessionThatIsOver"},
-	{Mutant{ID: "client-log-in-line", Bug: "the goroutines that renew and end leases call the log and the observer", Edits: []Edit{
-		{"callbacks.go", "func (q *callQueue) add(f func()) {\n", "func (q *callQueue) add(f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
-	}}, ".", "TestLeasesEndWithABlockedLog|TestRenewalWithABlockedLog"},
-	{Mutant{ID: "quorum-votes-without-memory", Bug: "a server of a quorum votes without a check of the origin of its data", Edits: []Edit{
-		{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
+	{Mutant{ID: "client-log-in-line", Bug: "the goroutines that renew and end leases call the log and the observer",
+		Edits: []Edit{
+			{"callbacks.go", "func (q *callQueue) add(f func()) {\n",
+				"func (q *callQueue) add(f func()) {\n	if f != nil {\n		q.call(f)\n		return\n	}\n"},
+		}}, ".", "TestLeasesEndWithABlockedLog|TestRenewalWithABlockedLog"},
+	{Mutant{ID: "quorum-votes-without-memory", Bug: "a server of a quorum votes without a check of the origin of its data",
+		Edits: []Edit{
+			{"redislock/lua/member.lua", ` or not string.find(links, 'role:master', 1, true)
   or not string.find(links, 'master_replid:' .. string.sub(mark, 82, 121) .. '\r', 1, true) then`, ` then`},
-	}}, "tests/quorum", "TestForgottenVote"},
+		}}, "tests/quorum", "TestForgottenVote"},
 	{Mutant{ID: "quorum-run-is-enough", Bug: "a server that was a replica for a moment keeps its vote", Edits: []Edit{
 		{"redislock/lua/member_birth.lua", ` and (sub(old, 82, 121) == id or not match(second, '[^0]'))`, ``},
 	}}, "tests/quorum", "TestForgottenVote"},
-	{Mutant{ID: "postgres-told-before-commit", Bug: "the next holder is notified inside the transaction that hands it the lock", Edits: []Edit{
-		{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
+	{
+		Mutant{ID: "postgres-told-before-commit",
+			Bug: "the next holder is notified inside the transaction that hands it the lock", Edits: []Edit{
+				{"sqllock/server_session.go", `Window: micros(s.ttl / 3),
 		})
 		return err
 	})
@@ -79,12 +101,14 @@ var AllRegressions = []Regression{
 	})
 	switch {
 	case errors.Is(err, errOutOfRange)`},
-	}}, "sqllock/postgres", "TestServer/tells_only_what_is_written"},
-	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although its request may still be under way", Edits: []Edit{
-		{"background.go", `	if unanswered {`, `	if unanswered && c == nil {`},
-	}}, "memlock", "TestConformance/R8"},
-	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once", Edits: []Edit{
-		{"await.go", `	if !c.work.tryAdd() {
+			}}, "sqllock/postgres", "TestServer/tells_only_what_is_written"},
+	{Mutant{ID: "client-cancels-once", Bug: "a cancel is not repeated although its request may still be under way",
+		Edits: []Edit{
+			{"background.go", `	if unanswered {`, `	if unanswered && c == nil {`},
+		}}, "memlock", "TestConformance/R8"},
+	{Mutant{ID: "client-close-beside-locks", Bug: "Close does not wait for requests that the store answers at once",
+		Edits: []Edit{
+			{"await.go", `	if !c.work.tryAdd() {
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
@@ -92,23 +116,29 @@ var AllRegressions = []Regression{
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	l := &Lease`},
-	}}, ".", "TestCloseDuringLocks"},
-	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused temporarily is not repeated", Edits: []Edit{
-		{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
-	}}, "memlock", "TestConformance/R13"},
-	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client", Edits: []Edit{
-		{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
-		{"redislock/renew.go", `		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable`, `		if damaged := false; (unstable`},
-	}}, "tests/redislock", "TestDamaged"},
-	{Mutant{ID: "table-one-bad-record", Bug: "a row that cannot be read fails the renewal of all leases of its client", Edits: []Edit{
-		{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`, `	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
-	}}, "sqllock/mysql", "TestDamage"},
-	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client", Edits: []Edit{
-		{"sqllock/sqlite/session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
+		}}, ".", "TestCloseDuringLocks"},
+	{Mutant{ID: "client-refused-release", Bug: "a release that the store refused temporarily is not repeated",
+		Edits: []Edit{
+			{"background.go", `final(err) && !errors.Is(err, ErrRefused)`, `final(err)`},
+		}}, "memlock", "TestConformance/R13"},
+	{Mutant{ID: "redis-one-bad-record", Bug: "a key of another type fails the renewal of all leases of its client",
+		Edits: []Edit{
+			{"redislock/lua/renew.lua", `redis.pcall('GET', KEYS[i])`, `call('GET', KEYS[i])`},
+			{"redislock/renew.go", `		if damaged := errors.Is(r.Err, driver.ErrDamaged); (unstable`,
+				`		if damaged := false; (unstable`},
+		}}, "tests/redislock", "TestDamaged"},
+	{Mutant{ID: "table-one-bad-record", Bug: "a row that cannot be read fails the renewal of all leases of its client",
+		Edits: []Edit{
+			{"sqllock/server_renew.go", `	if errors.Is(err, driver.ErrDamaged) { // it does`,
+				`	if errors.Is(err, driver.ErrDamaged) && err == nil { // it does`},
+		}}, "sqllock/mysql", "TestDamage"},
+	{Mutant{ID: "sqlite-one-bad-record", Bug: "one damaged record fails the renewal of all leases of its client",
+		Edits: []Edit{
+			{"sqllock/sqlite/session.go", `	_, err = skipDamaged(func(damaged map[string]bool) (at string, err error) {
 		changes, at, err = s.renewBut(ctx, holds, damaged)
 		return at, err
 	})
 	return changes, err`, `	changes, _, err = s.renewBut(ctx, holds, nil)
 	return changes, err`},
-	}}, "sqllock/sqlite", "TestSQLiteConformance/R15"},
+		}}, "sqllock/sqlite", "TestSQLiteConformance/R15"},
 }

@@ -10,8 +10,9 @@ import (
 var servers = []Mutant{
 	{
 		ID: "mariadb-take-unguarded", Store: MariaDB, Class: in(history.S1),
-		Bug:   "the upsert that takes a name does not check for a holder",
-		Edits: []Edit{{"sqllock/mysql/statements.go", `free  = "(busy <= VALUES(at) AND waiting = 0`, `free  = "(waiting = 0`}},
+		Bug: "the upsert that takes a name does not check for a holder",
+		Edits: []Edit{{"sqllock/mysql/statements.go", `free  = "(busy <= VALUES(at) AND waiting = 0`,
+			`free  = "(waiting = 0`}},
 	},
 	{
 		ID: "mariadb-clock-of-seconds", Store: MariaDB, Class: in(history.S1),
@@ -22,7 +23,8 @@ var servers = []Mutant{
 		ID: "mariadb-token-not-raised", Store: MariaDB, Class: in(history.S4),
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
-			{"sqllock/mysql/statements.go", `token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(`, `token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
+			{"sqllock/mysql/statements.go", `token = GREATEST(token + 1, {now}, ? + 1) + 0 * LAST_INSERT_ID(`,
+				`token = GREATEST(token, LEAST(? + 1, 0)) + 0 * LAST_INSERT_ID(`},
 			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},
@@ -30,7 +32,8 @@ var servers = []Mutant{
 		ID: "mariadb-lifo", Store: MariaDB, Class: in(history.L3),
 		Bug: "a new waiter joins at the head of the queue",
 		Edits: []Edit{
-			{"sqllock/mysql/statements.go", `line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)`, `line = CONCAT(?, {now}, ' ', {now} + ?, ?, line)`},
+			{"sqllock/mysql/statements.go", `line = CONCAT(line, ?, {now}, ' ', {now} + ?, ?)`,
+				`line = CONCAT(?, {now}, ' ', {now} + ?, ?, line)`},
 			{"sqllock/mysql/statements.go", `CONCAT(line, VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a')`, `CONCAT(VALUES(hid), ' ', VALUES(hsession), ' 1 1 ', ?, ' ', VALUES(since), ' ',
 		VALUES(expires), ' ', VALUES(info), x'0a', line)`},
@@ -38,22 +41,26 @@ var servers = []Mutant{
 	},
 	{
 		ID: "postgres-take-unguarded", Store: Postgres, Class: in(history.S1),
-		Bug:   "the upsert that takes a name does not check for a holder",
-		Edits: []Edit{{"sqllock/postgres/statements.go", `free  = "(l.busy <= excluded.at AND l.waiting = 0`, `free  = "(l.waiting = 0`}},
+		Bug: "the upsert that takes a name does not check for a holder",
+		Edits: []Edit{{"sqllock/postgres/statements.go", `free  = "(l.busy <= excluded.at AND l.waiting = 0`,
+			`free  = "(l.waiting = 0`}},
 	},
 	{
 		ID: "postgres-token-not-raised", Store: Postgres, Class: in(history.S4),
 		Bug: "a hand-over leaves the row's token as it is",
 		Edits: []Edit{
-			{"sqllock/postgres/statements.go", `ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END`, `ELSE greatest(l.token, $4::bigint + 1) END`},
+			{"sqllock/postgres/statements.go", `ELSE greatest(l.token + 1, c.us, $4::bigint + 1) END`,
+				`ELSE greatest(l.token, $4::bigint + 1) END`},
 			{"internal/waiters/waiters.go", `case token <= w.after || token == w.token:`, `case token == w.token:`},
 		},
 	},
 	{
 		ID: "postgres-renew-nothing", Store: Postgres, Class: in(history.S1, history.S5),
-		Bug:   "a renewal finds the row and leaves its lease as it was",
-		Edits: []Edit{{"sqllock/postgres/statements.go", `SET expires = greatest(expires, {now} + %[1]d), busy = greatest(busy, {now} + %[1]d),`, `SET expires = greatest(expires, {now}), busy = greatest(busy, {now}, {now} - %[1]d),`}},
-		Run:   Run{For: 14 * time.Second},
+		Bug: "a renewal finds the row and leaves its lease as it was",
+		Edits: []Edit{{"sqllock/postgres/statements.go",
+			`SET expires = greatest(expires, {now} + %[1]d), busy = greatest(busy, {now} + %[1]d),`,
+			`SET expires = greatest(expires, {now}), busy = greatest(busy, {now}, {now} - %[1]d),`}},
+		Run: Run{For: 14 * time.Second},
 	},
 	{
 		ID: "postgres-line-forgotten", Store: Postgres, Class: in(history.L3),
@@ -64,9 +71,12 @@ var servers = []Mutant{
 	},
 	{
 		ID: "rule-expired-stay", Store: Postgres, Class: in(history.L1),
-		Bug:   "an expired lease keeps blocking the waiters",
-		Edits: []Edit{{"internal/rule/rule.go", `return h.Expires <= now && h.KeepUntil <= now`, `return h.Expires <= now && h.KeepUntil <= now && h.Kept`}, {"internal/rule/rule.go", `		if h := &e.Holds[i]; h.Expires <= now {`, `		if h := &e.Holds[i]; h.Expires <= now && h.KeepUntil > 0 {`}},
-		Run:   Run{For: 14 * time.Second, Faults: "kill"},
+		Bug: "an expired lease keeps blocking the waiters",
+		Edits: []Edit{{"internal/rule/rule.go", `return h.Expires <= now && h.KeepUntil <= now`,
+			`return h.Expires <= now && h.KeepUntil <= now && h.Kept`},
+			{"internal/rule/rule.go", `		if h := &e.Holds[i]; h.Expires <= now {`,
+				`		if h := &e.Holds[i]; h.Expires <= now && h.KeepUntil > 0 {`}},
+		Run: Run{For: 14 * time.Second, Faults: "kill"},
 	},
 	{
 		ID: "rule-permits-uncounted", Store: MariaDB, Class: in(history.S5),

@@ -19,9 +19,10 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-watch-lowest", Store: ZooKeeper, Class: in(history.S1),
-		Bug:   "all waiters watch the first in the queue in place of the one before them, and take its message as a grant of their own",
-		Edits: []Edit{{"zklock/acquire.go", `target, head := blockers[len(blockers)-1], in.head()`, `target, head := blockers[0], in.head()`}},
-		Run:   Run{Faults: "kill"},
+		Bug: "all waiters watch the first in the queue in place of the one before them, and take its message as a grant of their own",
+		Edits: []Edit{{"zklock/acquire.go", `target, head := blockers[len(blockers)-1], in.head()`,
+			`target, head := blockers[0], in.head()`}},
+		Run: Run{Faults: "kill"},
 	},
 	{
 		ID: "zookeeper-gone-is-mine", Store: ZooKeeper, Class: in(history.S1),
@@ -46,15 +47,17 @@ var zookeeper = []Mutant{
 	},
 	{
 		ID: "zookeeper-permits-uncounted", Store: ZooKeeper, Class: in(history.S5),
-		Bug:   "any number of permits is granted as long as one is free",
-		Edits: []Edit{{"zklock/permits.go", `	if sem.leases.permits()+e.req.N <= limit {`, `	if sem.leases.permits() < limit {`}},
-		Run:   Run{For: 16 * time.Second, Faults: "delay", Names: 1, Loops: 12},
+		Bug: "any number of permits is granted as long as one is free",
+		Edits: []Edit{{"zklock/permits.go", `	if sem.leases.permits()+e.req.N <= limit {`,
+			`	if sem.leases.permits() < limit {`}},
+		Run: Run{For: 16 * time.Second, Faults: "delay", Names: 1, Loops: 12},
 	},
 	{
 		ID: "zookeeper-token-is-rounded", Store: ZooKeeper, Class: in(history.S4),
 		Bug: "the token is the number of the contender's transaction without its last digit, so that several grants share it",
 		Edits: []Edit{
-			{"zklock/acquire.go", `	e.setState(waiting, uint64(stat.Czxid), me)`, `	e.setState(waiting, uint64(stat.Czxid)/10*10, me)`},
+			{"zklock/acquire.go", `	e.setState(waiting, uint64(stat.Czxid), me)`,
+				`	e.setState(waiting, uint64(stat.Czxid)/10*10, me)`},
 			{"zklock/entry.go", `	token := uint64(stat.Czxid)`, `	token := uint64(stat.Czxid)/10*10`},
 		},
 		Run: Run{Faults: "kill"},

@@ -118,7 +118,8 @@ func requestDamaged(t *testing.T, s *open.Store, name string) {
 		t.Errorf("cannot request %s: %v", name, err)
 		return
 	}
-	for what, try := range map[string]func(context.Context) (*holdfast.Lease, error){"Lock": c.Mutex(name).Lock, "TryLock": c.Mutex(name).TryLock} {
+	for what, try := range map[string]func(context.Context) (*holdfast.Lease, error){
+		"Lock": c.Mutex(name).Lock, "TryLock": c.Mutex(name).TryLock} {
 		if _, err := try(ctx); !errors.Is(err, holdfast.ErrDamaged) {
 			t.Errorf("%s of %s, whose record is damaged: %v; want ErrDamaged", what, name, err)
 		}

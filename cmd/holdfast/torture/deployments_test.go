@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/verify"
-	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/open"
 )
 
 // deployment is a store, and the faults of its servers.
@@ -74,7 +71,9 @@ var deployments = []deployment{
 		o.URL = s.URL("") + confirmed(2, o.TTL)
 		var one sync.Mutex
 		back := func(old int) {
-			until(t, "the old primary is a replica", func() bool { return s.Servers[old].Info("replication")["role"] == "slave" })
+			until(t, "the old primary is a replica", func() bool {
+				return s.Servers[old].Info("replication")["role"] == "slave"
+			})
 			s.InSync()
 		}
 		fail := func(kind string, begin func(old int), end func(*testenv.RedisServer)) verify.Fault {
@@ -126,10 +125,13 @@ var deployments = []deployment{
 			})
 		}
 		o.Faults = []verify.Fault{
-			fail("primary-killed", func(key string, old, asker int) { c.Servers[old].Kill(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Start),
-			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) }, (*testenv.RedisServer).Continue),
+			fail("primary-killed", func(key string, old, asker int) { c.Servers[old].Kill(); c.Promoted(key, old, asker) },
+				(*testenv.RedisServer).Start),
+			fail("primary-frozen", func(key string, old, asker int) { c.Servers[old].Pause(); c.Promoted(key, old, asker) },
+				(*testenv.RedisServer).Continue),
 			fail("failover", func(key string, old, asker int) { c.Failover(key, old, asker) }, func(*testenv.RedisServer) {}),
-			fail("primary-cut-off", func(key string, old, asker int) { c.Split(old); c.Promoted(key, old, asker) }, func(*testenv.RedisServer) { c.Join() }),
+			fail("primary-cut-off", func(key string, old, asker int) { c.Split(old); c.Promoted(key, old, asker) },
+				func(*testenv.RedisServer) { c.Join() }),
 			fail("primary-killed-alone", func(key string, old, asker int) {
 				killWithoutReplicas(o.TTL, c.Servers[old], []*testenv.RedisServer{c.Replica(old)})
 				c.Promoted(key, old, asker)
@@ -151,18 +153,19 @@ var deployments = []deployment{
 		initialise(t, o.URL)
 		some := make([]sync.Mutex, n) // two of five, which are a minority
 		onOne := func(kind string, begin func(*testenv.RedisServer) func()) verify.Fault {
-			return verify.Fault{Kind: kind, Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
-				i := rand.IntN(n)
-				for !some[i].TryLock() {
-					i = (i + 1) % n
-				}
-				end := begin(servers[i])
-				return func(context.Context) error {
-					defer some[i].Unlock()
-					end()
-					return nil
-				}, nil
-			}}
+			return verify.Fault{Kind: kind, Target: "one of five servers",
+				Inject: func(context.Context) (func(context.Context) error, error) {
+					i := rand.IntN(n)
+					for !some[i].TryLock() {
+						i = (i + 1) % n
+					}
+					end := begin(servers[i])
+					return func(context.Context) error {
+						defer some[i].Unlock()
+						end()
+						return nil
+					}, nil
+				}}
 		}
 		// A fault ends when the server votes again, so that no third server is out at the same
 		// time.
@@ -170,17 +173,24 @@ var deployments = []deployment{
 			return func() { until(t, s.Addr+" votes", func() bool { return inQuorum(t, o.URL, s.Addr) }) }
 		}
 		o.Faults = []verify.Fault{
-			onOne("server-restarted-empty", func(s *testenv.RedisServer) func() { s.Kill(); return func() { s.Start(); votes(s)() } }),
+			onOne("server-restarted-empty", func(s *testenv.RedisServer) func() {
+				s.Kill()
+				return func() { s.Start(); votes(s)() }
+			}),
 			onOne("server-frozen", func(s *testenv.RedisServer) func() { s.Pause(); return s.Continue }),
 			onOne("server-emptied", func(s *testenv.RedisServer) func() { s.Do("FLUSHALL"); return votes(s) }),
-			onOne("clients-thrown-out", func(s *testenv.RedisServer) func() { s.Do("CLIENT KILL TYPE normal SKIPME yes"); return func() {} }),
+			onOne("clients-thrown-out", func(s *testenv.RedisServer) func() {
+				s.Do("CLIENT KILL TYPE normal SKIPME yes")
+				return func() {}
+			}),
 			recordDamaged(t, allOf(some), o.URL, damageRedis(servers...)),
-			{Kind: "clock-set", Target: "one of five servers", Inject: func(context.Context) (func(context.Context) error, error) {
-				some[0].Lock()
-				d := []time.Duration{time.Minute, -time.Minute, o.TTL, -o.TTL, o.TTL / 20, -o.TTL / 20}[rand.IntN(6)]
-				clock.Jump(d)
-				return func(context.Context) error { defer some[0].Unlock(); clock.Jump(-d); votes(servers[0])(); return nil }, nil
-			}},
+			{Kind: "clock-set", Target: "one of five servers",
+				Inject: func(context.Context) (func(context.Context) error, error) {
+					some[0].Lock()
+					d := []time.Duration{time.Minute, -time.Minute, o.TTL, -o.TTL, o.TTL / 20, -o.TTL / 20}[rand.IntN(6)]
+					clock.Jump(d)
+					return func(context.Context) error { defer some[0].Unlock(); clock.Jump(-d); votes(servers[0])(); return nil }, nil
+				}},
 		}
 	}},
 	{"zookeeper", nil, func(t *testing.T, o *verify.Options) {
@@ -242,11 +252,13 @@ var deployments = []deployment{
 		o.Faults = append(restarts(&one, s),
 			recordDamaged(t, &one, o.URL, damageTable(s.Exec, "decode('%x', 'hex')")),
 			fault(&one, "backends-terminated", func() func() {
-				query(t, o.URL, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+				query(t, o.URL,
+					"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
 				return nil
 			}),
 			fault(&one, "backend-killed", func() func() {
-				if pid := query(t, o.URL, "SELECT max(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); pid > 0 {
+				if pid := query(t, o.URL,
+					"SELECT max(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); pid > 0 {
 					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 				}
 				return nil
@@ -263,23 +275,24 @@ var deployments = []deployment{
 	{"sqlite", nil, func(t *testing.T, o *verify.Options) {
 		path := filepath.Join(t.TempDir(), "locks.db")
 		o.URL = "sqlite:" + path
-		o.Faults = []verify.Fault{{Kind: "file-locked", Target: "the file", Inject: func(ctx context.Context) (func(context.Context) error, error) {
-			db, err := sql.Open("sqlite", path)
-			if err != nil {
-				return nil, err
-			}
-			end := func(context.Context) error { return db.Close() }
-			c, err := db.Conn(ctx)
-			if err != nil {
-				return end, err
-			}
-			_, err = c.ExecContext(ctx, "PRAGMA busy_timeout=10000; BEGIN IMMEDIATE")
-			return func(ctx context.Context) error {
-				_, _ = c.ExecContext(ctx, "ROLLBACK")
-				_ = c.Close()
-				return end(ctx)
-			}, err
-		}}, recordDamaged(t, new(sync.Mutex), o.URL, damageFile(t, path))}
+		o.Faults = []verify.Fault{{Kind: "file-locked", Target: "the file",
+			Inject: func(ctx context.Context) (func(context.Context) error, error) {
+				db, err := sql.Open("sqlite", path)
+				if err != nil {
+					return nil, err
+				}
+				end := func(context.Context) error { return db.Close() }
+				c, err := db.Conn(ctx)
+				if err != nil {
+					return end, err
+				}
+				_, err = c.ExecContext(ctx, "PRAGMA busy_timeout=10000; BEGIN IMMEDIATE")
+				return func(ctx context.Context) error {
+					_, _ = c.ExecContext(ctx, "ROLLBACK")
+					_ = c.Close()
+					return end(ctx)
+				}, err
+			}}, recordDamaged(t, new(sync.Mutex), o.URL, damageFile(t, path))}
 	}},
 }
 
@@ -321,71 +334,4 @@ func restarts(one *sync.Mutex, s stoppable) []verify.Fault {
 // refusing has a Redis server refuse writes after begin, until end.
 func refusing(one *sync.Mutex, s *testenv.RedisServer, kind, begin, end string) verify.Fault {
 	return fault(one, kind, func() func() { s.Do(begin); return func() { s.Do(end) } })
-}
-
-// occupy takes up to n connections of a server, and returns a function that closes them.
-func occupy(addr string, n int) (end func()) {
-	var all []net.Conn
-	for range n {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
-		if err != nil {
-			break
-		}
-		all = append(all, c)
-	}
-	return func() {
-		for _, c := range all {
-			_ = c.Close()
-		}
-	}
-}
-
-func initialise(t *testing.T, url string) {
-	t.Helper()
-	if _, err := open.Init(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// inQuorum reports whether a server of a quorum is out of quarantine.
-func inQuorum(t *testing.T, url, server string) bool {
-	s, err := open.Open(t.Context(), url)
-	if err != nil {
-		t.Error(err)
-		return true
-	}
-	defer func() { _ = s.Close() }()
-	list, err := s.Diagnose(t.Context(), url, tortureTTL)
-	return err == nil && slices.ContainsFunc(list, func(f driver.Finding) bool {
-		return f.Server == server && f.Code == "quorum.quarantine" && f.Severity == driver.Fine
-	})
-}
-
-// query returns a number from a PostgreSQL that may be recovering.
-func query(t *testing.T, url, question string) (n int) {
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Error(err)
-		return 0
-	}
-	defer func() { _ = db.Close() }()
-	until(t, question, func() bool {
-		var answer sql.NullInt64
-		err := db.QueryRowContext(t.Context(), question).Scan(&answer)
-		n = int(answer.Int64)
-		return err == nil
-	})
-	return n
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	// After its machine has stopped for two seconds, a sentinel does nothing for thirty.
-	const limit = 90 * time.Second
-	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("not in %v: %s", limit, what)
-			return
-		}
-	}
 }

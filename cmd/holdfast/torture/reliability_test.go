@@ -35,7 +35,8 @@ type quota struct {
 var quotas = []quota{
 	{
 		name: "many clients", stores: []string{"redis"}, kinds: verify.Kinds(), due: 500_000, count: grants,
-		own: []string{"server-killed", "server-frozen", "clients-thrown-out", "subscribers-thrown-out", "scripts-forgotten", "server-paused", "connections-taken"},
+		own: []string{"server-killed", "server-frozen", "clients-thrown-out", "subscribers-thrown-out", "scripts-forgotten",
+			"server-paused", "connections-taken"},
 		shape: func(o verify.Options) verify.Options {
 			o.Processes, o.Clients, o.Loops, o.Names, o.Ops = 64, 1, 2, 6, 600_000
 			return o
@@ -46,57 +47,71 @@ var quotas = []quota{
 		own: []string{"primary-killed", "primary-frozen", "failover", "primary-killed-alone", "primary-cut-off"},
 	},
 	{
-		name: "splits", stores: []string{"sentinel", "cluster"}, due: 20, count: (*verify.Result).Counted, own: []string{"primary-cut-off"}, unconfirmed: true,
+		name: "splits", stores: []string{"sentinel", "cluster"}, due: 20, count: (*verify.Result).Counted,
+		own: []string{"primary-cut-off"}, unconfirmed: true,
 	},
 	{
-		name: "planned failovers", stores: []string{"replicated"}, due: 50, once: 2, count: done("handed-over"), own: []string{"handed-over"},
+		name: "planned failovers", stores: []string{"replicated"}, due: 50, once: 2, count: done("handed-over"),
+		own: []string{"handed-over"},
 	},
 	{
-		name: "read-only", stores: []string{"redis", "mariadb", "postgres"}, due: 60, count: done("read-only"), own: []string{"read-only"},
+		name: "read-only", stores: []string{"redis", "mariadb", "postgres"}, due: 60, count: done("read-only"),
+		own: []string{"read-only"},
 	},
 	{
-		name: "damaged records", stores: []string{"redis", "quorum", "sqlite", "mariadb", "postgres"}, due: 50, lossless: true,
-		count: done("record-damaged"), own: []string{"record-damaged"}, shape: longLeases,
+		name: "damaged records", stores: []string{"redis", "quorum", "sqlite", "mariadb", "postgres"}, due: 50,
+		lossless: true,
+		count:    done("record-damaged"), own: []string{"record-damaged"}, shape: longLeases,
 	},
 	{
 		name: "dead and late connections", stores: []string{"redis", "quorum", "zookeeper", "mariadb", "postgres"},
-		kinds: []string{verify.KindForget, verify.KindLate}, due: 200, once: 2, count: done(verify.KindForget, verify.KindLate),
+		kinds: []string{verify.KindForget, verify.KindLate}, due: 200, once: 2,
+		count: done(verify.KindForget, verify.KindLate),
 	},
 	{
-		name: "a minority", stores: []string{"quorum"}, due: 150, once: 1, count: done("server-restarted-empty", "server-frozen", "clock-set"),
-		own: []string{"server-restarted-empty", "server-frozen", "clock-set"},
+		name: "a minority", stores: []string{"quorum"}, due: 150, once: 1,
+		count: done("server-restarted-empty", "server-frozen", "clock-set"),
+		own:   []string{"server-restarted-empty", "server-frozen", "clock-set"},
 	},
 	{
-		name: "elections", stores: []string{"zookeeper"}, kinds: []string{verify.KindStop}, due: 48, count: (*verify.Result).Counted,
-		own: []string{"leader-killed", "leader-frozen", "follower-killed", "follower-frozen", "follower-cut-off"},
+		name: "elections", stores: []string{"zookeeper"}, kinds: []string{verify.KindStop}, due: 48,
+		count: (*verify.Result).Counted,
+		own:   []string{"leader-killed", "leader-frozen", "follower-killed", "follower-frozen", "follower-cut-off"},
 	},
 	{
-		name: "pauses", stores: []string{"redis", "sentinel", "cluster", "quorum", "zookeeper", "mariadb", "postgres", "sqlite"},
+		name: "pauses", stores: []string{"redis", "sentinel", "cluster", "quorum", "zookeeper", "mariadb", "postgres",
+			"sqlite"},
 		kinds: []string{verify.KindStop}, due: 500, count: done(verify.KindStop), shape: shortLeases,
 	},
 	{
-		name: "deaths", stores: []string{"redis", "sqlite", "postgres", "zookeeper"}, kinds: []string{verify.KindKill}, due: 1000, shape: shortLeases,
+		name: "deaths", stores: []string{"redis", "sqlite", "postgres", "zookeeper"}, kinds: []string{verify.KindKill},
+		due: 1000, shape: shortLeases,
 		count: func(r *verify.Result) int { return r.Figures.Recovery.N },
 	},
 	{
-		name: "lost replies", stores: []string{"redis", "cluster", "quorum", "zookeeper", "mariadb", "postgres"}, kinds: []string{verify.KindDropReplies},
-		due: 1000, count: func(r *verify.Result) int { return r.Lost },
+		name: "lost replies", stores: []string{"redis", "cluster", "quorum", "zookeeper", "mariadb", "postgres"},
+		kinds: []string{verify.KindDropReplies},
+		due:   1000, count: func(r *verify.Result) int { return r.Lost },
 	},
 	{
-		name: "lost pushes", stores: []string{"redis"}, own: []string{"subscribers-thrown-out"}, due: 500, count: done("subscribers-thrown-out"), shape: shortLeases,
+		name: "lost pushes", stores: []string{"redis"}, own: []string{"subscribers-thrown-out"}, due: 500,
+		count: done("subscribers-thrown-out"), shape: shortLeases,
 	},
 	{
-		name: "a long queue", stores: []string{"redis", "sqlite"}, kinds: []string{verify.KindStop}, due: 40_000, count: grants,
+		name: "a long queue", stores: []string{"redis", "sqlite"}, kinds: []string{verify.KindStop}, due: 40_000,
+		count: grants,
 		shape: func(o verify.Options) verify.Options {
 			o.Loops, o.Clients, o.Names, o.Mix = 64, 16, 1, verify.MixMutex
 			return o
 		},
 	},
 	{
-		name: "backends", stores: []string{"postgres"}, own: []string{"backends-terminated", "backend-killed", "server-killed"}, due: 200, count: (*verify.Result).Counted,
+		name: "backends", stores: []string{"postgres"}, own: []string{"backends-terminated", "backend-killed",
+			"server-killed"}, due: 200, count: (*verify.Result).Counted,
 	},
 	{
-		name: "many processes", stores: []string{"sqlite"}, kinds: []string{verify.KindStop, verify.KindKill}, due: 350, count: (*verify.Result).Counted,
+		name: "many processes", stores: []string{"sqlite"}, kinds: []string{verify.KindStop, verify.KindKill}, due: 350,
+		count: (*verify.Result).Counted,
 		shape: func(o verify.Options) verify.Options {
 			o.Processes, o.Clients, o.Loops = 32, 1, 2
 			return shortLeases(o)
@@ -211,7 +226,8 @@ func (q *quota) meet(t *testing.T, store string, due int, length time.Duration, 
 		twice += r.Report.Verdict(history.S1).Count
 		sum.add(r)
 		t.Logf("%d of %d after %d runs: %d grants, %d faults, recovery %v, waits at most %v, no grant for %v at most",
-			reached, due, run+1, r.Figures.Grants, r.Counted(), r.Figures.Recovery, r.Figures.LongestWait, r.Figures.LongestLockOut)
+			reached, due, run+1, r.Figures.Grants, r.Counted(), r.Figures.Recovery, r.Figures.LongestWait,
+			r.Figures.LongestLockOut)
 	}
 	sum.reached += reached
 	if q.unconfirmed {

@@ -86,7 +86,8 @@ func TestTorture(t *testing.T) {
 			gate <- struct{}{}
 			defer func() { <-gate }()
 			o := verify.Options{
-				Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: size.duration, Ops: size.ops,
+				Worker: worker, Processes: 4, Clients: 2, Loops: 6, Names: 2, TTL: tortureTTL, Duration: size.duration,
+				Ops:  size.ops,
 				Seed: seed, Slack: 3 * time.Second, Own: true, Say: func(text string) { t.Log(text) },
 			}
 			if size.stores != nil {
@@ -105,7 +106,8 @@ func TestTorture(t *testing.T) {
 				t.Errorf("%v were excepted; want %v", r.Excepted, s.excepted)
 			}
 			if r.Figures.Grants < size.grants || r.Counted() < size.faults {
-				t.Errorf("%d grants and %d faults; at least %d and %d are required", r.Figures.Grants, r.Counted(), size.grants, size.faults)
+				t.Errorf("%d grants and %d faults; at least %d and %d are required", r.Figures.Grants, r.Counted(), size.grants,
+					size.faults)
 			}
 			total.add(s.name, r)
 		})
@@ -125,7 +127,8 @@ func (y *tally) add(name string, r *verify.Result) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	f := &r.Figures
-	y.rows = append(y.rows, fmt.Sprintf("| %s | %d | %d of %d kinds | %d | %v | %v | %v |", name, f.Grants, r.Counted(), len(r.Faults),
+	y.rows = append(y.rows, fmt.Sprintf("| %s | %d | %d of %d kinds | %d | %v | %v | %v |", name, f.Grants, r.Counted(),
+		len(r.Faults),
 		len(r.Report.Violations()), f.HandOver, f.Recovery, f.LongestLockOut.Round(time.Millisecond)))
 	y.grants += f.Grants
 	for _, c := range r.Faults {
@@ -141,7 +144,8 @@ func (y *tally) String() string {
 		n += y.faults[k]
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, y.faults[k]))
 	}
-	return fmt.Sprintf("\n%s\n%d grants, %d faults of %d kinds: %s", strings.Join(y.rows, "\n"), y.grants, n, len(kinds), strings.Join(kinds, ", "))
+	return fmt.Sprintf("\n%s\n%d grants, %d faults of %d kinds: %s", strings.Join(y.rows, "\n"), y.grants, n, len(kinds),
+		strings.Join(kinds, ", "))
 }
 
 // fault makes a Fault. begin returns a function that ends it, or nil. Faults with the same locker

@@ -150,7 +150,8 @@ func (t *callRecorder) release(lease *holdfast.Lease) {
 		e.Result = history.Accepted
 	case errors.Is(released, holdfast.ErrLost):
 		e.Result = history.Rejected
-		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonForgotten || r == holdfast.ReasonSession) {
+		if r := reasonOf(released); err == nil && (r == holdfast.ReasonRevoked || r == holdfast.ReasonForgotten ||
+			r == holdfast.ReasonSession) {
 			t.recordLoss(at, released) // after the check above: Release did not send a request
 		}
 	default:

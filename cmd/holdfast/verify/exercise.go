@@ -40,7 +40,8 @@ func (r *run) exercise(ctx context.Context) {
 	if len(r.kinds)+len(r.Faults) > 0 {
 		s := newSchedule(r.Seed, r.kinds, r.Faults, r.Processes)
 		n := 0
-		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < minFaults && time.Now().Before(part(2*faultsUntil))); next = s.next() {
+		for next := s.next(); ctx.Err() == nil && (time.Now().Before(part(faultsUntil)) || r.done() < minFaults &&
+			time.Now().Before(part(2*faultsUntil))); next = s.next() {
 			var done sync.WaitGroup
 			for _, p := range next.faults {
 				n++

@@ -35,7 +35,8 @@ const KindNone = "none"
 
 // Kinds returns all kinds but KindNone.
 func Kinds() []string {
-	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindForget, KindLate, KindReset, KindRefuse, KindDropReplies}
+	return []string{KindStop, KindKill, KindDelay, KindCut, KindCutRequests, KindCutReplies, KindForget, KindLate,
+		KindReset, KindRefuse, KindDropReplies}
 }
 
 // local are the kinds that need no network.
@@ -54,8 +55,10 @@ type Fault struct {
 // checkKinds returns the kinds to inject, of those asked for: all if none were.
 func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err error) {
 	for _, f := range own {
-		if f.Kind == "" || strings.ContainsAny(f.Kind, " \t\n") || f.Inject == nil || slices.Contains(Kinds(), f.Kind) || f.Kind == KindNone {
-			return nil, fmt.Errorf("%w kind of fault %q: allowed is one word that is not among %s", driver.ErrInvalid, f.Kind, strings.Join(Kinds(), ", "))
+		if f.Kind == "" || strings.ContainsAny(f.Kind, " \t\n") || f.Inject == nil || slices.Contains(Kinds(), f.Kind) ||
+			f.Kind == KindNone {
+			return nil, fmt.Errorf("%w kind of fault %q: allowed is one word that is not among %s", driver.ErrInvalid, f.Kind,
+				strings.Join(Kinds(), ", "))
 		}
 	}
 	possible := slices.DeleteFunc(Kinds(), func(k string) bool {
@@ -70,9 +73,13 @@ func checkKinds(asked []string, remote bool, own []Fault) (kinds []string, err e
 	for _, k := range asked {
 		switch {
 		case !slices.Contains(Kinds(), k):
-			return nil, fmt.Errorf("%w kind of fault %q: allowed are %s, or %s alone", driver.ErrInvalid, k, strings.Join(Kinds(), ", "), KindNone)
+			return nil, fmt.Errorf("%w kind of fault %q: allowed are %s, or %s alone", driver.ErrInvalid, k,
+				strings.Join(Kinds(), ", "), KindNone)
 		case !slices.Contains(possible, k):
-			return nil, fmt.Errorf("%w kind of fault %q: the store is not reached over a network, or this system has no such fault; allowed are %s", driver.ErrInvalid, k, strings.Join(possible, ", "))
+			return nil,
+				fmt.Errorf(
+					"%w kind of fault %q: the store is not reached over a network, or this system has no such fault; allowed are %s",
+					driver.ErrInvalid, k, strings.Join(possible, ", "))
 		case !slices.Contains(kinds, k):
 			kinds = append(kinds, k)
 		}
@@ -123,7 +130,8 @@ func newSchedule(seed uint64, kinds []string, own []Fault, processes int) *sched
 // than a TTL, so that leases expire meanwhile.
 var lengths = map[string][2]float64{
 	KindStop: {1.1, 3}, KindDelay: {0.5, 2}, KindCut: {0.5, 2.5}, KindCutRequests: {0.5, 2.5}, KindCutReplies: {0.5, 2.5},
-	KindForget: {1, 3}, KindLate: {0.1, 1}, KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5}, KindKill: {0, 0},
+	KindForget: {1, 3}, KindLate: {0.1, 1}, KindReset: {0.3, 1}, KindRefuse: {0.3, 1.5}, KindDropReplies: {0.3, 1.5},
+	KindKill: {0, 0},
 }
 
 // ownLength is the same for the caller's faults.

@@ -63,7 +63,8 @@ func TestScheduleRounds(t *testing.T) {
 		}
 		one := false
 		for _, p := range all {
-			if p.kind == KindStop && p.length < 1.1 || p.process < 0 || p.process > 2 || (p.kind == "flush") != (p.own == 0) || p.server >= 0 && slices.Contains(local, p.kind) {
+			if p.kind == KindStop && p.length < 1.1 || p.process < 0 || p.process > 2 || (p.kind == "flush") != (p.own == 0) ||
+				p.server >= 0 && slices.Contains(local, p.kind) {
 				t.Errorf("%+v", p)
 			}
 			one = one || p.server >= 0

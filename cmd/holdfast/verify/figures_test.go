@@ -21,19 +21,24 @@ func TestFigures(t *testing.T) {
 	shared := at(0, history.Acquire, "p2.1/0", "s")
 	shared.Mode, shared.Name = driver.Shared, "b"
 	events := []history.Event{
-		shared, at(0, history.Acquire, "p1.1/0", "1"), at(1, history.Granted, "p2.1/0", "s"), at(2, history.Granted, "p1.1/0", "1"),
+		shared, at(0, history.Acquire, "p1.1/0", "1"), at(1, history.Granted, "p2.1/0", "s"),
+		at(2, history.Granted, "p1.1/0", "1"),
 		at(3, history.Acquire, "p2.1/0", "2"), at(4, history.Acquire, "p3.1/0", "3"), at(5, history.Acquire, "p3.1/1", "4"),
-		at(10, history.Release, "p1.1/0", "1"), at(11, history.Granted, "p2.1/0", "2"), at(12, history.Released, "p1.1/0", "1"),
+		at(10, history.Release, "p1.1/0", "1"), at(11, history.Granted, "p2.1/0", "2"),
+		at(12, history.Released, "p1.1/0", "1"),
 		{T: 1 + 20*ms, Kind: history.Died, Client: "p2.1"},
 		at(25, history.Cancelled, "p3.1/1", "4"),
-		at(220, history.Granted, "p3.1/0", "3"), at(221, history.Release, "p3.1/0", "3"), at(222, history.Released, "p3.1/0", "3"),
-		at(1000, history.Acquire, "p3.1/0", "5"), at(1002, history.Granted, "p3.1/0", "5"), at(1200, history.Lost, "p3.1/0", "5"),
+		at(220, history.Granted, "p3.1/0", "3"), at(221, history.Release, "p3.1/0", "3"),
+		at(222, history.Released, "p3.1/0", "3"),
+		at(1000, history.Acquire, "p3.1/0", "5"), at(1002, history.Granted, "p3.1/0", "5"),
+		at(1200, history.Lost, "p3.1/0", "5"),
 	}
 	f := figuresOf(events, 100*time.Millisecond)
 	want := Figures{
-		Grants: 5, Lost: 1, Rate: f.Rate, LongestWait: 216 * time.Millisecond, LockOuts: 1, LongestLockOut: 209 * time.Millisecond,
-		HandOver: Spread{1, time.Millisecond, time.Millisecond, time.Millisecond},
-		Recovery: Spread{1, 200 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
+		Grants: 5, Lost: 1, Rate: f.Rate, LongestWait: 216 * time.Millisecond, LockOuts: 1,
+		LongestLockOut: 209 * time.Millisecond,
+		HandOver:       Spread{1, time.Millisecond, time.Millisecond, time.Millisecond},
+		Recovery:       Spread{1, 200 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
 	}
 	if f != want || f.Rate < 4.9 || f.Rate > 5.1 {
 		t.Errorf("%+v; want %+v", f, want)
@@ -48,10 +53,12 @@ func TestSpread(t *testing.T) {
 	for i := range 200 {
 		all = append(all, time.Duration(200-i)*time.Millisecond)
 	}
-	if s := spreadOf(all); s != (Spread{200, 100 * time.Millisecond, 198 * time.Millisecond, 200 * time.Millisecond}) || s.String() != "p50 100ms, p99 198ms, at most 200ms of 200" {
+	if s := spreadOf(all); s != (Spread{200, 100 * time.Millisecond, 198 * time.Millisecond, 200 * time.Millisecond}) ||
+		s.String() != "p50 100ms, p99 198ms, at most 200ms of 200" {
 		t.Errorf("%+v %s", s, s)
 	}
-	for d, want := range map[time.Duration]string{1234 * time.Microsecond: "1.23ms", 12345678: "12.3ms", 12345: "12µs", 61234 * time.Millisecond: "1m1.2s"} {
+	for d, want := range map[time.Duration]string{1234 * time.Microsecond: "1.23ms", 12345678: "12.3ms", 12345: "12µs",
+		61234 * time.Millisecond: "1m1.2s"} {
 		if got := rounded(d).String(); got != want {
 			t.Errorf("%v is %s; want %s", d, got, want)
 		}

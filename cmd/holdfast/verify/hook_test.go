@@ -57,7 +57,8 @@ func atoi(t *testing.T, s string) (n int) {
 // The error has the output of a failed hook, and the hook can be stopped all the same.
 func TestHookFails(t *testing.T) {
 	heal, err := Hook("x", "echo words; false").Inject(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "hook x start") || !strings.Contains(err.Error(), "words") || heal == nil {
+	if err == nil || !strings.Contains(err.Error(), "hook x start") || !strings.Contains(err.Error(), "words") ||
+		heal == nil {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -134,10 +134,12 @@ func (r *run) excepted() (list []history.Class, why string) {
 	scheme, _, _ := strings.Cut(strings.ToLower(r.URL), ":")
 	switch _, kind, _ := strings.Cut(scheme, "+"); kind {
 	case "quorum":
-		except("the queue of a quorum is that of its first server; a request that reaches that server late has another place at the others for a while", history.L3)
+		except(
+			"the queue of a quorum is that of its first server; a request that reaches that server late has another place at the others for a while", history.L3)
 	case "sentinel", "cluster":
 		if len(r.Faults) > 0 && !r.confirmed() {
-			except("a Redis whose replicas do not confirm grants (replicas=N in the URL) loses some when it fails over", history.S1, history.S4, history.S5)
+			except("a Redis whose replicas do not confirm grants (replicas=N in the URL) loses some when it fails over",
+				history.S1, history.S4, history.S5)
 		}
 	}
 	if r.store.Name() == "zookeeper" && r.parameter("protocol") == "single" {
@@ -192,7 +194,8 @@ func (r *run) endState(ctx context.Context, names []string) {
 		for _, h := range rec.Holders {
 			n += max(h.N, 1)
 		}
-		r.rec.Record(history.Event{Kind: history.State, Name: name, N: int32(n), Value: int64(rec.Waiting), Token: rec.Token, Limit: int32(rec.Limit)})
+		r.rec.Record(history.Event{Kind: history.State, Name: name, N: int32(n), Value: int64(rec.Waiting), Token: rec.Token,
+			Limit: int32(rec.Limit)})
 	}
 }
 
@@ -265,7 +268,8 @@ func (r *Result) Text() string {
 		if f.LockOuts > 1 {
 			times = fmt.Sprintf("%d times", f.LockOuts)
 		}
-		line("lock-outs", "%s calls waited without any grant for longer than %v, at most %v", times, r.TTL, rounded(f.LongestLockOut))
+		line("lock-outs", "%s calls waited without any grant for longer than %v, at most %v", times, r.TTL,
+			rounded(f.LongestLockOut))
 	}
 	var kinds []string
 	for _, c := range r.Faults {

@@ -121,7 +121,8 @@ func (l *loop) take(ctx context.Context, w lockSpec) (*holdfast.Lease, error) {
 // once is one attempt, from its call to the release of its grant.
 func (l *loop) once(runCtx context.Context, w lockSpec) {
 	l.n++
-	t := &callRecorder{l: l, lockSpec: w, attempt: &attempt{id: l.w.job.Process + "-" + strconv.Itoa(l.number) + "-" + strconv.Itoa(l.n), loop: l}}
+	t := &callRecorder{l: l, lockSpec: w, attempt: &attempt{id: l.w.job.Process + "-" + strconv.Itoa(l.number) + "-" +
+		strconv.Itoa(l.n), loop: l}}
 	ctx, cancel := l.waitContext(runCtx, w)
 	defer cancel()
 	t.called()

@@ -247,7 +247,8 @@ func newScene(t testing.TB) *scene {
 }
 
 func (s *scene) job(url string) Job {
-	return Job{URL: url, Resource: s.addr, Key: sceneKey, Process: "p0.1", Dir: s.dir, Prefix: "verify/test/", Names: 2, Clients: 2, Loops: 12,
+	return Job{URL: url, Resource: s.addr, Key: sceneKey, Process: "p0.1", Dir: s.dir, Prefix: "verify/test/", Names: 2,
+		Clients: 2, Loops: 12,
 		TTL: time.Second, Seed: 1, Mix: MixAll, Pause: 10 * time.Millisecond}
 }
 

@@ -74,7 +74,8 @@ func (t *tail) String() string {
 // startProcess starts a worker and sends it its job. onProgress is called for each line that the
 // worker writes.
 func startProcess(cmd *exec.Cmd, index, runNumber int, job Job, onProgress func()) (*process, error) {
-	p := &process{index: index, runNumber: runNumber, name: job.Process, cmd: cmd, ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{index: index, runNumber: runNumber, name: job.Process, cmd: cmd, ready: make(chan struct{}),
+		ended: make(chan struct{})}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err

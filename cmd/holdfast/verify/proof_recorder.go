@@ -108,7 +108,8 @@ func (s *recordedSession) Renew(ctx context.Context, holds []driver.Hold) ([]dri
 			}
 		case h.Token != 0:
 			a.proved(sent, 0)
-			s.w.rec.Record(history.Event{T: at, Kind: history.Renewed, Client: s.w.client, ID: a.id, Name: h.Name, Token: h.Token, From: sent})
+			s.w.rec.Record(history.Event{T: at, Kind: history.Renewed, Client: s.w.client, ID: a.id, Name: h.Name,
+				Token: h.Token, From: sent})
 		default:
 			a.proved(sent, ch.Token)
 		}

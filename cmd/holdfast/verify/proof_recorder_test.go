@@ -162,7 +162,8 @@ func TestUnclear(t *testing.T) {
 		err  error
 		open bool
 	}{
-		{driver.ErrInvalid, false}, {driver.ErrKind, false}, {driver.ErrRefused, false}, {fmt.Errorf("x: %w", driver.ErrClosed), false},
+		{driver.ErrInvalid, false}, {driver.ErrKind, false}, {driver.ErrRefused, false},
+		{fmt.Errorf("x: %w", driver.ErrClosed), false},
 		{driver.ErrUncertain, true}, {driver.ErrUnavailable, true}, {errors.New("other"), true},
 	} {
 		g := newStage(t)

@@ -58,7 +58,8 @@ func (r *workerRelay) head(c net.Conn, in *bufio.Reader) (to relay.Ends, err err
 		return to, err
 	}
 	words := strings.Split(strings.TrimSuffix(string(line), "\n"), " ")
-	if len(words) != 4 || words[3] != r.key || words[0] == "" || !slices.Contains([]string{"tcp", "tcp4", "tcp6", "unix"}, words[1]) {
+	if len(words) != 4 || words[3] != r.key || words[0] == "" ||
+		!slices.Contains([]string{"tcp", "tcp4", "tcp6", "unix"}, words[1]) {
 		return to, fmt.Errorf("%w: %d words", errHead, len(words))
 	}
 	_ = c.SetReadDeadline(time.Time{})

@@ -46,7 +46,8 @@ type Register struct {
 // NewResource returns a Resource that records its steps with rec, for clients that know the key. The
 // caller closes rec.
 func NewResource(rec *history.Recorder, key string) *Resource {
-	return &Resource{rec: rec, key: key, names: map[string]*register{}, conns: map[net.Conn]struct{}{}, lns: map[net.Listener]struct{}{}}
+	return &Resource{rec: rec, key: key, names: map[string]*register{}, conns: map[net.Conn]struct{}{},
+		lns: map[net.Listener]struct{}{}}
 }
 
 // Serve serves the connections of ln until Close, and returns nil then. It closes ln.
@@ -176,7 +177,8 @@ func (r *Resource) step(q *request) (value int64, ok bool) {
 	reg.last = at + 1
 	reg.mu.Unlock()
 
-	e := history.Event{T: at, Kind: history.Begin, Client: q.client, ID: q.id, Name: q.name, Token: q.token, Result: history.Accepted}
+	e := history.Event{T: at, Kind: history.Begin, Client: q.client, ID: q.id, Name: q.name, Token: q.token,
+		Result: history.Accepted}
 	if !ok {
 		e.Result = history.Rejected
 	}

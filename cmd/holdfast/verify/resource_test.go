@@ -70,8 +70,10 @@ func TestResource(t *testing.T) {
 	}
 	wantSteps := []string{
 		"p0.1/0 begin a 5 0 accepted", "p0.1/0 read a 5 0 accepted", "p0.1/0 write a 5 1 accepted",
-		"p0.1/0 begin b 7 0 accepted", "p0.1/0 read b 7 1 accepted", "p0.1/0 write a 5 2 rejected", "p0.1/0 begin c 6 0 rejected",
-		"p0.1/0 write b 7 2 accepted", "p0.1/0 write b 7 3 accepted", "p0.1/0 begin a 1 0 accepted", "p0.1/0 read a 1 0 accepted",
+		"p0.1/0 begin b 7 0 accepted", "p0.1/0 read b 7 1 accepted", "p0.1/0 write a 5 2 rejected",
+		"p0.1/0 begin c 6 0 rejected",
+		"p0.1/0 write b 7 2 accepted", "p0.1/0 write b 7 3 accepted", "p0.1/0 begin a 1 0 accepted",
+		"p0.1/0 read a 1 0 accepted",
 		"p0.1/0 write d 18446744073709551615 -1 accepted", "p0.1/0 write b 7 4 rejected",
 	}
 	if !slices.Equal(steps, wantSteps) {
@@ -156,8 +158,10 @@ func TestResourceHalfRequest(t *testing.T) {
 func TestResourceRefusesNonsense(t *testing.T) {
 	s := newScene(t)
 	for _, text := range []string{
-		"\n", "begin\n", "read c a 1 x\n", "begin c a 0 x\n", "begin c a -1 x\n", "begin c a 1\n", "begin c a 1 \n", "begin  a 1 x\n", "begin c  1 x\n",
-		"write c a 1 x\n", "write c a 1 v x\n", "write c a 1 1 \n", "begin c a 1 " + strings.Repeat("x", driver.MaxName+1) + "\n", "BEGIN c a 1 x\n",
+		"\n", "begin\n", "read c a 1 x\n", "begin c a 0 x\n", "begin c a -1 x\n", "begin c a 1\n", "begin c a 1 \n",
+		"begin  a 1 x\n", "begin c  1 x\n",
+		"write c a 1 x\n", "write c a 1 v x\n", "write c a 1 1 \n",
+		"begin c a 1 " + strings.Repeat("x", driver.MaxName+1) + "\n", "BEGIN c a 1 x\n",
 	} {
 		c, err := net.Dial("tcp", s.addr)
 		if err != nil {
@@ -248,7 +252,9 @@ func TestResourceClosedTwice(t *testing.T) {
 
 // FuzzRequest: a written request reads back the same, and any line is a request or refused.
 func FuzzRequest(f *testing.F) {
-	for _, line := range []string{"begin p0.1/0 p0.1-0-1 7 verify/x y", "write c i 18446744073709551615 -9223372036854775808 n", "begin c i 07 x", "write c i 1 +1 x", "begin c i 1 ", "x", ""} {
+	for _, line := range []string{"begin p0.1/0 p0.1-0-1 7 verify/x y",
+		"write c i 18446744073709551615 -9223372036854775808 n", "begin c i 07 x", "write c i 1 +1 x", "begin c i 1 ", "x",
+		""} {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -262,7 +268,8 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		if q.client == "" || q.id == "" || q.name == "" || q.token == 0 || len(q.name) > driver.MaxName || strings.Contains(q.client+q.id, " ") {
+		if q.client == "" || q.id == "" || q.name == "" || q.token == 0 || len(q.name) > driver.MaxName ||
+			strings.Contains(q.client+q.id, " ") {
 			t.Errorf("%q: %+v", line, q)
 		}
 		again, err := parseRequest(bytes.TrimSuffix(q.append(nil), []byte{'\n'}))

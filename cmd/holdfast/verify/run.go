@@ -66,7 +66,8 @@ const MaxOps = 1_000_000
 func (o Options) withDefaults() Options {
 	o.Processes, o.Clients = cmp.Or(o.Processes, 4), cmp.Or(o.Clients, 2)
 	o.Loops, o.Names = cmp.Or(o.Loops, max(8, o.Clients)), cmp.Or(o.Names, 2)
-	o.TTL, o.Duration, o.Slack = cmp.Or(o.TTL, time.Second), cmp.Or(o.Duration, 30*time.Second), cmp.Or(o.Slack, time.Second)
+	o.TTL, o.Duration, o.Slack = cmp.Or(o.TTL, time.Second), cmp.Or(o.Duration, 30*time.Second), cmp.Or(o.Slack,
+		time.Second)
 	o.Ops, o.Mix, o.MaxNotes = cmp.Or(o.Ops, 300_000), cmp.Or(o.Mix, MixAll), cmp.Or(o.MaxNotes, 20)
 	for o.Seed == 0 {
 		var b [4]byte
@@ -153,7 +154,8 @@ var errEnough = errors.New("enough grants")
 // driver.ErrInvalid, ErrUnavailable, ErrRefused and so on, or a *WorkerError. Once there is load,
 // Run returns a Result. When ctx ends, the run ends early and in order, and Run judges what it has.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	r := &run{Options: o.withDefaults(), change: make(chan struct{}), allEnded: make(chan struct{}), faults: map[string]int{}, begun: time.Now()}
+	r := &run{Options: o.withDefaults(), change: make(chan struct{}), allEnded: make(chan struct{}),
+		faults: map[string]int{}, begun: time.Now()}
 	r.waitFollowers = sync.OnceFunc(func() {
 		close(r.allEnded)
 		r.followers.Wait()
@@ -223,7 +225,8 @@ func (r *run) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if least := shortest(r.ttl); r.Duration < least {
-		return fmt.Errorf("%w duration %v: leases last %v here, so it takes at least %v", holdfast.ErrInvalid, r.Duration, r.ttl, least)
+		return fmt.Errorf("%w duration %v: leases last %v here, so it takes at least %v", holdfast.ErrInvalid, r.Duration,
+			r.ttl, least)
 	}
 	return nil
 }
@@ -289,7 +292,8 @@ func (r *run) prepare() (err error) {
 	r.resource, r.resourceAt = NewResource(r.recRes, r.key), ln.Addr().String()
 	// Until Close; before that it fails only with the machine.
 	go func() { _ = r.resource.Serve(ln) }()
-	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed, r.Processes), TTL: r.ttl})
+	r.rec.Record(history.Event{Kind: history.Run, Text: fmt.Sprintf("%s, seed %d, %d processes", r.store.Place, r.Seed,
+		r.Processes), TTL: r.ttl})
 	return nil
 }
 

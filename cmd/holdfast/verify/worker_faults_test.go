@@ -58,7 +58,8 @@ func TestWorkersWithFaults(t *testing.T) {
 	for _, f := range []struct {
 		kind string
 		f    func()
-	}{{"reset", ways[0].Reset}, {"refuse", ways[0].Refuse}, {"hole", ways[0].Hole}, {"drop replies", ways[0].DropReplies}, {"delay", func() { ways[0].Delay(50 * time.Millisecond) }}} {
+	}{{"reset", ways[0].Reset}, {"refuse", ways[0].Refuse}, {"hole", ways[0].Hole}, {"drop replies", ways[0].DropReplies},
+		{"delay", func() { ways[0].Delay(50 * time.Millisecond) }}} {
 		during("p0.1", f.kind, f.f, ways[0].Heal, 1500*time.Millisecond)
 	}
 	signal := func(c *child, s syscall.Signal) func() {
@@ -68,7 +69,8 @@ func TestWorkersWithFaults(t *testing.T) {
 			}
 		}
 	}
-	during("p1.1", history.FaultStop, signal(children[1], syscall.SIGSTOP), signal(children[1], syscall.SIGCONT), 2500*time.Millisecond)
+	during("p1.1", history.FaultStop, signal(children[1], syscall.SIGSTOP), signal(children[1], syscall.SIGCONT),
+		2500*time.Millisecond)
 	busy(children[2])
 	rec.Record(history.Event{Kind: history.Died, Client: "p2.1"})
 	signal(children[2], syscall.SIGKILL)()

@@ -41,10 +41,13 @@ func clean(t *testing.T, url string, change func(*Job), except ...history.Class)
 	for _, c := range children {
 		c.ready()
 	}
-	s.has(t, history.Queued, history.Granted, history.Refused, history.Cancelled, history.Renewed, history.Held, history.Released, history.Writing)
+	s.has(t, history.Queued, history.Granted, history.Refused, history.Cancelled, history.Renewed, history.Held,
+		history.Released, history.Writing)
 	failed := int64(0)
 	for _, c := range children {
-		p := c.until("locks are waited for", func(p Progress) bool { return p.Grants > 200 && p.Waiting > 0 && p.Holding > 0 })
+		p := c.until("locks are waited for", func(p Progress) bool {
+			return p.Grants > 200 && p.Waiting > 0 && p.Holding > 0
+		})
 		if failed += p.Errors; p.Errors > 0 {
 			t.Logf("%d calls failed: %s", p.Errors, p.LastError)
 		}
@@ -69,12 +72,14 @@ func clean(t *testing.T, url string, change func(*Job), except ...history.Class)
 	if failed > 0 && kinds[history.Unanswered]+kinds[history.Lost] == 0 {
 		t.Errorf("%d calls failed", failed)
 	}
-	for _, k := range []history.Kind{history.Begin, history.Read, history.Write, history.Closed, history.Gauge, history.Final} {
+	for _, k := range []history.Kind{history.Begin, history.Read, history.Write, history.Closed, history.Gauge,
+		history.Final} {
 		if kinds[k] == 0 {
 			t.Errorf("there is no event of kind %s", k)
 		}
 	}
-	t.Logf("%d grants; %d calls were not answered, %d leases lost", kinds[history.Granted], kinds[history.Unanswered], kinds[history.Lost])
+	t.Logf("%d grants; %d calls were not answered, %d leases lost", kinds[history.Granted], kinds[history.Unanswered],
+		kinds[history.Lost])
 	return recorded{events, kinds}
 }
 
@@ -131,7 +136,8 @@ func TestWorkersOtherStores(t *testing.T) {
 				modes[ids[e.ID]]++
 			}
 		}
-		if modes[driver.Exclusive] == 0 || (modes[driver.Shared] > 0) != store.shared || (modes[driver.Permits] > 0) != store.semaphore {
+		if modes[driver.Exclusive] == 0 || (modes[driver.Shared] > 0) != store.shared ||
+			(modes[driver.Permits] > 0) != store.semaphore {
 			t.Errorf("%s: grants by mode: %v", store.url, modes)
 		}
 	}
@@ -236,7 +242,8 @@ func TestWorkerFinishesInAnOutage(t *testing.T) {
 }
 
 func TestWorkerRefusesNonsense(t *testing.T) {
-	good := Job{URL: "memory:", Resource: "127.0.0.1:1", Process: "p0.1", Dir: t.TempDir(), Names: 1, Clients: 1, Loops: 1, TTL: time.Second, Mix: MixAll}
+	good := Job{URL: "memory:", Resource: "127.0.0.1:1", Process: "p0.1", Dir: t.TempDir(), Names: 1, Clients: 1, Loops: 1,
+		TTL: time.Second, Mix: MixAll}
 	line := func(change func(*Job)) string {
 		j := good
 		change(&j)

@@ -51,7 +51,8 @@ func (r *run) launch(ctx context.Context) error {
 	}
 	if !ready {
 		i := slices.IndexFunc(r.workers, func(p *process) bool { return !p.running() })
-		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded, r.workers[i].stderr.String())
+		return fmt.Errorf("worker processes are not ready within %v: %w: %s", launchLimit, context.DeadlineExceeded,
+			r.workers[i].stderr.String())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +65,10 @@ func (r *run) launch(ctx context.Context) error {
 // start starts process number i, for its run number runNumber.
 func (r *run) start(i, runNumber int) error {
 	job := Job{
-		URL: r.URL, Resource: r.resourceAt, Key: r.key, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir, Prefix: r.prefix,
-		Names: r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48, Mix: r.Mix, Pause: r.Pause, Own: r.Own,
+		URL: r.URL, Resource: r.resourceAt, Key: r.key, Process: fmt.Sprintf("p%d.%d", i+1, runNumber), Dir: r.dir,
+		Prefix: r.prefix,
+		Names:  r.Names, Clients: r.Clients, Loops: r.Loops, TTL: r.TTL, Seed: r.Seed + uint64(i)<<32 + uint64(runNumber)<<48,
+		Mix: r.Mix, Pause: r.Pause, Own: r.Own,
 	}
 	if r.remote {
 		job.Relay = r.relay.Addr

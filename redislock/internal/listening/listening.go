@@ -113,7 +113,8 @@ func (w *Watch) Look(ctx context.Context) {
 // unclear reports whether err may be gone at the next try. Only a primary answers NOREPLICAS, and
 // does so until a replica is back.
 func unclear(err error) bool {
-	return !strings.Contains(err.Error(), "NOREPLICAS") && (errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain))
+	return !strings.Contains(err.Error(), "NOREPLICAS") &&
+		(errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrUncertain))
 }
 
 // ask reports whether the channel has subscribers at the server.

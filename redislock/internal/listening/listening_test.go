@@ -61,12 +61,14 @@ func TestLook(t *testing.T) {
 // TestLookWhileRefused: a server that may be no primary is asked for two seconds, one that lacks
 // replicas once.
 func TestLookWhileRefused(t *testing.T) {
-	for reply, most := range map[string]int{"READONLY a replica": 1000, "NOREPLICAS Not enough good replicas to write.": 1} {
+	for reply, most := range map[string]int{"READONLY a replica": 1000,
+		"NOREPLICAS Not enough good replicas to write.": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			confirmed := make(chan struct{}, 1)
 			looks, settled := 0, make(chan struct{}, 1)
 			w := Watch{
-				Doubt: new(Doubt), Confirmed: confirmed, Settled: func() { settled <- struct{}{} }, Lost: func() { t.Error("lost") },
+				Doubt: new(Doubt), Confirmed: confirmed, Settled: func() { settled <- struct{}{} },
+				Lost: func() { t.Error("lost") },
 				Count: func(context.Context, string, string) (int64, error) {
 					looks++
 					return 0, fmt.Errorf("%w: %s", driver.ErrUnavailable, reply)

@@ -143,12 +143,18 @@ func through[T any](ctx context.Context, c *breakingConn, text string, run func(
 	return none, io.ErrUnexpectedEOF
 }
 
-func (c *breakingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	return through(ctx, c, text, func() (sqldriver.Result, error) { return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args) })
+func (c *breakingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (
+	sqldriver.Result, error) {
+	return through(ctx, c, text, func() (sqldriver.Result, error) {
+		return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args)
+	})
 }
 
-func (c *breakingConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	return through(ctx, c, text, func() (sqldriver.Rows, error) { return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args) })
+func (c *breakingConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (
+	sqldriver.Rows, error) {
+	return through(ctx, c, text, func() (sqldriver.Rows, error) {
+		return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args)
+	})
 }
 
 func (c *breakingConn) PrepareContext(ctx context.Context, text string) (sqldriver.Stmt, error) {
@@ -189,9 +195,13 @@ type breakingStmt struct {
 }
 
 func (s *breakingStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	return through(ctx, s.c, s.text, func() (sqldriver.Result, error) { return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args) })
+	return through(ctx, s.c, s.text, func() (sqldriver.Result, error) {
+		return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
+	})
 }
 
 func (s *breakingStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	return through(ctx, s.c, s.text, func() (sqldriver.Rows, error) { return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args) })
+	return through(ctx, s.c, s.text, func() (sqldriver.Rows, error) {
+		return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args)
+	})
 }

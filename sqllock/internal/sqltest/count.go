@@ -18,7 +18,8 @@ func CountsAnyID(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 	s := open(t, b, "counts")
 	defer func() { _ = s.Close(context.Background()) }()
 	long := strings.Repeat("é", driver.MaxName/2)
-	ids := []string{"a-1", "Linux", "linux", "host-1.example.com", "é", "a b", "'; --", "\\", "\x00", "x-" + strings.Repeat("0", 44), long, long[:len(long)-2] + "ö"}
+	ids := []string{"a-1", "Linux", "linux", "host-1.example.com", "é", "a b", "'; --", "\\", "\x00",
+		"x-" + strings.Repeat("0", 44), long, long[:len(long)-2] + "ö"}
 	if _, err := s.SetCount(t.Context(), "any id", int64(len(ids))+1); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,8 @@ func DamageStaysAlone(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 		s := open(t, b, "damage")
 		ask := func(name string, mode driver.Mode) (driver.Hold, error) {
 			n++
-			r := &driver.Request{ID: fmt.Sprint(strings.ReplaceAll(what, " ", "-"), "-", n), Name: what + "/" + name, Mode: mode, N: 1, Wait: true}
+			r := &driver.Request{ID: fmt.Sprint(strings.ReplaceAll(what, " ", "-"), "-", n), Name: what + "/" + name, Mode: mode,
+				N: 1, Wait: true}
 			rep, err := s.Acquire(ctx, r)
 			return driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}, err
 		}
@@ -77,7 +78,8 @@ func DamageStaysAlone(t *testing.T, dialect sqllock.Dialect, db *sql.DB) {
 			"Downgrade": s.Downgrade(ctx, bad),
 			"Break":     b.Break(ctx, bad.Name, bad.Token),
 		} {
-			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), "hf_lock") || !strings.Contains(err.Error(), bad.Name) {
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), "hf_lock") ||
+				!strings.Contains(err.Error(), bad.Name) {
 				t.Errorf("%s: %s: %v; want ErrDamaged, with the table and the name", what, call, err)
 			}
 		}

@@ -32,7 +32,8 @@ func WaitersLearnWhoHolds(t *testing.T, open func() *sql.DB, dialect func() sqll
 	}
 	_, err = b.Mutex("who", holdfast.WaitAtMost(3*time.Second)).Lock(t.Context())
 	var e *holdfast.Error
-	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || e.Holder.Token != l.Token() || e.Holder.Note != "the first of all" {
+	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) || e.Holder == nil || e.Holder.Token != l.Token() ||
+		e.Holder.Note != "the first of all" {
 		t.Errorf("%v; want ErrHeld, with the holder", err)
 	}
 }
@@ -44,7 +45,8 @@ func RefusedInWords(t *testing.T, db *sql.DB, dialect sqllock.Dialect, refuse fu
 	s := open(t, b, "refused")
 	defer func() { _ = s.Close(context.Background()) }()
 	refuse()
-	_, err := s.Acquire(t.Context(), &driver.Request{ID: "refused-1", Name: "refused", Mode: driver.Exclusive, N: 1, Wait: true})
+	_, err := s.Acquire(t.Context(), &driver.Request{ID: "refused-1", Name: "refused", Mode: driver.Exclusive, N: 1,
+		Wait: true})
 	if !errors.Is(err, driver.ErrRefused) || !strings.Contains(err.Error(), words) {
 		t.Errorf("%v; want ErrRefused, with %q", err, words)
 	}

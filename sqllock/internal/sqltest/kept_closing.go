@@ -29,7 +29,8 @@ func (x *Locked) CloseWithALockedRow(t *testing.T) {
 		if i == 5 {
 			continue
 		}
-		rep, err := o.Acquire(t.Context(), &driver.Request{ID: fmt.Sprint("next-", i), Name: h.Name, Mode: driver.Exclusive, N: 1})
+		rep, err := o.Acquire(t.Context(), &driver.Request{ID: fmt.Sprint("next-", i), Name: h.Name, Mode: driver.Exclusive,
+			N: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,8 @@ func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 				t.Fatal(err)
 			}
 			if taken {
-				if rep, err := o.Acquire(t.Context(), &driver.Request{ID: "other", Name: t.Name(), Mode: driver.Exclusive, N: 1}); err != nil || rep.Token == 0 {
+				if rep, err := o.Acquire(t.Context(), &driver.Request{ID: "other", Name: t.Name(), Mode: driver.Exclusive,
+					N: 1}); err != nil || rep.Token == 0 {
 					t.Fatalf("Acquire = %+v, %v", rep, err)
 				}
 			}
@@ -52,7 +53,8 @@ func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 			if db.Disarm() == "" {
 				t.Fatal("every statement was answered")
 			}
-			if want := map[bool]error{true: driver.ErrTaken, false: driver.ErrGone}[taken]; !errors.Is(err, want) && !errors.Is(err, driver.ErrUncertain) {
+			if want := map[bool]error{true: driver.ErrTaken, false: driver.ErrGone}[taken]; !errors.Is(err, want) &&
+				!errors.Is(err, driver.ErrUncertain) {
 				t.Errorf("Release of a grant that had ended: %v; want %v", err, want)
 			}
 		})

@@ -138,7 +138,8 @@ func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				short, cancel := context.WithTimeout(ctx, 2*time.Second)
-				r := &driver.Request{ID: fmt.Sprintf("id-%d-%d", i, n), Name: t.Name() + "/a", Mode: driver.Exclusive, N: 1, Wait: true}
+				r := &driver.Request{ID: fmt.Sprintf("id-%d-%d", i, n), Name: t.Name() + "/a", Mode: driver.Exclusive, N: 1,
+					Wait: true}
 				if rep, err := s.Acquire(short, r); err == nil {
 					t.Errorf("Acquire of a name whose row is locked = %+v", rep)
 				}
@@ -175,7 +176,8 @@ func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 		{"Release", "UPDATE hf_lock", func(ctx context.Context, _ *sqllock.Server, s driver.Session, h driver.Hold) error {
 			return s.Release(ctx, h, 0)
 		}, nil},
-		{"Release with a pause", "UPDATE hf_lock", func(ctx context.Context, _ *sqllock.Server, s driver.Session, h driver.Hold) error {
+		{"Release with a pause", "UPDATE hf_lock", func(ctx context.Context, _ *sqllock.Server, s driver.Session,
+			h driver.Hold) error {
 			return s.Release(ctx, h, time.Hour)
 		}, nil},
 		{"Break", "UPDATE hf_lock", func(ctx context.Context, b *sqllock.Server, _ driver.Session, h driver.Hold) error {

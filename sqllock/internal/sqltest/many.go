@@ -16,7 +16,8 @@ import (
 // BatchesReportForThemselves renews many leases while another transaction has locked the row of
 // one. At first only leases of the same batch may be Unknown, and soon only that one. block locks
 // the row of a name until end is called.
-func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.DB, block func(name string) (end func())) {
+func BatchesReportForThemselves(t *testing.T, dialect sqllock.Dialect, db *sql.DB,
+	block func(name string) (end func())) {
 	b := sqllock.New(db, dialect, nil)
 	defer func() { _ = b.Close() }()
 	s := open(t, b, "batches")

@@ -20,7 +20,8 @@ import (
 // of break. It checks that nobody is notified of a grant that is not on record. The record must be
 // as before or after the operation, and a repeated call completes it (R5, R13). params are added to
 // dsn for the connections that break; admin leads to the same tables, and all others use it.
-func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn, params string, breaks ...Break) {
+func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn, params string,
+	breaks ...Break) {
 	broken := OpenBreaking(t, admin, dsn+params)
 	x := &side{b: sqllock.New(broken.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})}
 	y := &side{b: sqllock.New(admin, dialect(), nil)}
@@ -55,7 +56,8 @@ func TellsOnlyWhatIsWritten(t *testing.T, dialect func() sqllock.Dialect, admin 
 				if at == "" {
 					break
 				}
-				if err := do(t.Context()); err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) && !errors.Is(err, driver.ErrClosed) {
+				if err := do(t.Context()); err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTaken) &&
+					!errors.Is(err, driver.ErrClosed) {
 					t.Errorf("%s, again after %v: %v", what, how, err)
 				}
 				if got := s.summary(); got != after && what != "close" {
@@ -111,7 +113,8 @@ type ear struct {
 }
 
 func (s *scene) request(role string, mode driver.Mode) *driver.Request {
-	r := &driver.Request{ID: strings.NewReplacer("/", "-", " ", "-").Replace(s.name + "-" + role), Name: s.name, Mode: mode, N: 1, Wait: true}
+	r := &driver.Request{ID: strings.NewReplacer("/", "-", " ", "-").Replace(s.name + "-" + role), Name: s.name,
+		Mode: mode, N: 1, Wait: true}
 	if mode == driver.Permits {
 		r.Limit = 2
 	}
@@ -146,7 +149,8 @@ func (s *scene) await(of driver.Session, role string) {
 // expire ends the lease of the one exclusive holder.
 func (s *scene) expire() {
 	s.t.Helper()
-	if _, err := s.admin.Exec("UPDATE hf_lock SET expires = 1, keep = 0, busy = 1, ver = ver + 1 WHERE name = '" + s.name + "'"); err != nil {
+	if _, err := s.admin.Exec("UPDATE hf_lock SET expires = 1, keep = 0, busy = 1, ver = ver + 1 WHERE name = '" + s.name +
+		"'"); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -249,17 +253,23 @@ var operations = map[string]func(s *scene) func(context.Context) error{
 		s.expire()
 		return s.acquires(driver.Exclusive)
 	},
-	"release":               func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0) },
-	"release and keep":      func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, time.Hour) },
-	"hand over here":        func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0, s.x) },
-	"hand over there":       func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0, s.y) },
-	"hand over, more wait":  func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0, s.x, s.y) },
+	"release":          func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0) },
+	"release and keep": func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, time.Hour) },
+	"hand over here":   func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0, s.x) },
+	"hand over there":  func(s *scene) func(context.Context) error { return s.releases(driver.Exclusive, 0, s.y) },
+	"hand over, more wait": func(s *scene) func(context.Context) error {
+		return s.releases(driver.Exclusive, 0, s.x, s.y)
+	},
 	"release a share":       func(s *scene) func(context.Context) error { return s.releases(driver.Shared, 0, s.y, s.x) },
 	"release a permit":      func(s *scene) func(context.Context) error { return s.releases(driver.Permits, 0) },
 	"release, readers wait": func(s *scene) func(context.Context) error { return s.readers(s.free) },
 	"downgrade":             func(s *scene) func(context.Context) error { return s.readers(s.downgrade) },
-	"renew":                 func(s *scene) func(context.Context) error { return s.renews(s.ask(s.own, "own", driver.Exclusive)) },
-	"renew a share":         func(s *scene) func(context.Context) error { return s.renews(s.ask(s.own, "own", driver.Shared)) },
+	"renew": func(s *scene) func(context.Context) error {
+		return s.renews(s.ask(s.own, "own", driver.Exclusive))
+	},
+	"renew a share": func(s *scene) func(context.Context) error {
+		return s.renews(s.ask(s.own, "own", driver.Shared))
+	},
 	"renew after a dead one": func(s *scene) func(context.Context) error {
 		s.ask(s.y.session, "holder", driver.Exclusive)
 		s.ask(s.y.session, "there", driver.Exclusive)

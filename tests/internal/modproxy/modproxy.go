@@ -36,7 +36,8 @@ func Write(root, dir, version string) error {
 		}
 	}
 	for folder, modpath := range mods {
-		if err := writeModule(root, dir, folder, module.Version{Path: modpath, Version: version}, within(files, folder, mods)); err != nil {
+		if err := writeModule(root, dir, folder, module.Version{Path: modpath, Version: version},
+			within(files, folder, mods)); err != nil {
 			return fmt.Errorf("%s: %w", modpath, err)
 		}
 	}

@@ -24,20 +24,22 @@ func TestNothingListens(t *testing.T) {
 		silent  string // one of them
 		soon    bool
 	}{
-		"one": {[]string{"a:1"}, "", true}, "several": {[]string{"a:1", "b:2"}, "", true}, "one is silent": {[]string{"a:1", "b:2"}, "b:2", false},
+		"one": {[]string{"a:1"}, "", true}, "several": {[]string{"a:1", "b:2"}, "", true},
+		"one is silent": {[]string{"a:1", "b:2"}, "b:2", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				began := time.Now()
-				_, err := Dial(ctx, Config{Servers: c.servers, Timeout: 15 * time.Second, Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
-					if addr == c.silent {
-						<-ctx.Done()
-						return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
-					}
-					return nil, refused(addr)
-				}})
+				_, err := Dial(ctx, Config{Servers: c.servers, Timeout: 15 * time.Second,
+					Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+						if addr == c.silent {
+							<-ctx.Done()
+							return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
+						}
+						return nil, refused(addr)
+					}})
 				took := time.Since(began)
 				if soon := took < 5*time.Second; soon != c.soon || took < time.Second {
 					t.Errorf("given up after %v", took)
@@ -60,12 +62,13 @@ func TestServerStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fake{answer: func(opcode, *decoder, *encoder) Code { return 0 }}
-		s, err := Dial(t.Context(), Config{Servers: []string{"a:1"}, Timeout: 2 * time.Second, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if time.Since(began) < absenceLimit*3/4 {
-				return nil, refused(addr)
-			}
-			return f.dial(ctx, network, addr)
-		}})
+		s, err := Dial(t.Context(), Config{Servers: []string{"a:1"}, Timeout: 2 * time.Second,
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if time.Since(began) < absenceLimit*3/4 {
+					return nil, refused(addr)
+				}
+				return f.dial(ctx, network, addr)
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

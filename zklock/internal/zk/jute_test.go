@@ -31,7 +31,8 @@ func TestLyingLengths(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("%d bytes were allocated", n)
 	}
-	if _, err := readPacket(bufio.NewReader(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})), 1<<20); !errors.Is(err, errMalformed) {
+	if _, err := readPacket(bufio.NewReader(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})), 1<<20); !errors.Is(err,
+		errMalformed) {
 		t.Errorf("a negative length: %v", err)
 	}
 }
@@ -119,7 +120,8 @@ func TestResumePackets(t *testing.T) {
 		}
 		packets++
 		d := decoder{b: b}
-		if xid, op, zxid := d.int32(), opcode(d.int32()), d.int64(); xid != xidSetWatches || op != opSetWatches || zxid != 4711 {
+		if xid, op, zxid := d.int32(), opcode(d.int32()), d.int64(); xid != xidSetWatches || op != opSetWatches ||
+			zxid != 4711 {
 			t.Errorf("exchange %d, operation %d, transaction %d", xid, op, zxid)
 		}
 		for len(d.b) > 0 && d.err == nil {

@@ -17,7 +17,8 @@ type Listing struct {
 // CreateAndList is Create, then Children of the node's parent and of the paths in also, in one
 // round trip. If the node was created and its parent could not be listed, both name and an error
 // are returned; the other listings have errors of their own.
-func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL, also ...string) (string, Stat, []Listing, error) {
+func (s *Session) CreateAndList(ctx context.Context, path string, data []byte, mode Mode, acl []ACL, also ...string) (
+	string, Stat, []Listing, error) {
 	if err := checkPath(path); err != nil {
 		return "", Stat{}, nil, &opError{"create", path, notSent(err)}
 	}
@@ -148,7 +149,8 @@ func (s *Session) GetAll(ctx context.Context, f func(Event), paths ...string) ([
 }
 
 // GetAndList is GetAll, and then Children of dirs, in one round trip.
-func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dirs ...string) ([]Node, *Watch, []Listing) {
+func (s *Session) GetAndList(ctx context.Context, h Handler, paths []string, dirs ...string) (
+	[]Node, *Watch, []Listing) {
 	calls := make([]*call, len(paths), len(paths)+len(dirs))
 	f := h.Func
 	for i, p := range paths {

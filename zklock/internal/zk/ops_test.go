@@ -225,7 +225,8 @@ func TestAuth(t *testing.T) {
 	cfg.Servers = []string{proxy.Addr}
 	friend := dial(t, cfg)
 	ctx := within(t)
-	if _, _, err := friend.Create(ctx, "/d", []byte("x"), zk.Persistent, zk.DigestACL(zk.PermAll, "user", "secret")); err != nil {
+	if _, _, err := friend.Create(ctx, "/d", []byte("x"), zk.Persistent,
+		zk.DigestACL(zk.PermAll, "user", "secret")); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := stranger.Get(ctx, "/d")

@@ -55,7 +55,8 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	s := &Session{
 		cfg: cfg, lost: make(chan struct{}), finished: make(chan struct{}), wake: make(chan struct{}, 1),
-		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{}, slept: cfg.slept, old: cfg.Old,
+		timeout: cfg.Timeout, password: make([]byte, 16), watches: newWatches(), known: map[string][]string{},
+		slept: cfg.slept, old: cfg.Old,
 	}
 	if s.slept == nil {
 		s.slept = asleep.Total

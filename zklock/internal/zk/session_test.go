@@ -161,7 +161,8 @@ func TestContextEnds(t *testing.T) {
 	}
 	server := testenv.ZooKeeper(t, longSessions)
 
-	for name, addr := range map[string]string{"nobody listens": "127.0.0.1:1", "nobody answers": silent(t), "no such name": "x.invalid:1"} {
+	for name, addr := range map[string]string{"nobody listens": "127.0.0.1:1", "nobody answers": silent(t),
+		"no such name": "x.invalid:1"} {
 		t.Run("dial, "+name, func(t *testing.T) {
 			ctx, cancel := contextOf(t, short)
 			defer cancel()

@@ -151,7 +151,8 @@ func (g *Guard) Until(ask, end time.Duration) {
 // command gets the descriptors 0, 1 and 2 of this process. When Launch returns, the process and its
 // group exist. started waits until the process executes the command; its error is ErrLate if the
 // end that Until set came first.
-func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (pid int, started func() error, err error) {
+func (g *Guard) Launch(path string, args, env []string, sys *syscall.SysProcAttr) (
+	pid int, started func() error, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, nil, err

@@ -23,7 +23,8 @@ func started(t *testing.T) *Guard {
 // launch runs a shell script in a group of its own.
 func launch(t *testing.T, g *Guard, script string) int {
 	t.Helper()
-	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", script}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
+	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", script}, os.Environ(),
+		&syscall.SysProcAttr{Setpgid: true})
 	if err == nil {
 		err = started()
 	}
@@ -170,7 +171,8 @@ func TestLateCommandDoesNotBegin(t *testing.T) {
 	defer g.Dismiss()
 	g.Until(Never, Now())
 	file := filepath.Join(t.TempDir(), "ran")
-	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(), &syscall.SysProcAttr{Setpgid: true})
+	pid, started, err := g.Launch("/bin/sh", []string{"sh", "-c", ">" + file}, os.Environ(),
+		&syscall.SysProcAttr{Setpgid: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,9 +78,12 @@ func (c *checker) inversions(name int32, served, idle []waiting) {
 			continue
 		}
 		if last >= 0 && c.attempts[last].token > h.token {
-			c.violation(L3, c.names[name], []int32{last, a}, nil, "a later request (token %d) was granted before an earlier one in the queue (token %d)", h.token, c.attempts[last].token)
+			c.violation(L3, c.names[name], []int32{last, a}, nil,
+				"a later request (token %d) was granted before an earlier one in the queue (token %d)", h.token,
+				c.attempts[last].token)
 		} else if h.grantedAt < longest.until {
-			c.violation(L3, c.names[name], []int32{longest.a, a}, nil, "a later request (token %d) was granted while an earlier one was in the queue", h.token)
+			c.violation(L3, c.names[name], []int32{longest.a, a}, nil,
+				"a later request (token %d) was granted while an earlier one was in the queue", h.token)
 		}
 	}
 }

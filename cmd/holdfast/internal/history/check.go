@@ -189,7 +189,8 @@ func Check(events []Event, o Options) *Report {
 		c.verdicts[class] = &Verdict{Class: class, Excepted: slices.Contains(o.Except, class)}
 	}
 	for _, check := range []func(){
-		c.wellFormed, c.tokens, c.overlaps, c.orders, c.register, c.arrival, c.progress, c.endState, c.vacuity, c.linearizable,
+		c.wellFormed, c.tokens, c.overlaps, c.orders, c.register, c.arrival, c.progress, c.endState, c.vacuity,
+		c.linearizable,
 	} {
 		check()
 	}

@@ -102,7 +102,9 @@ var damages = []struct {
 		d.at(a, Released).T = d.at(b, Granted).T + 3*us
 	}},
 	{"gone inside a lease", S1, func(d *damaged) {
-		a, _ := d.pick(driver.Exclusive, func(a, _ string) bool { return d.at(a, Released).T < d.at(a, Granted).From+100*millis })
+		a, _ := d.pick(driver.Exclusive, func(a, _ string) bool {
+			return d.at(a, Released).T < d.at(a, Granted).From+100*millis
+		})
 		d.at(a, Released).Result = Rejected
 	}},
 	{"asserted beyond a lease", S2, func(d *damaged) {
@@ -163,7 +165,8 @@ var damages = []struct {
 	}},
 	{"a reader is a writer", S5, func(d *damaged) {
 		a, _ := d.pick(driver.Shared, func(a, b string) bool {
-			return d.at(a, Acquire).Mode == driver.Shared && d.at(b, Acquire).Mode == driver.Shared && d.at(b, Granted).T < d.at(a, Release).T-us
+			return d.at(a, Acquire).Mode == driver.Shared && d.at(b, Acquire).Mode == driver.Shared &&
+				d.at(b, Granted).T < d.at(a, Release).T-us
 		})
 		d.at(a, Acquire).Mode = driver.Exclusive
 	}},
@@ -208,7 +211,8 @@ var damages = []struct {
 	{"refused though free", L2, func(d *damaged) {
 		last := d.events[len(d.events)-1].T
 		d.add(Event{T: last + int64(time.Hour), Kind: Acquire, Client: "p0/z", ID: "z", Name: "exclusive", TTL: madeTTL})
-		d.add(Event{T: last + int64(time.Hour) + us, Kind: Refused, Client: "p0/z", ID: "z", Name: "exclusive", Result: Rejected})
+		d.add(Event{T: last + int64(time.Hour) + us, Kind: Refused, Client: "p0/z", ID: "z", Name: "exclusive",
+			Result: Rejected})
 	}},
 	{"overtaken in the queue", L3, func(d *damaged) {
 		a, b := d.pick(driver.Exclusive, func(a, b string) bool {

@@ -218,7 +218,8 @@ func brute(list []grant) bool {
 				}
 				ok, used := true, g.n
 				for j, m := range modes {
-					ok = ok && (m == 0 || m == driver.Shared && g.mode == driver.Shared || m == driver.Permits && g.mode == driver.Permits)
+					ok = ok && (m == 0 || m == driver.Shared && g.mode == driver.Shared || m == driver.Permits &&
+						g.mode == driver.Permits)
 					if m == driver.Permits {
 						used += list[j].n
 					}
@@ -294,7 +295,8 @@ func TestAgreement(t *testing.T) {
 			t.Fatalf("history %d is malformed: %v", i, c.malformed)
 		}
 		if want != (bad < 0) || want != (found == porcupine.Ok) || want != judged || want && overlap {
-			t.Errorf("history %d: brute force says %v, the walk %v, Porcupine %s, Check %v, the sweep finds an overlap: %v", i, want, bad < 0, found, judged, overlap)
+			t.Errorf("history %d: brute force says %v, the walk %v, Porcupine %s, Check %v, the sweep finds an overlap: %v", i,
+				want, bad < 0, found, judged, overlap)
 			for _, e := range events {
 				t.Logf("%4d %s", e.T, e.describe(0))
 			}

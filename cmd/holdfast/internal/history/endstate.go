@@ -44,7 +44,8 @@ func (c *checker) endState() {
 	}
 	for _, key := range order {
 		if was, is := c.at(first[key]), c.at(last[key]); is.Value > was.Value {
-			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s of %s than at the start", is.Value-was.Value, is.Target, is.Client)
+			c.violation(L4, "", nil, []Event{*was, *is}, "%d more %s of %s than at the start", is.Value-was.Value, is.Target,
+				is.Client)
 		}
 	}
 	c.verdicts[L4].fact("names whose end state was read", states)
@@ -98,9 +99,11 @@ func (c *checker) state(e *Event, name int32) {
 		if class = S1; permits {
 			class = S5
 		}
-		c.violation(class, e.Name, holders, []Event{*e}, "the store has %d %s; the clients have %d under guaranteed leases", e.N, what, must)
+		c.violation(class, e.Name, holders, []Event{*e}, "the store has %d %s; the clients have %d under guaranteed leases",
+			e.N, what, must)
 	}
 	if e.Value > waiting {
-		c.violation(L4, e.Name, nil, []Event{*e}, "%s", fmt.Sprintf("the store has %d waiters; at most %d are possible", e.Value, waiting))
+		c.violation(L4, e.Name, nil, []Event{*e}, "%s", fmt.Sprintf("the store has %d waiters; at most %d are possible",
+			e.Value, waiting))
 	}
 }

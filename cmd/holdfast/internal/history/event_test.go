@@ -21,8 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // full has a value in every field.
 var full = Event{
-	T: 1, Kind: Acquire, Client: "p/c", ID: "\"1\"\n\x00", Name: "näme\xff", Target: "t", Text: "<&> ", TTL: 5, Token: 1<<64 - 1,
-	From: 7, Value: -8, N: 2, Limit: 3, Mode: driver.Permits, Result: Unknown, Wait: true,
+	T: 1, Kind: Acquire, Client: "p/c", ID: "\"1\"\n\x00", Name: "näme\xff", Target: "t", Text: "<&> ", TTL: 5,
+	Token: 1<<64 - 1,
+	From:  7, Value: -8, N: 2, Limit: 3, Mode: driver.Permits, Result: Unknown, Wait: true,
 }
 
 func TestCodec(t *testing.T) {

@@ -78,7 +78,8 @@ func (s *lockState) fits(o *op) bool {
 	used := int64(o.n)
 	for _, h := range s.holds {
 		used += int64(h.n)
-		if (o.mode == driver.Permits) != (h.mode == driver.Permits) || o.mode == driver.Exclusive || h.mode == driver.Exclusive {
+		if (o.mode == driver.Permits) != (h.mode == driver.Permits) || o.mode == driver.Exclusive ||
+			h.mode == driver.Exclusive {
 			return false
 		}
 	}
@@ -155,7 +156,8 @@ func (w *window) model() porcupine.Model {
 func (w *window) add(c *checker, a, seq int32) {
 	h := &c.attempts[a]
 	put := func(kind opKind, s span, sure bool) {
-		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit, h: h, client: c.clients[h.client]}
+		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit, h: h,
+			client: c.clients[h.client]}
 		w.ops = append(w.ops, porcupine.Operation{Input: o, Call: min(s.low, s.high), Return: s.high})
 	}
 	if seq >= 0 {
@@ -315,7 +317,8 @@ func (c *checker) linearizable() {
 		if list, ordered := c.ordered(name); ordered {
 			c.windows(name, list, wanted, check(name))
 		} else if !c.suspects[name] && !c.windowsWithoutTokens(name, list, check(name)) {
-			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending", c.names[name], maxWindow)
+			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending",
+				c.names[name], maxWindow)
 		}
 	}
 	workers.Wait()
@@ -328,7 +331,8 @@ func (c *checker) linearizable() {
 			c.verdicts[S1].doubt("%q: Porcupine did not decide %d operations within %v", c.names[r.name], r.ops, c.Timeout)
 		case r.result == porcupine.Illegal:
 			c.suspect(r.name)
-			c.violation(S1, c.names[r.name], r.attempts, nil, "Porcupine finds no order of the grants and releases that explains the clients' observations")
+			c.violation(S1, c.names[r.name], r.attempts, nil,
+				"Porcupine finds no order of the grants and releases that explains the clients' observations")
 		}
 	}
 	c.verdicts[S1].fact("operations checked by Porcupine", ops)

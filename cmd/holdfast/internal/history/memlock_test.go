@@ -218,7 +218,8 @@ func (r *run) use(ctx context.Context, rng *rand.Rand, c *holdfast.Client, p *pr
 }
 
 // work is the work under a lock; sometimes the client is cut off from its store meanwhile.
-func (r *run) work(ctx context.Context, rng *rand.Rand, l *holdfast.Lease, e history.Event, note func(history.Kind, func(*history.Event)) int64, conn drivertest.Conn) {
+func (r *run) work(ctx context.Context, rng *rand.Rand, l *holdfast.Lease, e history.Event,
+	note func(history.Kind, func(*history.Event)) int64, conn drivertest.Conn) {
 	pause := time.Duration(1+rng.IntN(40)) * time.Millisecond
 	if rng.IntN(40) == 0 {
 		fault := history.Event{Kind: history.Fault, ID: "cut" + e.ID, Target: e.Client, Text: "cut"}
@@ -320,7 +321,8 @@ func record(t *testing.T, seed uint64, m mistake) []history.Event {
 			for _, h := range rec.Holders {
 				used += h.N
 			}
-			r.rec.Record(history.Event{Kind: history.State, Name: name, N: int32(used), Value: int64(rec.Waiting), Token: rec.Token, Limit: int32(rec.Limit)})
+			r.rec.Record(history.Event{Kind: history.State, Name: name, N: int32(used), Value: int64(rec.Waiting),
+				Token: rec.Token, Limit: int32(rec.Limit)})
 		}
 		r.rec.Record(history.Event{Kind: history.Final, Name: "mutex", Value: r.cell.value, Token: r.cell.highest})
 		if err := r.rec.Close(); err != nil {

@@ -56,71 +56,80 @@ func (s *mistaken) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Cha
 // mistakes are stores, clients and resources with a mistake each, and the class that must detect
 // it.
 var mistakes = []mistake{
-	{name: "grants during another's lease", class: history.S1, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
-		reply, err := s.Acquire(bg, req)
-		if req.Name == "mutex" && reply.Holder != nil {
-			reply.Token = reply.Holder.Token + 1
-		}
-		return reply, err
-	}},
-	{name: "leases shorter than promised", class: history.S1, open: func(cfg *driver.SessionConfig) { cfg.TTL /= 2 }},
-	{name: "release without a check of the owner", class: history.S1, release: func(s driver.Session, b driver.Backend, h driver.Hold) error {
-		err := s.Release(bg, h, 0)
-		if errors.Is(err, driver.ErrTaken) {
-			if rec, _ := b.Inspect(bg, h.Name); len(rec.Holders) > 0 {
-				_ = b.Break(bg, h.Name, rec.Holders[0].Token)
+	{name: "grants during another's lease", class: history.S1,
+		acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+			reply, err := s.Acquire(bg, req)
+			if req.Name == "mutex" && reply.Holder != nil {
+				reply.Token = reply.Holder.Token + 1
 			}
-		}
-		return err
-	}},
+			return reply, err
+		}},
+	{name: "leases shorter than promised", class: history.S1, open: func(cfg *driver.SessionConfig) { cfg.TTL /= 2 }},
+	{name: "release without a check of the owner", class: history.S1,
+		release: func(s driver.Session, b driver.Backend, h driver.Hold) error {
+			err := s.Release(bg, h, 0)
+			if errors.Is(err, driver.ErrTaken) {
+				if rec, _ := b.Inspect(bg, h.Name); len(rec.Holders) > 0 {
+					_ = b.Break(bg, h.Name, rec.Holders[0].Token)
+				}
+			}
+			return err
+		}},
 	{name: "a client that trusts its leases for ever", class: history.S2, overClaim: true},
 	{name: "a resource without fencing", class: history.S3, unfenced: true},
-	{name: "tokens that do not grow", class: history.S4, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
-		reply, err := s.Acquire(bg, req)
-		reply.Token = min(reply.Token, 1)
-		return reply, err
-	}},
-	{name: "one permit too many", class: history.S5, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+	{name: "tokens that do not grow", class: history.S4,
+		acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+			reply, err := s.Acquire(bg, req)
+			reply.Token = min(reply.Token, 1)
+			return reply, err
+		}},
+	{name: "one permit too many", class: history.S5, acquire: func(s driver.Session, req *driver.Request,
+		_ string) (driver.Reply, error) {
 		more := *req
 		if more.Mode == driver.Permits {
 			more.Limit++
 		}
 		return s.Acquire(bg, &more)
 	}},
-	{name: "writers at the same time as readers", class: history.S5, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
-		shared := *req
-		if shared.Name == "rw" {
-			shared.Mode = driver.Shared
-		}
-		return s.Acquire(bg, &shared)
-	}},
+	{name: "writers at the same time as readers", class: history.S5,
+		acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+			shared := *req
+			if shared.Name == "rw" {
+				shared.Mode = driver.Shared
+			}
+			return s.Acquire(bg, &shared)
+		}},
 	{name: "leases that last too long", class: history.L1, open: func(cfg *driver.SessionConfig) { cfg.TTL *= 6 }},
-	{name: "pushes and answers of renewals are lost", class: history.L2, acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
-		reply, err := s.Acquire(bg, req)
-		reply.Retry = 0
-		if reply.Wake != nil {
-			reply.Wake = make(chan uint64)
-		}
-		return reply, err
-	}, renew: func(s driver.Session, holds []driver.Hold) ([]driver.Change, error) {
-		changes, err := s.Renew(bg, holds)
-		return slices.DeleteFunc(changes, func(ch driver.Change) bool { return holds[ch.Index].Token == 0 }), err
-	}},
-	{name: "one client never gets into the queue", class: history.L3, acquire: func(s driver.Session, req *driver.Request, client string) (driver.Reply, error) {
-		if client[:2] != "p0" {
-			return s.Acquire(bg, req)
-		}
-		outside := *req
-		outside.Wait = false
-		reply, err := s.Acquire(bg, &outside)
-		reply.Retry = 5 * time.Millisecond
-		return reply, err
-	}},
-	{name: "grants without a request", class: history.L4, release: func(s driver.Session, _ driver.Backend, h driver.Hold) error {
-		err := s.Release(bg, h, 0)
-		_, _ = s.Acquire(bg, &driver.Request{ID: h.ID + "x", Name: "idle", Mode: driver.Shared, N: 1, MinHold: 10 * time.Minute})
-		return err
-	}},
+	{name: "pushes and answers of renewals are lost", class: history.L2,
+		acquire: func(s driver.Session, req *driver.Request, _ string) (driver.Reply, error) {
+			reply, err := s.Acquire(bg, req)
+			reply.Retry = 0
+			if reply.Wake != nil {
+				reply.Wake = make(chan uint64)
+			}
+			return reply, err
+		}, renew: func(s driver.Session, holds []driver.Hold) ([]driver.Change, error) {
+			changes, err := s.Renew(bg, holds)
+			return slices.DeleteFunc(changes, func(ch driver.Change) bool { return holds[ch.Index].Token == 0 }), err
+		}},
+	{name: "one client never gets into the queue", class: history.L3,
+		acquire: func(s driver.Session, req *driver.Request, client string) (driver.Reply, error) {
+			if client[:2] != "p0" {
+				return s.Acquire(bg, req)
+			}
+			outside := *req
+			outside.Wait = false
+			reply, err := s.Acquire(bg, &outside)
+			reply.Retry = 5 * time.Millisecond
+			return reply, err
+		}},
+	{name: "grants without a request", class: history.L4,
+		release: func(s driver.Session, _ driver.Backend, h driver.Hold) error {
+			err := s.Release(bg, h, 0)
+			_, _ = s.Acquire(bg, &driver.Request{ID: h.ID + "x", Name: "idle", Mode: driver.Shared, N: 1,
+				MinHold: 10 * time.Minute})
+			return err
+		}},
 }
 
 var bg = context.Background()

@@ -91,7 +91,8 @@ func (c *checker) orders() {
 				}
 			}
 			c.suspect(int32(name))
-			c.violation(class, c.names[name], involved, nil, "no order of the grants and releases explains the clients' observations")
+			c.violation(class, c.names[name], involved, nil,
+				"no order of the grants and releases explains the clients' observations")
 		}
 	}
 }

@@ -71,7 +71,8 @@ func (c *checker) overlaps() {
 			if c.violating[a] && slices.ContainsFunc(others, func(o int32) bool { return c.violating[o] }) {
 				return // the store's fault, reported above
 			}
-			c.violation(S2, c.names[name], append(others, a), nil, "several clients claimed the lock, and not all had a guaranteed lease")
+			c.violation(S2, c.names[name], append(others, a), nil,
+				"several clients claimed the lock, and not all had a guaranteed lease")
 		})
 	}
 	c.verdicts[S1].fact(factGrants, n)
@@ -96,13 +97,15 @@ func (c *checker) assertions(name int32, granted []int32) (points []assertion) {
 			}
 			reported = true
 			c.markViolating(a, b) // an overlap would report the same
-			c.violation(S2, c.names[h.name], []int32{a, b}, nil, "the library reported the lease as valid after a later grant that excludes it")
+			c.violation(S2, c.names[h.name], []int32{a, b}, nil,
+				"the library reported the lease as valid after a later grant that excludes it")
 			return true
 		}
 		overtaken(h.lastHeld)
 		for _, t := range c.held[a] {
 			if t > h.more().lost {
-				c.violation(S2, c.names[h.name], []int32{a}, nil, "the library reported the lease as valid after it had reported it as lost")
+				c.violation(S2, c.names[h.name], []int32{a}, nil,
+					"the library reported the lease as valid after it had reported it as lost")
 			} else if !overtaken(t) && t < h.release {
 				points = append(points, assertion{t, a})
 			}
@@ -150,7 +153,9 @@ func (s *successors) before(c *checker, a int32, t int64) int32 {
 		list = s.exclusive
 	}
 	inOrder := c.byGranted[h.name]
-	i, _ := slices.BinarySearchFunc(inOrder, t, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].grantedAt, t) })
+	i, _ := slices.BinarySearchFunc(inOrder, t, func(a int32, t int64) int {
+		return cmp.Compare(c.attempts[a].grantedAt, t)
+	})
 	if i == 0 || list[i-1] < 0 || c.attempts[list[i-1]].token <= h.token {
 		return -1
 	}
@@ -165,7 +170,8 @@ type assertion struct {
 // sweep goes through grants in order of time, each lasting to until(it). It calls found for each
 // grant that others exclude at its time, with the class if both were guaranteed. An assertion
 // counts as a grant that ends at once.
-func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []assertion, found func(a int32, others []int32, mode Class)) {
+func (c *checker) sweep(granted []int32, until func(*attempt) int64, points []assertion,
+	found func(a int32, others []int32, mode Class)) {
 	var s active
 	for _, a := range granted {
 		h := &c.attempts[a]

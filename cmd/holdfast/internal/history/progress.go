@@ -200,7 +200,8 @@ func (c *checker) gaps(name int32, attempts []int32, list []taken, ttl time.Dura
 				class, how = L1, "its holder had ended and its lease had expired"
 			}
 		}
-		c.violation(class, c.names[name], involved, nil, "no attempt got the lock for %v although %s and an attempt waited", waited.Round(time.Millisecond), how)
+		c.violation(class, c.names[name], involved, nil, "no attempt got the lock for %v although %s and an attempt waited",
+			waited.Round(time.Millisecond), how)
 	}
 	// The latest known time at which the name is taken: by a grant, a possible grant, or a fault.
 	from := c.attempts[waiters[0]].call
@@ -282,7 +283,8 @@ func (c *checker) unserved(name int32, attempts []int32) (open int) {
 		}
 		wait := time.Duration(c.waitedUntil(h) - h.call)
 		if c.Patience > 0 && h.wait && wait > c.Patience && !c.disturbed(h, h.call, c.waitedUntil(h)) {
-			c.violation(L2, c.names[name], []int32{a}, nil, "%s", fmt.Sprintf("a call waited for %v: at most %v is allowed", wait.Round(time.Millisecond), c.Patience))
+			c.violation(L2, c.names[name], []int32{a}, nil, "%s",
+				fmt.Sprintf("a call waited for %v: at most %v is allowed", wait.Round(time.Millisecond), c.Patience))
 		}
 	}
 	return open
@@ -297,7 +299,9 @@ func (c *checker) recovery(name int32) (most time.Duration) {
 		if over == never || h.release != never || h.more().lost != never {
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(granted, over, func(a int32, t int64) int { return cmp.Compare(c.attempts[a].grantedAt, t) })
+		i, _ := slices.BinarySearchFunc(granted, over, func(a int32, t int64) int {
+			return cmp.Compare(c.attempts[a].grantedAt, t)
+		})
 		if i < len(granted) {
 			most = max(most, time.Duration(c.attempts[granted[i]].grantedAt-over))
 		}

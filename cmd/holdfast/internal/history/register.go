@@ -48,7 +48,8 @@ func (c *checker) register() {
 		}
 		r := regs[e.Name]
 		if r == nil {
-			r = &register{c: c, name: e.Name, counts: true, pending: map[string]Event{}, maybe: map[int64]ref{}, read: map[string]ref{}}
+			r = &register{c: c, name: e.Name, counts: true, pending: map[string]Event{}, maybe: map[int64]ref{},
+				read: map[string]ref{}}
 			regs[e.Name] = r
 		}
 		r.step(e, ref(i+1))

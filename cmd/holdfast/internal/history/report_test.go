@@ -8,8 +8,10 @@ import (
 
 // TestDraw: every violation of the hand-made histories can be drawn, and the page shows its grants.
 func TestDraw(t *testing.T) {
-	for _, file := range []string{"S1_two_leases", "S1_answered_late", "S1_gone_early", "S1_without_tokens", "S2_held_when_over", "S3_stale_write",
-		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left", "L1_never", "L2_refused_though_free", "L3_overtaken", "L4_leak"} {
+	for _, file := range []string{"S1_two_leases", "S1_answered_late", "S1_gone_early", "S1_without_tokens",
+		"S2_held_when_over", "S3_stale_write",
+		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left", "L1_never", "L2_refused_though_free",
+		"L3_overtaken", "L4_leak"} {
 		t.Run(file, func(t *testing.T) {
 			events, err := ReadFiles("testdata/" + file + ".jsonl")
 			if err != nil {
@@ -21,7 +23,9 @@ func TestDraw(t *testing.T) {
 				if err := r.Draw(&page, v); err != nil {
 					t.Fatal(err)
 				}
-				if v.Name != "" && !strings.Contains(page.String(), "exclusive 1") && !strings.Contains(page.String(), "permits 1") && !strings.Contains(page.String(), "exclusive 3") && !strings.Contains(page.String(), "exclusive 0") {
+				if v.Name != "" && !strings.Contains(page.String(), "exclusive 1") &&
+					!strings.Contains(page.String(), "permits 1") && !strings.Contains(page.String(), "exclusive 3") &&
+					!strings.Contains(page.String(), "exclusive 0") {
 					t.Errorf("the page has no grant of the lock")
 				}
 			}
@@ -56,8 +60,10 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := Check(events, Options{}).String()
-	for _, want := range []string{"violation\n", "S1  no second grant inside a lease: VIOLATED, once (2 grants", `"x": the lock was granted inside another's lease`,
-		"10.000 ms  acquire client b id 2\n", "granted client b id 2 token 2 from 10.000 ms", "S2  no claim beyond a lease: ok"} {
+	for _, want := range []string{"violation\n", "S1  no second grant inside a lease: VIOLATED, once (2 grants",
+		`"x": the lock was granted inside another's lease`,
+		"10.000 ms  acquire client b id 2\n", "granted client b id 2 token 2 from 10.000 ms",
+		"S2  no claim beyond a lease: ok"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
@@ -90,7 +96,8 @@ func TestReportOfFacts(t *testing.T) {
 			t.Errorf("%s: want %q: %t:\n%s", file, unchecked, want, text)
 		}
 	}
-	if text := Check(nil, Options{}).String(); strings.Contains(text, "every grant") || strings.Contains(text, "every fault") {
+	if text := Check(nil, Options{}).String(); strings.Contains(text, "every grant") ||
+		strings.Contains(text, "every fault") {
 		t.Errorf("no history reads\n%s", text)
 	}
 }
@@ -112,7 +119,8 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%+v: %s", c.o, r)
 		}
 	}
-	if r := Check(events, Options{MinRate: 1, MinGrants: 900, MinFaults: 1}); r.Outcome != Clean || r.Fact("grants") != 900 {
+	if r := Check(events, Options{MinRate: 1, MinGrants: 900, MinFaults: 1}); r.Outcome != Clean ||
+		r.Fact("grants") != 900 {
 		t.Errorf("%s", r)
 	}
 	if r := Check(events, Options{Patience: 1}); r.Verdict(L2).Count == 0 {

@@ -158,7 +158,8 @@ func (c *checker) idle(name int32, attempts []int32, begin, end, allowed int64) 
 			continue
 		}
 		if waited := min(end, c.waitedUntil(h)) - max(begin, h.call); waited > allowed {
-			c.violation(L2, c.names[name], []int32{a}, nil, "no attempt got the lock for %v although there was room for all waiters",
+			c.violation(L2, c.names[name], []int32{a}, nil,
+				"no attempt got the lock for %v although there was room for all waiters",
 				time.Duration(waited).Round(time.Millisecond))
 			return
 		}

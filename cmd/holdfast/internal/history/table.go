@@ -119,7 +119,8 @@ type builder struct {
 func newTable(events []Event) *table {
 	b := &builder{
 		table: &table{events: events, held: map[int32][]int64{}, attempts: make([]attempt, 0, len(events)/5+1)},
-		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{}, stopTargets: map[string]string{},
+		ids:   map[string]int32{}, name: map[string]int32{}, client: map[string]int32{}, byFault: map[string]int{},
+		stopTargets: map[string]string{},
 	}
 	for i := range events {
 		b.add(&events[i], ref(i+1))
@@ -191,7 +192,8 @@ func (b *builder) add(e *Event, r ref) {
 	case Acquire:
 		b.seen(e)
 		b.begin(e, r)
-	case Queued, Granted, Refused, Cancelled, Unanswered, Settled, Renewed, Held, Lost, Downgrade, Downgraded, Release, Released:
+	case Queued, Granted, Refused, Cancelled, Unanswered, Settled, Renewed, Held, Lost, Downgrade, Downgraded, Release,
+		Released:
 		c := b.seen(e)
 		if a := b.find(e, c); a >= 0 {
 			b.step(&b.attempts[a], a, e)
@@ -292,7 +294,8 @@ func (b *builder) find(e *Event, client int32) int32 {
 	list := b.open[client]
 	for i := len(list) - 1; i >= 0; i-- {
 		h := &b.attempts[list[i]]
-		if e.ID != "" && b.id(list[i]) == e.ID || e.ID == "" && h.token == e.Token && (e.Name == "" || b.names[h.name] == e.Name) {
+		if e.ID != "" && b.id(list[i]) == e.ID || e.ID == "" && h.token == e.Token &&
+			(e.Name == "" || b.names[h.name] == e.Name) {
 			return list[i]
 		}
 	}

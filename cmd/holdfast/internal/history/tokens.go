@@ -58,7 +58,8 @@ func (c *checker) unique(name int32) (tokenless int) {
 func (c *checker) growing(name int32) {
 	back := func(before, a int32) {
 		c.suspect(name)
-		c.violation(S4, c.names[name], []int32{before, a}, nil, "token %d was granted after token %d", c.attempts[a].token, c.attempts[before].token)
+		c.violation(S4, c.names[name], []int32{before, a}, nil, "token %d was granted after token %d", c.attempts[a].token,
+			c.attempts[before].token)
 	}
 	// Answered before the other was requested.
 	inOrder, highest := c.byGranted[name], int32(-1)

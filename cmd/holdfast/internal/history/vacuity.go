@@ -54,11 +54,13 @@ func (c *checker) vacuity() {
 			v.doubt("fault %q (%s of %s) met no held lock", e.ID, e.Text, e.Target)
 		} else if n := waits.during(f.begin, f.end); n < c.MinWaiting {
 			idle++
-			v.doubt("fault %q (%s of %s) met %s; at least %d are needed", e.ID, e.Text, e.Target, counted(n, "calls that waited"), c.MinWaiting)
+			v.doubt("fault %q (%s of %s) met %s; at least %d are needed", e.ID, e.Text, e.Target,
+				counted(n, "calls that waited"), c.MinWaiting)
 		}
 	}
 	if rate, faultless := c.rate(grants, first); c.MinRate > 0 && (faultless == 0 || rate < c.MinRate) {
-		v.doubt("%.1f grants a second in %v without a fault; at least %.1f are needed", rate, faultless.Round(time.Millisecond), c.MinRate)
+		v.doubt("%.1f grants a second in %v without a fault; at least %.1f are needed", rate,
+			faultless.Round(time.Millisecond), c.MinRate)
 	}
 	v.fact(factFaults, len(c.faults))
 	v.fact("kinds of faults", len(kinds))
