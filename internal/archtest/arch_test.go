@@ -73,7 +73,8 @@ var layers = []struct {
 	{"cmd/holdfast/cli", []string{module, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 		"commands and flags"},
 	{"cmd/holdfast", []string{module + "/cmd/holdfast/cli"}, "the program is its commands"},
-	{"bench", []string{"github.com", "cirello.io", "golang.org/x/sys", "modernc.org"}, "it measures holdfast beside every peer"},
+	{"bench", []string{"github.com", "cirello.io", "golang.org/x/sys", "modernc.org"},
+		"it measures holdfast beside every peer"},
 	{"internal/asleep", nil, "a clock"},
 	{"internal/backoff", nil, "every package may import it"},
 	{"internal/doctor", []string{module + "/driver"}, "findings of the contract, and no store"},
@@ -137,12 +138,6 @@ func files(t *testing.T) []file {
 }
 
 func (f file) test() bool { return strings.HasSuffix(f.path, "_test.go") }
-
-// ofLibrary reports whether f belongs to the library, or to the judge of its histories.
-func (f file) ofLibrary() bool {
-	return !strings.HasPrefix(f.path, "bench/") &&
-		(!strings.HasPrefix(f.path, "cmd/") || strings.HasPrefix(f.path, "cmd/holdfast/internal/history/"))
-}
 
 func TestImports(t *testing.T) {
 	for _, f := range files(t) {

@@ -129,7 +129,7 @@ func TestDoctorReplicas(t *testing.T) {
 	t.Parallel()
 	primary := maria(t, durable, "--log-bin=log", "--server-id=1", "--sync-binlog=1")
 	db := pool(t, primary.DSN("root", ""))
-	_, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
+	_, unlike = diagnose(t, db, mysql.Dialect(), 15*time.Second)
 	if unlike != "" {
 		t.Errorf("with a log and no replica, not fine: %q", unlike)
 	}
@@ -154,7 +154,7 @@ func TestDoctorReplicas(t *testing.T) {
 		t.Errorf("with one that is waited for: %+v", by["mysql.replicas"])
 	}
 	primary.Exec("SET GLOBAL rpl_semi_sync_master_enabled = OFF", "SET GLOBAL sync_binlog = 0")
-	_, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
+	_, unlike = diagnose(t, db, mysql.Dialect(), 15*time.Second)
 	if unlike != "durability endangers, replicas endangers" {
 		t.Errorf("with a log that is not forced to the disk, not fine: %q", unlike)
 	}
