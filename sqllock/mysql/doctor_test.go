@@ -129,7 +129,7 @@ func TestDoctorReplicas(t *testing.T) {
 	t.Parallel()
 	primary := maria(t, durable, "--log-bin=log", "--server-id=1", "--sync-binlog=1")
 	db := pool(t, primary.DSN("root", ""))
-	_, unlike = diagnose(t, db, mysql.Dialect(), 15*time.Second)
+	_, unlike := diagnose(t, db, mysql.Dialect(), 15*time.Second)
 	if unlike != "" {
 		t.Errorf("with a log and no replica, not fine: %q", unlike)
 	}

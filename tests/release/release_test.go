@@ -22,6 +22,9 @@ import (
 // A release has what go install makes, byte by byte, what it is made of, and checksums. At full size
 // it has every platform and the packages, and is the same when it is made again.
 func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test builds the program")
+	}
 	r := release{root: root, version: tested, dir: t.TempDir(), platforms: []string{runtime.GOOS + "/" + runtime.GOARCH},
 		env: stranger}
 	if testenv.Deep() {

@@ -34,6 +34,9 @@ var clients = []string{"redis/go-redis", "redis/rueidis", "go-sql-driver/mysql",
 // A program resolves the client library of its store and of no other. docs/modules.md has what each
 // resolves.
 func TestResolved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this test unpacks all modules")
+	}
 	doc, err := os.ReadFile(filepath.Join(root, "docs/modules.md"))
 	if err != nil {
 		t.Fatal(err)
