@@ -110,6 +110,7 @@ type attempt struct {
 	holder *driver.Holder // the last that the store has named
 	slow   int            // grants in a row that came too late to be relied on
 	tries  int            // of Poll
+	polls  backoff.Pause  // between them
 
 	refused     bool          // the last answer was that the lock is not free
 	silentSince time.Duration // when the first exchange was sent that has failed since the last answer; -1: none
@@ -269,12 +270,20 @@ func (l *Lease) tooSlow() error {
 		driver.LeaseWithin(l.req.Lease, l.session.ttl))
 }
 
-// poll pauses between two tries outside the queue.
+// pollMost is how many times longer than the first the pauses between two tries become.
+const pollMost = 8
+
+// poll pauses between two tries outside the queue. The pauses become longer, and differ between
+// contenders, so that many of them do not ask at once, again and again.
 func (a *attempt) poll() error {
 	if a.tries++; a.tries >= a.o.tries {
 		return ErrHeld
 	}
-	if stop := a.sleepFor(a.o.every); stop != nil {
+	if a.tries == 1 {
+		a.polls = backoff.Pause{First: a.o.every, Most: pollMost * a.o.every}
+	}
+	pause := a.polls.Next()
+	if stop := a.sleepFor(pause/2 + rand.N(pause/2+1)); stop != nil {
 		return stop
 	}
 	if a.asked { // by a try that was not answered

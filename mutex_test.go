@@ -143,13 +143,13 @@ func TestPoll(t *testing.T) {
 		a, b := client(t, store, nil), client(t, h, nil)
 		l := lock(t, a, "x")
 		m := b.Mutex("x", holdfast.Poll(time.Second, 4))
-		within(t, "Lock", 3*time.Second, 3*time.Second, func() {
+		within(t, "Lock", 3500*time.Millisecond, 7*time.Second, func() { // pauses of 1, 2 and 4 s, or half
 			if _, err := m.Lock(t.Context()); !errors.Is(err, holdfast.ErrHeld) || tries.Load() != 4 {
 				t.Errorf("Lock: %v after %d tries; want ErrHeld after 4", err, tries.Load())
 			}
 		})
 		time.AfterFunc(1500*time.Millisecond, func() { release(t, l) })
-		within(t, "Lock", 2*time.Second, 2*time.Second, func() {
+		within(t, "Lock", 1500*time.Millisecond, 3*time.Second, func() {
 			if _, err := m.Lock(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -71,9 +71,10 @@ func WaitAtMost(d time.Duration) Option {
 	}
 }
 
-// Poll makes Lock try every d, at most tries times, outside the queue, and then fail with ErrHeld.
-// Waiters in the queue go first, so a polling contender may starve. Poll is for callers who must
-// not leave anything at the store while they wait.
+// Poll makes Lock try up to tries times, outside the queue, and then fail with ErrHeld. The first
+// pause is about every, and each following one twice as long, up to eight times every; each is
+// shortened by up to a half at random. Waiters in the queue go first, so a polling contender may
+// starve. Poll is for callers who must not leave anything at the store while they wait.
 func Poll(every time.Duration, tries int) Option {
 	return func(o *options) {
 		if o.every, o.tries = every, tries; every <= 0 || tries < 1 {

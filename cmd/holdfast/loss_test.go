@@ -77,10 +77,50 @@ func TestLossLetsTheCommandFinish(t *testing.T) {
 func TestMaxHold(t *testing.T) {
 	b := newBench(t)
 	_, stderr := b.want(76, "run", "--max-hold", "200ms", "a", "--", "sleep", "1000")
-	if !strings.Contains(stderr, "max hold") {
+	if !strings.Contains(stderr, "its time is over") {
 		t.Error(stderr)
 	}
 	b.want(0, "run", "-w", "5", "a", "--", "true")
+}
+
+// A command under --lease gets TERM before the end of the lease, and has ended when the store grants
+// the lock to another one.
+func TestLease(t *testing.T) {
+	b := newBench(t)
+	_, stderr := b.want(76, "--ttl", "1h", "run", "--lease", "2s", "a", "--", "sh", "-c",
+		"trap 'date +%s%N >$D/term' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")
+	if !strings.Contains(stderr, "its time is over") {
+		t.Error(stderr)
+	}
+	b.file("term")
+	if child := b.pid("ready"); running(child) {
+		t.Errorf("the command %d is still running", child)
+	}
+	b.want(0, "run", "-w", "20", "a", "--", "true")
+	b.want(3, "run", "--lease", "1m", "a", "--", "sh", "-c", "exit 3")
+	b.want(0, "run", "-n", "a", "--", "true")
+}
+
+// With --poll a waiter is not in the queue.
+func TestPoll(t *testing.T) {
+	b := newBench(t)
+	p := b.start("run", "a", "--", "sh", "-c", "echo $$ >$D/ready; exec sleep 1000")
+	b.file("ready")
+	if _, stderr := b.want(75, "run", "--poll", "10ms", "--tries", "3", "a", "--", "true"); !strings.Contains(stderr,
+		"a is held") {
+		t.Error(stderr)
+	}
+	waiter := b.start("run", "--poll", "10ms", "--tries", "10000", "a", "--", "true")
+	if out, _ := b.want(0, "info", "a"); !strings.Contains(out, "waiting  0") {
+		t.Error(out)
+	}
+	b.want(0, "break", "a", "--token", b.token("a"))
+	if code := p.code(); code != 76 {
+		t.Errorf("the holder exited with %d", code)
+	}
+	if code := waiter.code(); code != 0 {
+		t.Errorf("the waiter exited with %d: %s", code, waiter.err.String())
+	}
 }
 
 func TestMinHold(t *testing.T) {

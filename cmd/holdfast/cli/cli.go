@@ -92,7 +92,7 @@ processes):
 
 Exit codes: that of the command, 128+N if signal N ended the command, and
   75  busy, or the wait timed out (-E chooses another, --skip-ok makes it 0); nobody leads
-  76  the lock was lost, or --max-hold has passed: holdfast ended the command
+  76  the lock was lost, or the time of --max-hold or --lease is over: holdfast ended the command
   69  the store cannot be reached         70  a bug in holdfast
   77  the store refuses
   64  wrong usage, or a lock that the surrounding run already holds

@@ -74,7 +74,7 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 				return err
 			}
 			silent = false
-			result, err := t.under(s, h, 0)
+			result, err := t.under(s, h, 0, 0)
 			switch {
 			case !result.Lost || result.Stuck:
 				return err

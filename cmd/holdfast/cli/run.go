@@ -23,7 +23,7 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 		if err != nil {
 			return o.busy(err)
 		}
-		_, err = t.under(s, h, o.maxHold)
+		_, err = t.under(s, h, o.maxHold, o.lease)
 		return err
 	})
 }
@@ -102,6 +102,12 @@ func (o *runOptions) lockOptions() []holdfast.Option {
 	}
 	if d := max(o.minHold, holdfast.TickHold(o.every)); d > 0 {
 		opts = append(opts, holdfast.MinHold(d))
+	}
+	if o.lease > 0 {
+		opts = append(opts, holdfast.MaxHold(o.lease))
+	}
+	if o.poll > 0 {
+		opts = append(opts, holdfast.Poll(o.poll, o.tries))
 	}
 	if o.note != "" {
 		opts = append(opts, holdfast.Note(o.note))

@@ -26,6 +26,9 @@ type runOptions struct {
 	every     time.Duration
 	minHold   time.Duration
 	maxHold   time.Duration
+	lease     time.Duration
+	poll      time.Duration
+	tries     int
 }
 
 const aboutRun = `Wait for the lock NAME, run COMMAND while holding it, and exit with COMMAND's exit code.
@@ -50,6 +53,11 @@ writer wait behind it. With --limit M it is a semaphore of M permits, and COMMAN
 
 --also takes other locks together with NAME, exclusively, or shared with -s. No order of the
 names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
+
+--lease is for a lock that must be free at a certain time. COMMAND gets TERM an eighth of that
+time, or --kill-after, before its end, and KILL at its end. If this machine fails, the store
+frees the name soon after it: within a tenth (docs/guarantees.md has the stores). A --lease
+longer than the TTL is renewed until then.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes
@@ -106,6 +114,11 @@ func (a *app) runCommand() *cobra.Command {
 		"run once per tick, which is this long: do not wait, keep the name taken until the tick ends")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
+	f.DurationVar(&o.lease, "lease", 0,
+		"the lock lasts this long at most, also if this machine fails: COMMAND ends before, and the store then frees the name")
+	f.DurationVar(&o.poll, "poll", 0,
+		"do not join the queue: try again after about this long, and then after longer pauses, at most --tries times")
+	f.IntVar(&o.tries, "tries", 60, "how often to try with --poll")
 	return c
 }
 
@@ -115,12 +128,16 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	err = firstOf(
 		together(c, "nonblock", "wait"), together(c, "every", "wait"), together(c, "exclusive", "shared", "limit"),
 		atMost(c, "every", o.every, driver.MaxHold), atMost(c, "min-hold", o.minHold, driver.MaxHold),
-		positive(c, "max-hold", "permits"),
+		positive(c, "max-hold", "lease", "poll", "tries", "permits"),
+		together(c, "poll", "nonblock"), together(c, "poll", "every"),
+		atMost(c, "max-hold", o.maxHold, driver.MaxHold), atMost(c, "lease", o.lease, driver.MaxHold),
 	)
 	switch {
 	case err != nil:
 	case given("exclusive") && !o.exclusive:
 		err = usagef("--exclusive=false: use --shared or --limit")
+	case given("tries") && !given("poll"):
+		err = usagef("--tries %d: --poll is missing", o.tries)
 	case given("permits") && !given("limit"):
 		err = usagef("--permits %d: --limit is missing", o.permits)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):

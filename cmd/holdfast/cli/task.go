@@ -171,15 +171,23 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	return h, err
 }
 
-// under runs the command until it ends, for at most limit if limit is positive, and then releases
-// h. The error determines the exit code of this process.
-func (t *task) under(s *session, h *hold, limit time.Duration) (child.Result, error) {
+// under runs the command until it ends, and then releases h. If limit is positive, the command runs
+// at most that long; if lease is, it ends before the lease does, which is not renewed beyond that.
+// The error determines the exit code of this process.
+func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Result, error) {
+	kill := t.o.grace(s.TTL())
+	if lease > 0 {
+		kill = t.o.grace(min(s.TTL(), lease))
+		if ends := max(lease-lease/50-kill, time.Millisecond); limit == 0 || ends < limit {
+			limit = ends
+		}
+	}
 	name := show(h.parts[0].Name())
 	report, flush := reporter()
 	defer flush()
 	result, err := child.Run(&child.Command{
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
-		Signals: t.signals, Lost: h.Done(), KillAfter: t.o.grace(s.TTL()), Left: h.left, Limit: limit,
+		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Ending: func(why string, kill time.Duration) {
 			why = h.why(why)
 			report(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
