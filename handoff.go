@@ -47,7 +47,7 @@ func (t *ticket) String() string {
 // parseTicket is the reverse of String.
 func parseTicket(s string) (*ticket, error) {
 	bad := func(what string) (*ticket, error) {
-		return nil, fmt.Errorf("%w ticket: %s; allowed is the text that HandOff returned", ErrInvalid, what)
+		return nil, fmt.Errorf("%w ticket: %s; allowed is the text that HandOff or Ticket returned", ErrInvalid, what)
 	}
 	rest, ok := strings.CutPrefix(s, ticketPrefix)
 	if !ok {
@@ -114,9 +114,45 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	toCancel := c.endTree(l, why, nil)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
-	secret := c.requests.secret(l.number)
-	t := &ticket{c.backend.Name(), l.req.Name, secret[:], l.token}
-	return t.String(), o.adopted, nil
+	return l.ticket().String(), o.adopted, nil
+}
+
+func (l *Lease) ticket() *ticket {
+	secret := l.c.requests.secret(l.number)
+	return &ticket{l.c.backend.Name(), l.req.Name, secret[:], l.token}
+}
+
+// Ticket returns a text with which Resume takes the lock up again: after a crash of this process, or
+// in another process that goes on with the same work. Store it with the work. Anyone with the text
+// can take the lock, so treat it as a secret. It cannot be changed to name another grant. Ticket
+// sends nothing to the store. A resumed or adopted lease has another ticket: store that again.
+//
+// Errors: ErrLost or ErrReleased if the lease has ended, ErrInvalid if it is borrowed.
+func (l *Lease) Ticket() (string, error) {
+	const op = "ticket"
+	if err := l.usable(op); err != nil {
+		return "", err
+	}
+	if err := l.Err(); err != nil { // also notices an expiry
+		return "", l.endedError(op, err.(*Error))
+	}
+	if l.outer != nil {
+		return "", &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf(
+			"%w: the lease is borrowed; use the one that it was borrowed from", ErrInvalid)}
+	}
+	return l.ticket().String(), nil
+}
+
+// Resume takes up the lock of an earlier lease by its Ticket: the same grant with the same token, or
+// ErrGone if that has ended. The grant ends a TTL after the last renewal of a process that has
+// crashed, unless it is resumed before.
+//
+// The caller vouches that the earlier holder does no more work under the lock: both have the same
+// token, so a resource cannot tell them apart. An earlier holder that still runs learns of its loss
+// at its next renewal, within a third of a TTL. To give a lease to a holder that must not overlap,
+// use HandOff. Options and errors are those of Adopt.
+func (c *Client) Resume(ctx context.Context, ticketText string, opts ...Option) (*Lease, error) {
+	return c.takeOver(ctx, "resume", ticketText, opts)
 }
 
 // releaseOffer is Release of a lease that was handed off. It waits for one answer. If the answer
@@ -162,7 +198,11 @@ func (c *Client) endOffer(l *Lease) bool {
 // or somebody has adopted it before; ErrInvalid if this is no ticket, or one of another kind of
 // store; ErrUnavailable, ErrUncertain, ErrRefused, ErrClosed, ctx's.
 func (c *Client) Adopt(ctx context.Context, ticketText string, opts ...Option) (*Lease, error) {
-	const op = "adopt"
+	return c.takeOver(ctx, "adopt", ticketText, opts)
+}
+
+// takeOver is Adopt and Resume. op names the operation in errors.
+func (c *Client) takeOver(ctx context.Context, op, ticketText string, opts []Option) (*Lease, error) {
 	if err := c.usable(); err != nil {
 		return nil, &Error{Op: op, Err: err}
 	}
