@@ -174,7 +174,9 @@ func (b *Backend) Kinds() driver.Kinds {
 	if b.mode == Single {
 		return driver.Kinds{Setting: "protocol=single"}
 	}
-	return driver.AllKinds()
+	all := driver.AllKinds()
+	all.Leases = false // the servers end a grant with its session, or the client does
+	return all
 }
 
 // Open starts a ZooKeeper session.
