@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -30,6 +31,41 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 // TryAcquire takes n permits if they are free now and nobody waits, as Mutex.TryLock.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.permits(n).take(ctx, "try acquire", false)
+}
+
+// Drain takes all permits that are free now, under one lease, and returns how many. It does not wait:
+// ErrHeld if no permit is free, or somebody waits. It asks the store how many are free and takes
+// those, so it may leave permits that become free at the same moment. Otherwise as TryAcquire.
+func (s *Semaphore) Drain(ctx context.Context) (l *Lease, n int, err error) {
+	const op, most = "drain", 8 // tries: others may be faster
+	if err := s.permits(1).usable(op); err != nil {
+		return nil, 0, err
+	}
+	for range most {
+		if n, err = s.free(ctx); err != nil {
+			return nil, 0, &Error{Op: op, Name: s.req.Name, Err: explain(ctx, err)}
+		}
+		if l, err = s.permits(max(n, 1)).take(ctx, op, false); err == nil {
+			return l, l.req.N, nil
+		}
+		if n <= 1 || !errors.Is(err, ErrHeld) {
+			break
+		}
+	}
+	return nil, 0, err
+}
+
+// free returns how many permits nobody holds, by the store's record.
+func (s *Semaphore) free(ctx context.Context) (int, error) {
+	r, err := s.c.inspect(ctx, s.req.Name)
+	if err != nil || r.Kind != driver.Semaphore {
+		return s.req.Limit, err
+	}
+	n := s.req.Limit
+	for _, h := range r.Holders {
+		n -= h.N
+	}
+	return max(n, 0), nil
 }
 
 // Do runs f while it holds n permits, as Mutex.Do.

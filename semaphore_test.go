@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -115,5 +116,68 @@ func TestReentrantSemaphore(t *testing.T) {
 			t.Errorf("borrowed permits outlive their lease: %v", err)
 		}
 		release(t, third)
+	})
+}
+
+// Drain takes what is free, and nothing that a waiter in the queue could get.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c := client(t, store, nil)
+		s := c.Semaphore("s", 5)
+		drain := func(want int) *holdfast.Lease {
+			t.Helper()
+			l, n, err := s.Drain(t.Context())
+			if err != nil || n != want {
+				t.Fatalf("Drain: %d, %v; want %d", n, err, want)
+			}
+			return l
+		}
+		none := func(want error) {
+			t.Helper()
+			if l, n, err := s.Drain(t.Context()); l != nil || n != 0 || !errors.Is(err, want) {
+				t.Errorf("Drain: %v, %d, %v; want %v", l, n, err, want)
+			}
+		}
+		release(t, drain(5))
+		two := take(t)(s.Acquire(t.Context(), 2))
+		rest := drain(3)
+		none(holdfast.ErrHeld)
+		if r, err := c.Inspect(t.Context(), "s"); err != nil || len(r.Holders) != 2 || r.Holders[1].Permits != 3 {
+			t.Errorf("the record: %+v, %v", r, err)
+		}
+		release(t, rest)
+		large := lockAsync(t, func(ctx context.Context) (*holdfast.Lease, error) { return s.Acquire(ctx, 4) })
+		stillWaiting(t, "4 of 5, beside 2", large)
+		none(holdfast.ErrHeld)
+		release(t, two)
+		release(t, acquired(t, "4 of 5", large))
+		release(t, drain(5))
+		l := lock(t, c, "s")
+		none(holdfast.ErrKind)
+		release(t, l)
+	})
+}
+
+// Others take permits between the look and the request.
+func TestDrainBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		other := client(t, store, nil)
+		h := &hooks{Backend: store}
+		var taken []*holdfast.Lease
+		h.acquire = func(_ context.Context, _ *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+			if len(taken) < 3 {
+				taken = append(taken, take(t)(other.Semaphore("s", 5).Acquire(t.Context(), 1)))
+			}
+			return next()
+		}
+		l, n, err := client(t, h, nil).Semaphore("s", 5).Drain(t.Context())
+		if err != nil || n != 2 {
+			t.Fatalf("Drain beside 3 of 5: %d, %v", n, err)
+		}
+		for _, l := range append(taken, l) {
+			release(t, l)
+		}
 	})
 }
