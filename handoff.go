@@ -70,7 +70,7 @@ func parseTicket(s string) (*ticket, error) {
 // HandOff ends the lease in this process as Release does (its contexts end, Err is ErrReleased),
 // but keeps the lock: the client goes on renewing the grant until another client has adopted it
 // with the ticket. Anyone with the ticket can take the lock, so treat the ticket as a secret.
-// HandOff sends nothing to the store.
+// HandOff waits for no exchange with the store.
 //
 // adopted is closed when another client has adopted the grant, or the grant has ended in another
 // way; the client notices that within a third of the TTL. Until then keep the client open: Close
@@ -114,6 +114,9 @@ func (l *Lease) HandOff() (ticketText string, adopted <-chan struct{}, err error
 	toCancel := c.endTree(l, why, nil)
 	c.mu.Unlock()
 	cancelAll(toCancel, why)
+	if l.latest != forever { // the store may end the grant before the keeper renews it next
+		c.startTask(l.req.Name, false, l.renewOffer)
+	}
 	return l.ticket().String(), o.adopted, nil
 }
 
@@ -177,6 +180,16 @@ func (l *Lease) releaseOffer(ctx context.Context) error {
 		l.releaseInBackground()
 		return &Error{Op: "release", Name: l.req.Name, Err: asOutage(explain(ctx, err))}
 	}
+}
+
+// renewOffer is one exchange that makes the store keep an offered grant for a TTL. The keeper notices
+// that a grant is gone.
+func (l *Lease) renewOffer(ctx context.Context) error {
+	changes, err := l.session.Renew(ctx, []driver.Hold{l.holdID()})
+	if err == nil && len(changes) > 0 && changes[0].State == driver.Unknown {
+		return fmt.Errorf("%w: %w", ErrUncertain, errPartial)
+	}
+	return err
 }
 
 // endOffer ends the offer of l, and reports whether there was one. Called with c.mu held.
