@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -196,5 +197,25 @@ func TestExtendWithoutTheStore(t *testing.T) {
 		err := l.Extend(time.Minute)
 		isLost(t, err, holdfast.ReasonRevoked)
 		isLost(t, l.Err(), holdfast.ReasonRevoked)
+	})
+}
+
+// The longest time is no end, not one in the past.
+func TestMaxHoldForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, margin := range []time.Duration{0, ttl / 2} {
+			c := client(t, memlock.New(), &holdfast.Config{TTL: ttl, Margin: margin})
+			l := lock(t, c, "x", holdfast.MaxHold(math.MaxInt64))
+			inner := take(t)(c.Mutex("x", holdfast.Reentrant(), holdfast.MaxHold(math.MaxInt64)).Lock(l.Context(t.Context())))
+			time.Sleep(3 * ttl)
+			if err := errors.Join(l.Err(), inner.Err(), l.Extend(math.MaxInt64), inner.Extend(math.MaxInt64)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(3 * ttl)
+			if err := errors.Join(l.Err(), inner.Err()); err != nil {
+				t.Error(err)
+			}
+			release(t, l)
+		}
 	})
 }

@@ -44,7 +44,7 @@ func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 // session, and a quorum, take up to a TTL (docs/guarantees.md). Extend moves the end.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) {
-		if o.maxHold = d; d <= 0 {
+		if o.maxHold = min(d, forever/4); d <= 0 { // a deadline computed from it does not overflow
 			o.refuse("MaxHold of %v: it must be positive", d)
 		}
 	}
