@@ -83,6 +83,30 @@ func TestReleaseBeforeALateExchange(t *testing.T) {
 	})
 }
 
+// MaxHold gives the name back while such an exchange may still arrive. The minimum hold stays.
+func TestMaxHoldBeforeALateExchange(t *testing.T) {
+	for _, keep := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h := &hooks{Backend: store, late: once("acquire", 100*time.Millisecond)}
+			c, other := client(t, h, nil), client(t, store, nil)
+			opts := []holdfast.Option{holdfast.MaxHold(20 * time.Millisecond)}
+			if keep > 0 {
+				opts = append(opts, holdfast.MinHold(keep))
+			}
+			l := lock(t, c, "x", opts...) // by its second exchange
+			<-l.Done()
+			time.Sleep(500 * time.Millisecond) // the store would keep a grant of the late exchange for a second
+			got, err := other.Mutex("x").TryLock(t.Context())
+			if keep > 0 {
+				refused(t, holdfast.ErrHeld)(got, err)
+			} else {
+				release(t, take(t)(got, err))
+			}
+		})
+	}
+}
+
 // The same for adoptions.
 func TestAdoptionThatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -273,9 +273,17 @@ func (l *Lease) releaseAtStore(ctx context.Context) error {
 }
 
 // releaseInBackground releases at the store, repeatedly, until the store has answered or the lease
-// has expired there.
+// has expired there. It then cancels the request, as long as an exchange about that may still arrive.
 func (l *Lease) releaseInBackground() {
-	l.c.startTask(l.req.Name, false, l.releaseOnce)
+	released := false
+	l.c.startTask(l.req.Name, l.unanswered, func(ctx context.Context) error {
+		if released {
+			return l.session.Cancel(ctx, l.req.Name, l.req.ID)
+		}
+		err := l.releaseOnce(ctx)
+		released = err == nil || driver.IsOver(err)
+		return err
+	})
 }
 
 // releaseOnce is one exchange that releases the grant of l, which has ended.
