@@ -103,5 +103,5 @@ func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name s
 	if err != nil {
 		return nil, err
 	}
-	return &hold{l, []*holdfast.Lease{l}}, nil
+	return &hold{lease: l, parts: []*holdfast.Lease{l}}, nil
 }

@@ -48,7 +48,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	leases := m.Leases()
 	main := slices.IndexFunc(leases, func(l *holdfast.Lease) bool { return l.Name() == name })
 	leases[0], leases[main] = leases[main], leases[0]
-	return &hold{m, leases}, nil
+	return &hold{lease: m, parts: leases}, nil
 }
 
 // lookAtHolder completes the holder in an ErrHeld: a store may refuse a request without finding

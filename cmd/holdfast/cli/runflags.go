@@ -54,10 +54,11 @@ writer wait behind it. With --limit M it is a semaphore of M permits, and COMMAN
 --also takes other locks together with NAME, exclusively, or shared with -s. No order of the
 names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 
---lease is for a lock that must be free at a certain time. COMMAND gets TERM an eighth of that
-time, or --kill-after, before its end, and KILL at its end. If this machine fails, the store
-frees the name soon after it: within a tenth (docs/guarantees.md has the stores). A --lease
-longer than the TTL is renewed until then.
+--lease is for a lock that must be free at a certain time. COMMAND gets KILL a twentieth of that
+time, or of a shorter TTL, before its end: no process is left then. TERM comes an eighth of that
+time before KILL, or --kill-after, but at most a third. If this machine fails, the store frees the
+name soon after the end: within a tenth (docs/guarantees.md has the stores). A --lease longer than
+the TTL is renewed until then.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes

@@ -139,6 +139,7 @@ func advised(err error) error {
 type hold struct {
 	lease
 	parts []*holdfast.Lease
+	spare time.Duration // from the end of the command to that of the leases
 }
 
 // lease is a *holdfast.Lease or a *holdfast.MultiLease.
@@ -148,13 +149,27 @@ type lease interface {
 	Release() error
 }
 
-// left returns for how long all leases stay trusted if no renewal succeeds.
+// left returns for how long the command may run if no renewal succeeds.
 func (h *hold) left() time.Duration {
 	left := h.parts[0].Left()
 	for _, l := range h.parts[1:] {
 		left = min(left, l.Left())
 	}
-	return left
+	return left - h.spare
+}
+
+// endsBefore makes the command end before a lease of the length that --lease asks for. At the end of
+// such a lease the client gives the name back at once, so the processes must have ended: between KILL
+// and the end there is a twentieth of the lease, or of the TTL. It returns the time from TERM to
+// KILL, and how long the command may run, at most limit if that is positive.
+func (h *hold) endsBefore(o *taskOptions, ttl, limit, lease time.Duration) (kill, runs time.Duration) {
+	shorter := min(ttl, lease)
+	kill, h.spare = o.grace(shorter), shorter/20
+	runs = max(lease-lease/50-h.spare-kill, time.Millisecond)
+	if limit > 0 {
+		runs = min(runs, limit)
+	}
+	return kill, runs
 }
 
 // take calls f to acquire the locks. A signal that asks to end this process ends f's context.
@@ -177,10 +192,7 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Result, error) {
 	kill := t.o.grace(s.TTL())
 	if lease > 0 {
-		kill = t.o.grace(min(s.TTL(), lease))
-		if ends := max(lease-lease/50-kill, time.Millisecond); limit == 0 || ends < limit {
-			limit = ends
-		}
+		kill, limit = h.endsBefore(t.o, s.TTL(), limit, lease)
 	}
 	name := show(h.parts[0].Name())
 	report, flush := reporter()
