@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -84,6 +85,25 @@ var leases = []check{
 			e.Error("the place ended with its short renewal")
 		}
 	}},
+	{"R17", "released after a short renewal", "Release says that a grant has ended with its short renewal",
+		func(e *env) {
+			e.useExpiry()
+			e.retrySlow(func() (slow bool) {
+				a := e.shortPeer()
+				a.release(a.get(a.req("x"))) // a store may be quicker with names that were free
+				h := a.get(a.req("x"))
+				time.Sleep(e.h.TTL * 2 / 3)
+				h.Lease = e.h.TTL / 2
+				if ch := a.renew(h); ch.State != 0 {
+					return true
+				}
+				time.Sleep(e.h.TTL/2 + quiet)
+				if err := a.Release(e.ctx, h, 0); !errors.Is(err, driver.ErrGone) {
+					e.Errorf("Release of the ended grant: %v; want ErrGone", err)
+				}
+				return false
+			})
+		}},
 	{
 		"R17", "a short lease extended",
 		"a renewal makes a short lease longer, and a repeated request does not make it short again", func(e *env) {

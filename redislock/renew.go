@@ -47,6 +47,7 @@ func (s *session) sort(holds []driver.Hold) (plain, other []int, err error) {
 		a, ok := s.requests[holds[i].ID]
 		if ok {
 			a.seen = now
+			a.own = a.own || holds[i].Lease != 0
 			s.requests[holds[i].ID] = a
 		}
 		if holds[i].Token != 0 && !a.group && holds[i].Lease == 0 {
