@@ -126,7 +126,7 @@ func (s *session) leaseFor(d time.Duration) time.Duration {
 	if length = max(length, shortestLease); length >= s.ttl {
 		return 0
 	}
-	return length
+	return length.Truncate(time.Microsecond) // stores may drop the rest
 }
 
 // shortestLease bounds how often the place of a waiter with a short lease is renewed.

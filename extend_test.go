@@ -219,3 +219,80 @@ func TestMaxHoldForever(t *testing.T) {
 		}
 	})
 }
+
+// A store may count in microseconds. It is asked for whole ones, so that it keeps no lease for less
+// time than the client trusts it.
+func TestLeasesOfWholeMicroseconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		check := func(what string, d time.Duration) {
+			if d == 0 || d%time.Microsecond != 0 {
+				t.Errorf("%s asked for a lease of %v", what, d)
+			}
+		}
+		h := &hooks{Backend: memlock.New()}
+		h.acquire = func(_ context.Context, r *driver.Request, next func() (driver.Reply, error)) (driver.Reply, error) {
+			check("Acquire", r.Lease)
+			return next()
+		}
+		h.renew = func(_ context.Context, holds []driver.Hold, next func() ([]driver.Change, error)) (
+			[]driver.Change, error) {
+			for _, h := range holds {
+				check("Renew", h.Lease)
+			}
+			return next()
+		}
+		l := lock(t, client(t, h, &holdfast.Config{TTL: ttl, Margin: 1}), "x", holdfast.MaxHold(4*time.Second+333))
+		time.Sleep(ttl/3 + 777)
+		if err := l.Extend(5*time.Second + 1); err != nil {
+			t.Fatal(err)
+		}
+		release(t, l)
+	})
+}
+
+// HandOff keeps a lock whose lease MaxHold would have ended soon: the giver renews the grant at once,
+// also if a renewal without it is under way.
+func TestHandOffOfAShortLease(t *testing.T) {
+	for _, test := range []struct {
+		hold, at time.Duration
+		busy     bool // a renewal is under way
+	}{
+		{2 * time.Second, time.Second, false},
+		{2 * time.Second, time.Second, true},
+		{26 * time.Second, 25900 * time.Millisecond, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h := &hooks{Backend: store}
+			var slow atomic.Bool
+			h.renew = func(_ context.Context, _ []driver.Hold, next func() ([]driver.Change, error)) (
+				[]driver.Change, error) {
+				changes, err := next()
+				if slow.Swap(false) {
+					time.Sleep(3 * time.Second)
+				}
+				return changes, err
+			}
+			giver, other := client(t, h, &holdfast.Config{TTL: ttl}), client(t, store, nil)
+			if test.busy {
+				slow.Store(true)
+				time.Sleep(ttl/3 - test.at + 100*time.Millisecond)
+			}
+			l := lock(t, giver, "x", holdfast.MaxHold(test.hold))
+			time.Sleep(test.at)
+			ticket, _, err := l.HandOff()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 30 {
+				time.Sleep(ttl / 10)
+				refused(t, holdfast.ErrHeld)(other.Mutex("x").TryLock(t.Context()))
+			}
+			got := take(t)(other.Adopt(t.Context(), ticket))
+			if got.Token() != l.Token() {
+				t.Errorf("adopted with token %d; want %d", got.Token(), l.Token())
+			}
+			release(t, got)
+		})
+	}
+}
