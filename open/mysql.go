@@ -12,6 +12,7 @@ import (
 	godriver "github.com/go-sql-driver/mysql"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
 
@@ -88,7 +89,7 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 		if strings.Contains(u.Host, ",") {
 			return invalidMySQL("it names several servers: only one is allowed")
 		}
-		addr, err := hostPort(u.Host, mySQLPort)
+		addr, err := storeurl.HostPort(u.Host, mySQLPort)
 		if err != nil {
 			return invalidMySQL("%v", err)
 		}
@@ -107,7 +108,7 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 
 // mySQLParameters reads the query, and refuses unknown parameters.
 func mySQLParameters(cfg *godriver.Config, query url.Values) error {
-	known := append([]string{"socket", "tls", "timeout", "readTimeout"}, tlsParameters...)
+	known := append([]string{"socket", "tls", "timeout", "readTimeout"}, storeurl.TLSParameters...)
 	for k, v := range query {
 		switch {
 		case !slices.Contains(known, k):
@@ -120,14 +121,14 @@ func mySQLParameters(cfg *godriver.Config, query url.Values) error {
 	switch t := query.Get("tls"); t {
 	case "", "off":
 	case "true", "skip-verify":
-		if cfg.TLS, err = tlsFiles(query, invalidMySQL); err != nil {
-			return err
+		if cfg.TLS, err = storeurl.TLSConfig(query); err != nil {
+			return invalidMySQL("%v", err)
 		}
 		cfg.TLS.InsecureSkipVerify = t == "skip-verify"
 	default:
 		return invalidMySQL("tls=%s: it must be true, skip-verify or off", t)
 	}
-	for _, k := range tlsParameters {
+	for _, k := range storeurl.TLSParameters {
 		switch {
 		case query.Has(k) && cfg.TLS == nil:
 			return invalidMySQL("the parameter %s is for tls=true", k)

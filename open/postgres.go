@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
@@ -81,12 +82,11 @@ func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen
 	if err != nil {
 		return nil, "", err
 	}
-	_, hosts, _ := cutHosts(rawURL)
-	for i, h := range strings.Split(hosts, ",") {
+	for i, h := range strings.Split(u.Host, ",") {
 		if h == "" || strings.HasPrefix(strings.ToUpper(h), "%2F") { // the default, or the folder of a socket
 			continue
 		}
-		if _, err := hostPort(h, postgresPort); err != nil {
+		if _, err := storeurl.HostPort(h, postgresPort); err != nil {
 			return nil, "", invalid("server %d: %v", i+1, err)
 		}
 	}
@@ -105,7 +105,7 @@ func postgresConfig(rawURL string, invalid refusal) (cfg *pgx.ConnConfig, listen
 	if !query.Has("connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		rest = append(rest, pair{raw: fmt.Sprintf("connect_timeout=%d", dialLimit/time.Second)})
 	}
-	address := hosts + u.EscapedPath() + "?" + joinPairs(rest)
+	address := u.Host + u.EscapedPath() + "?" + joinPairs(rest)
 	if u.User != nil {
 		address = u.User.String() + "@" + address
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/quorum"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
@@ -63,7 +64,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	scheme := quorums[u.Scheme] // package url has made it lower case
 	known := []string{"quarantine", "prefix"}
 	if scheme == "rediss" {
-		known = append(known, tlsParameters...)
+		known = append(known, storeurl.TLSParameters...)
 	}
 	passed := url.Values{}
 	for k, v := range query {
@@ -72,7 +73,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 			return q, invalidQuorum("the parameter %q is unknown", k)
 		case len(v) != 1 || v[0] == "":
 			return q, invalidQuorum("the parameter %s is empty or given twice", k)
-		case slices.Contains(tlsParameters, k):
+		case slices.Contains(storeurl.TLSParameters, k):
 			passed[k] = v
 		}
 	}
@@ -89,7 +90,7 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	}
 	var names []string
 	for i, h := range strings.Split(u.Host, ",") {
-		addr, err := hostPort(h, "6379")
+		addr, err := storeurl.HostPort(h, "6379")
 		if err != nil {
 			return q, invalidQuorum("server %d: %v", i+1, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 )
 
 // Redact returns err with a text that contains neither the password of the URL nor any password of
@@ -30,8 +32,6 @@ type redacted struct {
 func (e *redacted) Error() string { return e.text }
 func (e *redacted) Unwrap() error { return e.err }
 
-const mask = "***"
-
 // inURL finds the text between the // and the last @ of a URL. The templates in error texts have a
 // bracket there.
 var inURL = regexp.MustCompile(`(://)[^\s"'\[][^\s"']*@`)
@@ -52,21 +52,21 @@ func Scrub(text, rawURL string) string {
 	list := secrets(rawURL)
 	// The URL itself, also with a password that ends where that of a URL in a text would.
 	if scheme, rest, ok := strings.Cut(rawURL, "://"); ok && strings.Contains(rest, "@") {
-		text = strings.ReplaceAll(text, rawURL, scheme+"://"+mask+rest[strings.LastIndexByte(rest, '@'):])
+		text = strings.ReplaceAll(text, rawURL, scheme+"://"+storeurl.Mask+rest[strings.LastIndexByte(rest, '@'):])
 	}
-	text = inURL.ReplaceAllString(text, "$1"+mask+"@")
+	text = inURL.ReplaceAllString(text, "$1"+storeurl.Mask+"@")
 	text = inQuery.ReplaceAllStringFunc(text, func(p string) string {
 		key, _, _ := strings.Cut(p[1:], "=")
 		if !secret(key) && key != listenParameter {
 			return p
 		}
-		return p[:1] + key + "=" + mask
+		return p[:1] + key + "=" + storeurl.Mask
 	})
-	text = inCommand.ReplaceAllString(text, "$1 "+mask)
+	text = inCommand.ReplaceAllString(text, "$1 "+storeurl.Mask)
 	shown := public(rawURL)
 	for _, s := range list {
 		if rare(s) && !strings.Contains(shown, s) {
-			text = strings.ReplaceAll(text, s, mask)
+			text = strings.ReplaceAll(text, s, storeurl.Mask)
 		}
 	}
 	return text
@@ -235,33 +235,9 @@ func withoutPassword(rawURL string) (clean string, ok bool) {
 
 // parseURL is url.Parse, and also accepts a list of hosts, each with its port.
 func parseURL(rawURL string) (*url.URL, error) {
-	scheme, _, ok := strings.Cut(rawURL, "://")
-	if ok && !strings.ContainsAny(scheme, ":/?#@") {
-		if _, hosts, _ := cutHosts(rawURL); strings.Contains(hosts, ",") {
-			return parseAround(rawURL)
-		}
+	if _, hosts, _ := storeurl.CutHosts(rawURL); strings.Contains(hosts, ",") {
+		u, _, err := storeurl.Parse(rawURL)
+		return u, err
 	}
 	return url.Parse(rawURL)
-}
-
-// parseAround is url.Parse, but does not parse the hosts: Host has them as written.
-func parseAround(rawURL string) (*url.URL, error) {
-	before, hosts, after := cutHosts(rawURL)
-	u, err := url.Parse(before + "host" + after)
-	if err == nil {
-		u.Host = hosts
-	}
-	return u, err
-}
-
-// cutHosts splits rawURL into the hosts, which are after the // or the user and before the path,
-// and the text before and after them.
-func cutHosts(rawURL string) (before, hosts, after string) {
-	begin := strings.Index(rawURL, "://") + len("://")
-	end := len(rawURL)
-	if i := strings.IndexAny(rawURL[begin:], "/?#"); i >= 0 {
-		end = begin + i
-	}
-	begin += strings.LastIndexByte(rawURL[begin:end], '@') + 1
-	return rawURL[:begin], rawURL[begin:end], rawURL[end:]
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
@@ -52,7 +53,7 @@ func TestPasswordDoesNotChangeWhatIsSaid(t *testing.T) {
 			if i == 0 && strings.Contains(said, password) {
 				t.Errorf("shows %q: %s", password, said)
 			}
-			if !strings.Contains(said, what) || strings.Contains(said, mask) {
+			if !strings.Contains(said, what) || strings.Contains(said, storeurl.Mask) {
 				t.Errorf("with password %q: %s; want %q, and no mask", password, said, what)
 			}
 		}

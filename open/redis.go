@@ -1,11 +1,11 @@
 package open
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/redislock/rueidisconn"
 )
 
@@ -22,35 +22,30 @@ func openRedis(rawURL string, dial Dialer) (*Store, error) {
 	return &Store{table, redisPlace(rawURL)}, nil
 }
 
-// redisPlace names the database of a URL that rueidisconn accepted.
+// redisPlace names the database of a URL that rueidisconn accepted, with its servers sorted.
 func redisPlace(rawURL string) string {
-	u, err := parseAround(rawURL)
+	u, query, err := storeurl.Parse(rawURL)
 	if err != nil {
 		return ""
 	}
-	path := strings.Trim(u.Path, "/")
-	switch _, kind, _ := strings.Cut(u.Scheme, "+"); {
+	_, kind, _ := strings.Cut(u.Scheme, "+")
+	port, path := "6379", strings.Trim(u.Path, "/")
+	if kind == "sentinel" {
+		port = "26379"
+	}
+	list, _ := storeurl.Hosts(u.Host, port) // none of a socket
+	slices.Sort(list)
+	switch hosts := strings.Join(list, ","); {
 	case kind == "sentinel":
 		master, db, _ := strings.Cut(path, "/")
-		return "redis+sentinel:" + hostsOf(u, "26379") + "/" + master + "#" + number(db)
+		return "redis+sentinel:" + hosts + "/" + master + "#" + number(db)
 	case kind == "cluster":
-		return "redis+cluster:" + hostsOf(u, "6379")
-	case u.Host == "":
-		return "redis:" + u.Path + "#" + number(u.Query().Get("db"))
+		return "redis+cluster:" + hosts
+	case hosts == "":
+		return "redis:" + u.Path + "#" + number(query.Get("db"))
+	default:
+		return "redis:" + hosts + "#" + number(path)
 	}
-	return "redis:" + hostsOf(u, "6379") + "#" + number(path)
-}
-
-// hostsOf returns the hosts of a URL, sorted.
-func hostsOf(u *url.URL, port string) string {
-	all := strings.Split(u.Host, ",")
-	for i, h := range all {
-		if addr, err := hostPort(h, port); err == nil {
-			all[i] = addr
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ",")
 }
 
 // number returns the number of a database without slashes and leading zeros.

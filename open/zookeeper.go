@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
@@ -56,8 +57,8 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 			return cfg, invalidZooKeeper("ZooKeeper allows no colon in a user's name")
 		}
 	}
-	if cfg.Servers, err = servers(u.Host); err != nil {
-		return cfg, err
+	if cfg.Servers, err = storeurl.Hosts(u.Host, zooKeeperPort); err != nil {
+		return cfg, invalidZooKeeper("%v", err)
 	}
 	switch cfg.Root = u.Path; cfg.Root {
 	case "", "/": // a slash at the end changes nothing
@@ -69,11 +70,11 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 		return cfg, err
 	}
 	if u.Scheme == "zookeepers" || u.Scheme == "zks" { // package url has made it lower case
-		if cfg.TLS, err = tlsFiles(query, invalidZooKeeper); err != nil {
-			return cfg, err
+		if cfg.TLS, err = storeurl.TLSConfig(query); err != nil {
+			return cfg, invalidZooKeeper("%v", err)
 		}
 	}
-	for _, k := range tlsParameters {
+	for _, k := range storeurl.TLSParameters {
 		if query.Has(k) && cfg.TLS == nil {
 			return cfg, invalidZooKeeper("the parameter %s is for zookeepers://", k)
 		}
@@ -83,7 +84,7 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 
 // settings reads the parameters that are not about TLS, and refuses unknown ones.
 func settings(cfg *zklock.Config, query url.Values) error {
-	known := append([]string{"session", "protocol", "acl"}, tlsParameters...)
+	known := append([]string{"session", "protocol", "acl"}, storeurl.TLSParameters...)
 	for k, v := range query {
 		switch {
 		case !slices.Contains(known, k):
@@ -120,21 +121,6 @@ func settings(cfg *zklock.Config, query url.Values) error {
 		return invalidZooKeeper("acl=%s needs USER:PASSWORD@", query.Get("acl"))
 	}
 	return nil
-}
-
-// servers returns the hosts of a URL, all with a port.
-func servers(hosts string) ([]string, error) {
-	var all []string
-	for i, h := range strings.Split(hosts, ",") {
-		addr, err := hostPort(h, zooKeeperPort)
-		if err != nil {
-			return nil, invalidZooKeeper("server %d: %v", i+1, err)
-		}
-		if !slices.Contains(all, addr) {
-			all = append(all, addr)
-		}
-	}
-	return all, nil
 }
 
 const zooKeeperPort = "2181"

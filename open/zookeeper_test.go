@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/storeurl"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/zklock"
 )
@@ -200,7 +201,7 @@ func FuzzZooKeeper(f *testing.F) {
 			return
 		}
 		for _, s := range cfg.Servers {
-			if again, err := hostPort(s, zooKeeperPort); err != nil || again != s {
+			if again, err := storeurl.HostPort(s, zooKeeperPort); err != nil || again != s {
 				t.Errorf("%q: server %q is %q, %v", url, s, again, err)
 			}
 		}

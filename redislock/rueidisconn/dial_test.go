@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 
 func TestParseSeveral(t *testing.T) {
 	opt, err := parse("redis+sentinel://me:p%40ss@s1,s2:7,[::1],S1:26379/mymaster/3?sentineluser=w&sentinelpassword=q%26")
-	if err != nil || strings.Join(opt.InitAddress, " ") != "s1:26379 s2:7 [::1]:26379 S1:26379" ||
+	if err != nil || strings.Join(opt.InitAddress, " ") != "s1:26379 s2:7 [::1]:26379" ||
 		opt.Password != "p@ss" || opt.SelectDB != 3 ||
 		opt.Sentinel.MasterSet != "mymaster" || opt.Sentinel.Username != "w" || opt.Sentinel.Password != "q&" ||
 		opt.Sentinel.TLSConfig != nil {

@@ -1,6 +1,7 @@
 package rueidisconn
 
 import (
+	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ func Open(rawURL string) (*redislock.Backend, error) { return OpenVia(rawURL, ni
 func OpenVia(rawURL string, dial Dialer) (*redislock.Backend, error) {
 	rest, cfg, err := config(rawURL)
 	if err != nil {
-		return nil, about(rawURL, err)
+		return nil, invalid(rawURL, err)
 	}
 	conn, err := DialVia(rest, dial)
 	if err != nil {
@@ -42,16 +43,16 @@ func config(raw string) (rest string, cfg *redislock.Config, err error) {
 		return raw, cfg, nil
 	}
 	if len(query[replicas]) > 1 || len(query[timeout]) > 1 {
-		return "", nil, invalid("replicas or replica-timeout is given twice")
+		return "", nil, errors.New("replicas or replica-timeout is given twice")
 	}
 	if cfg.WaitReplicas, err = strconv.Atoi(query.Get(replicas)); err != nil || cfg.WaitReplicas < 1 ||
 		cfg.WaitReplicas > 32 {
-		return "", nil, invalid("replicas is not a number from 1 to 32")
+		return "", nil, errors.New("replicas is not a number from 1 to 32")
 	}
 	if query.Has(timeout) {
 		cfg.WaitTimeout, err = time.ParseDuration(query.Get(timeout))
 		if err != nil || cfg.WaitTimeout < time.Millisecond {
-			return "", nil, invalid("replica-timeout is not a time like 500ms, from 1ms to a third of the TTL")
+			return "", nil, errors.New("replica-timeout is not a time like 500ms, from 1ms to a third of the TTL")
 		}
 	}
 	query.Del(replicas)
