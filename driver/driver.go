@@ -74,8 +74,8 @@ type SessionConfig struct {
 }
 
 // A Session is one client's identity at the store. Its methods may be called concurrently, except
-// that calls for one request ID do not overlap. Only Cancel may overtake an Acquire whose caller
-// has given up.
+// that calls for one request ID do not overlap. Only Renew may overlap any call, also another Renew,
+// and Cancel may overtake an Acquire whose caller has given up.
 //
 // Every method is one bounded exchange and never waits for another holder (R1). It returns when the
 // store has answered, when ctx ends, or when the driver's own limit for a silent store has passed,
