@@ -158,6 +158,7 @@ func TestWithoutPassword(t *testing.T) {
 		"zk://u:secret@h1,h2?password=secret&x=y":        "zk://u@h1,h2?x=y",
 		"zk://u:secret%zz@h1,h2":                         "-",
 		"zk://h1:1,h2:2":                                 "zk://h1:1,h2:2",
+		"zk://u:secret@h1,h2/r?x=a;b#y":                  "zk://u@h1,h2/r?x=a;b#y", // its user is told why it is invalid
 	} {
 		got, ok := WithoutPassword(url)
 		if !ok {

@@ -236,8 +236,7 @@ func withoutPassword(rawURL string) (clean string, ok bool) {
 // parseURL is url.Parse, and also accepts a list of hosts, each with its port.
 func parseURL(rawURL string) (*url.URL, error) {
 	if _, hosts, _ := storeurl.CutHosts(rawURL); strings.Contains(hosts, ",") {
-		u, _, err := storeurl.Parse(rawURL)
-		return u, err
+		return storeurl.ParseHosts(rawURL)
 	}
 	return url.Parse(rawURL)
 }

@@ -1,6 +1,6 @@
 // Package storeurl parses the URLs of stores with servers, and masks passwords in them. No error of
-// Parse, Hosts and HostPort quotes a URL, as those of package url do: in a URL that lacks its @ or
-// has a special character, any part may belong to the password.
+// Parse, ParseHosts, Hosts and HostPort quotes a URL, as those of package url do: in a URL that
+// lacks its @ or has a special character, any part may belong to the password.
 package storeurl
 
 import (
@@ -17,27 +17,36 @@ import (
 	"strings"
 )
 
-// Parse is url.Parse and url.ParseQuery, for a URL with // and without a fragment. It does not
-// parse the hosts, which may be a list: Host has them as written.
+// Parse is url.Parse and url.ParseQuery, for a URL as in ParseHosts and without a fragment.
 func Parse(rawURL string) (*url.URL, url.Values, error) {
-	scheme, _, ok := strings.Cut(rawURL, "://")
-	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@") {
-		return nil, nil, errors.New("it has no // after the scheme")
-	}
-	before, hosts, after := CutHosts(rawURL)
-	u, err := url.Parse(before + "host" + after)
+	u, err := ParseHosts(rawURL)
 	if err != nil {
-		return nil, nil, errors.New("it cannot be parsed (a special character in the password must be percent-encoded)")
+		return nil, nil, err
 	}
-	u.Host = hosts
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, nil, errors.New("its query cannot be parsed")
 	}
-	if strings.Contains(after, "#") {
+	if strings.Contains(rawURL, "#") {
 		return nil, nil, errors.New("it has a fragment; # must be percent-encoded (%23)")
 	}
 	return u, query, nil
+}
+
+// ParseHosts is url.Parse for a URL with //. It does not parse the hosts, which may be a list: Host
+// has them as written.
+func ParseHosts(rawURL string) (*url.URL, error) {
+	scheme, _, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@") {
+		return nil, errors.New("it has no // after the scheme")
+	}
+	before, hosts, after := CutHosts(rawURL)
+	u, err := url.Parse(before + "host" + after)
+	if err != nil {
+		return nil, errors.New("it cannot be parsed (a special character in the password must be percent-encoded)")
+	}
+	u.Host = hosts
+	return u, nil
 }
 
 // CutHosts splits rawURL into the hosts, which are after the // or the user and before the path,
