@@ -326,16 +326,17 @@ func (r *request) notYet() driver.Reply {
 	return reply
 }
 
-// inTheWay returns the holder with the most servers, and their number.
+// inTheWay returns the holder with the most servers, and their number. A slow server may have given
+// its grant another token, which its holder raises; so the token is the one that most servers have.
 func (r *request) inTheWay() (*driver.Holder, int) {
 	var best *driver.Holder
-	most := 0
+	most, agree := 0, 0
 	for i := range r.votes {
 		h := r.votes[i].reply.Holder
 		if h == nil {
 			continue
 		}
-		n, same, common := 0, 0, h
+		n, same := 0, 0
 		for j := range r.votes {
 			if o := r.votes[j].reply.Holder; o != nil && o.ID == h.ID {
 				n++
@@ -344,8 +345,8 @@ func (r *request) inTheWay() (*driver.Holder, int) {
 				}
 			}
 		}
-		if n > most || n == most && same >= r.need {
-			best, most = common, n
+		if n > most || n == most && same > agree {
+			best, most, agree = h, n, same
 		}
 	}
 	return best, most
