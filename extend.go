@@ -36,21 +36,21 @@ func (l *Lease) Extend(d time.Duration) error {
 	}
 	latest := c.now() + min(d, forever/2)
 	c.mu.Lock()
-	trusted, pushed := l.trusted, l.pushed
+	trusted := l.trusted
 	c.mu.Unlock()
-	if l.outer == nil && latest > trusted {
+	ask := l.outer == nil && latest > trusted
+	if ask {
 		var err error
 		if trusted, err = l.askExtension(latest); err != nil {
 			return err
 		}
-		pushed = false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.ended != nil {
 		return l.endedError(op, l.ended)
 	}
-	l.latest, l.pushed = latest, pushed
+	l.latest, l.pushed = latest, l.pushed && !ask
 	l.extend(trusted)
 	if l.index < 0 { // a borrowed lease that had no end of its own
 		c.watchLease(l)
@@ -67,7 +67,7 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 	const op = "extend"
 	c, s := l.c, l.session
 	h := l.holdID()
-	var changes []driver.Change
+	var change driver.Change
 	var sent time.Duration
 	ctx, cancel := c.bound(context.Background())
 	err = c.repeatRead(ctx, func() (err error) { // the last answer is true: a repeat changes nothing
@@ -75,18 +75,15 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 		if c.backend.Kinds().Leases {
 			h.Lease = s.leaseFor(latest - sent)
 		}
-		if changes, err = s.Renew(ctx, []driver.Hold{h}); err == nil && len(changes) > 0 &&
-			changes[0].State == driver.Unknown {
-			err = fmt.Errorf("%w: %w", ErrUncertain, errPartial)
-		}
+		change, err = s.renewOne(ctx, h)
 		return err
 	})
 	cancel()
 	gone := ReasonRevoked
 	switch {
-	case err == nil && len(changes) == 0:
+	case err == nil && change.State == 0:
 		return sent + s.trust(driver.LeaseWithin(h.Lease, s.ttl)), nil
-	case err == nil && changes[0].Missing:
+	case err == nil && change.Missing:
 		gone = ReasonForgotten
 	case err == nil:
 	case errors.Is(err, ErrClosed) && c.isOpen(): // the watcher has not noticed yet
@@ -101,4 +98,16 @@ func (l *Lease) askExtension(latest time.Duration) (trusted time.Duration, err e
 		l.cancelPushed()
 	}
 	return 0, l.endedError(op, l.Err().(*Error))
+}
+
+// renewOne renews one grant. The State of the Change is 0 or Gone.
+func (s *session) renewOne(ctx context.Context, h driver.Hold) (driver.Change, error) {
+	changes, err := s.Renew(ctx, []driver.Hold{h})
+	switch {
+	case err != nil || len(changes) == 0:
+		return driver.Change{}, err
+	case changes[0].State == driver.Unknown:
+		return driver.Change{}, fmt.Errorf("%w: %w", ErrUncertain, errPartial)
+	}
+	return changes[0], nil
 }

@@ -185,10 +185,7 @@ func (l *Lease) releaseOffer(ctx context.Context) error {
 // renewOffer is one exchange that makes the store keep an offered grant for a TTL. The keeper notices
 // that a grant is gone.
 func (l *Lease) renewOffer(ctx context.Context) error {
-	changes, err := l.session.Renew(ctx, []driver.Hold{l.holdID()})
-	if err == nil && len(changes) > 0 && changes[0].State == driver.Unknown {
-		return fmt.Errorf("%w: %w", ErrUncertain, errPartial)
-	}
+	_, err := l.session.renewOne(ctx, l.holdID())
 	return err
 }
 

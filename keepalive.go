@@ -75,14 +75,14 @@ func (c *Client) keepSession(s *session) {
 
 // renew renews all leases, waits and offers of the session in one exchange.
 func (c *Client) renew(ctx context.Context, s *session) error {
-	now := c.coarseNow()
+	sent := c.coarseNow()
 	c.mu.Lock()
 	holds := make([]driver.Hold, 0, len(c.leases)+len(c.waits))
 	leases := make([]*Lease, 0, len(c.leases))
 	waits := make([]*wait, 0, len(c.waits))
 	for _, l := range c.leases {
 		if l.outer == nil && l.session == s {
-			leases, holds = append(leases, l), append(holds, l.renewal(now))
+			leases, holds = append(leases, l), append(holds, l.renewal(sent))
 		}
 	}
 	for w := range c.waits {
@@ -98,7 +98,6 @@ func (c *Client) renew(ctx context.Context, s *session) error {
 			holds = append(holds, l.holdID())
 		}
 	}
-	sent := c.coarseNow()
 	c.renewalSent = sent
 	c.mu.Unlock()
 

@@ -108,12 +108,12 @@ type Session interface {
 	Release(ctx context.Context, h Hold, keep time.Duration) error
 
 	// Renew sets the lease of every grant in holds, and every place in the queue (Token 0), to a
-	// full TTL from now, or to Hold.Lease, all in one exchange (or one per batch of a few hundred). It returns a
-	// Change for each hold whose state has changed; see Change. It never revives a grant that has
-	// ended, even if nobody else has taken the name. The client also calls it with no holds, at
-	// least every third of a TTL, for stores whose session needs it; others return at once. An
-	// error means that nothing is proved; a store that proved some and not others reports the
-	// others as Unknown. A hold whose record is damaged is Gone; the others are still renewed
+	// full TTL from now, or to Hold.Lease, all in one exchange (or one per batch of a few hundred).
+	// It returns a Change for each hold whose state has changed; see Change. It never revives a
+	// grant that has ended, even if nobody else has taken the name. The client also calls it with no
+	// holds, at least every third of a TTL, for stores whose session needs it; others return at
+	// once. An error means that nothing is proved; a store that proved some and not others reports
+	// the others as Unknown. A hold whose record is damaged is Gone; the others are still renewed
 	// (R15).
 	Renew(ctx context.Context, holds []Hold) ([]Change, error)
 

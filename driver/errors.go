@@ -61,21 +61,20 @@ func IsFinal(err error) bool {
 func IsOver(err error) bool { return errors.Is(err, ErrGone) || errors.Is(err, ErrTaken) }
 
 // Spent returns err with the same text, which is ErrSpent as well.
-func Spent(err error) error { return spent{err} }
-
-type spent struct{ error }
-
-func (e spent) Is(target error) bool { return target == ErrSpent }
-func (e spent) Unwrap() error        { return e.error }
+func Spent(err error) error { return marked{err, ErrSpent} }
 
 // Denied returns err with the same text, which is fs.ErrPermission as well: the user lacks a
 // permission at the store.
-func Denied(err error) error { return denied{err} }
+func Denied(err error) error { return marked{err, fs.ErrPermission} }
 
-type denied struct{ error }
+// marked is an error that is another one as well, without its text.
+type marked struct {
+	error
+	as error
+}
 
-func (e denied) Is(target error) bool { return target == fs.ErrPermission }
-func (e denied) Unwrap() error        { return e.error }
+func (e marked) Is(target error) bool { return target == e.as }
+func (e marked) Unwrap() error        { return e.error }
 
 // NotCallers returns err with the same text, but not as a context error: errors.Is is false for
 // context.Canceled and context.DeadlineExceeded, and the text mentions no deadline. Stores and
