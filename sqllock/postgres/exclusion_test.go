@@ -203,7 +203,9 @@ func TestNoDeadlock(t *testing.T) {
 	server := database(t, "deadlock_timeout=10ms")
 	const servers, each = 4, 16
 	enough := int64(testenv.Rounds(100, 3000))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	// On a slow machine most of the leases are lost, and most of the locks are taken again.
+	const bound = 5 * patience
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	var all sync.WaitGroup
 	var done atomic.Int64
@@ -254,7 +256,7 @@ func TestNoDeadlock(t *testing.T) {
 	}
 	all.Wait()
 	if done.Load() < enough {
-		t.Errorf("only %d locks in %v; want %d", done.Load(), patience, enough)
+		t.Errorf("only %d locks in %v; want %d", done.Load(), bound, enough)
 	}
 	// A process reports its counts at the latest when it ends.
 	for _, end := range ends {
