@@ -24,9 +24,6 @@ func TestZooKeeperURLs(t *testing.T) {
 // TestZooKeeperEnsemble uses one ensemble for all tests that need one. The death of its leader
 // comes last.
 func TestZooKeeperEnsemble(t *testing.T) {
-	if !testenv.Deep() {
-		t.Skip("three servers: at full size only; package zklock has an ensemble every time")
-	}
 	t.Parallel()
 	e := testenv.ZooKeeperEnsemble(t, 3, longSessions, "-Dzookeeper.forceSync=yes")
 	for _, c := range []struct {

@@ -65,15 +65,14 @@ func freePort(t *testing.T) string {
 // nodes lose each other, so that neither may serve, and reconnect. No two hold at once, and tokens
 // grow.
 func TestGalera(t *testing.T) {
-	if !testenv.Deep() {
-		t.Skip("a cluster is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
-	}
+	t.Parallel()
 	nodes := galera(t, 2)
 	if by, _ := diagnose(t, pool(t, nodes[0].DSN("root", "")), mysql.Dialect(),
 		15*time.Second); by["mysql.replicas"].Severity != driver.Unclear {
 		t.Errorf("doctor, of a cluster: %+v", by["mysql.replicas"])
 	}
-	const each, names = 300, 3 // each node grants so often before the nodes lose each other, and after
+	const names = 3
+	each := int64(testenv.Rounds(50, 300)) // each node grants so often before the nodes lose each other, and after
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
 	var inside [names]atomic.Int64

@@ -15,9 +15,7 @@ import (
 // neither grants nor hands over. Earlier grants remain at the new primary for as long as their
 // holders may trust them.
 func TestPromotedReplica(t *testing.T) {
-	if !testenv.Deep() {
-		t.Skip("two servers are started in the deep run only (HOLDFAST_TEST_DEEP=1)")
-	}
+	t.Parallel()
 	const ttl = 9 * time.Second
 	primary := maria(t, durable, "--log-bin=log", "--server-id=1", "--sync-binlog=1")
 	replica := testenv.MariaDB(t, "--server-id=2", "--relay-log=relay", "--log-bin=log",

@@ -124,9 +124,7 @@ func testClockSetBack(t *testing.T, server *testenv.PostgresServer) {
 }
 
 func TestClockSteps(t *testing.T) {
-	if !testenv.Deep() {
-		t.Skip("a server with its own clock is started in the deep run only (HOLDFAST_TEST_DEEP=1)")
-	}
+	t.Parallel()
 	server := database(t)
 	sqltest.ClockSteps(t, server.OwnClock(), func() *sql.DB { return pool(t, server.DSN("postgres")) }, postgres.Dialect)
 }

@@ -14,9 +14,7 @@ import (
 // waiter's place, but not its grant. It grants the lock to nobody while that waiter may trust its
 // lease.
 func TestPromotedStandby(t *testing.T) {
-	if !testenv.Deep() {
-		t.Skip("two servers are started in the deep run only (HOLDFAST_TEST_DEEP=1)")
-	}
+	t.Parallel()
 	const ttl = 9 * time.Second
 	primary := database(t)
 	standby := testenv.PostgresStandby(t, primary)
