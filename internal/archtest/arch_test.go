@@ -76,6 +76,8 @@ var layers = []struct {
 	{"cmd/holdfast", []string{module + "/cmd/holdfast/cli"}, "the program is its commands"},
 	{"bench", []string{"github.com", "cirello.io", "golang.org/x/sys", "modernc.org"},
 		"it measures holdfast beside every peer"},
+	{"examples", []string{module, "github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
+		"a shop has a database, and takes its locks from any store"},
 	{"internal/asleep", nil, "a clock"},
 	{"internal/backoff", nil, "every package may import it"},
 	{"internal/storeurl", nil, "text, without the contract's types; a URL is parsed the same for every store"},
