@@ -39,7 +39,7 @@ linter=$!
 failed=0
 # shellcheck disable=SC2086 # a list of words
 "$tools/testrun" -jobs 4 \
-	-norace '/(model|interop|cmd/holdfast(/(lab|mutant))?|internal/(archtest|doctest|testrun)|tests/release)$' \
+	-norace '/(model|interop|examples|cmd/holdfast(/(lab|mutant))?|internal/(archtest|doctest|testrun)|tests/release)$' \
 	-flags "-race -vet=off -timeout 20m -parallel 4" $modules || failed=1
 echo "== staticcheck"
 wait "$linter" || failed=1

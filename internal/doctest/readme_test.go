@@ -36,6 +36,7 @@ func TestCommand(t *testing.T) {
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`)
 	docs, _ := filepath.Glob(filepath.Join(root, "*.md"))
+	docs = append(docs, filepath.Join(root, "examples/README.md"))
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".md") {
 			docs = append(docs, path)

@@ -31,7 +31,7 @@ var longest = map[string]int{
 	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60, "tests/release": 60,
 	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 40, "internal/doctest": 50,
 	"internal/archtest": 40, "tests/fence": 40, "tests/sqllock": 40, "drivertest": 40, "tests/torture": 30,
-	"cmd/holdfast/lab": 30,
+	"cmd/holdfast/lab": 30, "examples": 30,
 }
 
 // find lists the packages of the modules that have tests, the longest first.
