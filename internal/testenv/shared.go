@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -35,9 +36,27 @@ func Shared[S any](start func(testing.TB) S) func(testing.TB) S {
 	}
 }
 
-// RunShared runs the tests of a package, and ends the servers that they shared.
+// ForExample returns what shared, a result of Shared, gives to the tests of a package: an example has
+// no testing.TB. It panics if the server does not start.
+func ForExample[S any](shared func(testing.TB) S) S { return shared(new(example)) }
+
+// example is the testing.TB of an example.
+type example struct{ wholePackage }
+
+func (*example) Failed() bool { return false }
+
+// RunShared runs the tests of a package, and ends the servers that they shared. Under -short it leaves
+// the package's examples out, because an example cannot be skipped.
 func RunShared(m *testing.M) (code int) {
 	defer endShared()
+	flag.Parse()
+	if testing.Short() {
+		skip := "^Example"
+		if more := flag.Lookup("test.skip").Value.String(); more != "" {
+			skip = more + "|" + skip
+		}
+		_ = flag.Set("test.skip", skip) // it is a flag of package testing
+	}
 	return m.Run()
 }
 

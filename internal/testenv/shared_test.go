@@ -16,6 +16,11 @@ func TestShared(t *testing.T) {
 			t.Errorf("another server, or no answer: %s", second.Addr)
 		}
 	})
+	t.Run("example", func(t *testing.T) {
+		if third := ForExample(redis); third != first {
+			t.Errorf("another server for examples: %s", third.Addr)
+		}
+	})
 	if t.Failed() || first == nil {
 		return
 	}
