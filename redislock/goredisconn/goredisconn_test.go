@@ -11,15 +11,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
 	"github.com/holdfast-lock/holdfast/redislock/goredisconn"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var echo = &redislock.Script{Text: "return {1, ARGV[1], {KEYS[1], false}}",
 	SHA1: "3bd0a52e9e17b9a4d0a7e0c1c5b2d5d8b5f5e9aa"}
