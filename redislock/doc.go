@@ -5,6 +5,8 @@
 //	conn, err := rueidisconn.Dial("redis://localhost:6379")
 //	client, err := holdfast.New(ctx, redislock.New(conn, nil), nil)
 //
+// Packages goredisconn and rueidisconn, which connect the client libraries, have examples that run.
+//
 // Every request is one script, so it is one atomic step at the server. Only the server's clock
 // decides when a lease has expired. A release hands the lock to the first waiter in the same step,
 // and publishes that on the channel of the waiter's session. So the waiter starts without another

@@ -6,6 +6,8 @@
 //	servers := []quorum.Server{{Name: "r1:6379", Dial: dial}, ...}
 //	client, err := holdfast.New(ctx, quorum.New(servers, nil), nil)
 //
+// Package rueidisconn has an example that runs.
+//
 // A new deployment must be declared once, by [Backend.Declare] or "holdfast init". Otherwise it
 // begins to grant after a quarantine.
 //
