@@ -6,16 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/sqllock"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/mysql"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ttl = 2 * time.Second // longer than the stalls of a busy machine
 
