@@ -7,7 +7,6 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
-	"go.uber.org/goleak"
 
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
@@ -15,8 +14,6 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ttl = 2 * time.Second // longer than the stalls of a busy machine
 

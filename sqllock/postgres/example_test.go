@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"log"
 
 	"github.com/holdfast-lock/holdfast"
@@ -10,28 +11,52 @@ import (
 	"github.com/holdfast-lock/holdfast/sqllock/postgres"
 )
 
-// The locks are in the application's own database, and use its own pool.
+// The locks are in the application's own database, and use its pool. PostgreSQL wakes waiters by NOTIFY: no
+// client polls.
 func Example() {
 	ctx := context.Background()
-	db, err := sql.Open("pgx", "postgres://app@localhost/app")
+	db, err := sql.Open("pgx", postgresURL()) // "postgres://app:password@localhost/app"
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
+	defer db.Close()
 	db.SetMaxOpenConns(20) // at least 3
+	// Once, by a user who may create tables; or "holdfast init".
 	if err := sqllock.Init(ctx, db, postgres.Dialect()); err != nil {
-		log.Fatal(err) // or "holdfast init", once, by a user who may create tables
+		fmt.Println(err)
+		return
 	}
-	client, err := holdfast.New(ctx, sqllock.New(db, postgres.Dialect(), nil), nil)
+	store := sqllock.New(db, postgres.Dialect(), nil)
+	defer store.Close() // not db
+	client, err := holdfast.New(ctx, store, nil)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
-	defer func() { _ = client.Close(ctx) }()
-	err = client.Mutex("invoices/2026-11").Do(ctx, func(ctx context.Context) error {
-		return send(ctx, holdfast.Token(ctx)) // ctx ends when the lock is lost
-	})
+	defer client.Close(ctx)
+
+	lease, err := client.Mutex("invoices/2026-11").Lock(ctx)
 	if err != nil {
-		log.Print(err)
+		fmt.Println(err)
+		return
 	}
+	next := make(chan *holdfast.Lease)
+	go func() {
+		l, err := client.Mutex("invoices/2026-11").Lock(ctx) // waits for the release
+		if err != nil {
+			fmt.Println(err)
+		}
+		next <- l
+	}()
+	fmt.Printf("polling: %q, released: %v\n", store.Polling(), lease.Release())
+	second := <-next
+	fmt.Println("the next holder has a larger token:", second.Token() > lease.Token())
+	fmt.Println("released:", second.Release())
+	// Output:
+	// polling: "", released: <nil>
+	// the next holder has a larger token: true
+	// released: <nil>
 }
 
 // Through a pooler in transaction mode nobody can listen; a second, direct pool can.
@@ -55,5 +80,3 @@ func Example_pooler() {
 		log.Print("waiters poll: ", why)
 	}
 }
-
-func send(context.Context, uint64) error { return nil }
