@@ -59,6 +59,9 @@ func must(t testing.TB, what string, err error) {
 // one is a server for all tests that leave it as it was.
 var one = testenv.Shared(func(t testing.TB) *testenv.ZooKeeperServer { return testenv.ZooKeeper(t, longSessions) })
 
+// zooKeepers is for examples.
+func zooKeepers() []string { return []string{testenv.ForExample(one).Addr} }
+
 // common returns the shared server, and a Config with a root for this test alone.
 func common(t testing.TB) (*testenv.ZooKeeperServer, zklock.Config) {
 	t.Helper()
