@@ -142,8 +142,9 @@ func TestListensAtPrimary(t *testing.T) {
 		"rueidis": func(t testing.TB, c *testenv.RedisClusterServers) redislock.Conn {
 			return must(rueidisconn.Dial(c.URL("")))(t)
 		},
-		"go-redis":           goRedis(redis.ClusterOptions{}),
-		"go-redis, nearest":  goRedis(redis.ClusterOptions{RouteByLatency: true}),
+		"go-redis": goRedis(redis.ClusterOptions{}),
+		// RouteByLatency takes the same way. In v9.23.0 it has a data race of its own: a goroutine uses
+		// the client of a new node while a field of it is set.
 		"go-redis, anywhere": goRedis(redis.ClusterOptions{RouteRandomly: true}),
 	} {
 		t.Run(client, func(t *testing.T) {
