@@ -14,7 +14,7 @@
 //   - R3: Every grant has a token larger than every earlier token of its name: across release,
 //     expiry, break, restart, and loss of data as far as the store can.
 //   - R4: The store checks ownership where the state is, in the same atomic step: Release, Renew,
-//     Cancel, Downgrade and Adopt act on the caller's own grant or not at all.
+//     Cancel, Downgrade, Reduce and Adopt act on the caller's own grant or not at all.
 //   - R5: Every request may be repeated. After a lost answer, a retry, or a broken connection there
 //     is no second grant, no lost or doubled permit, and no place in the queue without a waiter.
 //   - R6: A dead waiter delays the queue until its place expires: a TTL after its last renewal,
@@ -46,6 +46,9 @@
 //     or renewed with a Lease ends that long after, although its session lives, unless an earlier
 //     exchange made it longer. No exchange makes a lease end earlier, since it may arrive after a
 //     later one, on which the client relies.
+//   - R18: A grant of permits never gets more of them. Reduce names how many remain, so it may be
+//     repeated and may arrive late, and waiters that fit then are granted in the same step. No
+//     later exchange, an Acquire of the same ID and an adoption included, restores the number.
 //
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

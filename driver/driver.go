@@ -51,7 +51,7 @@ type Backend interface {
 // Kinds says what a store keeps besides mutexes.
 type Kinds struct {
 	Shared     bool // requests with Shared, and Downgrade
-	Semaphores bool // requests with Permits, and SetLimit
+	Semaphores bool // requests with Permits, Reduce and SetLimit
 	Latches    bool // SetCount, CountDown, Await, RemoveLatch
 	MinHold    bool // Request.MinHold, and a positive keep of Release
 	Leases     bool // Request.Lease and Hold.Lease
@@ -74,8 +74,8 @@ type SessionConfig struct {
 }
 
 // A Session is one client's identity at the store. Its methods may be called concurrently, except
-// that calls for one request ID do not overlap. Only Renew may overlap any call, also another Renew,
-// and Cancel may overtake an Acquire whose caller has given up.
+// that calls for one request ID do not overlap. Only Renew and Reduce may overlap any call, also
+// another of their own, and Cancel may overtake an Acquire whose caller has given up.
 //
 // Every method is one bounded exchange and never waits for another holder (R1). It returns when the
 // store has answered, when ctx ends, or when the driver's own limit for a silent store has passed,
@@ -121,6 +121,14 @@ type Session interface {
 	// gets the lock in between, and the readers at the head of the queue are let in. ErrGone,
 	// ErrTaken as for Release.
 	Downgrade(ctx context.Context, h Hold) error
+
+	// Reduce lowers the permits of the grant h to n, and grants the others to waiters that fit. The
+	// grant keeps its token, its ID and its lease. A grant that has n permits or fewer keeps them:
+	// so a repeat changes nothing, and a Reduce that arrives after a later one gives no permits
+	// back to the grant (R18). ErrInvalid: n is not from 1 to MaxLimit, or the minimum hold of a
+	// grant with more permits is not over. ErrKind: the grant is none of a semaphore. ErrGone,
+	// ErrTaken as for Release.
+	Reduce(ctx context.Context, h Hold, n int) error
 
 	// Adopt transfers the grant h, which another session took, to this session, and sets its lease
 	// to a full TTL. The grant's request ID becomes id, which belongs to this session and is as

@@ -96,6 +96,14 @@ func CheckID(id string) error {
 	return nil
 }
 
+// CheckRemaining returns an ErrInvalid if Session.Reduce does not allow n, or nil.
+func CheckRemaining(n int) error {
+	if n < 1 || n > MaxLimit {
+		return fmt.Errorf("%w number of permits that remain, %d: allowed are 1 to %d", ErrInvalid, n, MaxLimit)
+	}
+	return nil
+}
+
 // Check returns an ErrInvalid that says what is wrong with r, or nil. Package holdfast calls it
 // before it sends the request to a store.
 func (r *Request) Check() error {

@@ -26,7 +26,7 @@ type broken struct {
 
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
-	for _, b := range slices.Concat(brokenStores, brokenRecords, brokenConns, brokenPushes, brokenTexts) {
+	for _, b := range slices.Concat(brokenStores, brokenPermits, brokenRecords, brokenConns, brokenPushes, brokenTexts) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {

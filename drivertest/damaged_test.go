@@ -94,6 +94,13 @@ func (n *damageableSession) Release(ctx context.Context, h driver.Hold, keep tim
 	return n.Session.Release(ctx, h, keep)
 }
 
+func (n *damageableSession) Reduce(ctx context.Context, h driver.Hold, left int) error {
+	if err := n.s.check(h.Name); err != nil {
+		return err
+	}
+	return n.Session.Reduce(ctx, h, left)
+}
+
 func (n *damageableSession) Renew(ctx context.Context, holds []driver.Hold) ([]driver.Change, error) {
 	var good []driver.Hold
 	var changes []driver.Change

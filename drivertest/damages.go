@@ -163,6 +163,8 @@ func (e *env) isDamaged(a, b *peer, bad driver.Hold) {
 		"Release":         func() error { return a.Release(e.ctx, bad, 0) },
 	}
 	if !e.locksOnly() {
+		held := driver.Hold{Name: bad.Name, ID: bad.ID, Token: max(bad.Token, 1)}
+		calls["Reduce"] = func() error { return a.Reduce(e.ctx, held, 1) }
 		calls["SetLimit"] = func() error { return b.SetLimit(e.ctx, bad.Name, 5) }
 		calls["SetCount"] = func() error { _, err := b.SetCount(e.ctx, bad.Name, 5); return err }
 		calls["CountDown"] = func() error { _, err := b.CountDown(e.ctx, bad.Name, "c-1"); return err }

@@ -284,6 +284,10 @@ func (s *faultySession) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.f.send(ctx, func() error { return s.Session.Downgrade(ctx, h) })
 }
 
+func (s *faultySession) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	return s.f.send(ctx, func() error { return s.Session.Reduce(ctx, h, n) })
+}
+
 func (s *faultySession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	return s.f.send(ctx, func() error { return s.Session.Adopt(ctx, h, id, info) })
 }

@@ -13,6 +13,8 @@ var countingChecks = map[string]bool{
 	"set limit": true, "permits of clients": true, "latch of clients": true, "latch": true, "remove a latch": true,
 	"latch push lost": true, "latch interest": true, "latch cancel": true,
 	"refused permits": true, "refused count": true, "a damaged semaphore": true, "a damaged latch": true,
+	"give back permits": true, "reductions refused": true, "give back under a lower limit": true,
+	"give back within a minimum hold": true, "reductions at once": true, "answer to reduce lost": true,
 	"pushes for latches": true, "hostile IDs of latches": true,
 }
 
@@ -33,6 +35,7 @@ var locksOnlyChecks = []check{
 				refused("permits", err)
 			}
 			refused("SetLimit", a.SetLimit(e.ctx, e.name("s"), 3))
+			refused("Reduce", a.Reduce(e.ctx, a.get(a.shared("x")), 1))
 			_, err := a.SetCount(e.ctx, e.name("l"), 3)
 			refused("SetCount", err)
 			_, err = a.CountDown(e.ctx, e.name("l"), "id-1")

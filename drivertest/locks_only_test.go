@@ -67,6 +67,10 @@ func (s *locksOnlySession) Acquire(ctx context.Context, r *driver.Request) (driv
 	return s.Session.Acquire(ctx, r)
 }
 
+func (s *locksOnlySession) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	return s.b.refuse("reductions")
+}
+
 func (s *locksOnlySession) SetCount(ctx context.Context, name string, n int64) (bool, error) {
 	if err := s.b.refuse("latches"); err != nil {
 		return false, err
@@ -105,7 +109,8 @@ func TestLocksOnly(t *testing.T) { Run(t, locksOnlyHarness("")) }
 
 // A store that grants or keeps what it has to refuse fails.
 func TestLocksOnlyBroken(t *testing.T) {
-	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces", "removals", "kinds"} {
+	for _, mistake := range []string{"permits", "latches", "counts", "waits", "limits", "traces", "removals", "kinds",
+		"reductions"} {
 		t.Run(mistake, func(t *testing.T) {
 			if !fails(t, func() Harness { return locksOnlyHarness(mistake) }, locksOnlyChecks[0]) {
 				t.Error("not caught")

@@ -224,6 +224,9 @@ var refusals = []check{
 			h := a.get(a.permits("s", 2, 2))
 			first, second := b.joinQueue(b.permits("s", 1, 2)), c.joinQueue(c.permits("s", 1, 2))
 			heal := refuse()
+			if !e.isRefused("Reduce", func(ctx context.Context) error { return a.Reduce(ctx, h, 1) }, first, second) {
+				return
+			}
 			if !e.isRefused("Release", func(ctx context.Context) error { return a.Release(ctx, h, 0) }, first, second) {
 				return
 			}

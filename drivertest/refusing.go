@@ -89,6 +89,10 @@ func (s *gatedSession) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.g.write(func() error { return s.Session.Downgrade(ctx, h) })
 }
 
+func (s *gatedSession) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	return s.g.write(func() error { return s.Session.Reduce(ctx, h, n) })
+}
+
 func (s *gatedSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	return s.g.write(func() error { return s.Session.Adopt(ctx, h, id, info) })
 }

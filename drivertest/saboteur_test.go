@@ -16,6 +16,7 @@ type sabotagedSession struct {
 	renew   func(ctx context.Context, holds []driver.Hold) ([]driver.Change, error)
 	count   func(ctx context.Context, name, id string) (int64, error)
 	down    func(ctx context.Context, h driver.Hold) error
+	reduce  func(ctx context.Context, h driver.Hold, n int) error
 	adopt   func(ctx context.Context, h driver.Hold, id, info string) error
 	close   func(ctx context.Context) error
 }
@@ -60,6 +61,13 @@ func (s *sabotagedSession) Downgrade(ctx context.Context, h driver.Hold) error {
 		return s.down(ctx, h)
 	}
 	return s.Session.Downgrade(ctx, h)
+}
+
+func (s *sabotagedSession) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if s.reduce != nil {
+		return s.reduce(ctx, h, n)
+	}
+	return s.Session.Reduce(ctx, h, n)
 }
 
 func (s *sabotagedSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {

@@ -57,6 +57,7 @@ type mistake struct {
 	release func(h driver.Hold, keep time.Duration) error
 	renew   func([]driver.Hold) ([]driver.Change, error)
 	down    func(driver.Hold) error
+	reduce  func(h driver.Hold, n int) error
 	adopt   func(h driver.Hold, id, info string) error
 	count   func(name, id string) (int64, error)
 	await   func(name, id string) (driver.Reply, error)
@@ -119,6 +120,20 @@ var mistakes = map[string]func(b driver.Backend, m *mistake){
 	},
 	"a downgrade does nothing": func(_ driver.Backend, m *mistake) {
 		m.down = func(h driver.Hold) error { return nil }
+	},
+	"permits that are given back stay taken": func(_ driver.Backend, m *mistake) {
+		m.reduce = func(h driver.Hold, n int) error { return nil }
+	},
+	"the number is that of permits to give back": func(b driver.Backend, m *mistake) {
+		m.reduce = func(h driver.Hold, n int) error {
+			r, err := b.Inspect(ctx, h.Name)
+			for _, o := range r.Holders {
+				if o.Token == h.Token && o.N > n {
+					return m.Session.Reduce(ctx, h, max(1, o.N-n))
+				}
+			}
+			return errors.Join(err, m.Session.Reduce(ctx, h, n))
+		}
 	},
 	"the adopted keeps its id": func(_ driver.Backend, m *mistake) {
 		m.adopt = func(h driver.Hold, _, info string) error { return m.Session.Adopt(ctx, h, h.ID, info) }
@@ -217,6 +232,13 @@ func (m *mistake) Downgrade(ctx context.Context, h driver.Hold) error {
 		return m.down(h)
 	}
 	return m.Session.Downgrade(ctx, h)
+}
+
+func (m *mistake) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if m.reduce != nil {
+		return m.reduce(h, n)
+	}
+	return m.Session.Reduce(ctx, h, n)
 }
 
 func (m *mistake) Adopt(ctx context.Context, h driver.Hold, id, info string) error {

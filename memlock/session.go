@@ -95,6 +95,12 @@ func (n *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	})
 }
 
+func (n *session) Reduce(ctx context.Context, h driver.Hold, left int) error {
+	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+		return e.Reduce(now, h.ID, h.Token, left)
+	})
+}
+
 func (n *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	return n.do(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		if err := driver.CheckID(id); err != nil {

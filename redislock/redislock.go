@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/rule"
 )
 
 // Config configures a Backend. The zero value, or nil, works.
@@ -172,6 +173,8 @@ func verdict(v Value, err error) error {
 		return driver.ErrGone
 	case v.Int == 2:
 		return driver.ErrTaken
+	case v.Int == 4:
+		return rule.ErrMinHold
 	case short != nil:
 		return short
 	}

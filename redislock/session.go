@@ -262,6 +262,18 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
+func (s *session) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if err := driver.CheckRemaining(n); err != nil {
+		return err
+	}
+	if h.Token > maxToken || h.Token == 0 {
+		return driver.ErrGone
+	}
+	c := newCall().name(s.b.prefix, h.Name, "lzmt").str("reduce").end().str(h.ID).end().padded(h.Token, 16).end().
+		padded(uint64(n), 10).end()
+	return verdict(s.b.sure(ctx, s.patience, s.b.scripts.change, c, requester{}))
+}
+
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := driver.CheckID(id); err != nil {
 		return err

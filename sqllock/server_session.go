@@ -288,6 +288,16 @@ func (s *serverSession) Downgrade(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
+func (s *serverSession) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name)); err != nil {
+		return err
+	}
+	return s.change(ctx, h.Name, func(r *record) (err error) {
+		r.grants, err = r.entry.Reduce(ofMicros(r.now), h.ID, h.Token, n)
+		return err
+	})
+}
+
 func (s *serverSession) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err

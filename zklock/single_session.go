@@ -227,6 +227,9 @@ func (s *single) Adopt(ctx context.Context, h driver.Hold, id, info string) erro
 // Downgrade is refused: there are no readers.
 func (s *single) Downgrade(context.Context, driver.Hold) error { return errOnlyMutexes("downgrade") }
 
+// Reduce is refused: there are no semaphores.
+func (s *single) Reduce(context.Context, driver.Hold, int) error { return errOnlyMutexes("semaphore") }
+
 // SetCount is refused: there are no latches.
 func (s *single) SetCount(context.Context, string, int64) (bool, error) {
 	return false, errOnlyMutexes("latch")

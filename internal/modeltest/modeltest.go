@@ -109,7 +109,7 @@ func run(t *rapid.T, length int, store Store) {
 		"acquire": w.acquire, "acquire one more": w.acquire, "acquire another": w.acquire,
 		"ask again": w.repeatAcquire, "ask once more": w.repeatAcquire, "renew": w.renew, "renew all": w.renew,
 		"release": w.release, "release another": w.release, "cancel": w.cancel,
-		"downgrade": w.downgrade, "adopt": w.adopt, "break": w.breakGrant, "remove latch": w.removeLatch,
+		"downgrade": w.downgrade, "reduce": w.reduce, "adopt": w.adopt, "break": w.breakGrant, "remove latch": w.removeLatch,
 		"set limit":  w.setLimit,
 		"make latch": w.setCount, "count down": w.countDown, "await": w.await,
 		"list": w.list, "close": w.close, "kill": w.kill,

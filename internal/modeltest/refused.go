@@ -14,7 +14,7 @@ import (
 func (w *world) refused(t *rapid.T) {
 	w.tick()
 	var call func() error
-	what := rapid.SampledFrom([]string{"Release", "Cancel", "Downgrade", "Break", "Acquire", "CountDown"}).
+	what := rapid.SampledFrom([]string{"Release", "Cancel", "Downgrade", "Reduce", "Break", "Acquire", "CountDown"}).
 		Draw(t, "refused")
 	switch what {
 	case "Acquire":
@@ -34,13 +34,15 @@ func (w *world) refused(t *rapid.T) {
 	default:
 		r := w.pick(func(r *request) bool {
 			return !r.latch && !r.by.gone && w.isGranted(r) &&
-				(what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive)
+				(what != "Downgrade" || r.Mode == driver.Exclusive && r.n.grantOf(r.ID).Mode == driver.Exclusive) &&
+				(what != "Reduce" || r.n.grantOf(r.ID).N > 1 && r.n.grantOf(r.ID).KeepUntil <= w.now)
 		})
 		h := r.hold()
 		call = map[string]func() error{
 			"Release":   func() error { return r.by.Release(w.ctx, h, 0) },
 			"Cancel":    func() error { return r.by.Cancel(w.ctx, r.Name, r.ID) },
 			"Downgrade": func() error { return r.by.Downgrade(w.ctx, h) },
+			"Reduce":    func() error { return r.by.Reduce(w.ctx, h, 1) },
 			"Break":     func() error { return w.store.Backend.Break(w.ctx, h.Name, h.Token) },
 		}[what]
 	}

@@ -67,6 +67,23 @@ func (w *world) downgrade(*rapid.T) {
 	})
 }
 
+// reduce gives back some permits of a grant, or tries to.
+func (w *world) reduce(t *rapid.T) {
+	w.tick()
+	r := w.held()
+	n := rapid.SampledFrom([]int{1, 2, 1, 3, 0}).Draw(t, "left")
+	h, token := r.hold(), r.token
+	w.do(func(lost bool) {
+		if r.by.gone {
+			return
+		}
+		err := w.call(lost, func() error { return r.by.Reduce(w.ctx, h, n) })
+		grants, want := r.n.Reduce(w.now, h.ID, token, n)
+		w.logf("Reduce(%+v, %d), answer lost %v: %v", h, n, lost, want)
+		w.same(lost, r.n, err, want, grants)
+	})
+}
+
 // adopt moves a grant to another client, whether its own is open or not.
 func (w *world) adopt(t *rapid.T) {
 	w.tick()

@@ -315,23 +315,6 @@ func (e *Entry) RemoveLatch(now time.Duration) ([]Grant, error) {
 	}
 }
 
-// SetLimit implements driver.Backend.SetLimit.
-func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
-	grants := e.Advance(now)
-	switch e.Kind {
-	case driver.Unused:
-		return grants, driver.ErrGone
-	case driver.Semaphore:
-		e.Limit = limit
-		for i := range e.Line { // waiters asked under the old limit; they stay
-			e.Line[i].Limit = limit
-		}
-		return append(grants, e.Advance(now)...), nil
-	default:
-		return grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
-	}
-}
-
 // own returns the grant that its owner names, or why it does not exist.
 func (e *Entry) own(id string, token uint64) (*Hold, error) {
 	if h := e.find(id); h != nil && h.Token == token {

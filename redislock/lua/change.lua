@@ -1,6 +1,8 @@
 -- Changes a grant, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers 0: done; 1: gone; 2:
--- taken; 3: the new id belongs to another request; a text: what the name is in use as.
+-- taken; 3: the new id belongs to another request; 4: the minimum hold is not over; a text: what the
+-- name is in use as.
 --   downgrade id token
+--   reduce    id token n: how many permits remain
 --   adopt     id token TTL session, new id, info
 --   break     token
 --   remove    a latch
@@ -88,6 +90,18 @@ if not mine then return done(why) end
 
 dirty = true -- also without a change: WAIT needs a write to refer to
 if what == 'confirm' then return done(0) end
+if what == 'reduce' then
+  if st ~= 'P' then return done(kind()) end
+  local t, e, k, s, n, owner = getHold(id)
+  local left = num(ARGV[4])
+  if n <= left then return done(0) end -- done before; see rule.Reduce
+  if k > now then return done(4) end
+  unsettle()
+  putHold(id, t, e, k, s, left, owner)
+  used = used - (n - left)
+  advance()
+  return done(0)
+end
 if st == 'P' then return done(kind()) end
 if st == 'X' then
   local _, p = field(tail, 1)

@@ -281,6 +281,9 @@ func (r *request) downgraded(i int, err error) error {
 	return err
 }
 
+// Reduce refuses: see doc.go.
+func (s *session) Reduce(context.Context, driver.Hold, int) error { return noMajority("a semaphore") }
+
 // SetCount refuses: see doc.go.
 func (s *session) SetCount(context.Context, string, int64) (bool, error) {
 	return false, noMajority("a latch")

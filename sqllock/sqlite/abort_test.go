@@ -158,6 +158,11 @@ var steps = map[string]struct {
 		g.waits(t, g.s[1], permits(g.name, 1, 2))
 		g.waits(t, g.s[2], permits(g.name, 1, 2))
 	}, func(ctx context.Context, g *stage) error { return g.s[0].Release(ctx, g.held, 0) }},
+	"reduce": {func(t *testing.T, g *stage) {
+		g.held = granted(t, g.s[0], permits(g.name, 3, 3))
+		g.waits(t, g.s[1], permits(g.name, 1, 3))
+		g.waits(t, g.s[2], permits(g.name, 1, 3))
+	}, func(ctx context.Context, g *stage) error { return g.s[0].Reduce(ctx, g.held, 1) }},
 	"limit": {func(t *testing.T, g *stage) {
 		g.held = granted(t, g.s[0], permits(g.name, 1, 1))
 		g.waits(t, g.s[1], permits(g.name, 1, 1))

@@ -82,6 +82,7 @@ const (
 	qDropHold
 	qKeepHold
 	qExpireHold
+	qReduceHold
 	qAdoptHold
 	qLive
 	qNextDue
@@ -191,6 +192,7 @@ var queries = [numQueries]string{
 	qDropHold:     `DELETE FROM hold WHERE name = ? AND token = ?`,
 	qKeepHold:     `UPDATE hold SET kept = 1, expires = ?, keep = ?, session = '' WHERE name = ? AND token = ?`,
 	qExpireHold:   `UPDATE hold SET expires = max(?, min(expires, ?)) WHERE name = ? AND token = ?`,
+	qReduceHold:   `UPDATE hold SET n = ? WHERE name = ? AND token = ?`,
 	qAdoptHold:    `UPDATE hold SET id = ?, session = ?, expires = ?, info = ? WHERE name = ? AND token = ?`,
 	qLive:         `SELECT 1 FROM hold WHERE name = ? AND kept = 0 LIMIT 1`,
 	qNextDue:      `SELECT min(expires) FROM hold WHERE name = ?`,

@@ -264,6 +264,13 @@ func (s *session) Downgrade(ctx context.Context, h driver.Hold) error {
 	return s.st.write(ctx, func(t *tx) error { return t.downgrade(h) })
 }
 
+func (s *session) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckRemaining(n)); err != nil {
+		return err
+	}
+	return s.st.write(ctx, func(t *tx) error { return t.reduce(h, n) })
+}
+
 func (s *session) Adopt(ctx context.Context, h driver.Hold, id, info string) error {
 	if err := errors.Join(s.usable(), driver.CheckName(h.Name), driver.CheckID(id)); err != nil {
 		return err

@@ -270,6 +270,29 @@ func (t *tx) downgrade(h driver.Hold) error {
 	return t.advance(r)
 }
 
+func (t *tx) reduce(h driver.Hold, n int) error {
+	r, err := t.row(h.Name)
+	if err != nil {
+		return err
+	}
+	g, err := t.own(r, h.ID, h.Token)
+	switch {
+	case err != nil:
+		return err
+	case g.mode != driver.Permits:
+		return wrongKind(r)
+	case g.n <= n: // done before; see rule.Entry.Reduce
+		return nil
+	case g.keep > t.now:
+		return rule.ErrMinHold
+	}
+	if _, err := t.c.exec(qReduceHold, n, []byte(r.name), g.token); err != nil {
+		return err
+	}
+	r.used, r.dirty = r.used-(g.n-n), true
+	return t.advance(r)
+}
+
 func (t *tx) adopt(s *session, h driver.Hold, id, info string) error {
 	r, err := t.row(h.Name)
 	if err != nil {

@@ -233,6 +233,11 @@ var scenes = map[string]struct {
 		"adopt":          func(z *scene) error { return z.adopt("a", "c") },
 	}},
 	"a large permit": {func(z *scene) error { return errors.Join(z.p("a", 2), z.p("b", 1), z.p("c", 1)) }, handOver},
+	"permits to give back": {func(z *scene) error {
+		return errors.Join(z.p("a", 2), z.p("d", 1), z.p("b", 1), z.p("c", 1))
+	}, map[string]func(z *scene) error{
+		"reduce": func(z *scene) error { return z.a.Reduce(z.ctx, z.ids["a"], 1) },
+	}},
 	"kept, and waited for": {func(z *scene) error {
 		return errors.Join(z.ask("a", driver.Exclusive, 1, 0, time.Minute), z.x("b"))
 	}, map[string]func(z *scene) error{
@@ -287,7 +292,7 @@ func (z *scene) adopt(from, by string) error {
 // passes are the scenes in which a name is handed over.
 var passes = map[string]bool{
 	"held and waited for": true, "the first is gone": true, "readers wait": true, "the last reader": true,
-	"a large permit": true, "permits": true, "kept, and waited for": true, "a latch": true,
+	"a large permit": true, "permits": true, "permits to give back": true, "kept, and waited for": true, "a latch": true,
 }
 
 // TestAborted lets each script fail at each of its steps. Every published grant must then be on

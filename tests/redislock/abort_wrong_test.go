@@ -48,6 +48,9 @@ func (z *scene) wrong() string {
 	if w := z.crowded(rec); w != "" {
 		return w
 	}
+	if w := z.leaked(rec); w != "" {
+		return w
+	}
 	// A new request waits or is granted, and has the lock once all others have left.
 	if err := z.x("c4"); err != nil && !errors.Is(err, driver.ErrKind) {
 		return "Acquire: " + err.Error()
@@ -88,6 +91,19 @@ func (z *scene) crowded(rec driver.Record) string {
 	}
 	if rec.Kind == driver.Semaphore && n > rec.Limit || exclusive > 0 && len(rec.Holders) > 1 {
 		return fmt.Sprintf("too many hold it: %+v", rec)
+	}
+	return ""
+}
+
+// leaked reports whether permits are neither held nor granted to the first waiter, for which they
+// suffice.
+func (z *scene) leaked(rec driver.Record) string {
+	n := 0
+	for _, h := range rec.Holders {
+		n += h.N
+	}
+	if rec.Kind == driver.Semaphore && len(rec.Waiters) > 0 && n+rec.Waiters[0].N <= rec.Limit {
+		return fmt.Sprintf("the first waiter fits: %+v", rec)
 	}
 	return ""
 }

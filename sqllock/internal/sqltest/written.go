@@ -262,6 +262,7 @@ var operations = map[string]func(s *scene) func(context.Context) error{
 	},
 	"release a share":       func(s *scene) func(context.Context) error { return s.releases(driver.Shared, 0, s.y, s.x) },
 	"release a permit":      func(s *scene) func(context.Context) error { return s.releases(driver.Permits, 0) },
+	"give back a permit":    func(s *scene) func(context.Context) error { return s.givesBack() },
 	"release, readers wait": func(s *scene) func(context.Context) error { return s.readers(s.free) },
 	"downgrade":             func(s *scene) func(context.Context) error { return s.readers(s.downgrade) },
 	"renew": func(s *scene) func(context.Context) error {

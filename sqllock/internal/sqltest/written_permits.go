@@ -1,0 +1,22 @@
+package sqltest
+
+import (
+	"context"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// givesBack prepares a grant of two permits, one of which is given back to the first of two waiters.
+func (s *scene) givesBack() func(context.Context) error {
+	s.t.Helper()
+	r := s.request("own", driver.Permits)
+	r.N = 2
+	rep, err := s.own.Acquire(s.t.Context(), r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.ask(s.x.session, "here", driver.Permits)
+	s.ask(s.y.session, "there", driver.Permits)
+	h := driver.Hold{Name: r.Name, ID: r.ID, Token: rep.Token}
+	return func(ctx context.Context) error { return s.own.Reduce(ctx, h, 1) }
+}
