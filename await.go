@@ -13,12 +13,17 @@ import (
 
 // acquire is the Lock of every primitive: one exchange if the lock is free, else an attempt.
 func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o *options, wait bool) (*Lease, error) {
-	outer, err := c.carried(ctx, req, o)
-	if err != nil {
-		return nil, &Error{Op: op, Name: req.Name, Err: err}
-	}
-	if outer != nil {
-		return outer.lend(op, req, o)
+	for {
+		outer, err := c.carried(ctx, req, o)
+		if err != nil {
+			return nil, &Error{Op: op, Name: req.Name, Err: err}
+		}
+		if outer == nil {
+			break
+		}
+		if l, err := outer.lend(op, req, o); err != errGivenBack {
+			return l, err
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, &Error{Op: op, Name: req.Name, Err: cause(ctx)}

@@ -29,6 +29,7 @@ type hooks struct {
 	release func(ctx context.Context, h driver.Hold, next func() error) error
 	cancel  func(name string, next func() error) error
 	adopt   func(next func() error) error
+	reduce  func(n int, next func() error) error
 	down    func(next func() error) error
 
 	opening func(ctx context.Context) error // before a session is opened
@@ -106,6 +107,17 @@ func (s *hooked) Downgrade(ctx context.Context, h driver.Hold) error {
 	next := func() error { return s.Session.Downgrade(ctx, h) }
 	if s.h.down != nil {
 		return s.h.down(next)
+	}
+	return next()
+}
+
+func (s *hooked) Reduce(ctx context.Context, h driver.Hold, n int) error {
+	if s.delayed(ctx, "reduce", func(ctx context.Context) { _ = s.Session.Reduce(ctx, h, n) }) {
+		return unanswered(ctx)
+	}
+	next := func() error { return s.Session.Reduce(ctx, h, n) }
+	if s.h.reduce != nil {
+		return s.h.reduce(n, next)
 	}
 	return next()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -24,8 +25,8 @@ import (
 //	Client.stopRenewing   no: local only      no                       no
 
 // Lease is the holder's claim to a grant. It renews itself until it ends, exactly once: by Release,
-// or by loss. Its methods are safe for concurrent use. Only Release, Extend and Downgrade wait
-// for the store. A nil Lease, which a failed call returns, holds nothing.
+// or by loss. Its methods are safe for concurrent use. Only Release, ReleasePermits, Extend and
+// Downgrade wait for the store. A nil Lease, which a failed call returns, holds nothing.
 type Lease struct {
 	c          *Client
 	session    *session
@@ -37,6 +38,7 @@ type Lease struct {
 	maxHold    time.Duration // of the options; 0: none
 	latest     time.Duration // when MaxHold ends it, on c.now; forever without MaxHold
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
+	reducing   sync.Mutex    // held by ReleasePermits
 	pushed     bool          // so far only a push has reported the grant; not written once the lease has ended
 
 	// Guarded by c.mu.

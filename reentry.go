@@ -74,16 +74,16 @@ func (c *Client) carried(ctx context.Context, req *driver.Request, o *options) (
 		if l.req.Name != req.Name || !l.c.sameStore(c) || l.Err() != nil {
 			continue
 		}
-		mode := l.mode()
+		mode, n := l.grant()
 		if (mode == driver.Permits) != (req.Mode == driver.Permits) {
 			continue // the store returns ErrKind
 		}
 		held = l
 		reads = reads || mode == driver.Shared
 		if l.outer == nil {
-			permits += l.req.N
+			permits += n
 		}
-		if o.reentrant && (mode == driver.Exclusive || mode == req.Mode && req.N <= l.req.N) {
+		if o.reentrant && (mode == driver.Exclusive || mode == req.Mode && req.N <= n) {
 			return l, nil
 		}
 	}
@@ -101,8 +101,11 @@ func (c *Client) sameStore(d *Client) bool {
 	return c == d || reflect.ValueOf(c.backend).Comparable() && c.backend == d.backend
 }
 
+// errGivenBack: the lease to borrow from has given back permits meanwhile.
+var errGivenBack = errors.New("permits have been given back")
+
 // lend makes a lease for req that is borrowed from outer: it has the same token, needs no exchange
-// with the store, and ends no later.
+// with the store, and ends no later. After errGivenBack the caller looks for another.
 func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, error) {
 	c := outer.c
 	l := &Lease{c: c, session: outer.session, req: *req, token: outer.token, since: time.Now(), outer: outer, index: -1}
@@ -113,6 +116,9 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	}
 	if outer.req.Mode == driver.Shared && req.Mode == driver.Exclusive { // downgraded meanwhile
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrUpgrade}
+	}
+	if req.Mode == driver.Permits && req.N > outer.req.N {
+		return nil, errGivenBack
 	}
 	l.latest = forever
 	if o.maxHold > 0 {
@@ -129,11 +135,11 @@ func (outer *Lease) lend(op string, req *driver.Request, o *options) (*Lease, er
 	return l, nil
 }
 
-// mode returns the mode of the grant, which Downgrade may change.
-func (l *Lease) mode() driver.Mode {
+// grant returns the mode and the number of the grant, which Downgrade and ReleasePermits may change.
+func (l *Lease) grant() (driver.Mode, int) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	return l.req.Mode
+	return l.req.Mode, l.req.N
 }
 
 // Downgrade turns a write lease of an RWMutex into a read lease with the same token, and lets in
@@ -177,9 +183,15 @@ func (l *Lease) Downgrade() error {
 	if bad != "" {
 		return &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: %s", ErrInvalid, bad)}
 	}
-	h := l.holdID()
+	return l.changeGrant(op, l.session.Downgrade)
+}
+
+// changeGrant asks the store to change l's grant. It waits for one answer. If the answer leaves the
+// change open, it goes on in the background: so the change can be repeated.
+func (l *Lease) changeGrant(op string, change func(context.Context, driver.Hold) error) error {
+	c, h := l.c, l.holdID()
 	ctx, cancel := c.bound(context.Background())
-	err := c.repeatChange(ctx, func() error { return l.session.Downgrade(ctx, h) })
+	err := c.repeatChange(ctx, func() error { return change(ctx, h) })
 	cancel()
 	switch {
 	case err == nil:
@@ -189,12 +201,12 @@ func (l *Lease) Downgrade() error {
 			if l.Err() != nil {
 				return nil
 			}
-			return l.session.Downgrade(ctx, h)
+			return change(ctx, h)
 		})
 		if err = explain(context.Background(), err); !errors.Is(err, ErrRefused) {
 			err = asOutage(err)
 		}
-		return &Error{Op: op, Name: l.req.Name, Err: err}
+		return &Error{Op: op, Name: h.Name, Err: err}
 	case driver.IsOver(err):
 		c.endLost(l, lost("use", &l.req, ReasonRevoked)) // unless it was handed off meanwhile
 		if l.pushed {
@@ -205,7 +217,7 @@ func (l *Lease) Downgrade() error {
 		c.endLost(l, lost("use", &l.req, ReasonSession))
 		return l.endedError(op, l.Err().(*Error))
 	}
-	return &Error{Op: op, Name: l.req.Name, Err: explain(context.Background(), err)}
+	return &Error{Op: op, Name: h.Name, Err: explain(context.Background(), err)}
 }
 
 // endedError returns the error of an operation on a lease that has ended for why.

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -96,6 +97,78 @@ func (s *Semaphore) part() *lock {
 		return nil
 	}
 	return &s.lock
+}
+
+// Permits returns how many permits of a semaphore the lease holds; 1 for other kinds of lock.
+func (l *Lease) Permits() int {
+	l.mustBeUsable("Permits")
+	_, n := l.grant()
+	return n
+}
+
+// ReleasePermits gives n permits back and keeps the others: under the same token, with the same
+// lease. Waiters that fit get them in the same step. It asks the store once.
+//
+// From the call on the lease has n permits fewer, also if ReleasePermits returns an error:
+// ErrUncertain or ErrUnavailable if the store did not answer, or ErrRefused if it refuses writes
+// (the client then repeats it in the background); ErrLost if the lease has ended. ErrInvalid if l is
+// not a semaphore's lease of its own, if n is below 1 or leaves none (call Release), if a lease that
+// is borrowed from l holds more than would remain, or before the end of a MinHold: nothing has
+// changed then.
+func (l *Lease) ReleasePermits(n int) error {
+	const op = "release permits"
+	if err := l.usable(op); err != nil {
+		return err
+	}
+	c := l.c
+	if c.work.tryAdd() {
+		defer c.work.done()
+	}
+	l.reducing.Lock() // until the store has answered, a later call cannot know how many it leaves
+	defer l.reducing.Unlock()
+	if err := l.Err(); err != nil { // also notices an expiry
+		return l.endedError(op, err.(*Error))
+	}
+	c.mu.Lock()
+	ended, bad, left := l.ended, "", l.req.N-n
+	switch {
+	case ended != nil:
+	case l.req.Mode != driver.Permits:
+		bad = "the lease is none of a semaphore"
+	case l.outer != nil:
+		bad = "the lease is borrowed; give back permits of the one that it was borrowed from"
+	case n < 1 || left < 1:
+		bad = fmt.Sprintf("%d of %d permits; allowed are 1 to %d, and Release gives back all", n, l.req.N, l.req.N-1)
+	case l.borrowed() > left:
+		bad = fmt.Sprintf("a lease that was borrowed from it holds more than the %d that would remain", left)
+	default:
+		l.req.N = left
+	}
+	c.mu.Unlock()
+	if ended != nil {
+		return l.endedError(op, ended)
+	}
+	if bad != "" {
+		return &Error{Op: op, Name: l.req.Name, Err: fmt.Errorf("%w: %s", ErrInvalid, bad)}
+	}
+	// The store is told how many remain, not how many are given back: so the exchange can be
+	// repeated, and may arrive after a later one.
+	err := l.changeGrant(op, func(ctx context.Context, h driver.Hold) error { return l.session.Reduce(ctx, h, left) })
+	if errors.Is(err, ErrInvalid) { // the minimum hold is not over
+		c.mu.Lock()
+		l.req.N += n
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// borrowed returns how many permits the largest lease has that is borrowed from l. Called with c.mu
+// held.
+func (l *Lease) borrowed() (most int) {
+	for b := range l.inner {
+		most = max(most, b.req.N)
+	}
+	return most
 }
 
 // SetLimit changes the limit of a semaphore that is in use. A lower limit takes nothing from
