@@ -193,7 +193,7 @@ func TestReleasePermitsInAnOutage(t *testing.T) {
 		})
 		heal()
 		within(t, "the permits", 0, ttl/2, func() {
-			release(t, take(t)(other.Semaphore("s", 5).Acquire(t.Context(), 4)))
+			release(t, take(t)(other.Semaphore("s", 5, holdfast.WaitAtMost(ttl)).Acquire(t.Context(), 4)))
 		})
 		hasPermits(t, other, l, 1)
 	})
