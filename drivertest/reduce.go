@@ -23,7 +23,7 @@ var reductions = []check{
 			a.reduce(h, 3)
 			e.noPush(two, one) // the first does not fit, so the second waits behind it
 			a.reduce(h, 2)
-			two.granted()
+			two.pushed()
 			e.noPush(one)
 			a.reduce(h, 2) // its answer was lost
 			a.reduce(h, 3) // it arrives late
@@ -40,7 +40,7 @@ var reductions = []check{
 			}
 			e.holds(c, held, 2)
 			c.reduce(held, 1)
-			one.granted()
+			one.pushed()
 			e.holds(c, held, 1)
 			b.refused(once(b.permits("s", 1, 5)))
 			c.release(held)
@@ -76,7 +76,7 @@ var reductions = []check{
 		a.reduce(h, 2)
 		e.noPush(w)
 		a.reduce(h, 1)
-		w.granted()
+		w.pushed()
 		e.holds(a, h, 1)
 	}},
 	{
@@ -146,6 +146,14 @@ var reductions = []check{
 			b.get(once(b.permits("s", 2, 4)))
 			b.refused(once(b.permits("s", 1, 4)))
 		}},
+}
+
+// pushed waits for a push of w's grant: nothing else tells the store to look at the queue.
+func (w *waiter) pushed() {
+	w.p.e.Helper()
+	if w.p.waitPush(w.r, &w.reply, patience) == 0 {
+		w.p.e.Fatalf("the waiter of %q was not served", w.r.Name)
+	}
 }
 
 // reduce is a Reduce that must succeed.
