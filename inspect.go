@@ -86,6 +86,7 @@ type Record struct {
 	Name    string
 	Kind    string   // "lock", "semaphore", "latch", or "" if it is not in use
 	Limit   int      // of a semaphore
+	Set     bool     // the limit was set by SetLimit, and stays while nobody uses the semaphore
 	Count   int64    // of a latch: what is left
 	Token   uint64   // the highest token given out that the store still knows
 	Holders []Holder // in order of their tokens
@@ -180,7 +181,8 @@ func (c *Client) checkName(name string) error {
 }
 
 func record(r driver.Record) Record {
-	out := Record{Name: r.Name, Limit: r.Limit, Count: r.Count, Token: r.Token, Waiting: r.Waiting, Damaged: r.Damaged}
+	out := Record{Name: r.Name, Limit: r.Limit, Set: r.Set, Count: r.Count, Token: r.Token, Waiting: r.Waiting,
+		Damaged: r.Damaged}
 	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
 	for i := range r.Holders {
 		out.Holders = append(out.Holders, *holder(&r.Holders[i]))

@@ -88,7 +88,7 @@ func (c *Client) carried(ctx context.Context, req *driver.Request, o *options) (
 		}
 	}
 	switch {
-	case held == nil || req.Mode == driver.Permits && permits+req.N <= req.Limit:
+	case held == nil || req.Mode == driver.Permits && (req.Limit == LimitAsSet || permits+req.N <= req.Limit):
 		return nil, nil
 	case reads && req.Mode == driver.Exclusive:
 		return nil, ErrUpgrade

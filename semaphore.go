@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,18 @@ import (
 // stores). It is a value without state and safe for concurrent use.
 type Semaphore struct{ lock }
 
+// LimitAsSet is the limit of a Semaphore whose callers do not know it: the one that Client.SetLimit or
+// "holdfast sem limit" has set at the store.
+const LimitAsSet = 0
+
 // Semaphore returns the semaphore of that name, without an exchange with the store. The limit, from
 // 1 to 2^30, belongs to the name while it is in use: the store refuses another limit with ErrKind,
 // and Client.SetLimit changes it. Names and options are as for Mutex.
+//
+// With LimitAsSet the store's limit counts, and may change at any time: nobody is refused for it. A
+// request for more permits than the limit waits until the limit is raised. ErrInvalid, at Acquire:
+// no limit is set. That somebody uses the semaphore with a limit of his own is not enough, since
+// that one ends with its last user.
 func (c *Client) Semaphore(name string, limit int, opts ...Option) *Semaphore {
 	return &Semaphore{c.lock(name, driver.Permits, 1, limit, opts)}
 }
@@ -62,7 +72,7 @@ func (s *Semaphore) free(ctx context.Context) (int, error) {
 	if err != nil || r.Kind != driver.Semaphore {
 		return s.req.Limit, err
 	}
-	n := s.req.Limit
+	n := cmp.Or(s.req.Limit, r.Limit)
 	for _, h := range r.Holders {
 		n -= h.N
 	}
@@ -171,13 +181,15 @@ func (l *Lease) borrowed() (most int) {
 	return most
 }
 
-// SetLimit changes the limit of a semaphore that is in use. A lower limit takes nothing from
-// holders; nothing is granted until the grants fit again. Waiters stay under the new limit: a
-// request for more permits holds up the queue until it gives up, or the limit is raised. New
-// requests with the old limit get ErrKind.
+// SetLimit sets the limit of a semaphore, whether anybody uses it or not. It stays at the store until
+// it is set again, or removed by limit 0; as long, the name is a semaphore, and Mutex and the other
+// kinds are refused (ErrKind). A lower limit takes nothing from holders; nothing is granted until the
+// grants fit again. Waiters stay under the new limit: a request for more permits holds up the queue
+// until it gives up, or the limit is raised. New requests with another limit get ErrKind, unless
+// they ask for LimitAsSet. A limit that was removed counts until the last user has left.
 //
-// Errors: ErrGone if the name is not in use (the next request then sets the limit), ErrKind if it
-// is no semaphore, ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.
+// Errors: ErrKind if the name is in use and no semaphore, ErrGone if there is no limit to remove,
+// ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.
 func (c *Client) SetLimit(ctx context.Context, name string, limit int) error {
 	r := driver.Request{ID: "-", Name: name, Mode: driver.Permits, N: 1, Limit: limit}
 	err := c.usable()

@@ -62,8 +62,8 @@ func TestDeadHolderOfPermits(t *testing.T) {
 func TestSetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, memlock.New(), nil)
-		if err := c.SetLimit(t.Context(), "s", 3); !errors.Is(err, holdfast.ErrGone) {
-			t.Errorf("SetLimit of a name that is not in use: %v", err)
+		if err := c.SetLimit(t.Context(), "s", 0); !errors.Is(err, holdfast.ErrGone) {
+			t.Errorf("removal of a limit of a name that is not in use: %v", err)
 		}
 		two, three := c.Semaphore("s", 2), c.Semaphore("s", 3)
 		l := take(t)(two.Acquire(t.Context(), 2))
@@ -86,8 +86,8 @@ func TestSetLimit(t *testing.T) {
 		}
 		release(t, l)
 		take(t)(c.Semaphore("s", 1).TryAcquire(t.Context(), 1))
-		if err := c.SetLimit(t.Context(), "s", 0); !errors.Is(err, holdfast.ErrInvalid) {
-			t.Errorf("SetLimit of 0: %v", err)
+		if err := c.SetLimit(t.Context(), "s", -1); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("SetLimit of -1: %v", err)
 		}
 	})
 }

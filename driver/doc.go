@@ -49,6 +49,10 @@
 //   - R18: A grant of permits never gets more of them. Reduce names how many remain, so it may be
 //     repeated and may arrive late, and waiters that fit then are granted in the same step. No
 //     later exchange, an Acquire of the same ID and an adoption included, restores the number.
+//   - R19: A limit that was set stays until it is set again or removed, however long nobody uses the
+//     name. The name is a semaphore in use as long (R9), listed, and its tokens go on. A request
+//     with Limit 0 uses the limit that is set: it waits under every later limit, also if it wants
+//     more than that. ErrNoLimit: none is set.
 //
 // To write a store, read memlock first: it is the whole contract in one short file.
 package driver

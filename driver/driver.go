@@ -20,9 +20,10 @@ type Backend interface {
 	// ErrUnavailable, ErrRefused, ErrInvalid.
 	Open(ctx context.Context, cfg SessionConfig) (Session, error)
 
-	// List returns up to limit records of names in use (held, kept, waited for, or a latch) that
-	// begin with prefix and come after after, in byte order of the names. Its cost depends on the
-	// number of names in this store, never on other data next to them.
+	// List returns up to limit records of names in use (held, kept, waited for, a latch, or a
+	// semaphore whose limit is set) that begin with prefix and come after after, in byte order of the
+	// names. Its cost depends on the number of names in this store, never on other data next to
+	// them.
 	List(ctx context.Context, prefix, after string, limit int) ([]Record, error)
 
 	// Inspect returns the record of one name; the zero Kind means that it is not in use.
@@ -38,9 +39,11 @@ type Backend interface {
 	// else.
 	RemoveLatch(ctx context.Context, name string) error
 
-	// SetLimit changes the limit of a semaphore in use. A lower limit takes nothing from holders;
-	// nothing is granted until the grants fit again. ErrGone: not in use; ErrKind: in use as
-	// something else.
+	// SetLimit sets the limit of a semaphore, in use or not. It stays until it is set again or
+	// removed, although nobody uses the name, which is a semaphore as long (R19). A lower limit takes
+	// nothing from holders; nothing is granted until the grants fit again. Limit 0 removes what was
+	// set: the limit stays as long as the name is in use. ErrKind: in use as something else; ErrGone:
+	// there is no limit to remove.
 	SetLimit(ctx context.Context, name string, limit int) error
 
 	// Close frees the resources of the backend (connections that it opened itself), after its
@@ -191,8 +194,8 @@ type Request struct {
 	ID    string // never reused, unguessable, [0-9a-z-], at most 48 bytes
 	Name  string // any UTF-8, 1 to MaxName bytes; the store encodes it injectively
 	Mode  Mode   //
-	N     int    // Permits: how many at once, 1 ≤ N ≤ Limit; else 1
-	Limit int    // Permits: how many there are; the same for all requests; else 0
+	N     int    // Permits: how many at once, 1 ≤ N ≤ Limit, if that is given; else 1
+	Limit int    // Permits: how many there are, the same for all requests, or 0: as set; else 0
 
 	// ReadWrite says that the caller's lock is a read/write lock. It does not change who gets the
 	// lock. Stores that share their locks with other software may have to tell the two apart.
@@ -300,6 +303,7 @@ type Record struct {
 	Name    string
 	Kind    Kind
 	Limit   int      // Semaphore
+	Set     bool     // Semaphore: the limit was set by SetLimit, and stays
 	Count   int64    // Latch: what is left
 	Token   uint64   // the highest token given out that the store still knows
 	Holders []Holder // in order of their tokens

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 )
@@ -38,6 +39,11 @@ var (
 
 	// ErrInvalid: the request or configuration is not allowed; the text says what is allowed.
 	ErrInvalid = errors.New("invalid")
+
+	// ErrNoLimit: the request is for permits of a semaphore whose limit nobody has set. It is an
+	// ErrInvalid, and final.
+	ErrNoLimit = fmt.Errorf("%w limit: none is set for this name; set one by \"holdfast sem limit NAME M\" or Client.SetLimit",
+		ErrInvalid)
 
 	// ErrSpent comes together with another error of Acquire that leaves the outcome open: the
 	// session itself has cancelled the request, or is doing so. The caller must not use the ID

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,6 +97,14 @@ func CheckID(id string) error {
 	return nil
 }
 
+// CheckLimit returns an ErrInvalid if Backend.SetLimit does not allow limit, or nil.
+func CheckLimit(limit int) error {
+	if limit < 0 || limit > MaxLimit {
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d, and 0 to remove it", ErrInvalid, limit, MaxLimit)
+	}
+	return nil
+}
+
 // CheckRemaining returns an ErrInvalid if Session.Reduce does not allow n, or nil.
 func CheckRemaining(n int) error {
 	if n < 1 || n > MaxLimit {
@@ -115,10 +124,11 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w mode %d", ErrInvalid, r.Mode)
 	case r.Mode != Permits && (r.N != 1 || r.Limit != 0):
 		return fmt.Errorf("%w request: N must be 1 and Limit 0 unless permits are asked for", ErrInvalid)
-	case r.Mode == Permits && (r.Limit < 1 || r.Limit > MaxLimit):
-		return fmt.Errorf("%w limit %d: allowed are 1 to %d", ErrInvalid, r.Limit, MaxLimit)
-	case r.Mode == Permits && (r.N < 1 || r.N > r.Limit):
-		return fmt.Errorf("%w number of permits %d: allowed are 1 to the limit, %d", ErrInvalid, r.N, r.Limit)
+	case r.Mode == Permits && (r.Limit < 0 || r.Limit > MaxLimit):
+		return fmt.Errorf("%w limit %d: allowed are 1 to %d, and 0 for the one that is set", ErrInvalid, r.Limit, MaxLimit)
+	case r.Mode == Permits && (r.N < 1 || r.N > cmp.Or(r.Limit, MaxLimit)):
+		return fmt.Errorf("%w number of permits %d: allowed are 1 to the limit, %d", ErrInvalid, r.N,
+			cmp.Or(r.Limit, MaxLimit))
 	case r.Lease != 0 && (r.Lease < MinTTL || r.Lease > MaxTTL):
 		return fmt.Errorf("%w lease %v: allowed are 0, for the session's TTL, and %v to %v", ErrInvalid, r.Lease, MinTTL,
 			MaxTTL)

@@ -42,7 +42,7 @@ func TestRequestCheck(t *testing.T) {
 		"mode 0":           func(r *driver.Request) { r.Mode = 0 },
 		"mode 4":           func(r *driver.Request) { r.Mode = 4 },
 		"N must be 1":      func(r *driver.Request) { r.Mode = driver.Shared },
-		"limit 0":          func(r *driver.Request) { r.Limit = 0 },
+		"limit -1":         func(r *driver.Request) { r.Limit = -1 },
 		"permits 4":        func(r *driver.Request) { r.N = 4 },
 		"permits 0":        func(r *driver.Request) { r.N = 0 },
 		"minimum hold -1":  func(r *driver.Request) { r.MinHold = -1 },

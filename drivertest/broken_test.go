@@ -26,7 +26,8 @@ type broken struct {
 
 // TestBrokenStores shows that the suite can fail.
 func TestBrokenStores(t *testing.T) {
-	for _, b := range slices.Concat(brokenStores, brokenPermits, brokenRecords, brokenConns, brokenPushes, brokenTexts) {
+	for _, b := range slices.Concat(brokenStores, brokenPermits, brokenLimits, brokenRecords, brokenConns,
+		brokenPushes, brokenTexts) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, topic := range append(slices.Clone(suite), timed) {
 				for _, c := range topic {
@@ -108,6 +109,10 @@ func (s *sabotaged) Break(ctx context.Context, name string, token uint64) error 
 
 func (s *sabotaged) RemoveLatch(ctx context.Context, name string) error {
 	return s.inner().RemoveLatch(ctx, name)
+}
+
+func (s *sabotaged) SetLimit(ctx context.Context, name string, limit int) error {
+	return s.inner().SetLimit(ctx, name, limit)
 }
 
 func (s *sabotaged) List(ctx context.Context, prefix, after string, n int) ([]driver.Record, error) {

@@ -145,8 +145,8 @@ type check struct {
 	run                  func(e *env)
 }
 
-var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, reductions, adoption, names,
-	latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases}
+var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, reductions, limits, adoption,
+	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

@@ -15,7 +15,9 @@ var countingChecks = map[string]bool{
 	"refused permits": true, "refused count": true, "a damaged semaphore": true, "a damaged latch": true,
 	"give back permits": true, "reductions refused": true, "give back under a lower limit": true,
 	"give back within a minimum hold": true, "reductions at once": true, "answer to reduce lost": true,
-	"pushes for latches": true, "hostile IDs of latches": true,
+	"a limit that stays": true, "the limit that is set": true, "answer to set limit lost": true,
+	"a limit beside others": true,
+	"pushes for latches":    true, "hostile IDs of latches": true,
 }
 
 var locksOnlyChecks = []check{

@@ -233,6 +233,10 @@ var refusals = []check{
 			if !e.isRefused("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, h.Name, 4) }, first, second) {
 				return
 			}
+			unused := e.name("unused")
+			if !e.isRefused("SetLimit", func(ctx context.Context) error { return a.SetLimit(ctx, unused, 4) }) {
+				return
+			}
 			e.noPush(first, second)
 			e.stillHeld(a, h, 2)
 			heal()
@@ -240,6 +244,9 @@ var refusals = []check{
 			b.release(first.granted())
 			c.release(second.granted())
 			a.release(a.get(once(a.permits("s", 2, 2))))
+			if rec := a.inspect("unused"); rec.Kind != driver.Unused {
+				e.Errorf("Inspect = %+v; want unused: the limit was refused", rec)
+			}
 		})
 	}},
 	{"R13", "refused count", "a count of a latch that the store refuses opens it for nobody", func(e *env) {

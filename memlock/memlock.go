@@ -133,6 +133,9 @@ func (s *Store) RemoveLatch(ctx context.Context, name string) error {
 
 // SetLimit implements driver.Backend.
 func (s *Store) SetLimit(ctx context.Context, name string, limit int) error {
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
+	}
 	return s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		return e.SetLimit(now, limit)
 	})

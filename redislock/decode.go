@@ -128,8 +128,8 @@ func decodeRecord(name string, v Value) (driver.Record, error) {
 		return r, nil
 	case "X", "S":
 		r.Kind = driver.Lock
-	case "P":
-		r.Kind, r.Limit = driver.Semaphore, int(f[1].Int)
+	case "P", "Ps":
+		r.Kind, r.Limit, r.Set = driver.Semaphore, int(f[1].Int), f[0].Text == "Ps"
 	case "L":
 		r.Kind, r.Count = driver.Latch, f[2].Int
 		return r, nil

@@ -33,7 +33,7 @@ import (
 //	3-18   the last token
 //	X:     19-34 renewed at, 35-50 TTL, 51-66 minimum hold, 67-82 granted at, id,
 //	       session, info
-//	S, P:  19-28 sum of n, 29-38 number of grants, 39-48 limit
+//	S, P:  19-28 sum of n, 29-38 number of grants, 39-48 limit, s if it was set (P)
 //	L:     19-34 count
 //
 // A length of two digits precedes id and session. In a place in the queue the first character of

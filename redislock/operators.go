@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -43,11 +42,11 @@ func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
 
 // SetLimit implements driver.Backend.
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
-	if limit < 1 || limit > driver.MaxLimit {
-		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
 	}
-	c := newCall().name(b.prefix, name, "lzmt").str("limit").end().padded(uint64(limit), 10).end()
-	return verdict(b.run(ctx, b.scripts.change, c))
+	c := newCall().name(b.prefix, name, "lzmti").str("limit").end().padded(uint64(limit), 10).end()
+	return verdict(b.sure(ctx, cmp.Or(b.waitTimeout, defaultWait), b.scripts.change, c, requester{}))
 }
 
 // List implements driver.Backend. It reads the next names from the index of every shard, and

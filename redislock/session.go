@@ -86,6 +86,9 @@ func (s *session) acquire(ctx context.Context, req *driver.Request, want uint64)
 	case v.Kind == Text:
 		s.unregister(req.ID)
 		return reply, 0, fmt.Errorf("%w: %s", driver.ErrKind, v.Text)
+	case v.Kind == Int && v.Int == -1:
+		s.unregister(req.ID)
+		return reply, 0, driver.ErrNoLimit
 	case v.Kind == Int && v.Int > 0:
 		s.noteFree(req.Name)
 		reply, err = s.granted(ctx, req, uint64(v.Int))

@@ -54,8 +54,8 @@ var errSetAgain = fmt.Errorf("%w: an attempt was not answered, and the latch may
 
 // SetLimit implements [driver.Backend].
 func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
-	if limit < 1 || limit > driver.MaxLimit {
-		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
 	}
 	return b.ask(ctx, name, func(r *record) (err error) {
 		r.grants, err = r.entry.SetLimit(ofMicros(r.now), limit)

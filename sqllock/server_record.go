@@ -82,6 +82,9 @@ func (r *record) tryDecode() error {
 	c, e := &r.cols, &r.entry
 	*e = rule.Entry{Kind: driver.Kind(c.kind), Limit: c.limit, Last: uint64(c.token), Count: c.counter, Mint: r.mint,
 		Done: map[string]bool{}}
+	if e.Kind == driver.Semaphore {
+		e.Set, e.Count = c.counter > 0, 0
+	}
 	switch {
 	case c.kind < 0 || e.Kind > driver.Latch:
 		return fmt.Errorf("kind is %d", c.kind)
@@ -190,6 +193,9 @@ func (r *record) encode() columns {
 	r.prolong()
 	e := &r.entry
 	c := columns{kind: int(e.Kind), limit: e.Limit, counter: e.Count, token: int64(e.Last), waiting: len(e.Line)}
+	if e.Set {
+		c.counter = 1
+	}
 	var line, more []byte
 	if len(e.Holds) == 1 && e.Holds[0].Mode == driver.Exclusive {
 		h := &e.Holds[0]

@@ -183,21 +183,21 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 	rows := 0
 	text := b.text(
 		fmt.Sprintf(
-			"SELECT name, token, at, kind, expires, keep, waiting, more, {now} FROM hf_lock WHERE name > ? ORDER BY name LIMIT %d", idleStep))
+			"SELECT name, token, at, kind, counter, expires, keep, waiting, more, {now} FROM hf_lock WHERE name > ? ORDER BY name LIMIT %d", idleStep))
 	if cursor == nil {
 		cursor = []byte{}
 	}
 	err = b.each(ctx, q, text, []any{cursor}, func(row *sql.Rows) error {
 		var name []byte
-		var token, at, kind, expires, keep, waiting, now int64
+		var token, at, kind, counter, expires, keep, waiting, now int64
 		var more string
-		if err := row.Scan(&name, &token, &at, &kind, &expires, &keep, &waiting, &more, &now); err != nil {
+		if err := row.Scan(&name, &token, &at, &kind, &counter, &expires, &keep, &waiting, &more, &now); err != nil {
 			return err
 		}
 		rows++
 		last, before = name, now-micros(idle)
 		if at <= before && token <= before && max(expires, keep) <= before && waiting == 0 && more == "" &&
-			kind != int64(driver.Latch) {
+			kind != int64(driver.Latch) && (kind != int64(driver.Semaphore) || counter == 0) { // a limit that is set stays
 			names, highest = append(names, name), max(highest, token)
 		}
 		return nil
@@ -214,13 +214,14 @@ func (b *Server) sweepFrom(ctx context.Context, cursor []byte, idle time.Duratio
 	}
 	for some := range slices.Chunk(names, rowsAtOnce) {
 		n := padded(len(some))
-		args := make([]any, 0, n+5)
+		args := make([]any, 0, n+6)
 		for i := range n {
 			args = append(args, some[min(i, len(some)-1)])
 		}
 		drop := b.text("DELETE FROM hf_lock WHERE name IN (" + marks(n) +
-			") AND at <= ? AND token <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ?")
-		if _, err := q.Exec(ctx, drop, append(args, before, before, before, before, int(driver.Latch))...); err != nil {
+			") AND at <= ? AND token <= ? AND expires <= ? AND keep <= ? AND waiting = 0 AND more = '' AND kind <> ? AND (kind <> ? OR counter = 0)")
+		if _, err := q.Exec(ctx, drop, append(args, before, before, before, before, int(driver.Latch),
+			int(driver.Semaphore))...); err != nil {
 			return cursor, b.fault(err)
 		}
 	}

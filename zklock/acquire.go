@@ -158,7 +158,7 @@ func (e *entry) probe(ctx context.Context) (driver.Reply, bool, error) {
 
 // sameKind returns ErrKind if the folder is in use as something other than a lock.
 func (e *entry) sameKind(ctx context.Context, in contents) error {
-	if e.checked || !in.latch && !in.semaphore {
+	if e.checked || !in.latch && !in.semaphore && !in.limit {
 		e.checked = true
 		return nil
 	}
@@ -247,10 +247,10 @@ func (e *entry) evaluate(ctx context.Context, all []zk.Listing, wait bool) (repl
 	return reply, false, nil
 }
 
-// withdrawOnKind withdraws e's contender if err is ErrKind, which is final. It returns err, or why
-// it could not withdraw.
+// withdrawOnKind withdraws e's contender if err is ErrKind or ErrNoLimit, which are final. It returns
+// err, or why it could not withdraw.
 func (e *entry) withdrawOnKind(ctx context.Context, err error) error {
-	if errors.Is(err, driver.ErrKind) {
+	if errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrNoLimit) {
 		if lerr := e.withdraw(ctx); lerr != nil {
 			return lerr
 		}

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -121,7 +122,7 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 		r.Kind = driver.Lock
 		n := top.holding()
 		holds, waits = top.queue[:n].groups(dir), top.queue[n:].groups(dir)
-	case len(waiters) > 0 || len(leases) > 0:
+	case len(waiters) > 0 || len(leases) > 0 || top.limit:
 		r.Kind = driver.Semaphore
 		holds, waits = leases.groups(dir+"/"+leasesDir), waiters.groups(dir+"/"+locksDir)
 	default:
@@ -174,17 +175,26 @@ func (l *link) describe(ctx context.Context, name, dir string, all []zk.Listing)
 			return r, err
 		}
 		r.Limit = limit
+		if top.limit {
+			set, err := l.setLimitOf(ctx, dir)
+			if err != nil {
+				return driver.Record{}, err
+			}
+			r.Limit, r.Set = cmp.Or(set, limit), set != 0
+		}
 	}
 	if len(r.Holders) == 0 && r.Waiting == 0 {
 		if vanished {
 			return driver.Record{Name: name}, errVanished
 		}
 		// There are only marks whose time is over.
-		if r.Kind == driver.Lock && len(waiters)+len(leases) > 0 {
+		if r.Kind == driver.Lock && (len(waiters)+len(leases) > 0 || top.limit) {
 			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
 			return l.describe(ctx, name, dir, all)
 		}
-		r.Kind, r.Limit = driver.Unused, 0
+		if !r.Set {
+			r.Kind, r.Limit = driver.Unused, 0
+		}
 	}
 	return r, nil
 }
@@ -209,6 +219,7 @@ func (l *link) otherThan(ctx context.Context, dir string, kind driver.Kind) (str
 		case driver.Lock:
 			all[0].Names = slices.DeleteFunc(all[0].Names, contends)
 		case driver.Semaphore:
+			all[0].Names = slices.DeleteFunc(all[0].Names, func(n string) bool { return n == limitNode })
 			all[1].Names, all[2].Names = nil, nil
 		case driver.Latch:
 			all[0].Names = slices.DeleteFunc(all[0].Names, func(n string) bool { return n == latchNode })

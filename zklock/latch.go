@@ -130,7 +130,7 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 				return false, err
 			}
 		}
-		if len(in.queue) > 0 || in.semaphore {
+		if len(in.queue) > 0 || in.semaphore || in.limit {
 			switch kind, err := s.l.otherThan(ctx, dir, driver.Latch); {
 			case err != nil:
 				return false, err
@@ -138,7 +138,9 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 				return false, fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
 			}
 		}
+		limit := dir + "/" + limitNode // somebody may set one at this moment
 		_, err = s.l.Multi(ctx, zk.DeleteOp(pending, zk.AnyVersion),
+			zk.CreateOp(limit, nil, zk.Persistent, s.b.acl), zk.DeleteOp(limit, zk.AnyVersion),
 			zk.CreateOp(latch, latchData(latchClosed, n, own), zk.Persistent, s.b.acl),
 			zk.CreateOp(latch+"/"+liveNode+own, nil, zk.Persistent, s.b.acl))
 		switch {
@@ -186,12 +188,12 @@ func (s *session) retract(ctx context.Context, dir, pending string) {
 }
 
 // refuseLatches deletes the pending nodes that e's contender has found in its folder. If one of
-// them has become a latch, sameKind or onlyPermits finds it.
+// them has become a latch or a limit, sameKind, onlyPermits or limits finds it.
 func (e *entry) refuseLatches(ctx context.Context, in *contents) error {
 	if e.checked || len(in.pending) == 0 {
 		return nil
 	}
-	in.latch = true
+	in.latch, in.limit = true, true
 	return e.s.l.deleteAll(ctx, e.dir, in.pending)
 }
 

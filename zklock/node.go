@@ -154,8 +154,8 @@ type queue []node
 // contents is what a folder contains.
 type contents struct {
 	queue
-	latch, semaphore bool     // there are nodes of these names
-	pending          []string // the announcements of latches
+	latch, semaphore, limit bool     // there are nodes of these names
+	pending                 []string // the announcements of latches and limits
 }
 
 // parseDir sorts a folder's children. It ignores children that are no contenders.
@@ -169,6 +169,8 @@ func parseDir(children []string) contents {
 			l.latch = true
 		case c == locksDir || c == leasesDir:
 			l.semaphore = true
+		case c == limitNode:
+			l.limit = true
 		case strings.HasPrefix(c, pendingNode):
 			l.pending = append(l.pending, c)
 		}

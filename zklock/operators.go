@@ -126,54 +126,6 @@ func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
 	return explainOps(l.removeLatch(ctx, b.folder(name)))
 }
 
-// SetLimit writes the limit to the folder of a semaphore's permits, which the first waiter watches,
-// and to the folder of its queue.
-func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
-	if err := b.check(name); err != nil {
-		return err
-	}
-	if limit < 1 || limit > driver.MaxLimit {
-		return invalid("limit %d: allowed are 1 to %d", limit, driver.MaxLimit)
-	}
-	if b.mode == Single {
-		return errOnlyMutexes("limit")
-	}
-	l, err := b.operator(ctx)
-	if err != nil {
-		return err
-	}
-	return explainOps(l.setLimit(ctx, b.folder(name), name, limit))
-}
-
-func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error {
-	r, err := l.inspect(ctx, name)
-	switch {
-	case err != nil:
-		return err
-	case r.Kind == driver.Unused:
-		return driver.ErrGone
-	case r.Kind != driver.Semaphore:
-		return fmt.Errorf("%w: it is a %s", driver.ErrKind, kindName[r.Kind])
-	}
-	leases, locks, data := dir+"/"+leasesDir, dir+"/"+locksDir, record{limit: limit}
-	for range manyTries {
-		nodes, _ := l.GetAll(ctx, nil, leases, locks)
-		queueOps := []zk.Op{zk.SetOp(locks, data.bytes(), zk.AnyVersion)}
-		if errors.Is(nodes[1].Err, zk.ErrNoNode) { // nobody waits; fails if somebody comes
-			queueOps = []zk.Op{zk.CreateOp(locks, nil, zk.Container, l.b.acl), zk.DeleteOp(locks, zk.AnyVersion)}
-		}
-		if errors.Is(nodes[0].Err, zk.ErrNoNode) {
-			err = l.createLimit(ctx, leases, limit, queueOps...)
-		} else {
-			_, err = l.Multi(ctx, append(queueOps, zk.SetOp(leases, data.bytes(), zk.AnyVersion))...)
-		}
-		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists) {
-			return err
-		}
-	}
-	return errContention
-}
-
 // List walks the tree below the root, in byte order of the names.
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]driver.Record, error) {
 	if limit <= 0 {

@@ -17,7 +17,8 @@ const (
 	// These exist only for a moment.
 	clockNode   = reserved + ":clock"
 	sealNode    = reserved + ":seal"
-	pendingNode = reserved + ":latch-" // a prefix: the announcement of a latch
+	pendingNode = reserved + ":latch-" // a prefix: the announcement of a latch, or of a limit
+	limitNode   = reserved + ":limit"  // a semaphore's limit that is set
 )
 
 // reserved is the prefix of nodes that only holdfast creates. A name with such a level is refused.

@@ -65,67 +65,6 @@ func (l *link) limit(ctx context.Context, leases string) (int, int32, error) {
 	return r.limit, stat.Version, err
 }
 
-// limits is what a semaphore's folders contain about its limit.
-type limits struct {
-	known  int   // in use; 0: none is known
-	leases int32 // version of the leases folder; AnyVersion: there is none
-	locks  int32 // version of the queue's folder
-	set    int   // a limit set since e joined or last looked; 0: none
-}
-
-// limits reads both folders. SetLimit writes the limit to the queue's folder as well. That folder
-// exists while there are waiters; the servers delete the folder of the permits when it has been
-// empty for a while. The version is read first: a limit that is set between the two reads changes
-// it, and a step that depends on it fails.
-func (e *entry) limits(ctx context.Context) (l limits, err error) {
-	nodes, _ := e.s.l.GetAll(ctx, nil, e.dir+"/"+locksDir, e.dir+"/"+leasesDir)
-	for _, n := range nodes {
-		if ignore(n.Err, zk.ErrNoNode) != nil {
-			return l, n.Err
-		}
-	}
-	locks, leases := nodes[0], nodes[1]
-	l.leases, l.locks = zk.AnyVersion, zk.AnyVersion
-	if leases.Err == nil {
-		l.known, l.leases = parseRecord(leases.Data).limit, leases.Stat.Version
-	}
-	if locks.Err == nil {
-		l.locks = locks.Stat.Version
-		if locks.Stat.Mzxid > max(e.seen, int64(e.token)) {
-			l.set = parseRecord(locks.Data).limit
-		}
-		e.seen = max(e.seen, locks.Stat.Mzxid)
-	}
-	return l, nil
-}
-
-// limitOfWaiters returns the limit in use while nobody has a permit, 0 if none is known. What is
-// older than the first waiter is of an earlier use.
-func (e *entry) limitOfWaiters(ctx context.Context, first node) (limit int, err error) {
-	nodes, _ := e.s.l.GetAll(ctx, nil, e.path(first), e.dir+"/"+leasesDir, e.dir+"/"+locksDir)
-	for i, n := range nodes {
-		switch {
-		case errors.Is(n.Err, zk.ErrNoNode):
-			if i == 0 {
-				return 0, nil
-			}
-		case n.Err != nil:
-			return 0, n.Err
-		case i == 1 && max(n.Stat.Mzxid, n.Stat.Pzxid) > nodes[0].Stat.Czxid, i == 2 && n.Stat.Mzxid > nodes[0].Stat.Czxid:
-			limit = cmp.Or(limit, parseRecord(n.Data).limit)
-		}
-	}
-	return limit, nil
-}
-
-// sameLimit returns ErrKind if the semaphore is in use with a limit other than e's.
-func (e *entry) sameLimit(limit int) error {
-	if e.checked || limit == 0 || limit == e.req.Limit {
-		return nil
-	}
-	return fmt.Errorf("%w: it is a semaphore of %d", driver.ErrKind, limit)
-}
-
 // probePermits is probe for a semaphore.
 func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply driver.Reply, free bool, err error) {
 	e.checked = false
@@ -133,27 +72,34 @@ func (e *entry) probePermits(ctx context.Context, all []zk.Listing) (reply drive
 	if err := e.onlyPermits(ctx, sem.top); err != nil {
 		return reply, false, err
 	}
-	if len(sem.queue) == 0 && len(sem.leases) == 0 {
-		return reply, true, nil
+	set := 0
+	if sem.top.limit || e.req.Limit == 0 {
+		if set, err = e.s.l.setLimitOf(ctx, e.dir); err != nil {
+			return reply, false, err
+		}
+	}
+	if set == 0 && len(sem.queue) == 0 && len(sem.leases) == 0 {
+		return reply, true, e.sameLimit(0, 0)
 	}
 	left, swept, err := e.sweepLeases(ctx, sem.leases)
 	if err != nil {
 		return reply, false, err
 	}
-	limit := 0
+	limit := set
 	switch {
+	case set != 0:
 	case len(sem.leases) == 0:
 		limit, err = e.limitOfWaiters(ctx, sem.queue[0])
 	case !swept:
 		limit, _, err = e.s.l.limit(ctx, e.dir+"/"+leasesDir)
 	}
 	if err == nil {
-		err = e.sameLimit(limit)
+		err = e.sameLimit(limit, set)
 	}
 	if err != nil {
 		return reply, false, err
 	}
-	if len(sem.queue) == 0 && (swept || sem.leases.permits()+e.req.N <= e.req.Limit) {
+	if len(sem.queue) == 0 && (swept || sem.leases.permits()+e.req.N <= cmp.Or(set, e.req.Limit)) {
 		return reply, true, nil
 	}
 	reply, err = e.refusePermits(ctx, sem, left)
@@ -203,16 +149,18 @@ func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool
 	}
 	ahead := len(sem.queue.before(me.seq))
 	limit, at := e.req.Limit, limits{leases: zk.AnyVersion, locks: zk.AnyVersion}
-	if len(sem.leases) > 0 || e.checked {
-		at, err = e.limits(ctx)
-		if err == nil {
-			err = e.sameLimit(at.known)
+	inUse := len(sem.leases) > 0 || e.checked
+	if inUse || sem.top.limit || e.req.Limit == 0 {
+		at, err = e.limits(ctx, inUse)
+		if err == nil && at.changed == 0 { // otherwise it has changed since e joined, so e stays
+			err = e.sameLimit(at.known, at.set)
 		}
 		if err != nil {
 			return reply, false, e.withdrawOnKind(ctx, err)
 		}
-		e.checked = true // from now on a waiter accepts changes of the limit
-		if now := cmp.Or(at.known, at.set); now != 0 {
+		now := cmp.Or(at.known, at.changed)
+		e.checked = inUse || now != 0 // from now on a waiter accepts changes of the limit
+		if now != 0 {
 			e.limit = now
 		}
 		if e.limit != 0 {
@@ -223,7 +171,7 @@ func (e *entry) evaluatePermits(ctx context.Context, all []zk.Listing, wait bool
 		if !e.checked {
 			e.limit, err = e.limitOfWaiters(ctx, sem.queue[0])
 			if err == nil {
-				err = e.sameLimit(e.limit)
+				err = e.sameLimit(e.limit, 0)
 			}
 			if err != nil {
 				return reply, false, e.withdrawOnKind(ctx, err)
@@ -289,11 +237,14 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	leases, limit := e.dir+"/"+leasesDir, e.req.Limit
 	if first {
 		var err error
-		if at, err = e.limits(ctx); err != nil {
+		if at, err = e.limits(ctx, false); err != nil {
 			return driver.Reply{}, false, err
 		}
-		if at.set != 0 { // set while e waited, so the semaphore was in use
-			e.limit, e.checked = at.set, true
+		if at.changed != 0 { // set while e waited, so the semaphore was in use
+			e.limit, e.checked = at.changed, true
+			return driver.Reply{}, true, nil
+		}
+		if at.set != 0 && at.set != limit { // set before e joined, and the listing was older
 			return driver.Reply{}, true, nil
 		}
 	} else if e.limit != 0 {
@@ -307,7 +258,7 @@ func (e *entry) takePermits(ctx context.Context, first bool, at limits) (driver.
 	switch {
 	case at.leases == zk.AnyVersion: // there is no folder
 		ops = append(ops, zk.CreateOp(leases, data.bytes(), zk.Container, e.s.b.acl))
-	case at.known != limit: // of an earlier use, or none: Curator writes no limit
+	case at.inLeases != limit: // of an earlier use, or none: Curator writes no limit
 		ops = append(ops, zk.SetOp(leases, data.bytes(), at.leases))
 	}
 	settings := len(ops)

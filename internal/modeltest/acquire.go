@@ -30,6 +30,9 @@ func (w *world) acquire(t *rapid.T) {
 			r.Limit = n.Limit
 		}
 		r.N = rapid.IntRange(1, r.Limit).Draw(t, "n")
+		if rapid.IntRange(0, 3).Draw(t, "as set if 3") == 3 {
+			r.Limit = 0
+		}
 	case rapid.Bool().Draw(t, "shared"):
 		r.Mode = driver.Shared
 	}

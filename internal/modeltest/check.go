@@ -96,7 +96,7 @@ func (n *name) consistent(r driver.Record) error {
 	case used > n.peak && r.Kind == driver.Semaphore:
 		return fmt.Errorf("%d permits of %d are granted", used, n.peak)
 	case len(r.Holders)+len(r.Waiters) > 0 && r.Kind != driver.Lock && r.Kind != driver.Semaphore,
-		len(r.Holders)+len(r.Waiters) == 0 && r.Kind != driver.Unused && r.Kind != driver.Latch:
+		len(r.Holders)+len(r.Waiters) == 0 && r.Kind != driver.Unused && r.Kind != driver.Latch && !r.Set:
 		return fmt.Errorf("of the wrong kind")
 	}
 	for i, p := range r.Waiters {

@@ -69,7 +69,7 @@ func (e *Entry) AskLatch(now time.Duration, id, session string) (open bool, gran
 // Record implements driver.Backend.Inspect.
 func (e *Entry) Record(now time.Duration, name string) driver.Record {
 	r := driver.Record{
-		Name: name, Kind: e.Kind, Limit: e.Limit, Count: e.Count, Token: e.Last, Waiting: len(e.Line),
+		Name: name, Kind: e.Kind, Limit: e.Limit, Set: e.Set, Count: e.Count, Token: e.Last, Waiting: len(e.Line),
 	}
 	for i := range e.Holds {
 		h := &e.Holds[i]

@@ -34,16 +34,18 @@ func (e *Entry) Reduce(now time.Duration, id string, token uint64, n int) ([]Gra
 // SetLimit implements driver.Backend.SetLimit.
 func (e *Entry) SetLimit(now time.Duration, limit int) ([]Grant, error) {
 	grants := e.Advance(now)
-	switch e.Kind {
-	case driver.Unused:
+	switch {
+	case e.Kind != driver.Unused && e.Kind != driver.Semaphore:
+		return grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
+	case limit == 0 && !e.Set:
 		return grants, driver.ErrGone
-	case driver.Semaphore:
-		e.Limit = limit
+	case limit == 0:
+		e.Set = false
+	default:
+		e.Kind, e.Limit, e.Set = driver.Semaphore, limit, true
 		for i := range e.Line { // waiters asked under the old limit; they stay
 			e.Line[i].Limit = limit
 		}
-		return append(grants, e.Advance(now)...), nil
-	default:
-		return grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
 	}
+	return append(grants, e.Advance(now)...), nil
 }

@@ -18,6 +18,7 @@ import (
 type Entry struct {
 	Kind  driver.Kind
 	Limit int                      // Semaphore
+	Set   bool                     // Semaphore: an operator has set Limit, so it stays
 	Last  uint64                   // the last token given out
 	Holds []Hold                   // in order of their tokens
 	Line  []Place                  // the queue, in order of arrival
@@ -79,9 +80,9 @@ func Fits(mode driver.Mode, n, limit, holders, used int, exclusive bool) bool {
 	}
 }
 
-// Used reports whether the name is held, kept, waited for, or a latch.
+// Used reports whether the name is held, kept, waited for, a latch, or has a limit that was set.
 func (e *Entry) Used() bool {
-	return len(e.Holds) > 0 || len(e.Line) > 0 || e.Kind == driver.Latch
+	return len(e.Holds) > 0 || len(e.Line) > 0 || e.Kind == driver.Latch || e.Set
 }
 
 // Fits reports whether r may be granted next to the grants of e.
@@ -149,10 +150,12 @@ func (e *Entry) Acquire(now time.Duration, r *driver.Request, session string, tt
 		e.Line[i].Deadline = extended(e.Line[i].Deadline, now, lease, ttl)
 		return 0, i, grants, nil
 	}
-	if !e.Used() {
+	switch asSet := r.Mode == driver.Permits && r.Limit == 0; {
+	case asSet && !e.Set && (e.Kind == driver.Unused || e.Kind == driver.Semaphore):
+		return 0, 0, grants, driver.ErrNoLimit
+	case !e.Used():
 		e.Kind, e.Limit = KindOf(r.Mode), r.Limit
-	}
-	if e.Kind != KindOf(r.Mode) || e.Limit != r.Limit {
+	case e.Kind != KindOf(r.Mode) || e.Limit != r.Limit && !asSet:
 		return 0, 0, grants, fmt.Errorf("%w: %s", driver.ErrKind, describe(e.Kind, e.Limit))
 	}
 	if len(e.Line) == 0 && e.Fits(r) {

@@ -4,7 +4,7 @@
 -- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
 -- it is granted.
 --
--- Answers one of: the token; {token, two names of the index} for a name that is new here; a text:
+-- Answers one of: -1: n of a semaphore's limit that is set, and none is; the token; {token, two names of the index} for a name that is new here; a text:
 -- what the name is in use as; {0, retry, ahead, last token, one holder}; {0, ahead, now, state},
 -- which says the same about a mutex.
 
@@ -49,14 +49,18 @@ if line then
 end
 
 if not joined then
+  if mode == 'p' and max_ == 0 and (st == 'F' or st == 'P' and not set) then
+    save()
+    return -1
+  end
   if st ~= 'F' then
-    local same = mode == 'p' and st == 'P' and limit == max_ or mode ~= 'p' and (st == 'X' or st == 'S')
+    local same = mode == 'p' and st == 'P' and (limit == max_ or max_ == 0 and set) or mode ~= 'p' and (st == 'X' or st == 'S')
     if not same then
       save()
       return kind()
     end
   end
-  limit = max_
+  if max_ > 0 then limit = max_ end
   if not line and fits(mode, n) then
     local new = fresh
     local token = give(id, mode, n, now + ttl, hold, owner)

@@ -1,4 +1,4 @@
--- Changes a grant, or a semaphore. KEYS: l, z, m, t. ARGV[1]: what. Answers 0: done; 1: gone; 2:
+-- Changes a grant, or a semaphore. KEYS: l, z, m, t; for limit also i. ARGV[1]: what. Answers 0: done; 1: gone; 2:
 -- taken; 3: the new id belongs to another request; 4: the minimum hold is not over; a text: what the
 -- name is in use as.
 --   downgrade id token
@@ -6,7 +6,7 @@
 --   adopt     id token TTL session, new id, info
 --   break     token
 --   remove    a latch
---   limit     n
+--   limit     n: it stays; 0: it stays as long as the name is in use
 --   confirm   id token   changes nothing
 
 local what = ARGV[1]
@@ -20,9 +20,16 @@ local function done(result)
 end
 
 if what == 'limit' then
-  if st == 'F' then return done(1) end
-  if st ~= 'P' then return done(kind()) end
-  limit = num(ARGV[2])
+  local n = num(ARGV[2])
+  if st ~= 'F' and st ~= 'P' then return done(kind()) end
+  if n == 0 and not set then return done(1) end
+  if n > 0 then
+    -- The index serves many names, so a damaged index must not fail this one.
+    if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
+    if st == 'F' then st, used, count = 'P', 0, 0 end
+    limit = n
+  end
+  set = n > 0
   put() -- before more is granted than the old limit allows
   advance()
   return done(0)

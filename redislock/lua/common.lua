@@ -47,7 +47,7 @@ local function put()
     v = v .. fmt('%016.0f%016d%016.0f%016.0f', exp, 0, max(keep - since, 0), since) .. tail
     stay = max(stay, exp, keep)
   elseif st == 'S' or st == 'P' then
-    v = v .. fmt('%010.0f%010.0f%010.0f', used, count, limit)
+    v = v .. fmt('%010.0f%010.0f%010.0f', used, count, limit) .. (set and 's' or '')
   elseif st == 'L' then
     v = v .. fmt('%016.0f', count)
     stay = now + LATCH
@@ -55,10 +55,11 @@ local function put()
   local ms = floor(max(stay - now, 0) / 1000) + RETAIN
   if line or st == 'S' or st == 'P' or st == 'L' then
     local left = call('PTTL', KL) -- other grants may need it for longer than this script knows
+    if left == -1 and (count > 0 or line) then left = call('PTTL', KZ) end -- l lived without end while a limit was set
     ms = left >= ms and left or ms + RETAIN -- more than needed, so that it is rarely needed
     if (reach > 0 or st == 'L') and extend(KZ, ms) then extend(KM, ms) end -- m lives as long as z, or longer
   end
-  write('SET', KL, v, 'PX', fmt('%.0f', ms))
+  if set then write('SET', KL, v) else write('SET', KL, v, 'PX', fmt('%.0f', ms)) end
   dirty, marked = false, false
 end
 
@@ -98,11 +99,12 @@ end
 local function mint()
   local token = num(agreed(max(now, last + 1), now))
   local g = floor(token / GRANULE)
-  if fresh or g > floor(last / GRANULE) then
+  local new = fresh or last == 0 -- the name may have had tokens before its record expired
+  if new or g > floor(last / GRANULE) then
     local f, at = floorOf()
     if g > f then
       write('SET', KT, fmt('%016.0f%016.0f', g, now))
-    elseif fresh then
+    elseif new then
       if now < at or now - at >= 2 * GRANULE then -- the clock was set back
         f = f + 1
         write('SET', KT, fmt('%016.0f%016.0f', f, now))
@@ -221,7 +223,7 @@ end
 local function load(l, z, m, t, v)
   KL, KZ, KM, KT = l, z, m, t
   if v == nil or type(v) == 'table' then v = call('GET', l) end
-  dirty, fresh, stored, marked, reach, used, count, limit = false, not v, v, false, 0, 0, 0, 0
+  dirty, fresh, stored, marked, reach, used, count, limit, set = false, not v, v, false, 0, 0, 0, 0, false
   if not v then
     st, line, last = 'F', false, 0
     return
@@ -235,7 +237,7 @@ local function load(l, z, m, t, v)
     exp, keep, since, tail = sub(v, 19, 34) + sub(v, 35, 50), num(sub(v, 51, 66)), num(sub(v, 67, 82)), sub(v, 83)
     if keep > 0 then keep = since + keep end
   elseif st == 'S' or st == 'P' then
-    used, count, limit = num(sub(v, 19, 28)), num(sub(v, 29, 38)), num(sub(v, 39, 48))
+    used, count, limit, set = num(sub(v, 19, 28)), num(sub(v, 29, 38)), num(sub(v, 39, 48)), sub(v, 49, 49) == 's'
   elseif st == 'L' then
     count = num(sub(v, 19, 34))
   end
@@ -370,7 +372,7 @@ local function advance()
       end
     end
   end
-  if not line and count == 0 and st ~= 'X' and st ~= 'F' then st, dirty = 'F', true end
+  if not line and count == 0 and st ~= 'X' and st ~= 'F' and not set then st, dirty = 'F', true end
 end
 
 -- retry returns how many microseconds are left until the first grant ends; 0: there is none.

@@ -1,5 +1,5 @@
--- Describes a name. KEYS: l, z, m, t. ARGV[1]: how many waiters to list. Answers {state, limit,
--- count, last token, length of the queue, holders, waiters}; a holder or waiter is {id, mode, n,
+-- Describes a name. KEYS: l, z, m, t. ARGV[1]: how many waiters to list. Answers {state (Ps: P with a
+-- limit that is set), limit, count, last token, length of the queue, holders, waiters}; a holder or waiter is {id, mode, n,
 -- token, age, left, kept, info}.
 --
 -- A server that takes no writes answers with its data: it leaves out what has expired, and hands
@@ -38,8 +38,8 @@ local function describe()
       end
     end
   end
-  if looking and st ~= 'L' and #holders + #places == 0 then st = 'F' end
-  return {st, limit, count, last, looking and alive or waiters(), holders, places}
+  if looking and st ~= 'L' and not set and #holders + #places == 0 then st = 'F' end
+  return {set and 'Ps' or st, limit, count, last, looking and alive or waiters(), holders, places}
 end
 
 local function look()

@@ -23,6 +23,7 @@ local KL, KZ, KM, KT                    -- the keys of the current name
 local st, line, last, fresh, dirty      -- state, there are waiters, last token, l was missing, l must be written
 local exp, keep, since, tail            -- X: the one grant
 local used, count, limit                -- S, P: the group (of permits or readers); L: count
+local set                               -- P: an operator has set the limit, so it stays
 local reach                             -- the latest time that the keys must outlast
 local guarded                           -- z and m have a member that keeps them
 local stored, marked                    -- l exists; it has the mark

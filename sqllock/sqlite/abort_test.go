@@ -220,7 +220,7 @@ func TestSQLiteAborted(t *testing.T) {
 			for round := range rounds {
 				for i, after := range []bool{false, true} {
 					for n := 1; ; n++ {
-						g := newStage(t, b, c, fmt.Sprint("x", aborted))
+						g := newStage(t, b, c, fmt.Sprint("x", round, after, n))
 						step.set(t, g)
 						hit := abortAt(t, g, step.do, int64(n), after, codes[(round+i+n)%len(codes)])
 						for _, s := range g.s {

@@ -145,6 +145,7 @@ func TestSQLiteSweep(t *testing.T) {
 	granted(t, s, exclusive("held"))
 	_, err := s.SetCount(t.Context(), "latch", 1)
 	must(t, err)
+	must(t, b.SetLimit(t.Context(), "limit", 3))
 	c.now.Add(int64(2 * time.Minute))
 	for more := true; more; {
 		more, err = b.st.sweepRows(t.Context())
@@ -152,8 +153,8 @@ func TestSQLiteSweep(t *testing.T) {
 	}
 	var rows int
 	must(t, b.st.r.c.QueryRowContext(t.Context(), `SELECT count(*) FROM lock`).Scan(&rows))
-	if rows != 2 {
-		t.Errorf("%d rows left; want the lock held and the latch", rows)
+	if rows != 3 {
+		t.Errorf("%d rows left; want the lock held, the latch, and the limit that is set", rows)
 	}
 	if h := granted(t, s, exclusive("x")); h.Token <= last {
 		t.Errorf("token %d after the row was deleted, %d before", h.Token, last)

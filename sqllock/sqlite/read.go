@@ -90,7 +90,7 @@ func (st *store) record(ctx context.Context, name string) (rec driver.Record, st
 		if !r.inUse() {
 			rec.Kind, rec.Limit = driver.Unused, 0
 		}
-		if r.kind == driver.Latch {
+		if rec.Set = r.set(); r.kind == driver.Latch {
 			rec.Count = r.count
 		}
 		if r.x.id != "" {

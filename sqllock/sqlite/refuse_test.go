@@ -180,7 +180,7 @@ func TestSQLiteBadInput(t *testing.T) {
 	for what, err := range map[string]error{
 		"Acquire": errA, "Inspect": errI, "SetCount": errS, "Cancel": s.Cancel(ctx, bad, "a"),
 		"Release":  s.Release(ctx, driver.Hold{Name: "a", ID: "a", Token: 1}, -1),
-		"SetLimit": b.SetLimit(ctx, "a", 0), "Break": b.Break(ctx, strings.Repeat("x", 513), 1),
+		"SetLimit": b.SetLimit(ctx, "a", -1), "Break": b.Break(ctx, strings.Repeat("x", 513), 1),
 	} {
 		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v; want ErrInvalid", what, err)

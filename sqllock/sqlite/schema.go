@@ -18,6 +18,8 @@ const (
 // is no index for rare work: removeSession reads whole tables. lock.due, the earliest deadline in
 // the queue or less, tells when to look for expired places.
 //
+// count is that of a latch, or 1 for a semaphore whose limit is set: the sweep keeps both.
+//
 // A row of lock stays while the name is unused, for its token. The sweep deletes old idle rows
 // after their tokens have raised meta.floor, which every token exceeds.
 //
@@ -135,6 +137,10 @@ const unsound = `kind NOT IN (0, 1, 2, 3) OR token < 0 OR holders < 0 OR waiting
 	typeof(token) || typeof(expires) || typeof(keep) || typeof(lim) || typeof(count) || typeof(holders) || typeof(waiting) <>
 	'integerintegerintegerintegerintegerintegerinteger'`
 
+// stays is true for the row of a name that is in use without holders and waiters: a latch, or a
+// semaphore whose limit is set.
+const stays = `(kind = 3 OR kind = 2 AND count > 0)`
+
 // aTime is false for an expires that is a text.
 const aTime = `expires <= 9223372036854775807`
 
@@ -156,7 +162,7 @@ var queries = [numQueries]string{
 		ON CONFLICT (name) DO UPDATE SET kind = 1, lim = 0, token = max(token + 1, excluded.token),
 			id = excluded.id, session = excluded.session, since = excluded.since,
 			expires = excluded.expires, keep = excluded.keep, kept = 0, info = excluded.info
-		WHERE waiting = 0 AND holders = 0 AND kind <> 3 AND NOT (` + unsound + `) AND expires <= excluded.since
+		WHERE waiting = 0 AND holders = 0 AND NOT ` + stays + ` AND NOT (` + unsound + `) AND expires <= excluded.since
 			AND keep <= excluded.since AND token + 1 < (SELECT ceiling FROM meta)
 		RETURNING token`,
 	// The whole uncontended release of an exclusive grant without minimum hold.
@@ -212,7 +218,7 @@ var queries = [numQueries]string{
 	qPlaces:     `SELECT id, mode, n, since, deadline, info FROM place WHERE name = ? ORDER BY seq LIMIT ?`,
 	qStale:      `SELECT EXISTS (SELECT 1 FROM hold WHERE name = ? AND expires <= ?)`,
 	qInUse: `SELECT name FROM lock WHERE name > ifnull(?, x'') AND name >= ifnull(?, x'')
-		AND (id <> '' OR holders > 0 OR waiting > 0 OR kind = 3 OR ` + unsound + `)
+		AND (id <> '' OR holders > 0 OR waiting > 0 OR ` + stays + ` OR ` + unsound + `)
 		ORDER BY name LIMIT ?`,
 
 	qCounted:       `INSERT INTO counted (name, id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
@@ -244,7 +250,7 @@ var queries = [numQueries]string{
 
 	qSwept:    `SELECT swept FROM meta`,
 	qSetSwept: `UPDATE meta SET swept = ?, floor = max(floor, ?)`,
-	qIdle: `SELECT name, iif(typeof(token) = 'integer', token, 0), kind <> 3 AND NOT (` + unsound + `) AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
+	qIdle: `SELECT name, iif(typeof(token) = 'integer', token, 0), NOT ` + stays + ` AND NOT (` + unsound + `) AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
 		FROM lock WHERE name > ? ORDER BY name LIMIT ?`,
 	qDropRow: `DELETE FROM lock WHERE name = ?`,
 }

@@ -102,8 +102,8 @@ func (b *Backend) RemoveLatch(ctx context.Context, name string) error {
 
 // SetLimit implements [driver.Backend].
 func (b *Backend) SetLimit(ctx context.Context, name string, limit int) error {
-	if limit < 1 || limit > driver.MaxLimit {
-		return fmt.Errorf("%w limit %d: allowed are 1 to %d", driver.ErrInvalid, limit, driver.MaxLimit)
+	if err := driver.CheckLimit(limit); err != nil {
+		return err
 	}
 	return b.operate(ctx, name, func(t *tx, r *row) error { return t.setLimit(r, limit) })
 }

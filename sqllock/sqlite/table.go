@@ -13,7 +13,7 @@ type row struct {
 	name                   string
 	kind                   driver.Kind
 	limit                  int
-	count                  int64 // Latch: remaining count
+	count                  int64 // Latch: remaining count; Semaphore: 1 if the limit was set
 	token                  int64 // the last token given out
 	seq                    int64 // the last place given out
 	holders, used, waiting int   // number of rows of hold, sum of their n, number of rows of place
@@ -49,8 +49,11 @@ func (g *grant) describe(now int64) driver.Holder {
 }
 
 func (r *row) inUse() bool {
-	return r.x.id != "" || r.holders > 0 || r.waiting > 0 || r.kind == driver.Latch
+	return r.x.id != "" || r.holders > 0 || r.waiting > 0 || r.kind == driver.Latch || r.set()
 }
+
+// set reports whether an operator has set the limit of the semaphore, so that it stays.
+func (r *row) set() bool { return r.kind == driver.Semaphore && r.count > 0 }
 
 func (r *row) fits(mode driver.Mode, n int) bool {
 	holders, used, exclusive := r.holders, r.used, r.x.id != ""
@@ -146,7 +149,7 @@ func (t *tx) advance(r *row) error {
 		}
 	}
 	if !r.inUse() && r.kind != driver.Unused {
-		r.kind, r.limit, r.dirty = driver.Unused, 0, true
+		r.kind, r.limit, r.count, r.dirty = driver.Unused, 0, 0, true
 	}
 	return nil
 }

@@ -36,11 +36,13 @@ func (t *tx) acquire(s *session, req *driver.Request) (rep driver.Reply, last ui
 		rep, err = t.notYet(r, seq)
 		return rep, uint64(r.token), err
 	}
-	if r.inUse() && (r.kind != rule.KindOf(req.Mode) || r.limit != req.Limit) {
-		return rep, 0, wrongKind(r)
-	}
-	if !r.inUse() {
+	switch asSet := req.Mode == driver.Permits && req.Limit == 0; {
+	case asSet && !r.set() && (r.kind == driver.Unused || r.kind == driver.Semaphore):
+		return rep, 0, driver.ErrNoLimit
+	case !r.inUse():
 		r.kind, r.limit = rule.KindOf(req.Mode), req.Limit
+	case r.kind != rule.KindOf(req.Mode) || r.limit != req.Limit && !asSet:
+		return rep, 0, wrongKind(r)
 	}
 	free := r.waiting == 0 && r.fits(req.Mode, req.N)
 	if free {
@@ -357,15 +359,17 @@ func (t *tx) removeLatch(r *row) error {
 }
 
 func (t *tx) setLimit(r *row, limit int) error {
-	switch r.kind {
-	case driver.Unused:
-		return driver.ErrGone
-	case driver.Semaphore:
-		r.limit, r.dirty = limit, true
-		return t.advance(r)
-	default:
+	switch {
+	case r.kind != driver.Unused && r.kind != driver.Semaphore:
 		return wrongKind(r)
+	case limit == 0 && !r.set():
+		return driver.ErrGone
+	case limit == 0:
+		r.count, r.dirty = 0, true
+	default:
+		r.kind, r.limit, r.count, r.dirty = driver.Semaphore, limit, 1, true
 	}
+	return t.advance(r)
 }
 
 func wrongKind(r *row) error {

@@ -170,6 +170,7 @@ var scenes = map[string]struct {
 		"read":    func(z *scene) error { return z.s("a") },
 		"permits": func(z *scene) error { return z.p("a", 2) },
 		"latch":   func(z *scene) error { z.latch = true; _, err := z.a.SetCount(z.ctx, z.name, 3); return err },
+		"limit":   func(z *scene) error { return z.SetLimit(z.ctx, z.name, 2) },
 	}},
 	"free": {func(z *scene) error { return errors.Join(z.x("a"), z.release("a", 0)) }, map[string]func(z *scene) error{
 		"lock":    func(z *scene) error { return z.x("b") },
@@ -237,6 +238,12 @@ var scenes = map[string]struct {
 		return errors.Join(z.p("a", 2), z.p("d", 1), z.p("b", 1), z.p("c", 1))
 	}, map[string]func(z *scene) error{
 		"reduce": func(z *scene) error { return z.a.Reduce(z.ctx, z.ids["a"], 1) },
+	}},
+	"a limit is set": {func(z *scene) error { return z.SetLimit(z.ctx, z.name, 2) }, map[string]func(z *scene) error{
+		"permits": func(z *scene) error { return z.ask("a", driver.Permits, 2, 0, 0) },
+		"wait":    func(z *scene) error { return z.ask("a", driver.Permits, 3, 0, 0) },
+		"more":    func(z *scene) error { return z.SetLimit(z.ctx, z.name, 5) },
+		"remove":  func(z *scene) error { return z.SetLimit(z.ctx, z.name, 0) },
 	}},
 	"kept, and waited for": {func(z *scene) error {
 		return errors.Join(z.ask("a", driver.Exclusive, 1, 0, time.Minute), z.x("b"))

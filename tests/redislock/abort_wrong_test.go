@@ -71,6 +71,10 @@ func (z *scene) wrong() string {
 			return fmt.Sprintf("Break: %v", err)
 		}
 	}
+	err = z.SetLimit(z.ctx, z.name, 0)
+	if err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrKind) {
+		return "removal of the limit: " + err.Error()
+	}
 	delete(z.ids, "c4")
 	if err := z.x("c4"); err != nil || z.ids["c4"].Token <= last {
 		return fmt.Sprintf("a newcomer: token %d after %d, %v", z.ids["c4"].Token, last, err)

@@ -80,7 +80,10 @@ func TestSweepOfMariaDB(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	used := []string{"held", "kept", "latch", "open latch", "permits", "shared", "waited for"}
+	if err := b.SetLimit(ctx, "limit", 3); err != nil {
+		t.Fatal(err)
+	}
+	used := []string{"held", "kept", "latch", "limit", "open latch", "permits", "shared", "waited for"}
 	// Names no longer in use, or used a moment ago: more than one step of the sweep.
 	last := map[string]uint64{}
 	for name, mode := range map[string]driver.Mode{
