@@ -17,7 +17,7 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 	url := "sqlite:" + filepath.Join(dir, "x.db")
 	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"info", "a"}, {"leader", "a"},
 		{"leader", "--watch", "a"},
-		{"break", "a", "--token", "1"}, {"sem", "limit", "a", "3"}, {"latch", "down", "a"}, {"latch", "wait", "a"},
+		{"break", "a", "--token", "1"}, {"sem", "limit", "a", "--clear"}, {"latch", "down", "a"}, {"latch", "wait", "a"},
 		{"latch", "wait", "-w", "0", "a"}, {"latch", "rm", "a"},
 		{"doctor"}, {"doctor", "--no-try"}} {
 		out, stderr := b.want(77, append([]string{"--store", url}, args...)...)
@@ -35,6 +35,7 @@ func TestOnlyNewLocksCreateAFile(t *testing.T) {
 		t.Fatalf("doctor: the folder is there: %v", err)
 	}
 	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "latches.db"), "latch", "set", "l", "1")
+	b.want(0, "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "sem", "limit", "s", "1")
 	b.want(0, "--store", url, "run", "a", "--", "true")
 	b.want(0, "--store", url, "ls")
 	b.want(0, "ls") // the file of the user: it has no locks yet

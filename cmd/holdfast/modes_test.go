@@ -119,6 +119,37 @@ func TestPermits(t *testing.T) {
 		b.file("waiter")
 		holder.end()
 		waiter.end()
+		if out, _ := b.want(0, "ls"); !strings.Contains(out, " 0/5 ") {
+			b.Error("a limit that nobody uses:", out)
+		}
+		b.want(78, "run", "-n", "--limit", "4", "a", "--", "true")
+		b.want(78, "run", "-n", "a", "--", "true")
+		if out, _ := b.want(0, "info", "a"); !strings.Contains(out, "0 of 5 in use") || !strings.Contains(out, "--clear") {
+			b.Error(out)
+		}
+		if out, _ := b.want(0, "info", "-o", "json", "a"); !strings.Contains(out, `"limit_set": true`) {
+			b.Error(out)
+		}
+		asSet := func(permits string) []string {
+			return []string{"run", "--permits", "3", "a", "--", binary, "run", "--permits", permits, "a", "--", "true"}
+		}
+		b.want(0, asSet("2")...)
+		b.want(64, asSet("3")...)
+		// Processes that use the limit that is set go on under a new one.
+		b.want(0, "sem", "limit", "a", "1")
+		first := b.stay("first", "--permits", "1", "a")
+		b.file("first")
+		second := b.stay("second", "--permits", "1", "a")
+		b.waiting("a", 1)
+		b.none("second")
+		b.want(0, "sem", "limit", "a", "2")
+		b.file("second")
+		first.end()
+		second.end()
+		if out, _ := b.want(0, "sem", "limit", "a", "--clear"); out != "a: no limit is set now\n" {
+			b.Error(out)
+		}
+		b.want(78, "run", "-n", "--permits", "1", "a", "--", "true")
 		// Inside: only permits that could never be granted are refused.
 		inside := func(permits string) []string {
 			return []string{"run", "--limit", "4", "--permits", "2", "a", "--", binary, "run", "--limit", "4", "a", "--",

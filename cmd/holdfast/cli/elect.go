@@ -88,7 +88,7 @@ func (a *app) elect(o *electOptions, name string, argv []string) error {
 
 // campaign waits until this process leads.
 func (t *task) campaign(ctx context.Context, s *session, o *electOptions, name string) (*hold, error) {
-	if err := s.waitsForItself(ctx, name, 1, 0); err != nil {
+	if err := s.waitsForItself(ctx, name, 1, 0, false); err != nil {
 		return nil, err
 	}
 	opts := []holdfast.Option{holdfast.Candidate(o.name, o.address)}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -51,7 +52,8 @@ func inherited() []held {
 // permits of a semaphore to leave this many more. It refuses a reader below a reader too: a writer
 // could wait between the two. The variable alone proves nothing, because a daemon outlives the lock
 // that it was started under.
-func (s *session) waitsForItself(ctx context.Context, name string, permits, limit int) error {
+func (s *session) waitsForItself(ctx context.Context, name string, permits, limit int,
+	semaphore bool) error {
 	d := digest(s.place, name)
 	ours := map[uint64]bool{}
 	for _, h := range inherited() {
@@ -63,7 +65,7 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 		return nil
 	}
 	r, err := s.Inspect(ctx, name)
-	if err != nil || (limit > 0) != (r.Kind == "semaphore") {
+	if err != nil || semaphore != (r.Kind == "semaphore") {
 		return nil // the request itself reports it better
 	}
 	holds := 0
@@ -72,7 +74,7 @@ func (s *session) waitsForItself(ctx context.Context, name string, permits, limi
 			holds += h.Permits
 		}
 	}
-	if holds == 0 || limit > 0 && holds+permits <= limit {
+	if holds == 0 || semaphore && holds+permits <= cmp.Or(limit, r.Limit) {
 		return nil
 	}
 	return &failure{exitUsage,

@@ -52,6 +52,9 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 	switch r.Kind {
 	case "semaphore":
 		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})
+		if r.Set {
+			rows = append(rows, []string{"limit", `set by an operator; "sem limit --clear" removes it`})
+		}
 	case "latch":
 		rows = append(rows, []string{"count", fmt.Sprintf("%d left", r.Count)})
 	}

@@ -148,6 +148,7 @@ type recordJSON struct {
 	Name    string       `json:"name"`
 	Kind    string       `json:"kind"`
 	Limit   int          `json:"limit,omitempty"`
+	Set     bool         `json:"limit_set,omitempty"`
 	Used    *int         `json:"used,omitempty"`
 	Count   *int64       `json:"count,omitempty"`
 	Token   string       `json:"token"`
@@ -175,7 +176,7 @@ type holderJSON struct {
 
 func toJSON(r *holdfast.Record) recordJSON {
 	out := recordJSON{
-		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Token: strconv.FormatUint(r.Token, 10),
+		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Set: r.Set, Token: strconv.FormatUint(r.Token, 10),
 		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Damaged: r.Damaged,
 	}
 	switch r.Kind {

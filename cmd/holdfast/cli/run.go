@@ -86,7 +86,7 @@ func (o *runOptions) parts(c *holdfast.Client, name string) []holdfast.Part {
 		return c.Mutex(name, opts...)
 	}
 	parts := []holdfast.Part{lock(name)}
-	if o.limit > 0 {
+	if o.limit > 0 || o.asSet { // o.limit is then LimitAsSet
 		parts[0] = c.Semaphore(name, o.limit, opts...).Permits(o.permits)
 	}
 	for _, n := range o.also {
@@ -117,11 +117,11 @@ func (o *runOptions) lockOptions() []holdfast.Option {
 
 // waitsForItself returns an error if a wait for one of the locks could never end.
 func (o *runOptions) waitsForItself(ctx context.Context, s *session, name string) error {
-	if err := s.waitsForItself(ctx, name, o.permits, o.limit); err != nil {
+	if err := s.waitsForItself(ctx, name, o.permits, o.limit, o.limit > 0 || o.asSet); err != nil {
 		return err
 	}
 	for _, n := range o.also {
-		if err := s.waitsForItself(ctx, n, 1, 0); err != nil {
+		if err := s.waitsForItself(ctx, n, 1, 0, false); err != nil {
 			return err
 		}
 	}

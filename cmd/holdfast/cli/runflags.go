@@ -19,7 +19,8 @@ type runOptions struct {
 	exclusive bool
 	shared    bool
 	permits   int
-	limit     int // 0: not a semaphore
+	limit     int // 0: not a semaphore, unless asSet
+	asSet     bool
 	also      []string
 	busyCode  int
 	skipOK    bool
@@ -49,7 +50,8 @@ the group, as daemons do (setsid).
 NAME has one holder at a time. With -s any number of holders share it, while nobody holds it
 exclusively. The queue is served in order of arrival, so readers that come after a waiting
 writer wait behind it. With --limit M it is a semaphore of M permits, and COMMAND holds
---permits of them. All users of the name must give the same M ("holdfast sem limit" changes it).
+--permits of them. All users of the name must give the same M. With --permits alone the limit is
+the one that "holdfast sem limit" has set, whatever it is at the time.
 
 --also takes other locks together with NAME, exclusively, or shared with -s. No order of the
 names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
@@ -88,6 +90,7 @@ func (a *app) runCommand() *cobra.Command {
   holdfast run -w 30 deploy/prod -- ./deploy.sh        give up after 30 seconds
   holdfast run -s data -- ./report                     together with other readers
   holdfast run --limit 4 encoders -- ./encode          four at a time
+  holdfast run --permits 1 encoders -- ./encode        as many at a time as "sem limit" has set
   holdfast run --also db app -- ./migrate              both locks or neither
   holdfast run --every 1h --skip-ok report -- ./job    once an hour, on one of many machines
   holdfast run -c report -- 'make report | mail ops'`,
@@ -107,7 +110,7 @@ func (a *app) runCommand() *cobra.Command {
 		"one holder at a time: the default; in ZooKeeper -x is the writer of a Curator read/write lock (refused with protocol=single)")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with other holders that use -s")
 	f.IntVar(&o.limit, "limit", 0, "NAME is a semaphore with `M` permits in all")
-	f.IntVar(&o.permits, "permits", 1, "how many permits to hold (`N`)")
+	f.IntVar(&o.permits, "permits", 1, "hold `N` permits; without --limit, of the limit that is set")
 	f.StringArrayVar(&o.also, "also", nil, "hold the lock `NAME` too (repeatable)")
 	f.IntVarP(&o.busyCode, "conflict-exit-code", "E", exitBusy, "exit `CODE` if the lock is taken or the wait timed out")
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait timed out")
@@ -128,6 +131,7 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	given := c.Flags().Changed
 	err = firstOf(
 		together(c, "nonblock", "wait"), together(c, "every", "wait"), together(c, "exclusive", "shared", "limit"),
+		together(c, "exclusive", "shared", "permits"),
 		atMost(c, "every", o.every, driver.MaxHold), atMost(c, "min-hold", o.minHold, driver.MaxHold),
 		positive(c, "max-hold", "lease", "poll", "tries", "permits"),
 		together(c, "poll", "nonblock"), together(c, "poll", "every"),
@@ -139,8 +143,8 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		err = usagef("--exclusive=false: use --shared or --limit")
 	case given("tries") && !given("poll"):
 		err = usagef("--tries %d: --poll is missing", o.tries)
-	case given("permits") && !given("limit"):
-		err = usagef("--permits %d: --limit is missing", o.permits)
+	case o.permits > driver.MaxLimit:
+		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):
 		err = usagef("--limit %d: allowed are 1 to %d", o.limit, driver.MaxLimit)
 	case given("limit") && o.permits > o.limit:
@@ -148,6 +152,7 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	case o.busyCode < 0 || o.busyCode > 255:
 		err = usagef("-E %d: allowed are the exit codes 0 to 255", o.busyCode)
 	default:
+		o.asSet = given("permits") && !given("limit")
 		return o.taskOptions.check(c, args)
 	}
 	return "", nil, err

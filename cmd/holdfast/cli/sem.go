@@ -14,24 +14,40 @@ import (
 
 func (a *app) semCommand() *cobra.Command {
 	c := group("sem", `Change a semaphore ("run --limit" uses one, info shows it)`)
-	c.AddCommand(&cobra.Command{
-		Use:   "limit NAME M",
-		Short: "Change how many permits a semaphore in use has",
-		Long: `Change how many permits the semaphore NAME has. A lower limit takes nothing from holders;
-nothing is granted until they fit again. Waiters keep waiting under the new limit. A new
-request with another limit is refused.
+	clear := false
+	limit := &cobra.Command{
+		Use:   "limit NAME [M]",
+		Short: "Set how many permits a semaphore has",
+		Long: `Set how many permits the semaphore NAME has, whether anybody uses it or not. The limit stays until
+it is set again or removed by --clear. As long, NAME is a semaphore, which ls shows, and other
+kinds of lock are refused. A lower limit takes nothing from holders; nothing is granted until they
+fit again. Waiters keep waiting under the new limit.
 
-The first holder sets the limit, and the end of the last one forgets it. So a semaphore that
-is not in use has no limit to change, and the command is refused (exit code 77).`,
-		Args: exactly("the name of the semaphore", "the number of permits"),
+"run --permits N" without --limit uses the limit that is set, also one that is set while it waits.
+"run --limit" with another number is refused. Without a limit that is set, the first holder's
+--limit counts until the last holder has left.`,
+		Example: `  holdfast sem limit encoders 4
+  holdfast run --permits 1 encoders -- ./encode
+  holdfast sem limit encoders --clear`,
+		Args: func(c *cobra.Command, args []string) error {
+			if clear {
+				return exactly("the name of the semaphore")(c, args)
+			}
+			return exactly("the name of the semaphore", "the number of permits")(c, args)
+		},
 		RunE: ours(func(c *cobra.Command, args []string) error {
+			if clear {
+				return a.clearLimit(args[0])
+			}
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 1 || n > driver.MaxLimit {
 				return usagef("%s is not a number of permits: allowed are 1 to %d", show(args[1]), driver.MaxLimit)
 			}
 			return a.setLimit(args[0], n)
 		}),
-	})
+	}
+	limit.Flags().BoolVar(&clear, "clear", false, "remove the limit that is set; it counts until the last user has left")
+	c.AddCommand(limit)
 	return c
 }
 
@@ -47,14 +63,25 @@ func onlyOthers(c *cobra.Command, _ []string) error { return usagef("say what to
 
 func (a *app) setLimit(name string, n int) error {
 	ctx := context.Background()
-	return a.existing(ctx, func(s *session) error {
-		switch err := s.SetLimit(ctx, name, n); {
-		case errors.Is(err, holdfast.ErrGone):
-			return &failure{exitRefused, fmt.Errorf("%s is not in use: its first holder sets the limit", show(name))}
-		case err != nil:
+	return a.creating(ctx, func(s *session) error {
+		if err := s.SetLimit(ctx, name, n); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(a.stdout, "%s: the limit is now %d\n", show(name), n)
+		return err
+	})
+}
+
+func (a *app) clearLimit(name string) error {
+	ctx := context.Background()
+	return a.existing(ctx, func(s *session) error {
+		switch err := s.SetLimit(ctx, name, 0); {
+		case errors.Is(err, holdfast.ErrGone):
+			return &failure{exitRefused, fmt.Errorf("%s has no limit that is set", show(name))}
+		case err != nil:
+			return err
+		}
+		_, err := fmt.Fprintf(a.stdout, "%s: no limit is set now\n", show(name))
 		return err
 	})
 }

@@ -39,7 +39,7 @@ func TestUsage(t *testing.T) {
 		"break":                  "the name of the lock is missing: holdfast break NAME --token T [flags]; see holdfast break --help",
 		"leader":                 "the name of the election is missing: holdfast leader NAME [flags]; see holdfast leader --help",
 		"ls a b":                 "b is one argument too many: holdfast ls [PREFIX] [flags]; see holdfast ls --help",
-		"sem limit a":            "the number of permits is missing: holdfast sem limit NAME M [flags]; see holdfast sem limit --help",
+		"sem limit a":            "the number of permits is missing: holdfast sem limit NAME [M] [flags]; see holdfast sem limit --help",
 		"sem limit a many":       "many is not a number of permits: allowed are 1 to 1073741824",
 		"sem limit a 0":          "0 is not a number of permits: allowed are 1 to 1073741824",
 		"sem limit a 9999999999": "9999999999 is not a number of permits: allowed are 1 to 1073741824",
@@ -90,7 +90,8 @@ func TestUsage(t *testing.T) {
 		"--limit 9999999999 " + run: "--limit 9999999999: allowed are 1 to 1073741824",
 		"--limit 99999999999999999999 " +
 			run: "--limit 99999999999999999999: the number is too large; see holdfast run --help",
-		"--permits 2 " + run:           "--permits 2: --limit is missing",
+		"--permits 9999999999 " + run:  "--permits 9999999999: allowed are 1 to 1073741824",
+		"--permits 2 -s " + run:        "-s, --shared and --permits contradict each other: only one of them is allowed; see holdfast run --help",
 		"--permits 0 --limit 2 " + run: "--permits 0: it must be positive; see holdfast run --help",
 		"--permits 3 --limit 2 " + run: "--permits 3: allowed are 1 to 2, the --limit",
 		"-E 256 " + run:                "-E 256: allowed are the exit codes 0 to 255",

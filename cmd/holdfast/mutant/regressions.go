@@ -49,6 +49,15 @@ var AllRegressions = []Regression{
 				{"redislock/lua/release_fast.lua", `call('PUBSUB', numsub, channel)[2] > 0 then`,
 					`call('PUBSUB', numsub, channel)[2] + call('PUBSUB', 'NUMPAT') > 0 then`},
 			}}, "tests/redislock", "TestPatternListener"},
+	{Mutant{ID: "redis-permits-lost-halfway",
+		Bug: "permits that are given back are lost if the script fails between its writes", Edits: []Edit{
+			{"redislock/lua/change.lua", "  unsettle()\n  putHold(id, t, e, k, s, left, owner)",
+				"  putHold(id, t, e, k, s, left, owner)"},
+		}}, "tests/redislock", "TestAborted"},
+	{Mutant{ID: "redis-limit-removed-in-use",
+		Bug: "the record of a semaphore in use expires a moment after its limit was removed", Edits: []Edit{
+			{"redislock/lua/common.lua", `if left == -1 and (count > 0 or line) then`, `if false then`},
+		}}, "tests/redislock", "TestKeyOfALimit"},
 	{Mutant{ID: "sqlite-two-paths", Bug: "one file can be opened under two names, each with a log of its own",
 		Edits: []Edit{
 			{"sqllock/sqlite/file.go", "	if links > 1 {\n		return", "	if links > 1<<20 {\n		return"},
