@@ -62,3 +62,36 @@ func TestKeyOfALimit(t *testing.T) {
 		t.Errorf("the key of an unused name lives for %v", d)
 	}
 }
+
+// The tokens of a name grow although its record has expired, its limit is set since, and the clock
+// was set back in between.
+func TestTokensAfterALimit(t *testing.T) {
+	s := newStepped(t, server, testenv.Redis(t).Addr)
+	ask := func(limit int) driver.Hold {
+		t.Helper()
+		h := driver.Hold{Name: "s", ID: newID()}
+		reply, err := s.a.Acquire(s.ctx, &driver.Request{ID: h.ID, Name: "s", Mode: driver.Permits, N: 1, Limit: limit})
+		if err != nil || reply.Token == 0 {
+			t.Fatalf("Acquire: %+v, %v", reply, err)
+		}
+		h.Token = reply.Token
+		return h
+	}
+	s.later(t, time.Hour)
+	before := ask(1)
+	if err := s.a.Release(s.ctx, before, 0); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := s.do(t, "KEYS", "hf:*:s").AsStrSlice()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("the keys of the name: %q, %v", keys, err)
+	}
+	s.do(t, append([]string{"DEL"}, keys...)...)
+	s.later(t, -time.Hour)
+	if err := s.SetLimit(s.ctx, "s", 1); err != nil {
+		t.Fatal(err)
+	}
+	if h := ask(0); h.Token <= before.Token {
+		t.Errorf("token %d after %d", h.Token, before.Token)
+	}
+}
