@@ -90,6 +90,7 @@ func TestSemaphoreUnderLoad(t *testing.T) {
 		t.Errorf("at most %d permits in use, without the keeper's, of %d", m, full)
 	}
 	keeper.release(h)
+	must(t, "removal of the limit", operator.SetLimit(within(t), "s", 0))
 	z.empty(cfg.Root + "/s")
 }
 
