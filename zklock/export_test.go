@@ -30,3 +30,25 @@ func FailIn(ctx context.Context, s driver.Session, dir string, limit int) error 
 	_, err := l.multiIn(ctx, dir, zk.CheckOp("/", 12345))
 	return err
 }
+
+// LateLimit and LateLatch return the last step of SetLimit or SetCount for a name that is unused now.
+func LateLimit(ctx context.Context, b *Backend, name string, limit int) (step func() error, err error) {
+	l, err := b.operator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, pending := b.folder(name), b.folder(name)+"/"+pendingNode+"late"
+	if _, err := l.multiIn(ctx, dir, zk.CreateOp(pending, nil, zk.Ephemeral, b.acl)); err != nil {
+		return nil, err
+	}
+	ops, err := l.limitOps(ctx, dir, &driver.Record{}, limit)
+	ops = append(ops, zk.DeleteOp(pending, zk.AnyVersion))
+	return func() error { _, err := l.Multi(ctx, ops...); return err }, err
+}
+
+func LateLatch(ctx context.Context, d driver.Session, name string) (step func() error, err error) {
+	s := d.(*session)
+	dir, pending := s.b.folder(name), s.b.folder(name)+"/"+pendingNode+"late"
+	_, err = s.announce(ctx, dir, pending)
+	return func() error { _, err := s.l.Multi(ctx, s.latchOps(dir, pending, "late", 1)...); return err }, err
+}

@@ -109,7 +109,7 @@ func (s *session) SetCount(ctx context.Context, name string, n int64) (bool, err
 // a lock, and nobody hears of a latch that its creator deletes again. Each pending node has a name
 // of its own, so a late step cannot affect the latch of somebody else.
 func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, error) {
-	latch, own := dir+"/"+latchNode, rand.Text()
+	own := rand.Text()
 	pending := dir + "/" + pendingNode + own
 	created := false
 	defer func() {
@@ -138,11 +138,7 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 				return false, fmt.Errorf("%w: it is a %s", driver.ErrKind, kind)
 			}
 		}
-		limit := dir + "/" + limitNode // somebody may set one at this moment
-		_, err = s.l.Multi(ctx, zk.DeleteOp(pending, zk.AnyVersion),
-			zk.CreateOp(limit, nil, zk.Persistent, s.b.acl), zk.DeleteOp(limit, zk.AnyVersion),
-			zk.CreateOp(latch, latchData(latchClosed, n, own), zk.Persistent, s.b.acl),
-			zk.CreateOp(latch+"/"+liveNode+own, nil, zk.Persistent, s.b.acl))
+		_, err = s.l.Multi(ctx, s.latchOps(dir, pending, own, n)...)
 		switch {
 		case err == nil:
 			created = true
@@ -152,6 +148,18 @@ func (s *session) setCount(ctx context.Context, dir string, n int64) (bool, erro
 		}
 	}
 	return false, errContention
+}
+
+// latchOps returns the operations that replace the pending node by the latch. They fail if a latch or
+// a limit has been made since.
+func (s *session) latchOps(dir, pending, own string, n int64) []zk.Op {
+	latch, limit := dir+"/"+latchNode, dir+"/"+limitNode
+	return []zk.Op{
+		zk.DeleteOp(pending, zk.AnyVersion),
+		zk.CreateOp(limit, nil, zk.Persistent, s.b.acl), zk.DeleteOp(limit, zk.AnyVersion),
+		zk.CreateOp(latch, latchData(latchClosed, n, own), zk.Persistent, s.b.acl),
+		zk.CreateOp(latch+"/"+liveNode+own, nil, zk.Persistent, s.b.acl),
+	}
 }
 
 // announce creates the pending node of a latch, if it does not exist, and then lists the folder.

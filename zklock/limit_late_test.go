@@ -1,0 +1,54 @@
+package zklock_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/zklock"
+	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+)
+
+// The last step of SetLimit, or of SetCount, comes after the name has been taken in another way. It
+// fails, and a repeat finds out what the name is.
+func TestLateLimits(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	b, p := backend(t, cfg), newPeer(t, cfg)
+	limit := func(name string) func() error {
+		t.Helper()
+		step, err := zklock.LateLimit(within(t), b, name, 2)
+		must(t, "SetLimit", err)
+		return step
+	}
+	is := func(name string, kind driver.Kind) {
+		t.Helper()
+		if r := p.inspect(name); r.Kind != kind || r.Set {
+			t.Errorf("%s: %+v; want kind %d without a limit that is set", name, r, kind)
+		}
+	}
+	step := limit("latch")
+	_, err := p.SetCount(within(t), "latch", 1)
+	must(t, "SetCount", err)
+	wants(t, "a limit beside a latch", step(), zk.ErrNodeExists)
+	is("latch", driver.Latch)
+
+	step = limit("lock")
+	p.get(p.req("lock"))
+	wants(t, "a limit beside a lock", step(), zk.ErrNoNode)
+	is("lock", driver.Lock)
+
+	step = limit("semaphore")
+	p.get(p.permits("semaphore", 1, 3))
+	if err := step(); err == nil {
+		t.Error("a limit of 2 beside a semaphore of 3")
+	}
+	is("semaphore", driver.Semaphore)
+
+	step, err = zklock.LateLatch(within(t), p.Session, "limit")
+	must(t, "SetCount", err)
+	must(t, "SetLimit", b.SetLimit(within(t), "limit", 2))
+	wants(t, "a latch beside a limit", step(), zk.ErrNodeExists)
+	if r := p.inspect("limit"); r.Kind != driver.Semaphore || !r.Set {
+		t.Errorf("%+v; want a limit that is set", r)
+	}
+}
