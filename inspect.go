@@ -83,15 +83,15 @@ func round(d time.Duration) time.Duration {
 
 // Record is the state of one name at the store.
 type Record struct {
-	Name    string
-	Kind    string   // "lock", "semaphore", "latch", or "" if it is not in use
-	Limit   int      // of a semaphore
-	Set     bool     // the limit was set by SetLimit, and stays while nobody uses the semaphore
-	Count   int64    // of a latch: what is left
-	Token   uint64   // the highest token given out that the store still knows
-	Holders []Holder // in order of their tokens
-	Waiters []Holder // the head of the queue, in order
-	Waiting int      // length of the queue
+	Name     string
+	Kind     string   // "lock", "semaphore", "latch", or "" if it is not in use
+	Limit    int      // of a semaphore
+	LimitSet bool     // by SetLimit: the limit stays while nobody uses the semaphore
+	Count    int64    // of a latch: what is left
+	Token    uint64   // the highest token given out that the store still knows
+	Holders  []Holder // in order of their tokens
+	Waiters  []Holder // the head of the queue, in order
+	Waiting  int      // length of the queue
 
 	// Damaged says what is wrong with the store's record of the name, if it cannot be read; all
 	// other fields but Name are zero then. Inspect returns ErrDamaged instead.
@@ -181,7 +181,7 @@ func (c *Client) checkName(name string) error {
 }
 
 func record(r driver.Record) Record {
-	out := Record{Name: r.Name, Limit: r.Limit, Set: r.Set, Count: r.Count, Token: r.Token, Waiting: r.Waiting,
+	out := Record{Name: r.Name, Limit: r.Limit, LimitSet: r.Set, Count: r.Count, Token: r.Token, Waiting: r.Waiting,
 		Damaged: r.Damaged}
 	out.Kind = [...]string{"", "lock", "semaphore", "latch"}[r.Kind]
 	for i := range r.Holders {

@@ -28,7 +28,7 @@ func TestLimitThatStays(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Hour)
 			r, err := c.Inspect(t.Context(), "s")
-			if err != nil || r.Kind != "semaphore" || r.Limit != limit || r.Set != set {
+			if err != nil || r.Kind != "semaphore" || r.Limit != limit || r.LimitSet != set {
 				t.Errorf("%+v, %v; want limit %d, set: %t", r, err, limit, set)
 			}
 		}

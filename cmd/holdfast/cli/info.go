@@ -52,7 +52,7 @@ func (a *app) describe(r *holdfast.Record, wide bool) error {
 	switch r.Kind {
 	case "semaphore":
 		rows = append(rows, []string{"permits", fmt.Sprintf("%d of %d in use", used(r), r.Limit)})
-		if r.Set {
+		if r.LimitSet {
 			rows = append(rows, []string{"limit", `set by an operator; "sem limit --clear" removes it`})
 		}
 	case "latch":

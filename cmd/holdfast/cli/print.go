@@ -176,7 +176,7 @@ type holderJSON struct {
 
 func toJSON(r *holdfast.Record) recordJSON {
 	out := recordJSON{
-		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Set: r.Set, Token: strconv.FormatUint(r.Token, 10),
+		Schema: schema, Name: r.Name, Kind: r.Kind, Limit: r.Limit, Set: r.LimitSet, Token: strconv.FormatUint(r.Token, 10),
 		Holders: holdersJSON(r.Holders), Waiters: holdersJSON(r.Waiters), Waiting: r.Waiting, Damaged: r.Damaged,
 	}
 	switch r.Kind {
