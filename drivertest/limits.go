@@ -31,12 +31,12 @@ var limits = []check{
 				list[0].Limit != 2 || !list[0].Set {
 				e.Errorf("List = %+v, %v; want the semaphore", list, err)
 			}
-			refused(b.permits("s", 1, 3))
-			refused(b.req("s"))
+			refused(b.req("s")) // before there has been any other request
 			refused(b.shared("s"))
 			if _, err := b.SetCount(e.ctx, s, 1); !errors.Is(err, driver.ErrKind) {
 				e.Errorf("SetCount: %v; want ErrKind", err)
 			}
+			refused(b.permits("s", 1, 3))
 			h := b.get(b.permits("s", 2, 2))
 			b.refused(once(b.permits("s", 1, 2)))
 			b.release(h)
