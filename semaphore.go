@@ -27,7 +27,7 @@ const LimitAsSet = 0
 // With LimitAsSet the store's limit counts, and may change at any time: nobody is refused for it. A
 // request for more permits than the limit waits until the limit is raised. ErrInvalid, at Acquire:
 // no limit is set. That somebody uses the semaphore with a limit of his own is not enough, since
-// that one ends with its last user.
+// that one ends with its last user. ErrDeadlock is not reported: the limit may be raised.
 func (c *Client) Semaphore(name string, limit int, opts ...Option) *Semaphore {
 	return &Semaphore{c.lock(name, driver.Permits, 1, limit, opts)}
 }

@@ -17,7 +17,8 @@ import (
 // statement can take, renew, release and hand over. All other grants, and callers that await a
 // latch, are text in more. The queue is text in line, with an item for each place. Statements hand
 // over to the first item if it wants an exclusive grant. Package rule decides all rarer cases:
-// Server reads the row and writes it back.
+// Server reads the row and writes it back. counter is that of a latch, or 1 for a semaphore whose
+// limit is set: the sweep keeps both.
 const recordColumns = `name, kind, lim, counter, token, ver, at, hid, hsession, since, expires, keep, kept, info, due, line, more`
 
 // record is one row of hf_lock: the state of one name.
