@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/internal/backoff"
 )
 
 // Election chooses one leader among any number of candidates, who succeed each other in order of
@@ -79,8 +78,16 @@ func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
+	return e.leaderIn("leader", &r)
+}
+
+// leaderIn returns the leader that the record of the election shows, or nil if there is none.
+func (e *Election) leaderIn(op string, r *Record) (*Leader, error) {
+	if r.Damaged != "" {
+		return nil, &Error{Op: op, Name: e.req.Name, Err: fmt.Errorf("%w: %s", ErrDamaged, r.Damaged)}
+	}
 	if r.Kind == "semaphore" || r.Kind == "latch" {
-		return nil, &Error{Op: "leader", Name: e.req.Name, Err: fmt.Errorf("%w: it is a %s", ErrKind, r.Kind)}
+		return nil, &Error{Op: op, Name: e.req.Name, Err: fmt.Errorf("%w: it is a %s", ErrKind, r.Kind)}
 	}
 	if len(r.Holders) == 0 || r.Holders[0].Kept || r.Holders[0].Shared {
 		return nil, nil
@@ -93,44 +100,45 @@ func (e *Election) Leader(ctx context.Context) (*Leader, error) {
 	return l, nil
 }
 
-// Observe yields the leader, now and after each change, until ctx ends; nil for none. It asks the
-// store every third of the TTL. So it reports a change that late, and may miss a leader in between;
-// the terms show that. It yields an error of the store once for each outage, and goes on.
+// Observe yields the leader, now and after each change, until ctx ends or the client is closed; nil
+// for none. It is [Client.Watch] of one name: a change is reported at once by stores that can, and
+// otherwise within a third of the TTL. It may miss a leader in between; the terms show that. It
+// yields an error of the store once for each outage, and goes on.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
-		if err := e.part().usable("observe"); err != nil {
+		const op = "observe"
+		if err := e.part().usable(op); err != nil {
 			yield(nil, err)
 			return
 		}
-		first, out := true, false
-		term := uint64(0)
-		for {
-			l, err := e.Leader(ctx)
-			now := uint64(0)
-			if l != nil {
-				now = l.Term
+		var now *Leader // nil: none
+		var none error  // why now is none
+		for ev, err := range e.c.watchNames(ctx, op, e.req.Name, true) {
+			if err != nil {
+				if !yield(nil, err) {
+					return
+				}
+				continue
+			}
+			before, failed := now, none
+			if ev.Type != EventReady {
+				now, none = e.leaderIn(op, &ev.Record)
+			} else if now != nil || none != nil {
+				continue // it was reported
 			}
 			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil && !out:
-				if out = true; !yield(nil, err) {
-					return
-				}
-			case err == nil && (first || now != term):
-				if !yield(l, nil) {
-					return
-				}
-				first, term = false, now
-			}
-			if err == nil {
-				out = false
-			}
-			if !backoff.Sleep(ctx, e.c.TTL()/3) {
+			case none != nil && failed != nil: // it was reported
+			case none == nil && failed == nil && ev.Type != EventReady && sameLeader(before, now):
+			case !yield(now, none):
 				return
 			}
 		}
 	}
+}
+
+// sameLeader reports whether the leadership is the same, in the hands of the same process.
+func sameLeader(a, b *Leader) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Term == b.Term && a.ID == b.ID
 }
 
 // TickHold returns how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of

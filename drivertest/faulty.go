@@ -166,6 +166,20 @@ func (f *faulty) Inspect(ctx context.Context, name string) (r driver.Record, err
 	return r, err
 }
 
+// Watch implements driver.Watcher, if the store does. Hints that are sent while the network is down
+// are lost, and neither side notices.
+func (f *faulty) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	w, ok := f.Backend.(driver.Watcher)
+	if !ok {
+		return fmt.Errorf("%w: %s reports no changes", driver.ErrInvalid, f.Name())
+	}
+	return w.Watch(ctx, prefix, func(name string) {
+		if f.now() == well {
+			changed(name)
+		}
+	})
+}
+
 func (f *faulty) Break(ctx context.Context, name string, token uint64) error {
 	return f.send(ctx, func() error { return f.Backend.Break(ctx, name, token) })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/rule"
 	"github.com/holdfast-lock/holdfast/internal/waiters"
+	"github.com/holdfast-lock/holdfast/internal/watchers"
 )
 
 // Store is a lock table in memory. Clients that are given the same Store exclude each
@@ -27,9 +28,11 @@ type Store struct {
 	tokens   uint64 // one count for all names, so that the store need not remember idle names
 	entries  map[string]*rule.Entry
 	sessions map[string]*session
+	watchers watchers.Table
 }
 
 var _ driver.Backend = (*Store)(nil)
+var _ driver.Watcher = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
@@ -61,8 +64,20 @@ func (s *Store) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Sess
 	return n, ctx.Err()
 }
 
-// do runs f on the entry of name and notifies the waiters to which it granted.
+// Watch implements driver.Watcher.
+func (s *Store) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	return s.watchers.Watch(ctx, prefix, changed)
+}
+
+// do is step, and tells watchers that the entry may have changed.
 func (s *Store) do(ctx context.Context, name string,
+	f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
+	defer s.watchers.Changed(name)
+	return s.step(ctx, name, f)
+}
+
+// step runs f on the entry of name and notifies the waiters to which it granted.
+func (s *Store) step(ctx context.Context, name string,
 	f func(e *rule.Entry, now time.Duration) ([]rule.Grant, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
@@ -109,7 +124,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]dr
 
 // Inspect implements driver.Backend.
 func (s *Store) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
-	err = s.do(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
+	err = s.step(ctx, name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 		grants := e.Advance(now)
 		r = e.Record(now, name)
 		return grants, nil

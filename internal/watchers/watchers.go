@@ -1,0 +1,63 @@
+// Package watchers keeps who watches the names of one store in one process. Stores use it to
+// implement driver.Watcher.
+package watchers
+
+import (
+	"context"
+	"strings"
+	"sync"
+)
+
+// Table is a set of watchers. The zero value is ready. It is safe for concurrent use.
+type Table struct {
+	mu  sync.RWMutex
+	all map[*watcher]struct{}
+}
+
+type watcher struct {
+	prefix  string
+	changed func(name string)
+}
+
+// Watch calls changed with "" at once, and then with what is given to Changed, until ctx ends.
+func (t *Table) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	defer t.Add(prefix, changed)()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Add adds a watcher and calls changed with "". When remove has returned, changed is not called
+// any more.
+func (t *Table) Add(prefix string, changed func(name string)) (remove func()) {
+	w := &watcher{prefix, changed}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[*watcher]struct{}{}
+	}
+	t.all[w] = struct{}{}
+	changed("")
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.all, w)
+	}
+}
+
+// Changed tells the watchers of a name that its record may have changed; "": all watchers.
+func (t *Table) Changed(name string) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for w := range t.all {
+		if name == "" || strings.HasPrefix(name, w.prefix) {
+			w.changed(name)
+		}
+	}
+}
+
+// Len returns how many watchers there are.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.all)
+}
