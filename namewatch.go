@@ -131,8 +131,7 @@ func (w *nameWatch) run(ctx context.Context) {
 // look, or when the store does not answer soon.
 func (w *nameWatch) listen(ctx context.Context) (ended <-chan struct{}) {
 	done := make(chan struct{})
-	watcher, ok := w.c.backend.(driver.Watcher)
-	if !ok || !w.c.work.tryAdd() {
+	if !w.c.work.tryAdd() {
 		close(done)
 		return done
 	}
@@ -144,7 +143,7 @@ func (w *nameWatch) listen(ctx context.Context) (ended <-chan struct{}) {
 		pause := backoff.Pause{First: 5 * gather, Most: w.c.TTL()}
 		for {
 			began := time.Now()
-			err := watcher.Watch(ctx, w.prefix, func(name string) {
+			err := driver.Watch(ctx, w.c.backend, w.prefix, func(name string) {
 				w.hint(name)
 				answered()
 			})

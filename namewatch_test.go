@@ -147,7 +147,7 @@ func (w *watched) Watch(ctx context.Context, prefix string, changed func(string)
 	if w.watching != nil {
 		return w.watching(ctx, changed)
 	}
-	return w.Backend.(driver.Watcher).Watch(ctx, prefix, changed)
+	return driver.Watch(ctx, w.Backend, prefix, changed)
 }
 
 // Each change of a name is one event, with the grants that are new and those that have ended.

@@ -78,6 +78,10 @@ func try(t *testing.T, what string, f func() []reflect.Value) {
 				for _, err := range x {
 					said = invalid(err)
 				}
+			case iter.Seq2[holdfast.Event, error]:
+				for _, err := range x {
+					said = invalid(err)
+				}
 			case iter.Seq2[*holdfast.Leader, error]:
 				for _, err := range x {
 					said = invalid(err)

@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // A Watcher is a Backend that can say when to read records again. Backends need not be Watchers:
 // package holdfast asks others from time to time.
@@ -20,4 +23,13 @@ type Watcher interface {
 	// report nothing more, for example because a connection was lost. The caller may call it again,
 	// unless the error is final (IsFinal): the store cannot report changes, or refuses to.
 	Watch(ctx context.Context, prefix string, changed func(name string)) error
+}
+
+// Watch is b.Watch, or ErrInvalid if b is no Watcher. A Backend that contains another one calls it.
+func Watch(ctx context.Context, b Backend, prefix string, changed func(name string)) error {
+	w, ok := b.(Watcher)
+	if !ok {
+		return fmt.Errorf("%w: %s reports no changes", ErrInvalid, b.Name())
+	}
+	return w.Watch(ctx, prefix, changed)
 }

@@ -169,11 +169,7 @@ func (f *faulty) Inspect(ctx context.Context, name string) (r driver.Record, err
 // Watch implements driver.Watcher, if the store does. Hints that are sent while the network is down
 // are lost, and neither side notices.
 func (f *faulty) Watch(ctx context.Context, prefix string, changed func(name string)) error {
-	w, ok := f.Backend.(driver.Watcher)
-	if !ok {
-		return fmt.Errorf("%w: %s reports no changes", driver.ErrInvalid, f.Name())
-	}
-	return w.Watch(ctx, prefix, func(name string) {
+	return driver.Watch(ctx, f.Backend, prefix, func(name string) {
 		if f.now() == well {
 			changed(name)
 		}

@@ -58,6 +58,11 @@ type Store struct {
 	Place string
 }
 
+// Watch implements driver.Watcher, if the store does.
+func (s *Store) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	return driver.Watch(ctx, s.Backend, prefix, changed)
+}
+
 // available are the schemes that Open knows.
 const available = "memory:, sqlite:PATH, redis://, rediss://, redis+unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, redis+quorum://, rediss+quorum://, zookeeper://, zookeepers://, mysql://, mariadb://, postgres://, postgresql://"
 

@@ -68,6 +68,7 @@ const about = `holdfast runs a command while it holds a distributed lock, and sh
   holdfast run -n backup -- ./backup.sh         run only if the lock is free
   holdfast elect api -- ./serve                 run on one machine; another takes over if it fails
   holdfast ls                                   list the locks in use and their holders
+  holdfast watch deploy/                        show who takes and frees them, as it happens
   holdfast doctor                               find settings of a store that endanger locks
   holdfast lab run all                          see how widely used lock algorithms break
   holdfast verify --store URL                   test this deployment with real faults
@@ -129,7 +130,7 @@ func (a *app) root() *cobra.Command {
 		"where to keep the locks (`URL`; default $HOLDFAST_URL, else a file of this user)")
 	c.PersistentFlags().DurationVar(&a.ttl, "ttl", holdfast.DefaultTTL, ttlUsage)
 	c.AddCommand(
-		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(),
+		a.runCommand(), a.electCommand(), a.leaderCommand(), a.lsCommand(), a.infoCommand(), a.watchCommand(),
 		a.breakCommand(), a.semCommand(), a.latchCommand(), a.initCommand(), a.doctorCommand(), a.labCommand(),
 		a.verifyCommand(), a.verifyWorkerCommand(), a.versionCommand(),
 	)

@@ -15,8 +15,8 @@ import (
 const aboutLeader = `Show who leads the election NAME, with the address and the term: the fencing token of
 the leadership. The exit code is 75 if nobody leads.
 
-With --watch, show each change until interrupted. This asks the store every third of the TTL,
-and may miss a shorter leadership.`
+With --watch, show each change until interrupted, as "holdfast watch" does. It may miss a short
+leadership; the terms show that.`
 
 func (a *app) leaderCommand() *cobra.Command {
 	var out format

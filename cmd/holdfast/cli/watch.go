@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast"
+)
+
+const aboutWatch = `Show each change of the names that begin with PREFIX, until interrupted: first the names in use,
+then who takes and frees them. It takes no lock.
+
+A line has the time, the name, what has changed, and the state of the name now:
+
+  held       there is a new grant           ended    a grant has ended, others hold the name
+  free       nobody holds the name any more waiting  the queue has changed
+  count      the count of a latch           changed  something else, such as a limit
+  damaged    the record cannot be read
+
+Each line is the difference between two readings of the store's record, so a grant that was given
+and ended between them is not shown; the tokens show that. Stores that can report changes (SQLite,
+Redis 6, PostgreSQL, ZooKeeper 3.6) are read at once, others every third of --ttl. While the store
+cannot be reached, there is one message, and watch goes on.`
+
+func (a *app) watchCommand() *cobra.Command {
+	var out format
+	c := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "Show who takes and frees locks, as it happens",
+		Long:  aboutWatch,
+		Args:  atMostOne,
+		RunE: ours(func(c *cobra.Command, args []string) error {
+			return a.watch(strings.Join(args, ""), out)
+		}),
+	}
+	out.register(c, "text", "jsonl")
+	return c
+}
+
+func (a *app) watch(prefix string, out format) error {
+	ctx, detach := cancelOnSignal(catchSignals())
+	err := a.existing(ctx, func(s *session) error {
+		for e, err := range s.Watch(ctx, prefix) {
+			if err != nil {
+				a.say("%s", oneLine(err.Error()))
+			} else if err := a.showEvent(&e, out); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if caught := detach(); caught != nil {
+		return caught
+	}
+	return err
+}
+
+// showEvent writes one event in one line. Only JSON has one for EventReady.
+func (a *app) showEvent(e *holdfast.Event, out format) error {
+	now := time.Now().UTC()
+	if out == "jsonl" {
+		j := eventJSON{Schema: schema, Time: now.Round(time.Millisecond), Event: string(e.Type), Initial: e.Initial,
+			Granted: holdersJSON(e.Granted), Ended: holdersJSON(e.Ended)}
+		if e.Type != holdfast.EventReady {
+			r := toJSON(&e.Record)
+			r.Schema = "" // the event has it
+			j.Lock = &r
+		}
+		return writeJSON(a.stdout, j, false)
+	}
+	if e.Type == holdfast.EventReady {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s  %-7s  %s  %s\n", now.Format("2006-01-02T15:04:05.000Z"), e.Type, word(e.Name),
+		eventText(e))
+	return err
+}
+
+// eventText returns what has changed, and the state of the name.
+func eventText(e *holdfast.Event) string {
+	if e.Damaged != "" {
+		return oneLine(e.Damaged)
+	}
+	var parts []string
+	for i := range e.Granted {
+		parts = append(parts, "by "+party(&e.Granted[i], e.Kind))
+	}
+	for i := range e.Ended {
+		parts = append(parts, "no longer by "+party(&e.Ended[i], e.Kind))
+	}
+	switch {
+	case e.Kind == "semaphore":
+		parts = append(parts, fmt.Sprintf("%d of %d in use", used(&e.Record), e.Limit))
+	case e.Kind == "latch":
+		parts = append(parts, fmt.Sprintf("%d left", e.Count))
+	case len(e.Holders) == 0:
+		parts = append(parts, "nobody holds it")
+	case e.Holders[0].Kept:
+		parts = append(parts, fmt.Sprintf("kept for another %s", rough(e.Holders[0].Left)))
+	case len(e.Granted) == 0:
+		parts = append(parts, "held by "+party(&e.Holders[0], e.Kind))
+	}
+	if e.Waiting > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting", e.Waiting))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// party returns who has a grant, with its token.
+func party(h *holdfast.Holder, kind string) string {
+	text := who(h)
+	if h.Program != "" {
+		text += " " + quote(h.Program)
+	}
+	if h.Shared || kind == "semaphore" {
+		text += " " + mode(kind, h)
+	}
+	return text + " token " + strconv.FormatUint(h.Token, 10)
+}
+
+// eventJSON is an event in JSON; see recordJSON.
+type eventJSON struct {
+	Schema  string       `json:"schema"`
+	Time    time.Time    `json:"time"` // of this line
+	Event   string       `json:"event"`
+	Initial bool         `json:"initial,omitempty"`
+	Granted []holderJSON `json:"granted"`
+	Ended   []holderJSON `json:"ended"`
+	Lock    *recordJSON  `json:"lock,omitempty"` // not with "ready"
+}
