@@ -88,6 +88,10 @@ type sabotaged struct {
 	broken
 }
 
+func (s *sabotaged) Watch(ctx context.Context, prefix string, changed func(string)) error {
+	return driver.Watch(ctx, s.Backend, prefix, changed)
+}
+
 func (s *sabotaged) inner() driver.Backend {
 	if s.backend != nil {
 		return s.backend(s.Backend)

@@ -17,6 +17,10 @@ type damageable struct {
 	bad map[string]bool
 }
 
+func (s *damageable) Watch(ctx context.Context, prefix string, changed func(string)) error {
+	return driver.Watch(ctx, s.Backend, prefix, changed)
+}
+
 func (s *damageable) damage(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,6 +303,10 @@ func (b *listFails) List(ctx context.Context, prefix, after string, n int) ([]dr
 
 // brokenConns are mistakes in the connection to the store.
 var brokenConns = []broken{
+	{name: "reports no changes", rule: "R13", conn: func(c Conn) Conn {
+		c.Backend = struct{ driver.Backend }{c.Backend}
+		return c
+	}},
 	{name: "waits for forgotten connections for ever", rule: "R11", conn: func(c Conn) Conn {
 		c.Forget = func() { c.Cut() }
 		return c

@@ -60,6 +60,10 @@ type Harness struct {
 	// CannotForge is the reason why no stranger can send a push to a session.
 	CannotForge string
 
+	// Polled is the reason why the store cannot report changes at once. Empty: its Backend is a
+	// driver.Watcher and must do so.
+	Polled string
+
 	// Names is the number of names in the check of many names. Zero: 1,000. Each store should pass
 	// with 10,000 once.
 	Names int
@@ -100,6 +104,11 @@ type Conn struct {
 	// Forget makes the network forget the connections that are open now: nothing more arrives on
 	// them in either direction, and neither end notices. New connections work.
 	Forget func()
+}
+
+// Watch implements driver.Watcher, if the Backend does.
+func (c Conn) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	return driver.Watch(ctx, c.Backend, prefix, changed)
 }
 
 // Forger sends messages to the place where sessions receive their pushes, as anybody can who may
@@ -146,7 +155,7 @@ type check struct {
 }
 
 var suite = [][]check{exclusive, queue, faults, refusals, passed, damages, tokens, modes, reductions, limits, adoption,
-	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases}
+	names, latches, operators, clients, lateRequests, silentNetwork, primitives, pushes, texts, leases, watching}
 
 // Run checks the store against every rule.
 func Run(t *testing.T, h Harness) {

@@ -23,6 +23,10 @@ type pushBackend struct {
 	server *pushServer
 }
 
+func (b *pushBackend) Watch(ctx context.Context, prefix string, changed func(string)) error {
+	return driver.Watch(ctx, b.Backend, prefix, changed)
+}
+
 // pushSession is a session that receives pushes.
 type pushSession struct {
 	driver.Session

@@ -42,6 +42,10 @@ func (g *writeSwitch) write(call func() error) error {
 	return call()
 }
 
+func (g *writeSwitch) Watch(ctx context.Context, prefix string, changed func(string)) error {
+	return driver.Watch(ctx, g.Backend, prefix, changed)
+}
+
 func (g *writeSwitch) Open(ctx context.Context, cfg driver.SessionConfig) (driver.Session, error) {
 	s, err := g.Backend.Open(ctx, cfg)
 	if err != nil {

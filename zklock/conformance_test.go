@@ -31,8 +31,9 @@ func TestTimedConformance(t *testing.T) {
 
 func harness(server *testenv.ZooKeeperServer) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:   3 * time.Second, // a session trusts three fifths of it
-		Names: testenv.Rounds(1000, 10_000),
+		Polled: "no watch yet",
+		TTL:    3 * time.Second, // a session trusts three fifths of it
+		Names:  testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

@@ -63,8 +63,9 @@ func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 
 func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) drivertest.Harness {
 	return drivertest.Harness{
-		TTL:   ttl,
-		Names: testenv.Rounds(1000, 10_000),
+		Polled: "the server has no messages",
+		TTL:    ttl,
+		Names:  testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

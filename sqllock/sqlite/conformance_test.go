@@ -28,8 +28,9 @@ func harness() drivertest.Harness {
 		return paths[t]
 	}
 	return drivertest.Harness{
-		TTL:   2 * time.Second,
-		Names: testenv.Rounds(1000, 10_000),
+		Polled: "no check yet",
+		TTL:    2 * time.Second,
+		Names:  testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)

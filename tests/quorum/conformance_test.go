@@ -24,6 +24,7 @@ func harness(g *group) drivertest.Harness {
 		}
 	}
 	return drivertest.Harness{
+		Polled:  "its servers would each report changes of their own",
 		TTL:     2 * time.Second,
 		Names:   testenv.Rounds(300, 2000), // each at every server
 		Insists: true,

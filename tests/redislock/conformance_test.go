@@ -102,6 +102,7 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 func harness(server *testenv.RedisServer, only []string,
 	dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
 	return drivertest.Harness{
+		Polled: "no tracking yet",
 		TTL:    ttl,
 		Only:   only,
 		Names:  testenv.Rounds(1000, 10_000),
