@@ -28,9 +28,8 @@ func harness() drivertest.Harness {
 		return paths[t]
 	}
 	return drivertest.Harness{
-		Polled: "no check yet",
-		TTL:    2 * time.Second,
-		Names:  testenv.Rounds(1000, 10_000),
+		TTL:   2 * time.Second,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			b := openTest(t, path(t), nil)
 			c := drivertest.Faulty(b)

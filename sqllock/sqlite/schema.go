@@ -124,6 +124,9 @@ const (
 	qSetSwept
 	qIdle
 	qDropRow
+	qDataVersion
+	qStates
+	qHoldStates
 	numQueries
 )
 
@@ -253,4 +256,10 @@ var queries = [numQueries]string{
 	qIdle: `SELECT name, iif(typeof(token) = 'integer', token, 0), NOT ` + stays + ` AND NOT (` + unsound + `) AND holders = 0 AND waiting = 0 AND expires <= ? AND keep <= ? AND since < ?
 		FROM lock WHERE name > ? ORDER BY name LIMIT ?`,
 	qDropRow: `DELETE FROM lock WHERE name = ?`,
+
+	qDataVersion: `PRAGMA data_version`,
+	qStates: `SELECT name, kind||' '||lim||' '||count||' '||token||' '||seq||' '||holders||' '||used||' '||waiting||' '||id||' '||kept
+		FROM lock WHERE name >= ifnull(?, x'') AND name < ?`,
+	qHoldStates: `SELECT name, token||' '||mode||' '||id||' '||kept
+		FROM hold WHERE name >= ifnull(?, x'') AND name < ? ORDER BY name, token`,
 }
