@@ -110,7 +110,6 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 		}
 	}
 	drivertest.Run(t, drivertest.Harness{
-		Polled: "no tracking yet",
 		TTL:    ttl,
 		Only:   connected(),
 		Refuse: refuse,

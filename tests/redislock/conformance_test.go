@@ -26,7 +26,7 @@ const ttl = 2 * time.Second // longer than a busy machine stalls
 // permissions.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	server := testenv.RedisACL(t, []string{aclRule}, "--appendonly", "yes")
+	server := testenv.RedisACL(t, []string{aclRule + " +client|tracking"}, "--appendonly", "yes")
 	drivertest.Run(t, harness(server, nil, func(t testing.TB, addr string) redislock.Conn {
 		return must(rueidisconn.Dial("redis://holdfast:secret@" + addr))(t)
 	}))
@@ -54,7 +54,7 @@ func connected(more ...string) []string {
 		return nil
 	}
 	return append(more,
-		"one holder", "close", "handed over", "cancel races", "lost push", "readers enter together", "break",
+		"watch", "watch cut off", "watch lost hints", "one holder", "close", "handed over", "cancel races", "lost push", "readers enter together", "break",
 		"answer to acquire lost", "answer to joining lost", "answer to release lost", "answer to cancel lost",
 		"released during an outage", "restart", "refused release", "refused renewal", "refused acquire",
 		"passed over while answers are lost", "passed over on a forgotten connection", "cancelled while handed over",
@@ -102,7 +102,6 @@ func rawClient(t testing.TB, addr string) rueidis.Client {
 func harness(server *testenv.RedisServer, only []string,
 	dial func(testing.TB, string) redislock.Conn) drivertest.Harness {
 	return drivertest.Harness{
-		Polled: "no tracking yet",
 		TTL:    ttl,
 		Only:   only,
 		Names:  testenv.Rounds(1000, 10_000),

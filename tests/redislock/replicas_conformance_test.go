@@ -22,7 +22,6 @@ func TestConformanceReplicas(t *testing.T) {
 	var mu sync.Mutex
 	var all []*redislock.Backend
 	drivertest.Run(t, drivertest.Harness{
-		Polled: "no tracking yet",
 		TTL:    2 * ttl, // replicas get a third of it
 		Only:   connected(),
 		Refuse: refusalsOf([]*testenv.RedisServer{set.Primary}, "noreplicas", "oom"),

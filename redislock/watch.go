@@ -1,0 +1,60 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+// Tracker is a Conn that can report changed keys, with client tracking in broadcast mode (Redis 6).
+// Scripts do nothing for that, and servers without a tracking client remember no keys.
+type Tracker interface {
+	// Track calls changed with "" as soon as it would hear of the next change, and then with every
+	// changed key that begins with prefix, or with "" for any. It returns when ctx ends, or when it
+	// can hear no more. The error is final (driver.IsFinal) if the servers, the user's permissions
+	// or the client do not allow tracking. changed must not block.
+	Track(ctx context.Context, prefix string, changed func(key string)) error
+}
+
+var _ driver.Watcher = (*Backend)(nil)
+
+// Watch implements driver.Watcher, if the Conn is a Tracker.
+func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	t, ok := b.conn.Conn.(Tracker)
+	if !ok {
+		return fmt.Errorf("%w: this Redis client cannot track keys", driver.ErrInvalid)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	var mu sync.Mutex
+	over := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}()
+	// The prefix is that of all keys: each further one would cost the server time at every write.
+	return t.Track(ctx, b.prefix+"{", func(key string) {
+		name, ok := b.nameOf(key)
+		mu.Lock()
+		defer mu.Unlock()
+		if !over && (key == "" || ok && strings.HasPrefix(name, prefix)) {
+			changed(name)
+		}
+	})
+}
+
+// nameOf returns the name whose state or members a key has. All other keys change with one of
+// these, or not at all.
+func (b *Backend) nameOf(key string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, b.prefix+"{")
+	const head = len("3f}:l:")
+	if !ok || len(rest) <= head || rest[2:4] != "}:" || rest[4] != 'l' && rest[4] != 'm' || rest[5] != ':' {
+		return "", false
+	}
+	return rest[head:], true
+}
