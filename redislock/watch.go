@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/watchers"
 )
 
 // Tracker is a Conn that can report changed keys, with client tracking in broadcast mode (Redis 6).
@@ -30,20 +30,12 @@ func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name st
 	if b.err != nil {
 		return b.err
 	}
-	var mu sync.Mutex
-	over := false
-	defer func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-	}()
+	call, stop := watchers.Until(changed)
+	defer stop()
 	// The prefix is that of all keys: each further one would cost the server time at every write.
 	return t.Track(ctx, b.prefix+"{", func(key string) {
-		name, ok := b.nameOf(key)
-		mu.Lock()
-		defer mu.Unlock()
-		if !over && (key == "" || ok && strings.HasPrefix(name, prefix)) {
-			changed(name)
+		if name, ok := b.nameOf(key); key == "" || ok && strings.HasPrefix(name, prefix) {
+			call(name)
 		}
 	})
 }

@@ -61,3 +61,22 @@ func (t *Table) Len() int {
 	defer t.mu.RUnlock()
 	return len(t.all)
 }
+
+// Until returns a function that calls changed until stop has returned.
+func Until(changed func(name string)) (call func(name string), stop func()) {
+	var mu sync.RWMutex
+	stopped := false
+	call = func(name string) {
+		mu.RLock()
+		defer mu.RUnlock()
+		if !stopped {
+			changed(name)
+		}
+	}
+	stop = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+	}
+	return call, stop
+}

@@ -187,7 +187,11 @@ func (c *conn) handle(b []byte, tooLarge error) error {
 		if d.err == nil && tooLarge == nil {
 			all = s.watches.fire(e)
 		}
+		tree := s.tree
 		s.mu.Unlock()
+		if tree != nil && d.err == nil && tooLarge == nil {
+			tree(e.Path)
+		}
 		s.deliver(all)
 		return errors.Join(d.err, tooLarge)
 	case xidSetWatches:

@@ -19,6 +19,7 @@ const (
 	opCreateContainer opcode = 19
 	opAuth            opcode = 100
 	opSetWatches      opcode = 101
+	opAddWatch        opcode = 106
 	opCloseSession    opcode = -11
 	opFailed          opcode = -1
 )

@@ -41,7 +41,8 @@ type Session struct {
 	conn     *conn
 	queue    []*call // not sent yet
 	watches  watches
-	old      bool // the servers are older than 3.5
+	tree     func(path string) // see WatchTree
+	old      bool              // the servers are older than 3.5
 }
 
 // Dial starts a session, and returns when a server has accepted the session and Config.Auth. It
