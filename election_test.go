@@ -147,7 +147,8 @@ func TestObserve(t *testing.T) {
 		release(t, l)
 		take(t)(c.Election("boss", holdfast.Candidate("b", "")).Campaign(t.Context()))
 		expect("b") // another term
-		conn.Kill()
+		conn.Kill() // no hint comes: the next look finds out
+		time.Sleep(ttl)
 		expect("outage")
 		cancel()
 		<-done

@@ -1,7 +1,6 @@
 package holdfast
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -107,16 +106,36 @@ type reading struct {
 	expires time.Duration // when the first lease ends unless renewed
 }
 
+// ask makes one exchange that reads, and repeats it if the answer is lost soon.
+func (w *nameWatch) ask(ctx context.Context, exchange func(context.Context) error) error {
+	return w.c.repeatRead(ctx, func() error {
+		ctx, cancel := w.c.bound(ctx)
+		defer cancel()
+		return exchange(ctx)
+	})
+}
+
 // readAll reads the records of all names in use, and of those that were in use before.
 func (w *nameWatch) readAll(ctx context.Context) error {
+	const page = 100
 	missing := maps.Clone(w.known)
-	for r, err := range w.c.Locks(ctx, w.prefix) {
-		if err != nil {
-			return cmp.Or(errors.Unwrap(err), err)
-		}
-		delete(missing, r.Name)
-		if err := w.compare(r); err != nil {
+	for after, more := "", true; more; {
+		var list []driver.Record
+		err := w.ask(ctx, func(ctx context.Context) (err error) {
+			list, err = w.c.backend.List(ctx, w.prefix, after, page)
 			return err
+		})
+		for i := range list {
+			delete(missing, list[i].Name)
+			if err == nil {
+				err = w.compare(record(list[i]))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if more = len(list) == page; more {
+			after = list[page-1].Name
 		}
 	}
 	return w.readNames(ctx, slices.Sorted(maps.Keys(missing)))
@@ -125,7 +144,11 @@ func (w *nameWatch) readAll(ctx context.Context) error {
 // readNames reads the records of names.
 func (w *nameWatch) readNames(ctx context.Context, names []string) error {
 	for _, name := range names {
-		read, err := w.c.inspect(ctx, name)
+		var read driver.Record
+		err := w.ask(ctx, func(ctx context.Context) (err error) {
+			read, err = w.c.backend.Inspect(ctx, name)
+			return err
+		})
 		r := record(read)
 		if errors.Is(err, ErrDamaged) {
 			r, err = damagedRecord(name, err), nil

@@ -113,7 +113,10 @@ func (w *nameWatch) run(ctx context.Context) {
 			w.notYet = w.allLater
 			first := !w.outage
 			w.outage = true
-			if first && !w.emit(Event{}, &Error{Op: w.op, Name: w.prefix, Err: explain(caller, err)}) {
+			if err = explain(caller, err); !final(err) {
+				err = asOutage(err)
+			}
+			if first && !w.emit(Event{}, &Error{Op: w.op, Name: w.prefix, Err: err}) {
 				return
 			}
 		default:

@@ -63,9 +63,8 @@ func conform(t *testing.T, server *testenv.MariaDBServer, user, params string) {
 
 func harness(t *testing.T, server *testenv.MariaDBServer, user, params string) drivertest.Harness {
 	return drivertest.Harness{
-		Polled: "the server has no messages",
-		TTL:    ttl,
-		Names:  testenv.Rounds(1000, 10_000),
+		TTL:   ttl,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

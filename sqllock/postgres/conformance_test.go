@@ -61,9 +61,8 @@ func pool(t testing.TB, dsn string) *sql.DB {
 // harness is the suite's, as user.
 func harness(t *testing.T, server *testenv.PostgresServer, user string) drivertest.Harness {
 	return drivertest.Harness{
-		Polled: "no channel yet",
-		TTL:    ttl,
-		Names:  testenv.Rounds(1000, 10_000),
+		TTL:   ttl,
+		Names: testenv.Rounds(1000, 10_000),
 		Open: func(t testing.TB) drivertest.Conn {
 			t.Helper()
 			proxy := testenv.Proxy(t, server.Addr)

@@ -78,4 +78,3 @@ func BenchmarkWatchTick(b *testing.B) {
 		}
 	}
 }
-

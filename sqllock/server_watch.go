@@ -1,0 +1,88 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/driver"
+)
+
+var _ driver.Watcher = (*Server)(nil)
+
+// Watch asks the server for the names whose rows differ, with one statement every watchEvery, and
+// less often where the statement takes long: a fiftieth of the time at most. Notifications would
+// make every release dearer, and commits of PostgreSQL that notify wait for each other.
+const (
+	watchEvery = 200 * time.Millisecond
+	watchShare = 50
+)
+
+// Watch implements driver.Watcher. It does not notice that a reader's or a permit's grant was
+// adopted, which changes nothing but its ID.
+func (b *Server) Watch(ctx context.Context, prefix string, changed func(name string)) error {
+	known, pause, err := b.states(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for changed(""); ; timer.Reset(pause) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		before := known
+		if known, pause, err = b.states(ctx, prefix); err != nil {
+			return err
+		}
+		for name, state := range known {
+			if before[name] != state {
+				changed(name)
+			}
+			delete(before, name)
+		}
+		for name := range before {
+			changed(name)
+		}
+	}
+}
+
+// states returns for each name that begins with prefix a text that changes when its record does,
+// except by renewals, and how long to pause then. It can read damaged rows, too.
+func (b *Server) states(ctx context.Context, prefix string) (all map[string]string, pause time.Duration, err error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	where, args := "name >= ?", []any{[]byte(prefix)}
+	if end := pastPrefix(prefix); end != nil {
+		where, args = where+" AND name < ?", append(args, end)
+	}
+	text := b.text("SELECT name, kind, lim, counter, token, hid, kept, waiting, OCTET_LENGTH(line), OCTET_LENGTH(more) " +
+		"FROM hf_lock WHERE " + where)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit) // the caller's limit may be far away
+	defer cancel()
+	began := time.Now()
+	err = b.read(ctx, func(ctx context.Context, l sqlConn) error {
+		all = map[string]string{}
+		return b.each(ctx, b.on(l).Prepared(), text, args, func(row *sql.Rows) error {
+			var columns [10]sql.NullString
+			var dest [10]any
+			for i := range columns {
+				dest[i] = &columns[i]
+			}
+			if err := row.Scan(dest[:]...); err != nil {
+				return err
+			}
+			var state strings.Builder
+			for _, c := range columns[1:] {
+				state.WriteString(c.String + " ")
+			}
+			all[columns[0].String] = state.String()
+			return nil
+		})
+	})
+	return all, max(watchEvery, watchShare*time.Since(began)), err
+}
