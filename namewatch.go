@@ -33,13 +33,13 @@ const (
 // is not reported; the fencing tokens show that. Renewals are no changes. There is no order among
 // the events of different names.
 //
-// Stores that can report changes make Watch look at once: memory, SQLite, PostgreSQL, ZooKeeper, and
-// Redis from version 6. Otherwise it looks every third of the TTL, and in any case once per TTL. It
-// also looks when a lease is due to expire. Looks are at least 20 ms apart, and pause while the
-// caller handles an event.
+// Stores that can report changes make Watch look at once: memory, SQLite, ZooKeeper from 3.6 and
+// Redis from 6; MySQL and PostgreSQL do within 0.2 s. Others are looked at every third of the TTL.
+// Each is looked at once per TTL, and when a lease is due to expire. Looks are at least 20 ms apart,
+// and pause while the caller handles an event.
 //
 // An error is yielded once for each outage of the store. Watch goes on, and reports what has changed
-// meanwhile as one difference. An error that is ErrClosed or ErrInvalid of the client ends it.
+// meanwhile as one difference. The end of the client is an error that is ErrClosed, and the last.
 func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return c.watchNames(ctx, "watch", prefix, false)
 }

@@ -47,7 +47,7 @@ var watching = []check{
 				e.watchCounts(w, a)
 			}
 		}},
-	{"R11", "watch cut off", "a watcher that is cut off reports one error, and then what has changed meanwhile", func(e *env) {
+	{"R11", "watch cut off", "a watcher that is cut off reports one error, and then what has changed", func(e *env) {
 		e.useExpiry()
 		conn, a := e.conn(), e.client(nil)
 		w := e.watch(conn, e.h.TTL)

@@ -64,7 +64,8 @@ func (c *conn) Track(ctx context.Context, prefix string, changed func(key string
 func addresses(nodes map[string]rueidis.Client) []string { return slices.Sorted(maps.Keys(nodes)) }
 
 // trackAt tracks the keys of one server until ctx or the connection ends, and returns why.
-func (c *conn) trackAt(ctx context.Context, node rueidis.Client, prefix string, changed func(string), began func()) error {
+func (c *conn) trackAt(ctx context.Context, node rueidis.Client, prefix string, changed func(string),
+	began func()) error {
 	client, _ := node.Dedicate()
 	defer client.Close() // not returned to the pool: the server would track for its next user
 	var tracked atomic.Bool

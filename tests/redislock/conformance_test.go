@@ -54,7 +54,8 @@ func connected(more ...string) []string {
 		return nil
 	}
 	return append(more,
-		"watch", "watch cut off", "watch lost hints", "one holder", "close", "handed over", "cancel races", "lost push", "readers enter together", "break",
+		"watch", "watch cut off", "watch lost hints",
+		"one holder", "close", "handed over", "cancel races", "lost push", "readers enter together", "break",
 		"answer to acquire lost", "answer to joining lost", "answer to release lost", "answer to cancel lost",
 		"released during an outage", "restart", "refused release", "refused renewal", "refused acquire",
 		"passed over while answers are lost", "passed over on a forgotten connection", "cancelled while handed over",
