@@ -39,7 +39,9 @@ var watching = []check{
 			}
 			w.until("a break", func(ev *holdfast.Event) bool { return ev.Type == holdfast.EventFree && ended(ev, next.Token()) })
 			e.end(first)
-			w.until("a release", func(ev *holdfast.Event) bool { return ev.Type == holdfast.EventFree && ended(ev, first.Token()) })
+			w.until("a release", func(ev *holdfast.Event) bool {
+				return ev.Type == holdfast.EventFree && ended(ev, first.Token())
+			})
 			if e.healthy().Kinds().Shared {
 				e.watchReaders(w, a)
 			}
