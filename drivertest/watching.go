@@ -75,7 +75,7 @@ var watching = []check{
 		e.end(y)
 		w.until("a release", func(ev *holdfast.Event) bool { return ended(ev, y.Token()) })
 	}},
-	{"R11", "watch lost hints", "a watcher whose connections die silently, or whose store loses a hint, finds out by itself",
+	{"R11", "watch lost hints", "a watcher whose connections die silently, or that missed a hint, finds out by itself",
 		func(e *env) {
 			e.useExpiry()
 			conn, a := e.conn(), e.client(nil)
