@@ -14,6 +14,7 @@ func TestWatch(t *testing.T) {
 	onStores(t, "mysql", func(b *bench) {
 		b.want(0, "run", "p/first", "--", "true") // creates the embedded store
 		holder := b.stay("held", "p/held")
+		b.file("held")
 		text := b.start("--ttl", "3s", "watch", "p/")
 		lines := b.start("--ttl", "3s", "watch", "p/", "-o", "jsonl")
 		seen := ""
