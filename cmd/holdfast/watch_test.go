@@ -27,9 +27,12 @@ func TestWatch(t *testing.T) {
 		b.until("it is ready", func() bool { return strings.Contains(lines.out.String(), `"event":"ready"`) })
 		b.want(0, "latch", "set", "p/l", "2")
 		sees(`count    p/l  2 left`)
+		// Names whose changes are read together are in no order.
+		b.until("the same in JSON", func() bool { return strings.Contains(lines.out.String(), `"event":"count"`) })
 		b.want(0, "latch", "set", "other", "2")
 		holder.end()
 		sees(`free     p/held  no longer by \S+ "\S+" token \d+, nobody holds it`)
+		b.until("the same in JSON", func() bool { return strings.Count(lines.out.String(), `"event":"free"`) == 1 })
 		b.want(0, "latch", "rm", "p/l")
 		sees(`free     p/l  nobody holds it`)
 		b.until("the same in JSON", func() bool { return strings.Count(lines.out.String(), "\n") == 5 })
