@@ -16,7 +16,7 @@ import (
 // TestConformanceReplicas: the contract holds when a replica has to confirm answers.
 func TestConformanceReplicas(t *testing.T) {
 	t.Parallel()
-	rule := strings.Fields("--" + aclRule + " +wait")
+	rule := strings.Fields("--" + aclRule + " +wait +client|tracking")
 	set := testenv.RedisReplicas(t, 1, append(rule, "--appendonly", "yes")...)
 	set.Replicas[0].Do("CONFIG SET appendonly no") // it is not restarted
 	var mu sync.Mutex
