@@ -33,11 +33,14 @@ const (
 		"+sentinel|get-master-addr-by-name +sentinel|sentinels"
 )
 
+// tracks are the permissions with which watchers hear of changes at once; rueidis needs the first.
+const tracks = " +client|tracking +client|id &__redis__:invalidate"
+
 // TestConformanceCluster runs the suite in a Cluster, with both clients, as a user with only the
 // documented permissions.
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
-	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule},
+	c := testenv.RedisCluster(t, testenv.ClusterSetup{NoReplicas: true, Users: []string{clusterRule + " +client|tracking"},
 		Args: []string{"--appendonly", "yes"}})
 	// A request whose answer is lost is executed only if the server knows its script already.
 	teach := func(t testing.TB) {
@@ -64,7 +67,11 @@ func TestConformanceCluster(t *testing.T) {
 	primary := func(name string) *testenv.RedisServer { return c.Servers[c.Owner(tagOf(name), 0)] }
 	for name, dial := range map[string]dialCluster{"rueidis": clusterRueidis, "go-redis": clusterGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			conformSeveral(t, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) },
+			polled := ""
+			if name == "go-redis" {
+				polled = "it does not track a Cluster"
+			}
+			conformSeveral(t, polled, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) },
 				restart, primary, true, refusalsOf(c.Servers, "oom"))
 		})
 	}
@@ -74,14 +81,14 @@ func TestConformanceCluster(t *testing.T) {
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	s := testenv.RedisSentinel(t, testenv.SentinelSetup{
-		Users: []string{sentinelRule}, SentinelUsers: []string{watcherRule},
+		Users: []string{sentinelRule + tracks}, SentinelUsers: []string{watcherRule},
 		Args: []string{"--appendonly", "yes"}, Down: time.Minute, // a restart is no failover here
 	})
 	restart := func(testing.TB) { s.Servers[0].Restart(true) }
 	primary := func(string) *testenv.RedisServer { return s.Servers[0] }
 	for name, dial := range map[string]dialSentinel{"rueidis": sentinelRueidis, "go-redis": sentinelGoRedis} {
 		t.Run(name, func(t *testing.T) {
-			conformSeveral(t, s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) },
+			conformSeveral(t, "", s.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, s, p) },
 				restart, primary, false, refusalsOf(s.Servers[:1], "noreplicas", "oom"))
 		})
 	}
@@ -98,7 +105,7 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	}
 }
 
-func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
+func conformSeveral(t *testing.T, polled string, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
 	restart func(testing.TB),
 	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
 ) {
@@ -111,6 +118,7 @@ func conformSeveral(t *testing.T, addrs []string, dial func(testing.TB, *testenv
 	}
 	drivertest.Run(t, drivertest.Harness{
 		TTL:    ttl,
+		Polled: polled,
 		Only:   connected(),
 		Refuse: refuse,
 		Damage: damages(primary),
