@@ -71,8 +71,8 @@ func TestConformanceCluster(t *testing.T) {
 			if name == "go-redis" {
 				polled = "it does not track a Cluster"
 			}
-			conformSeveral(t, polled, c.Addrs(), func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) },
-				restart, primary, true, refusalsOf(c.Servers, "oom"))
+			through := func(t testing.TB, p *testenv.TCPProxies) redislock.Conn { return dial(t, c, p) }
+			conformSeveral(t, polled, c.Addrs(), through, restart, primary, true, refusalsOf(c.Servers, "oom"))
 		})
 	}
 }
