@@ -105,7 +105,8 @@ func holdAll(p *testenv.TCPProxies) (deliver func()) {
 	}
 }
 
-func conformSeveral(t *testing.T, polled string, addrs []string, dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
+func conformSeveral(t *testing.T, polled string, addrs []string,
+	dial func(testing.TB, *testenv.TCPProxies) redislock.Conn,
 	restart func(testing.TB),
 	primary func(name string) *testenv.RedisServer, cluster bool, refuse map[string]func(testing.TB) func(),
 ) {
