@@ -2,10 +2,8 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -139,33 +137,4 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[*Leader, error] {
 // sameLeader reports whether the leadership is the same, in the hands of the same process.
 func sameLeader(a, b *Leader) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Term == b.Term && a.ID == b.ID
-}
-
-// TickHold returns how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of
-// a tick. Clocks differ, and schedules fire early, so a hold of a whole tick would prevent the next
-// run.
-func TickHold(every time.Duration) time.Duration { return every - every/10 }
-
-// OnlyOne runs f if nobody has run it in this tick. It is for a job that a schedule starts on many
-// machines at once and that one of them is to do. It takes the mutex of that name without waiting.
-// It keeps the name for nine tenths of a tick (see [MinHold]), even after f has returned or the
-// process has died. A tick begins with its first run, so two runs are at least nine tenths of a
-// tick apart. ran reports whether f was run; if another has run it or is running it, err is nil. f
-// gets the context of the lease, as in Mutex.Do. The machines' clocks and schedules may differ by a
-// tenth of a tick. A store without minimum holds refuses it with ErrInvalid.
-func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
-	opts ...Option) (ran bool, err error) {
-	if every <= 0 {
-		return false, &Error{Op: "run once per tick", Name: name,
-			Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
-	}
-	opts = append(opts, MinHold(TickHold(every)))
-	l, err := c.Mutex(name, opts...).TryLock(ctx)
-	if errors.Is(err, ErrHeld) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, l.do(ctx, f)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
@@ -152,87 +151,5 @@ func TestObserve(t *testing.T) {
 		expect("outage")
 		cancel()
 		<-done
-	})
-}
-
-// Two runs are at least nine tenths of a tick apart, whenever the first was.
-func TestOnlyOneAcrossBorders(t *testing.T) {
-	const every = time.Minute
-	for at := time.Duration(0); at < every; at += every / 20 {
-		synctest.Test(t, func(t *testing.T) {
-			store := memlock.New()
-			c := client(t, store, nil)
-			time.Sleep(time.Until(time.Now().Truncate(every).Add(every + at)))
-			var last time.Time
-			for range 4 * 60 {
-				ran, err := c.OnlyOne(t.Context(), "job", every, func(context.Context) error { return nil })
-				if err != nil {
-					t.Fatal(err)
-				}
-				if ran {
-					if since := time.Since(last); !last.IsZero() && since < every*9/10 {
-						t.Errorf("first run %v after the minute: the next but %v later", at, since)
-					}
-					last = time.Now()
-				}
-				time.Sleep(time.Second)
-			}
-		})
-	}
-}
-
-// On machines whose clocks differ by less than a tenth of a tick, a job runs once per tick, on any
-// of them; also on a single machine that tries exactly once a tick.
-func TestOnlyOne(t *testing.T) {
-	const every, ticks = time.Minute, 20
-	for _, skews := range [][]time.Duration{{0}, {-5 * time.Second}, {5 * time.Second},
-		{-5 * time.Second, 0, 0, 4 * time.Second}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memlock.New()
-			begin := time.Now().Truncate(every).Add(every)
-			var runs [ticks]atomic.Int32
-			var group sync.WaitGroup
-			for _, skew := range skews {
-				h := &hooks{Backend: store, acquire: func(_ context.Context, _ *driver.Request,
-					next func() (driver.Reply, error)) (driver.Reply, error) {
-					time.Sleep(5 * time.Millisecond) // the way to the store
-					return next()
-				}}
-				c := client(t, h, nil)
-				group.Go(func() {
-					for i := range ticks {
-						time.Sleep(time.Until(begin.Add(time.Duration(i)*every + skew)))
-						ran, err := c.OnlyOne(t.Context(), "job", every, func(ctx context.Context) error { return ctx.Err() })
-						if err != nil {
-							t.Error(err)
-						}
-						if ran {
-							runs[i].Add(1)
-						}
-					}
-				})
-			}
-			group.Wait()
-			for i := range runs {
-				if n := runs[i].Load(); n != 1 {
-					t.Errorf("clocks %v: %d runs in tick %d", skews, n, i)
-				}
-			}
-		})
-	}
-}
-
-func TestOnlyOneErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		c := client(t, store, nil)
-		if _, err := c.OnlyOne(t.Context(), "job", 0, nil); !errors.Is(err, holdfast.ErrInvalid) {
-			t.Errorf("a tick of 0: %v", err)
-		}
-		failed := errors.New("failed")
-		if ran, err := c.OnlyOne(t.Context(), "other", time.Minute, func(context.Context) error { return failed }); !ran ||
-			!errors.Is(err, failed) {
-			t.Errorf("a job that fails: %v, %v", ran, err)
-		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 //
 //	                      asks the store      waits                    goes on in the background
 //	Release               release             for one answer           if that leaves it open
+//	ReleaseNow            cancel              for one answer           if that leaves it open
 //	releaseAtStore        release             for one answer           if that leaves it open
 //	releaseOffer          release             for one answer           if that leaves it open
 //	releaseInBackground   release             no                       yes
@@ -49,6 +50,7 @@ type Lease struct {
 	done          chan struct{} // made on demand
 	cancels       contexts
 	releaseCalled bool
+	keepsNothing  bool                // ReleaseNow has ended it
 	inner         map[*Lease]struct{} // leases that were borrowed from this one
 }
 
@@ -210,15 +212,32 @@ func (l *Lease) Release() error {
 	if err := l.usable("release"); err != nil {
 		return err
 	}
-	report, err := l.release()
+	return l.releaseAndReport(false)
+}
+
+// ReleaseNow is Release, except that it does not keep the name for a minimum hold (MinHold): the
+// next holder may have it at once. It is for work that failed and that somebody may do again.
+//
+// A store does not say whether that ended a grant. So ReleaseNow reports only a loss that the
+// client knows of. A name whose lease has expired at the store is kept.
+func (l *Lease) ReleaseNow() error {
+	if err := l.usable("release"); err != nil {
+		return err
+	}
+	return l.releaseAndReport(true)
+}
+
+func (l *Lease) releaseAndReport(now bool) error {
+	report, err := l.release(now)
 	if report {
 		l.c.observer.reportReleased(l, err) // Close does not wait for the Observer
 	}
 	return err
 }
 
-// release is Release without the call to the Observer; report says whether to make that call.
-func (l *Lease) release() (report bool, err error) {
+// release is Release, or ReleaseNow, without the call to the Observer; report says whether to make
+// that call.
+func (l *Lease) release(now bool) (report bool, err error) {
 	// The store decides whether the lease has expired: if it still accepts the release, nobody else
 	// has had the lock.
 	c := l.c
@@ -229,6 +248,7 @@ func (l *Lease) release() (report bool, err error) {
 	c.mu.Lock()
 	first := !l.releaseCalled
 	l.releaseCalled = true
+	l.keepsNothing = l.keepsNothing || first && now
 	c.mu.Unlock()
 	switch {
 	case prior == nil && l.outer == nil:
@@ -290,6 +310,12 @@ func (l *Lease) releaseInBackground() {
 
 // releaseOnce is one exchange that releases the grant of l, which has ended.
 func (l *Lease) releaseOnce(ctx context.Context) error {
+	l.c.mu.Lock()
+	keepsNothing := l.keepsNothing
+	l.c.mu.Unlock()
+	if keepsNothing {
+		return l.session.Cancel(ctx, l.req.Name, l.req.ID)
+	}
 	err := l.session.Release(ctx, l.holdID(), 0)
 	if l.pushed && driver.IsOver(err) {
 		l.cancelPushed()

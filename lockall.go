@@ -259,14 +259,19 @@ func (m *MultiLease) Context(parent context.Context) context.Context {
 }
 
 // Release ends all parts; see Lease.Release. It returns the errors of all, joined.
-func (m *MultiLease) Release() (err error) {
+func (m *MultiLease) Release() error { return m.releaseEach((*Lease).Release) }
+
+// ReleaseNow ends all parts and keeps no name; see Lease.ReleaseNow.
+func (m *MultiLease) ReleaseNow() error { return m.releaseEach((*Lease).ReleaseNow) }
+
+func (m *MultiLease) releaseEach(release func(*Lease) error) (err error) {
 	if err := m.usable("release"); err != nil {
 		return err
 	}
 	var errs []error
 	defer func() { err = errors.Join(errs...) }()
 	for _, l := range m.leases { // the last first, and all of them, also if an Observer panics
-		defer func() { errs = append(errs, l.Release()) }()
+		defer func() { errs = append(errs, release(l)) }()
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (k *lock) do(ctx context.Context, op string, f func(context.Context) error)
 	if err != nil {
 		return err
 	}
-	return l.do(ctx, f)
+	return l.do(ctx, f, &k.opt)
 }
 
 // Mutex returns the mutex of that name, without an exchange with the store. The name is any UTF-8
@@ -77,9 +77,18 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.part().do(ctx, "lock", f)
 }
 
-func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
-	defer func() { err = both(err, l.Release()) }()
-	return f(l.Context(ctx))
+func (l *Lease) do(ctx context.Context, f func(context.Context) error, o *options) (err error) {
+	failed := true // also if f panics
+	defer func() {
+		if failed && o.retryFailed {
+			err = both(err, l.ReleaseNow())
+		} else {
+			err = both(err, l.Release())
+		}
+	}()
+	err = f(l.Context(ctx))
+	failed = err != nil
+	return err
 }
 
 // both returns the error of the work, that of the release, or both.

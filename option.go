@@ -22,6 +22,8 @@ type options struct {
 	note      string
 	labels    map[string]string
 	err       error
+
+	retryFailed bool
 }
 
 func (o *options) refuse(format string, args ...any) {
@@ -60,6 +62,12 @@ func MinHold(d time.Duration) Option {
 		}
 	}
 }
+
+// RetryFailed makes OnlyOne, and the Do of a lock with MinHold, not keep the name when f has
+// returned an error or panicked. So another client, or the next call, may run f again in the same
+// tick. The name stays taken for its minimum hold if the process dies in f, or if the lease expires
+// at the store before f returns.
+func RetryFailed() Option { return func(o *options) { o.retryFailed = true } }
 
 // WaitAtMost makes Lock fail after d with ErrHeld, which names the holder. The context bounds the
 // wait as well; the one that ends first decides the error.
@@ -142,6 +150,7 @@ func mergeLabels(labels, more map[string]string) map[string]string {
 // merge adds the options of another part of LockAll that is the same lock.
 func (o *options) merge(p *options) {
 	o.reentrant = o.reentrant || p.reentrant
+	o.retryFailed = o.retryFailed || p.retryFailed
 	o.maxHold = earlier(o.maxHold, p.maxHold)
 	o.minHold = max(o.minHold, p.minHold)
 	o.atMost = earlier(o.atMost, p.atMost)

@@ -235,6 +235,21 @@ var brokenStores = []broken{
 			return s.Acquire(ctx, &short)
 		}}
 	}},
+	{name: "cancel that keeps the name", rule: "R8", session: func(s driver.Session) driver.Session {
+		var grants sync.Map // the last grant of each ID with a minimum hold
+		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
+			reply, err := s.Acquire(ctx, r)
+			if reply.Token != 0 && r.MinHold > 0 {
+				grants.Store(r.ID, driver.Hold{Name: r.Name, ID: r.ID, Token: reply.Token})
+			}
+			return reply, err
+		}, cancel: func(ctx context.Context, name, id string) error {
+			if h, held := grants.Load(id); held {
+				return s.Release(ctx, h.(driver.Hold), 0)
+			}
+			return s.Cancel(ctx, name, id)
+		}}
+	}},
 	{name: "tokens that do not grow", rule: "R3", session: func(s driver.Session) driver.Session {
 		return &sabotagedSession{Session: s, acquire: func(ctx context.Context, r *driver.Request) (driver.Reply, error) {
 			reply, err := s.Acquire(ctx, r)

@@ -219,6 +219,16 @@ var exclusive = []check{
 			e.Errorf("token %d granted %v after a release that keeps the name for %v", token, d, e.h.TTL)
 		}
 	}},
+	{"R8", "cancel of a minimum hold", "Cancel ends a grant at once, whatever minimum hold it asked for", func(e *env) {
+		a, b := e.peer(), e.peer()
+		r := a.req("x")
+		r.MinHold = time.Hour
+		h := a.get(r)
+		if err := a.Cancel(e.ctx, h.Name, h.ID); err != nil {
+			e.Fatalf("Cancel: %v", err)
+		}
+		b.get(once(b.req("x")))
+	}},
 	{"R8", "close", "Close ends all grants and places at once", func(e *env) {
 		a, b := e.peer(), e.peer()
 		a.get(a.req("held"))

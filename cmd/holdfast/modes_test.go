@@ -252,19 +252,35 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 
 func TestEvery(t *testing.T) {
 	onStores(t, "postgres", func(b *bench) {
-		const tick = "8000h"
-		if out, _ := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran"); out != "ran\n" {
-			b.Error(out)
+		const tick = "8010h"
+		const next = ", in 300d" // nine tenths of the tick
+		out, stderr := b.want(0, "run", "--every", tick, "a", "--also", "b", "--", "echo", "ran")
+		if out != "ran\n" || !strings.HasPrefix(stderr, "holdfast: a: next run possible at 2") ||
+			!strings.Contains(stderr, next) {
+			b.Error(out, stderr)
 		}
 		for _, n := range []string{"a", "b"} {
 			out, stderr := b.want(75, "run", "--every", tick, n, "--", "echo", "ran")
-			if out != "" || !strings.Contains(stderr, n+" is kept for another ") {
+			if out != "" || !strings.Contains(stderr, n+" is kept for another ") || !strings.Contains(stderr, next) {
 				b.Error(out, stderr)
 			}
 			if out, stderr := b.want(0, "run", "--every", tick, "--skip-ok", n, "--", "echo", "ran"); out+stderr != "" {
 				b.Error(out, stderr)
 			}
 		}
+		// A run that failed keeps the name, unless --retry-failed is given.
+		b.want(3, "run", "--every", tick, "kept", "--", "sh", "-c", "exit 3")
+		b.want(75, "run", "--every", tick, "kept", "--", "true")
+		_, stderr = b.want(3, "run", "--every", tick, "--retry-failed", "--skip-ok", "f", "--also", "g", "--", "sh", "-c",
+			"exit 3")
+		if !strings.Contains(stderr, "holdfast: f: next run possible now\n") {
+			b.Error(stderr)
+		}
+		if out, stderr := b.want(0, "run", "--every", tick, "--retry-failed", "--skip-ok", "g", "--also", "f", "--", "echo",
+			"ran"); out != "ran\n" || stderr != "" {
+			b.Error(out, stderr)
+		}
+		b.want(75, "run", "--every", tick, "--retry-failed", "f", "--", "true")
 		// Of --min-hold and --every, the longer time counts.
 		b.want(0, "run", "--every", tick, "--min-hold", "1ms", "c", "--", "true")
 		b.want(75, "run", "--every", tick, "c", "--", "true")
@@ -278,4 +294,23 @@ func TestEvery(t *testing.T) {
 			return code == 0
 		})
 	})
+}
+
+// A run whose holdfast was killed counts: its command may be half done.
+func TestRetryFailedKilled(t *testing.T) {
+	b := newBench(t)
+	p := b.start("run", "--ttl", "500ms", "--every", "1h", "--retry-failed", "a", "--", "sh", "-c",
+		"echo $$ >$D/ready; exec sleep 1000")
+	b.file("ready")
+	_, stderr := b.want(75, "run", "--every", "1h", "--retry-failed", "a", "--", "true")
+	if !strings.Contains(stderr, "next run possible at ") || !strings.Contains(stderr, ", in 53m") &&
+		!strings.Contains(stderr, ", in 54m") {
+		t.Error(stderr)
+	}
+	p.signal(syscall.SIGKILL)
+	b.until("the lease has expired and the name is kept", func() bool {
+		out, _ := b.want(0, "info", "a")
+		return strings.Contains(out, "(kept)")
+	})
+	b.want(75, "run", "--every", "1h", "--retry-failed", "a", "--", "true")
 }

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast"
 )
@@ -21,11 +23,50 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 	return t.with(func(s *session) error {
 		h, err := t.take(func(ctx context.Context) (*hold, error) { return t.lock(ctx, s, o, name) })
 		if err != nil {
-			return o.busy(err)
+			return o.notRun(s, name, err)
 		}
 		_, err = t.under(s, h, o.maxHold, o.lease)
+		if next := o.nextRun(s, name); next != "" && (err != nil || !o.skipOK) && !s.keep {
+			a.say("%s: %s", show(name), next)
+		}
 		return err
 	})
+}
+
+// notRun is busy, and adds to its message when the next run is possible.
+func (o *runOptions) notRun(s *session, name string, err error) error {
+	var f *failure
+	if taken := errors.Is(err, holdfast.ErrHeld); !errors.As(o.busy(err), &f) || !taken {
+		return o.busy(err)
+	}
+	if next := o.nextRun(s, name); next != "" {
+		f.err = fmt.Errorf("%w; %s", f.err, next)
+	}
+	return f
+}
+
+// nextRun says when --every lets COMMAND run again; "": it does not, or the store does not say when.
+func (o *runOptions) nextRun(s *session, name string) string {
+	if o.every == 0 || o.shared || o.limit > 0 { // others may run meanwhile
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), waitLook)
+	defer cancel()
+	var last time.Time
+	for _, n := range append([]string{name}, o.also...) {
+		next, err := s.NextRun(ctx, n, o.every)
+		if err != nil {
+			return ""
+		}
+		if next.After(last) {
+			last = next
+		}
+	}
+	left := time.Until(last)
+	if left <= 0 {
+		return "next run possible now"
+	}
+	return fmt.Sprintf("next run possible at %s, in %s", last.UTC().Format(time.RFC3339), rough(left))
 }
 
 // lock acquires the locks that o asks for.
@@ -48,7 +89,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	leases := m.Leases()
 	main := slices.IndexFunc(leases, func(l *holdfast.Lease) bool { return l.Name() == name })
 	leases[0], leases[main] = leases[main], leases[0]
-	return &hold{lease: m, parts: leases}, nil
+	return &hold{lease: m, parts: leases, retry: o.retry}, nil
 }
 
 // lookAtHolder completes the holder in an ErrHeld: a store may refuse a request without finding

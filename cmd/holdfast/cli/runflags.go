@@ -25,6 +25,7 @@ type runOptions struct {
 	busyCode  int
 	skipOK    bool
 	every     time.Duration
+	retry     bool
 	minHold   time.Duration
 	maxHold   time.Duration
 	lease     time.Duration
@@ -65,7 +66,12 @@ the TTL is renewed until then.
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes
 the lock without waiting. The name then stays taken for nine tenths of the tick, even if COMMAND
-ends earlier. A tick begins with its first run. Clocks may differ by a tenth of the tick.
+ends earlier. A tick begins with its first run. Clocks may differ by a tenth of the tick. holdfast
+shows on standard error when the next run is possible; with --skip-ok only if COMMAND failed.
+
+With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast
+had to end it. Another machine, or the next start, may then run COMMAND in the same tick. The name
+stays taken if holdfast is killed, if its machine dies, or if the lease had expired at the store.
 
 The environment of COMMAND has
   HOLDFAST_LOCK    the name
@@ -116,6 +122,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.BoolVar(&o.skipOK, "skip-ok", false, "exit 0, silently, if the lock is taken or the wait timed out")
 	f.DurationVar(&o.every, "every", 0,
 		"run once per tick, which is this long: do not wait, keep the name taken until the tick ends")
+	f.BoolVar(&o.retry, "retry-failed", false, "with --every or --min-hold: do not keep the name if COMMAND fails")
 	f.DurationVar(&o.minHold, "min-hold", 0, "keep the name taken at least this long, even if COMMAND ends earlier")
 	f.DurationVar(&o.maxHold, "max-hold", 0, "end COMMAND, and release the lock, after this long")
 	f.DurationVar(&o.lease, "lease", 0,
@@ -143,6 +150,8 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		err = usagef("--exclusive=false: use --shared or --limit")
 	case given("tries") && !given("poll"):
 		err = usagef("--tries %d: --poll is missing", o.tries)
+	case o.retry && !given("every") && !given("min-hold"):
+		err = usagef("--retry-failed: --every is missing")
 	case o.permits > driver.MaxLimit:
 		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):

@@ -140,6 +140,15 @@ type hold struct {
 	lease
 	parts []*holdfast.Lease
 	spare time.Duration // from the end of the command to that of the leases
+	retry bool          // keep no name if the command fails
+}
+
+// end releases the leases after the command.
+func (h *hold) end(failed bool) error {
+	if failed && h.retry {
+		return h.ReleaseNow()
+	}
+	return h.Release()
 }
 
 // lease is a *holdfast.Lease or a *holdfast.MultiLease.
@@ -147,6 +156,7 @@ type lease interface {
 	Done() <-chan struct{}
 	Err() error
 	Release() error
+	ReleaseNow() error
 }
 
 // left returns for how long the command may run if no renewal succeeds.
@@ -179,7 +189,7 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	// From here on signals are for the command.
 	if caught := detach(); caught != nil {
 		if err == nil {
-			_ = h.Release() // the command has not run
+			_ = h.end(true) // the command has not run
 		}
 		return nil, caught
 	}
@@ -210,7 +220,7 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		s.keep = true
 		return result, &failure{exitLost, nil}
 	}
-	released := h.Release()
+	released := h.end(err != nil || result.Lost || result.ExitCode() != 0)
 	switch {
 	case err != nil:
 		return result, err

@@ -1,0 +1,69 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// TickHold returns how long [Client.OnlyOne] keeps a name for ticks of that length: nine tenths of
+// a tick. Clocks differ, and schedules fire early, so a hold of a whole tick would prevent the next
+// run.
+func TickHold(every time.Duration) time.Duration { return every - every/10 }
+
+// OnlyOne runs f if nobody has run it in this tick. It is for a job that a schedule starts on many
+// machines at once and that one of them is to do. It takes the mutex of that name without waiting.
+// It keeps the name for nine tenths of a tick (see [MinHold]), even after f has returned or the
+// process has died, but see [RetryFailed]. A tick begins with its first run, so two runs are at
+// least nine tenths of a tick apart. ran reports whether f was run; if another has run it or is
+// running it, err is nil, and [Client.NextRun] says when that ends. f gets the context of the lease,
+// as in Mutex.Do. The machines' clocks and schedules may differ by a tenth of a tick. A store without
+// minimum holds refuses it with ErrInvalid.
+func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, f func(context.Context) error,
+	opts ...Option) (ran bool, err error) {
+	if every <= 0 {
+		return false, invalidTick("run once per tick", name, every)
+	}
+	m := c.Mutex(name, append(slices.Clip(opts), MinHold(TickHold(every)))...)
+	l, err := m.TryLock(ctx)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, l.do(ctx, f, &m.opt)
+}
+
+// NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: after
+// the time for which the store keeps the name. The time is not in the future if it can run now. While
+// a run is under way it is when the name is free if that run succeeds by then: a longer one moves it
+// on, and one that fails under RetryFailed makes it earlier. NextRun is one exchange with the store.
+// Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
+func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) (time.Time, error) {
+	if every <= 0 {
+		return time.Time{}, invalidTick("next run", name, every)
+	}
+	r, err := c.Inspect(ctx, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	next := time.Now()
+	for i := range r.Holders {
+		h := &r.Holders[i]
+		end := h.Since.Add(TickHold(every)) // of a run under way; the lease ends sooner
+		if h.Kept {
+			end = time.Now().Add(h.Left)
+		}
+		if end.After(next) {
+			next = end
+		}
+	}
+	return next, nil
+}
+
+func invalidTick(op, name string, every time.Duration) error {
+	return &Error{Op: op, Name: name, Err: fmt.Errorf("%w tick of %v: it must be positive", ErrInvalid, every)}
+}
