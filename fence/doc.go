@@ -1,4 +1,5 @@
-// Package fence lets a resource in an SQL database refuse work under an old fencing token.
+// Package fence lets a resource in an SQL database, or in Redis, refuse work under an old fencing
+// token. Package fencehttp does so for a resource behind HTTP.
 //
 // No lock can stop a stale holder that was paused and writes when it continues. The resource can:
 // it keeps the largest token it has seen and refuses smaller ones. [Begin] does this at the start
@@ -18,6 +19,8 @@
 // Every transaction on the resource must begin with it, even one that only reads for a later write.
 // A check at the write alone is too late: an older holder may write between the newer one's read
 // and write, and one of the two updates is lost.
+//
+// [BeginPgx] is the same for transactions of pgx. [Redis] guards keys in Redis.
 //
 // The table hf_fence, which [Schema] creates, keeps the token, and one statement raises it. The
 // package imports no SQL driver; it uses the caller's transaction.

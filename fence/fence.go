@@ -75,16 +75,24 @@ func Begin(ctx context.Context, tx Tx, d Dialect, resource string, token uint64)
 }
 
 func check(d Dialect, resource string, token uint64) error {
-	switch {
-	case !d.known():
+	if !d.known() {
 		return fmt.Errorf("fence: %w dialect %d: allowed are MySQL, PostgreSQL and SQLite", ErrInvalid, d)
+	}
+	if err := checkToken(token); err != nil {
+		return err
+	}
+	if err := driver.CheckName(resource); err != nil {
+		return fmt.Errorf("fence: resource: %w", err)
+	}
+	return nil
+}
+
+func checkToken(token uint64) error {
+	switch {
 	case token == 0:
 		return fmt.Errorf("fence: %w token 0: allowed are the tokens of grants, from 1", ErrInvalid)
 	case token > math.MaxInt64:
 		return fmt.Errorf("fence: %w token %d: allowed are 1 to %d", ErrInvalid, token, math.MaxInt64)
-	}
-	if err := driver.CheckName(resource); err != nil {
-		return fmt.Errorf("fence: resource: %w", err)
 	}
 	return nil
 }

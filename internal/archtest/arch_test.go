@@ -61,6 +61,7 @@ var layers = []struct {
 		"the application chooses the SQLite driver"},
 	{"sqllock", []string{module + "/driver", module + "/internal/rule", module + "/internal/waiters",
 		module + "/internal/doctor", module + "/internal/hook"}, "the application chooses the SQL driver"},
+	{"fence/fencehttp", []string{module, module + "/fence"}, "the client's token, and the resource's largest one"},
 	{"fence", []string{module + "/driver"}, "the application owns the transaction and chooses the SQL driver"},
 	{"open", []string{module, "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite"},
 		"it opens every store"},

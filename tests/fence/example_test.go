@@ -5,11 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/fence/fencehttp"
 	"github.com/holdfast-lock/holdfast/sqllock/sqlite"
 	_ "modernc.org/sqlite"
 )
@@ -39,6 +43,53 @@ func once(ctx context.Context, db *sql.DB, resource string, token uint64, work f
 	}
 	return tx.Commit()
 }
+
+func sell(ctx context.Context, client *redis.Client, token uint64) error {
+	stock := &fence.Redis{
+		Eval: func(ctx context.Context, script string, keys, args []string) (any, error) {
+			return client.Eval(ctx, script, keys, args).Result()
+		},
+		Key:  "stock:{42}:fence", // the largest token
+		Keys: []string{"stock:{42}:count"},
+	}
+	left, err := stock.Do(ctx, token, []string{"GET", "stock:{42}:count"}) // raises the token
+	if err != nil || left[0] == "0" {
+		return err
+	}
+	_, err = stock.Do(ctx, token, []string{"DECR", "stock:{42}:count"})
+	return err // errors.Is(err, fence.ErrStale): a newer holder has been here
+}
+
+func orders(db *sql.DB) http.Handler {
+	guard := &fencehttp.TxGuard{DB: db, Dialect: fence.PostgreSQL, Resource: func(r *http.Request) (string, error) {
+		return "order/" + r.PathValue("id"), nil
+	}}
+	mux := http.NewServeMux()
+	mux.Handle("POST /order/{id}", guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := fencehttp.Tx(r.Context()).Exec(`UPDATE orders SET paid = true WHERE id = $1`, r.PathValue("id"))
+		if err != nil {
+			http.Error(w, "failed", http.StatusInternalServerError) // rolls back
+		}
+	})))
+	return mux
+}
+
+func pay(m *holdfast.Mutex, url string) error {
+	client := &http.Client{Transport: &fencehttp.Transport{}}
+	return m.Do(context.Background(), func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil) // ctx has the token
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	})
+}
+
+var _, _, _ = sell, orders, pay
 
 // Two sellers, one item in stock. The first is paused after it has read, for so long that the
 // second gets the lock and sells the item. The database then refuses the first one's write.

@@ -1,0 +1,17 @@
+// Package fencehttp lets a resource behind HTTP refuse requests under an old fencing token.
+//
+// The holder's client sends the token of its lease in a header, by [Transport]. The resource's
+// server refuses requests whose token is smaller than the largest that it has seen, and remembers
+// that. There are two guards, which protect different things:
+//
+//   - [Guard] checks before the handler runs. It keeps out requests that arrive after a newer
+//     holder's. A request that is already in its handler is not stopped: the check and the effect
+//     are two steps, and a newer holder may come in between. So a handler that is paused after the
+//     check can still write late.
+//   - [TxGuard] begins an SQL transaction, checks in it, and runs the handler with that transaction
+//     in its context. What the handler writes in the transaction is committed together with the
+//     token, or not at all. So no late write is possible. Effects outside the transaction have
+//     only Guard's protection.
+//
+// Every request on the resource must pass the guard, one that only reads for a later write too.
+package fencehttp

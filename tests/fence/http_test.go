@@ -1,0 +1,283 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast"
+	"github.com/holdfast-lock/holdfast/fence"
+	"github.com/holdfast-lock/holdfast/fence/fencehttp"
+	"github.com/holdfast-lock/holdfast/memlock"
+)
+
+// serve starts a server, and returns what its answer to a request under a token is: its status.
+func serve(t *testing.T, h http.Handler) (url string, ask func(path string, tokens ...string) (int, string)) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	t.Cleanup(s.Client().CloseIdleConnections)
+	return s.URL, func(path string, tokens ...string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(testContext(t), http.MethodPost, s.URL+path, nil)
+		must(t, err)
+		for _, token := range tokens {
+			r.Header.Add("fencing-token", token)
+		}
+		answer, err := s.Client().Do(r)
+		must(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		body, err := io.ReadAll(answer.Body)
+		must(t, err)
+		return answer.StatusCode, string(body)
+	}
+}
+
+// byPath takes the path for the resource.
+func byPath(r *http.Request) (string, error) {
+	if r.URL.Path == "/" {
+		return "", errors.New("no resource")
+	}
+	return strings.TrimPrefix(r.URL.Path, "/"), nil
+}
+
+// sqliteDatabase has the tables of the tests in a file.
+func sqliteDatabase(t *testing.T) *database {
+	t.Helper()
+	d := &database{dialect: fence.SQLite}
+	d.db = open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "db")+
+		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	d.prepare(t)
+	return d
+}
+
+// A request is refused if its token is missing, malformed or stale; with every store.
+func TestHTTPGuard(t *testing.T) {
+	d := sqliteDatabase(t)
+	handled := 0
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handled++; fmt.Fprint(w, "done") })
+	for name, h := range map[string]http.Handler{
+		"memory": (&fencehttp.Guard{Store: &fencehttp.Memory{}, Resource: byPath}).Handler(next),
+		"sql":    (&fencehttp.Guard{Store: &fencehttp.SQL{DB: d.db, Dialect: d.dialect}, Resource: byPath}).Handler(next),
+		"tx":     (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(next),
+	} {
+		t.Run(name, func(t *testing.T) {
+			exec(t, d.db, `DELETE FROM hf_fence`)
+			handled = 0
+			_, ask := serve(t, h)
+			allowed := 0
+			for i, step := range []struct {
+				path   string
+				tokens []string
+				want   int
+			}{
+				{"/a", []string{"5"}, 200}, {"/a", []string{"5"}, 200}, {"/a", []string{"4"}, 412}, {"/b", []string{"4"}, 200},
+				{"/a", []string{"9223372036854775807"}, 200}, {"/a", []string{"6"}, 412},
+				{"/a", nil, 400}, {"/a", []string{"5", "5"}, 400}, {"/a", []string{"5", "9223372036854775807"}, 400},
+				{"/a", []string{""}, 400}, {"/a", []string{"0"}, 400}, {"/a", []string{"05"}, 400},
+				{"/a", []string{"+5"}, 400},
+				{"/a", []string{"-5"}, 400}, {"/a", []string{"5.0"}, 400}, {"/a", []string{"5,6"}, 400},
+				{"/a", []string{"0x5"}, 400},
+				{"/a", []string{"9223372036854775808"}, 400}, {"/a", []string{"18446744073709551616"}, 400},
+				{"/", []string{"5"}, 400}, {"/" + strings.Repeat("x", 513), []string{"5"}, 400},
+			} {
+				if name == "memory" && len(step.path) > 500 {
+					continue // it can name every resource
+				}
+				status, body := ask(step.path, step.tokens...)
+				if status != step.want {
+					t.Errorf("step %d, %s with %q: %d %s; want %d", i, step.path, step.tokens, status, body, step.want)
+				}
+				if step.want == 200 {
+					allowed++
+				}
+			}
+			if handled != allowed {
+				t.Errorf("%d requests were handled; want %d", handled, allowed)
+			}
+		})
+	}
+}
+
+// add adds to the counter of the path: in the request's transaction if there is one.
+func addCounter(t *testing.T, db *sql.DB, w http.ResponseWriter, r *http.Request) {
+	name, _ := byPath(r)
+	statement := `UPDATE counter SET n = n + 1 WHERE name = '` + name + `'`
+	var err error
+	if tx := fencehttp.Tx(r.Context()); tx != nil {
+		_, err = tx.Exec(statement)
+	} else {
+		_, err = db.Exec(statement)
+	}
+	if err != nil {
+		t.Error(err)
+		http.Error(w, "failed", http.StatusInternalServerError)
+	}
+}
+
+// A holder is frozen before it sends. Its late request is refused, and accepted without the guard.
+// The tokens are those of leases.
+func TestHTTPFrozenClient(t *testing.T) {
+	d := sqliteDatabase(t)
+	name := d.counter(t)
+	write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { addCounter(t, d.db, w, r) })
+	guarded, _ := serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(write))
+	open, _ := serve(t, write)
+	c, err := holdfast.New(testContext(t), memlock.New(), nil)
+	must(t, err)
+	defer func() { must(t, c.Close(context.Background())) }()
+	transport := &fencehttp.Transport{Base: &http.Transport{DisableKeepAlives: true}}
+	holder := http.Client{Transport: transport}
+	post := func(ctx context.Context, url string) (int, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/"+name, strings.NewReader("body"))
+		must(t, err)
+		answer, err := holder.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		return answer.StatusCode, answer.Body.Close()
+	}
+	expect := func(what string, ctx context.Context, url string, want int) {
+		t.Helper()
+		if status, err := post(ctx, url); status != want || err != nil {
+			t.Errorf("%s: %d, %v; want %d", what, status, err, want)
+		}
+	}
+
+	first, err := c.Mutex(name).Lock(testContext(t))
+	must(t, err)
+	frozen := context.WithoutCancel(first.Context(testContext(t))) // it does not notice its loss
+	expect("the first holder", frozen, guarded, 200)
+	must(t, c.Break(testContext(t), name, first.Token()))
+	second, err := c.Mutex(name).Lock(testContext(t))
+	must(t, err)
+	expect("the second holder", second.Context(testContext(t)), guarded, 200)
+	expect("the first holder's late request", frozen, guarded, http.StatusPreconditionFailed)
+	if n := d.value(t, name); n != 2 {
+		t.Errorf("the counter is %d; want 2", n)
+	}
+	expect("the late request without the guard", frozen, open, 200)
+	if n := d.value(t, name); n != 3 {
+		t.Errorf("without the guard the counter is %d; want 3", n)
+	}
+	if _, err := post(testContext(t), guarded); !errors.Is(err, fencehttp.ErrNoToken) {
+		t.Errorf("a request without a lease: %v", err)
+	}
+	transport.Token = func(context.Context) uint64 { return second.Token() }
+	expect("a token of the caller's choice", testContext(t), guarded, 200)
+}
+
+// A handler is frozen after the check. Guard does not stop its late write, as documented. With
+// TxGuard a newer request cannot come in between, so there is no late write.
+func TestHTTPFrozenHandler(t *testing.T) {
+	_, d := postgres(t)
+	frozen, thaw := make(chan bool), make(chan bool)
+	var order []string
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := r.Header.Get(fencehttp.Header)
+		if token == "1" {
+			frozen <- true
+			<-thaw
+		}
+		order = append(order, token)
+		addCounter(t, d.db, w, r)
+	})
+	status := func(ask func(string, ...string) (int, string), name, token string) <-chan int {
+		got := make(chan int, 1)
+		go func() { n, _ := ask("/"+name, token); got <- n }()
+		return got
+	}
+
+	name := d.counter(t)
+	_, ask := serve(t, (&fencehttp.Guard{Store: &fencehttp.SQL{DB: d.db, Dialect: d.dialect}, Resource: byPath}).Handler(
+		handler))
+	first := status(ask, name, "1")
+	<-frozen
+	if n := <-status(ask, name, "2"); n != 200 {
+		t.Fatalf("the newer request: %d", n)
+	}
+	thaw <- true
+	if n := <-first; n != 200 || strings.Join(order, " ") != "2 1" {
+		t.Errorf("Guard: the frozen handler's answer is %d, the order of writes %v", n, order)
+	}
+
+	order = nil
+	name = d.counter(t)
+	_, ask = serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(handler))
+	first = status(ask, name, "1")
+	<-frozen
+	second := status(ask, name, "2")
+	d.awaitWaiter(testContext(t), t, nil)
+	thaw <- true
+	if n, m := <-first, <-second; n != 200 || m != 200 || strings.Join(order, " ") != "1 2" {
+		t.Errorf("TxGuard: %d, %d, the order of writes %v", n, m, order)
+	}
+	if n, _ := ask("/"+name, "1"); n != http.StatusPreconditionFailed {
+		t.Errorf("TxGuard: a late request: %d", n)
+	}
+}
+
+// The transaction of a TxGuard is committed before the client gets an answer, and not at all if the
+// handler fails.
+func TestHTTPTransaction(t *testing.T) {
+	d := sqliteDatabase(t)
+	name := d.counter(t)
+	var end func(w http.ResponseWriter, r *http.Request)
+	_, ask := serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			addCounter(t, d.db, w, r)
+			end(w, r)
+		})))
+	for i, c := range []struct {
+		end  func(w http.ResponseWriter, r *http.Request)
+		want int
+		adds int64
+	}{
+		{func(w http.ResponseWriter, _ *http.Request) {}, 200, 1},
+		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, 201, 1},
+		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 409) }, 409, 0},
+		{func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "half"); w.WriteHeader(500) }, 200, 1},
+		{func(w http.ResponseWriter, r *http.Request) { _ = fencehttp.Tx(r.Context()).Rollback() }, 500, 0},
+	} {
+		before := d.value(t, name)
+		end = c.end
+		if status, body := ask("/"+name, fmt.Sprint(i+1)); status != c.want {
+			t.Errorf("case %d: %d %s; want %d", i, status, body, c.want)
+		}
+		if n := d.value(t, name) - before; n != c.adds {
+			t.Errorf("case %d: the counter grew by %d; want %d", i, n, c.adds)
+		}
+	}
+	// A handler that failed has not raised the token.
+	end = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 409) }
+	ask("/"+name, "50")
+	end = func(http.ResponseWriter, *http.Request) {}
+	if status, _ := ask("/"+name, "49"); status != 200 {
+		t.Errorf("after a failed request under 50, one under 49: %d", status)
+	}
+	// A panic rolls back, and goes on to the server.
+	end = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	before := d.value(t, name)
+	h := (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { addCounter(t, d.db, w, r); end(w, r) }))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic did not go on")
+			}
+		}()
+		r := httptest.NewRequest(http.MethodPost, "/"+name, nil)
+		r.Header.Set(fencehttp.Header, "60")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	if n := d.value(t, name); n != before {
+		t.Errorf("after a panic the counter is %d; want %d", n, before)
+	}
+}
