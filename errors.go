@@ -39,6 +39,10 @@ var (
 	// ErrGone: no grant has this token, or no latch has this name.
 	ErrGone = driver.ErrGone
 
+	// ErrRetry: another transaction was in the way of the one that InTx was given. Roll that back
+	// and run the whole of it again.
+	ErrRetry = driver.ErrRetry
+
 	// ErrUncertain: the store did not answer. The client undoes what the store may have done; else
 	// it expires within a TTL.
 	ErrUncertain = driver.ErrUncertain

@@ -45,6 +45,10 @@ var (
 	ErrNoLimit = fmt.Errorf("%w limit: none is set for this name; set one by \"holdfast sem limit NAME M\" or Client.SetLimit",
 		ErrInvalid)
 
+	// ErrRetry: another transaction was in the way of the caller's own. Nothing was done. The caller
+	// rolls its transaction back and runs the whole of it again.
+	ErrRetry = errors.New("retry the transaction")
+
 	// ErrSpent comes together with another error of Acquire that leaves the outcome open: the
 	// session itself has cancelled the request, or is doing so. The caller must not use the ID
 	// again and asks with another.

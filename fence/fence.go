@@ -19,7 +19,7 @@ var (
 
 	// ErrRetry: another transaction was in the way, and the database ended or refused this one. The
 	// token is still good: run the whole transaction again, as long as the lease is valid.
-	ErrRetry = errors.New("retry the transaction")
+	ErrRetry = driver.ErrRetry
 
 	// ErrInvalid: the resource, token or dialect is not allowed. The text says what is allowed.
 	ErrInvalid = driver.ErrInvalid

@@ -51,6 +51,17 @@ type Dialect interface {
 	// Check first.
 	Bounded(text string, brief bool) string
 
+	// Tx returns a transaction of the application; nil: it is of no type that the dialect knows.
+	Tx(tx any) Tx
+
+	// InTx turns a statement, in the form that Text expects, into one for the application's
+	// transaction. It changes none of its settings but its durability.
+	InTx(statement string, args []any) (string, []any)
+
+	// Unseen reports whether t cannot see the row of name, which exists, because t's snapshot is
+	// older. False: another transaction has locked the row.
+	Unseen(ctx context.Context, t Tx, name string) (bool, error)
+
 	// InsertNew returns "INSERT", and the text after the values, of a statement that keeps an
 	// existing row.
 	InsertNew() (begin, end string)

@@ -91,7 +91,7 @@ func (b *Server) save(ctx context.Context, q Querier, r *record, c *columns) (bo
 	values := r.values(c)
 	var text string
 	if r.exists {
-		text = "UPDATE hf_lock SET " + strings.Join(writtenColumns, " = ?, ") + " = ? WHERE name = ? AND ver = ?"
+		text = updateText
 		values = append(values, []byte(r.name), r.ver)
 	} else {
 		begin, end := b.d.InsertNew()
