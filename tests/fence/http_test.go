@@ -242,7 +242,7 @@ func TestHTTPTransaction(t *testing.T) {
 	}{
 		{func(w http.ResponseWriter, _ *http.Request) {}, 200, 1},
 		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, 201, 1},
-		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 409) }, 409, 0},
+		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusConflict) }, http.StatusConflict, 0},
 		{func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "half"); w.WriteHeader(500) }, 200, 1},
 		{func(w http.ResponseWriter, r *http.Request) { _ = fencehttp.Tx(r.Context()).Rollback() }, 500, 0},
 	} {
@@ -256,7 +256,7 @@ func TestHTTPTransaction(t *testing.T) {
 		}
 	}
 	// A handler that failed has not raised the token.
-	end = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 409) }
+	end = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusConflict) }
 	ask("/"+name, "50")
 	end = func(http.ResponseWriter, *http.Request) {}
 	if status, _ := ask("/"+name, "49"); status != 200 {
