@@ -29,6 +29,8 @@ func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 			v = "x"
 		case reflect.TypeFor[int]():
 			v = 1
+		case reflect.TypeFor[any]():
+			v = "a transaction"
 		case reflect.TypeFor[int64]():
 			v = int64(1)
 		case reflect.TypeFor[uint64]():
