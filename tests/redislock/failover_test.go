@@ -65,6 +65,29 @@ func deployCluster(t *testing.T) *deployment {
 	}
 }
 
+// eachDeployment runs a test on both kinds of deployment that promote a replica by themselves.
+func eachDeployment(t *testing.T, f func(*testing.T, *deployment)) {
+	t.Parallel()
+	for name, deploy := range map[string]func(*testing.T) *deployment{
+		"sentinel": deploySentinel, "cluster": deployCluster} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, deploy(t))
+		})
+	}
+}
+
+// replicasOf returns the servers that follow a primary.
+func (d *deployment) replicasOf(primary int) (all []*testenv.RedisServer) {
+	for _, r := range d.servers {
+		if i := r.Info("replication"); i["role"] == "slave" &&
+			d.servers[primary].Addr == i["master_host"]+":"+i["master_port"] {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 	t.Helper()
 	all := make([]*redislock.Backend, len(d.conns))
@@ -78,111 +101,93 @@ func (d *deployment) backends(t *testing.T, replicas int) []*redislock.Backend {
 // TestFailover: after any fault of the server that has the lock, clients of both kinds are served
 // again, and no token is granted twice. Exclusion is not promised: replication is asynchronous.
 func TestFailover(t *testing.T) {
-	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{
-		"sentinel": deploySentinel, "cluster": deployCluster} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := deploy(t)
-			load := contend(t, d.backends(t, 0), failoverLock, tokensDiffer)
-			defer load.stop(t)
-			load.goesOn(t, 15)
-			fault := func(what string, f func(*testenv.RedisServer)) {
-				start := time.Now()
-				f(d.servers[d.primary()])
-				load.goesOn(t, 30)
-				t.Logf("%s: served again after %v", what, time.Since(start))
-			}
-			fault("subscribers thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE pubsub") })
-			fault("clients thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE normal SKIPME yes") })
-			fault("scripts forgotten", func(r *testenv.RedisServer) { r.Do("SCRIPT FLUSH") })
-			fault("paused", func(r *testenv.RedisServer) { r.Do("CLIENT PAUSE 300 ALL") })
-			fault("asleep", func(r *testenv.RedisServer) { r.Do("DEBUG SLEEP 0.3") })
-			fault("everything forgotten", func(r *testenv.RedisServer) { r.Do("FLUSHALL") })
-			old := d.primary()
-			fault("killed", func(r *testenv.RedisServer) {
-				r.Kill()
-				d.promoted(old)
-			})
-			d.servers[old].Start()
-			d.follows(old)
-			load.goesOn(t, 15)
-			old = d.primary()
-			fault("frozen", func(r *testenv.RedisServer) {
-				r.Pause()
-				d.promoted(old)
-			})
-			fault("thawed", func(*testenv.RedisServer) { d.servers[old].Continue() })
-			d.follows(old)
-			load.goesOn(t, 15)
+	eachDeployment(t, func(t *testing.T, d *deployment) {
+		load := contend(t, d.backends(t, 0), failoverLock, tokensDiffer)
+		defer load.stop(t)
+		load.goesOn(t, 15)
+		fault := func(what string, f func(*testenv.RedisServer)) {
+			start := time.Now()
+			f(d.servers[d.primary()])
+			load.goesOn(t, 30)
+			t.Logf("%s: served again after %v", what, time.Since(start))
+		}
+		fault("subscribers thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE pubsub") })
+		fault("clients thrown out", func(r *testenv.RedisServer) { r.Do("CLIENT KILL TYPE normal SKIPME yes") })
+		fault("scripts forgotten", func(r *testenv.RedisServer) { r.Do("SCRIPT FLUSH") })
+		fault("paused", func(r *testenv.RedisServer) { r.Do("CLIENT PAUSE 300 ALL") })
+		fault("asleep", func(r *testenv.RedisServer) { r.Do("DEBUG SLEEP 0.3") })
+		fault("everything forgotten", func(r *testenv.RedisServer) { r.Do("FLUSHALL") })
+		old := d.primary()
+		fault("killed", func(r *testenv.RedisServer) {
+			r.Kill()
+			d.promoted(old)
 		})
-	}
+		d.servers[old].Start()
+		d.follows(old)
+		load.goesOn(t, 15)
+		old = d.primary()
+		fault("frozen", func(r *testenv.RedisServer) {
+			r.Pause()
+			d.promoted(old)
+		})
+		fault("thawed", func(*testenv.RedisServer) { d.servers[old].Continue() })
+		d.follows(old)
+		load.goesOn(t, 15)
+	})
 }
 
 // TestFailoverReplicas: if all replicas have to confirm grants, there are never two holders,
 // whichever replica is promoted. Nothing is granted until as many replicas follow the new primary.
 func TestFailoverReplicas(t *testing.T) {
-	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{
-		"sentinel": deploySentinel, "cluster": deployCluster} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := deploy(t)
-			load := contend(t, d.backends(t, d.replicas), failoverLock, oneAtATime)
-			defer load.stop(t)
+	eachDeployment(t, func(t *testing.T, d *deployment) {
+		load := contend(t, d.backends(t, d.replicas), failoverLock, oneAtATime)
+		defer load.stop(t)
+		load.goesOn(t, 15)
+		for what, fault := range map[string]func(*testenv.RedisServer) (heal func()){
+			"killed": func(r *testenv.RedisServer) func() { r.Kill(); return r.Start },
+			"frozen": func(r *testenv.RedisServer) func() { r.Pause(); return r.Continue },
+		} {
+			start, old := time.Now(), d.primary()
+			heal := fault(d.servers[old])
+			d.promoted(old)
+			heal()
+			d.follows(old)
 			load.goesOn(t, 15)
-			for what, fault := range map[string]func(*testenv.RedisServer) (heal func()){
-				"killed": func(r *testenv.RedisServer) func() { r.Kill(); return r.Start },
-				"frozen": func(r *testenv.RedisServer) func() { r.Pause(); return r.Continue },
-			} {
-				start, old := time.Now(), d.primary()
-				heal := fault(d.servers[old])
-				d.promoted(old)
-				heal()
-				d.follows(old)
-				load.goesOn(t, 15)
-				t.Logf("%s: served again after %v", what, time.Since(start))
-			}
-		})
-	}
+			t.Logf("%s: served again after %v", what, time.Since(start))
+		}
+	})
 }
 
 // TestFailoverKeeps: a grant and a place in the queue that had reached the replica survive the
 // primary.
 func TestFailoverKeeps(t *testing.T) {
-	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{
-		"sentinel": deploySentinel, "cluster": deployCluster} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := deploy(t)
-			backends := d.backends(t, 0)
-			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
-			h := granted(t, a, exclusive(failoverLock))
-			r := exclusive(failoverLock)
-			reply := acquire(t, b, r)
-			old := d.primary()
-			until(t, "the replicas have it", func() bool { return d.replicated(old) })
-			d.servers[old].Kill()
-			d.promoted(old)
-			until(t, "the grant stands", func() bool {
-				changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
-				for _, ch := range changes {
-					if ch.State == driver.Gone {
-						t.Fatal("the grant is gone")
-					}
+	eachDeployment(t, func(t *testing.T, d *deployment) {
+		backends := d.backends(t, 0)
+		a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
+		h := granted(t, a, exclusive(failoverLock))
+		r := exclusive(failoverLock)
+		reply := acquire(t, b, r)
+		old := d.primary()
+		until(t, "the replicas have it", func() bool { return d.replicated(old) })
+		d.servers[old].Kill()
+		d.promoted(old)
+		until(t, "the grant stands", func() bool {
+			changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
+			for _, ch := range changes {
+				if ch.State == driver.Gone {
+					t.Fatal("the grant is gone")
 				}
-				return err == nil && len(changes) == 0
-			})
-			until(t, "it is released", func() bool {
-				err := a.Release(within(t, attempt), h, 0)
-				return err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
-			})
-			if token := gets(t, b, r, reply); token <= h.Token {
-				t.Errorf("token %d after %d", token, h.Token)
 			}
+			return err == nil && len(changes) == 0
 		})
-	}
+		until(t, "it is released", func() bool {
+			err := a.Release(within(t, attempt), h, 0)
+			return err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken)
+		})
+		if token := gets(t, b, r, reply); token <= h.Token {
+			t.Errorf("token %d after %d", token, h.Token)
+		}
+	})
 }
 
 // replicated reports whether all replicas of a server have received everything that it sent.
@@ -192,76 +197,60 @@ func (d *deployment) replicated(primary int) bool {
 	if _, err := fmt.Sscan(text["master_repl_offset"], &offset); err != nil {
 		return false
 	}
-	n := 0
-	for _, r := range d.servers {
-		if i := r.Info("replication"); i["role"] == "slave" &&
-			d.servers[primary].Addr == i["master_host"]+":"+i["master_port"] {
-			var got int64
-			if _, err := fmt.Sscan(i["slave_repl_offset"], &got); err != nil || got < offset {
-				return false
-			}
-			n++
+	replicas := d.replicasOf(primary)
+	for _, r := range replicas {
+		var got int64
+		if _, err := fmt.Sscan(r.Info("replication")["slave_repl_offset"], &got); err != nil || got < offset {
+			return false
 		}
 	}
-	return n > 0
+	return len(replicas) > 0
 }
 
 // TestFailoverForgets: a grant that had not reached the replica is lost when the primary dies. The
 // client learns that when it renews, and the next grant has a larger token.
 func TestFailoverForgets(t *testing.T) {
-	t.Parallel()
-	for name, deploy := range map[string]func(*testing.T) *deployment{
-		"sentinel": deploySentinel, "cluster": deployCluster} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := deploy(t)
-			backends := d.backends(t, 0)
-			a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
-			before := granted(t, a, exclusive(failoverLock))
-			if err := a.Release(within(t, soon), before, 0); err != nil {
-				t.Fatal(err)
+	eachDeployment(t, func(t *testing.T, d *deployment) {
+		backends := d.backends(t, 0)
+		a, b := openSession(t, backends[0], long), openSession(t, backends[2], long)
+		before := granted(t, a, exclusive(failoverLock))
+		if err := a.Release(within(t, soon), before, 0); err != nil {
+			t.Fatal(err)
+		}
+		old := d.primary()
+		until(t, "the replicas have it", func() bool { return d.replicated(old) })
+		replicas := d.replicasOf(old)
+		for _, r := range replicas {
+			r.Pause()
+		}
+		// Otherwise they would still read what the primary has sent from their sockets.
+		d.servers[old].Do("CLIENT KILL TYPE replica")
+		h := granted(t, a, exclusive(failoverLock))
+		d.servers[old].Kill()
+		for _, r := range replicas {
+			r.Continue()
+		}
+		d.promoted(old)
+		var next driver.Reply
+		var err error
+		r := exclusive(failoverLock)
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last answer: %+v, %v", next, err)
 			}
-			old := d.primary()
-			until(t, "the replicas have it", func() bool { return d.replicated(old) })
-			var replicas []*testenv.RedisServer
-			for _, r := range d.servers {
-				if i := r.Info("replication"); i["role"] == "slave" &&
-					d.servers[old].Addr == i["master_host"]+":"+i["master_port"] {
-					replicas = append(replicas, r)
-				}
-			}
-			for _, r := range replicas {
-				r.Pause()
-			}
-			// Otherwise they would still read what the primary has sent from their sockets.
-			d.servers[old].Do("CLIENT KILL TYPE replica")
-			h := granted(t, a, exclusive(failoverLock))
-			d.servers[old].Kill()
-			for _, r := range replicas {
-				r.Continue()
-			}
-			d.promoted(old)
-			var next driver.Reply
-			var err error
-			r := exclusive(failoverLock)
-			defer func() {
-				if t.Failed() {
-					t.Logf("the last answer: %+v, %v", next, err)
-				}
-			}()
-			until(t, "another is granted it", func() bool {
-				next, err = b.Acquire(within(t, attempt), r)
-				return err == nil && next.Token != 0
-			})
-			if next.Token <= h.Token {
-				t.Errorf("token %d after %d", next.Token, h.Token)
-			}
-			until(t, "the holder knows", func() bool {
-				changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
-				return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
-			})
+		}()
+		until(t, "another is granted it", func() bool {
+			next, err = b.Acquire(within(t, attempt), r)
+			return err == nil && next.Token != 0
 		})
-	}
+		if next.Token <= h.Token {
+			t.Errorf("token %d after %d", next.Token, h.Token)
+		}
+		until(t, "the holder knows", func() bool {
+			changes, err := a.Renew(within(t, attempt), []driver.Hold{h})
+			return err == nil && len(changes) == 1 && changes[0].State == driver.Gone
+		})
+	})
 }
 
 // TestOldPrimaryLives: the old primary was silent, another was promoted, and the old one is back
