@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -196,13 +197,9 @@ func TestGo(t *testing.T) {
 		t.Skip("-short: this test starts a redis-server")
 	}
 	addr := testenv.Existing(t)
-	abs, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	type program struct{ page, want string }
 	var programs []program
-	dir, replace, args := t.TempDir(), map[string]string{}, []string(nil)
+	dir, sources, args := t.TempDir(), map[string]string{}, []string(nil)
 	for _, page := range pages(t) {
 		open := false // a text block here is the output of the last program
 		for _, b := range read(t, page) {
@@ -212,11 +209,7 @@ func TestGo(t *testing.T) {
 					b.text = fmt.Sprintf(around, b.text)
 				}
 				name := fmt.Sprint("block", len(programs))
-				src := filepath.Join(dir, name+".go")
-				if err := os.WriteFile(src, []byte(b.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				replace[filepath.Join(abs, "internal/doctest", name, "main.go")] = src
+				sources["internal/doctest/"+name+"/main.go"] = b.text
 				args = append(args, "./internal/doctest/"+name)
 				programs, open = append(programs, program{page: page}), true
 			case "text":
@@ -229,20 +222,7 @@ func TestGo(t *testing.T) {
 		}
 	}
 	programs[0].want = "<nil> true\n" // of the README
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.Command("go", append([]string{"build", "-ldflags=-s -w", "-overlay", overlay, "-o", dir + "/"},
-		args...)...)
-	build.Dir = abs
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	build(t, sources, append([]string{"build", "-o", dir + "/"}, args...)...)
 	for i, p := range programs {
 		if p.want == "" {
 			t.Errorf("%s: the output of a program is missing", p.page)
@@ -253,5 +233,35 @@ func TestGo(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != p.want {
 			t.Errorf("%s: %v\n%s\nwant:\n%s", p.page, err, out, p.want)
 		}
+	}
+}
+
+// build runs a command of go at the root, with files that only this command sees.
+func build(t *testing.T, sources map[string]string, command ...string) {
+	t.Helper()
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, replace := t.TempDir(), map[string]string{}
+	write := func(name, text string) string {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	for path, text := range sources {
+		replace[filepath.Join(abs, path)] = write(fmt.Sprint(len(replace), ".go"), text)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"-ldflags=-s -w", "-overlay", write("overlay.json", string(overlay))}
+	cmd := exec.Command("go", slices.Insert(command, 1, flags...)...)
+	cmd.Dir = abs
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }

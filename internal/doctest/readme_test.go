@@ -98,10 +98,14 @@ func headings(t *testing.T, doc string) map[string]bool {
 	}
 	all := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		plain := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		all[strings.ReplaceAll(plain, " ", "-")] = true
+		all[anchor(m[1])] = true
 	}
 	return all
+}
+
+func anchor(heading string) string {
+	plain := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(plain, " ", "-")
 }
 
 // The tests that docs/testing.md names exist.
