@@ -85,7 +85,7 @@ func TestMaxHold(t *testing.T) {
 
 // A command under --lease gets TERM before the end of the lease, and has ended when the store grants
 // the lock to another one.
-func TestLease(t *testing.T) {
+func TestTimedLease(t *testing.T) {
 	b := newBench(t)
 	_, stderr := b.want(76, "--ttl", "1h", "run", "--lease", "2s", "a", "--", "sh", "-c",
 		"trap 'date +%s%N >$D/term' TERM; echo $$ >$D/ready; while :; do sleep 0.05; done")

@@ -76,7 +76,7 @@ func (b *bench) roles(urls map[string]string) {
 		{"run", "-n", "free", "--", "true"}, {"run", "-n", "-s", "free", "--", "true"},
 		{"run", "-n", "--limit", "2", "s", "--", "true"}, {"run", "a", "--", "true"},
 		{"elect", "boss", "--", "true"}, {"break", "a", "--token", token}, {"sem", "limit", "s", "5"},
-		{"latch", "set", "other", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
+		{"sem", "limit", "free", "5"}, {"latch", "set", "other", "1"}, {"latch", "down", "l"}, {"latch", "rm", "l"},
 	} {
 		dashboard.want(77, args...)
 	}
@@ -87,6 +87,8 @@ func (b *bench) roles(urls map[string]string) {
 
 	b.examined(user, dashboard)
 
+	operator.want(0, "sem", "limit", "free", "5") // before anybody uses it
+	operator.want(0, "sem", "limit", "free", "--clear")
 	operator.want(0, "sem", "limit", "s", "5")
 	operator.want(0, "latch", "rm", "l")
 	operator.want(0, "break", "a", "--token", token)

@@ -48,12 +48,14 @@ func (b *bench) locks(url string) {
 		echo token $HOLDFAST_TOKEN; $H run -n a -- true; echo busy $?; $H run a -- true; echo nested $?; $H ls -o name; $H info -o wide a
 		$H run -n -s r -- sh -c '$H --store "$U" run -n -s r -- $H --store "$U" run -n r -- true'; echo shared $?
 		$H run -n --limit 2 s -- sh -c '$H --store "$U" sem limit s 1; $H --store "$U" run -n --limit 1 s -- true'; echo permits $?
+		$H --store "$U" sem limit s --clear
 		$H latch set l 1; $H latch down l; $H latch wait l; $H latch rm l
 		$H elect e -- $H --store "$U" leader e
 		$H run --also c --every 1h d -- true; $H run --every 1h d -- true; echo tick $?
 		$H run -n z -- sh -c '$H --store "$U" break z --token $HOLDFAST_TOKEN'; echo broken $?`)
 	for _, want := range []string{
 		"busy 75\n", "nested 64\n", "\na\n", "outer", "shared 75\n", "s: the limit is now 1\n", "permits 75\n",
+		"s: no limit is set now\n",
 		"made: l, 1 left\n0\nremoved: l\n",
 		" leads since ", "tick 75\n", "broken: z, token ", "broken 76\n",
 	} {
