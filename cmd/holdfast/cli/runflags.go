@@ -151,7 +151,7 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	case given("tries") && !given("poll"):
 		err = usagef("--tries %d: --poll is missing", o.tries)
 	case o.retry && !given("every") && !given("min-hold"):
-		err = usagef("--retry-failed: --every is missing")
+		err = usagef("--retry-failed: --every or --min-hold is missing")
 	case o.permits > driver.MaxLimit:
 		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):

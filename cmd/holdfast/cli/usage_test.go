@@ -71,7 +71,7 @@ func TestUsage(t *testing.T) {
 			run: "--every 20000h: it must be positive and at most 8784h; see holdfast run --help",
 		"--min-hold 99999h " +
 			run: "--min-hold 99999h: it must be positive and at most 8784h; see holdfast run --help",
-		"--retry-failed " + run: "--retry-failed: --every is missing",
+		"--retry-failed " + run: "--retry-failed: --every or --min-hold is missing",
 		"--max-hold 0 " + run:   "--max-hold 0s: it must be positive; see holdfast run --help",
 		"--kill-after 10 " +
 			run: "--kill-after 10: a time needs a unit, for example --kill-after 10s; see holdfast run --help",
