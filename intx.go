@@ -18,9 +18,9 @@ import (
 // TTL. A lease begins to count when Resume asks the store.
 //
 // Other clients see the name free while tx is open, and cannot take it. A Lock meanwhile waits for
-// the end of tx, at most a TTL, and then fails with ErrUnavailable, as TryLock does after a second or
-// two. Of the options, MinHold, Note and Label have an effect. In REPEATABLE READ and above, call
-// InTx before other statements.
+// the end of tx, at most a TTL, and then fails with ErrUnavailable. TryLock does so within a third of
+// the TTL, at most some 5 s. Of the options, MinHold, Note and Label have an effect. In REPEATABLE
+// READ and above, call InTx before other statements.
 //
 // Errors: ErrHeld, also if another transaction has locked the name's row: tx can go on. ErrRetry:
 // roll tx back and run it again, as after an error 40001 of its other statements or its commit.
