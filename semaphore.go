@@ -144,7 +144,7 @@ func (l *Lease) ReleasePermits(n int) error {
 	switch {
 	case ended != nil:
 	case l.req.Mode != driver.Permits:
-		bad = "the lease is none of a semaphore"
+		bad = "it is not a lease of a semaphore"
 	case l.outer != nil:
 		bad = "the lease is borrowed; give back permits of the one that it was borrowed from"
 	case n < 1 || left < 1:
