@@ -21,6 +21,9 @@ import (
 	"time"
 )
 
+// TimeOver is the reason that Ending gets when a command has run for its Limit.
+const TimeOver = "its time is over"
+
 // Command is what to run and how.
 type Command struct {
 	Path string   // of the executable, as Find returned it

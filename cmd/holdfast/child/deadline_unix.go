@@ -99,7 +99,7 @@ func (j *job) watch() {
 	case now >= j.until-j.KillAfter:
 		j.stop("no renewal has reached the store in time")
 	case now >= j.limit:
-		j.stop("its time is over")
+		j.stop(TimeOver)
 	default:
 		j.instruct()
 	}

@@ -43,7 +43,7 @@ func Run(c *Command) (Result, error) {
 		case <-lost:
 			kill("the lock is lost")
 		case <-limit:
-			kill("its time is over")
+			kill(TimeOver)
 		case err := <-done:
 			r.Code = cmd.ProcessState.ExitCode()
 			if e := (*exec.ExitError)(nil); err != nil && !errors.As(err, &e) {

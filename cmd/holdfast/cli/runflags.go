@@ -61,13 +61,14 @@ names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 time, or of a shorter TTL, before its end: no process is left then. TERM comes an eighth of that
 time before KILL, or --kill-after, but at most a third. If this machine fails, the store frees the
 name soon after the end: within a tenth (docs/guarantees.md has the stores). A --lease longer than
-the TTL is renewed until then.
+the TTL is renewed until then. --every and --min-hold must not keep the name longer than that.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
-schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes
-the lock without waiting. The name then stays taken for nine tenths of the tick, even if COMMAND
-ends earlier. A tick begins with its first run. Clocks may differ by a tenth of the tick. holdfast
-shows on standard error when the next run is possible; with --skip-ok only if COMMAND failed.
+schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes the
+lock, which is exclusive, without waiting. The name then stays taken for nine tenths of the tick,
+even if COMMAND ends earlier. A tick begins with its first run. Clocks may differ by a tenth of
+the tick. holdfast shows on standard error when the next run is possible; with --skip-ok only if
+COMMAND failed.
 
 With --retry-failed the name is not kept if COMMAND fails: if its exit code is not 0, or holdfast
 had to end it. Another machine, or the next start, may then run COMMAND in the same tick. The name
@@ -138,7 +139,8 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	given := c.Flags().Changed
 	err = firstOf(
 		together(c, "nonblock", "wait"), together(c, "every", "wait"), together(c, "exclusive", "shared", "limit"),
-		together(c, "exclusive", "shared", "permits"),
+		together(c, "exclusive", "shared", "permits"), together(c, "every", "shared"), together(c, "every", "limit"),
+		together(c, "every", "permits"),
 		atMost(c, "every", o.every, driver.MaxHold), atMost(c, "min-hold", o.minHold, driver.MaxHold),
 		positive(c, "max-hold", "lease", "poll", "tries", "permits"),
 		together(c, "poll", "nonblock"), together(c, "poll", "every"),
@@ -152,6 +154,9 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		err = usagef("--tries %d: --poll is missing", o.tries)
 	case o.retry && !given("every") && !given("min-hold"):
 		err = usagef("--retry-failed: --every or --min-hold is missing")
+	case o.lease > 0 && o.lease < max(o.minHold, holdfast.TickHold(o.every)):
+		err = usagef("--lease %s: --every or --min-hold keeps the name for %s", span(o.lease),
+			span(max(o.minHold, holdfast.TickHold(o.every))))
 	case o.permits > driver.MaxLimit:
 		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):

@@ -211,6 +211,9 @@ func (t *task) under(s *session, h *hold, limit, lease time.Duration) (child.Res
 		Path: t.path, Args: t.argv, Env: s.environ(self(), h.parts),
 		Signals: t.signals, Lost: h.Done(), KillAfter: kill, Left: h.left, Limit: limit,
 		Ending: func(why string, kill time.Duration) {
+			if lease > 0 && lease <= s.TTL() {
+				why = child.TimeOver // nothing renews such a lease
+			}
 			why = h.why(why)
 			report(func() { t.a.say("%s; ending the command (%s)", why, how(kill)) })
 		},

@@ -71,8 +71,12 @@ func TestUsage(t *testing.T) {
 			run: "--every 20000h: it must be positive and at most 8784h; see holdfast run --help",
 		"--min-hold 99999h " +
 			run: "--min-hold 99999h: it must be positive and at most 8784h; see holdfast run --help",
-		"--retry-failed " + run: "--retry-failed: --every or --min-hold is missing",
-		"--max-hold 0 " + run:   "--max-hold 0s: it must be positive; see holdfast run --help",
+		"--retry-failed " + run:           "--retry-failed: --every or --min-hold is missing",
+		"--every 1h -s " + run:            "--every and -s, --shared contradict each other: only one of them is allowed; see holdfast run --help",
+		"--every 1h --limit 2 " + run:     "--every and --limit contradict each other: only one of them is allowed; see holdfast run --help",
+		"--every 1h --lease 1m " + run:    "--lease 1m: --every or --min-hold keeps the name for 54m",
+		"--min-hold 3s --lease 1s " + run: "--lease 1s: --every or --min-hold keeps the name for 3s",
+		"--max-hold 0 " + run:             "--max-hold 0s: it must be positive; see holdfast run --help",
 		"--kill-after 10 " +
 			run: "--kill-after 10: a time needs a unit, for example --kill-after 10s; see holdfast run --help",
 		"--kill-after -1s " + run: "--kill-after -1s: it must not be negative",
