@@ -29,6 +29,8 @@ func TestSQLiteBoot(t *testing.T) {
 	must(t, err)
 	_, err = s.CountDown(t.Context(), "latch", "one")
 	must(t, err)
+	must(t, b.SetLimit(t.Context(), "limit", 3))
+	granted(t, s, permits("limit", 2, 0))
 	s.kill()
 	must(t, b.Close())
 
@@ -40,10 +42,12 @@ func TestSQLiteBoot(t *testing.T) {
 	b = openTest(t, path, &Config{env: env})
 	recs, err := b.List(t.Context(), "", "", 10)
 	must(t, err)
-	if len(recs) != 1 || recs[0].Name != "latch" || recs[0].Count != 1 {
-		t.Fatalf("after a reboot: %+v; want the latch with 1 left", recs)
+	if len(recs) != 2 || recs[0].Name != "latch" || recs[0].Count != 1 || recs[1].Name != "limit" || recs[1].Limit != 3 ||
+		!recs[1].Set || len(recs[1].Holders) > 0 {
+		t.Fatalf("after a reboot: %+v; want the latch with 1 left, and the limit of 3 that is set", recs)
 	}
 	s = openTestSession(t, b, time.Hour)
+	granted(t, s, permits("limit", 3, 0))
 	if h := granted(t, s, exclusive("held")); h.Token <= held.Token+uint64(span/2) {
 		t.Errorf("token %d after a reboot, %d before: a lost grant could have had it", h.Token, held.Token)
 	}

@@ -146,8 +146,8 @@ func (st *store) walMode() error {
 }
 
 // enterBoot deletes the state of an earlier boot: its processes are gone, and its clock has no
-// meaning now. Tokens continue above all that were given out, see raise. Latches are no leases;
-// they stay.
+// meaning now. Tokens continue above all that were given out, see raise. Latches and limits that are
+// set are no leases; they stay.
 func (st *store) enterBoot() (err error) {
 	boot, err := st.env.boot()
 	if err != nil {
@@ -173,8 +173,8 @@ func (st *store) enterBoot() (err error) {
 	if was != boot { // no other process was faster
 		for _, s := range []string{
 			`DELETE FROM hold`, `DELETE FROM place`, `DELETE FROM session`, `DELETE FROM awaiting`,
-			`UPDATE lock SET kind = iif(kind = 3, 3, 0), lim = 0, holders = 0, used = 0, waiting = 0,
-				id = '', session = '', since = 0, expires = 0, keep = 0, kept = 0, info = ''`,
+			`UPDATE lock SET kind = iif(` + stays + `, kind, 0), lim = iif(` + stays + `, lim, 0),
+				holders = 0, used = 0, waiting = 0, id = '', session = '', since = 0, expires = 0, keep = 0, kept = 0, info = ''`,
 		} {
 			if _, err := c.ExecContext(bg, s); err != nil {
 				return err
