@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -57,11 +58,23 @@ func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
 	if err := driver.CheckLimit(limit); err != nil {
 		return err
 	}
-	return b.ask(ctx, name, func(r *record) (err error) {
-		r.grants, err = r.entry.SetLimit(ofMicros(r.now), limit)
+	var d doubt
+	err := b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
+		e := &r.entry
+		done := e.Set && e.Limit == limit || limit == 0 && !e.Set
+		if d.see(r, math.MaxUint64); d.unanswered && !d.before && !done { // the age of grants proves nothing
+			return errLimitSetAgain
+		}
+		r.grants, err = e.SetLimit(ofMicros(r.now), limit)
 		return err
 	})
+	return d.ended(err)
 }
+
+// errLimitSetAgain: a repeated SetLimit found a name that somebody has written since the first
+// attempt, and that has not the limit. Another operator may have set or removed it.
+var errLimitSetAgain = fmt.Errorf("%w: an attempt was not answered, and the limit may have been changed since",
+	driver.ErrUncertain)
 
 // List implements [driver.Backend].
 func (b *Server) List(ctx context.Context, prefix, after string, limit int) (list []driver.Record, err error) {

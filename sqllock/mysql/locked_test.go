@@ -47,4 +47,7 @@ func TestRowsLockedForLong(t *testing.T) {
 	t.Run("removed unanswered", func(t *testing.T) {
 		sqltest.RemovedUnanswered(t, mysql.Dialect, admin, server.DSN("root", ""))
 	})
+	t.Run("limit unanswered", func(t *testing.T) {
+		sqltest.LimitUnanswered(t, mysql.Dialect, admin, server.DSN("root", ""))
+	})
 }

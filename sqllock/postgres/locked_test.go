@@ -49,4 +49,7 @@ func testRowsLockedForLong(t *testing.T, server *testenv.PostgresServer) {
 	t.Run("removed unanswered", func(t *testing.T) {
 		sqltest.RemovedUnanswered(t, postgres.Dialect, admin, server.DSN("postgres"))
 	})
+	t.Run("limit unanswered", func(t *testing.T) {
+		sqltest.LimitUnanswered(t, postgres.Dialect, admin, server.DSN("postgres"))
+	})
 }
