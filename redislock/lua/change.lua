@@ -24,9 +24,12 @@ if what == 'limit' then
   if st ~= 'F' and st ~= 'P' then return done(kind()) end
   if n == 0 and not set then return done(1) end
   if n > 0 then
+    if st == 'F' then
+      forget() -- left over from an eviction or a deletion; also the first write, which needs no memory
+      st, used, count = 'P', 0, 0
+    end
     -- The index serves many names, so a damaged index must not fail this one.
     if fresh then redis.pcall('ZADD', KEYS[5], 0, sub(KEYS[1], #KEYS[5] + 2)) end
-    if st == 'F' then st, used, count = 'P', 0, 0 end
     limit = n
   end
   set = n > 0
