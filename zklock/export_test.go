@@ -52,3 +52,17 @@ func LateLatch(ctx context.Context, d driver.Session, name string) (step func() 
 	_, err = s.announce(ctx, dir, pending)
 	return func() error { _, err := s.l.Multi(ctx, s.latchOps(dir, pending, "late", 1)...); return err }, err
 }
+
+// LateRemoval returns the last step of SetLimit that removes the limit of a name as it is now.
+func LateRemoval(ctx context.Context, b *Backend, name string) (step func() error, err error) {
+	l, err := b.operator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.inspect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := l.limitOps(ctx, b.folder(name), &r, 0)
+	return func() error { _, err := l.Multi(ctx, ops...); return err }, err
+}

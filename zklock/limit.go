@@ -177,7 +177,7 @@ func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error 
 				l.tidy(ctx, dir)
 			}
 			return nil
-		case !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists):
+		case !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrBadVersion):
 			return err
 		}
 		if pending != "" { // a contender may have deleted it
@@ -191,19 +191,21 @@ func (l *link) setLimit(ctx context.Context, dir, name string, limit int) error 
 }
 
 // limitOps returns the operations of one step that sets the limit of a semaphore with the record r,
-// or of an unused name. They fail if a folder has been created or deleted since.
+// or of an unused name. They fail if a folder has been created, deleted or written since.
 func (l *link) limitOps(ctx context.Context, dir string, r *driver.Record, limit int) ([]zk.Op, error) {
 	leases, locks, latch, own := dir+"/"+leasesDir, dir+"/"+locksDir, dir+"/"+latchNode, dir+"/"+limitNode
-	data := record{limit: cmp.Or(limit, r.Limit)}
 	absent := func(path string) []zk.Op {
 		return []zk.Op{zk.CreateOp(path, nil, zk.Container, l.b.acl), zk.DeleteOp(path, zk.AnyVersion)}
 	}
-	nodes, _ := l.GetAll(ctx, nil, leases, locks)
+	// The versions are read before the limit: a limit that is set between the reads, or later, changes
+	// one of them if the semaphore is in use, and the step fails.
+	nodes, _ := l.GetAll(ctx, nil, leases, locks, own)
 	for _, n := range nodes {
 		if ignore(n.Err, zk.ErrNoNode) != nil {
 			return nil, n.Err
 		}
 	}
+	data := record{limit: cmp.Or(limit, parseRecord(nodes[2].Data).limit, r.Limit)}
 	ops := absent(latch)
 	switch {
 	case limit == 0:
@@ -216,11 +218,11 @@ func (l *link) limitOps(ctx context.Context, dir string, r *driver.Record, limit
 	if nodes[1].Err != nil { // nobody waits
 		ops = append(ops, absent(locks)...)
 	} else {
-		ops = append(ops, zk.SetOp(locks, data.bytes(), zk.AnyVersion))
+		ops = append(ops, zk.SetOp(locks, data.bytes(), nodes[1].Stat.Version))
 	}
 	switch {
 	case nodes[0].Err == nil:
-		ops = append(ops, zk.SetOp(leases, data.bytes(), zk.AnyVersion))
+		ops = append(ops, zk.SetOp(leases, data.bytes(), nodes[0].Stat.Version))
 	case len(r.Holders) == 0 && r.Waiting == 0:
 		ops = append(ops, absent(leases)...)
 	default:

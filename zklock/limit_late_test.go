@@ -52,3 +52,33 @@ func TestLateLimits(t *testing.T) {
 		t.Errorf("%+v; want a limit that is set", r)
 	}
 }
+
+// A limit is removed while the semaphore is in use, and another operator sets it in between. The limit
+// in use is then the one that was set last.
+func TestLateRemovalOfALimit(t *testing.T) {
+	t.Parallel()
+	_, cfg := common(t)
+	b, p := backend(t, cfg), newPeer(t, cfg)
+	for _, what := range []string{"held", "waited for", "set again"} {
+		must(t, "SetLimit", b.SetLimit(within(t), what, 8))
+		if what == "waited for" {
+			p.refused(p.permits(what, 9, 0))
+		} else {
+			p.get(p.permits(what, 1, 0))
+		}
+		step, err := zklock.LateRemoval(within(t), b, what)
+		must(t, "removal", err)
+		if what == "set again" {
+			must(t, "SetLimit", p.SetLimit(within(t), what, 0))
+		}
+		must(t, "SetLimit", p.SetLimit(within(t), what, 2))
+		wants(t, what+": a late removal", step(), zk.ErrBadVersion)
+		if r := p.inspect(what); r.Limit != 2 || !r.Set {
+			t.Errorf("%s: %+v; want the limit of 2 that is set", what, r)
+		}
+		must(t, "removal", b.SetLimit(within(t), what, 0))
+		if r := p.inspect(what); r.Limit != 2 || r.Set {
+			t.Errorf("%s: %+v; want the limit of 2 in use", what, r)
+		}
+	}
+}
