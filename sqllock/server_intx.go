@@ -99,12 +99,7 @@ func (b *Server) AcquireInTx(ctx context.Context, tx any, req *driver.Request, t
 // the server's.
 func (b *Server) seemsFree(ctx context.Context, req *driver.Request, ttl time.Duration) (
 	clock int64, rep driver.Reply, err error) {
-	var r *record
-	err = b.read(ctx, func(ctx context.Context, l sqlConn) error {
-		all, err := b.load(ctx, b.on(l), []string{req.Name}, "")
-		r = all[0]
-		return err
-	})
+	r, err := b.loadOne(ctx, req.Name)
 	if err != nil {
 		return 0, rep, err
 	}
@@ -136,12 +131,7 @@ func (b *Server) seemsFree(ctx context.Context, req *driver.Request, ttl time.Du
 // would hold up the holder's renewals, so the application has to end its transaction. If nobody else
 // sees r, the application's own transaction has written it; a retry would not help.
 func (b *Server) lateRefusal(ctx context.Context, r *record) error {
-	var seen *record
-	err := b.read(ctx, func(ctx context.Context, l sqlConn) error {
-		all, err := b.load(ctx, b.on(l), []string{r.name}, "")
-		seen = all[0]
-		return err
-	})
+	seen, err := b.loadOne(ctx, r.name)
 	if err != nil || seen.ver != r.ver {
 		return notCommitted(err)
 	}
@@ -163,10 +153,28 @@ func (b *Server) lockInTx(ctx context.Context, t Tx, name string) (*record, erro
 		return r, nil
 	}
 	unseen, err := b.d.Unseen(ctx, t, name)
-	if err == nil && unseen {
-		err = fmt.Errorf("%w: it began before the store knew the name", driver.ErrRetry)
+	if err != nil {
+		return nil, err
+	}
+	if unseen {
+		return nil, fmt.Errorf("%w: it began before the store knew the name", driver.ErrRetry)
+	}
+	// If a sweep has deleted the row, MySQL has locked the gap, where others insert new names.
+	now, err := b.loadOne(ctx, name)
+	if err == nil && !now.exists {
+		err = fmt.Errorf("%w: the name's row was deleted in this moment", driver.ErrRetry)
 	}
 	return nil, err
+}
+
+// loadOne reads the row of a name outside of the application's transaction.
+func (b *Server) loadOne(ctx context.Context, name string) (r *record, err error) {
+	err = b.read(ctx, func(ctx context.Context, l sqlConn) error {
+		all, err := b.load(ctx, b.on(l), []string{name}, "")
+		r = all[0]
+		return err
+	})
+	return r, err
 }
 
 // txSession is the session of a grant that nobody has resumed. It is that of no Server: one would
