@@ -106,6 +106,16 @@ func (e *env) watchReaders(w *watcher, a *holdfast.Client) {
 	w.until("the end of a reader", func(ev *holdfast.Event) bool {
 		return ev.Type == holdfast.EventEnded && ended(ev, readers[0].Token()) && len(ev.Holders) == 1
 	})
+	ticket, err := readers[1].Ticket()
+	if err != nil {
+		e.Fatal(err)
+	}
+	if _, err := a.Resume(e.ctx, ticket); err != nil {
+		e.Fatal(err)
+	}
+	w.until("a reader's grant adopted", func(ev *holdfast.Event) bool {
+		return ev.Type == holdfast.EventChanged && len(ev.Holders) == 1 && has(ev.Holders, readers[1].Token())
+	})
 }
 
 func (e *env) watchCounts(w *watcher, a *holdfast.Client) {
@@ -124,6 +134,12 @@ func (e *env) watchCounts(w *watcher, a *holdfast.Client) {
 		e.Fatal(err)
 	}
 	w.until("a limit", func(ev *holdfast.Event) bool { return ev.Limit == 4 })
+	if err := permits[1].ReleasePermits(1); err != nil {
+		e.Fatal(err)
+	}
+	w.until("a permit given back", func(ev *holdfast.Event) bool {
+		return ev.Type == holdfast.EventChanged && len(ev.Holders) == 2 && ev.Holders[1].Permits == 1
+	})
 	e.end(permits[0])
 	w.until("the end of permits", func(ev *holdfast.Event) bool { return ended(ev, permits[0].Token()) })
 

@@ -27,7 +27,8 @@ type Dialect interface {
 	Rows() []string
 
 	// Text turns a statement into the server's form: ? is an argument, {now} is the server's clock
-	// at the statement's start, in microseconds.
+	// at the statement's start, in microseconds, {timeless} is a digest of the grants and the queue
+	// that a renewal does not change.
 	Text(statement string) string
 
 	// Inline writes the arguments into a statement, if the server's driver needs more than one

@@ -19,8 +19,7 @@ const (
 	watchShare = 50
 )
 
-// Watch implements driver.Watcher. It does not notice that a reader's or a permit's grant was
-// adopted, which changes nothing but its ID.
+// Watch implements driver.Watcher.
 func (b *Server) Watch(ctx context.Context, prefix string, changed func(name string)) error {
 	known, pause, err := b.states(ctx, prefix)
 	if err != nil {
@@ -60,16 +59,16 @@ func (b *Server) states(ctx context.Context, prefix string) (all map[string]stri
 	if end := pastPrefix(prefix); end != nil {
 		where, args = where+" AND name < ?", append(args, end)
 	}
-	text := b.text("SELECT name, kind, lim, counter, token, hid, kept, waiting, OCTET_LENGTH(line), OCTET_LENGTH(more) " +
-		"FROM hf_lock WHERE " + where)
+	text := b.text("SELECT name, kind, lim, counter, token, hid, kept, waiting, {timeless} FROM hf_lock WHERE " +
+		where)
 	ctx, cancel := context.WithTimeout(ctx, answerLimit) // the caller's limit may be far away
 	defer cancel()
 	began := time.Now()
 	err = b.read(ctx, func(ctx context.Context, l sqlConn) error {
 		all = map[string]string{}
 		return b.each(ctx, b.on(l).Prepared(), text, args, func(row *sql.Rows) error {
-			var columns [10]sql.NullString
-			var dest [10]any
+			var columns [9]sql.NullString
+			var dest [9]any
 			for i := range columns {
 				dest[i] = &columns[i]
 			}

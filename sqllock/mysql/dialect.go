@@ -23,6 +23,10 @@ import (
 // time, in which one hour a year occurs twice.
 const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+// timeless is a digest of the columns line and more without their times, which have 16 digits.
+// MySQL has no regular expressions for binary text.
+const timeless = "MD5(REGEXP_REPLACE(CONVERT(CONCAT(line, more) USING latin1), ' [0-9]{16}', ''))"
+
 // Dialect returns the dialect of MySQL 8 and MariaDB. It works with any pool of
 // github.com/go-sql-driver/mysql and nearly all of its parameters. Settings that would break
 // exclusion are refused when a Server is opened, with the reason: autocommit=0, READ UNCOMMITTED,
@@ -45,7 +49,7 @@ type dialect struct {
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now), peers: map[time.Time]*peers{}, last: newLast()}
+	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless), peers: map[time.Time]*peers{}, last: newLast()}
 	try, wait := takeTexts()
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
 	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(

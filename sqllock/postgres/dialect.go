@@ -21,6 +21,9 @@ import (
 // statement.
 const now = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 
+// timeless is a digest of the columns line and more without their times, which have 16 digits.
+const timeless = "md5(regexp_replace(line || more, ' [0-9]{16}', '', 'g'))"
+
 // Dialect returns the dialect of PostgreSQL 12 and later. It works with pools of
 // github.com/jackc/pgx/v5/stdlib, under every isolation level.
 func Dialect() sqllock.Dialect { return newDialect(now) }
@@ -41,7 +44,7 @@ type dialect struct {
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now), idle: 3 * time.Second, began: time.Now()}
+	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless), idle: 3 * time.Second, began: time.Now()}
 	d.try, d.wait = d.clock.Replace(tryText), d.clock.Replace(waitText)
 	d.hand, d.leave, d.renew = d.clock.Replace(handText), d.clock.Replace(leaveText), d.clock.Replace(renewText)
 	d.save = saveText()
