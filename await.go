@@ -32,7 +32,7 @@ func (c *Client) acquire(ctx context.Context, op string, req *driver.Request, o 
 		return nil, &Error{Op: op, Name: req.Name, Err: ErrClosed}
 	}
 	defer c.work.done()
-	l := &Lease{c: c, req: *req, maxHold: o.maxHold, index: -1}
+	l := &Lease{c: c, req: *req, maxHold: o.maxHold, retry: o.retryFailed, index: -1}
 	l.req.Wait = wait && o.every == 0
 	l.newRequest(c.session.Load())
 	limited := ctx // bounds the exchanges as well

@@ -37,6 +37,7 @@ type Lease struct {
 	since      time.Time
 	outer      *Lease        // the lease that this one was borrowed from; nil: none
 	maxHold    time.Duration // of the options; 0: none
+	retry      bool          // RetryFailed of the options
 	latest     time.Duration // when MaxHold ends it, on c.now; forever without MaxHold
 	unanswered bool          // an exchange about its request was not answered, and may still reach the store
 	reducing   sync.Mutex    // held by ReleasePermits

@@ -34,9 +34,9 @@ type MultiLease struct {
 // Parts of one name at one store are one part: for writing if any is, and with the sum of the
 // permits. Two clients count as one store if they were made with the same Backend. The options of
 // each part apply to it. A part that is named several times combines their options: the shortest
-// MaxHold, the longest MinHold, Reentrant if any has it, all notes, and the first value of each
-// label. The shortest WaitAtMost bounds the whole call, as ctx does. A call that fails holds
-// nothing. Errors: those of Mutex.Lock, for the part that the *Error names; ErrInvalid without
+// MaxHold, the longest MinHold, Reentrant and RetryFailed if any has them, all notes, and the first
+// value of each label. The shortest WaitAtMost bounds the whole call, as ctx does. A call that fails
+// holds nothing. Errors: those of Mutex.Lock, for the part that the *Error names; ErrInvalid without
 // parts; ErrKind if one name is wanted as two kinds.
 func LockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
 	return lockAll(ctx, true, parts)
@@ -54,8 +54,11 @@ func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) (e
 	if err != nil {
 		return err
 	}
-	defer func() { err = both(err, m.Release()) }()
-	return f(m.Context(ctx))
+	failed := true // also if f panics
+	defer func() { err = both(err, m.releaseEach(func(l *Lease) error { return l.releaseAfter(failed) })) }()
+	err = f(m.Context(ctx))
+	failed = err != nil
+	return err
 }
 
 func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err error) {

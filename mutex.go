@@ -58,7 +58,7 @@ func (k *lock) do(ctx context.Context, op string, f func(context.Context) error)
 	if err != nil {
 		return err
 	}
-	return l.do(ctx, f, &k.opt)
+	return l.do(ctx, f)
 }
 
 // Mutex returns the mutex of that name, without an exchange with the store. The name is any UTF-8
@@ -77,18 +77,20 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.part().do(ctx, "lock", f)
 }
 
-func (l *Lease) do(ctx context.Context, f func(context.Context) error, o *options) (err error) {
+func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
 	failed := true // also if f panics
-	defer func() {
-		if failed && o.retryFailed {
-			err = both(err, l.ReleaseNow())
-		} else {
-			err = both(err, l.Release())
-		}
-	}()
+	defer func() { err = both(err, l.releaseAfter(failed)) }()
 	err = f(l.Context(ctx))
 	failed = err != nil
 	return err
+}
+
+// releaseAfter is the release after the function of Do.
+func (l *Lease) releaseAfter(failed bool) error {
+	if failed && l.retry {
+		return l.ReleaseNow()
+	}
+	return l.Release()
 }
 
 // both returns the error of the work, that of the release, or both.

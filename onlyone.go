@@ -34,7 +34,7 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 	if err != nil {
 		return false, err
 	}
-	return true, l.do(ctx, f, &m.opt)
+	return true, l.do(ctx, f)
 }
 
 // NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: after

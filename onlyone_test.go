@@ -136,6 +136,18 @@ func TestRetryFailed(t *testing.T) {
 			t.Error("a run that panicked is not repeated")
 		}
 
+		// Of several locks those with the option are not kept.
+		all := func(name string, opts ...holdfast.Option) holdfast.Part {
+			return a.Mutex(name, append(opts, holdfast.MinHold(every))...)
+		}
+		err := holdfast.DoAll(t.Context(), func(context.Context) error { return failed }, all("all/retried", retry), all("all/kept"))
+		if !errors.Is(err, failed) {
+			t.Errorf("DoAll: %v", err)
+		}
+		if !run(b, "all/retried", nil) || run(b, "all/kept", nil) {
+			t.Error("after DoAll has failed, the name with the option is kept, or the other is not")
+		}
+
 		// A holder that dies does not: the name is kept although its lease expires.
 		l := take(t)(a.Mutex("dead", holdfast.MinHold(holdfast.TickHold(every)), retry).TryLock(t.Context()))
 		silence.Store(true)
