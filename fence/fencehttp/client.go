@@ -3,8 +3,10 @@ package fencehttp
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast"
 )
@@ -45,8 +47,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, ErrNoToken
 	}
-	sent := r.Clone(r.Context()) // a RoundTripper must not change its request
-	sent.Header.Set(named(t.Header), strconv.FormatUint(n, 10))
+	sent, header := r.Clone(r.Context()), named(t.Header) // a RoundTripper must not change its request
+	maps.DeleteFunc(sent.Header, func(key string, _ []string) bool { return strings.EqualFold(key, header) })
+	sent.Header.Set(header, strconv.FormatUint(n, 10))
 	return base.RoundTrip(sent)
 }
 

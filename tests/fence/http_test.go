@@ -138,6 +138,7 @@ func TestHTTPFrozenClient(t *testing.T) {
 	post := func(ctx context.Context, url string) (int, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/"+name, strings.NewReader("body"))
 		must(t, err)
+		r.Header["fencing-token"] = []string{"999"} // of another spelling than the token that replaces it
 		answer, err := holder.Do(r)
 		if err != nil {
 			return 0, err
