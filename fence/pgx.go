@@ -21,7 +21,8 @@ const pgxRaise = `INSERT INTO hf_fence AS f (resource, token) VALUES ($1, $2)` +
 const rollbackLimit = 5 * time.Second
 
 // BeginPgx is Begin for a transaction of github.com/jackc/pgx/v5, in PostgreSQL. The compiler infers
-// T from a pgx.Tx.
+// T from a pgx.Tx. Do not give it the Tx of a Tx's Begin, which is only a savepoint: when that is rolled
+// back, by BeginPgx too, the outer transaction can still write, without a guard.
 func BeginPgx[T interface{ RowsAffected() int64 }](ctx context.Context, tx PgxTx[T], resource string,
 	token uint64) error {
 	err := check(PostgreSQL, resource, token)
