@@ -49,7 +49,8 @@ type dialect struct {
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless), peers: map[time.Time]*peers{}, last: newLast()}
+	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless),
+		peers: map[time.Time]*peers{}, last: newLast()}
 	try, wait := takeTexts()
 	d.try, d.wait, d.leave = d.Text(try), d.Text(wait), d.Text(leaveText)
 	d.free, d.joinBlind, d.joinSeen, d.freeing, d.handing = d.Text(freeText), d.Text(joinBlindText), d.Text(

@@ -44,7 +44,8 @@ type dialect struct {
 }
 
 func newDialect(now string) *dialect {
-	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless), idle: 3 * time.Second, began: time.Now()}
+	d := &dialect{clock: strings.NewReplacer("{now}", now, "{timeless}", timeless),
+		idle: 3 * time.Second, began: time.Now()}
 	d.try, d.wait = d.clock.Replace(tryText), d.clock.Replace(waitText)
 	d.hand, d.leave, d.renew = d.clock.Replace(handText), d.clock.Replace(leaveText), d.clock.Replace(renewText)
 	d.save = saveText()
