@@ -140,7 +140,8 @@ func TestRetryFailed(t *testing.T) {
 		all := func(name string, opts ...holdfast.Option) holdfast.Part {
 			return a.Mutex(name, append(opts, holdfast.MinHold(every))...)
 		}
-		err := holdfast.DoAll(t.Context(), func(context.Context) error { return failed }, all("all/retried", retry), all("all/kept"))
+		err := holdfast.DoAll(t.Context(), func(context.Context) error { return failed }, all("all/retried", retry),
+			all("all/kept"))
 		if !errors.Is(err, failed) {
 			t.Errorf("DoAll: %v", err)
 		}
