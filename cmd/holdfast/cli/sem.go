@@ -23,8 +23,9 @@ it is set again or removed by --clear. As long, NAME is a semaphore, which ls sh
 kinds of lock are refused. A lower limit takes nothing from holders; nothing is granted until they
 fit again. Waiters keep waiting under the new limit.
 
-"run --permits N" without --limit uses the limit that is set, also one that is set while it waits.
-"run --limit" with another number is refused. Without a limit that is set, the first holder's
+"run --permits N" without --limit uses the limit that is set, and waits under the latest one. One
+that asks for more than the limit waits until somebody raises it. "run --limit" with another number
+is refused. If no limit is set, "run --permits N" is refused, and the first holder's
 --limit counts until the last holder has left.`,
 		Example: `  holdfast sem limit encoders 4
   holdfast run --permits 1 encoders -- ./encode
@@ -46,7 +47,7 @@ fit again. Waiters keep waiting under the new limit.
 			return a.setLimit(args[0], n)
 		}),
 	}
-	limit.Flags().BoolVar(&clear, "clear", false, "remove the limit that is set; it counts until the last user has left")
+	limit.Flags().BoolVar(&clear, "clear", false, "remove the limit that is set; those who use it keep it, and new callers have to name one")
 	c.AddCommand(limit)
 	return c
 }
