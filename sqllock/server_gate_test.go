@@ -45,6 +45,19 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 	for i := range 8 {
 		fill(fmt.Sprint("busy-", i))
 	}
+	taken := func() (busy, stuck int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.busy, g.stuck
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // the callers have begun
+		if _, stuck := taken(); stuck == g.stuckRoom {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("stuck names never took all places that they may take")
+		}
+	}
 	for range 100 {
 		short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		p, err := g.enter(short, "free")
@@ -54,11 +67,9 @@ func TestGateHasPlaceForOthers(t *testing.T) {
 		}
 		p.leave()
 	}
-	g.mu.Lock()
-	if g.busy > g.room || g.stuck != g.stuckRoom {
-		t.Errorf("%d of %d places are taken, and %d of %d for stuck names", g.busy, g.room, g.stuck, g.stuckRoom)
+	if busy, stuck := taken(); busy > g.room || stuck != g.stuckRoom {
+		t.Errorf("%d of %d places are taken, and %d of %d for stuck names", busy, g.room, stuck, g.stuckRoom)
 	}
-	g.mu.Unlock()
 	stop()
 	all.Wait()
 	empty(t, g)
