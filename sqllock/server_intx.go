@@ -12,7 +12,7 @@ import (
 )
 
 // Tx is a transaction of the application, as AcquireInTx uses it. Statements are in the form of
-// Dialect.InTx.
+// Dialect.InTx. After the end of the transaction they return sql.ErrTxDone.
 type Tx interface {
 	// Row runs a statement and scans its first row. False: there is no row.
 	Row(ctx context.Context, text string, args []any, dest ...any) (found bool, err error)
@@ -214,7 +214,10 @@ func (b *Server) inTxFault(err error) error {
 	if err == nil || errors.Is(err, driver.ErrRetry) {
 		return err
 	}
-	if b.d.Fault(err) == Again {
+	switch {
+	case errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%w transaction: it has ended", driver.ErrInvalid)
+	case b.d.Fault(err) == Again:
 		return fmt.Errorf("%w: %w", driver.ErrRetry, err)
 	}
 	return notCommitted(b.fault(err))

@@ -32,12 +32,20 @@ func (t pgxTx) Row(ctx context.Context, text string, args []any, dest ...any) (b
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil, ended(err)
 }
 
 func (t pgxTx) Exec(ctx context.Context, text string, args []any) (int64, error) {
 	done, err := t.tx.Exec(ctx, text, args...)
-	return done.RowsAffected(), err
+	return done.RowsAffected(), ended(err)
+}
+
+// ended names the end of a transaction as database/sql does.
+func ended(err error) error {
+	if errors.Is(err, pgx.ErrTxClosed) {
+		return sql.ErrTxDone
+	}
+	return err
 }
 
 // InTx implements [sqllock.Dialect]. A limit for the wait for a row would apply to the application's

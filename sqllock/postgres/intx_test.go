@@ -73,6 +73,12 @@ func testPgxInTx(t *testing.T, dsn, mode string) {
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := c.InTx(ctx, tx, name); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("of a name that is held: %v; want ErrHeld", err)
+		}
+		if _, err := c.InTx(ctx, tx, name+"/other"); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("in a transaction that has ended: %v; want ErrInvalid", err)
+		}
 		l, err := c.Resume(ctx, ticket)
 		if err != nil {
 			t.Fatal(err)

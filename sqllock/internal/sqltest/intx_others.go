@@ -144,6 +144,7 @@ func (x *InTx) Refused(t *testing.T) {
 	}
 	refusedWith(t, holdfast.ErrInvalid)(b.InTx(t.Context(), tx.Tx, ""))
 	free(t, resumedAfter(t, b, tx, name))
+	refusedWith(t, holdfast.ErrInvalid)(b.InTx(t.Context(), tx.Tx, name)) // it has ended
 
 	// A kept name is not free.
 	kept, err := a.Mutex(name, holdfast.MinHold(time.Hour)).Lock(t.Context())
