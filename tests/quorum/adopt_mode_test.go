@@ -15,11 +15,7 @@ func TestAdoptedReader(t *testing.T) {
 	const ttl = 15 * time.Second
 	g := start(t, 3, ttl+time.Second)
 	client := func(addrs []string) *holdfast.Client {
-		c, err := holdfast.New(within(t), g.backend(addrs), &holdfast.Config{TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(within(t)) })
+		c := connect(t, g.backend(addrs), &holdfast.Config{TTL: ttl})
 		return c
 	}
 	ways := g.proxies()

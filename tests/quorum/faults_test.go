@@ -97,17 +97,7 @@ func minority(t *testing.T, size int, f fault) {
 	var sessions []driver.Session
 	var renewed atomic.Int64 // how often the held lock was renewed
 	client := func(o *holdfast.Observer) *holdfast.Client {
-		c, err := holdfast.New(ctx, spied{g.backend(ways.addrs()), &mu, &sessions},
-			&holdfast.Config{TTL: faultTTL, Observer: o})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-			defer cancel()
-			_ = c.Close(ctx) // servers may be gone
-		})
-		return c
+		return connect(t, spied{g.backend(ways.addrs()), &mu, &sessions}, &holdfast.Config{TTL: faultTTL, Observer: o})
 	}
 	keeper := client(&holdfast.Observer{Renewed: func(n int, _ time.Duration, err error) {
 		if n > 0 && err == nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 	"github.com/holdfast-lock/holdfast/redislock"
@@ -129,6 +130,28 @@ func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// connect opens a client, which is closed with the test.
+func connect(t testing.TB, b driver.Backend, cfg *holdfast.Config) *holdfast.Client {
+	t.Helper()
+	c := repeat(t, func(ctx context.Context) (*holdfast.Client, error) { return holdfast.New(ctx, b, cfg) })
+	t.Cleanup(func() { _ = c.Close(within(t)) })
+	return c
+}
+
+// repeat opens something, again if a majority answered too late, as it may on a busy machine.
+func repeat[T any](t testing.TB, open func(context.Context) (T, error)) T {
+	t.Helper()
+	for ctx := within(t); ; time.Sleep(5 * time.Millisecond) {
+		x, err := open(ctx)
+		if err == nil {
+			return x
+		}
+		if !passing(err) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // passing reports whether err may be due to a connection that has to be made again.

@@ -42,11 +42,7 @@ func TestManyAtOnce(t *testing.T) {
 	var sessions []driver.Session
 	var all []*holdfast.Client
 	for range clients {
-		c, err := holdfast.New(within(t), spied{g.backend(g.addrs()), &mu, &sessions}, &holdfast.Config{TTL: 2 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(within(t)) })
+		c := connect(t, spied{g.backend(g.addrs()), &mu, &sessions}, &holdfast.Config{TTL: 2 * time.Minute})
 		all = append(all, c)
 	}
 	for round := range rounds {

@@ -19,10 +19,9 @@ import (
 // open opens a session, which is closed when the test ends.
 func open(t testing.TB, b *quorum.Backend, id string, ttl time.Duration) driver.Session {
 	t.Helper()
-	s, err := b.Open(within(t), driver.SessionConfig{ID: id, TTL: ttl})
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
+	s := repeat(t, func(ctx context.Context) (driver.Session, error) {
+		return b.Open(ctx, driver.SessionConfig{ID: id, TTL: ttl})
+	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -210,11 +209,7 @@ func TestMajorityGone(t *testing.T) {
 			g := start(t, 3, 2*time.Second)
 			ways := g.proxies()
 			b := g.backend(ways.addrs())
-			c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close(within(t)) })
+			c := connect(t, b, &holdfast.Config{TTL: time.Second})
 			l, err := c.Mutex("held").Lock(within(t))
 			if err != nil {
 				t.Fatal(err)
@@ -292,11 +287,7 @@ func TestNothingStays(t *testing.T) {
 	t.Parallel()
 	g := start(t, 5, time.Minute)
 	minute := &holdfast.Config{TTL: time.Minute}
-	all, err := holdfast.New(within(t), g.backend(g.addrs()), minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = all.Close(within(t)) }()
+	all := connect(t, g.backend(g.addrs()), minute)
 	ways := at(g.addrs())
 	for i := range ways[:2] {
 		ways[i].Dial = func() (redislock.Conn, error) { return nil, driver.ErrUnavailable }
@@ -305,11 +296,7 @@ func TestNothingStays(t *testing.T) {
 	g.servers[2].Start() // it has no vote now
 	b := quorum.New(ways, &quorum.Config{Quarantine: g.quarantine})
 	defer func() { _ = b.Close() }()
-	few, err := holdfast.New(within(t), b, minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = few.Close(within(t)) }()
+	few := connect(t, b, minute)
 	for what, try := range map[string]func() error{
 		"TryLock": func() error { _, err := few.Mutex("x").TryLock(within(t)); return err },
 		"Lock": func() error {

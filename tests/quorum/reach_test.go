@@ -26,11 +26,7 @@ func TestFullStrength(t *testing.T) {
 	t.Parallel()
 	const quarantine = 6 * time.Second // the lease is as long
 	g := start(t, 5, quarantine)
-	c, err := holdfast.New(within(t), g.backend(g.addrs()), &holdfast.Config{TTL: quarantine})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close(within(t)) })
+	c := connect(t, g.backend(g.addrs()), &holdfast.Config{TTL: quarantine})
 	l, err := c.Mutex("x").Lock(within(t))
 	if err != nil {
 		t.Fatal(err)

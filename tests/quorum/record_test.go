@@ -95,11 +95,7 @@ func TestRights(t *testing.T) {
 	}
 	var clients []*holdfast.Client
 	for range 4 {
-		c, err := holdfast.New(within(t), b, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(within(t)) })
+		c := connect(t, b, nil)
 		clients = append(clients, c)
 	}
 	var all4 sync.WaitGroup
@@ -197,11 +193,7 @@ func TestBusyReaders(t *testing.T) {
 	})
 	defer watch.Stop()
 	for i := range clients {
-		c, err := holdfast.New(within(t), spied{g.backend(g.addrs()), &mu, &sessions}, &holdfast.Config{TTL: 2 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(within(t)) })
+		c := connect(t, spied{g.backend(g.addrs()), &mu, &sessions}, &holdfast.Config{TTL: 2 * time.Minute})
 		group.Go(func() {
 			<-begin
 			for round := range rounds {

@@ -21,7 +21,7 @@ func TestSpentRequest(t *testing.T) {
 	b := g.backend(ways.addrs())
 	s := open(t, b, "a", ttl)
 	renewed := make(chan struct{}, 1)
-	c, err := holdfast.New(within(t), b, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{
+	c := connect(t, b, &holdfast.Config{TTL: ttl, Observer: &holdfast.Observer{
 		Renewed: func(n int, _ time.Duration, err error) {
 			if n > 0 && err == nil {
 				select {
@@ -31,9 +31,6 @@ func TestSpentRequest(t *testing.T) {
 			}
 		},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := c.Close(within(t)); err != nil {
 			t.Error(err)

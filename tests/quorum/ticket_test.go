@@ -1,7 +1,6 @@
 package quorum_test
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -18,11 +17,7 @@ func TestEditedTicket(t *testing.T) {
 	t.Parallel()
 	g := start(t, 3, time.Minute)
 	client := func() *holdfast.Client {
-		c, err := holdfast.New(within(t), g.backend(g.addrs()), &holdfast.Config{TTL: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		c := connect(t, g.backend(g.addrs()), &holdfast.Config{TTL: 10 * time.Second})
 		return c
 	}
 	giver, taker := client(), client()
