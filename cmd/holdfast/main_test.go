@@ -58,7 +58,7 @@ func build() *exec.Cmd {
 	if raceDetector && testenv.Deep() {
 		return exec.Command("go", "build", "-race", "-o", binary, ".")
 	}
-	cmd := exec.Command("go", "build", "-o", binary, ".")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", binary, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	return cmd
 }

@@ -6,7 +6,8 @@
 //
 // A module is a folder with a go.mod. Most tests mostly wait for servers and clocks, so packages
 // run in parallel, the longest first. Packages that match -alone run after the others, one at a
-// time: they use all processors.
+// time: they use all processors. Packages that match -norace are built without the race detector,
+// and with the settings of a release, so that they and the released program share the build cache.
 //
 // Tests whose names begin with TestTimed run last, three packages at a time. They check that
 // something happens in time (a renewal, the return of a call). A machine that pauses for a second

@@ -66,6 +66,18 @@ func TestOther(t *testing.T) {
 	f.WriteString("x")
 }
 `
+	settings = `import ("runtime/debug"; "testing")
+func TestSettings(t *testing.T) {
+	info, _ := debug.ReadBuildInfo()
+	text := "built with"
+	for _, s := range info.Settings {
+		if s.Key == "-race" || s.Key == "-gcflags" || s.Key == "-trimpath" || s.Key == "CGO_ENABLED" {
+			text += " " + s.Key + "=" + s.Value
+		}
+	}
+	t.Error(text + ".")
+}
+`
 	never = `import "testing"
 func TestTimedNever(t *testing.T) { t.Error("late again") }
 `
@@ -108,6 +120,11 @@ func TestRun(t *testing.T) {
 		"alone": {
 			map[string]string{"a": passes, "b": passes}, []string{"-alone", "/b$"}, 0,
 			[]string{"== in parallel: 1 packages", "== one at a time: 1 packages"}, nil,
+		},
+		"like a release": {
+			map[string]string{"a": settings, "b": passes}, []string{"-norace", "/a$", "-flags",
+				"-race -gcflags=fmt=-race=false -vet=off"}, 1,
+			[]string{"built with -trimpath=true CGO_ENABLED=0."}, nil,
 		},
 		"no modules":    {nil, nil, 2, []string{"usage"}, nil},
 		"wrong flag":    {nil, []string{"-x"}, 2, nil, nil},

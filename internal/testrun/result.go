@@ -46,14 +46,18 @@ type test struct {
 // test builds and runs the tests of p. If the package has timed tests, it keeps the program for
 // testAgain.
 func (r *runner) test(p pkg, more ...string) result {
-	flags := r.flags
+	flags, env := r.flags, []string(nil)
 	if p.plain {
-		flags = slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
+		flags = slices.DeleteFunc(slices.Clone(flags), func(f string) bool { // -race, and where not
+			return f == "-race" || strings.HasPrefix(f, "-gcflags=") && strings.Contains(f, "=-race=")
+		})
+		// In the environment, since the programs that these tests build have them, too.
+		env = []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -trimpath"}
 	}
 	if p.timed {
 		more = append(more, "-o", r.program(p))
 	}
-	return goTest(p.module, nil, slices.Concat([]string{"-json"}, flags, more, []string{p.path}), r)
+	return goTest(p.module, env, slices.Concat([]string{"-json"}, flags, more, []string{p.path}), r)
 }
 
 // program returns the path of p's test program.
