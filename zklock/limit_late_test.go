@@ -1,6 +1,7 @@
 package zklock_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -72,7 +73,10 @@ func TestLateRemovalOfALimit(t *testing.T) {
 			must(t, "SetLimit", p.SetLimit(within(t), what, 0))
 		}
 		must(t, "SetLimit", p.SetLimit(within(t), what, 2))
-		wants(t, what+": a late removal", step(), zk.ErrBadVersion)
+		// The server may have removed the empty folder of the queue.
+		if err := step(); !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			t.Errorf("%s: a late removal: %v; want another version, or no folder", what, err)
+		}
 		if r := p.inspect(what); r.Limit != 2 || !r.Set {
 			t.Errorf("%s: %+v; want the limit of 2 that is set", what, r)
 		}
