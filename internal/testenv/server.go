@@ -113,7 +113,7 @@ func (s *server) Ended() (printed string, ended bool) {
 
 // dial connects as a client does, for a short exchange.
 func (s *server) dial() (net.Conn, error) {
-	const limit = 2 * time.Second
+	const limit = 20 * time.Second // a busy machine may stand still for seconds
 	d := &net.Dialer{Timeout: limit}
 	var c net.Conn
 	var err error
