@@ -20,6 +20,7 @@ const aboutLab = `Run widely used lock algorithms for Redis that are unsafe, eac
 of events that breaks it. Then run holdfast in the same order of events.
 
   holdfast lab list                       list the algorithms
+  holdfast lab show setpx-del             explain one of them
   holdfast lab run setpx-del              run one of them, as a timeline
   holdfast lab run all -o summary         run all of them, with one line each
   holdfast lab run all --html lab.html    write all timelines as one page
@@ -40,7 +41,7 @@ func (a *app) labCommand() *cobra.Command {
 			return usagef("say what to do: holdfast lab list, or holdfast lab run ID")
 		}),
 	}
-	c.AddCommand(a.labListCommand(), a.labRunCommand())
+	c.AddCommand(a.labListCommand(), a.labShowCommand(), a.labRunCommand())
 	return c
 }
 
@@ -60,6 +61,7 @@ func (a *app) labListCommand() *cobra.Command {
 // rowJSON is an algorithm of the lab in JSON.
 type rowJSON struct {
 	ID      string `json:"id"`
+	Store   string `json:"store"`
 	Title   string `json:"title"`
 	Class   string `json:"class"`
 	Acquire string `json:"acquire"`
@@ -71,7 +73,7 @@ type rowJSON struct {
 }
 
 func toRowJSON(r *lab.Row) rowJSON {
-	return rowJSON{r.ID, r.Title, string(r.Class), r.Acquire, r.Release, r.Habit, r.Why, r.How, r.Servers}
+	return rowJSON{r.ID, string(r.Store), r.Title, string(r.Class), r.Acquire, r.Release, r.Habit, r.Why, r.How, r.Servers}
 }
 
 func (a *app) labList(out format) error {
@@ -96,6 +98,42 @@ func (a *app) labList(out format) error {
 		return table(a.stdout, rows)
 	}
 	return nil
+}
+
+func (a *app) labShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID...",
+		Short: "Explain algorithms of the lab, without running them",
+		Long: `Explain algorithms of the lab: where each is used, what goes wrong, and how holdfast survives. Then
+come its commands and the order of events that breaks it.`,
+		Example: "  holdfast lab show setpx-del",
+		RunE: ours(func(_ *cobra.Command, ids []string) error {
+			rows, err := labRows(ids)
+			if err != nil {
+				return err
+			}
+			for i := range rows {
+				text := rows[i].Explain()
+				if i > 0 {
+					text = "\n\n" + text
+				}
+				if _, err := io.WriteString(a.stdout, text); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+		ValidArgsFunction: labIDs,
+	}
+}
+
+// labIDs completes the names of algorithms.
+func labIDs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names := []string{"all"}
+	for _, r := range lab.Rows() {
+		names = append(names, r.ID)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 const aboutLabRun = `Run algorithms of the lab, and holdfast in the same order of events.
@@ -145,13 +183,7 @@ func (a *app) labRunCommand() *cobra.Command {
 			}
 			return a.labRun(flags, rows)
 		}),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			names := []string{"all"}
-			for _, r := range lab.Rows() {
-				names = append(names, r.ID)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: labIDs,
 	}
 	flags.out.register(c, "text", "summary", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,9 +139,13 @@ return {answer, left}`)
 func (c *client) send(words []string) (v redislock.Value, err error) {
 	command := strings.ToUpper(words[0])
 	// They set no expiry.
-	bare := command == "SETNX" || command == "GETSET" || command == "INCR" || command == "DECR"
+	bare := slices.Contains([]string{"SETNX", "GETSET", "INCR", "DECR", "RPUSH", "LPUSH"}, command) ||
+		command == "SET" && !slices.Contains(words, "PX")
 	if bare && c.userServer {
 		if v, err = c.conn.Run(c.ctx, safely, words[1:2], words); err == nil && len(v.List) == 2 {
+			if v.List[1].Int == -1 {
+				c.mark(words[1], true)
+			}
 			v = v.List[0]
 		}
 	} else {
@@ -150,9 +155,8 @@ func (c *client) send(words []string) (v redislock.Value, err error) {
 		return v, err
 	}
 	switch {
-	case command == "SETNX" && got(v), command == "GETSET":
-		c.mark(words[1], true)
-	case command == "EXPIRE", command == "PEXPIRE", command == "SET" && got(v): // SET has PX here
+	case bare:
+	case command == "EXPIRE", command == "PEXPIRE", command == "SET" && got(v):
 		c.mark(words[1], false)
 	}
 	return v, nil

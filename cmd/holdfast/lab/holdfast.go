@@ -23,7 +23,8 @@ const soundTTL = 3 * time.Second
 type user struct {
 	*scenario
 	name string
-	link *link
+	net  network // nil if the lab does not control it
+	link *link   // the same, of a Redis server
 	c    *holdfast.Client
 	ttl  time.Duration
 
@@ -34,7 +35,10 @@ type user struct {
 }
 
 // user returns a client of the library.
-func (p *scenario) user(name string) *user { return p.userWith(name, soundTTL, redislock.Config{}) }
+func (p *scenario) user(name string) *user {
+	b, n := p.engine.backend(p)
+	return p.userOn(name, soundTTL, b, n)
+}
 
 func (p *scenario) userWith(name string, ttl time.Duration, cfg redislock.Config) *user {
 	cfg.Prefix = p.prefix
@@ -42,9 +46,10 @@ func (p *scenario) userWith(name string, ttl time.Duration, cfg redislock.Config
 	return p.userOn(name, ttl, redislock.New(l, &cfg), l)
 }
 
-// userOn returns a client on a backend; l is its link, if the lab controls one.
-func (p *scenario) userOn(name string, ttl time.Duration, b driver.Backend, l *link) *user {
-	u := &user{scenario: p, name: name, ttl: ttl, link: l,
+// userOn returns a client on a backend; n is the network in between, if the lab controls it.
+func (p *scenario) userOn(name string, ttl time.Duration, b driver.Backend, n network) *user {
+	l, _ := n.(*link)
+	u := &user{scenario: p, name: name, ttl: ttl, net: n, link: l,
 		waiting: make(chan struct{}, 16), renewed: make(chan error, 256)}
 	var err error
 	u.c, err = holdfast.New(p.ctx, b, &holdfast.Config{TTL: ttl, Program: "lab " + name, Observer: &holdfast.Observer{
@@ -65,8 +70,8 @@ func (p *scenario) userOn(name string, ttl time.Duration, b driver.Backend, l *l
 		// The close of a dead or disconnected client fails; closing its link ends its requests.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if u.link != nil && u.link.current() != passing {
-			_ = u.link.Close()
+		if u.net != nil && u.net.current() != passing {
+			_ = u.net.Close()
 		}
 		_ = u.c.Close(ctx)
 	})
@@ -205,7 +210,7 @@ func (g *grant) releases() error {
 
 // dies ends a program as kill -9 does: none of its requests reaches the server after that.
 func (u *user) dies(why string) {
-	u.link.set(dead)
+	u.net.set(dead)
 	u.rec.add(Event{Lane: u.name, Kind: Fault, Text: "crashes here: " + why},
 		history.Event{Kind: history.Died, Client: u.name})
 }
@@ -218,18 +223,25 @@ type queued struct {
 }
 
 // waits starts a Lock and returns when it is in the queue, or has ended.
-func (u *user) waits() *queued {
+func (u *user) waits() *queued { return u.waitsFor(driver.Exclusive) }
+
+// waitsFor is waits for a lock in this mode.
+func (u *user) waitsFor(m driver.Mode) *queued {
 	q := &queued{done: make(chan struct{})}
-	id := u.begins(history.Event{Wait: true})
+	id := u.begins(history.Event{Wait: true, Mode: m})
+	call, lock := "Lock", u.c.Mutex(u.job.lock).Lock
+	if rw := u.c.RWMutex(u.job.lock); m == driver.Shared {
+		call, lock = "RLock", rw.RLock
+	}
 	go func() {
 		defer close(q.done)
 		defer func() { q.failure = recover() }()
-		l, err := u.c.Mutex(u.job.lock).Lock(u.ctx)
-		q.grant = u.result("Lock", id, l, err, 0)
+		l, err := lock(u.ctx)
+		q.grant = u.result(call, id, l, err, 0)
 	}()
 	select {
 	case <-u.waiting:
-		u.rec.add(Event{Lane: u.name, Kind: Does, Text: "Lock", Answer: "waits in the queue"},
+		u.rec.add(Event{Lane: u.name, Kind: Does, Text: call, Answer: "waits in the queue"},
 			history.Event{Kind: history.Queued, Client: u.name, ID: id, Name: u.job.lock})
 	case <-q.done: // the machine was so slow that the lock was free by then
 	}

@@ -131,7 +131,7 @@ func (l *Lab) part(ctx context.Context, r Row, name string, f func(*scenario)) P
 	defer cancel()
 	p := &scenario{
 		ctx: ctx, rec: newRecord(l.url), url: l.url, prefix: l.prefix + r.ID + ":" + name, userServer: l.userServer,
-		job: r.job, at: &resource{},
+		job: r.job, engine: redisEngine{}, at: &resource{},
 		keys: map[string]bool{}, endless: map[string]bool{}, tools: map[string]redislock.Conn{},
 	}
 	err := context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/open"
 )
 
@@ -119,6 +120,21 @@ func (r *Record) History() []history.Event {
 	}
 	slices.SortStableFunc(all, func(a, b history.Event) int { return int(a.T - b.T) })
 	return all
+}
+
+// readers returns the clients that only ever ask for a shared lock.
+func (r *Record) readers() (all []string) {
+	var writers []string
+	for _, e := range r.History() {
+		switch {
+		case e.Kind != history.Acquire:
+		case e.Mode == driver.Shared:
+			all = append(all, e.Client)
+		default:
+			writers = append(writers, e.Client)
+		}
+	}
+	return slices.DeleteFunc(all, func(c string) bool { return slices.Contains(writers, c) })
 }
 
 // Lanes returns the clients, sorted by name.

@@ -24,6 +24,7 @@ type scenario struct {
 	prefix     string // of all keys
 	userServer bool   // the server is the user's: no key may remain without expiry
 	job        *job
+	engine     engine
 	at         *resource
 
 	mu      sync.Mutex
@@ -194,10 +195,12 @@ func (p *scenario) fault(lane, target, kind, format string, args ...any) (id str
 // pass skips d: at the servers, where every lease becomes shorter by d, and on the clock of the
 // record. No one waits for it, and a slow machine cannot spoil it. Keys without expiry stay.
 func (p *scenario) pass(d time.Duration, why string, urls ...string) {
+	var ended int
 	if len(urls) == 0 {
-		urls = []string{p.url}
+		ended = p.engine.pass(p, d)
+	} else {
+		ended = p.shorten(d, urls...)
 	}
-	ended := p.shorten(d, urls...)
 	p.rec.skip(d)
 	text := fmt.Sprintf("%s later: %s", spell(d), why)
 	if ended > 0 {
@@ -246,7 +249,10 @@ func (p *scenario) unlimited(key string) bool {
 }
 
 // look shows the server's value of the lock's key.
-func (p *scenario) look(key string) {
+func (p *scenario) look(key string) { p.show("%s", p.state(key)) }
+
+// state is the server's value of the lock's key.
+func (p *scenario) state(key string) string {
 	v, left := p.server(p.url, "GET", key), p.server(p.url, "PTTL", key).Int
 	text := fmt.Sprintf("at the server: GET %s → %s", p.plain(key), render(v))
 	switch {
@@ -255,7 +261,7 @@ func (p *scenario) look(key string) {
 	case left > 0:
 		text += fmt.Sprintf(", for another %v", (time.Duration(left) * time.Millisecond).Round(100*time.Millisecond))
 	}
-	p.show("%s", text)
+	return text
 }
 
 // plain returns text without the prefix of the keys.

@@ -81,7 +81,7 @@ func cutOff(p *scenario) {
 	p.want(g != nil, "A did not get a free lock")
 	g.watch()
 	used, _ := p.reads("A", g.Token())
-	a.link.set(cut)
+	a.net.set(cut)
 	fault := p.fault("A", "A", "cut", "loses its network: no request arrives for now, and no renewal")
 	w := b.waits()
 	g.awaitLoss()

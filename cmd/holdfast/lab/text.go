@@ -174,6 +174,7 @@ type step struct {
 // that they hold the lock.
 func steps(p *Part) (all []step) {
 	most := 0
+	readers := p.Record.readers()
 	for _, e := range p.Record.Events() {
 		limit := 1
 		for _, f := range e.formal {
@@ -183,6 +184,9 @@ func steps(p *Part) (all []step) {
 		}
 		limit = max(limit, most)
 		s := step{Event: e, Conflict: len(e.Holders) > limit}
+		if !slices.ContainsFunc(e.Holders, func(c string) bool { return !slices.Contains(readers, c) }) {
+			s.Conflict = false // readers may have the lock together
+		}
 		if s.Conflict && (len(all) == 0 || len(e.Holders) > len(all[len(all)-1].Holders)) {
 			s.Begins = fmt.Sprintf("%s all believe that they hold the lock", strings.Join(e.Holders, ", "))
 			if len(e.Holders) == 2 {
