@@ -20,9 +20,8 @@ var primitives = []check{
 			m := e.client(nil).RWMutex(e.name("x"))
 			all.Go(func() {
 				for range 15 {
-					var err error
 					if i < 2 {
-						err = m.Do(e.ctx, func(context.Context) error {
+						e.do(m.Do, func(context.Context) error {
 							if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
 								e.Errorf("%d writers beside %d readers", w, r)
 							}
@@ -30,7 +29,7 @@ var primitives = []check{
 							return nil
 						})
 					} else {
-						err = m.RDo(e.ctx, func(context.Context) error {
+						e.do(m.RDo, func(context.Context) error {
 							r := readers.Add(1)
 							if w := writers.Load(); w != 0 {
 								e.Errorf("%d readers beside %d writers", r, w)
@@ -40,10 +39,6 @@ var primitives = []check{
 							readers.Add(-1)
 							return nil
 						})
-					}
-					if err != nil {
-						e.Errorf("Do: %v", err)
-						return
 					}
 				}
 			})
@@ -104,7 +99,8 @@ var primitives = []check{
 				}
 				all.Go(func() {
 					for range 15 {
-						err := s.Do(e.ctx, n, func(context.Context) error {
+						do := func(ctx context.Context, f func(context.Context) error) error { return s.Do(ctx, n, f) }
+						e.do(do, func(context.Context) error {
 							u := used.Add(int64(n))
 							if u > limit {
 								e.Errorf("%d permits of %d", u, limit)
@@ -114,10 +110,6 @@ var primitives = []check{
 							used.Add(int64(-n))
 							return nil
 						})
-						if err != nil {
-							e.Errorf("Do: %v", err)
-							return
-						}
 					}
 				})
 			}

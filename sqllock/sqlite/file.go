@@ -182,6 +182,7 @@ func (st *store) fix() (err error) {
 // store at the path, and two holders would have one lock. So it ends all sessions of this process.
 func (st *store) present() error {
 	if st.over.Load() {
+		st.end() // the call that found it out may still be at it
 		return errReplaced
 	}
 	for i := range st.paths {
@@ -201,18 +202,20 @@ func (st *store) present() error {
 var errReplaced = fmt.Errorf("%w: the file, or its -wal or -shm file, was removed, moved or replaced while it was open",
 	driver.ErrRefused)
 
-// end ends all sessions.
+// end ends all sessions. When it returns, all have been notified, whoever ended them.
 func (st *store) end() {
-	st.over.Store(true)
-	st.mu.Lock()
-	all := make([]*session, 0, len(st.sessions))
-	for _, s := range st.sessions {
-		all = append(all, s)
-	}
-	st.mu.Unlock()
-	for _, s := range all {
-		_ = s.void()
-	}
+	st.ending.Do(func() {
+		st.over.Store(true)
+		st.mu.Lock()
+		all := make([]*session, 0, len(st.sessions))
+		for _, s := range st.sessions {
+			all = append(all, s)
+		}
+		st.mu.Unlock()
+		for _, s := range all {
+			_ = s.void()
+		}
+	})
 }
 
 // openFile opens the file, and builds it first if it does not exist. It holds the gate meanwhile.

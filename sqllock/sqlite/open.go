@@ -47,6 +47,7 @@ type store struct {
 	paths    [len(suffixes)]string
 	files    [len(suffixes)]host.ID
 	over     atomic.Bool // one of files is no longer at its path
+	ending   sync.Once
 	driver   string
 	db       *sql.DB
 	w, r     *conn // for write transactions; for reads

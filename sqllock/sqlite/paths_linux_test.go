@@ -207,6 +207,40 @@ func TestSQLiteOverlay(t *testing.T) {
 	checkIntegrity(t, below)
 }
 
+// A call that is refused because the file was replaced returns after all sessions have been notified,
+// also if another call found that out and is still about it.
+func TestSQLiteLostFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	b, err := Open(path, nil)
+	must(t, err)
+	defer b.Close()
+	s := openTestSession(t, b, time.Minute)
+	must(t, os.Remove(path))
+	s.st.mu.Lock()
+	first, second := make(chan error, 1), make(chan bool, 1)
+	go func() { first <- s.st.present() }()
+	for !s.st.over.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	go func() {
+		_ = s.st.present()
+		select {
+		case <-s.Lost():
+			second <- true
+		default:
+			second <- false
+		}
+	}()
+	time.Sleep(20 * time.Millisecond) // for a second call that does not wait
+	s.st.mu.Unlock()
+	if err := <-first; !errors.Is(err, errReplaced) {
+		t.Errorf("%v; want ErrRefused", err)
+	}
+	if !<-second {
+		t.Error("a call was refused before a session was notified")
+	}
+}
+
 // TestSQLiteLost removes or replaces files while a lock is held. The holder is notified, and nobody
 // else gets the lock while its process has the old files open.
 func TestSQLiteLost(t *testing.T) {
