@@ -17,8 +17,8 @@ type actor struct {
 
 	program program // what is left of the program that it runs
 	end     func(ok bool)
-	used    int // what it has read at the resource
-	renewal int64
+	used    int   // what it has read at the resource
+	sent    int64 // when it sent its last command
 	blocked chan reply
 }
 
@@ -58,10 +58,9 @@ func (a *actor) line(s statement) {
 	case "tries again in vain":
 		a.start(a.row.acquire, "", func(ok bool) { a.mustBe(!ok, "was not refused") })
 	case "renews":
-		a.renewal = a.rec.now()
-		a.start(a.row.renew, "", func(ok bool) {
+		a.start(a.row.renew, s.text, func(ok bool) {
 			a.mustBe(ok, "did not renew")
-			a.renews(a.renewal, "believes that it has renewed its lock")
+			a.renews(a.sent, "believes that it has renewed its lock")
 		})
 	case "renews in vain":
 		a.start(a.row.renew, "", func(ok bool) { a.mustBe(!ok, "has renewed") })
@@ -271,7 +270,7 @@ func (a *actor) finish(ok bool) {
 
 // sends sends one command and returns the answer, as the timeline shows it.
 func (a *actor) sends(name, command, want string) string {
-	command = a.fill(command)
+	command, a.sent = a.fill(command), a.rec.now()
 	text, err := a.session(name).send(a.ctx, command)
 	switch {
 	case err == nil:
@@ -288,8 +287,8 @@ func (a *actor) sends(name, command, want string) string {
 
 // remembers keeps the answer if want is a name, and reports whether it is as wanted.
 func (a *actor) remembers(want, answer string) bool {
-	if isName(want) {
-		a.known[want[1:len(want)-1]] = answer
+	if name, ok := named(want); ok {
+		a.known[name] = answer
 	}
 	return matches(a.fill(want), answer)
 }

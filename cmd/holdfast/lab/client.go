@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,9 +15,8 @@ import (
 // at named steps.
 type client struct {
 	*scenario
-	name  string
-	conn  *link
-	ahead time.Duration // how far its clock is ahead
+	name string
+	conn *link
 
 	attempts int
 	id       string // of the attempt
@@ -88,17 +86,6 @@ func (c *client) arrive(step string) {
 func (c *client) to(step string) {
 	c.resume <- struct{}{}
 	c.arrive(step)
-}
-
-// crash ends the client where it has stopped.
-func (c *client) crash(why string) {
-	close(c.resume)
-	for range c.parked {
-	}
-	c.running = false
-	c.conn.set(dead)
-	c.rec.add(Event{Lane: c.name, Kind: Fault, Text: "crashes here: " + why},
-		history.Event{Kind: history.Died, Client: c.name})
 }
 
 // at stops the client until the schedule lets it go on.
@@ -180,12 +167,6 @@ func (c *client) eval(text string, s *redislock.Script, keys, args []string) red
 	return v
 }
 
-// clock returns the time on the client's clock, since the start of the timeline.
-func (c *client) clock() time.Duration { return time.Duration(c.rec.now()) + c.ahead }
-
-// stamp returns a time as the lab's algorithms write it: in milliseconds.
-func stamp(t time.Duration) string { return strconv.FormatInt(t.Milliseconds(), 10) }
-
 // concludes records a conclusion of the client.
 func (c *client) concludes(format string, args ...any) {
 	c.rec.add(Event{Lane: c.name, Kind: Thinks, Text: fmt.Sprintf(format, args...)})
@@ -235,4 +216,15 @@ func (c *client) released(ok bool) {
 		r = history.Rejected
 	}
 	c.rec.addFormal(history.Event{Kind: history.Released, Client: c.name, ID: c.id, Name: c.job.lock, Result: r})
+}
+
+// set is SET NX PX with some value.
+func (c *client) set(key, value string) bool {
+	c.begins(lease)
+	if !got(c.do("SET", key, value, "NX", "PX", leaseMillis)) {
+		c.fails("it is taken")
+		return false
+	}
+	c.holds("holds the lock")
+	return true
 }

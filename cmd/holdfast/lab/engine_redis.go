@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,12 +13,18 @@ import (
 )
 
 // redisEngine is Redis. In commands, the word R and words that begin with "R:" are keys of the run.
-// The command "script NAME KEY ARGUMENT…" runs one of scripts.
+// A command that begins with "script: " is one of scripts.
 type redisEngine struct{}
 
-// scripts are those of the rows that are data, by name. The timeline shows the name.
-var scripts = map[string]*redislock.Script{
-	"compare-and-delete": compareAndDelete,
+// scripts are those of the rows that are data, as the timeline shows them. The first group is the
+// key, the others are arguments.
+var scripts = []struct {
+	form *regexp.Regexp
+	text *redislock.Script
+}{
+	{regexp.MustCompile(`^script: if GET (\S+) = (\S+), DEL \S+$`), compareAndDelete},
+	{regexp.MustCompile(`^script: if GET (\S+) = (\S+), PEXPIRE \S+ (\d+)$`), compareAndExpire},
+	{regexp.MustCompile(`^script: SETNX (\S+) (\S+), EXPIRE \S+ (\d+)$`), setnxThenExpire},
 }
 
 func (redisEngine) session(c *client) (session, error) {
@@ -44,26 +51,38 @@ func (s redisSession) blocked(context.Context) error {
 }
 
 func (s redisSession) send(ctx context.Context, command string) (string, error) {
-	words := strings.Fields(command)
-	for i, w := range words {
-		if w == "R" || strings.HasPrefix(w, "R:") {
-			words[i] = s.c.key(w)
-		}
-	}
 	var v redislock.Value
 	var err error
-	if words[0] == "script" {
-		text, ok := scripts[words[1]]
-		if !ok {
-			return "", fmt.Errorf("%w: there is no script %q", driver.ErrInvalid, words[1])
-		}
-		v, err = s.c.conn.Run(ctx, text, words[2:3], words[3:])
-		s.c.mark(words[2], false) // the scripts set an expiry, or remove the key
+	if strings.HasPrefix(command, "script: ") {
+		v, err = s.script(ctx, command)
 	} else {
+		words := strings.Fields(command)
+		for i, w := range words {
+			words[i] = s.key(w)
+		}
 		v, err = s.c.send(words)
 	}
 	if errors.Is(err, driver.ErrRefused) {
 		return "error: " + err.Error(), nil
 	}
 	return render(v), err
+}
+
+// key returns a word of a command: a key of the run if it is R, or begins with "R:".
+func (s redisSession) key(word string) string {
+	if word == "R" || strings.HasPrefix(word, "R:") {
+		return s.c.key(word)
+	}
+	return word
+}
+
+func (s redisSession) script(ctx context.Context, command string) (redislock.Value, error) {
+	for _, x := range scripts {
+		if m := x.form.FindStringSubmatch(command); m != nil {
+			key := s.key(m[1])
+			s.c.mark(key, false) // the scripts set an expiry, or remove the key
+			return s.c.conn.Run(ctx, x.text, []string{key}, m[2:])
+		}
+	}
+	return redislock.Value{}, fmt.Errorf("%w: there is no %q", driver.ErrInvalid, command)
 }

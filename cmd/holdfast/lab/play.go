@@ -17,7 +17,8 @@ import (
 // its answer:
 //
 //	SET R {me} NX PX 10000 → OK    if the answer differs, the program fails
-//	GET R → {seen}                 any answer, which the client remembers as {seen}
+//	GET R → as {seen}              any answer, which the client remembers as {seen}
+//	GET R → {me}                   the answer must be what the client knows as {me}
 //	DEL R                          any answer
 //	at: between GET and DEL        a step at which the play may stop the client
 //	else: INCR R                   only if the command before had a different answer
@@ -35,7 +36,8 @@ import (
 //	A queues                       A believes that it has a place in a queue
 //	A gives up: WHY                a waiter leaves, or one that asks is refused
 //	A tries again [in vain]        a waiter runs Acquire again
-//	A renews [in vain]             runs Renew
+//	A renews [up to STEP]          runs Renew, which must succeed
+//	A renews in vain               runs Renew, which must fail
 //	A reads, A writes, A works     at the guarded resource; works is both
 //	A locks shared                 runs Share, which must succeed
 //	A unlocks [up to STEP]         writes if there is work left, and runs Release
@@ -56,6 +58,7 @@ import (
 //	12s later: WHY                 time passes, at the server and on all clocks
 //	look                           shows the lock at the server
 //	lab: TEXT                      an explanation
+//	lab> COMMAND                   a command of the lab itself, to prepare something
 //	left over: N                   what the store has taken when no client holds the lock
 type play []statement
 
@@ -77,9 +80,9 @@ var (
 	getsForm    = regexp.MustCompile(`^([A-Z]) gets → (.+)$`)
 	reasonForm  = regexp.MustCompile(`^([A-Z]) (crashes|thinks|gives up|learns of the loss|is cut off|is back|` +
 		`loses an answer|fails once|remembers \w+): (.+)$`)
-	stepForm  = regexp.MustCompile(`^([A-Z]) (locks|goes on|unlocks|releases)(?: up to (.+))?$`)
+	stepForm  = regexp.MustCompile(`^([A-Z]) (locks|goes on|unlocks|releases|renews)(?: up to (.+))?$`)
 	plainForm = regexp.MustCompile(`^([A-Z]) (locks shared|unshares|is refused|waits|queues|tries again|` +
-		`tries again in vain|renews|renews in vain|reads|writes|works|asks|holds)$`)
+		`tries again in vain|renews in vain|reads|writes|works|asks|holds)$`)
 )
 
 // parsePlay reads a play. The error names the line that has none of the forms.
@@ -104,6 +107,8 @@ func parseLine(line string) (s statement, ok bool) {
 		s.verb, s.want, s.text = "later", m[1], m[2]
 		_, err := time.ParseDuration(m[1])
 		return s, err == nil
+	case strings.HasPrefix(line, "lab> "):
+		s.verb, s.text = "lab>", line[len("lab> "):]
 	case labForm.MatchString(line):
 		m := labForm.FindStringSubmatch(line)
 		s.verb, s.text = m[1], m[2]
@@ -154,7 +159,7 @@ func parseProgram(text string) (all program) {
 // judged reports whether a program learns from an answer whether it has succeeded.
 func (g program) judged() bool {
 	for _, s := range g {
-		if s.verb == "sends" && s.want != "" && s.want != "*" && !isName(s.want) {
+		if _, remembers := named(s.want); s.verb == "sends" && s.want != "" && s.want != "*" && !remembers {
 			return true
 		}
 	}
@@ -178,12 +183,18 @@ func lines(text string) iter.Seq[string] {
 	}
 }
 
-// isName reports whether want is {name}: the client remembers the answer.
-func isName(want string) bool { return strings.HasPrefix(want, "{") && strings.HasSuffix(want, "}") }
+// named returns NAME of "as {NAME}": the client remembers the answer.
+func named(want string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(want, "as {")
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(name, "}")
+}
 
 // matches reports whether an answer is as wanted.
 func matches(want, answer string) bool {
-	if want == "" || want == "*" || isName(want) {
+	if _, remembers := named(want); want == "" || want == "*" || remembers {
 		return true
 	}
 	for w := range strings.SplitSeq(want, " | ") {
@@ -228,6 +239,7 @@ type stage struct {
 	*scenario
 	row    *Row
 	actors map[string]*actor
+	own    session // of the lab itself
 }
 
 // line performs a line of the play.
@@ -250,10 +262,23 @@ func (y *stage) line(s statement) {
 		y.show("%s", y.engine.look(y.scenario))
 	case "lab":
 		y.show("%s", s.text)
+	case "lab>":
+		if y.own == nil {
+			var err error
+			y.own, err = y.engine.session(&client{scenario: y.scenario, name: Stage})
+			y.must(err)
+		}
+		answer, err := y.own.send(y.ctx, s.text)
+		y.must(err)
+		y.show("%s → %s", y.plain(s.text), y.plain(answer))
 	case "left over":
 		var n int32
 		_, err := fmt.Sscan(s.text, &n)
 		y.must(err)
-		y.rec.addFormal(history.Event{Kind: history.State, Name: y.job.lock, N: n, Limit: y.row.permits()})
+		e := history.Event{Kind: history.State, Name: y.job.lock, N: n}
+		if limit := y.row.permits(); limit > 1 {
+			e.Limit = limit
+		}
+		y.rec.addFormal(e)
 	}
 }

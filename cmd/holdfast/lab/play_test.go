@@ -57,7 +57,8 @@ func TestMatches(t *testing.T) {
 		want, answer string
 		ok           bool
 	}{
-		{"", "x", true}, {"*", "", true}, {"{name}", "x", true}, {"OK", "OK", true}, {"OK", "nil", false},
+		{"", "x", true}, {"*", "", true}, {"as {name}", "x", true}, {"{name}", "x", false},
+		{"OK", "OK", true}, {"OK", "nil", false},
 		{"nil | 0", "0", true}, {"nil | 0", "1", false}, {">=0", "0", true}, {">=0", "-1", false}, {"<0", "-1", true},
 		{"<0", "nil", false}, {"error…", "error: taken", true}, {"error…", "OK", false},
 	} {
@@ -98,7 +99,7 @@ func TestPlayNotFollowed(t *testing.T) {
 		"A goes on":             "A is in no program",
 		"A gets → 1":            "A waits for no answer",
 		"A blocks> GET R":       "keeps a client waiting",
-		"A> script none R":      `no script "none"`,
+		"A> script: none R":     `there is no "script: none R"`,
 	} {
 		n++
 		r := Row{ID: fmt.Sprint("test", n), Store: Redis, job: stock, Class: "S1", Acquire: "SET R {me} NX PX 10000 → OK",

@@ -102,6 +102,3 @@ func number(text string) (n int64) {
 	}
 	return n
 }
-
-// millis returns n milliseconds.
-func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

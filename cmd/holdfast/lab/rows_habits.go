@@ -39,7 +39,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "same-owner", Title: "an owner that two programs share", job: gift, Class: "S1", Lease: lease,
-		Acquire: "SET R main-1 NX PX 10000 → nil\nGET R → main-1", Release: "script compare-and-delete R main-1",
+		Acquire: "SET R main-1 NX PX 10000 → nil\nGET R → main-1", Release: "script: if GET R = main-1, DEL R",
 		Habit: "the thread's name or number as the owner, \"so that the lock is re-entrant\"; containers that all have the process ID 1",
 		Why:   "The owner is a thread's name, and every process has a thread of that name. B finds what it takes for its own lock, and enters as if it had it already.",
 		How:   "every attempt has a random ID of its own; re-entrance is decided in the process, by the context",
@@ -77,7 +77,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "release-clock-inverted", Title: "a release that compares times the wrong way round", job: points, Class: "S1",
-		Acquire: "SET R {until} NX PX 10000 → OK", Release: "GET R → {seen}\nDEL R", Lease: lease,
+		Acquire: "SET R {until} NX PX 10000 → OK", Release: "GET R → as {seen}\nDEL R", Lease: lease,
 		Habit: "if (now > expiry) delete(key), to be sure that nobody else's lock is deleted",
 		Why:   "The release deletes the key if its own lease has ended, and leaves it if not: exactly the wrong way round. In time it frees nothing. Late it deletes the next holder's lock.",
 		How:   "a release names the grant that it ends, and no clock decides",
@@ -138,7 +138,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "retry-own-lock", Title: "SET NX, sent again after a lost answer", job: gift, Class: "L2", Lease: lease,
-		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script compare-and-delete R {me}",
+		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script: if GET R = {me}, DEL R",
 		Habit: "client libraries that repeat a command on a new connection",
 		Why:   "A's SET takes effect, and its answer is lost. The client repeats it, and is refused by its own lock. A goes away, and nobody holds the lock that everybody is refused for.",
 		How:   "an attempt that is repeated is recognised by its ID, and gets the lock that it already has",
@@ -156,7 +156,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "tries-one-short", Title: "tryLock(seconds, interval, tries), one try short", job: points, Class: "L2",
-		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script compare-and-delete R {me}", Lease: lease,
+		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script: if GET R = {me}, DEL R", Lease: lease,
 		Habit: "a widely copied loop: while (--tries > 0) { if (lock()) return true; sleep(interval); }",
 		Why:   "The counter goes down before the first try. With tries = 3 there are two tries; with tries = 1 there is none, and a free lock is refused without a single request.",
 		How:   "TryLock is one try, and Lock waits until its context ends",
@@ -169,7 +169,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "set-xx-renewal", Title: "renewal by SET XX", job: points, Class: "S1", Lease: lease,
-		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script compare-and-delete R {me}",
+		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script: if GET R = {me}, DEL R",
 		Renew: "SET R {me} XX PX 10000 → OK",
 		Habit: "SET … XX, \"which only renews a lock that exists\"",
 		Why:   "A's lease ends, and B gets the lock. A's SET XX finds a key, and overwrites it: A has renewed B's lock, and made it its own. B's release will find that it is not B's.",
@@ -188,7 +188,7 @@ var habitRows = []Row{
 	},
 	{
 		ID: "token-random", Title: "a random number, called a fencing token", job: stock, Class: "S4", Lease: lease,
-		Acquire: "SET R {token} NX PX 10000 → OK", Release: "script compare-and-delete R {token}",
+		Acquire: "SET R {token} NX PX 10000 → OK", Release: "script: if GET R = {token}, DEL R",
 		Token: true,
 		Habit: "token = random(), because \"the resource checks it\"",
 		Why:   "The resource refuses tokens that are lower than one that it has seen. A's random number is the higher one. So it refuses B, which holds the lock, and accepts A, which has lost it.",
@@ -206,7 +206,7 @@ var habitRows = []Row{
 	{
 		ID: "fair-dead-waiter", Title: "a queue in a list, and a waiter that dies", job: stock, Class: "L2", Lease: lease,
 		Acquire: "RPUSH R:queue {me}\nLINDEX R:queue 0 → {me}\nSET R {me} NX PX 10000 → OK\nLPOP R:queue",
-		Release: "script compare-and-delete R {me}",
+		Release: "script: if GET R = {me}, DEL R",
 		Habit:   "a fair lock of a list of waiters, without a time limit for each (compare redisson#4661)",
 		Why:     "Only the first of the list may take the lock. B was the first, and is dead. The lock is free, and C waits for B for ever.",
 		How:     "a place in the queue is a lease, too: a dead waiter's place ends within a TTL",
@@ -229,9 +229,9 @@ var habitRows = []Row{
 	{
 		ID: "writer-starves", Title: "a counter of readers, and a writer waits for zero", job: points, Class: "L3",
 		Lease:   lease,
-		Acquire: "GET R:readers → nil | 0\nSET R {me} NX PX 10000 → OK\nINCR R:token → {token}",
-		Release: "script compare-and-delete R {me}",
-		Share:   "GET R → nil\nINCR R:readers\nINCR R:token → {token}", Unshare: "DECR R:readers", Token: true,
+		Acquire: "GET R:readers → nil | 0\nSET R {me} NX PX 10000 → OK\nINCR R:token → as {token}",
+		Release: "script: if GET R = {me}, DEL R",
+		Share:   "GET R → nil\nINCR R:readers\nINCR R:token → as {token}", Unshare: "DECR R:readers", Token: true,
 		Habit: "a read/write lock of a counter and a key",
 		Why:   "B waits until there is no reader. But a reader that comes later does not see B, and enters. While the readers overlap, the writer never gets its turn.",
 		How:   "readers and writers stand in one queue: a reader that comes after a waiting writer waits behind it",

@@ -10,20 +10,41 @@ import (
 
 var renewalRows = []Row{
 	{
-		ID: "renew-any-owner", Title: "renewal without a check of the owner", job: stock, Class: "S1",
-		Acquire: "SET R O NX PX T; every T/3: PEXPIRE R T", Release: "script: if GET R = O, DEL R",
-		Habit:   "a watchdog added to a correct acquire and release",
-		Why:     "A is cut off for longer than its lease, and B gets the lock. A's next PEXPIRE renews B's key, answers 1, and A believes that it still holds the lock. If B crashed now, A would renew B's lock for ever.",
-		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
-		unsound: renewAny, sound: cutOff,
+		ID: "renew-any-owner", Title: "renewal without a check of the owner", job: stock, Class: "S1", Lease: lease,
+		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script: if GET R = {me}, DEL R → 1", Renew: "PEXPIRE R 10000 → 1",
+		Habit: "a watchdog added to a correct acquire and release",
+		Why:   "A is cut off for longer than its lease, and B gets the lock. A's next PEXPIRE renews B's key, answers 1, and A believes that it still holds the lock. If B crashed now, A would renew B's lock for ever.",
+		How:   "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
+		Play: `
+			A locks
+			A is cut off: loses its network: renewals do not arrive
+			11s later: A is cut off
+			B locks
+			A is back: the network is back
+			A renews
+			look
+			A unlocks
+			B unlocks`,
+		sound: cutOff,
 	},
 	{
 		ID: "renew-get-pexpire", Title: "renewal that reads the owner first, without WATCH", job: points, Class: "S1",
-		Acquire: "SET R O NX PX T; every T/3: GET R; if it is O: PEXPIRE R T", Release: "script: if GET R = O, DEL R",
-		Habit:   "the same, with a check by the client",
-		Why:     "A's lease ends between its GET and its PEXPIRE, and B gets the lock. The PEXPIRE renews B's key, and A believes that it still holds the lock.",
-		How:     "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
-		unsound: renewGet, sound: cutOff,
+		Acquire: "SET R {me} NX PX 10000 → OK", Release: "script: if GET R = {me}, DEL R → 1", Lease: lease,
+		Renew: "GET R → {me}\nat: between GET and PEXPIRE\nPEXPIRE R 10000 → 1",
+		Habit: "the same, with a check by the client",
+		Why:   "A's lease ends between its GET and its PEXPIRE, and B gets the lock. The PEXPIRE renews B's key, and A believes that it still holds the lock.",
+		How:   "a renewal names the grant, and the store compares in the same step; A's context has ended before B gets the lock",
+		Play: `
+			A locks
+			A renews up to between GET and PEXPIRE
+			A thinks: the key is its own; next is the PEXPIRE
+			11s later: A's watchdog is paused between the two
+			B locks
+			A goes on
+			look
+			A unlocks
+			B unlocks`,
+		sound: cutOff,
 	},
 	{
 		ID: "watchdog-outlives-unlock", Title: "a watchdog that outlives the unlock", job: gift, Class: "L4",
@@ -90,49 +111,6 @@ func (c *client) holder(key string) func() {
 		c.release()
 		c.unlock(key)
 	}
-}
-
-func renewAny(p *scenario) {
-	key := p.key("R")
-	a, b := p.client("A"), p.client("B")
-	a.begin("at work", a.holder(key))
-	w := a.watchdog()
-	p.fault("A", "A", "cut", "loses its network: renewals do not arrive")
-	p.pass(lease+time.Second, "A is cut off")
-	b.begin("at work", b.holder(key))
-	w.begin("", func() {
-		from := p.rec.now()
-		if got(w.do("PEXPIRE", key, leaseMillis)) {
-			w.renews(from, "the network is back, and the renewal has succeeded: still holds the lock")
-		}
-	})
-	p.look(key)
-	a.to("")
-	b.to("")
-}
-
-func renewGet(p *scenario) {
-	key := p.key("R")
-	a, b := p.client("A"), p.client("B")
-	a.begin("at work", a.holder(key))
-	w := a.watchdog()
-	w.begin("between GET and PEXPIRE", func() {
-		from := p.rec.now()
-		if w.do("GET", key).Text != "A" {
-			return
-		}
-		w.at("between GET and PEXPIRE")
-		if got(w.do("PEXPIRE", key, leaseMillis)) {
-			w.renews(from+int64(lease+time.Second), "the renewal has succeeded: still holds the lock")
-		}
-	})
-	w.concludes("the key is its own; next is the PEXPIRE")
-	p.pass(lease+time.Second, "A's watchdog is paused between the two")
-	b.begin("at work", b.holder(key))
-	w.to("")
-	p.look(key)
-	a.to("")
-	b.to("")
 }
 
 func watchdogOutlives(p *scenario) {
