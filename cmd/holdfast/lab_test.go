@@ -55,6 +55,52 @@ func TestLabList(t *testing.T) {
 	}
 }
 
+func TestLabShow(t *testing.T) {
+	b := newBench(t)
+	text, _ := b.want(0, "lab", "show", "setpx-del", "poll-once")
+	for _, want := range []string{"SET NX PX, DEL (redis)", "A unlocks\n", "Where one meets it: what most tutorials show",
+		"no second grant inside a lease (S1)", "With holdfast: ", "holdfast lab run setpx-del\n", "poll-once: waiting by one try",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing:\n%s", want, text)
+		}
+	}
+	b.want(64, "lab", "show")
+	b.want(64, "lab", "show", "nothing")
+}
+
+// An event is shown for each line of input, and the rest at its end.
+func TestLabStep(t *testing.T) {
+	b := labBench(t)
+	p := b.prepare("lab", "run", "setnx-expire", "--step")
+	in, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.begin()
+	shows := func(text string) {
+		t.Helper()
+		b.until(text, func() bool { return strings.Contains(p.out.String(), text) })
+	}
+	shows("time  holds")
+	if out := p.out.String(); strings.Contains(out, "SETNX R 1 → 1\n") {
+		t.Errorf("an event is shown before it is asked for:\n%s", out)
+	}
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	shows("SETNX R 1 → 1\n")
+	if out := p.out.String(); strings.Contains(out, "crashes here") {
+		t.Errorf("two events are shown:\n%s", out)
+	}
+	_ = in.Close()
+	if code := p.code(); code != 0 || !strings.Contains(p.out.String(), "holdfast survived") {
+		t.Errorf("exit code %d, and the rest is not shown:\n%s", code, p.out.String())
+	}
+	b.want(64, "lab", "run", "setpx-del", "setpx-lua", "--step")
+	b.want(64, "lab", "run", "setpx-del", "--step", "-o", "summary")
+}
+
 // The same run as a timeline, as JSON, in a line, and as a page.
 func TestLabRun(t *testing.T) {
 	b := labBench(t)

@@ -156,6 +156,7 @@ type labFlags struct {
 	json bool
 	html string
 	svg  string
+	step bool
 }
 
 func (a *app) labRunCommand() *cobra.Command {
@@ -181,12 +182,17 @@ func (a *app) labRunCommand() *cobra.Command {
 			if flags.svg != "" && len(rows) != 1 {
 				return usagef("--svg draws one algorithm, not %d%s", len(rows), helpHint(c))
 			}
+			if flags.step && (len(rows) != 1 || flags.out != "text") {
+				return usagef("--step shows one algorithm, as text%s", helpHint(c))
+			}
 			return a.labRun(flags, rows)
 		}),
 		ValidArgsFunction: labIDs,
 	}
 	flags.out.register(c, "text", "summary", "json")
 	c.Flags().BoolVar(&flags.json, "json", false, "the same as -o json")
+	c.Flags().BoolVar(&flags.step, "step", false,
+		"show one event after the other: Enter shows the next one, the end of input the rest")
 	c.Flags().StringVar(&flags.html, "html", "", "also write the timelines to `FILE`, as one page")
 	c.Flags().StringVar(&flags.svg, "svg", "", "also draw one algorithm, and holdfast beside it, to `FILE`")
 	return c
@@ -313,8 +319,11 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 	defer picture.discard()
 	report := labJSON{Schema: schema, OK: true, Runs: []labRunJSON{}}
 	var all []*lab.Outcome
+	progress := a.labProgress(len(rows))
+	progress(0)
 	err = l.Run(ctx, rows, func(o *lab.Outcome) error {
 		all = append(all, o)
+		defer progress(len(all))
 		if !o.OK() {
 			bad, report.OK = append(bad, o.Row.ID), false
 		}
@@ -330,7 +339,9 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 			if len(all) == 1 {
 				head = lab.Legend + "\n"
 			}
-			_, err = fmt.Fprint(a.stdout, head+o.Text(columnsOf(a.stdout)))
+			parts := o.Steps(columnsOf(a.stdout))
+			parts[0] = head + parts[0]
+			err = a.labText(ctx, parts, flags.step)
 		}
 		return err
 	})

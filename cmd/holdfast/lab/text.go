@@ -22,8 +22,17 @@ const Legend = `Each client has a column. The second column lists the clients th
 The lab skips time: it shortens the leases at the server instead of waiting. holdfast's runs are in real time.
 `
 
+// eventMark separates the events in a text, for Steps.
+const eventMark = "\x00"
+
 // Text returns the outcome for a terminal of so many columns; 0 stands for the usual width.
-func (o *Outcome) Text(columns int) string {
+func (o *Outcome) Text(columns int) string { return strings.Join(o.Steps(columns), "") }
+
+// Steps returns Text in parts: what comes before the first event, then each event with what follows
+// it.
+func (o *Outcome) Steps(columns int) []string { return strings.Split(o.text(columns), eventMark) }
+
+func (o *Outcome) text(columns int) string {
 	if columns <= 0 {
 		columns = plainColumn
 	}
@@ -133,6 +142,7 @@ func (p *Part) text(b *strings.Builder, columns int) {
 	}
 	b.WriteByte('\n')
 	for _, s := range steps(p) {
+		b.WriteString(eventMark)
 		held := strings.Join(s.Holders, " ")
 		if s.Conflict {
 			held += " !"
