@@ -16,11 +16,8 @@ func serverURL(rawURL string, invalid refusal, schemes ...string) (*url.URL, url
 	if scheme, _, ok := strings.Cut(rawURL, "://"); !ok || !slices.Contains(schemes, strings.ToLower(scheme)) {
 		return nil, nil, invalid("it has no // after the scheme")
 	}
-	if _, _, after := storeurl.CutHosts(rawURL); strings.Contains(after, "@") {
-		// The error quotes nothing: the text after the @ may be part of the password.
-		return nil, nil,
-			invalid(
-				"there is an @ after the servers; / ? # in a password and @ elsewhere must be percent-encoded (%%2F %%3F %%23 %%40)")
+	if err := storeurl.AtAfterHosts(rawURL); err != nil {
+		return nil, nil, invalid("%v", err)
 	}
 	u, query, err := storeurl.Parse(rawURL)
 	if err != nil {

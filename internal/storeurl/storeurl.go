@@ -63,6 +63,15 @@ func CutHosts(rawURL string) (before, hosts, after string) {
 	return scheme + "://" + rest[:at], rest[at:], after
 }
 
+// AtAfterHosts returns an error if rawURL has an @ after its hosts, because of an unescaped / ? or # in
+// the password. Any part of such a URL may belong to the password, so errors must not quote it.
+func AtAfterHosts(rawURL string) error {
+	if _, _, after := CutHosts(rawURL); strings.Contains(after, "@") {
+		return errors.New("there is an @ after the servers; / ? # in a password and @ elsewhere must be percent-encoded (%2F %3F %23 %40)")
+	}
+	return nil
+}
+
 // Hosts returns the servers of a list HOST[:PORT][,HOST[:PORT]...] as HostPort does, each once.
 func Hosts(list, defaultPort string) ([]string, error) {
 	var all []string

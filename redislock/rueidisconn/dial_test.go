@@ -104,6 +104,10 @@ func TestRefusalsShowTheURL(t *testing.T) {
 		"rediss://db.example?cert=c.pem&pw=s3":   "rediss://db.example?cert=c.pem&pw=***",
 		"redis+sentinel://h?sentinelpassword=s3": "redis+sentinel://h?sentinelpassword=***",
 		"redis://h/1?replicas=none&x=s3":         "redis://h/1?replicas=none&x=***",
+		"redis://me:12?s3cr3t@db.example":        "redis://me:***@db.example",
+		"redis://me:12?x&s3cr3t=1@db.example":    "redis://me:***@db.example",
+		"rediss://me:12?ca=s3cr3t@db.example":    "rediss://me:***@db.example",
+		"redis://me:1@2?s3cr3t@db.example":       "redis://me:***@db.example",
 	} {
 		_, err := Open(url)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), `"`+want+`"`) ||

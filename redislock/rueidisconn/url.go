@@ -1,6 +1,7 @@
 package rueidisconn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,7 +47,7 @@ type parts struct {
 func parse(rawURL string) (rueidis.ClientOption, error) {
 	opt, err := read(rawURL)
 	if err != nil {
-		err = invalid(rawURL, err)
+		err = invalid(rawURL, cmp.Or(storeurl.AtAfterHosts(rawURL), err)) // a password with an @ may be valid
 	}
 	return opt, err
 }
