@@ -199,7 +199,13 @@ func (c *Client) runTask(t *task) {
 	err := t.do(ctx)
 	cancel()
 	pause := time.Duration(0)
+	var early *tooEarly
 	switch {
+	case errors.As(err, &early):
+		t.signalAnswered()
+		pause = min(max(early.left, t.pause.Next()), c.TTL())
+		t.deadline = time.Now().Add(pause + c.TTL())
+		t.detach(c) // Close releases the grant
 	case err == nil || final(err) && !errors.Is(err, ErrRefused): // a store that refuses now may accept later
 		t.signalAnswered()
 		if len(t.repeats) == 0 {
@@ -207,9 +213,8 @@ func (c *Client) runTask(t *task) {
 			return
 		}
 		pause, t.repeats = t.repeats[0], t.repeats[1:]
-		if len(t.repeats) == 0 && !t.detached { // Close ends the session before such a late repeat
-			t.detached = true
-			c.work.done()
+		if len(t.repeats) == 0 { // Close ends the session before such a late repeat
+			t.detach(c)
 		}
 	case c.workCtx.Err() != nil || time.Now().After(t.deadline):
 		c.finishTask(t)
@@ -218,6 +223,23 @@ func (c *Client) runTask(t *task) {
 		pause = t.pause.Next()
 	}
 	time.AfterFunc(pause, func() { c.queueTask(t) })
+}
+
+// tooEarly is the answer of a store that refuses until a minimum hold is over. A task that gets it asks
+// again then, and at least every TTL. left is a guess: the store counts on its own clock.
+type tooEarly struct {
+	error
+	left time.Duration
+}
+
+func (e *tooEarly) Unwrap() error { return e.error }
+
+// detach lets Close no longer wait for t.
+func (t *task) detach(c *Client) {
+	if !t.detached {
+		t.detached = true
+		c.work.done()
+	}
 }
 
 func (t *task) signalAnswered() { t.once.Do(func() { close(t.answered) }) }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/drivertest"
+	"github.com/holdfast-lock/holdfast/internal/rule"
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
@@ -115,6 +116,66 @@ func TestReleasePermitsWithinMinHold(t *testing.T) {
 		giveBack(t, l, 1)
 		hasPermits(t, c, l, 2)
 	})
+}
+
+// A reduction within a minimum hold that was not answered goes on in the background until that is
+// over, also with a clock of the store that is behind, and does not hold up Close.
+func TestReleasePermitsWithinMinHoldAnswerLost(t *testing.T) {
+	for _, first := range []error{driver.ErrUncertain, driver.ErrRefused} {
+		synctest.Test(t, func(t *testing.T) {
+			tries, late := 0, time.Duration(0)
+			var since time.Time
+			h := &hooks{Backend: memlock.New(), reduce: func(n int, next func() error) error {
+				if tries++; tries == 1 {
+					return first
+				}
+				if time.Since(since) < late {
+					return rule.ErrMinHold
+				}
+				return next()
+			}}
+			c := client(t, h, nil)
+			s := c.Semaphore("s", 5, holdfast.MinHold(time.Minute))
+			take2 := func() *holdfast.Lease {
+				tries, since = 0, time.Now()
+				l := take(t)(s.Acquire(t.Context(), 5))
+				if err := l.ReleasePermits(2); !errors.Is(err, first) {
+					t.Errorf("ReleasePermits: %v; want %v", err, first)
+				}
+				return l
+			}
+			late = time.Minute + 3*ttl
+			l := take2()
+			time.Sleep(late - time.Second)
+			if n := permitsOnRecord(t, c); l.Permits() != 3 || n[0] != 5 {
+				t.Errorf("within the minimum hold: the lease: %d; on record: %v", l.Permits(), n)
+			}
+			time.Sleep(3 * time.Second)
+			hasPermits(t, c, l, 3)
+			asked := tries
+			time.Sleep(time.Minute)
+			if tries != asked || tries > 50 {
+				t.Errorf("asked %d times; %d times after the answer", asked, tries-asked)
+			}
+			giveBack(t, l, 1)
+			release(t, l)
+
+			late = 0
+			release(t, take2()) // the task ends with the lease
+			asked = tries
+			time.Sleep(2 * time.Minute)
+			if tries > asked {
+				t.Error("a lease that was released is reduced")
+			}
+			take2()
+			time.Sleep(time.Second) // until the task pauses
+			within(t, "Close", 0, time.Second, func() {
+				if err := c.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // After a lost answer the client repeats how many remain, not how many are given back.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -119,12 +120,18 @@ func (l *Lease) Permits() int {
 // ReleasePermits gives n permits back and keeps the others: under the same token, with the same
 // lease. Waiters that fit get them in the same step. It asks the store once.
 //
-// From the call on the lease has n permits fewer, also if ReleasePermits returns an error:
-// ErrUncertain or ErrUnavailable if the store did not answer, or ErrRefused if it refuses writes
-// (the client then repeats it in the background); ErrLost if the lease has ended. ErrInvalid if l is
-// not a semaphore's lease of its own, if n is below 1 or leaves none (call Release), if a lease that
-// is borrowed from l holds more than would remain, or before the end of a MinHold: nothing has
-// changed then.
+// From the call on the lease has n permits fewer, also if ReleasePermits returns one of these errors:
+//
+//   - ErrUncertain or ErrUnavailable if the store did not answer, ErrRefused if it refuses writes. The
+//     client then repeats it in the background, and goes on until a MinHold is over.
+//   - ErrLost if the lease has ended.
+//
+// After ErrInvalid nothing has changed. There are these reasons:
+//
+//   - l is not a semaphore's lease of its own.
+//   - n is below 1, or leaves none (call Release).
+//   - A lease that is borrowed from l holds more than would remain.
+//   - A MinHold is not over.
 func (l *Lease) ReleasePermits(n int) error {
 	const op = "release permits"
 	if err := l.usable(op); err != nil {
@@ -163,8 +170,14 @@ func (l *Lease) ReleasePermits(n int) error {
 	}
 	// The store is told how many remain, not how many are given back: so the exchange can be
 	// repeated, and may arrive after a later one.
-	err := l.changeGrant(op, func(ctx context.Context, h driver.Hold) error { return l.session.Reduce(ctx, h, left) })
-	if errors.Is(err, ErrInvalid) { // the minimum hold is not over
+	err := l.changeGrant(op, func(ctx context.Context, h driver.Hold) error {
+		err := l.session.Reduce(ctx, h, left)
+		if errors.Is(err, ErrInvalid) { // the minimum hold is not over
+			err = &tooEarly{err, l.req.MinHold - time.Since(l.since)}
+		}
+		return err
+	})
+	if errors.Is(err, ErrInvalid) { // the store has refused every try
 		c.mu.Lock()
 		l.req.N += n
 		c.mu.Unlock()
