@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/watchers"
 )
 
 var _ driver.Watcher = (*Server)(nil)
@@ -37,15 +38,7 @@ func (b *Server) Watch(ctx context.Context, prefix string, changed func(name str
 		if known, pause, err = b.states(ctx, prefix); err != nil {
 			return err
 		}
-		for name, state := range known {
-			if before[name] != state {
-				changed(name)
-			}
-			delete(before, name)
-		}
-		for name := range before {
-			changed(name)
-		}
+		watchers.Diff(before, known, changed)
 	}
 }
 

@@ -1,11 +1,11 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/watchers"
 )
 
 var _ driver.Watcher = (*Backend)(nil)
@@ -43,15 +43,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name st
 		if known, err = b.st.states(ctx, prefix); err != nil {
 			return err
 		}
-		for name, state := range known {
-			if before[name] != state {
-				changed(name)
-			}
-			delete(before, name)
-		}
-		for name := range before {
-			changed(name)
-		}
+		watchers.Diff(before, known, changed)
 	}
 }
 
@@ -80,7 +72,7 @@ func (st *store) states(ctx context.Context, prefix string) (map[string]string, 
 				var name []byte
 				var state string
 				err := scan(&name, &state)
-				all[string(bytes.Clone(name))] += state + "\n"
+				all[string(name)] += state + "\n"
 				return err
 			})
 			if err != nil {
