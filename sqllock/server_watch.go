@@ -12,11 +12,12 @@ import (
 
 var _ driver.Watcher = (*Server)(nil)
 
-// Watch asks the server for the names whose rows differ, with one statement every watchEvery, and
-// less often where the statement takes long: a fiftieth of the time at most. Notifications would
-// make every release dearer, and commits of PostgreSQL that notify wait for each other.
+// Watch asks the server for the names whose rows differ, with one statement every watchEvery. After a
+// statement that takes long it pauses watchShare times as long, at most watchMost. Notifications
+// would make every release dearer, and commits of PostgreSQL that notify wait for each other.
 const (
 	watchEvery = 200 * time.Millisecond
+	watchMost  = 2 * time.Second
 	watchShare = 50
 )
 
@@ -56,9 +57,9 @@ func (b *Server) states(ctx context.Context, prefix string) (all map[string]stri
 		where)
 	ctx, cancel := context.WithTimeout(ctx, answerLimit) // the caller's limit may be far away
 	defer cancel()
-	began := time.Now()
+	var began time.Time
 	err = b.read(ctx, func(ctx context.Context, l sqlConn) error {
-		all = map[string]string{}
+		all, began = map[string]string{}, time.Now()
 		return b.each(ctx, b.on(l).Prepared(), text, args, func(row *sql.Rows) error {
 			var columns [9]sql.NullString
 			var dest [9]any
@@ -76,5 +77,5 @@ func (b *Server) states(ctx context.Context, prefix string) (all map[string]stri
 			return nil
 		})
 	})
-	return all, max(watchEvery, watchShare*time.Since(began)), err
+	return all, min(max(watchEvery, watchShare*time.Since(began)), watchMost), err
 }

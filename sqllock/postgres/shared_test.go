@@ -55,6 +55,7 @@ func TestServer(t *testing.T) {
 		"rows locked for long":               testRowsLockedForLong,
 		"news of a stranger":                 testNewsOfAStranger,
 		"token of a stranger":                testTokenOfAStranger,
+		"watcher after a slow look":          testWatcherAfterASlowLook,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
