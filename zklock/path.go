@@ -13,13 +13,18 @@ const (
 	locksDir  = "locks"  // a semaphore's queue, as in Curator
 	leasesDir = "leases" // a semaphore's permits, as in Curator
 	latchNode = "latch"
+	limitNode = reserved + ":limit" // a semaphore's limit that is set
 
-	// These exist only for a moment.
-	clockNode   = reserved + ":clock"
+	// These exist only for a moment; see momentary.
+	clockNode   = reserved + ":clock" // also a prefix
 	sealNode    = reserved + ":seal"
 	pendingNode = reserved + ":latch-" // a prefix: the announcement of a latch, or of a limit
-	limitNode   = reserved + ":limit"  // a semaphore's limit that is set
 )
+
+// momentary reports whether a node exists only for a moment.
+func momentary(node string) bool {
+	return strings.HasPrefix(node, clockNode) || node == sealNode || strings.HasPrefix(node, pendingNode)
+}
 
 // reserved is the prefix of nodes that only holdfast creates. A name with such a level is refused.
 const reserved = "%holdfast"

@@ -54,7 +54,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, changed func(name st
 // to none: Inspect creates some.
 func (b *Backend) nameAt(path string) (name string, ok bool) {
 	rest, ok := strings.CutPrefix(path, b.root+"/")
-	if !ok || strings.HasPrefix(base(path), reserved+":") {
+	if !ok || momentary(base(path)) {
 		return "", false
 	}
 	if b.mode == Single {
