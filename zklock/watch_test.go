@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ func TestWatchedNames(t *testing.T) {
 	p := newPeer(t, cfg)
 	ctx, cancel := context.WithCancel(within(t))
 	hints, ended := make(chan string, 10_000), make(chan error, 1)
-	go func() { ended <- backend(t, cfg).Watch(ctx, "", func(name string) { hints <- name }) }()
+	watching := backend(t, cfg)
+	go func() { ended <- watching.Watch(ctx, "", func(name string) { hints <- name }) }()
 	hear := func(want string) (others []string) {
 		t.Helper()
 		for {
@@ -36,9 +38,12 @@ func TestWatchedNames(t *testing.T) {
 	hear("")
 	names := []string{"a", "a/b", "a//b", "/", "a\x00", "\U0001f512/\U0001f511", ".", "a/..", "%", "a/%2F", "locks", "a b",
 		strings.Repeat("/", driver.MaxName), "deep/" + strings.Repeat("d/", 200) + "e"}
-	for _, name := range names {
+	for i, name := range names {
 		h := p.get(p.req(name))
 		hear(name)
+		marker := fmt.Sprint("marker", i) // its hint comes after every hint of the grant
+		p.get(p.req(marker))
+		hear(marker)
 		must(t, "Release", p.Release(within(t), h, time.Hour)) // reading a kept name asks for the servers' clock
 		hear(name)
 	}
