@@ -47,7 +47,7 @@ func (g *TxGuard) Handler(next http.Handler) http.Handler {
 			refuse(w, err)
 			return
 		}
-		defer func() { _ = tx.Rollback() }() // does nothing after a commit
+		defer func() { _ = tx.Rollback() }() // for a panic; else it has ended
 		if err := fence.Begin(r.Context(), tx, g.Dialect, resource, token); err != nil {
 			refuse(w, err)
 			return
@@ -63,6 +63,8 @@ func (g *TxGuard) Handler(next http.Handler) http.Handler {
 				refuse(w, failed(g.Dialect, err))
 				return
 			}
+		} else {
+			_ = tx.Rollback() // before the answer: a slow client must not keep the resource locked
 		}
 		a.send(w)
 	})

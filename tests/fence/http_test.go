@@ -225,6 +225,18 @@ func TestHTTPFrozenHandler(t *testing.T) {
 	}
 }
 
+// watchedWriter notes how many connections were in use when the answer began.
+type watchedWriter struct {
+	*httptest.ResponseRecorder
+	db    *sql.DB
+	inUse int
+}
+
+func (w *watchedWriter) WriteHeader(status int) {
+	w.inUse = w.db.Stats().InUse
+	w.ResponseRecorder.WriteHeader(status)
+}
+
 // The transaction of a TxGuard is committed before the client gets an answer, and not at all if the
 // handler fails.
 func TestHTTPTransaction(t *testing.T) {
@@ -263,20 +275,29 @@ func TestHTTPTransaction(t *testing.T) {
 	if status, _ := ask("/"+name, "49"); status != 200 {
 		t.Errorf("after a failed request under 50, one under 49: %d", status)
 	}
+	// The transaction of a handler that failed has ended when its answer is sent: the client may be slow.
+	h := (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { addCounter(t, d.db, w, r); end(w, r) }))
+	request := func() *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/"+name, nil)
+		r.Header.Set(fencehttp.Header, "60")
+		return r
+	}
+	end = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusConflict) }
+	w := &watchedWriter{ResponseRecorder: httptest.NewRecorder(), inUse: -1, db: d.db}
+	if h.ServeHTTP(w, request()); w.Code != http.StatusConflict || w.inUse != 0 {
+		t.Errorf("the answer is %d; %d transactions are open; want 0", w.Code, w.inUse)
+	}
 	// A panic rolls back, and goes on to the server.
 	end = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	before := d.value(t, name)
-	h := (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { addCounter(t, d.db, w, r); end(w, r) }))
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the panic did not go on")
 			}
 		}()
-		r := httptest.NewRequest(http.MethodPost, "/"+name, nil)
-		r.Header.Set(fencehttp.Header, "60")
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		h.ServeHTTP(httptest.NewRecorder(), request())
 	}()
 	if n := d.value(t, name); n != before {
 		t.Errorf("after a panic the counter is %d; want %d", n, before)
