@@ -20,7 +20,7 @@ type SQL struct {
 func (s *SQL) Raise(ctx context.Context, resource string, token uint64) error {
 	tx, err := s.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return failed(s.Dialect, err)
 	}
 	if err := fence.Begin(ctx, tx, s.Dialect, resource, token); err != nil {
 		return err // it has rolled back

@@ -42,6 +42,7 @@ func (g *TxGuard) Handler(next http.Handler) http.Handler {
 		var tx *sql.Tx
 		if err == nil {
 			tx, err = g.DB.BeginTx(r.Context(), g.Options)
+			err = failed(g.Dialect, err)
 		}
 		if err != nil {
 			refuse(w, err)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,18 +48,41 @@ func byPath(r *http.Request) (string, error) {
 }
 
 // sqliteDatabase has the tables of the tests in a file.
-func sqliteDatabase(t *testing.T) *database {
+func sqliteDatabase(t *testing.T, more string) *database {
 	t.Helper()
 	d := &database{dialect: fence.SQLite}
-	d.db = open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "db")+
-		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	d.db = open(t, "sqlite", sqliteDSN(sqliteFile(t), "&_txlock=immediate"+more))
 	d.prepare(t)
 	return d
 }
 
+// waits makes transactions wait for each other.
+const waits = "&_pragma=busy_timeout(5000)"
+
+// While another transaction is in the way, a request is told to come again.
+func TestHTTPBusy(t *testing.T) {
+	d := sqliteDatabase(t, "&_pragma=busy_timeout(0)")
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for name, h := range map[string]http.Handler{
+		"sql": (&fencehttp.Guard{Store: &fencehttp.SQL{DB: d.db, Dialect: d.dialect}, Resource: byPath}).Handler(next),
+		"tx":  (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(next),
+	} {
+		_, ask := serve(t, h)
+		other, err := d.db.BeginTx(testContext(t), nil) // it writes from the beginning
+		must(t, err)
+		if status, body := ask("/a", "1"); status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s; want 503", name, status, body)
+		}
+		must(t, other.Rollback())
+		if status, body := ask("/a", "1"); status != http.StatusOK {
+			t.Errorf("%s, again: %d %s", name, status, body)
+		}
+	}
+}
+
 // A request is refused if its token is missing, malformed or stale; with every store.
 func TestHTTPGuard(t *testing.T) {
-	d := sqliteDatabase(t)
+	d := sqliteDatabase(t, waits)
 	handled := 0
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handled++; fmt.Fprint(w, "done") })
 	for name, h := range map[string]http.Handler{
@@ -125,7 +147,7 @@ func addCounter(t *testing.T, db *sql.DB, w http.ResponseWriter, r *http.Request
 // A holder is frozen before it sends. Its late request is refused, and accepted without the guard.
 // The tokens are those of leases.
 func TestHTTPFrozenClient(t *testing.T) {
-	d := sqliteDatabase(t)
+	d := sqliteDatabase(t, waits)
 	name := d.counter(t)
 	write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { addCounter(t, d.db, w, r) })
 	guarded, _ := serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(write))
@@ -240,7 +262,7 @@ func (w *watchedWriter) WriteHeader(status int) {
 // The transaction of a TxGuard is committed before the client gets an answer, and not at all if the
 // handler fails.
 func TestHTTPTransaction(t *testing.T) {
-	d := sqliteDatabase(t)
+	d := sqliteDatabase(t, waits)
 	name := d.counter(t)
 	var end func(w http.ResponseWriter, r *http.Request)
 	_, ask := serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(
