@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PgxTx is the part of a pgx.Tx that BeginPgx needs. T is pgx's command tag. A pool is none, because
-// the transaction that does the work must raise the token.
+// PgxTx is the part of a pgx.Tx that BeginPgx needs. T is pgx's command tag. A pool does not fit: the
+// transaction that does the work must raise the token.
 type PgxTx[T interface{ RowsAffected() int64 }] interface {
 	Exec(ctx context.Context, sql string, args ...any) (T, error)
 	Rollback(ctx context.Context) error
@@ -21,8 +21,8 @@ const pgxRaise = `INSERT INTO hf_fence AS f (resource, token) VALUES ($1, $2)` +
 const rollbackLimit = 5 * time.Second
 
 // BeginPgx is Begin for a transaction of github.com/jackc/pgx/v5, in PostgreSQL. The compiler infers
-// T from a pgx.Tx. Do not give it the Tx of a Tx's Begin, which is only a savepoint: when that is rolled
-// back, by BeginPgx too, the outer transaction can still write, without a guard.
+// T from a pgx.Tx. Do not give it what Begin of a pgx.Tx returns: that is a savepoint only. If it is
+// rolled back, which BeginPgx does too, the outer transaction can still write under a stale token.
 func BeginPgx[T interface{ RowsAffected() int64 }](ctx context.Context, tx PgxTx[T], resource string,
 	token uint64) error {
 	err := check(PostgreSQL, resource, token)

@@ -8,10 +8,9 @@
 //     holder's. A request that is already in its handler is not stopped: the check and the effect
 //     are two steps, and a newer holder may come in between. So a handler that is paused after the
 //     check can still write late.
-//   - [TxGuard] begins an SQL transaction, checks in it, and runs the handler with that transaction
-//     in its context. What the handler writes in the transaction is committed together with the
-//     token, or not at all. So no late write is possible. Effects outside the transaction have
-//     only Guard's protection.
+//   - [TxGuard] begins an SQL transaction, and checks in it. The handler gets that transaction by
+//     [Tx]. What it writes there is committed together with the token, or not at all. So no late
+//     write is possible. Effects outside the transaction have only Guard's protection.
 //
-// Every request on the resource must pass the guard, one that only reads for a later write too.
+// Every request that uses the resource must pass the guard, also one that only reads for a later write.
 package fencehttp

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/fence"
 )
 
@@ -15,15 +16,16 @@ import (
 type Store interface {
 	// Raise raises the token of resource to token, durably, before it returns nil. An equal token is
 	// allowed. Errors: fence.ErrStale if it has seen a larger one; fence.ErrRetry if the same call
-	// may succeed; fence.ErrInvalid for a resource that it cannot name; any other, also ctx's, if it
-	// does not know.
+	// may succeed; any other, also ctx's, if it does not know. A guard asks only for resources that
+	// fence.Begin allows.
 	Raise(ctx context.Context, resource string, token uint64) error
 }
 
 // Guard refuses requests under a stale token before they reach a handler; the package's
 // documentation says what that protects. The answers are:
 //
-//   - 400: the header is missing, is there twice, or is no token; or Resource fails.
+//   - 400: the header is missing, is there twice, or is no token; or Resource fails, or returns a name
+//     that fence.Begin does not allow.
 //   - 412 (Precondition Failed): the token is stale. The token in the header is a condition of the
 //     request that does not hold. 409 would invite the client to solve the conflict and send the
 //     request again, which cannot succeed under this token.
@@ -69,6 +71,9 @@ func read(r *http.Request, header string, resource func(*http.Request) (string, 
 			math.MaxInt64)
 	}
 	name, err := resource(r)
+	if err == nil {
+		err = driver.CheckName(name)
+	}
 	if err != nil {
 		return "", 0, fmt.Errorf("%w: resource: %w", errMalformed, err)
 	}
@@ -79,7 +84,7 @@ func read(r *http.Request, header string, resource func(*http.Request) (string, 
 // clients.
 func refuse(w http.ResponseWriter, err error) {
 	switch {
-	case errors.Is(err, errMalformed), errors.Is(err, fence.ErrInvalid):
+	case errors.Is(err, errMalformed):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case errors.Is(err, fence.ErrStale):
 		http.Error(w, "stale fencing token: a newer holder of the lock has been here", http.StatusPreconditionFailed)
