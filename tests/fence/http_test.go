@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// serve starts a server, and returns what its answer to a request under a token is: its status.
+// serve starts a server. ask sends it a request under tokens, and returns the status and the body of
+// the answer.
 func serve(t *testing.T, h http.Handler) (url string, ask func(path string, tokens ...string) (int, string)) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -25,18 +26,27 @@ func serve(t *testing.T, h http.Handler) (url string, ask func(path string, toke
 	t.Cleanup(s.Client().CloseIdleConnections)
 	return s.URL, func(path string, tokens ...string) (int, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(testContext(t), http.MethodPost, s.URL+path, nil)
+		status, body, err := send(testContext(t), s.Client(), s.URL+path, tokens...)
 		must(t, err)
-		for _, token := range tokens {
-			r.Header.Add("fencing-token", token)
-		}
-		answer, err := s.Client().Do(r)
-		must(t, err)
-		defer func() { _ = answer.Body.Close() }()
-		body, err := io.ReadAll(answer.Body)
-		must(t, err)
-		return answer.StatusCode, string(body)
+		return status, body
 	}
+}
+
+func send(ctx context.Context, c *http.Client, url string, tokens ...string) (status int, body string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, token := range tokens {
+		r.Header.Add("fencing-token", token)
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text), err
 }
 
 // byPath takes the path for the resource.
@@ -140,7 +150,7 @@ func TestHTTPMistake(t *testing.T) {
 	}
 }
 
-// add adds to the counter of the path: in the request's transaction if there is one.
+// addCounter adds one to the counter of the path: in the request's transaction if there is one.
 func addCounter(t *testing.T, db *sql.DB, w http.ResponseWriter, r *http.Request) {
 	name, _ := byPath(r)
 	statement := `UPDATE counter SET n = n + 1 WHERE name = '` + name + `'`
@@ -213,45 +223,72 @@ func TestHTTPFrozenClient(t *testing.T) {
 // TxGuard a newer request cannot come in between, so there is no late write.
 func TestHTTPFrozenHandler(t *testing.T) {
 	_, d := postgres(t)
-	frozen, thaw := make(chan bool), make(chan bool)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	frozen, thaw := make(chan bool, 1), make(chan bool, 1)
 	var order []string
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := r.Header.Get(fencehttp.Header)
 		if token == "1" {
 			frozen <- true
-			<-thaw
+			select {
+			case <-thaw:
+			case <-r.Context().Done(): // the test has failed
+			}
 		}
 		order = append(order, token)
 		addCounter(t, d.db, w, r)
 	})
-	status := func(ask func(string, ...string) (int, string), name, token string) <-chan int {
-		got := make(chan int, 1)
-		go func() { n, _ := ask("/"+name, token); got <- n }()
+	type result struct {
+		status int
+		err    error
+	}
+	start := func(url, token string) <-chan result {
+		got := make(chan result, 1)
+		go func() {
+			status, _, err := send(ctx, http.DefaultClient, url, token)
+			got <- result{status, err}
+		}()
 		return got
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	status := func(got <-chan result) int {
+		t.Helper()
+		r := <-got // ctx bounds it
+		must(t, r.err)
+		return r.status
+	}
+	awaitFrozen := func() {
+		t.Helper()
+		select {
+		case <-frozen:
+		case <-ctx.Done():
+			t.Fatal("the first request has not reached the handler")
+		}
 	}
 
 	name := d.counter(t)
-	_, ask := serve(t, (&fencehttp.Guard{Store: &fencehttp.SQL{DB: d.db, Dialect: d.dialect}, Resource: byPath}).Handler(
+	url, _ := serve(t, (&fencehttp.Guard{Store: &fencehttp.SQL{DB: d.db, Dialect: d.dialect}, Resource: byPath}).Handler(
 		handler))
-	first := status(ask, name, "1")
-	<-frozen
-	if n := <-status(ask, name, "2"); n != 200 {
+	first := start(url+"/"+name, "1")
+	awaitFrozen()
+	if n := status(start(url+"/"+name, "2")); n != 200 {
 		t.Fatalf("the newer request: %d", n)
 	}
 	thaw <- true
-	if n := <-first; n != 200 || strings.Join(order, " ") != "2 1" {
+	if n := status(first); n != 200 || strings.Join(order, " ") != "2 1" {
 		t.Errorf("Guard: the frozen handler's answer is %d, the order of writes %v", n, order)
 	}
 
 	order = nil
 	name = d.counter(t)
-	_, ask = serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(handler))
-	first = status(ask, name, "1")
-	<-frozen
-	second := status(ask, name, "2")
-	d.awaitWaiter(testContext(t), t, nil)
+	url, ask := serve(t, (&fencehttp.TxGuard{DB: d.db, Dialect: d.dialect, Resource: byPath}).Handler(handler))
+	first = start(url+"/"+name, "1")
+	awaitFrozen()
+	second := start(url+"/"+name, "2")
+	d.awaitWaiter(ctx, t, nil)
 	thaw <- true
-	if n, m := <-first, <-second; n != 200 || m != 200 || strings.Join(order, " ") != "1 2" {
+	if n, m := status(first), status(second); n != 200 || m != 200 || strings.Join(order, " ") != "1 2" {
 		t.Errorf("TxGuard: %d, %d, the order of writes %v", n, m, order)
 	}
 	if n, _ := ask("/"+name, "1"); n != http.StatusPreconditionFailed {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -159,6 +160,7 @@ func TestRedisCluster(t *testing.T) {
 	must(t, client.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	for client.Get(ctx, "x").Err() != redis.Nil { // it takes its slots over
 		must(t, ctx.Err())
+		time.Sleep(5 * time.Millisecond) // no event reports it
 	}
 	eval := evals["go-redis"]
 	tagged := &fence.Redis{Eval: eval, Key: "stock:{42}:fence", Keys: []string{"stock:{42}:count", "stock:{42}:log"}}
