@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,9 @@ func (d *dialect) Tx(tx any) sqllock.Tx {
 			return sqllock.SQLTx(tx)
 		}
 	case pgx.Tx:
-		return pgxTx{tx}
+		if v := reflect.ValueOf(tx); v.Kind() != reflect.Pointer || !v.IsNil() { // as a nil *pgxpool.Tx is
+			return pgxTx{tx}
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/sqllock/internal/sqltest"
@@ -47,6 +48,11 @@ func testPgxInTx(t *testing.T, dsn, mode string) {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	name := "pgx/" + mode
+	for _, none := range []any{pgx.Tx(nil), (*pgxpool.Tx)(nil)} {
+		if _, err := c.InTx(ctx, none, name); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("InTx of %T that is nil: %v; want ErrInvalid", none, err)
+		}
+	}
 	for _, commits := range []bool{false, true} {
 		tx, err := conn.Begin(ctx)
 		if err != nil {
