@@ -29,6 +29,7 @@ func (c *conn) Track(ctx context.Context, prefix string, changed func(key string
 		return fmt.Errorf("%w: keys are tracked at a single server only", driver.ErrInvalid)
 	}
 	opt := *single.Options()
+	opt.MinIdleConns = 0
 	opt.Protocol, opt.PushNotificationProcessor, opt.MaintNotificationsConfig = 2, nil, nil
 	refused := make(chan error, 1)
 	first := opt.OnConnect
