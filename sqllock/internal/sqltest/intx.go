@@ -1,7 +1,6 @@
 package sqltest
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast"
-	"github.com/holdfast-lock/holdfast/sqllock"
 )
 
 // InTx is a server on which a test takes locks in transactions of the application. It has a table
@@ -31,7 +29,6 @@ type appTx struct {
 	*sql.Tx
 	t    *testing.T
 	conn *sql.Conn
-	kill func()
 }
 
 func (x *InTx) begin(t *testing.T, level sql.IsolationLevel) *appTx {
@@ -44,16 +41,18 @@ func (x *InTx) begin(t *testing.T, level sql.IsolationLevel) *appTx {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &appTx{tx, t, conn, nil}
-	a.kill = func() {
-		var id int64
-		if err := tx.QueryRow(x.Session).Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		x.Kill(id)
-	}
 	t.Cleanup(func() { _ = tx.Rollback(); _ = conn.Close() })
-	return a
+	return &appTx{tx, t, conn}
+}
+
+// kill ends the connection of a.
+func (x *InTx) kill(a *appTx) {
+	a.t.Helper()
+	var id int64
+	if err := a.QueryRow(x.Session).Scan(&id); err != nil {
+		a.t.Fatal(err)
+	}
+	x.Kill(id)
 }
 
 // order writes a row of the application.
@@ -77,21 +76,6 @@ func (a *appTx) rollback() {
 		a.t.Fatalf("rollback: %v", err)
 	}
 }
-
-// clientOn returns a client with that TTL, on its own pool.
-func (x *InTx) clientOn(t *testing.T, d sqllock.Dialect, ttl time.Duration) *holdfast.Client {
-	t.Helper()
-	b := sqllock.New(x.Open(), d, nil)
-	t.Cleanup(func() { _ = b.Close() })
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	return c
-}
-
-func (x *InTx) client(t *testing.T) *holdfast.Client { return x.clientOn(t, x.Dialect(), time.Minute) }
 
 func ticketFor(t *testing.T, c *holdfast.Client, tx any, name string, opts ...holdfast.Option) string {
 	t.Helper()
@@ -200,26 +184,24 @@ func (x *InTx) ofNoServer(t *testing.T) {
 	}
 }
 
-// A client that crashes before the commit has nothing; after it, the lock is free a TTL later.
+// A client that crashes before the commit has nothing; after it, the name is held until the lease has
+// expired.
 func (x *InTx) Crashes(t *testing.T) {
-	const ttl = 2 * time.Second
-	a, b := x.clientOn(t, x.Dialect(), ttl), x.client(t)
+	a, b := x.client(t), x.client(t)
 	name := t.Name()
 	tx := x.begin(t, sql.LevelDefault)
 	ticket := ticketFor(t, a, tx.Tx, name)
-	tx.kill()
+	x.kill(tx)
 	before := locked(t, b, name)
 	refusedWith(t, holdfast.ErrGone)(a.Resume(t.Context(), ticket))
 	free(t, before)
 
 	tx = x.begin(t, sql.LevelDefault)
-	began := time.Now()
 	ticketFor(t, a, tx.Tx, name)
 	tx.commit()
+	refusedWith(t, holdfast.ErrHeld)(b.Mutex(name).TryLock(t.Context()))
+	expire(t, x.Open(), name)
 	after := locked(t, b, name)
-	if d := time.Since(began); d < ttl {
-		t.Errorf("another had the lock after %v of a TTL of %v", d, ttl)
-	}
 	if after.Token() <= before.Token() {
 		t.Errorf("token %d after %d", after.Token(), before.Token())
 	}
@@ -228,12 +210,11 @@ func (x *InTx) Crashes(t *testing.T) {
 
 // The lease counts from InTx: a transaction that is open for longer commits an expired grant.
 func (x *InTx) LongTransaction(t *testing.T) {
-	const ttl = 300 * time.Millisecond
-	a, b := x.clientOn(t, x.Dialect(), ttl), x.client(t)
+	a, b := x.client(t), x.client(t)
 	name := t.Name()
 	tx := x.begin(t, sql.LevelDefault)
 	ticket := ticketFor(t, a, tx.Tx, name)
-	<-time.After(2 * ttl)
+	expire(t, tx.Tx, name)
 	tx.commit()
 	refusedWith(t, holdfast.ErrGone)(a.Resume(t.Context(), ticket))
 	l, err := b.Mutex(name).TryLock(t.Context())

@@ -143,7 +143,9 @@ func (x *InTx) Refused(t *testing.T) {
 		refusedWith(t, holdfast.ErrInvalid)(b.InTx(t.Context(), bad, name))
 	}
 	refusedWith(t, holdfast.ErrInvalid)(b.InTx(t.Context(), tx.Tx, ""))
-	free(t, resumedAfter(t, b, tx, name))
+	ticket := ticketFor(t, b, tx.Tx, name)
+	tx.commit()
+	free(t, resumed(t, b, ticket))
 	refusedWith(t, holdfast.ErrInvalid)(b.InTx(t.Context(), tx.Tx, name)) // it has ended
 
 	// A kept name is not free.
@@ -153,13 +155,6 @@ func (x *InTx) Refused(t *testing.T) {
 	}
 	free(t, kept)
 	refusedWith(t, holdfast.ErrHeld)(b.InTx(t.Context(), x.begin(t, sql.LevelDefault).Tx, name))
-}
-
-func resumedAfter(t *testing.T, c *holdfast.Client, tx *appTx, name string) *holdfast.Lease {
-	t.Helper()
-	ticket := ticketFor(t, c, tx.Tx, name)
-	tx.commit()
-	return resumed(t, c, ticket)
 }
 
 // between is a dialect that does something after InTx has found the name free, and before it locks

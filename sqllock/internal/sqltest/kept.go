@@ -116,13 +116,7 @@ func (x *Locked) ShortLeasesWithALockedRow(t *testing.T) {
 	for _, ttl := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			t.Parallel()
-			b := sqllock.New(x.Open(), x.Dialect(), nil)
-			t.Cleanup(func() { _ = b.Close() })
-			c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: ttl})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close(context.Background()) })
+			c := x.clientOn(t, x.Dialect(), ttl)
 			var leases []*holdfast.Lease
 			for i := range 20 {
 				l, err := c.Mutex(fmt.Sprintf("%s/%02d", t.Name(), i)).Lock(t.Context())

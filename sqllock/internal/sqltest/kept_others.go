@@ -14,7 +14,7 @@ import (
 // with locked rows.
 func (x *Locked) OthersWithLockedRows(t *testing.T) {
 	const names, callers, enough = 12, 5, 8 * time.Second // enough for ten pairs of some milliseconds each
-	c := x.user(t)
+	c := x.client(t)
 	name := func(i int) string { return fmt.Sprintf("%s/%d", t.Name(), i) }
 	for i := range names {
 		l, err := c.Mutex(name(i)).Lock(t.Context())
@@ -69,7 +69,7 @@ func (x *Locked) OthersWithLockedRows(t *testing.T) {
 // another name. Cancels of the first name wait for its row, and delay none of the others.
 func (x *Locked) GivenUpWithALockedRow(t *testing.T) {
 	const many, enough = 200, 4 * time.Second // one Cancel may wait 5 s for a locked row
-	c, d := x.user(t), x.user(t)
+	c, d := x.client(t), x.client(t)
 	locked, other := t.Name()+"/locked", t.Name()+"/other"
 	lock := func(c *holdfast.Client, ctx context.Context, name string) (*holdfast.Lease, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)

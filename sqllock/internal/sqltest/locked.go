@@ -23,11 +23,17 @@ type Locked struct {
 	Waiting func() int                     // statements that wait for a row
 }
 
-// user returns a client of the library on its own pool.
-func (x *Locked) user(t *testing.T) *holdfast.Client {
-	b := sqllock.New(x.Open(), x.Dialect(), nil)
+// client returns a client of the library on its own pool, with a TTL of a minute.
+func (x *Locked) client(t *testing.T) *holdfast.Client {
+	t.Helper()
+	return x.clientOn(t, x.Dialect(), time.Minute)
+}
+
+func (x *Locked) clientOn(t *testing.T, d sqllock.Dialect, ttl time.Duration) *holdfast.Client {
+	t.Helper()
+	b := sqllock.New(x.Open(), d, nil)
 	t.Cleanup(func() { _ = b.Close() })
-	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: time.Minute})
+	c, err := holdfast.New(t.Context(), b, &holdfast.Config{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +46,7 @@ func (x *Locked) user(t *testing.T) *holdfast.Client {
 // taken and released meanwhile.
 func (x *Locked) ManyRequestsForALockedRow(t *testing.T) {
 	const many, most = 40, 10 // at most: the concurrent requests of a name, cancels, and requests just abandoned
-	c := x.user(t)
+	c := x.client(t)
 	own := func(name string) string { return t.Name() + "/" + name }
 	lock := func(name string) *holdfast.Lease {
 		t.Helper()

@@ -147,11 +147,16 @@ func (s *scene) await(of driver.Session, role string) {
 }
 
 // expire ends the lease of the one exclusive holder.
-func (s *scene) expire() {
-	s.t.Helper()
-	if _, err := s.admin.Exec("UPDATE hf_lock SET expires = 1, keep = 0, busy = 1, ver = ver + 1 WHERE name = '" + s.name +
+func (s *scene) expire() { s.t.Helper(); expire(s.t, s.admin, s.name) }
+
+// expire ends the lease of the one exclusive holder of name. in is a pool or a transaction.
+func expire(t *testing.T, in interface {
+	Exec(query string, args ...any) (sql.Result, error)
+}, name string) {
+	t.Helper()
+	if _, err := in.Exec("UPDATE hf_lock SET expires = 1, keep = 0, busy = 1, ver = ver + 1 WHERE name = '" + name +
 		"'"); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
