@@ -28,13 +28,7 @@ func (x *Locked) KeptWithALockedRow(t *testing.T, exchanges ...time.Duration) {
 			t.Cleanup(func() { _ = b.Close() })
 			s := open(t, b, "s")
 			holds := Take(t, s, fmt.Sprintf("kept-%d", exchange.Milliseconds()), 4, driver.Exclusive)
-			for db.Stats().InUse < 4 {
-				conn, err := db.Conn(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = conn.Close() }()
-			}
+			exhaust(t, db)
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			defer all.Wait()

@@ -17,10 +17,7 @@ import (
 func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken=%v", taken), func(t *testing.T) {
-			db := OpenBreaking(t, admin, dsn)
-			db.SetMaxOpenConns(3)
-			b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
-			t.Cleanup(func() { _ = b.Close() })
+			db, b := breakable(t, dialect, admin, dsn)
 			s := open(t, b, "s")
 			other := sqllock.New(admin, dialect(), nil)
 			t.Cleanup(func() { _ = other.Close() })
@@ -38,13 +35,7 @@ func ReleasedWhenTaken(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 					t.Fatalf("Acquire = %+v, %v", rep, err)
 				}
 			}
-			for db.Stats().InUse < 3 {
-				app, err := db.Conn(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = app.Close() }()
-			}
+			exhaust(t, db.DB)
 			time.Sleep(50 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()

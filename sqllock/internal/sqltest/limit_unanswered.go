@@ -20,10 +20,7 @@ func LimitUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 		for _, between := range []int{8, 0} {
 			t.Run(fmt.Sprintf("%d and %d", limit, between), func(t *testing.T) {
 				t.Parallel()
-				db := OpenBreaking(t, admin, dsn)
-				db.SetMaxOpenConns(3)
-				b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
-				t.Cleanup(func() { _ = b.Close() })
+				db, b := breakable(t, dialect, admin, dsn)
 				other := sqllock.New(admin, dialect(), nil)
 				t.Cleanup(func() { _ = other.Close() })
 				open(t, b, "s")
@@ -35,13 +32,7 @@ func LimitUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 				if err != nil || rep.Token == 0 {
 					t.Fatalf("Acquire = %+v, %v", rep, err)
 				}
-				for db.Stats().InUse < 3 {
-					app, err := db.Conn(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = app.Close() }()
-				}
+				exhaust(t, db.DB)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				db.ArmAt("UPDATE hf_lock", Unanswered)
@@ -50,6 +41,7 @@ func LimitUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 					for {
 						rec, err := other.Inspect(ctx, t.Name())
 						if err == nil && rec.Set && rec.Limit == 3 {
+							time.Sleep(5 * time.Millisecond) // no event reports it
 							continue
 						}
 						if between != 0 && err == nil {

@@ -126,13 +126,7 @@ func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
 	if err := s.Release(t.Context(), hold("a"), 0); err != nil {
 		t.Fatal(err)
 	}
-	for db.Stats().InUse < 4 {
-		conn, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-	}
+	exhaust(t, db)
 	end := x.Block(t.Name() + "/a")
 	defer end()
 	ctx, stop := context.WithCancel(t.Context())
@@ -169,6 +163,28 @@ func (x *Locked) RenewalsWithALockedRow(t *testing.T) {
 	}
 }
 
+// breakable returns a Server on a small pool whose connections break.
+func breakable(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) (*Breaking, *sqllock.Server) {
+	t.Helper()
+	db := OpenBreaking(t, admin, dsn)
+	db.SetMaxOpenConns(3)
+	b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
+	t.Cleanup(func() { _ = b.Close() })
+	return db, b
+}
+
+// exhaust takes all free connections of a pool until the test ends.
+func exhaust(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for db.Stats().InUse < db.Stats().MaxOpenConnections {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+}
+
 // EndedUnanswered ends a grant on the reserved connection, which dies after the server's execution
 // and before the answer. The call is repeated on another connection, and its result is still
 // correct.
@@ -196,22 +212,13 @@ func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 	} {
 		t.Run(do.what, func(t *testing.T) {
 			t.Parallel()
-			db := OpenBreaking(t, admin, dsn)
-			db.SetMaxOpenConns(3)
-			b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
-			t.Cleanup(func() { _ = b.Close() })
+			db, b := breakable(t, dialect, admin, dsn)
 			s := open(t, b, "s")
 			rep, err := s.Acquire(t.Context(), &driver.Request{ID: "id", Name: t.Name(), Mode: driver.Exclusive, N: 1})
 			if err != nil || rep.Token == 0 {
 				t.Fatalf("Acquire = %+v, %v", rep, err)
 			}
-			for db.Stats().InUse < 3 {
-				app, err := db.Conn(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = app.Close() }()
-			}
+			exhaust(t, db.DB)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			db.ArmAt(do.at, Unanswered)
@@ -230,10 +237,7 @@ func EndedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB
 // execution and before the answer. Somebody sets the latch again before the call is repeated on
 // another connection. The repeat does not remove that latch.
 func RemovedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.DB, dsn string) {
-	db := OpenBreaking(t, admin, dsn)
-	db.SetMaxOpenConns(3)
-	b := sqllock.New(db.DB, dialect(), &sqllock.Config{Listen: listens(dialect(), admin)})
-	t.Cleanup(func() { _ = b.Close() })
+	db, b := breakable(t, dialect, admin, dsn)
 	other := sqllock.New(admin, dialect(), nil)
 	t.Cleanup(func() { _ = other.Close() })
 	s := open(t, other, "other")
@@ -241,13 +245,7 @@ func RemovedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 	if _, err := s.SetCount(t.Context(), t.Name(), 1); err != nil {
 		t.Fatal(err)
 	}
-	for db.Stats().InUse < 3 {
-		app, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = app.Close() }()
-	}
+	exhaust(t, db.DB)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	db.ArmAt("COMMIT\n", Unanswered)
@@ -259,6 +257,7 @@ func RemovedUnanswered(t *testing.T, dialect func() sqllock.Dialect, admin *sql.
 				again <- err
 				return
 			}
+			time.Sleep(5 * time.Millisecond) // no event reports it
 		}
 	}()
 	err := b.RemoveLatch(ctx, t.Name())
