@@ -4,9 +4,9 @@
 -- length, the session's id with its length, info. ARGV[3]: how many milliseconds the key lives if
 -- it is granted.
 --
--- Answers one of: -1: n of a semaphore's limit that is set, and none is; the token; {token, two names of the index} for a name that is new here; a text:
--- what the name is in use as; {0, retry, ahead, last token, one holder}; {0, ahead, now, state},
--- which says the same about a mutex.
+-- Answers one of: -1: the request wants the limit that is set, and none is set; the token; {token, two
+-- names of the index} for a name that is new here; a text: what the name is in use as; {0, retry,
+-- ahead, last token, one holder}; {0, ahead, now, state}, which says the same about a mutex.
 
 local mode, wait, ttl, hold = sub(a, 1, 1), sub(a, 2, 2) == '1', num(sub(a, 3, 18)), num(sub(a, 19, 34))
 local n, max_ = num(sub(a, 35, 44)), num(sub(a, 45, 54))

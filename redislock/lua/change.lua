@@ -1,6 +1,6 @@
--- Changes a grant, or a semaphore. KEYS: l, z, m, t; for limit also i. ARGV[1]: what. Answers 0: done; 1: gone; 2:
--- taken; 3: the new id belongs to another request; 4: the minimum hold is not over; a text: what the
--- name is in use as.
+-- Changes a grant, or a semaphore. KEYS: l, z, m, t; for limit also i. ARGV[1]: what. Answers 0: done;
+-- 1: gone; 2: taken; 3: the new id belongs to another request; 4: the minimum hold is not over; a
+-- text: what the name is in use as.
 --   downgrade id token
 --   reduce    id token n: how many permits remain
 --   adopt     id token TTL session, new id, info

@@ -1,6 +1,6 @@
 -- Describes a name. KEYS: l, z, m, t. ARGV[1]: how many waiters to list. Answers {state (Ps: P with a
--- limit that is set), limit, count, last token, length of the queue, holders, waiters}; a holder or waiter is {id, mode, n,
--- token, age, left, kept, info}.
+-- limit that is set), limit, count, last token, length of the queue, holders, waiters}; a holder or
+-- waiter is {id, mode, n, token, age, left, kept, info}.
 --
 -- A server that takes no writes answers with its data: it leaves out what has expired, and hands
 -- nothing over.
