@@ -34,13 +34,8 @@ func TestMain(m *testing.M) {
 		serve(library)
 		return
 	}
-	goleak.VerifyTestMain(suite{m})
+	goleak.VerifyTestMain(testenv.Suite{M: m})
 }
-
-// suite runs all tests, and then stops the server and the processes that they share.
-type suite struct{ *testing.M }
-
-func (w suite) Run() int { return testenv.RunShared(w.M) }
 
 // world is a test's server, with a client that belongs to neither side.
 type world struct {

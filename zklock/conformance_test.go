@@ -12,12 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/zklock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
-
-// suite runs all tests, and then stops the server that they share.
-type suite struct{ *testing.M }
-
-func (w suite) Run() int { return testenv.RunShared(w.M) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Suite{M: m}) }
 
 // longSessions is the server setting that allows sessions of minutes.
 const longSessions = "maxSessionTimeout=200000"

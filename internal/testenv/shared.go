@@ -60,6 +60,12 @@ func RunShared(m *testing.M) (code int) {
 	return m.Run()
 }
 
+// Suite runs the tests of a package by RunShared, for goleak.VerifyTestMain.
+type Suite struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (s Suite) Run() int { return RunShared(s.M) }
+
 var shared struct {
 	mu   sync.Mutex
 	ends []func()

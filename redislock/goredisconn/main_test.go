@@ -8,12 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{m}) }
-
-// suite runs all tests and examples, and then stops the server of the examples.
-type suite struct{ *testing.M }
-
-func (w suite) Run() int { return testenv.RunShared(w.M) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Suite{M: m}) }
 
 var one = testenv.Shared(func(t testing.TB) *testenv.RedisServer { return testenv.Redis(t) })
 
