@@ -46,12 +46,16 @@ var _ driver.TxBackend = (*Server)(nil)
 
 // AcquireInTx implements [driver.TxBackend].
 //
-// It first looks at the name outside of tx, since tx would keep the lock on the row of a name that
-// somebody holds, and hold up the renewals of that holder. If the name seems free, it locks the row
-// in tx, skips a row that is locked already, lets package rule decide, and writes the row. The lock
-// on the row excludes every other grant of the name until tx ends, so the token is larger than all
-// before it, and nobody else can get it. The lease counts from here: if tx stays open for longer, the
-// grant has expired when it is committed.
+// It first looks at the name outside of tx: tx would keep the lock on the row of a name that somebody
+// holds, and hold up the renewals of that holder. If the name seems free, these steps follow in tx:
+//
+//   - It locks the row, or gives up if the row is locked already.
+//   - Package rule decides.
+//   - It writes the row.
+//
+// The lock on the row excludes every other grant of the name until tx ends. So the token is larger
+// than all before it, and nobody else can get it. The lease counts from this call: if tx stays open
+// for longer, the grant has expired when it is committed.
 func (b *Server) AcquireInTx(ctx context.Context, tx any, req *driver.Request, ttl time.Duration) (
 	rep driver.Reply, err error) {
 	t := b.d.Tx(tx)
@@ -78,7 +82,8 @@ func (b *Server) AcquireInTx(ctx context.Context, tx any, req *driver.Request, t
 		return driver.Reply{}, fmt.Errorf("%w transaction: its clock is %v off the store's: it is on another server, or its "+
 			"session has set the time", driver.ErrInvalid, off)
 	}
-	if rep = b.decideInTx(r, req, ttl); rep.Token == 0 {
+	token := decideInTx(r, req, ttl)
+	if token == 0 {
 		return driver.Reply{}, b.lateRefusal(ctx, r)
 	}
 	c := r.encode()
@@ -90,7 +95,7 @@ func (b *Server) AcquireInTx(ctx context.Context, tx any, req *driver.Request, t
 	if err != nil {
 		return driver.Reply{}, b.inTxFault(err)
 	}
-	return driver.Reply{Token: rep.Token}, nil
+	return driver.Reply{Token: token}, nil
 }
 
 // seemsFree reads the row outside of the application's transaction, and makes sure that there is
@@ -181,16 +186,12 @@ func (b *Server) loadOne(ctx context.Context, name string) (r *record, err error
 // give back a grant of its own that nobody wants, when somebody reports it in a forged notification.
 const txSession = "tx"
 
-// decideInTx lets package rule decide about a locked row. Without a Token the row stays as it is.
-func (b *Server) decideInTx(r *record, req *driver.Request, ttl time.Duration) driver.Reply {
-	if r.damaged != nil {
-		return driver.Reply{}
+// decideInTx lets package rule decide about a locked row. With token 0 the row stays as it is.
+func decideInTx(r *record, req *driver.Request, ttl time.Duration) (token uint64) {
+	if r.damaged == nil {
+		token, _, _, _ = r.entry.Acquire(ofMicros(r.now), req, txSession, ttl) // 0 if it fails
 	}
-	token, _, _, err := r.entry.Acquire(ofMicros(r.now), req, txSession, ttl)
-	if err != nil {
-		return driver.Reply{}
-	}
-	return driver.Reply{Token: token}
+	return token
 }
 
 var updateText = "UPDATE hf_lock SET " + strings.Join(writtenColumns, " = ?, ") + " = ? WHERE name = ? AND ver = ?"

@@ -62,7 +62,8 @@ func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
 	err := b.askBy(ctx, name, d.of(b.run), func(r *record) (err error) {
 		e := &r.entry
 		done := e.Set && e.Limit == limit || limit == 0 && !e.Set
-		if d.see(r, math.MaxUint64); d.unanswered && !d.before && !done { // the age of grants proves nothing
+		d.see(r, math.MaxUint64) // a later grant proves nothing about the limit
+		if d.unanswered && !d.before && !done {
 			return errLimitSetAgain
 		}
 		r.grants, err = e.SetLimit(ofMicros(r.now), limit)
@@ -71,8 +72,8 @@ func (b *Server) SetLimit(ctx context.Context, name string, limit int) error {
 	return d.ended(err)
 }
 
-// errLimitSetAgain: a repeated SetLimit found a name that somebody has written since the first
-// attempt, and that has not the limit. Another operator may have set or removed it.
+// errLimitSetAgain: a repeated SetLimit found that somebody has written the name since the first
+// attempt, and that the limit is another one. Another operator may have set or removed it.
 var errLimitSetAgain = fmt.Errorf("%w: an attempt was not answered, and the limit may have been changed since",
 	driver.ErrUncertain)
 
