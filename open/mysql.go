@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -109,15 +108,10 @@ func mySQLAddress(cfg *godriver.Config, u *url.URL, socket string) error {
 // mySQLParameters reads the query, and refuses unknown parameters.
 func mySQLParameters(cfg *godriver.Config, query url.Values) error {
 	known := append([]string{"socket", "tls", "timeout", "readTimeout"}, storeurl.TLSParameters...)
-	for k, v := range query {
-		switch {
-		case !slices.Contains(known, k):
-			return invalidMySQL("the parameter %q is unknown", k)
-		case len(v) != 1 || v[0] == "":
-			return invalidMySQL("the parameter %s is empty or given twice", k)
-		}
+	err := onlyKnown(query, invalidMySQL, known...)
+	if err != nil {
+		return err
 	}
-	var err error
 	switch t := query.Get("tls"); t {
 	case "", "off":
 	case "true", "skip-verify":

@@ -66,15 +66,13 @@ func quorumOf(rawURL string, dial Dialer) (q quorumURL, err error) {
 	if scheme == "rediss" {
 		known = append(known, storeurl.TLSParameters...)
 	}
+	if err := onlyKnown(query, invalidQuorum, known...); err != nil {
+		return q, err
+	}
 	passed := url.Values{}
-	for k, v := range query {
-		switch {
-		case !slices.Contains(known, k):
-			return q, invalidQuorum("the parameter %q is unknown", k)
-		case len(v) != 1 || v[0] == "":
-			return q, invalidQuorum("the parameter %s is empty or given twice", k)
-		case slices.Contains(storeurl.TLSParameters, k):
-			passed[k] = v
+	for _, k := range storeurl.TLSParameters {
+		if query.Has(k) {
+			passed[k] = query[k]
 		}
 	}
 	if s := query.Get("quarantine"); s != "" {

@@ -85,13 +85,8 @@ func zooKeeperConfig(rawURL string) (cfg zklock.Config, err error) {
 // settings reads the parameters that are not about TLS, and refuses unknown ones.
 func settings(cfg *zklock.Config, query url.Values) error {
 	known := append([]string{"session", "protocol", "acl"}, storeurl.TLSParameters...)
-	for k, v := range query {
-		switch {
-		case !slices.Contains(known, k):
-			return invalidZooKeeper("the parameter %q is unknown", k)
-		case len(v) != 1 || v[0] == "":
-			return invalidZooKeeper("the parameter %s is empty or given twice", k)
-		}
+	if err := onlyKnown(query, invalidZooKeeper, known...); err != nil {
+		return err
 	}
 	if s := query.Get("session"); s != "" {
 		d, err := time.ParseDuration(s)
