@@ -17,8 +17,8 @@ import (
 // stores). It is a value without state and safe for concurrent use.
 type Semaphore struct{ lock }
 
-// LimitAsSet is the limit of a Semaphore whose callers do not know it: the one that Client.SetLimit or
-// "holdfast sem limit" has set at the store.
+// LimitAsSet stands for the limit that is set at the store, by Client.SetLimit or "holdfast sem limit".
+// Callers of such a Semaphore need not know it.
 const LimitAsSet = 0
 
 // Semaphore returns the semaphore of that name, without an exchange with the store. The limit, from
@@ -26,9 +26,9 @@ const LimitAsSet = 0
 // and Client.SetLimit changes it. Names and options are as for Mutex.
 //
 // With LimitAsSet the store's limit counts, and may change at any time: nobody is refused for it. A
-// request for more permits than the limit waits until the limit is raised. ErrInvalid, at Acquire:
-// no limit is set. That somebody uses the semaphore with a limit of his own is not enough, since
-// that one ends with its last user. ErrDeadlock is not reported: the limit may be raised.
+// request for more permits than the limit waits until the limit is raised. So ErrDeadlock is not
+// reported. If no limit is set, Acquire returns ErrInvalid, also while others use the semaphore with
+// a limit of their own: that limit ends with its last user.
 func (c *Client) Semaphore(name string, limit int, opts ...Option) *Semaphore {
 	return &Semaphore{c.lock(name, driver.Permits, 1, limit, opts)}
 }

@@ -15,8 +15,8 @@ race="-race -gcflags=modernc.org/sqlite/lib=-race=false"
 # Under the race detector a program sleeps for a second before it ends, because of goroutines that
 # still run: goleak finds those.
 export GORACE="${GORACE:-} atexit_sleep_ms=0"
-# Collecting garbage less often takes a third of the processor time off vet and staticcheck. The
-# second value bounds the memory of each process.
+# Collecting garbage less often takes a third of the processor time off vet and staticcheck. Near the
+# second value, a soft limit, a process collects more often. Both apply to the tests, too.
 export GOGC="${GOGC:-400}" GOMEMLIMIT="${GOMEMLIMIT:-2GiB}"
 
 . scripts/install.sh
