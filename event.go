@@ -68,6 +68,7 @@ func difference(before *Record, damaged bool, now *Record) (e Event, any bool) {
 		e.Type = EventWaiting
 	default:
 		return e, damaged || now.Kind != before.Kind || now.Limit != before.Limit ||
+			now.LimitSet != before.LimitSet ||
 			!slices.EqualFunc(now.Holders, before.Holders, sameHolder)
 	}
 	return e, true

@@ -190,10 +190,12 @@ func TestWatch(t *testing.T) {
 
 		permits := take(t)(a.Semaphore("p/s", 3).Acquire(ctx, 2))
 		l.expect(promptly, "held p/s +7")
-		if err := a.SetLimit(ctx, "p/s", 5); err != nil {
-			t.Fatal(err)
+		for _, limit := range []int{3, 5, 0} { // 3 only makes it stay, 0 only lets it go
+			if err := a.SetLimit(ctx, "p/s", limit); err != nil {
+				t.Fatal(err)
+			}
+			l.expect(promptly, "changed p/s")
 		}
-		l.expect(promptly, "changed p/s")
 		release(t, permits)
 		l.expect(promptly, "free p/s -7")
 
