@@ -168,11 +168,12 @@ func (w *nameWatch) readNames(ctx context.Context, names []string) error {
 // compare yields what has changed since the reading before, and remembers the new one.
 func (w *nameWatch) compare(now Record) error {
 	before := w.known[now.Name]
+	initial := !w.ready && before == nil
 	if before == nil {
 		before = &reading{}
 	}
 	e, changed := difference(&before.last, before.damaged, &now)
-	e.Initial = !w.ready
+	e.Initial = initial
 	r := &reading{last: now, expires: forever}
 	switch {
 	case now.Damaged != "":

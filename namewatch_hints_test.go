@@ -127,6 +127,40 @@ func TestWatchOutage(t *testing.T) {
 	})
 }
 
+// A first look that fails half-way is repeated. What has changed since is not initial.
+func TestWatchFirstLookFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const names = 101 // more than one page
+		store := memlock.New()
+		c := client(t, store, nil)
+		var held []*holdfast.Lease
+		for i := range names {
+			held = append(held, lock(t, c, fmt.Sprintf("n%03d", i)))
+		}
+		w := &watched{Backend: store}
+		w.listed = func(list []driver.Record) ([]driver.Record, error) {
+			if len(list) == 100 { // the first page
+				return list, nil
+			}
+			release(t, held[0])
+			w.listed = nil
+			return nil, fmt.Errorf("%w: not now", driver.ErrRefused)
+		}
+		var said []string
+		for e, err := range client(t, w, nil).Watch(t.Context(), "") {
+			if what := spoken(e, err); what != fmt.Sprintf("initial held %s +%d", e.Name, e.Token) {
+				said = append(said, what)
+			}
+			if e.Type == holdfast.EventReady {
+				break
+			}
+		}
+		if got, want := strings.Join(said, "; "), "error; free n000 -1; initial ready"; got != want {
+			t.Errorf("reported %q; want %q", got, want)
+		}
+	})
+}
+
 // A record that cannot be read is an event of its name, however it was noticed. The grants that it
 // had before are compared with those after.
 func TestWatchDamaged(t *testing.T) {
