@@ -51,6 +51,9 @@ func (c *Client) watchNames(ctx context.Context, op, prefix string, exact bool) 
 		if err == nil && exact {
 			err = driver.CheckName(prefix)
 		}
+		if err == nil && !c.isOpen() {
+			err = ErrClosed
+		}
 		if err != nil {
 			yield(Event{}, &Error{Op: op, Name: prefix, Err: err})
 			return

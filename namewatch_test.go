@@ -260,7 +260,8 @@ func TestWatchMerges(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
-		c, other := client(t, store, nil), client(t, store, nil)
+		w := &watched{Backend: store}
+		c, other := client(t, w, nil), client(t, store, nil)
 		lock(t, other, "a")
 		lock(t, other, "b")
 		for range c.Watch(t.Context(), "") {
@@ -288,11 +289,14 @@ func TestWatchEnds(t *testing.T) {
 		if !errors.Is(last, holdfast.ErrClosed) {
 			t.Errorf("after Close: %v", last)
 		}
+		w.count()
+		said := 0
 		for _, err := range c.Watch(t.Context(), "") {
 			last = err
+			said++
 		}
-		if !errors.Is(last, holdfast.ErrClosed) {
-			t.Errorf("Watch of a closed client: %v", last)
+		if _, lists := w.count(); !errors.Is(last, holdfast.ErrClosed) || said != 1 || lists != 0 {
+			t.Errorf("Watch of a closed client: %d times, at last %v, after %d readings", said, last, lists)
 		}
 		for _, err := range (*holdfast.Client)(nil).Watch(t.Context(), "") {
 			last = err
