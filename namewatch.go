@@ -35,8 +35,8 @@ const (
 //
 // Stores that can report changes make Watch look at once: memory, SQLite, ZooKeeper from 3.6 and
 // Redis from 6; MySQL and PostgreSQL do within 0.2 s. Others are looked at every third of the TTL.
-// Each is looked at once per TTL, and when a lease is due to expire. Looks are at least 20 ms apart,
-// and pause while the caller handles an event.
+// Each is looked at twice per TTL, and when a lease is due to expire. Looks are at least 20 ms
+// apart, and pause while the caller handles an event.
 //
 // An error is yielded once for each outage of the store. Watch goes on, and reports what has changed
 // meanwhile as one difference. The end of the client is an error that is ErrClosed, and the last.
@@ -213,9 +213,11 @@ func (w *nameWatch) next() time.Duration {
 // nextAll returns when to look at all names.
 func (w *nameWatch) nextAll() time.Duration {
 	all, pushed := w.hints.state()
-	every := w.c.TTL()
+	// A renewed lease has at least two thirds of the TTL left. A look after half of it comes before
+	// any of them is due, so that they are not read one by one.
+	every := w.c.TTL() / 2
 	if !pushed {
-		every /= 3
+		every = w.c.TTL() / 3
 	}
 	if all {
 		every = 0

@@ -78,7 +78,7 @@ func TestWatchLostHints(t *testing.T) {
 		l.expect(0, "initial ready")
 		drop.Store(true)
 		held := lock(t, c, "x")
-		l.expect(ttl - 100*time.Millisecond)
+		l.expect(ttl/2 - 100*time.Millisecond)
 		l.expect(100*time.Millisecond, "held x +1")
 
 		release(t, held)
@@ -283,6 +283,27 @@ func TestWatchCost(t *testing.T) {
 			}
 		}
 		settle(3000, names/100, 2501) // some twice
+	})
+}
+
+// Renewals cost a watcher nothing: its looks at all names come before a renewed lease is due.
+func TestWatchCostOfRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const names = 150
+		store := memlock.New()
+		w := &watched{Backend: store}
+		holder := client(t, store, nil)
+		for i := range names {
+			lock(t, holder, fmt.Sprintf("n%03d", i))
+		}
+		l := listen(t, all(client(t, w, nil), "n0"))
+		synctest.Wait()
+		l.said = nil
+		w.count()
+		l.expect(2 * ttl)
+		if inspects, lists := w.count(); inspects > 0 || lists > 4*2 { // 100 names are two pages
+			t.Errorf("%d names and %d pages were read in two TTLs; want none, and four times two", inspects, lists)
+		}
 	})
 }
 
