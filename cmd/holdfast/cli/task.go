@@ -189,7 +189,7 @@ func (t *task) take(f func(context.Context) (*hold, error)) (*hold, error) {
 	// From here on signals are for the command.
 	if caught := detach(); caught != nil {
 		if err == nil {
-			_ = h.end(true) // the command has not run
+			_ = h.ReleaseNow() // the command has not run, so no minimum hold counts
 		}
 		return nil, caught
 	}
