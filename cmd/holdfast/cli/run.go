@@ -26,28 +26,38 @@ func (a *app) run(o *runOptions, name string, argv []string) error {
 			return o.notRun(s, name, err)
 		}
 		_, err = t.under(s, h, o.maxHold, o.lease)
-		if next := o.nextRun(s, name); next != "" && (err != nil || !o.skipOK) && !s.keep {
+		if (err == nil && o.skipOK) || s.keep {
+			return err
+		}
+		if next := o.nextRun(s, name); next != "" {
 			a.say("%s: %s", show(name), next)
 		}
 		return err
 	})
 }
 
-// notRun is busy, and adds to its message when the next run is possible.
+// notRun turns the error of a taken lock into the exit code that the flags ask for. Its text says when
+// the next run is possible.
 func (o *runOptions) notRun(s *session, name string, err error) error {
-	var f *failure
-	if taken := errors.Is(err, holdfast.ErrHeld); !errors.As(o.busy(err), &f) || !taken {
-		return o.busy(err)
+	switch {
+	case !errors.Is(err, holdfast.ErrHeld):
+		return err
+	case o.skipOK:
+		return nil
+	}
+	var e *holdfast.Error
+	if errors.As(err, &e) && e.Holder != nil {
+		err = fmt.Errorf("%s is %s", show(e.Name), describe(e.Holder))
 	}
 	if next := o.nextRun(s, name); next != "" {
-		f.err = fmt.Errorf("%w; %s", f.err, next)
+		err = fmt.Errorf("%w; %s", err, next)
 	}
-	return f
+	return &failure{o.busyCode, err}
 }
 
 // nextRun says when --every lets COMMAND run again; "": it does not, or the store does not say when.
 func (o *runOptions) nextRun(s *session, name string) string {
-	if o.every == 0 || o.shared || o.limit > 0 { // others may run meanwhile
+	if o.every == 0 {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), waitLook)

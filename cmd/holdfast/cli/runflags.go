@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -170,19 +168,4 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		return o.taskOptions.check(c, args)
 	}
 	return "", nil, err
-}
-
-// busy turns the error of a taken lock into the exit code that the flags ask for.
-func (o *runOptions) busy(err error) error {
-	switch {
-	case !errors.Is(err, holdfast.ErrHeld):
-		return err
-	case o.skipOK:
-		return nil
-	}
-	var e *holdfast.Error
-	if errors.As(err, &e) && e.Holder != nil {
-		return &failure{o.busyCode, fmt.Errorf("%s is %s", show(e.Name), describe(e.Holder))}
-	}
-	return &failure{o.busyCode, err}
 }
