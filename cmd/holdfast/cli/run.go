@@ -151,7 +151,7 @@ func (o *runOptions) lockOptions() []holdfast.Option {
 	if o.wait.set && o.wait.d > 0 {
 		opts = append(opts, holdfast.WaitAtMost(o.wait.d))
 	}
-	if d := max(o.minHold, holdfast.TickHold(o.every)); d > 0 {
+	if d := o.keeps(); d > 0 {
 		opts = append(opts, holdfast.MinHold(d))
 	}
 	if o.lease > 0 {

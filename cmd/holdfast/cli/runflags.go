@@ -152,9 +152,8 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		err = usagef("--tries %d: --poll is missing", o.tries)
 	case o.retry && !given("every") && !given("min-hold"):
 		err = usagef("--retry-failed: --every or --min-hold is missing")
-	case o.lease > 0 && o.lease < max(o.minHold, holdfast.TickHold(o.every)):
-		err = usagef("--lease %s: --every or --min-hold keeps the name for %s", span(o.lease),
-			span(max(o.minHold, holdfast.TickHold(o.every))))
+	case o.lease > 0 && o.lease < o.keeps():
+		err = usagef("--lease %s: --every or --min-hold keeps the name for %s", span(o.lease), span(o.keeps()))
 	case o.permits > driver.MaxLimit:
 		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):
@@ -169,3 +168,6 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 	}
 	return "", nil, err
 }
+
+// keeps returns how long --every or --min-hold keeps the name.
+func (o *runOptions) keeps() time.Duration { return max(o.minHold, holdfast.TickHold(o.every)) }
