@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -59,21 +60,9 @@ func (a *app) leader(name string, out format) error {
 }
 
 func (a *app) watchLeader(name string, out format) error {
-	ctx, detach := cancelOnSignal(catchSignals())
-	err := a.existing(ctx, func(s *session) error {
-		for l, err := range s.Election(name).Observe(ctx) {
-			if err != nil {
-				a.say("%s", oneLine(err.Error()))
-			} else if err := a.showLeader(name, l, out, false); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if caught := detach(); caught != nil {
-		return caught
-	}
-	return err
+	return follow(a, func(ctx context.Context, s *session) iter.Seq2[*holdfast.Leader, error] {
+		return s.Election(name).Observe(ctx)
+	}, func(l *holdfast.Leader) error { return a.showLeader(name, l, out, false) })
 }
 
 // showLeader writes one leader, or nil for nobody.

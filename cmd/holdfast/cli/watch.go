@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -42,21 +45,38 @@ func (a *app) watchCommand() *cobra.Command {
 }
 
 func (a *app) watch(prefix string, out format) error {
+	return follow(a, func(ctx context.Context, s *session) iter.Seq2[holdfast.Event, error] { return s.Watch(ctx, prefix) },
+		func(e holdfast.Event) error { return a.showEvent(&e, out) })
+}
+
+// follow shows what watch yields, until a signal asks to end.
+func follow[T any](a *app, watch func(context.Context, *session) iter.Seq2[T, error], show func(T) error) error {
 	ctx, detach := cancelOnSignal(catchSignals())
-	err := a.existing(ctx, func(s *session) error {
-		for e, err := range s.Watch(ctx, prefix) {
-			if err != nil {
-				a.say("%s", oneLine(err.Error()))
-			} else if err := a.showEvent(&e, out); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := a.existing(ctx, func(s *session) error { return showAll(a, watch(ctx, s), show) })
 	if caught := detach(); caught != nil {
 		return caught
 	}
 	return err
+}
+
+// showAll shows all of seq, and each error in one message. A store that refuses before it has
+// answered refuses for good, so that ends it.
+func showAll[T any](a *app, seq iter.Seq2[T, error], show func(T) error) error {
+	answered := false
+	for item, err := range seq {
+		switch {
+		case err == nil:
+			answered = true
+			if err := show(item); err != nil {
+				return err
+			}
+		case !answered && errors.Is(err, holdfast.ErrRefused):
+			return err
+		default:
+			a.say("%s", oneLine(err.Error()))
+		}
+	}
+	return nil
 }
 
 // showEvent writes one event in one line. Only JSON has one for EventReady.
