@@ -53,8 +53,11 @@ func sell(ctx context.Context, client *redis.Client, token uint64) error {
 		Keys: []string{"stock:{42}:count"},
 	}
 	left, err := stock.Do(ctx, token, []string{"GET", "stock:{42}:count"}) // raises the token
-	if err != nil || left[0] == "0" {
+	if err != nil {
 		return err
+	}
+	if left[0] == nil || left[0] == "0" { // no such item, or none left
+		return errors.New("sold out")
 	}
 	_, err = stock.Do(ctx, token, []string{"DECR", "stock:{42}:count"})
 	return err // errors.Is(err, fence.ErrStale): a newer holder has been here
@@ -85,7 +88,11 @@ func pay(m *holdfast.Mutex, url string) error {
 		if err != nil {
 			return err
 		}
-		return answer.Body.Close()
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK { // 412: a newer holder has been here
+			return errors.New(answer.Status)
+		}
+		return nil
 	})
 }
 
