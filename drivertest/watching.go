@@ -22,17 +22,23 @@ var watching = []check{
 
 			x := e.lock(a, "x")
 			w.until("a grant", func(ev *holdfast.Event) bool { return granted(ev, x.Token()) })
-			got := make(chan *holdfast.Lease, 1)
+			var next *holdfast.Lease
+			got := make(chan error, 1)
 			go func() {
-				l, err := b.Mutex(e.name("x")).Lock(e.ctx)
-				if err != nil {
-					e.Errorf("Lock: %v", err)
-				}
-				got <- l
+				var err error
+				next, err = b.Mutex(e.name("x")).Lock(e.ctx)
+				got <- err
 			}()
 			w.until("a waiter", func(ev *holdfast.Event) bool { return ev.Waiting == 1 })
 			e.end(x)
-			next := <-got
+			select {
+			case err := <-got:
+				if err != nil {
+					e.Fatalf("Lock: %v", err)
+				}
+			case <-time.After(patience):
+				e.Fatal("a waiter is not served")
+			}
 			w.until("a hand-over", func(ev *holdfast.Event) bool { return granted(ev, next.Token()) })
 			if err := a.Break(e.ctx, e.name("x"), next.Token()); err != nil {
 				e.Fatal(err)
