@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,16 +84,23 @@ func TestLimitChangesWhileClientsRun(t *testing.T) {
 		operator := client(t, store, nil)
 		setLimit(t, operator, 5)
 		ctx, stop := context.WithCancel(t.Context())
-		var inUse, most atomic.Int64
+		var mu sync.Mutex
+		var inUse, most int
+		use := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			inUse += n
+			most = max(most, inUse)
+		}
 		var all sync.WaitGroup
 		for range 12 {
 			c := client(t, store, nil)
 			all.Go(func() {
 				for ctx.Err() == nil {
 					err := c.Semaphore("s", holdfast.LimitAsSet).Do(ctx, 1, func(context.Context) error {
-						most.Store(max(most.Load(), inUse.Add(1)))
+						use(1)
 						time.Sleep(time.Second)
-						inUse.Add(-1)
+						use(-1)
 						return nil
 					})
 					if err != nil && ctx.Err() == nil {
@@ -104,14 +110,18 @@ func TestLimitChangesWhileClientsRun(t *testing.T) {
 				}
 			})
 		}
-		for _, limit := range []int64{5, 2, 8, 1} {
-			setLimit(t, operator, int(limit))
-			time.Sleep(2 * time.Second) // earlier grants end
-			most.Store(0)
-			time.Sleep(10 * time.Second)
-			if n := most.Load(); n != limit {
-				t.Errorf("at most %d at a time under a limit of %d", n, limit)
+		for _, limit := range []int{5, 2, 8, 1} {
+			setLimit(t, operator, limit)
+			time.Sleep(2500 * time.Millisecond) // earlier grants end; no other begins or ends now
+			mu.Lock()
+			most = inUse
+			mu.Unlock()
+			time.Sleep(9500 * time.Millisecond)
+			mu.Lock()
+			if most != limit {
+				t.Errorf("at most %d at a time under a limit of %d", most, limit)
 			}
+			mu.Unlock()
 		}
 		stop()
 		all.Wait()
