@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-lock/holdfast/open"
 )
 
-// TTL is the lease of processes that are going to die or freeze: soon enough for an audience.
-const TTL = 2 * time.Second
+// TTL is the lease of processes that are going to die or freeze: soon enough for an audience, and long
+// enough for a busy machine to renew it.
+const TTL = 5 * time.Second
 
 // Run is one run of an example.
 type Run struct {

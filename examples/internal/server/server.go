@@ -124,7 +124,7 @@ func (s *server) zookeeper() error {
 	if err != nil {
 		return fmt.Errorf("%w (Debian: apt-get install default-jre-headless libzookeeper-java libslf4j-java)", err)
 	}
-	// Sessions, and so leases, last from 2 to 20 ticks: these examples have some of 2 seconds.
+	// A session, and so a lease, lasts from 2 to 20 ticks: from 1 to 10 seconds.
 	config := "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\ndataDir=" + s.Dir +
 		"\nclientPortAddress=127.0.0.1\nclientPort=" + s.port + "\n"
 	if err := os.WriteFile(s.Path("zoo.cfg"), []byte(config), 0o600); err != nil {
