@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,6 +46,9 @@ func watch(ctx context.Context, x *example.Run) error {
 	second, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if line, err := b.Line(second); err == nil { // with the lock it waits
+		if a.Ended() {
+			return errors.New("a has ended before it was killed")
+		}
 		return example.Damage("a leads, and b says: %s", line)
 	}
 

@@ -62,6 +62,16 @@ func (p *Process) Say(line string) error { _, err := fmt.Fprintln(p.in, line); r
 // Line returns the next line that the process prints.
 func (p *Process) Line(ctx context.Context) (string, error) { return p.out.next(ctx) }
 
+// Ended reports whether the process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Kill ends the process as a power cut would, and returns when it has ended.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
