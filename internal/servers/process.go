@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -30,16 +31,21 @@ func Find(program string, folders ...string) (string, error) {
 	return path, err
 }
 
-// FreePorts returns n different ports of the loopback interface on which nobody listens.
+// FreePorts returns n different ports of the loopback interface on which nobody listens. They are below
+// those of outgoing connections, one of which could take the port before its server does.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(ports) < n; tries++ {
+		port := 12000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

@@ -41,15 +41,15 @@ func (s *Server) Start(cmd *exec.Cmd) error {
 	return err
 }
 
-// Await waits until ready returns nil. Errors: ErrEnded; after the end of ctx, the last one of
-// ready.
+// Await waits until ready returns nil. Errors: ErrEnded, also if another program answers on the port of
+// the server; after the end of ctx, the last one of ready.
 func (s *Server) Await(ctx context.Context, ready func() error) error {
 	p := s.current()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := ready()
-		if err == nil {
+		if err == nil && !p.ended() {
 			return nil
 		}
 		select {
