@@ -80,10 +80,10 @@ var adoption = []check{
 				if ch := a.renew(h); ch.State != driver.Gone {
 					e.Errorf("%s: Renew under the old ID = %+v; want Gone", k.name, ch)
 				}
-				if err := a.Release(e.ctx, h, 0); !over(err) {
+				if err := a.Release(e.ctx, h, 0); !driver.IsOver(err) {
 					e.Errorf("%s: Release under the old ID: %v; want ErrGone", k.name, err)
 				}
-				if err := a.Downgrade(e.ctx, h); !over(err) {
+				if err := a.Downgrade(e.ctx, h); !driver.IsOver(err) {
 					e.Errorf("%s: Downgrade under the old ID: %v; want ErrGone", k.name, err)
 				}
 				if err := a.Cancel(e.ctx, h.Name, h.ID); err != nil {

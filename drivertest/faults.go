@@ -33,16 +33,12 @@ var faults = []check{
 		if ch := a.renew(h); ch.State != 0 {
 			e.Fatalf("the holder's Renew = %+v", ch)
 		}
-		reply := b.retry(r)
+		w := &waiter{p: b, r: r, reply: b.retry(r)}
 		if rec := a.inspect("x"); rec.Waiting != 1 {
 			e.Errorf("%d waiting; want 1", rec.Waiting)
 		}
 		a.release(h)
-		token := b.waitPush(r, &reply, patience)
-		if token == 0 {
-			e.Fatal("not served")
-		}
-		b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
+		b.release(w.pushed())
 		a.get(once(a.req("x")))
 	}},
 	{"R5", "answer to release lost", "a release that was not answered has released, and a repeat affects nobody",
@@ -54,7 +50,7 @@ var faults = []check{
 			e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			hb := b.get(once(b.req("x")))
 			heal()
-			e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
+			e.eventually(func(ctx context.Context) bool { return driver.IsOver(a.Release(ctx, h, 0)) })
 			if ch := b.renew(hb); ch.State != 0 {
 				e.Errorf("the new holder's Renew after the repeated release = %+v", ch)
 			}
@@ -84,7 +80,7 @@ var faults = []check{
 			})
 			e.eventually(func(ctx context.Context) bool {
 				err := a.Downgrade(ctx, h)
-				if over(err) {
+				if driver.IsOver(err) {
 					e.Fatalf("Downgrade, repeated: %v", err)
 				}
 				return err == nil
@@ -131,7 +127,7 @@ var faults = []check{
 			heal = a.DropReplies()
 			e.answerLost(func(ctx context.Context) error { return a.Release(ctx, h, 0) })
 			heal()
-			e.eventually(func(ctx context.Context) bool { return over(a.Release(ctx, h, 0)) })
+			e.eventually(func(ctx context.Context) bool { return driver.IsOver(a.Release(ctx, h, 0)) })
 		}
 		var all []driver.Hold
 		for range 4 {
@@ -248,9 +244,6 @@ func (e *env) answerLost(call func(context.Context) error) {
 		e.Fatalf("a call whose answer was lost returned a final error: %v", err)
 	}
 }
-
-// over reports whether err means that a grant had ended before.
-func over(err error) bool { return errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTaken) }
 
 // eventually repeats a call until it succeeds: connections need a moment to recover.
 func (e *env) eventually(ok func(context.Context) bool) {

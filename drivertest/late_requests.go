@@ -33,7 +33,7 @@ var lateRequests = []check{
 				_ = b.Cancel(ctx, r.Name, r.ID) // Cancel may be held back, too
 				cancel()
 				deliver()
-				e.withinLease("the name is free", func() bool {
+				e.until("the name is free", func() bool {
 					ctx, cancel := context.WithTimeout(e.ctx, time.Second)
 					defer cancel()
 					_ = b.Cancel(ctx, r.Name, r.ID)
@@ -57,11 +57,11 @@ var lateRequests = []check{
 			a, b := e.client(nil), e.clientOn(conn, nil)
 			l := e.lock(a, "x")
 			e.delayCall(conn, b, func(ctx context.Context) (*holdfast.Lease, error) { return b.Mutex(e.name("x")).Lock(ctx) })
-			e.withinLease("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
+			e.until("nobody waits", func() bool { return e.waiting(a, "x") == 0 })
 			if err := l.Release(); err != nil {
 				e.Fatal(err)
 			}
-			e.withinLease("the name is free", func() bool { return e.free(a, "x") })
+			e.until("the name is free", func() bool { return e.free(a, "x") })
 		}},
 	{"R8", "close during locks", "a client that is closed during many Locks leaves no grant and no place behind",
 		func(e *env) {
@@ -94,7 +94,7 @@ var lateRequests = []check{
 					e.Fatalf("Close: %v", err)
 				}
 				all.Wait()
-				e.withinLease("nothing is left of the client", func() bool {
+				e.until("nothing is left of the client", func() bool {
 					for rec, err := range watch.Locks(e.ctx, e.prefix) {
 						if err != nil {
 							e.Fatalf("Locks: %v", err)
@@ -114,7 +114,7 @@ func (e *env) lateRequest(lock func(*holdfast.Client, context.Context) (*holdfas
 	a, b := e.client(nil), e.clientOn(conn, nil)
 	for range 3 {
 		e.delayCall(conn, b, func(ctx context.Context) (*holdfast.Lease, error) { return lock(b, ctx) })
-		e.withinLease("the name is free", func() bool { return e.free(a, "x") })
+		e.until("the name is free", func() bool { return e.free(a, "x") })
 	}
 }
 
@@ -165,7 +165,7 @@ func (e *env) delayAcquire(p *peer, wait bool) (r *driver.Request, deliver func(
 		cancel()
 		if err != nil {
 			if !retryable(err) {
-				e.Fatalf("a call whose answer was lost returned a final error: %v", err)
+				e.Fatalf("a call whose request was held back returned a final error: %v", err)
 			}
 			return r, deliver
 		}
@@ -192,14 +192,4 @@ func (e *env) free(c *holdfast.Client, name string) bool {
 		e.Fatalf("TryLock: %v", err)
 	}
 	return true
-}
-
-// withinLease polls for what must become true before a lease of longTTL has expired.
-func (e *env) withinLease(what string, ok func() bool) {
-	e.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.Fatalf("never came true: %s", what)
-		}
-	}
 }

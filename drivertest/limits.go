@@ -108,6 +108,27 @@ var limits = []check{
 			b.release(two)
 			b.release(b.get(once(b.permits("s", 2, 12))))
 		}},
+	{
+		"R9", "set limit",
+		"the limit of a semaphore can be changed in use: a higher one lets waiters in, a lower one takes nothing away",
+		func(e *env) {
+			a, b := e.peer(), e.peer()
+			h := a.get(a.permits("s", 2, 2))
+			w := b.joinQueue(b.permits("s", 2, 2))
+			b.setLimit("s", 4)
+			next := w.pushed()
+			b.setLimit("s", 1)
+			if rec := a.inspect("s"); rec.Limit != 1 || len(rec.Holders) != 2 {
+				e.Errorf("Inspect = %+v; want limit 1 and both holders", rec)
+			}
+			if _, err := b.Acquire(e.ctx, b.permits("s", 1, 4)); !errors.Is(err, driver.ErrKind) {
+				e.Errorf("Acquire with the old limit: %v; want ErrKind", err)
+			}
+			a.release(h)
+			b.refused(once(b.permits("s", 1, 1)))
+			b.release(next)
+			b.get(once(b.permits("s", 1, 1)))
+		}},
 	{"R19", "answer to set limit lost", "a limit whose answer was lost is set, and a repeat changes nothing",
 		func(e *env) {
 			a, b := e.peer(), e.peer()

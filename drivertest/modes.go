@@ -12,26 +12,17 @@ var modes = []check{
 		func(e *env) {
 			a, b, c := e.peer(), e.peer(), e.peer()
 			h1, h2 := a.get(a.shared("x")), b.get(b.shared("x"))
-			rw, rr := c.req("x"), b.shared("x")
-			ww := c.refused(rw)
+			writer := c.joinQueue(c.req("x"))
 			b.refused(once(a.shared("x")))
-			wr := b.refused(rr)
-			if wr.Ahead != 1 {
-				e.Errorf("Ahead = %d; want 1", wr.Ahead)
+			reader := b.joinQueue(b.shared("x"))
+			if reader.reply.Ahead != 1 {
+				e.Errorf("Ahead = %d; want 1", reader.reply.Ahead)
 			}
 			a.release(h1)
-			if token := c.waitPush(rw, &ww, quiet); token != 0 {
-				e.Fatal("the writer was granted while a reader held the lock")
-			}
+			e.noPush(writer)
 			b.release(h2)
-			token := c.waitPush(rw, &ww, patience)
-			if token == 0 {
-				e.Fatal("the writer was not served")
-			}
-			c.release(driver.Hold{Name: rw.Name, ID: rw.ID, Token: token})
-			if b.waitPush(rr, &wr, patience) == 0 {
-				e.Fatal("the reader behind the writer was not served")
-			}
+			c.release(writer.pushed())
+			reader.pushed()
 		}},
 	{
 		"R7", "readers enter together",

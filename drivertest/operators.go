@@ -61,39 +61,6 @@ var operators = []check{
 			e.Errorf("the other permit's Renew = %+v", ch)
 		}
 	}},
-	{
-		"R9", "set limit",
-		"the limit of a semaphore can be changed in use: a higher one lets waiters in, a lower one takes nothing away",
-		func(e *env) {
-			a, b := e.peer(), e.peer()
-			x := a.get(a.req("x"))
-			if err := a.SetLimit(e.ctx, x.Name, 5); !errors.Is(err, driver.ErrKind) {
-				e.Errorf("SetLimit of a lock: %v; want ErrKind", err)
-			}
-			h := a.get(a.permits("s", 2, 2))
-			r := b.permits("s", 2, 2)
-			reply := b.refused(r)
-			if err := b.SetLimit(e.ctx, h.Name, 4); err != nil {
-				e.Fatalf("SetLimit: %v", err)
-			}
-			token := b.waitPush(r, &reply, patience)
-			if token == 0 {
-				e.Fatal("a higher limit did not let the waiter in")
-			}
-			if err := b.SetLimit(e.ctx, h.Name, 1); err != nil {
-				e.Fatalf("SetLimit: %v", err)
-			}
-			if rec := a.inspect("s"); rec.Limit != 1 || len(rec.Holders) != 2 {
-				e.Errorf("Inspect = %+v; want limit 1 and both holders", rec)
-			}
-			if _, err := b.Acquire(e.ctx, b.permits("s", 1, 4)); !errors.Is(err, driver.ErrKind) {
-				e.Errorf("Acquire with the old limit: %v; want ErrKind", err)
-			}
-			a.release(h)
-			b.refused(once(b.permits("s", 1, 1)))
-			b.release(driver.Hold{Name: r.Name, ID: r.ID, Token: token})
-			b.get(once(b.permits("s", 1, 1)))
-		}},
 	{"R1", "unused", "a name that nobody uses is unused, and not listed", func(e *env) {
 		a := e.peer()
 		if rec := a.inspect("never"); rec.Kind != driver.Unused || len(rec.Holders) != 0 || rec.Waiting != 0 {

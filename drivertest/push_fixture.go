@@ -73,7 +73,7 @@ func (s *pushFixture) reset(l *holdfast.Lease) {
 func (s *pushFixture) wait() {
 	s.Helper()
 	s.lockAsync(s.b)
-	s.withinLease("one waits", func() bool { return s.waiting(s.a, "x") == 1 })
+	s.until("one waits", func() bool { return s.waiting(s.a, "x") == 1 })
 }
 
 func (s *pushFixture) lockAsync(c *holdfast.Client) {
@@ -96,10 +96,10 @@ func (s *pushFixture) delayRequest(name string, f func()) {
 	deliver := s.conn.Hold()
 	defer deliver()
 	s.lockAsync(s.b)
-	s.withinLease("the request is under way", func() bool { return s.spy.id(s.name) != "" })
+	s.until("the request is under way", func() bool { return s.spy.id(s.name) != "" })
 	f()
 	deliver()
-	s.withinLease("one waits", func() bool { return s.waiting(s.a, name) == 1 })
+	s.until("one waits", func() bool { return s.waiting(s.a, name) == 1 })
 }
 
 // cancelledID returns the ID of a request that b has cancelled.
@@ -114,7 +114,7 @@ func (s *pushFixture) cancelledID() string {
 			s.Errorf("granted while another held the lock: %d", l.Token())
 		}
 	}()
-	s.withinLease("one waits", func() bool { return s.waiting(s.a, "cancelled") == 1 })
+	s.until("one waits", func() bool { return s.waiting(s.a, "cancelled") == 1 })
 	cancel()
 	<-over
 	if err := l.Release(); err != nil {
@@ -151,7 +151,7 @@ func (s *pushFixture) checkWaiting() {
 		l, err := s.b.Mutex(name).Lock(s.ctx)
 		got <- outcome{l, err}
 	}()
-	s.withinLease("one waits for another lock", func() bool { return s.waiting(s.a, "other") == 1 })
+	s.until("one waits for another lock", func() bool { return s.waiting(s.a, "other") == 1 })
 	if err := other.Release(); err != nil {
 		s.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func (s *pushFixture) releaseForged(l *holdfast.Lease) {
 // expire, and that the holder is the same.
 func (s *pushFixture) checkLeft() {
 	s.Helper()
-	s.withinLease("nobody waits", func() bool { return s.waiting(s.a, "x") == 0 })
+	s.until("nobody waits", func() bool { return s.waiting(s.a, "x") == 0 })
 	s.checkHolder()
 }
 

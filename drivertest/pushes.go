@@ -111,7 +111,7 @@ var pushes = []check{
 			}
 			open := make(chan error, 1)
 			go func() { open <- s.b.Latch(name).Wait(e.ctx) }()
-			e.withinLease("one waits for the latch", func() bool { return s.spy.answers(name) > 0 })
+			e.until("one waits for the latch", func() bool { return s.spy.answers(name) > 0 })
 			for _, token := range append(s.impossibleTokens(), 0, 1, 2) {
 				f.Send(e.TB, s.spy.session, name, f.Message(s.spy.id(name), token, name))
 			}
@@ -154,7 +154,7 @@ var pushes = []check{
 						e.Errorf("Release of the true holder: %v", err)
 					}
 					_ = l.Release() // the request has a grant by now; a store may accept the lower token of its owner
-					e.withinLease("the name is free", func() bool { return e.free(s.a, "x") })
+					e.until("the name is free", func() bool { return e.free(s.a, "x") })
 					return
 				}
 				s.handOver()

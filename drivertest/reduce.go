@@ -35,7 +35,7 @@ var reductions = []check{
 			e.noPush(one)
 			held := c.adopt(h)
 			e.holds(c, held, 2)
-			if err := a.Reduce(e.ctx, h, 1); !over(err) {
+			if err := a.Reduce(e.ctx, h, 1); !driver.IsOver(err) {
 				e.Errorf("Reduce under the old ID: %v; want ErrGone", err)
 			}
 			e.holds(c, held, 2)
@@ -46,7 +46,7 @@ var reductions = []check{
 			c.release(held)
 			b.get(once(b.permits("s", 1, 5)))
 			b.refused(once(b.permits("s", 1, 5)))
-			if err := c.Reduce(e.ctx, held, 1); !over(err) {
+			if err := c.Reduce(e.ctx, held, 1); !driver.IsOver(err) {
 				e.Errorf("Reduce of a grant that has ended: %v; want ErrGone", err)
 			}
 		}},
@@ -137,7 +137,7 @@ var reductions = []check{
 			})
 			e.eventually(func(ctx context.Context) bool {
 				err := a.Reduce(ctx, h, 2)
-				if over(err) {
+				if driver.IsOver(err) {
 					e.Fatalf("Reduce, repeated: %v", err)
 				}
 				return err == nil
@@ -146,14 +146,6 @@ var reductions = []check{
 			b.get(once(b.permits("s", 2, 4)))
 			b.refused(once(b.permits("s", 1, 4)))
 		}},
-}
-
-// pushed waits for a push of w's grant: nothing else tells the store to look at the queue.
-func (w *waiter) pushed() {
-	w.p.e.Helper()
-	if w.p.waitPush(w.r, &w.reply, patience) == 0 {
-		w.p.e.Fatalf("the waiter of %q was not served", w.r.Name)
-	}
 }
 
 // reduce is a Reduce that must succeed.

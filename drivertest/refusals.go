@@ -336,7 +336,7 @@ var refusals = []check{
 				if err := errors.Join(next.Release(), kept.Err(), kept.Release()); err != nil {
 					e.Error(err)
 				}
-				e.withinLease("the name is free", func() bool { return e.free(a, "x") })
+				e.until("the name is free", func() bool { return e.free(a, "x") })
 			})
 		}},
 	{

@@ -79,10 +79,10 @@ func (e *env) repeatRefused(what string, call func(context.Context) error) {
 	e.eventually(func(ctx context.Context) bool {
 		tries++
 		err := call(ctx)
-		if tries == 1 && over(err) && !(e.h.Insists && what == "Release") {
+		if tries == 1 && driver.IsOver(err) && !(e.h.Insists && what == "Release") {
 			e.Fatalf("%s after it was refused: %v; the refused call must not have done it", what, err)
 		}
-		return err == nil || over(err)
+		return err == nil || driver.IsOver(err)
 	})
 }
 

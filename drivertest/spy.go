@@ -108,7 +108,7 @@ func (e *env) leavesNothing() (check func()) {
 			e.Error("drivertest: no goroutine of the check was counted")
 		}
 		if !e.Failed() {
-			e.withinLease("no goroutine stays", func() bool { return e.goroutines() <= before+more })
+			e.until("no goroutine stays", func() bool { return e.goroutines() <= before+more })
 		}
 	}
 }

@@ -168,7 +168,7 @@ var texts = []check{
 				ctx, cancel := context.WithCancel(e.ctx)
 				over := make(chan error, 1)
 				go func() { _, err := b.Mutex(name, said(text)...).Lock(ctx); over <- err }()
-				e.withinLease("one waits", func() bool { return e.waiting(a, "x") == 1 })
+				e.until("one waits", func() bool { return e.waiting(a, "x") == 1 })
 				rec, err := a.Inspect(e.ctx, name)
 				if err != nil || len(rec.Holders) != 1 || len(rec.Waiters) != 1 {
 					e.Fatalf("Inspect = %+v, %v", rec, err)

@@ -35,6 +35,19 @@ func (w *waiter) granted() driver.Hold {
 	return driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}
 }
 
+// pushed waits for a push of w's grant: nothing else tells the store to look at the queue.
+func (w *waiter) pushed() driver.Hold {
+	w.p.e.Helper()
+	if w.askAgain {
+		w.reply = w.p.retry(w.r)
+	}
+	token := w.p.waitPush(w.r, &w.reply, patience)
+	if token == 0 {
+		w.p.e.Fatalf("the waiter of %q was not served", w.r.Name)
+	}
+	return driver.Hold{Name: w.r.Name, ID: w.r.ID, Token: token}
+}
+
 // readPush returns what has been pushed to w by now. A token must be on record.
 func (w *waiter) readPush() (token uint64) {
 	w.p.e.Helper()
