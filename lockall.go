@@ -49,16 +49,14 @@ func TryLockAll(ctx context.Context, parts ...Part) (*MultiLease, error) {
 }
 
 // DoAll runs f while it holds all parts, as Mutex.Do does for one.
-func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) (err error) {
+func DoAll(ctx context.Context, f func(context.Context) error, parts ...Part) error {
 	m, err := LockAll(ctx, parts...)
 	if err != nil {
 		return err
 	}
-	failed := true // also if f panics
-	defer func() { err = both(err, m.releaseEach(func(l *Lease) error { return l.releaseAfter(failed) })) }()
-	err = f(m.Context(ctx))
-	failed = err != nil
-	return err
+	return doAndRelease(m.Context(ctx), f, func(failed bool) error {
+		return m.releaseEach(func(l *Lease) error { return l.releaseAfter(failed) })
+	})
 }
 
 func lockAll(ctx context.Context, wait bool, parts []Part) (_ *MultiLease, err error) {

@@ -77,10 +77,14 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.part().do(ctx, "lock", f)
 }
 
-func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
+func (l *Lease) do(ctx context.Context, f func(context.Context) error) error {
+	return doAndRelease(l.Context(ctx), f, l.releaseAfter)
+}
+
+func doAndRelease(ctx context.Context, f func(context.Context) error, release func(failed bool) error) (err error) {
 	failed := true // also if f panics
-	defer func() { err = both(err, l.releaseAfter(failed)) }()
-	err = f(l.Context(ctx))
+	defer func() { err = both(err, release(failed)) }()
+	err = f(ctx)
 	failed = err != nil
 	return err
 }
