@@ -203,16 +203,16 @@ func (w *nameWatch) wait(ctx context.Context) bool {
 
 // next returns when to look.
 func (w *nameWatch) next() time.Duration {
-	at := min(w.nextAll(), max(w.expiryAt, w.notYet))
-	if w.hints.named() {
+	all, some, pushed := w.hints.state()
+	at := min(w.nextAll(all, pushed), max(w.expiryAt, w.notYet))
+	if some {
 		at = min(at, w.notYet)
 	}
 	return at
 }
 
 // nextAll returns when to look at all names.
-func (w *nameWatch) nextAll() time.Duration {
-	all, pushed := w.hints.state()
+func (w *nameWatch) nextAll(all, pushed bool) time.Duration {
 	// A renewed lease has at least two thirds of the TTL left. A look after half of it comes before
 	// any of them is due, so that they are not read one by one.
 	every := w.c.TTL() / 2
@@ -229,7 +229,8 @@ func (w *nameWatch) nextAll() time.Duration {
 func (w *nameWatch) look(ctx context.Context) error {
 	began := w.c.coarseNow()
 	w.spent = 0
-	all := w.nextAll() <= began
+	hinted, _, pushed := w.hints.state()
+	all := w.nextAll(hinted, pushed) <= began
 	names := w.hints.take(all)
 	if w.expiryAt <= began {
 		names = w.withExpired(names, began)
@@ -322,14 +323,9 @@ func (h *hints) take(all bool) []string {
 	return names
 }
 
-func (h *hints) state() (all, pushed bool) {
+// state returns whether to look at all names, whether at some, and whether the store reports changes.
+func (h *hints) state() (all, some, pushed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.all, h.pushed
-}
-
-func (h *hints) named() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.names) > 0
+	return h.all, len(h.names) > 0, h.pushed
 }
