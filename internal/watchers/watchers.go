@@ -21,14 +21,14 @@ type watcher struct {
 
 // Watch calls changed with "" at once, and then with what is given to Changed, until ctx ends.
 func (t *Table) Watch(ctx context.Context, prefix string, changed func(name string)) error {
-	defer t.Add(prefix, changed)()
+	defer t.add(prefix, changed)()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Add adds a watcher and calls changed with "". When remove has returned, changed is not called
+// add adds a watcher and calls changed with "". When remove has returned, changed is not called
 // any more.
-func (t *Table) Add(prefix string, changed func(name string)) (remove func()) {
+func (t *Table) add(prefix string, changed func(name string)) (remove func()) {
 	w := &watcher{prefix, changed}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,13 +53,6 @@ func (t *Table) Changed(name string) {
 			w.changed(name)
 		}
 	}
-}
-
-// Len returns how many watchers there are.
-func (t *Table) Len() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return len(t.all)
 }
 
 // Until returns a function that calls changed until stop has returned.

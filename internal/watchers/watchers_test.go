@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// A watcher hears of the names with its prefix, and of "", from the call of Add until it is removed.
+// A watcher hears of the names with its prefix, and of "", from the call of add until it is removed.
 func TestTable(t *testing.T) {
 	var table Table
 	var a, b []string
 	table.Changed("a/0")
-	removeA := table.Add("a/", func(name string) { a = append(a, name) })
-	removeB := table.Add("", func(name string) { b = append(b, name) })
+	removeA := table.add("a/", func(name string) { a = append(a, name) })
+	removeB := table.add("", func(name string) { b = append(b, name) })
 	table.Changed("a/1")
 	table.Changed("a")
 	table.Changed("")
 	removeA()
 	table.Changed("a/2")
-	if n := table.Len(); n != 1 {
+	if n := len(table.all); n != 1 {
 		t.Errorf("%d watchers", n)
 	}
 	removeB()
@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	err := table.Watch(ctx, "", func(string) { cancel() })
-	if err == nil || table.Len() != 0 {
-		t.Errorf("Watch: %v; %d watchers", err, table.Len())
+	if err == nil || len(table.all) != 0 {
+		t.Errorf("Watch: %v; %d watchers", err, len(table.all))
 	}
 }
