@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
 )
@@ -22,10 +21,10 @@ import (
 // the TTL, at most some 5 s. Of the options, MinHold, Note and Label have an effect. In REPEATABLE
 // READ and above, call InTx before other statements.
 //
-// Errors: ErrHeld, also if another transaction has locked the name's row: tx can go on. ErrRetry:
-// roll tx back and run it again, as after an error 40001 of its other statements or its commit.
-// ErrKind, ErrInvalid (also for a store without transactions), ErrUnavailable, ErrUncertain,
-// ErrRefused, ErrDamaged, ErrClosed, ctx's: roll tx back.
+// Errors: ErrHeld, also if another transaction has locked the name's row: tx can go on. After all
+// others, roll tx back. ErrRetry: then run it again, as after an error 40001 of its other statements
+// or its commit. ErrKind, ErrInvalid (also for a store without transactions), ErrUnavailable,
+// ErrUncertain, ErrRefused, ErrDamaged, ErrClosed, ctx's.
 func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) (ticketText string, err error) {
 	const op = "lock in a transaction"
 	fail := func(err error, h *driver.Holder) (string, error) {
@@ -38,11 +37,6 @@ func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) 
 	if o.err != nil {
 		return fail(o.err, nil)
 	}
-	b, ok := c.backend.(driver.TxBackend)
-	if !ok {
-		return fail(fmt.Errorf("%w use: this store (%s) has no transactions of its callers", ErrInvalid, c.backend.Name()),
-			nil)
-	}
 	if !c.work.tryAdd() {
 		return fail(ErrClosed, nil)
 	}
@@ -51,7 +45,7 @@ func (c *Client) InTx(ctx context.Context, tx any, name string, opts ...Option) 
 	r.ID = id
 	bctx, cancel := c.bound(ctx)
 	defer cancel()
-	reply, err := b.AcquireInTx(bctx, tx, &r, c.TTL())
+	reply, err := driver.AcquireInTx(bctx, c.backend, tx, &r, c.TTL())
 	switch {
 	case err != nil:
 		return fail(explain(ctx, err), nil)

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -18,7 +19,17 @@ type TxBackend interface {
 	// The application must not tell anybody of the grant before the commit. Until tx ends, other
 	// requests for the name may fail with ErrUnavailable.
 	//
-	// Errors: ErrRetry; ErrInvalid, also for a tx of an unknown type; ErrKind, ErrDamaged: tx can go
-	// on; ErrUnavailable, ErrRefused: roll tx back.
+	// After an error the caller rolls tx back: a row may be locked in it. Errors: ErrRetry; ErrInvalid,
+	// also for a tx of an unknown type; ErrKind, ErrDamaged, ErrUnavailable, ErrUncertain, ErrRefused.
 	AcquireInTx(ctx context.Context, tx any, req *Request, ttl time.Duration) (Reply, error)
+}
+
+// AcquireInTx is b.AcquireInTx, or ErrInvalid if b is no TxBackend. A Backend that contains another one
+// calls it.
+func AcquireInTx(ctx context.Context, b Backend, tx any, req *Request, ttl time.Duration) (Reply, error) {
+	t, ok := b.(TxBackend)
+	if !ok {
+		return Reply{}, fmt.Errorf("%w use: this store (%s) has no transactions of its callers", ErrInvalid, b.Name())
+	}
+	return t.AcquireInTx(ctx, tx, req, ttl)
 }
