@@ -75,39 +75,24 @@ func (n *session) Release(ctx context.Context, h driver.Hold, keep time.Duration
 
 func (n *session) Renew(ctx context.Context, holds []driver.Hold) (changes []driver.Change, err error) {
 	for i, h := range holds {
-		changed := false // a renewal by itself is no change to watchers
 		err := n.store.step(ctx, h.Name, func(e *rule.Entry, now time.Duration) ([]rule.Grant, error) {
 			if n.closed {
 				return nil, driver.ErrClosed
 			}
-			before := inUse(e)
 			ch, grants := e.Renew(now, h, n.ttl)
 			if ch.Index = i; ch.State != 0 {
 				changes = append(changes, ch)
 			}
-			changed = len(grants) > 0 || inUse(e) != before
+			if len(grants) > 0 { // a renewal by itself is no change
+				n.store.watchers.Changed(h.Name)
+			}
 			return grants, nil
 		})
-		if changed {
-			n.store.watchers.Changed(h.Name)
-		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return changes, nil
-}
-
-// inUse counts the grants, those of them that are kept, and the places in the queue. Expired ones end
-// in any step.
-func inUse(e *rule.Entry) (n struct{ holds, kept, places int }) {
-	n.holds, n.places = len(e.Holds), len(e.Line)
-	for i := range e.Holds {
-		if e.Holds[i].Kept {
-			n.kept++
-		}
-	}
-	return n
 }
 
 func (n *session) Downgrade(ctx context.Context, h driver.Hold) error {
