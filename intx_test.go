@@ -44,8 +44,8 @@ func TestInTxRefused(t *testing.T) {
 	refuse("no name", holdfast.ErrInvalid)(c.InTx(t.Context(), 1, ""))
 	refuse("an option", holdfast.ErrInvalid)(c.InTx(t.Context(), 1, "x", holdfast.MinHold(-1)))
 	refuse("not granted", holdfast.ErrHeld)(c.InTx(t.Context(), 1, "x"))
-	refuse("retry", holdfast.ErrRetry)(client(t, txStore{Backend: memlock.New(), err: driver.ErrRetry}, nil).InTx(t.Context(),
-		1, "x"))
+	busy := client(t, txStore{Backend: memlock.New(), err: driver.ErrRetry}, nil)
+	refuse("retry", holdfast.ErrRetry)(busy.InTx(t.Context(), 1, "x"))
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,9 @@ func (a *app) watchCommand() *cobra.Command {
 }
 
 func (a *app) watch(prefix string, out format) error {
-	return follow(a, func(ctx context.Context, s *session) iter.Seq2[holdfast.Event, error] { return s.Watch(ctx, prefix) },
-		func(e holdfast.Event) error { return a.showEvent(&e, out) })
+	return follow(a, func(ctx context.Context, s *session) iter.Seq2[holdfast.Event, error] {
+		return s.Watch(ctx, prefix)
+	}, func(e holdfast.Event) error { return a.showEvent(&e, out) })
 }
 
 // follow shows what watch yields, until a signal asks to end.
