@@ -26,8 +26,8 @@ import (
 //	Client.stopRenewing   no: local only      no                       no
 
 // Lease is the holder's claim to a grant. It renews itself until it ends, exactly once: by Release,
-// or by loss. Its methods are safe for concurrent use. Only Release, ReleasePermits, Extend and
-// Downgrade wait for the store. A nil Lease, which a failed call returns, holds nothing.
+// or by loss. Its methods are safe for concurrent use. Only Release, ReleaseNow, ReleasePermits,
+// Extend and Downgrade wait for the store. A nil Lease, which a failed call returns, holds nothing.
 type Lease struct {
 	c          *Client
 	session    *session

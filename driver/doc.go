@@ -50,7 +50,8 @@
 //     repeated and may arrive late, and waiters that fit then are granted in the same step. No
 //     later exchange, an Acquire of the same ID and an adoption included, restores the number.
 //   - R19: A limit that was set stays until it is set again or removed, however long nobody uses the
-//     name. The name is a semaphore in use as long (R9), listed, and its tokens go on. A request
+//     name. Until then the name is a semaphore, even if nobody uses it (R9): it is listed, and its
+//     tokens go on. A request
 //     with Limit 0 uses the limit that is set: it waits under every later limit, also if it wants
 //     more than that. ErrNoLimit: none is set.
 //

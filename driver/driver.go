@@ -20,10 +20,10 @@ type Backend interface {
 	// ErrUnavailable, ErrRefused, ErrInvalid.
 	Open(ctx context.Context, cfg SessionConfig) (Session, error)
 
-	// List returns up to limit records of names in use (held, kept, waited for, a latch, or a
-	// semaphore whose limit is set) that begin with prefix and come after after, in byte order of the
-	// names. Its cost depends on the number of names in this store, never on other data next to
-	// them.
+	// List returns up to limit records of names in use that begin with prefix, in byte order. The first
+	// is the one that follows the name after. A name is in use if it is held, kept or waited for, is a
+	// latch, or is a semaphore whose limit is set. The cost depends on the number of names in this
+	// store, never on other data next to them.
 	List(ctx context.Context, prefix, after string, limit int) ([]Record, error)
 
 	// Inspect returns the record of one name; the zero Kind means that it is not in use.
@@ -39,11 +39,11 @@ type Backend interface {
 	// else.
 	RemoveLatch(ctx context.Context, name string) error
 
-	// SetLimit sets the limit of a semaphore, in use or not. It stays until it is set again or
-	// removed, although nobody uses the name, which is a semaphore as long (R19). A lower limit takes
-	// nothing from holders; nothing is granted until the grants fit again. Limit 0 removes what was
-	// set: the limit stays as long as the name is in use. ErrKind: in use as something else; ErrGone:
-	// there is no limit to remove.
+	// SetLimit sets the limit of a semaphore, in use or not. It stays until it is set again or removed.
+	// Until then the name is a semaphore, even if nobody uses it (R19). A lower limit takes nothing from
+	// holders; nothing is granted until the grants fit again. Limit 0 removes what was set: the limit
+	// then ends with the last user. ErrKind: in use as something else; ErrGone: there is no limit to
+	// remove.
 	SetLimit(ctx context.Context, name string, limit int) error
 
 	// Close frees the resources of the backend (connections that it opened itself), after its
@@ -129,7 +129,7 @@ type Session interface {
 	// grant keeps its token, its ID and its lease. A grant that has n permits or fewer keeps them:
 	// so a repeat changes nothing, and a Reduce that arrives after a later one gives no permits
 	// back to the grant (R18). ErrInvalid: n is not from 1 to MaxLimit, or the minimum hold of a
-	// grant with more permits is not over. ErrKind: the grant is none of a semaphore. ErrGone,
+	// grant with more permits is not over. ErrKind: the grant is not one of a semaphore. ErrGone,
 	// ErrTaken as for Release.
 	Reduce(ctx context.Context, h Hold, n int) error
 

@@ -34,7 +34,7 @@ func TestWatch(t *testing.T) {
 		sees(`free     p/held  no longer by \S+ "\S+" token \d+, nobody holds it`)
 		b.until("the same in JSON", func() bool { return strings.Count(lines.out.String(), `"event":"free"`) == 1 })
 		b.want(0, "latch", "rm", "p/l")
-		sees(`free     p/l  nobody holds it`)
+		sees(`free     p/l  not in use any more`)
 		b.until("the same in JSON", func() bool { return strings.Count(lines.out.String(), "\n") == 5 })
 		var events []string
 		for line := range strings.Lines(lines.out.String()) {

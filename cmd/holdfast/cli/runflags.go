@@ -55,11 +55,12 @@ the one that "holdfast sem limit" has set, whatever it is at the time.
 --also takes other locks together with NAME, exclusively, or shared with -s. No order of the
 names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 
---lease is for a lock that must be free at a certain time. COMMAND gets KILL a twentieth of that
-time, or of a shorter TTL, before its end: no process is left then. TERM comes an eighth of that
-time before KILL, or --kill-after, but at most a third. If this machine fails, the store frees the
-name soon after the end: within a tenth (docs/guarantees.md has the stores). A --lease longer than
-the TTL is renewed until then. --every and --min-hold must not keep the name longer than that.
+--lease is for a lock that must be free at a certain time: no process of COMMAND is left when that
+time is over. KILL comes before its end, by a twentieth of the lease or of the TTL, whichever is
+shorter. TERM comes before KILL, by an eighth of the same, or by --kill-after. If this machine fails,
+the store frees the name within a tenth of the lease after its end (docs/guarantees.md has the
+stores). A --lease longer than the TTL is renewed until its end. --every and --min-hold must not keep
+the name longer than the lease.
 
 --every is for schedules that start a job on many machines. A tick is one interval of the
 schedule, such as an hour with --every 1h. COMMAND runs once per tick: the first machine takes the

@@ -19,14 +19,15 @@ func (a *app) semCommand() *cobra.Command {
 		Use:   "limit NAME [M]",
 		Short: "Set how many permits a semaphore has",
 		Long: `Set how many permits the semaphore NAME has, whether anybody uses it or not. The limit stays until
-it is set again or removed by --clear. As long, NAME is a semaphore, which ls shows, and other
-kinds of lock are refused. A lower limit takes nothing from holders; nothing is granted until they
-fit again. Waiters keep waiting under the new limit.
+it is set again or removed by --clear. Until then NAME is a semaphore, even if nobody uses it: ls
+shows it, and other kinds of lock are refused. A lower limit takes nothing from holders; nothing is
+granted until they fit again. Waiters keep waiting under the new limit.
 
-"run --permits N" without --limit uses the limit that is set, and waits under the latest one. One
-that asks for more than the limit waits until somebody raises it. "run --limit" with another number
-is refused. If no limit is set, "run --permits N" is refused, and the first holder's
---limit counts until the last holder has left.`,
+While a limit is set, "run --permits N" uses it, also when it changes during the wait. If N is more
+than the limit, run waits until somebody raises it. "run --limit M" with another M is refused.
+
+While none is set, "run --permits N" without --limit is refused. The --limit of the first holder
+counts until the last one has left.`,
 		Example: `  holdfast sem limit encoders 4
   holdfast run --permits 1 encoders -- ./encode
   holdfast sem limit encoders --clear`,
@@ -47,7 +48,7 @@ is refused. If no limit is set, "run --permits N" is refused, and the first hold
 			return a.setLimit(args[0], n)
 		}),
 	}
-	limit.Flags().BoolVar(&clear, "clear", false, "remove the limit that is set; those who use it keep it, and new callers have to name one")
+	limit.Flags().BoolVar(&clear, "clear", false, "remove the limit that is set; it ends with its last user, and new callers need --limit")
 	c.AddCommand(limit)
 	return c
 }

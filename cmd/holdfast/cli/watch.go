@@ -19,10 +19,13 @@ then who takes and frees them. It takes no lock.
 
 A line has the time, the name, what has changed, and the state of the name now:
 
-  held       there is a new grant           ended    a grant has ended, others hold the name
-  free       nobody holds the name any more waiting  the queue has changed
-  count      the count of a latch           changed  something else, such as a limit
-  damaged    the record cannot be read
+  held     there is a new grant
+  ended    a grant has ended, and others hold the name
+  free     nobody holds the name any more, or a latch was removed
+  waiting  the queue has changed
+  count    the count of a latch has changed, or there is a new latch
+  changed  something else, such as a limit
+  damaged  the record cannot be read
 
 Each line is the difference between two readings of the store's record, so a grant that was given
 and ended between them is not shown; the tokens show that. SQLite, Redis (from 6) and ZooKeeper
@@ -118,6 +121,8 @@ func eventText(e *holdfast.Event) string {
 		parts = append(parts, fmt.Sprintf("%d of %d in use", used(&e.Record), e.Limit))
 	case e.Kind == "latch":
 		parts = append(parts, fmt.Sprintf("%d left", e.Count))
+	case e.Kind == "" && len(e.Ended) == 0: // a latch or a limit was removed
+		parts = append(parts, "not in use any more")
 	case len(e.Holders) == 0:
 		parts = append(parts, "nobody holds it")
 	case e.Holders[0].Kept:
