@@ -18,7 +18,7 @@ type EventType string
 const (
 	EventHeld    EventType = "held"    // there is a new grant: see Event.Granted
 	EventEnded   EventType = "ended"   // a grant has ended; others hold the name, or it is kept
-	EventFree    EventType = "free"    // nobody holds the name any more; or a latch was removed
+	EventFree    EventType = "free"    // nobody holds the name any more; or a latch, or an unused limit, was removed
 	EventWaiting EventType = "waiting" // the queue has changed
 	EventCount   EventType = "count"   // the count of a latch has changed, or there is a new latch
 	EventChanged EventType = "changed" // something else: a limit, a downgrade, a lease that another process adopted
@@ -58,7 +58,7 @@ func difference(before *Record, damaged bool, now *Record) (e Event, any bool) {
 	switch {
 	case len(e.Granted) > 0:
 		e.Type = EventHeld
-	case len(now.Holders) == 0 && len(before.Holders) > 0, wasLatch && !isLatch:
+	case len(now.Holders) == 0 && len(before.Holders) > 0, wasLatch && !isLatch, before.LimitSet && now.Kind == "":
 		e.Type = EventFree
 	case len(e.Ended) > 0:
 		e.Type = EventEnded

@@ -191,6 +191,15 @@ func TestWatch(t *testing.T) {
 		}
 		release(t, permits)
 		l.expect(promptly, "free p/s -7")
+		for _, c := range []struct {
+			limit int
+			want  string
+		}{{2, "changed p/s"}, {0, "free p/s"}} {
+			if err := a.SetLimit(ctx, "p/s", c.limit); err != nil {
+				t.Fatal(err)
+			}
+			l.expect(promptly, c.want)
+		}
 
 		latch := a.Latch("p/l")
 		if _, err := latch.Set(ctx, 2); err != nil {
