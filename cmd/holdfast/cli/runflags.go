@@ -57,8 +57,8 @@ names causes a deadlock. holdfast ends COMMAND when any of the locks is lost.
 
 --lease is for a lock that must be free at a certain time: no process of COMMAND is left when that
 time is over. KILL comes before its end, by a twentieth of the lease or of the TTL, whichever is
-shorter. TERM comes before KILL, by an eighth of the same, or by --kill-after. If this machine fails,
-the store frees the name within a tenth of the lease after its end (docs/guarantees.md has the
+shorter. TERM comes before KILL, by an eighth of the same, or by --kill-after, which is at most a
+third. If this machine fails, the store frees the name within a tenth of the lease after its end (docs/guarantees.md has the
 stores). A --lease longer than the TTL is renewed until its end. --every and --min-hold must not keep
 the name longer than the lease.
 
@@ -155,6 +155,8 @@ func (o *runOptions) check(c *cobra.Command, args []string) (name string, argv [
 		err = usagef("--retry-failed: --every or --min-hold is missing")
 	case o.lease > 0 && o.lease < o.keeps():
 		err = usagef("--lease %s: --every or --min-hold keeps the name for %s", span(o.lease), span(o.keeps()))
+	case o.lease > 0 && o.killAfter > o.lease/3:
+		err = usagef("--kill-after %s: allowed is at most a third of --lease %s", span(o.killAfter), span(o.lease))
 	case o.permits > driver.MaxLimit:
 		err = usagef("--permits %d: allowed are 1 to %d", o.permits, driver.MaxLimit)
 	case given("limit") && (o.limit < 1 || o.limit > driver.MaxLimit):
