@@ -91,7 +91,10 @@ func TestPermits(t *testing.T) {
 		holder := b.stay("holder", "--limit", "3", "--permits", "2", "a")
 		b.file("holder")
 		b.want(0, "run", "-n", "--limit", "3", "a", "--", "true")
-		b.want(75, "run", "-n", "--limit", "3", "--permits", "2", "a", "--", "true")
+		if _, stderr := b.want(75, "run", "-n", "--limit", "3", "--permits", "2", "a", "--", "true"); !strings.Contains(stderr,
+			"a: permits asked for: 2, in use: 2 of 3; held by ") {
+			b.Error(stderr)
+		}
 		b.want(78, "run", "-n", "--limit", "4", "a", "--", "true")
 		b.want(78, "run", "-n", "a", "--", "true")
 		waiter := b.stay("waiter", "--limit", "3", "--permits", "3", "a")
@@ -235,6 +238,11 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 	b.file("sem")
 	b.stay("reader", "-s", "data")
 	b.file("reader")
+	b.want(0, "sem", "limit", "small", "2")
+	const above = "permits asked for: 3, the limit is 2"
+	if _, stderr := b.want(75, "run", "-n", "--permits", "3", "small", "--", "true"); stderr != "holdfast: small: "+above+"\n" {
+		t.Error(stderr)
+	}
 	for _, c := range []struct {
 		want string
 		args []string
@@ -242,6 +250,7 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 		{"waiting for b: 0 ahead · held by ", []string{"run", "a", "--also", "b", "--also", "c", "--", "true"}},
 		{"waiting for b: 1 ahead · held by ", []string{"elect", "b", "--", "true"}},
 		{"waiting for sem: 0 ahead · held by ", []string{"run", "--limit", "2", "sem", "--", "true"}},
+		{"waiting for small: 0 ahead · " + above, []string{"run", "--permits", "3", "small", "--", "true"}},
 		{"waiting for data: 0 ahead · shared by ", []string{"run", "data", "--", "true"}},
 		{"waiting for data: 1 ahead · shared by ", []string{"run", "-s", "data", "--", "true"}},
 	} {

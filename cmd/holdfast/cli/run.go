@@ -45,10 +45,6 @@ func (o *runOptions) notRun(s *session, name string, err error) error {
 	case o.skipOK:
 		return nil
 	}
-	var e *holdfast.Error
-	if errors.As(err, &e) && e.Holder != nil {
-		err = fmt.Errorf("%s is %s", show(e.Name), describe(e.Holder))
-	}
 	if next := o.nextRun(s, name); next != "" {
 		err = fmt.Errorf("%w; %s", err, next)
 	}
@@ -93,8 +89,7 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 		})
 	}
 	if err != nil {
-		s.lookAtHolder(err)
-		return nil, err
+		return nil, s.held(err, o, name)
 	}
 	leases := m.Leases()
 	main := slices.IndexFunc(leases, func(l *holdfast.Lease) bool { return l.Name() == name })
@@ -102,24 +97,35 @@ func (t *task) lock(ctx context.Context, s *session, o *runOptions, name string)
 	return &hold{lease: m, parts: leases, retry: o.retry}, nil
 }
 
-// lookAtHolder completes the holder in an ErrHeld: a store may refuse a request without finding
-// out who holds the lock, or since when.
-func (s *session) lookAtHolder(err error) {
+// held returns an ErrHeld with a text about who holds the lock. A store may refuse a request without
+// finding out who does, or since when.
+func (s *session) held(err error, o *runOptions, name string) error {
 	var e *holdfast.Error
 	if !errors.Is(err, holdfast.ErrHeld) || !errors.As(err, &e) {
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), waitLook)
 	defer cancel()
-	r, ierr := s.Inspect(ctx, e.Name)
-	if ierr != nil {
-		return // the error stays as it is
-	}
-	for i := range r.Holders {
-		if e.Holder == nil || r.Holders[i].ID == e.Holder.ID {
-			e.Holder = &r.Holders[i]
+	holder, permits := e.Holder, ""
+	if r, err := s.Inspect(ctx, e.Name); err == nil {
+		for i := range r.Holders {
+			if holder == nil || r.Holders[i].ID == holder.ID {
+				holder = &r.Holders[i]
+			}
+		}
+		if r.Kind == "semaphore" && e.Name == name {
+			permits = permitsText(&r, o.permits)
 		}
 	}
+	switch {
+	case permits != "" && holder != nil:
+		return &worded{fmt.Sprintf("%s: %s; %s", show(name), permits, describe(holder)), err}
+	case permits != "":
+		return &worded{show(name) + ": " + permits, err}
+	case holder != nil:
+		return &worded{fmt.Sprintf("%s is %s", show(e.Name), describe(holder)), err}
+	}
+	return err
 }
 
 // parts returns NAME, in the mode that the flags ask for, and the other locks.

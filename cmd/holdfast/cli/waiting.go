@@ -87,6 +87,7 @@ func (w *waitLine) during(ctx context.Context, s *session, name string, f func(c
 	var now holdfast.Waiting
 	var asked time.Time
 	var obstacle error
+	var note string
 	w.begin()
 	err := s.showDuring(ctx, func() error { return f(ctx) }, func(ctx context.Context) (line, key string) {
 		select {
@@ -119,9 +120,12 @@ func (w *waitLine) during(ctx context.Context, s *session, name string, f func(c
 		}
 		if time.Since(asked) >= waitLook-waitDraw/2 {
 			asked = time.Now()
-			w.asked(look(ctx, s.Client, &now))
+			n, err := look(ctx, s.Client, &now)
+			if w.asked(err); err == nil {
+				note = n
+			}
 		}
-		line, key = waitText(&now, time.Since(asked)), waitKey(&now)
+		line, key = waitText(&now, time.Since(asked))+note, waitKey(&now)+note
 		if old, failed := w.silent(); failed && old >= waitSilence {
 			line, key = line+" · "+silence(old), key+" silent"
 		}
@@ -233,23 +237,35 @@ func showLine(ctx context.Context, out *os.File, text func(context.Context) (lin
 }
 
 // look asks the store for what events do not report in time: the holder's renewals, and how many
-// requests are ahead. Without an answer now stays as it is.
-func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) error {
+// requests are ahead. Without an answer now stays as it is. note says that the wait needs a higher
+// limit.
+func look(ctx context.Context, c *holdfast.Client, now *holdfast.Waiting) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitLook)
 	defer cancel()
 	r, err := c.Inspect(ctx, now.Name)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if now.Holder = nil; len(r.Holders) > 0 {
 		now.Holder = &r.Holders[0]
 	}
 	if i := slices.IndexFunc(r.Waiters, func(h holdfast.Holder) bool { return h.ID == now.ID }); i >= 0 {
 		now.Ahead = i
+		if n := r.Waiters[i].Permits; r.Kind == "semaphore" && n > r.Limit {
+			note = " · " + permitsText(&r, n)
+		}
 	} else if len(r.Waiters) >= driver.MaxWaiters {
 		now.Ahead = max(now.Ahead, driver.MaxWaiters)
 	}
-	return nil
+	return note, nil
+}
+
+// permitsText says why n permits of the semaphore are not granted.
+func permitsText(r *holdfast.Record, n int) string {
+	if n > r.Limit {
+		return fmt.Sprintf("permits asked for: %d, the limit is %d", n, r.Limit)
+	}
+	return fmt.Sprintf("permits asked for: %d, in use: %d of %d", n, used(r), r.Limit)
 }
 
 // waitKey changes with the content of the line, times excepted.
