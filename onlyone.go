@@ -37,11 +37,10 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 	return true, l.do(ctx, f)
 }
 
-// NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: after
-// the time for which the store keeps the name. The time is not in the future if it can run now. While
-// a run is under way it is when the name is free if that run succeeds by then: a longer one moves it
-// on, and one that fails under RetryFailed makes it earlier. NextRun is one exchange with the store.
-// Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
+// NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: when
+// the store stops keeping the name. If it can run now, the time is not in the future. While a run is
+// under way, the time is an estimate: it is later if the run takes longer, and earlier if the run
+// fails under RetryFailed. NextRun is one exchange with the store. Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
 func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) (time.Time, error) {
 	if every <= 0 {
 		return time.Time{}, invalidTick("next run", name, every)

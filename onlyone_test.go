@@ -14,9 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/memlock"
 )
 
-// Two runs are at least nine tenths of a tick apart, whenever the first was. Ticks that begin at
-// fixed times of the clock had two runs within seconds: a day's tick at 21:36 UTC, nine tenths of
-// the day after midnight.
+// Two runs are at least nine tenths of a tick apart, whatever the time of the clock at the first.
 func TestOnlyOneAcrossBorders(t *testing.T) {
 	for _, every := range []time.Duration{time.Minute, 24 * time.Hour} {
 		for at := time.Duration(0); at < every; at += every / 20 {

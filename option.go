@@ -64,8 +64,8 @@ func MinHold(d time.Duration) Option {
 	}
 }
 
-// RetryFailed makes OnlyOne, and the Do of a lock with MinHold, not keep the name when f has
-// returned an error or panicked. So another client, or the next call, may run f again in the same
+// RetryFailed is for OnlyOne, and for the Do of a lock with MinHold: the name is not kept if f
+// returns an error or panics. Another client, or the next call, may then run f again in the same
 // tick. The name stays taken for its minimum hold if the process dies in f, or if the lease expires
 // at the store before f returns.
 func RetryFailed() Option { return func(o *options) { o.retryFailed = true } }

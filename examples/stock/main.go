@@ -31,7 +31,7 @@ func rush(ctx context.Context, x *example.Run) error {
 	}
 	fmt.Printf("%d buyers want one of %d items\n", buyers, items)
 
-	var servers [2]*holdfast.Client // a program needs one for each store
+	var servers [2]*holdfast.Client // like two processes: one program needs only one client
 	for i := range servers {
 		if servers[i], err = holdfast.New(ctx, x.Store, nil); err != nil {
 			return err

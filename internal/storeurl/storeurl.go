@@ -1,6 +1,6 @@
-// Package storeurl parses the URLs of stores with servers, and masks passwords in them. No error of
-// Parse, ParseHosts, Hosts and HostPort quotes a URL, as those of package url do: in a URL that
-// lacks its @ or has a special character, any part may belong to the password.
+// Package storeurl parses the URLs of stores with servers, and masks passwords in them. Errors of
+// package url quote the URL. Those of Parse, ParseHosts, Hosts and HostPort do not: if a URL lacks
+// its @ or has a special character, any part of it may belong to the password.
 package storeurl
 
 import (

@@ -116,7 +116,7 @@ func (s *server) mysql(ctx context.Context) error {
 
 func (s *server) zookeeper() error {
 	const folder = "/usr/share/java/"
-	jars := folder + "zookeeper.jar:" + folder + "slf4j-nop.jar" // the first names what else it needs
+	jars := folder + "zookeeper.jar:" + folder + "slf4j-nop.jar" // the manifest of the first names the others
 	program, err := servers.Find("java")
 	if err == nil {
 		_, err = os.Stat(folder + "zookeeper.jar")
