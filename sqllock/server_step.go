@@ -96,7 +96,8 @@ func (b *Server) change(ctx context.Context, run runner, st step) error {
 }
 
 // errAgain: nothing was done, because of a conflict with another transaction.
-var errAgain = fmt.Errorf("%w: other transactions were in the way too often", driver.ErrUnavailable)
+var errAgain = fmt.Errorf("%w: other transactions were in the way too often; an open one may be taking the name",
+	driver.ErrUnavailable)
 
 // waitedInVain reports whether an attempt that began at began has waited long for a locked row. The
 // server has reported that, or has not answered. missed means that some rows were not written.
