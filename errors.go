@@ -127,3 +127,19 @@ func asOutage(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
+
+// asRead words the failure of an exchange that changes nothing: only its answer is unknown.
+func asRead(err error) error {
+	if errors.Is(err, ErrUncertain) {
+		return unread{err}
+	}
+	return err
+}
+
+type unread struct{ error }
+
+func (e unread) Error() string {
+	return strings.Replace(e.error.Error(), ErrUncertain.Error(), "not read", 1)
+}
+
+func (e unread) Unwrap() error { return e.error }

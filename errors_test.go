@@ -236,3 +236,29 @@ func TestLogOfAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A read that is not answered has no outcome that could be unknown.
+func TestUnansweredRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{Backend: memlock.New()}
+		cut := fmt.Errorf("%w: the connection is lost", driver.ErrUncertain)
+		w.inspect = func(string) error { return cut }
+		w.listed = func([]driver.Record) ([]driver.Record, error) { return nil, cut }
+		c := client(t, w, nil)
+		check := func(err error) {
+			t.Helper()
+			if !errors.Is(err, holdfast.ErrUncertain) || !strings.HasSuffix(err.Error(), ": not read: the connection is lost") {
+				t.Error(err)
+			}
+		}
+		_, err := c.Inspect(t.Context(), "x")
+		check(err)
+		for _, err := range c.Locks(t.Context(), "") {
+			check(err)
+		}
+		for _, err := range c.Watch(t.Context(), "") {
+			check(err)
+			break
+		}
+	})
+}

@@ -118,7 +118,7 @@ func (c *Client) inspect(ctx context.Context, name string) (r driver.Record, err
 		r, err = c.backend.Inspect(ctx, name)
 		return err
 	})
-	return r, err
+	return r, asRead(err)
 }
 
 // Locks yields the names in use that begin with prefix, in byte order, with their state. It asks
@@ -137,7 +137,7 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Record, err
 				})
 			}
 			if err != nil {
-				yield(Record{}, &Error{Op: "list", Name: prefix, Err: explain(ctx, err)})
+				yield(Record{}, &Error{Op: "list", Name: prefix, Err: explain(ctx, asRead(err))})
 				return
 			}
 			for _, r := range list {

@@ -117,7 +117,7 @@ func (w *nameWatch) run(ctx context.Context) {
 			first := !w.outage
 			w.outage = true
 			if err = explain(caller, err); !final(err) {
-				err = asOutage(err)
+				err = asRead(asOutage(err))
 			}
 			if first && !w.emit(Event{}, &Error{Op: w.op, Name: w.prefix, Err: err}) {
 				return
