@@ -115,7 +115,7 @@ func TestElect(t *testing.T) {
 			b.Errorf("exit code %d, %v", code, running(child))
 		}
 		sees("nobody leads")
-		if out, _ := b.want(75, "leader", "-o", "json", "boss"); !strings.Contains(out, `"leader": null`) {
+		if out, _ := b.want(75, "leader", "-o", "jsonl", "boss"); !strings.Contains(out, `"leader":null`) {
 			b.Error(out)
 		}
 		watch.signal(syscall.SIGINT)

@@ -17,7 +17,7 @@ const aboutLeader = `Show who leads the election NAME, with the address and the 
 the leadership. The exit code is 75 if nobody leads.
 
 With --watch, show each change until interrupted, as "holdfast watch" does. It may miss a short
-leadership; the terms show that.`
+leadership; the terms show that. Each change is one line, also with -o json.`
 
 func (a *app) leaderCommand() *cobra.Command {
 	var out format
@@ -37,7 +37,7 @@ func (a *app) leaderCommand() *cobra.Command {
 			return a.leader(args[0], out)
 		}),
 	}
-	out.register(c, "text", "json")
+	out.register(c, "text", "json", "jsonl")
 	c.Flags().BoolVar(&watch, "watch", false, "show each change until interrupted")
 	return c
 }
@@ -52,7 +52,7 @@ func (a *app) leader(name string, out format) error {
 		if l == nil && out == "text" {
 			return &failure{exitBusy, fmt.Errorf("nobody leads %s", show(name))}
 		}
-		if err := a.showLeader(name, l, out, true); err != nil || l != nil {
+		if err := a.showLeader(name, l, out, out == "json"); err != nil || l != nil {
 			return err
 		}
 		return &failure{exitBusy, nil}
@@ -67,7 +67,7 @@ func (a *app) watchLeader(name string, out format) error {
 
 // showLeader writes one leader, or nil for nobody.
 func (a *app) showLeader(name string, l *holdfast.Leader, out format, indent bool) error {
-	if out == "json" {
+	if out != "text" {
 		j := electionJSON{Schema: schema, Name: name}
 		if l != nil {
 			j.Leader = &leaderJSON{l.Name, l.Address, strconv.FormatUint(l.Term, 10),

@@ -21,7 +21,7 @@ A line has the time, the name, what has changed, and the state of the name now:
 
   held     there is a new grant
   ended    a grant has ended, and others hold the name
-  free     nobody holds the name any more, or a latch was removed
+  free     nobody holds the name any more, or a latch or limit was removed
   waiting  the queue has changed
   count    the count of a latch has changed, or there is a new latch
   changed  something else, such as a limit
@@ -43,7 +43,7 @@ func (a *app) watchCommand() *cobra.Command {
 			return a.watch(strings.Join(args, ""), out)
 		}),
 	}
-	out.register(c, "text", "jsonl")
+	out.register(c, "text", "jsonl", "json")
 	return c
 }
 
@@ -86,7 +86,7 @@ func showAll[T any](a *app, seq iter.Seq2[T, error], show func(T) error) error {
 // showEvent writes one event in one line. Only JSON has one for EventReady.
 func (a *app) showEvent(e *holdfast.Event, out format) error {
 	now := time.Now().UTC()
-	if out == "jsonl" {
+	if out != "text" { // a stream of JSON has one event in a line
 		j := eventJSON{Schema: schema, Time: now.Round(time.Millisecond), Event: string(e.Type), Initial: e.Initial,
 			Granted: holdersJSON(e.Granted), Ended: holdersJSON(e.Ended)}
 		if e.Type != holdfast.EventReady {
