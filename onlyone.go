@@ -40,7 +40,8 @@ func (c *Client) OnlyOne(ctx context.Context, name string, every time.Duration, 
 // NextRun returns when OnlyOne with this name and tick can run next, on this machine's clock: when
 // the store stops keeping the name. If it can run now, the time is not in the future. While a run is
 // under way, the time is an estimate: it is later if the run takes longer, and earlier if the run
-// fails under RetryFailed. NextRun is one exchange with the store. Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
+// fails under RetryFailed. NextRun is one exchange with the store.
+// Errors: ErrInvalid for a tick that is not positive, and those of Inspect.
 func (c *Client) NextRun(ctx context.Context, name string, every time.Duration) (time.Time, error) {
 	if every <= 0 {
 		return time.Time{}, invalidTick("next run", name, every)

@@ -196,10 +196,11 @@ func (l *Lease) borrowed() (most int) {
 
 // SetLimit sets the limit of a semaphore, whether anybody uses it or not. It stays at the store until
 // it is set again, or removed by limit 0. Until then the name is a semaphore, even if nobody uses it:
-// Mutex and the other kinds are refused (ErrKind). A lower limit takes nothing from holders; nothing is granted until the
-// grants fit again. Waiters stay under the new limit: a request for more permits holds up the queue
-// until it gives up, or the limit is raised. New requests with another limit get ErrKind, unless
-// they ask for LimitAsSet. A limit that was removed counts until the last user has left.
+// Mutex and the other kinds are refused (ErrKind). A lower limit takes nothing from holders; nothing
+// is granted until the grants fit again. Waiters stay under the new limit: a request for more permits
+// holds up the queue until it gives up, or the limit is raised. New requests with another limit get
+// ErrKind, unless they ask for LimitAsSet. A limit that was removed counts until the last user has
+// left.
 //
 // Errors: ErrKind if the name is in use and no semaphore, ErrGone if there is no limit to remove,
 // ErrInvalid, ErrUnavailable, ErrUncertain, ErrRefused.

@@ -91,8 +91,8 @@ func TestPermits(t *testing.T) {
 		holder := b.stay("holder", "--limit", "3", "--permits", "2", "a")
 		b.file("holder")
 		b.want(0, "run", "-n", "--limit", "3", "a", "--", "true")
-		if _, stderr := b.want(75, "run", "-n", "--limit", "3", "--permits", "2", "a", "--", "true"); !strings.Contains(stderr,
-			"a: permits asked for: 2, in use: 2 of 3; held by ") {
+		_, stderr := b.want(75, "run", "-n", "--limit", "3", "--permits", "2", "a", "--", "true")
+		if !strings.Contains(stderr, "a: permits asked for: 2, in use: 2 of 3; held by ") {
 			b.Error(stderr)
 		}
 		b.want(78, "run", "-n", "--limit", "4", "a", "--", "true")
@@ -240,7 +240,8 @@ func TestWaitingLineOfOtherModes(t *testing.T) {
 	b.file("reader")
 	b.want(0, "sem", "limit", "small", "2")
 	const above = "permits asked for: 3, the limit is 2"
-	if _, stderr := b.want(75, "run", "-n", "--permits", "3", "small", "--", "true"); stderr != "holdfast: small: "+above+"\n" {
+	_, stderr := b.want(75, "run", "-n", "--permits", "3", "small", "--", "true")
+	if stderr != "holdfast: small: "+above+"\n" {
 		t.Error(stderr)
 	}
 	for _, c := range []struct {
