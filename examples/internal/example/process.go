@@ -89,17 +89,26 @@ func (x *Run) Freeze(ctx context.Context, p *Process) error {
 			time.Sleep(time.Millisecond) // no event tells
 			stopped, known = servers.Frozen(p.cmd.Process.Pid)
 		}
-		c, err := holdfast.New(ctx, x.Store, nil)
-		if err == nil {
-			return c.Close(ctx)
-		}
-		if !errors.Is(err, holdfast.ErrUnavailable) || tries == 5 {
+		err := x.reach(ctx)
+		if err == nil || !errors.Is(err, holdfast.ErrUnavailable) || tries == 5 {
 			return err
 		}
 		if err := p.Continue(); err != nil {
 			return err
 		}
+		if err := x.reach(ctx); err != nil { // the write has ended when this returns
+			return err
+		}
 	}
+}
+
+// reach returns nil if this process can write to the store.
+func (x *Run) reach(ctx context.Context) error {
+	c, err := holdfast.New(ctx, x.Store, nil)
+	if err != nil {
+		return err
+	}
+	return c.Close(ctx)
 }
 
 // Continue ends Freeze.
