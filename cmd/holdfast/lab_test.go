@@ -59,7 +59,8 @@ func TestLabShow(t *testing.T) {
 	b := newBench(t)
 	text, _ := b.want(0, "lab", "show", "setpx-del", "poll-once")
 	for _, want := range []string{"SET NX PX, DEL (redis)", "A unlocks\n", "Where one meets it: what most tutorials show",
-		"no second grant inside a lease (S1)", "With holdfast: ", "holdfast lab run setpx-del\n", "poll-once: waiting by one try",
+		"no second grant inside a lease (S1)",
+		"With holdfast: ", "holdfast lab run setpx-del\n", "poll-once: waiting by one try",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing:\n%s", want, text)
