@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -100,31 +99,6 @@ func checkPictures(t *testing.T, all []*lab.Outcome) {
 		if got, want := lab.Structure(t, docs), lab.Structure(t, svg); got != want {
 			t.Errorf("docs/img/setpx-del.svg is not what the lab draws (docs/lab.md names the command):\n%s\nwant:\n%s", got,
 				want)
-		}
-	}
-}
-
-// checkPage checks the page of all rows: it is complete, and loads no external file.
-func checkPage(t *testing.T, all []*lab.Outcome) {
-	t.Helper()
-	var b bytes.Buffer
-	if err := lab.WriteHTML(&b, all); err != nil {
-		t.Fatal(err)
-	}
-	page := b.String()
-	for _, o := range all {
-		if !strings.Contains(page, `<section id="`+o.Row.ID+`">`) {
-			t.Errorf("%s is not on the page", o.Row.ID)
-		}
-	}
-	for _, word := range []string{"http:", "https:", "src=", "url(", "<script", "@import", "<link"} {
-		if strings.Contains(page, word) {
-			t.Errorf("the page contains %q", word)
-		}
-	}
-	for _, word := range []string{"prefers-color-scheme: dark", "@media print", "both believe that they hold the lock"} {
-		if !strings.Contains(page, word) {
-			t.Errorf("the page lacks %q", word)
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 
 // The texts and bars have a background of their own: a page may be dark where the reader's system
 // is light.
-const svgStyle = `
+const svgLight = `
 text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
 .paper { fill: #ffffff; stroke: #d0d7de; }
 .head { font-weight: bold; }
@@ -39,24 +39,29 @@ text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 .soft { fill: #57606a; }
 .bad { fill: #b3261e; font-weight: bold; }
 .good { fill: #1a7f37; font-weight: bold; }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e4e8ec; }
-  .paper { fill: #14181d; stroke: #343c46; }
-  .rail { stroke: #343c46; }
-  .holds { fill: #3f86d2; }
-  .two { fill: #f0524d; }
-  .band { fill: #f0524d; fill-opacity: 0.2; }
-  .dot { fill: #14181d; stroke: #e4e8ec; }
-  .soft { fill: #9aa5b1; }
-  .bad { fill: #ff8a80; }
-  .good { fill: #6fd18a; }
-}
+`
+
+const svgDark = `
+text { fill: #e4e8ec; }
+.paper { fill: #14181d; stroke: #343c46; }
+.rail { stroke: #343c46; }
+.holds { fill: #3f86d2; }
+.two { fill: #f0524d; }
+.band { fill: #f0524d; fill-opacity: 0.2; }
+.dot { fill: #14181d; stroke: #e4e8ec; }
+.soft { fill: #9aa5b1; }
+.bad { fill: #ff8a80; }
+.good { fill: #6fd18a; }
 `
 
 // WriteSVG writes a picture of an outcome: the algorithm, and holdfast in the same order of events
 // beside it. Each client has a lane, with a bar while it believes that it holds the lock. The bars
 // of too many clients are red. The picture follows the reader's colour scheme, light or dark.
 func WriteSVG(w io.Writer, o *Outcome) error {
+	return writeSVG(w, o, svgLight+"@media (prefers-color-scheme: dark) {"+svgDark+"}\n")
+}
+
+func writeSVG(w io.Writer, o *Outcome, style string) error {
 	left := newPicture(&o.Unsound, svgMargin)
 	left.draw(o.Row.Title, o.Row.Class, o.unsoundVerdict(), o.Broke)
 	right := newPicture(&o.Sound, svgMargin+left.width+svgGutter)
@@ -68,10 +73,10 @@ func WriteSVG(w io.Writer, o *Outcome) error {
 		width, height)
 	frame.add(`<title>%s</title>`, escaped(o.Row.Title+", and holdfast in the same order of events"))
 	frame.add(`<desc>%s</desc>`, escaped(o.Row.Why))
-	frame.add(`<style>%s</style>`, svgStyle)
+	frame.add(`<style>%s</style>`, style)
 	frame.add(`<rect class="paper" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>`, width-1, height-1)
 	frame.text("soft", svgMargin, "A bar: the client believes that it holds the lock. Red: too many clients at once.",
-		"Recorded on a real Redis by: holdfast lab run "+o.Row.ID+" --svg FILE")
+		"Recorded on a real "+storeOf(&o.Row)+" by: holdfast lab run "+o.Row.ID+" --svg FILE")
 	_, err := io.WriteString(w, frame.out.String()+left.out.String()+right.out.String()+"</svg>\n")
 	return err
 }

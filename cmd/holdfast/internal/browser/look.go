@@ -1,0 +1,105 @@
+package browser
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+)
+
+// Views are the ways in which a page must look well: wide and on a phone, light and dark, and on paper.
+var Views = map[string]View{
+	"light":       {Width: 1280, Height: 800},
+	"dark":        {Width: 1280, Height: 800, Dark: true},
+	"phone-light": {Width: 390, Height: 844},
+	"phone-dark":  {Width: 390, Height: 844, Dark: true},
+	"print":       {Width: 794, Height: 1123, Print: true},
+}
+
+// faults returns what is wrong with the page in view, as far as the page itself can say.
+const faults = `(() => {
+  const wrong = [];
+  const wide = document.documentElement.scrollWidth;
+  if (wide > innerWidth) wrong.push("the page is " + wide + " pixels wide, the view " + innerWidth);
+  for (const th of document.querySelectorAll("th")) {
+    const all = document.createRange();
+    all.selectNodeContents(th);
+    const lines = new Set([...all.getClientRects()].map(r => Math.round(r.top)));
+    if (lines.size > 1) wrong.push("the head of a column is broken into " + lines.size + " lines: " + th.textContent);
+  }
+  const parts = c => c.match(/[\d.]+/g).map(Number);
+  const light = c => {
+    const [r, g, b] = parts(c).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parts(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return getComputedStyle(e).backgroundColor;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let seen = 0;
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || e.closest("svg, style, .unseen") || !e.getClientRects().length) continue;
+    seen++;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) wrong.push("a contrast of " + contrast.toFixed(1) + ": " + texts.currentNode.data.trim());
+  }
+  if (seen < 10) wrong.push("only " + seen + " texts can be seen");
+  return wrong;
+})()`
+
+// Check looks at a file in each of Views, and reports a page that is wider than the view, the broken head
+// of a column, text that can hardly be read, an empty first screen, and a dark page for readers who want a
+// light one, or the reverse. At the element with the id red, or at the top if that is empty, there must be
+// a red bar in view. None of it depends on fonts.
+func (b *Browser) Check(file, red, name string) {
+	b.t.Helper()
+	for in, v := range Views {
+		b.Show(file, "", v)
+		var wrong []string
+		b.Ask(faults, &wrong)
+		wrong = append(wrong, inspect(b.Picture(name+"-"+in), v.Dark, red == "")...)
+		if red != "" {
+			var there string
+			b.Ask(fmt.Sprintf("location.hash = %q", red), &there)
+			wrong = append(wrong, inspect(b.Picture(name+"-"+red+"-"+in), v.Dark, true)...)
+		}
+		for _, w := range wrong[:min(len(wrong), 5)] {
+			b.t.Errorf("%s, %s: %s", name, in, w)
+		}
+	}
+}
+
+// inspect returns what is wrong with a picture of a page.
+func inspect(p image.Image, dark, red bool) (wrong []string) {
+	paper := grey(p.At(0, 0))
+	if dark && paper > 80 || !dark && paper < 180 {
+		wrong = append(wrong, fmt.Sprintf("the background has the brightness %d, dark: %v", paper, dark))
+	}
+	drawn, reds, all := 0, 0, 0
+	for y := p.Bounds().Min.Y; y < p.Bounds().Max.Y; y++ {
+		for x := p.Bounds().Min.X; x < p.Bounds().Max.X; x++ {
+			c := p.At(x, y)
+			all++
+			if g := grey(c); max(g, paper)-min(g, paper) > 20 {
+				drawn++
+			}
+			if r, g, b, _ := c.RGBA(); r>>8 > 180 && g>>8 < 100 && b>>8 < 100 {
+				reds++
+			}
+		}
+	}
+	if drawn < all/200 {
+		wrong = append(wrong, fmt.Sprintf("the screen is empty: %d of %d pixels are drawn", drawn, all))
+	}
+	if red && reds < 500 {
+		wrong = append(wrong, fmt.Sprintf("the screen shows no violation: %d red pixels", reds))
+	}
+	return wrong
+}
+
+func grey(c color.Color) uint8 { return color.GrayModel.Convert(c).(color.Gray).Y }
