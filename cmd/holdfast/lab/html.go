@@ -159,8 +159,8 @@ func part(title string, p *Part, verdict []string, good bool) pagePart {
 	for i, v := range verdict {
 		class := "soft"
 		if i == len(verdict)-1 {
-			if class = "bad"; good {
-				class = "good"
+			if class = "good"; !good || p.violated() {
+				class = "bad"
 			}
 		}
 		out.Verdict = append(out.Verdict, pageVerdict{class, v})

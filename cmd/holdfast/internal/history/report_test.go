@@ -1,57 +1,9 @@
 package history
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
-
-// TestDraw: every violation of the hand-made histories can be drawn, and the page shows its grants.
-func TestDraw(t *testing.T) {
-	for _, file := range []string{"S1_two_leases", "S1_answered_late", "S1_gone_early", "S1_without_tokens",
-		"S2_held_when_over", "S3_stale_write",
-		"S4_twice", "S5_before_the_downgrade", "S5_too_many_permits", "S5_permits_left", "L1_never", "L2_refused_though_free",
-		"L3_overtaken", "L4_leak"} {
-		t.Run(file, func(t *testing.T) {
-			events, err := ReadFiles("testdata/" + file + ".jsonl")
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := Check(events, Options{})
-			for _, v := range r.Violations() {
-				var page bytes.Buffer
-				if err := r.Draw(&page, v); err != nil {
-					t.Fatal(err)
-				}
-				if v.Name != "" && !strings.Contains(page.String(), "exclusive 1") &&
-					!strings.Contains(page.String(), "permits 1") && !strings.Contains(page.String(), "exclusive 3") &&
-					!strings.Contains(page.String(), "exclusive 0") {
-					t.Errorf("the page has no grant of the lock")
-				}
-			}
-		})
-	}
-}
-
-// TestDrawIsSmall: a violation in a long history is drawn with its surroundings only.
-func TestDrawIsSmall(t *testing.T) {
-	d := &damaged{nil, good(1)}
-	a := d.at("exclusive-150", Granted)
-	a.Token++
-	d.at("exclusive-151", Granted).Token = a.Token
-	r := Check(d.events, Options{})
-	if r.Verdict(S4).Count == 0 {
-		t.Fatal(r)
-	}
-	var page bytes.Buffer
-	if err := r.Draw(&page, r.Violations()[0]); err != nil {
-		t.Fatal(err)
-	}
-	drawn := strings.Count(page.String(), " gets ")
-	if drawn < 2 || drawn > maxDrawn/2 {
-		t.Errorf("%d grants are drawn", drawn)
-	}
-}
 
 // TestReport: the text of a report.
 func TestReport(t *testing.T) {

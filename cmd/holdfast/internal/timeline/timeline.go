@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"html/template"
 	"slices"
+	"strings"
 )
 
 // Tone determines the colour of a step's text.
@@ -67,7 +68,7 @@ func (t Timeline) Cells(s Step) (all []string) {
 			}
 		}
 		if l == s.Lane {
-			cell += " acts"
+			cell = strings.TrimSpace(cell + " acts")
 		}
 		all = append(all, cell)
 	}
