@@ -14,6 +14,12 @@ ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || need initdb postgresql
 # spin searches the model of the hand-over protocol; gcc compiles it.
 need spin spin
 need gcc gcc
+# A browser looks at the pages of the lab and of verify; any of these.
+found=""
+for browser in chromium-headless-shell chrome-headless-shell chromium chromium-browser google-chrome; do
+	! command -v "$browser" >/dev/null 2>&1 || found=yes
+done
+[ -n "$found" ] || missing="$missing chromium-headless-shell"
 # ZooKeeper's servers, and the programs with Apache Curator for the interop tests.
 need java default-jre-headless
 need javac default-jdk-headless

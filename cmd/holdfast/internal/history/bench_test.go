@@ -107,7 +107,7 @@ func BenchmarkPorcupine(b *testing.B) {
 						want = porcupine.Illegal
 					}
 					var ws []*window
-					c.windows(0, list, func(int) bool { return true }, func(w *window) { ws = append(ws, w) })
+					c.windows(list, func(int) bool { return true }, func(w *window) { ws = append(ws, w) })
 					for b.Loop() {
 						for _, w := range ws {
 							if r := porcupine.CheckOperationsTimeout(w.model(), w.ops, 20*time.Second); r != want {

@@ -253,8 +253,8 @@ func (c *checker) porcupineSays(name int32) porcupine.CheckResult {
 	var ws []*window
 	add := func(w *window) { ws = append(ws, w) }
 	if ordered {
-		c.windows(name, list, func(int) bool { return true }, add)
-	} else if !c.windowsWithoutTokens(name, list, add) {
+		c.windows(list, func(int) bool { return true }, add)
+	} else if !c.windowsWithoutTokens(list, add) {
 		return porcupine.Unknown
 	}
 	for _, w := range ws {

@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -37,29 +36,13 @@ const (
 
 // op is an operation of attempt a, with number seq in its window; -1: from before it.
 type op struct {
-	kind   opKind
-	seq    int32
-	a      int32
-	sure   bool // opDown: it did happen
-	mode   driver.Mode
-	n      int32
-	limit  int32
-	h      *attempt
-	client string
-}
-
-func (o *op) describe() string {
-	switch o.kind {
-	case opEnd:
-		return fmt.Sprintf("%s ends %d", o.client, o.h.token)
-	case opDown:
-		return fmt.Sprintf("%s becomes a reader %d", o.client, o.h.token)
-	}
-	what := fmt.Sprintf("%s gets %s %d", o.client, modeNames[o.mode], o.h.token)
-	if o.mode == driver.Permits {
-		what += fmt.Sprintf(" (%d of %d)", o.n, o.limit)
-	}
-	return what
+	kind  opKind
+	seq   int32
+	a     int32
+	sure  bool // opDown: it did happen
+	mode  driver.Mode
+	n     int32
+	limit int32
 }
 
 // lockState is the state of one name in a window. It is immutable.
@@ -92,7 +75,6 @@ func (s *lockState) find(a int32) int {
 
 // window is a part of a history that is checked by itself.
 type window struct {
-	name    string
 	init    lockState
 	ops     []porcupine.Operation
 	ordered bool // the successor rule holds
@@ -137,18 +119,6 @@ func (w *window) model() porcupine.Model {
 			}
 			return h
 		},
-		DescribeOperation: func(input, _ any) string { return input.(*op).describe() },
-		DescribeState: func(state any) string {
-			s := state.(*lockState)
-			if len(s.holds) == 0 {
-				return "free"
-			}
-			text := ""
-			for _, h := range s.holds {
-				text += fmt.Sprintf(" %s(attempt %d)", modeNames[h.mode], h.a)
-			}
-			return "held:" + text
-		},
 	}
 }
 
@@ -156,8 +126,7 @@ func (w *window) model() porcupine.Model {
 func (w *window) add(c *checker, a, seq int32) {
 	h := &c.attempts[a]
 	put := func(kind opKind, s span, sure bool) {
-		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit, h: h,
-			client: c.clients[h.client]}
+		o := &op{kind: kind, sure: sure, a: a, seq: seq, mode: h.mode, n: h.n, limit: h.limit}
 		w.ops = append(w.ops, porcupine.Operation{Input: o, Call: min(s.low, s.high), Return: s.high})
 	}
 	if seq >= 0 {
@@ -183,7 +152,7 @@ const perWindow = maxWindow / 2
 
 // windows cuts a name's grants, which are in order of their tokens, and calls each for the windows
 // whose numbers are wanted.
-func (c *checker) windows(name int32, list []int32, wanted func(i int) bool, each func(*window)) {
+func (c *checker) windows(list []int32, wanted func(i int) bool, each func(*window)) {
 	high := c.latestEnds(list)
 	var carried []int32 // indices in list of grants that may still exist
 	for i, from := 0, 0; from < len(list); i++ {
@@ -191,7 +160,7 @@ func (c *checker) windows(name int32, list []int32, wanted func(i int) bool, eac
 		begin := c.attempts[list[from]].call
 		carried = slices.DeleteFunc(carried, func(i int32) bool { return high[i] < begin })
 		if wanted(i) {
-			w := &window{name: c.names[name], ordered: true, ops: make([]porcupine.Operation, 0, 2*(to-from+len(carried)))}
+			w := &window{ordered: true, ops: make([]porcupine.Operation, 0, 2*(to-from+len(carried)))}
 			for _, i := range carried {
 				w.add(c, list[i], -1)
 			}
@@ -239,17 +208,17 @@ func (c *checker) latestEnds(list []int32) []int64 {
 
 // windowsWithoutTokens cuts a name without tokens where no operation is pending; false if a window
 // became too large.
-func (c *checker) windowsWithoutTokens(name int32, list []int32, each func(*window)) bool {
+func (c *checker) windowsWithoutTokens(list []int32, each func(*window)) bool {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(x, y int32) int { return cmp.Compare(c.attempts[x].call, c.attempts[y].call) })
-	w := &window{name: c.names[name]}
+	w := &window{}
 	busy := int64(noProof)
 	for _, a := range list {
 		h := &c.attempts[a]
 		if h.call > busy && len(w.ops) > 0 {
 			w.bound()
 			each(w)
-			w = &window{name: c.names[name]}
+			w = &window{}
 		}
 		w.add(c, a, 0)
 		busy = max(busy, h.grantedAt, c.endSpan(h).high)
@@ -262,7 +231,7 @@ func (c *checker) windowsWithoutTokens(name int32, list []int32, each func(*wind
 	return true
 }
 
-// bound ends operations without a latest time, for pictures.
+// bound ends operations without a latest time after all others.
 func (w *window) bound() {
 	last := int64(0)
 	for _, o := range w.ops {
@@ -315,8 +284,8 @@ func (c *checker) linearizable() {
 	for name := range c.byName {
 		name := int32(name)
 		if list, ordered := c.ordered(name); ordered {
-			c.windows(name, list, wanted, check(name))
-		} else if !c.suspects[name] && !c.windowsWithoutTokens(name, list, check(name)) {
+			c.windows(list, wanted, check(name))
+		} else if !c.suspects[name] && !c.windowsWithoutTokens(list, check(name)) {
 			c.verdicts[S1].doubt("%q: no tokens, and more than %d operations without a moment at which none was pending",
 				c.names[name], maxWindow)
 		}
@@ -332,7 +301,7 @@ func (c *checker) linearizable() {
 		case r.result == porcupine.Illegal:
 			c.suspect(r.name)
 			c.violation(S1, c.names[r.name], r.attempts, nil,
-				"Porcupine finds no order of the grants and releases that explains the clients' observations")
+				"no order of the grants and releases explains the clients' observations")
 		}
 	}
 	c.verdicts[S1].fact("operations checked by Porcupine", ops)

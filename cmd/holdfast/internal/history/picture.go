@@ -28,17 +28,17 @@ const (
 
 // picture is what the template shows of a violation.
 type picture struct {
-	Class             Class
-	Promise           string
-	What, Lead, Name  string
-	Bar               string
-	Timeline          timeline.Timeline
-	Clients, Run      []pictureFact
-	c                 *checker
-	v                 Violation
-	shown             []shownAttempt
-	rows              []pictureRow
-	conflict, relaxed int64 // the time in which too many hold the lock; never: there is none
+	Class            Class
+	Promise          string
+	What, Lead, Name string
+	Bar              string
+	Timeline         timeline.Timeline
+	Clients, Run     []pictureFact
+	c                *checker
+	v                Violation
+	shown            []shownAttempt
+	rows             []pictureRow
+	conflict         int64 // since when too many hold the lock; never: they do not
 }
 
 type pictureFact struct{ Lane, Text string }
@@ -198,9 +198,8 @@ func (p *picture) overlap() {
 		case t == never:
 			return
 		case p.conflict == never && tooMany:
-			p.conflict, p.relaxed = t, never
+			p.conflict = t
 		case p.conflict != never && !tooMany:
-			p.relaxed = t
 			p.Lead = p.together(p.conflict) + fmt.Sprintf(" for %s.", spoken(t-p.conflict))
 			return
 		}
