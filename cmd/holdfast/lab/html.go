@@ -36,7 +36,7 @@ var classWords = []pageClass{
 	{Class: history.S4, Words: "a fencing token repeats, or is smaller than an earlier one"},
 	{Class: history.S5, Words: "more permits are in use than the limit, or readers meet a writer"},
 	{Class: history.L1, Words: "a client dies, and nobody ever gets the lock again"},
-	{Class: history.L2, Words: "a waiter sleeps on although the lock is free"},
+	{Class: history.L2, Words: "a waiter sleeps on, or is refused, although the lock is free"},
 	{Class: history.L3, Words: "a later client gets the lock before an earlier one"},
 	{Class: history.L4, Words: "a lock remains that nobody holds or can release"},
 	{Class: Cost, Words: "waiting costs many requests, or ends without the lock"},
@@ -50,8 +50,12 @@ func badness(r *Row) int {
 	return slices.IndexFunc(classWords, func(c pageClass) bool { return c.Class == r.Class })
 }
 
-// storeOf returns the name of the store that a row is about.
-func storeOf(*Row) string { return "Redis" }
+// name returns the name of a store for readers.
+func (s Store) name() string {
+	name := map[Store]string{"": "Redis", Redis: "Redis", "zookeeper": "ZooKeeper", "mysql": "MySQL", "postgres": "PostgreSQL",
+		"sqlite": "SQLite"}[s]
+	return cmp.Or(name, string(s))
+}
 
 // pageRow is an outcome as the page shows it.
 type pageRow struct {
@@ -88,7 +92,7 @@ func WriteHTML(w io.Writer, all []*Outcome) error {
 	slices.SortStableFunc(sorted, func(x, y *Outcome) int { return cmp.Compare(badness(&x.Row), badness(&y.Row)) })
 	var p page
 	for _, o := range all {
-		if store := storeOf(&o.Row); !slices.Contains(p.Stores, store) {
+		if store := o.Row.Store.name(); !slices.Contains(p.Stores, store) {
 			p.Stores = append(p.Stores, store)
 		}
 	}
@@ -125,7 +129,7 @@ func WriteHTML(w io.Writer, all []*Outcome) error {
 }
 
 func (p *page) row(o *Outcome) (row pageRow, err error) {
-	store := storeOf(&o.Row)
+	store := o.Row.Store.name()
 	row = pageRow{
 		Outcome: o, Store: store, StoreAt: slices.Index(p.Stores, store),
 		ClassAt: slices.IndexFunc(p.Classes, func(c pageClass) bool { return c.Class == o.Row.Class }),

@@ -45,6 +45,7 @@ func checkPage(t *testing.T, all []*lab.Outcome) {
 	w.Check(file, "setpx-del", "lab")
 	checkFilter(t, w, file, all)
 	checkSaved(t, w, all)
+	checkStores(t, w, all)
 }
 
 // checkFilter selects a class with the keyboard: the page then shows its rows only.
@@ -80,6 +81,49 @@ func checkFilter(t *testing.T, w *browser.Browser, file string, all []*lab.Outco
 		slices.Sort(want)
 		if !slices.Equal(got, want) || links() != len(want) {
 			t.Errorf("of class %s the page shows %v, and %d links; want %v", class, got, links(), want)
+		}
+	}
+}
+
+// checkStores gives a row of class S2 another store: the page can then show one store only, and says so if
+// that leaves nothing of a class.
+func checkStores(t *testing.T, w *browser.Browser, all []*lab.Outcome) {
+	t.Helper()
+	var some []*lab.Outcome
+	for _, o := range all {
+		changed := *o
+		if changed.Row.ID == "setpx-lua" {
+			changed.Row.Store = "zookeeper"
+		} else if changed.Row.Class != "S1" {
+			continue
+		}
+		some = append(some, &changed)
+	}
+	var b bytes.Buffer
+	if err := lab.WriteHTML(&b, some); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "stores.html")
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.Show(file, "", browser.Views["phone-light"])
+	for _, c := range []struct {
+		click string
+		rows  int
+		none  bool
+	}{{"store-0", len(some) - 1, false}, {"store-1", 1, false}, {"class-0", 0, true}, {"class-1", 1, false}} {
+		var got struct {
+			Rows int
+			None bool
+		}
+		w.Ask(fmt.Sprintf(`(document.getElementById(%q).click(), {
+			rows: [...document.querySelectorAll("section.row")].filter(e => e.getClientRects().length).length,
+			none: document.querySelector(".none").getClientRects().length > 0,
+		})`, c.click), &got)
+		if got.Rows != c.rows || got.None != c.none {
+			t.Errorf("after %s the page shows %d rows, and that there are none: %v; want %d, %v", c.click, got.Rows, got.None,
+				c.rows, c.none)
 		}
 	}
 }

@@ -63,8 +63,11 @@ func WriteSVG(w io.Writer, o *Outcome) error {
 
 func writeSVG(w io.Writer, o *Outcome, style string) error {
 	left := newPicture(&o.Unsound, svgMargin)
-	left.draw(o.Row.Title, o.Row.Class, o.unsoundVerdict(), o.Broke)
 	right := newPicture(&o.Sound, svgMargin+left.width+svgGutter)
+	top := picture{x: svgMargin, y: svgMargin}
+	top.text("", top.x, wrapped(o.Row.Why, int(float64(right.x+right.width-top.x)/svgChar))...)
+	left.y, right.y = top.y+svgLine, top.y+svgLine
+	left.draw(o.Row.Title, o.Row.Class, o.unsoundVerdict(), o.Broke)
 	right.draw("holdfast, in the same order of events", o.Row.Class, o.soundVerdict(), o.Survived)
 
 	frame := picture{x: svgMargin, y: max(left.y, right.y) + svgGap}
@@ -72,12 +75,11 @@ func writeSVG(w io.Writer, o *Outcome, style string) error {
 	frame.add(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d">`,
 		width, height)
 	frame.add(`<title>%s</title>`, escaped(o.Row.Title+", and holdfast in the same order of events"))
-	frame.add(`<desc>%s</desc>`, escaped(o.Row.Why))
 	frame.add(`<style>%s</style>`, style)
 	frame.add(`<rect class="paper" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>`, width-1, height-1)
 	frame.text("soft", svgMargin, "A bar: the client believes that it holds the lock. Red: too many clients at once.",
-		"Recorded on a real "+storeOf(&o.Row)+" by: holdfast lab run "+o.Row.ID+" --svg FILE")
-	_, err := io.WriteString(w, frame.out.String()+left.out.String()+right.out.String()+"</svg>\n")
+		"Recorded on a real "+o.Row.Store.name()+" by: holdfast lab run "+o.Row.ID+" --svg FILE")
+	_, err := io.WriteString(w, frame.out.String()+top.out.String()+left.out.String()+right.out.String()+"</svg>\n")
 	return err
 }
 
