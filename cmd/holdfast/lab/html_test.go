@@ -107,7 +107,7 @@ func checkStores(t *testing.T, w *browser.Browser, all []*lab.Outcome) {
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.Show(file, "", browser.Views["phone-light"])
+	w.Show(file, "", browser.Views["phone"])
 	for _, c := range []struct {
 		click string
 		rows  int

@@ -20,9 +20,9 @@ var pictureTemplate = timeline.Page(pictureText)
 
 // The limits of a picture.
 const (
-	maxAround = 4  // attempts of the lock that are not part of the violation: those nearest to it
-	maxLanes  = 12 // lanes; attempts of the violation have theirs in any case
-	maxBefore = 12 // lines before the violation, so that it is in view
+	maxAround = 4 // attempts of the lock that are not part of the violation: those nearest to it
+	maxLanes  = 8 // lanes; attempts of the violation have theirs in any case
+	maxBefore = 8 // lines before the violation, so that it is in view
 	maxAfter  = 24
 )
 

@@ -11,15 +11,20 @@ import (
 // lines adds a line for each event of the violation, for the grants near it, for each end of a bar, and
 // for the faults.
 func (p *picture) lines() {
-	lanes := map[string]string{} // of each attempt
-	for _, s := range p.shown {
-		lanes[p.c.id(s.a)] = s.lane
+	shown := map[string]*shownAttempt{}
+	for i := range p.shown {
+		shown[p.c.id(p.shown[i].a)] = &p.shown[i]
 	}
 	for i := range p.v.Events {
 		e := &p.v.Events[i]
 		text, tone := e.words()
-		lane := lanes[e.ID]
-		if lane == "" && e.Client != "" && e.Kind != Died && e.Kind != Closed {
+		lane := ""
+		if s := shown[e.ID]; s != nil {
+			lane = s.lane
+			if e.Kind == Granted { // the event does not say what was asked for
+				text = p.gets(s)
+			}
+		} else if e.Client != "" && e.Kind != Died && e.Kind != Closed {
 			text = e.Client + " " + text
 		}
 		p.rows = append(p.rows, pictureRow{e.T, lane, text, tone})
@@ -63,7 +68,7 @@ func (p *picture) ends(s *shownAttempt) {
 			p.rows = append(p.rows, pictureRow{t, s.lane, text, ""})
 		}
 	}
-	add(s.from, "gets "+what(h.mode, h.n, h.limit)+token(h.token))
+	add(s.from, p.gets(s))
 	m := h.more()
 	switch s.until {
 	case h.release:
@@ -83,6 +88,12 @@ func (p *picture) ends(s *shownAttempt) {
 	default:
 		add(s.until, "claims it no longer")
 	}
+}
+
+// gets says what an attempt was granted.
+func (p *picture) gets(s *shownAttempt) string {
+	h := &p.c.attempts[s.a]
+	return "gets " + what(h.mode, h.n, h.limit) + token(h.token)
 }
 
 // words returns an event in plain words.

@@ -2,12 +2,8 @@ package history
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/browser"
 )
 
 // draw returns the picture of the first violation of a history.
@@ -82,8 +78,9 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawIsSmall: a violation in a long history is drawn with its surroundings only.
-func TestDrawIsSmall(t *testing.T) {
+// busy returns the report of a long history in which a token was granted twice.
+func busy(t *testing.T) *Report {
+	t.Helper()
 	d := &damaged{nil, good(1)}
 	a := d.at("exclusive-150", Granted)
 	a.Token++
@@ -92,7 +89,12 @@ func TestDrawIsSmall(t *testing.T) {
 	if r.Verdict(S4).Count == 0 {
 		t.Fatal(r)
 	}
-	page := draw(t, r)
+	return r
+}
+
+// TestDrawIsSmall: a violation in a long history is drawn with its surroundings only.
+func TestDrawIsSmall(t *testing.T) {
+	page := draw(t, busy(t))
 	lines, lanes := strings.Count(page, "<tr"), strings.Count(page, `<th scope="col" class="lane">`)
 	if lines < 8 || lines > maxBefore+maxAfter+3 || lanes < 2 || lanes > maxAround+2 {
 		t.Errorf("%d lines and %d lanes are drawn", lines, lanes)
@@ -113,28 +115,5 @@ func TestDrawEscapes(t *testing.T) {
 	page := draw(t, Check(events, Options{}))
 	if strings.Contains(page, "<script") || strings.Count(page, "</style>") != 2 || !strings.Contains(page, "&lt;script") {
 		t.Error(page)
-	}
-}
-
-// TestPictureInBrowser: the page looks well at each width, light and dark, and the violation is on its
-// first screen.
-func TestPictureInBrowser(t *testing.T) {
-	w := browser.Open(t)
-	for _, file := range []string{"S1_two_leases", "S5_too_many_permits", "S3_stale_write", "L1_never"} {
-		events, err := ReadFiles("testdata/" + file + ".jsonl")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range events {
-			// verify's names have no place for a line break.
-			if events[i].Name != "" {
-				events[i].Name = "verify/" + strings.Repeat("31415926", 10) + "/mutex-1"
-			}
-		}
-		path := filepath.Join(t.TempDir(), file+".html")
-		if err := os.WriteFile(path, []byte(draw(t, Check(events, Options{}))), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		w.Check(path, "", file)
 	}
 }
