@@ -52,8 +52,8 @@ func badness(r *Row) int {
 
 // name returns the name of a store for readers.
 func (s Store) name() string {
-	name := map[Store]string{"": "Redis", Redis: "Redis", "zookeeper": "ZooKeeper", "mysql": "MySQL", "postgres": "PostgreSQL",
-		"sqlite": "SQLite"}[s]
+	name := map[Store]string{"": "Redis", Redis: "Redis", "zookeeper": "ZooKeeper", "mysql": "MySQL",
+		"postgres": "PostgreSQL", "sqlite": "SQLite"}[s]
 	return cmp.Or(name, string(s))
 }
 

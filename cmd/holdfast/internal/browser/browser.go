@@ -19,10 +19,11 @@ import (
 )
 
 // programs are the names of browsers, the smallest first.
-var programs = []string{"chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser", "google-chrome"}
+var programs = []string{"chromium-headless-shell", "chrome-headless-shell", "chromium", "chromium-browser",
+	"google-chrome"}
 
 // patience bounds each answer of the browser.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // Browser is a browser with one page. It speaks the DevTools protocol through a pipe, so it needs no port.
 type Browser struct {
@@ -141,7 +142,8 @@ func (b *Browser) Ask(expression string, answer any) {
 func (b *Browser) Press(key string, code int) {
 	b.t.Helper()
 	for _, kind := range []string{"rawKeyDown", "keyUp"} {
-		b.do("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
+		b.do("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key,
+			"windowsVirtualKeyCode": code}, nil)
 	}
 }
 
@@ -149,7 +151,8 @@ func (b *Browser) Press(key string, code int) {
 func (b *Browser) Download(selector string) []byte {
 	b.t.Helper()
 	dir := b.t.TempDir()
-	b.do("Browser.setDownloadBehavior", map[string]any{"behavior": "allow", "downloadPath": dir, "eventsEnabled": true}, nil)
+	b.do("Browser.setDownloadBehavior", map[string]any{"behavior": "allow", "downloadPath": dir,
+		"eventsEnabled": true}, nil)
 	delete(b.seen, downloaded)
 	var clicked bool
 	b.Ask(fmt.Sprintf("document.querySelector(%q).click(), true", selector), &clicked)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/browser"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/internal/history"
+	"github.com/holdfast-lock/holdfast/driver"
 )
 
 // TestVerify: verify's page of a violation looks well, and the violation is on its first screen. (Package
@@ -30,7 +31,9 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	w := browser.Open(t)
-	for name, events := range map[string][]history.Event{"long-name": long, "never-free": read("L1_never"), "busy": busy()} {
+	for name, events := range map[string][]history.Event{
+		"long-name": long, "never-free": read("L1_never"), "busy": busy(), "permits": permits(),
+	} {
 		r := history.Check(events, history.Options{})
 		if len(r.Violations()) == 0 {
 			t.Fatal(r)
@@ -49,27 +52,43 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+const ms = int64(time.Millisecond)
+
+// one is a client that has the lock of e from a time on, for so long.
+func one(e history.Event, from, length int64) (events []history.Event) {
+	e.TTL, e.Wait = time.Second, true
+	e.Name = "verify/dd305e82/mutex/1"
+	for _, k := range []struct {
+		kind history.Kind
+		t    int64
+	}{{history.Acquire, from - ms}, {history.Granted, from}, {history.Release, from + length},
+		{history.Released, from + length + ms}} {
+		if e.Kind, e.T = k.kind, k.t; k.kind == history.Released {
+			e.Result = history.Accepted
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
 // busy is a history of many clients that take turns, until one gets the lock inside the lease of another.
 func busy() (events []history.Event) {
-	const ms = int64(time.Millisecond)
 	for i := range int64(60) {
-		e := history.Event{Client: fmt.Sprintf("p%d.1/%d", i%4, i%3), ID: fmt.Sprintf("p%d.1-%d", i%4, i), Name: "verify/dd305e82/mutex/1"}
-		add := func(t int64, kind history.Kind, token uint64) {
-			e := e
-			if e.T, e.Kind, e.Token = t, kind, token; kind == history.Acquire {
-				e.Wait, e.TTL = true, time.Second
-			}
-			events = append(events, e)
-		}
 		begin := (1 + 10*i) * ms
 		if i >= 40 {
 			begin -= 5 * ms // the 40th comes too early
 		}
-		add(begin-ms, history.Acquire, 0)
-		add(begin, history.Granted, uint64(1795477717042723+i))
-		add(begin+8*ms, history.Release, 0)
-		e.Result = history.Accepted
-		add(begin+9*ms, history.Released, 0)
+		events = append(events, one(history.Event{Client: fmt.Sprintf("p%d.1/%d", i%4, i%3),
+			ID: fmt.Sprintf("p%d.1-%d", i%4, i), Token: uint64(1795477717042723 + i)}, begin, 8*ms)...)
+	}
+	return events
+}
+
+// permits is a history in which nine clients have eight permits.
+func permits() (events []history.Event) {
+	for i := range int64(9) {
+		events = append(events, one(history.Event{Client: fmt.Sprintf("p%d.1/0", i), ID: fmt.Sprintf("p%d.1-1", i),
+			Mode: driver.Permits, N: 1, Limit: 8, Token: uint64(1795477717042723 + i)}, (1+10*i)*ms, 200*ms)...)
 	}
 	return events
 }

@@ -22,7 +22,7 @@ var pictureTemplate = timeline.Page(pictureText)
 const (
 	maxAround = 4 // attempts of the lock that are not part of the violation: those nearest to it
 	maxLanes  = 8 // lanes; attempts of the violation have theirs in any case
-	maxBefore = 8 // lines before the violation, so that it is in view
+	maxBefore = 6 // lines before the violation, so that it is in view
 	maxAfter  = 24
 )
 
@@ -152,7 +152,8 @@ func (p *picture) laneOf(lanes map[string]pictureLane, s *shownAttempt) string {
 	}
 	for _, l := range p.Timeline.Lanes {
 		at := lanes[l]
-		if at.client == h.client && !slices.ContainsFunc(at.taken, func(t [2]int64) bool { return t[0] <= end && h.call <= t[1] }) {
+		meets := func(t [2]int64) bool { return t[0] <= end && h.call <= t[1] }
+		if at.client == h.client && !slices.ContainsFunc(at.taken, meets) {
 			lanes[l] = pictureLane{h.client, append(at.taken, [2]int64{h.call, end})}
 			return l
 		}
@@ -183,7 +184,8 @@ func (p *picture) holders(t int64) (lanes []string, tooMany bool) {
 			shared++
 		}
 	}
-	return lanes, exclusive > 1 || exclusive == 1 && shared > 0 || permits > 0 && (exclusive > 0 || shared > 0 || permits > limit)
+	return lanes, exclusive > 1 || exclusive == 1 && shared > 0 ||
+		permits > 0 && (exclusive > 0 || shared > 0 || permits > limit)
 }
 
 // overlap finds the first time in which too many hold the lock, and says so.
@@ -251,7 +253,7 @@ func (p *picture) timeline() {
 			Holders: holders, Conflict: tooMany || from+i == at}
 		if from+i == at {
 			if s.Begins = p.What; tooMany {
-				s.Begins = p.together(r.t)
+				s.Begins = strings.TrimSuffix(p.together(r.t), ",")
 			}
 		}
 		p.Timeline.Steps = append(p.Timeline.Steps, s)

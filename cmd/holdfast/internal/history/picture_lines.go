@@ -51,7 +51,8 @@ func (p *picture) lines() {
 		}
 		p.rows = append(p.rows, pictureRow{max(f.begin, begin), "", text, timeline.Fault})
 		if f.end <= end {
-			p.rows = append(p.rows, pictureRow{f.end, "", fmt.Sprintf("the fault ends: %s of %s", e.Text, e.Target), timeline.Fault})
+			text = fmt.Sprintf("the fault ends: %s of %s", e.Text, e.Target)
+			p.rows = append(p.rows, pictureRow{f.end, "", text, timeline.Fault})
 		}
 	}
 }
@@ -144,11 +145,13 @@ func (e *Event) words() (text string, tone timeline.Tone) {
 	case Begin:
 		return "begins at the guarded resource" + token(e.Token) + ": " + answer(e.Result), timeline.Works
 	case Read:
-		return fmt.Sprintf("reads %d from the guarded resource%s: %s", e.Value, token(e.Token), answer(e.Result)), timeline.Works
+		text = fmt.Sprintf("reads %d from the guarded resource%s: %s", e.Value, token(e.Token), answer(e.Result))
+		return text, timeline.Works
 	case Writing:
 		return fmt.Sprintf("is about to write %d to the guarded resource%s", e.Value, token(e.Token)), timeline.Works
 	case Write:
-		return fmt.Sprintf("writes %d to the guarded resource%s: %s", e.Value, token(e.Token), answer(e.Result)), timeline.Works
+		text = fmt.Sprintf("writes %d to the guarded resource%s: %s", e.Value, token(e.Token), answer(e.Result))
+		return text, timeline.Works
 	case Fault:
 		return fmt.Sprintf("a fault begins: %s of %s", e.Text, e.Target), timeline.Fault
 	case Healed:
