@@ -212,7 +212,7 @@ func TestVerifyViolation(t *testing.T) {
 		Count != r.count("S1") {
 		t.Errorf("S1: %d at first, now %d", r.count("S1"), again.Verdict(history.S1).Count)
 	}
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<html") {
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), `class="conflict begins"`) {
 		t.Errorf("%v: %.200s", err, text)
 	}
 }

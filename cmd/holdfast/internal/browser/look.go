@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"maps"
+	"slices"
 )
 
 // Views are the ways in which a page must look well.
@@ -52,13 +54,17 @@ const faults = `(() => {
   return wrong;
 })()`
 
-// Check looks at a file in each of Views, and reports a page that is wider than the view, the broken head
+// Check looks at a file in some of Views, or in all, and reports a page that is wider than the view, the broken head
 // of a column, text that can hardly be read, an empty first screen, and a dark page for readers who want a
 // light one, or the reverse. At the element with the id red, or at the top if that is empty, there must be
 // a red bar in view. None of it depends on fonts.
-func (b *Browser) Check(file, red, name string) {
+func (b *Browser) Check(file, red, name string, views ...string) {
 	b.t.Helper()
-	for in, v := range Views {
+	if len(views) == 0 {
+		views = slices.Sorted(maps.Keys(Views))
+	}
+	for _, in := range views {
+		v := Views[in]
 		b.Show(file, "", v)
 		var wrong []string
 		b.Ask(faults, &wrong)
