@@ -23,6 +23,17 @@ func newAccount(t testing.TB, prefix, user string) account {
 	return account{a}
 }
 
+// install creates the data of a server, a copy of what the user's cache keeps, and returns the
+// server's command line.
+func install(t testing.TB, a account, f func(context.Context, servers.Account, bool) ([]string, error)) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	argv, err := f(ctx, a.Account, true)
+	must(t, err)
+	return argv
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

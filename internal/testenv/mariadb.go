@@ -2,18 +2,14 @@ package testenv
 
 import (
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/servers/mariadb"
 )
-
-const mariaDBPackages = "MariaDB (Debian, Ubuntu: apt-get install mariadb-server)"
 
 // MariaDBServer is a MariaDB server of one test, with a data folder of its own.
 type MariaDBServer struct {
@@ -42,28 +38,15 @@ func MariaDBTLS(t testing.TB, args ...string) *MariaDBServer {
 
 func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	t.Helper()
-	program := needs(t, "mariadbd", mariaDBPackages, "/usr/sbin")
-	install := needs(t, "mariadb-install-db", mariaDBPackages)
-	needs(t, "mariadb", mariaDBPackages)
-	a := newAccount(t, "mariadb", "mysql")
+	programs := needsAll(t, mariadb.Packages, mariadb.Find)
+	needs(t, "mariadb", mariadb.Packages)
+	a := newAccount(t, "mariadb", mariadb.User)
 	m := &MariaDBServer{server: server{Addr: freeAddr(t), t: t, what: "the MariaDB server", data: a.Path("data"),
 		account: &a}, Socket: a.Path("s")}
-	m.ready = m.greets
-	// The log has the size of the installation: for another size the server would create it again.
-	const logSize = "--innodb-log-file-size=16M"
-	data := []string{"--no-defaults", "--datadir=" + a.Path("data"), "--tmpdir=" + a.Dir, "--skip-name-resolve"}
-	a.installed(t, append([]string{install}, data...),
-		[]string{"--auth-root-authentication-method=normal", "--skip-test-db", logSize})
-	// A database is a folder. The installer would create one that is open to everybody.
-	database := filepath.Join(a.Path("data"), "test")
-	must(t, os.Mkdir(database, 0o700))
-	must(t, a.Own(database))
+	m.ready = func() error { return mariadb.Greets("tcp", m.Addr) }
+	m.argv = install(t, a, programs.Install)
 	_, port, _ := net.SplitHostPort(m.Addr)
-	m.argv = append(append([]string{program}, data...), logSize, "--bind-address=127.0.0.1", "--port="+port,
-		"--socket="+m.Socket, "--pid-file="+a.Path("pid"), "--skip-log-bin", "--performance-schema=OFF",
-		"--innodb-buffer-pool-size=32M", "--max-connections=200",
-		// Written at each commit, so that Kill loses nothing, and synced once a second.
-		"--innodb-flush-log-at-trx-commit=2")
+	m.argv = append(m.argv, "--bind-address=127.0.0.1", "--port="+port, "--socket="+m.Socket)
 	if secure {
 		m.TLS = NewCerts(t)
 		c := a.certs(t, m.TLS)
@@ -73,25 +56,6 @@ func startMariaDB(t testing.TB, secure bool, args []string) *MariaDBServer {
 	t.Cleanup(m.Kill)
 	m.Start()
 	return m
-}
-
-// greets returns nil if the server would greet a client.
-func (m *MariaDBServer) greets() error {
-	c, err := net.Dial("tcp", m.Addr)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	return exchange(c, nil, func(r io.Reader) error {
-		var head [5]byte // length and number of the packet; protocol version
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return err
-		}
-		if head[4] != 10 {
-			return fmt.Errorf("greeting of version %d", head[4])
-		}
-		return nil
-	})
 }
 
 // DSN returns a data source name of go-sql-driver for the database test.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/relay"
+	"github.com/holdfast-lock/holdfast/internal/servers/postgres"
 )
 
 // PgBouncerServer is a PgBouncer of one test in front of a PostgreSQL server.
@@ -28,7 +29,7 @@ func PgBouncer(t testing.TB, p *PostgresServer, mode string, settings ...string)
 	b := &PgBouncerServer{server{Addr: freeAddr(t), t: t, what: "PgBouncer", account: &a}}
 	// Its own console answers even if p does not.
 	addr := b.Addr
-	b.ready = func() error { return welcomes("tcp", addr, "pgbouncer") }
+	b.ready = func() error { return postgres.Welcomes("tcp", addr, "pgbouncer") }
 	serverHost, serverPort, _ := net.SplitHostPort(p.Addr)
 	host, port, _ := net.SplitHostPort(b.Addr)
 	lines := []string{

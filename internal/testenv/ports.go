@@ -23,6 +23,19 @@ func needs(t testing.TB, program, install string, folders ...string) string {
 	return path
 }
 
+// needsAll does the same for the programs that find returns.
+func needsAll[P any](t testing.TB, install string, find func() (P, error)) P {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short: this test starts %s", install)
+	}
+	programs, err := find()
+	if err != nil {
+		t.Fatalf("%v; this test needs %s", err, install)
+	}
+	return programs
+}
+
 // freeAddr returns an address of the loopback interface on which nobody listens. No other test gets
 // the address before this test ends.
 func freeAddr(t testing.TB) string {

@@ -2,24 +2,18 @@ package testenv
 
 import (
 	"cmp"
-	"encoding/binary"
-	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/servers/postgres"
 )
-
-const postgresPackages = "PostgreSQL (Debian, Ubuntu: apt-get install postgresql)"
 
 // PostgresServer is a PostgreSQL server of one test, with a data folder of its own. It has one
 // process per client and some more; Pause and Kill affect all of them.
@@ -42,24 +36,14 @@ func PostgresTLS(t testing.TB, settings ...string) *PostgresServer {
 
 func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer {
 	t.Helper()
-	initdb := needs(t, "initdb", postgresPackages, "/usr/lib/postgresql/*/bin")
-	// All programs must have one version, and so come from one folder; PATH may link to only one of
-	// them.
-	initdb, err := filepath.EvalSymlinks(initdb)
-	must(t, err)
-	a := newAccount(t, "postgres", "postgres")
+	programs := needsAll(t, postgres.Packages, postgres.Find)
+	a := newAccount(t, "postgres", postgres.User)
 	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL server", data: a.Path("data"), account: &a,
 		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
-	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
-	data := a.Path("data")
-	a.installed(t, []string{initdb, "--pgdata=" + data}, []string{"--auth=trust", "--username=postgres", "--no-sync",
-		"--no-instructions", "--encoding=UTF8", "--locale=C", "--wal-segsize=1"})
+	p.ready = func() error { return postgres.Welcomes("unix", p.socket(), "postgres") }
+	p.argv = install(t, a, programs.Install)
 	host, port, _ := net.SplitHostPort(p.Addr)
-	// A commit is written at once, so that Kill loses nothing.
-	all := []string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.Dir,
-		"fsync=off", "shared_buffers=32MB", "max_connections=200",
-		// In the data folder, which is removed when the test ends.
-		"dynamic_shared_memory_type=mmap"}
+	all := []string{"listen_addresses=" + host, "port=" + port}
 	if secure {
 		p.TLS = NewCerts(t)
 		c := a.certs(t, p.TLS)
@@ -67,75 +51,15 @@ func startPostgres(t testing.TB, secure bool, settings []string) *PostgresServer
 		a.write(t, filepath.Join("data", "pg_hba.conf"),
 			"local all all trust\nhostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n")
 	}
-	p.argv = []string{filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data}
-	for _, s := range append(all, settings...) {
-		p.argv = append(p.argv, "-c", s)
-	}
-	t.Cleanup(func() { p.Kill(); p.unshare() })
+	p.argv = append(p.argv, postgres.Settings(append(all, settings...)...)...)
+	t.Cleanup(func() { p.Kill(); postgres.Unshare(a.Account) })
 	p.Start()
 	return p
 }
 
-// unshare removes the shared memory that a killed server has left. A system has room for some
-// thousand such segments; without room no PostgreSQL starts.
-func (p *PostgresServer) unshare() {
-	b, err := os.ReadFile(filepath.Join(p.data, "postmaster.pid"))
-	if err != nil { // it ended normally
-		return
-	}
-	const line = 6 // a key, and the segment's number
-	if lines := strings.Split(string(b), "\n"); len(lines) > line {
-		if key := strings.Fields(lines[line]); len(key) == 2 {
-			// It may be gone, or the system lacks the program.
-			_ = exec.Command("ipcrm", "--shmem-id", key[1]).Run()
-		}
-	}
-}
-
 func (p *PostgresServer) socket() string {
 	_, port, _ := net.SplitHostPort(p.Addr)
-	return p.account.Path(".s.PGSQL." + port)
-}
-
-// welcomes returns nil if a server with PostgreSQL's protocol would admit a client. The server has
-// ended that client's session when welcomes returns.
-func welcomes(network, addr, database string) error {
-	const version = 3 << 16
-	text := "user\x00postgres\x00database\x00" + database + "\x00\x00"
-	hello := binary.BigEndian.AppendUint32(nil, uint32(8+len(text)))
-	hello = binary.BigEndian.AppendUint32(hello, version)
-	hello = append(hello, text...)
-	c, err := net.Dial(network, addr)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	return exchange(c, hello, func(r io.Reader) error {
-		var kind [1]byte
-		if _, err := io.ReadFull(r, kind[:]); err != nil {
-			return err
-		}
-		if kind[0] != 'R' { // an 'E' is an error: the server is starting
-			reply, err := io.ReadAll(r)
-			return cmp.Or(err, fmt.Errorf("%q", append(kind[:], reply...)))
-		}
-		if _, err := c.Write([]byte{'X', 0, 0, 0, 4}); err != nil {
-			return err
-		}
-		_, err := io.Copy(io.Discard, r) // the server closes the connection
-		return err
-	})
-}
-
-// exchange sends the client's first message, if any, and reads the answer.
-func exchange(c net.Conn, first []byte, read func(io.Reader) error) error {
-	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
-		return err
-	}
-	if _, err := c.Write(first); err != nil {
-		return err
-	}
-	return read(c)
+	return postgres.Socket(p.account.Account, port)
 }
 
 // DSN returns the URL of database postgres, for pgx.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/servers"
+	"github.com/holdfast-lock/holdfast/internal/servers/postgres"
 )
 
 // PostgresStandby starts a server that follows primary. settings override the defaults. Its
@@ -14,20 +15,18 @@ import (
 func PostgresStandby(t testing.TB, primary *PostgresServer, settings ...string) *PostgresServer {
 	t.Helper()
 	programs := filepath.Dir(primary.argv[0])
-	a := newAccount(t, "postgres", "postgres")
+	a := newAccount(t, "postgres", postgres.User)
 	p := &PostgresServer{server{Addr: freeAddr(t), t: t, what: "the PostgreSQL standby", data: a.Path("data"), account: &a,
 		run: servers.Server{Quit: syscall.SIGINT, Forks: true}}}
-	p.ready = func() error { return welcomes("unix", p.socket(), "postgres") }
+	p.ready = func() error { return postgres.Welcomes("unix", p.socket(), "postgres") }
 	_, port, _ := net.SplitHostPort(primary.Addr)
 	a.finish(t, filepath.Join(programs, "pg_basebackup"), "--pgdata="+a.Path("data"), "--write-recovery-conf",
 		"--checkpoint=fast", "--no-sync", "--dbname=host="+primary.account.Dir+" port="+port+
 			" user=postgres application_name=standby")
 	host, port, _ := net.SplitHostPort(p.Addr)
 	p.argv = []string{primary.argv[0], "-D", a.Path("data")}
-	for _, s := range append([]string{"listen_addresses=" + host, "port=" + port, "unix_socket_directories=" + a.Dir,
-		"fsync=off", "shared_buffers=32MB", "max_connections=200"}, settings...) {
-		p.argv = append(p.argv, "-c", s)
-	}
+	p.argv = append(p.argv, postgres.Settings(append([]string{"listen_addresses=" + host, "port=" + port,
+		"unix_socket_directories=" + a.Dir, "fsync=off", "shared_buffers=32MB", "max_connections=200"}, settings...)...)...)
 	t.Cleanup(p.Kill)
 	p.Start()
 	return p

@@ -1,43 +1,43 @@
-package testenv
+package servers
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
 )
 
-// installed creates the account's folder data. install is a command line that creates the folder;
-// its first word is the installer. The result is kept in the user's cache, and later folders are
-// copies of it, which costs a tenth. Without a cache each folder is installed.
-func (a account) installed(t testing.TB, install, words []string) {
-	t.Helper()
-	data := a.Path("data")
-	kept, err := keptAt(install[0], words)
-	if err == nil {
+// Install creates the account's folder data. install is a command line that creates the folder; its
+// first word is the installer. With keep the result is kept in the user's cache, and later folders
+// are copies of it, which costs a tenth. Without a cache each folder is installed.
+func (a Account) Install(ctx context.Context, keep bool, install, words []string) error {
+	data, kept := a.Path("data"), ""
+	if keep {
+		kept, _ = keptAt(install[0], words)
 		if _, err := os.Stat(kept); err == nil {
-			must(t, a.copyTree(data, kept))
-			return
+			return a.copyTree(data, kept)
 		}
 	}
-	a.finish(t, append(install[:len(install):len(install)], words...)...)
-	if err != nil {
-		return
+	cmd, err := a.Command(append(install[:len(install):len(install)], words...)...)
+	if err == nil {
+		_, err = Run(ctx, cmd)
+	}
+	if err != nil || kept == "" {
+		return err
 	}
 	fresh, err := os.MkdirTemp(filepath.Dir(kept), "new")
 	if err != nil {
-		return
+		return nil
 	}
 	defer func() { _ = os.RemoveAll(fresh) }()
 	copied := filepath.Join(fresh, "data")
-	if err := (account{}).copyTree(copied, data); err != nil {
-		t.Logf("%s is not kept: %v", data, err) // the disk may be full
-		return
+	if (Account{}).copyTree(copied, data) == nil { // the disk may be full
+		_ = os.Rename(copied, kept) // it fails if another process was faster
 	}
-	_ = os.Rename(copied, kept) // it fails if another process was faster
+	return nil
 }
 
 // keptAt returns where the cache keeps the result of an installer with these words.
@@ -60,7 +60,7 @@ func keptAt(installer string, words []string) (string, error) {
 
 // copyTree copies a folder, and makes the account's user its owner. Under the race detector a loop
 // over the files would take four times as long as cp.
-func (a account) copyTree(to, from string) error {
+func (a Account) copyTree(to, from string) error {
 	if out, err := exec.Command("cp", "-R", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("cp: %w: %s", err, out)
 	}
