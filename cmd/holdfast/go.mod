@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/holdfast-lock/holdfast v0.1.0
 	github.com/holdfast-lock/holdfast/open v0.1.0
 	github.com/holdfast-lock/holdfast/redislock/rueidisconn v0.1.0
@@ -18,7 +19,6 @@ require (
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
-	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/holdfast-lock/holdfast/sqllock/mysql v0.1.0 // indirect
 	github.com/holdfast-lock/holdfast/sqllock/postgres v0.1.0 // indirect

@@ -73,7 +73,8 @@ var layers = []struct {
 	{"cmd/holdfast/internal/browser", nil, "tests show it pages, whatever they are about"},
 	{"cmd/holdfast/child", []string{module + "/cmd/holdfast/child/guard", "golang.org/x/sys"},
 		"it runs a command, and knows no lock"},
-	{"cmd/holdfast/lab", []string{module, "golang.org/x/sys"}, "it runs wrong algorithms and holdfast on a real store"},
+	{"cmd/holdfast/lab", []string{module, "github.com/go-sql-driver/mysql", "golang.org/x/sys"},
+		"it runs wrong algorithms and holdfast on a real store"},
 	{"cmd/holdfast/verify", []string{module, module + "/driver", module + "/open", module + "/internal/relay",
 		module + "/internal/servers", module + "/cmd/holdfast/internal/history", "golang.org/x/sys"},
 		"it tests a deployment through the root, and knows no command line"},
@@ -194,6 +195,7 @@ func TestFileLength(t *testing.T) {
 var large = map[string]string{
 	"bench":            "a file for each peer and each scenario",
 	"cmd/holdfast/cli": "a file for each command",
+	"cmd/holdfast/lab": "a file for each store and each family of rows",
 	"drivertest":       "a file for each topic of the contract",
 }
 

@@ -119,7 +119,8 @@ func (r *Relay) pass(l *link, c chunk, to net.Conn, hold Mode) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.links[l]; there {
-		if server, ok := l.server.(*net.TCPConn); ok && hold == HoldRequests && l.kept && server.CloseWrite() == nil {
+		server, ok := l.server.(interface{ CloseWrite() error })
+		if ok && hold == HoldRequests && l.kept && server.CloseWrite() == nil {
 			return false // the server answers what it received, and ends the connection itself
 		}
 		if errors.Is(c.err, io.EOF) { // an orderly end stays one

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast/open"
 )
 
-const aboutLab = `Run widely used lock algorithms for Redis that are unsafe, each on a real server and in the order
-of events that breaks it. Then run holdfast in the same order of events.
+const aboutLab = `Run widely used lock algorithms that are unsafe, each on a real server and in the order of events
+that breaks it. Then run holdfast in the same order of events.
 
   holdfast lab list                       list the algorithms
   holdfast lab show setpx-del             explain one of them
@@ -26,15 +23,17 @@ of events that breaks it. Then run holdfast in the same order of events.
   holdfast lab run all --html lab.html    write all timelines as one page
   holdfast lab run setpx-del --svg a.svg  draw one of them
 
-The lab starts its own redis-server on a free port of the loopback interface, with nothing on
-disk, and ends it. With --store redis://... the algorithms that need only one server, and do not
-kill it, use that server. They write under a prefix of their own (hf:lab:...), set an expiry on
-every key, and remove their keys. The lab ignores HOLDFAST_URL.`
+The lab starts its own servers, which only this user can reach, and ends them: redis-server,
+MariaDB and PostgreSQL, each if an algorithm needs it. Algorithms whose server is not installed are
+left out. With --store redis://... the algorithms on Redis that need only one server, and do not
+kill it, use that server, and those of other stores are left out. They write under a prefix of
+their own (hf:lab:...), set an expiry on every key, and remove their keys. The lab ignores
+HOLDFAST_URL.`
 
 func (a *app) labCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "See widely used lock algorithms break on a real Redis, and holdfast survive",
+		Short: "See widely used lock algorithms break on real servers, and holdfast survive",
 		Long:  aboutLab,
 		Args:  commandsOnly,
 		RunE: ours(func(c *cobra.Command, _ []string) error {
@@ -60,28 +59,30 @@ func (a *app) labListCommand() *cobra.Command {
 
 // rowJSON is an algorithm of the lab in JSON.
 type rowJSON struct {
-	ID      string `json:"id"`
-	Store   string `json:"store"`
-	Title   string `json:"title"`
-	Class   string `json:"class"`
-	Acquire string `json:"acquire"`
-	Release string `json:"release"`
-	Habit   string `json:"habit"`
-	Why     string `json:"why"`
-	How     string `json:"how"`
-	Servers int    `json:"servers,omitempty"` // how many servers of its own it needs
+	ID      string   `json:"id"`
+	Store   string   `json:"store"`
+	Title   string   `json:"title"`
+	Setup   []string `json:"setup,omitempty"`
+	Class   string   `json:"class"`
+	Acquire string   `json:"acquire"`
+	Release string   `json:"release"`
+	Habit   string   `json:"habit"`
+	Why     string   `json:"why"`
+	How     string   `json:"how"`
+	Servers int      `json:"servers,omitempty"` // how many servers of its own it needs
 }
 
 func toRowJSON(r *lab.Row) rowJSON {
-	return rowJSON{r.ID, string(r.Store), r.Title, string(r.Class), r.Acquire, r.Release, r.Habit, r.Why, r.How, r.Servers}
+	return rowJSON{r.ID, string(r.Store), r.Title, r.Setup, string(r.Class), r.Acquire, r.Release, r.Habit, r.Why, r.How,
+		r.Servers}
 }
 
 func (a *app) labList(out format) error {
 	list := []rowJSON{}
-	rows := [][]string{{"ID", "CLASS", "ALGORITHM"}}
+	rows := [][]string{{"ID", "STORE", "CLASS", "ALGORITHM"}}
 	for _, r := range lab.Rows() {
 		list = append(list, toRowJSON(&r))
-		rows = append(rows, []string{r.ID, string(r.Class), r.Title})
+		rows = append(rows, []string{r.ID, string(r.Store), string(r.Class), r.Title})
 		if out == "name" {
 			if _, err := fmt.Fprintln(a.stdout, r.ID); err != nil {
 				return err
@@ -113,23 +114,24 @@ const aboutLabRun = `Run algorithms of the lab, and holdfast in the same order o
 
 A timeline has a column for each client. The second column shows which clients believe that they
 hold the lock, with an exclamation mark if these are too many. The lab skips time instead of
-waiting: it shortens the leases at the server (PEXPIRE), and the timeline shows that. Findings
+waiting: it shortens the leases at the server, and the timeline shows that. Findings
 have the classes of package history: S1 the store granted a lock again inside a lease, S2 a
 client claimed it beyond its lease, S3 an update was lost, S5 more permits than the limit, L1 a
 lock stays taken after its holder's death, L2 a waiter is forgotten, L4 something is left over;
 cost is about polling.
 
 Exit codes: 0 if every algorithm broke as documented and holdfast survived; 1 if not. Otherwise
-as for every command: 69 the store cannot be reached or redis-server is not installed, 64 there
-is no such algorithm.`
+as for every command: 69 the store cannot be reached, or the server of an algorithm that you named
+is not installed (with "all" the others run), 64 there is no such algorithm.`
 
 // labFlags are those of lab run.
 type labFlags struct {
-	out  format
-	json bool
-	html string
-	svg  string
-	step bool
+	named []string // the arguments: IDs, or all
+	out   format
+	json  bool
+	html  string
+	svg   string
+	step  bool
 }
 
 func (a *app) labRunCommand() *cobra.Command {
@@ -158,6 +160,7 @@ func (a *app) labRunCommand() *cobra.Command {
 			if flags.step && (len(rows) != 1 || flags.out != "text") {
 				return usagef("--step shows one algorithm, as text%s", helpHint(c))
 			}
+			flags.named = ids
 			return a.labRun(flags, rows)
 		}),
 		ValidArgsFunction: labIDs,
@@ -195,9 +198,17 @@ func labRows(ids []string) (rows []lab.Row, err error) {
 
 // labJSON is the result of lab run in JSON.
 type labJSON struct {
-	Schema string       `json:"schema"`
-	OK     bool         `json:"ok"`
-	Runs   []labRunJSON `json:"runs"`
+	Schema  string       `json:"schema"`
+	OK      bool         `json:"ok"`
+	Runs    []labRunJSON `json:"runs"`
+	LeftOut []leftJSON   `json:"left_out,omitempty"`
+}
+
+// leftJSON are algorithms that cannot run here.
+type leftJSON struct {
+	Store  string   `json:"store"`
+	IDs    []string `json:"ids"`
+	Reason string   `json:"reason"`
 }
 
 type labRunJSON struct {
@@ -280,6 +291,16 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		return nil, open.Redact(err, a.store)
 	}
 	defer l.Close()
+	report := labJSON{Schema: schema, OK: true, Runs: []labRunJSON{}}
+	rows, left := l.Runnable(rows)
+	for _, o := range left {
+		named := slices.ContainsFunc(o.Rows, func(id string) bool { return slices.Contains(flags.named, id) })
+		if named || len(rows) == 0 {
+			return nil, o.Err
+		}
+		a.say("left out: %s: %v", strings.Join(o.Rows, ", "), o.Err)
+		report.LeftOut = append(report.LeftOut, leftJSON{string(o.Store), o.Rows, o.Err.Error()})
+	}
 	page, err := createPage("--html", flags.html)
 	if err != nil {
 		return nil, err
@@ -290,7 +311,6 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		return nil, err
 	}
 	defer picture.discard()
-	report := labJSON{Schema: schema, OK: true, Runs: []labRunJSON{}}
 	var all []*lab.Outcome
 	progress := a.labProgress(len(rows))
 	progress(0)
@@ -330,45 +350,4 @@ func (a *app) labPlay(ctx context.Context, flags labFlags, rows []lab.Row) (bad 
 		return nil, err
 	}
 	return bad, picture.write(func(w io.Writer) error { return lab.WriteSVG(w, all[0]) })
-}
-
-// page is the file of a flag, such as --html. It has a temporary name until it is complete.
-type page struct {
-	flag, path string
-	f          *os.File
-}
-
-// createPage creates the file at the start, so that a path that cannot be written fails early.
-func createPage(flag, path string) (*page, error) {
-	if path == "" {
-		return &page{}, nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".holdfast-page-*")
-	if err != nil {
-		return nil, usagef("%s %s: %v", flag, show(path), err)
-	}
-	return &page{flag, path, f}, nil
-}
-
-// write fills the file and renames it to its path.
-func (p *page) write(fill func(io.Writer) error) error {
-	if p.f == nil {
-		return nil
-	}
-	err := errors.Join(fill(p.f), p.f.Chmod(0o644), p.f.Close())
-	if err == nil {
-		err = os.Rename(p.f.Name(), p.path)
-	}
-	if err != nil {
-		return usagef("%s %s: %v", p.flag, show(p.path), err)
-	}
-	return nil
-}
-
-// discard removes the file if it was not renamed.
-func (p *page) discard() {
-	if p.f != nil {
-		_ = p.f.Close()
-		_ = os.Remove(p.f.Name())
-	}
 }

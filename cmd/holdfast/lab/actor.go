@@ -243,7 +243,7 @@ func (a *actor) advance(step string) {
 		case s.verb != "sends": // another step, or an else of a command that has succeeded
 			continue
 		}
-		if !matches(a.fill(s.want), a.sends("", s.text, s.want)) {
+		if !matches(a.fill(s.want), a.sends(s.session, s.text, s.want)) {
 			for _, other := range a.program {
 				if other.verb != "else" {
 					break

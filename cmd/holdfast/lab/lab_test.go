@@ -127,7 +127,7 @@ func TestGuest(t *testing.T) {
 	ask("SET", "R", "the user's")
 	var rows []lab.Row
 	for _, r := range lab.Rows() {
-		if r.Servers == 0 {
+		if r.Store == lab.Redis && r.Servers == 0 {
 			rows = append(rows, r)
 		}
 	}
@@ -219,10 +219,35 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestNotInstalled(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := lab.New(context.Background(), "")
-	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "apt-get install redis-server") {
-		t.Errorf("%v", err)
+// Rows whose server is missing, or that are not for the user's server, are left out with a reason.
+func TestRunnable(t *testing.T) {
+	s, err := lab.Start(needsServer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Setenv("PATH", t.TempDir()) // programs of PostgreSQL are found elsewhere, too
+	for url, want := range map[string]map[lab.Store]string{
+		"":      {lab.Redis: "apt-get install redis-server", lab.MySQL: "apt-get install mariadb-server"},
+		s.URL(): {lab.MySQL: "without --store", lab.Postgres: "without --store", lab.SQLite: "without --store"},
+	} {
+		l, err := lab.New(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		can, left := l.Runnable(lab.Rows())
+		n := len(can)
+		for _, o := range left {
+			n += len(o.Rows)
+			if text := want[o.Store]; text == "" && o.Store != lab.Postgres ||
+				!errors.Is(o.Err, driver.ErrUnavailable) || !strings.Contains(o.Err.Error(), text) {
+				t.Errorf("%+v; want %q", o, text)
+			}
+			delete(want, o.Store)
+		}
+		if n != len(lab.Rows()) || len(want) != 0 {
+			t.Errorf("%d rows of %d; not left out: %v", n, len(lab.Rows()), want)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 //	GET R → as {seen}              any answer, which the client remembers as {seen}
 //	GET R → {me}                   the answer must be what the client knows as {me}
 //	DEL R                          any answer
+//	/2> DEL R                      on another connection of the client
 //	at: between GET and DEL        a step at which the play may stop the client
 //	else: INCR R                   only if the command before had a different answer
 //
@@ -45,6 +46,7 @@ import (
 //	A unshares                     runs Unshare
 //	A crashes: WHY                 none of its commands arrives from here on
 //	A thinks: TEXT
+//	B uses A's connection: WHY     B's first connection is A's
 //	A remembers NAME: VALUE        from here on {NAME} is VALUE in A's commands
 //	A asks, A holds                the beginning and the success of an attempt without Acquire
 //	A learns of the loss: HOW
@@ -79,7 +81,7 @@ var (
 	commandForm = regexp.MustCompile(`^([A-Z])(?:/(\d))?( blocks)?> (.+)$`)
 	getsForm    = regexp.MustCompile(`^([A-Z]) gets → (.+)$`)
 	reasonForm  = regexp.MustCompile(`^([A-Z]) (crashes|thinks|gives up|learns of the loss|is cut off|is back|` +
-		`loses an answer|fails once|remembers \w+): (.+)$`)
+		`loses an answer|fails once|remembers \w+|uses [A-Z]'s connection): (.+)$`)
 	stepForm  = regexp.MustCompile(`^([A-Z]) (locks|goes on|unlocks|releases|renews)(?: up to (.+))?$`)
 	plainForm = regexp.MustCompile(`^([A-Z]) (locks shared|unshares|is refused|waits|queues|tries again|` +
 		`tries again in vain|renews in vain|reads|writes|works|asks|holds)$`)
@@ -149,6 +151,9 @@ func parseProgram(text string) (all program) {
 			s.verb = "else"
 			s.text, s.want = cutAnswer(command)
 		} else {
+			if other, ok := strings.CutPrefix(line, "/2> "); ok {
+				s.session, line = "2", other
+			}
 			s.text, s.want = cutAnswer(line)
 		}
 		all = append(all, s)
@@ -242,16 +247,26 @@ type stage struct {
 	own    session // of the lab itself
 }
 
+// actor returns the actor of a client.
+func (y *stage) actor(name string) *actor {
+	a := y.actors[name]
+	if a == nil {
+		a = &actor{client: &client{scenario: y.scenario, name: name}, row: y.row,
+			sessions: map[string]session{}, known: map[string]string{"me": name}}
+		y.actors[name] = a
+	}
+	return a
+}
+
 // line performs a line of the play.
 func (y *stage) line(s statement) {
+	if other, ok := strings.CutPrefix(s.verb, "uses "); ok {
+		y.actor(s.client).sessions[""] = y.actor(other[:1]).session("")
+		y.show("%s uses the connection of %s: %s", s.client, other[:1], s.text)
+		return
+	}
 	if s.client != "" {
-		a := y.actors[s.client]
-		if a == nil {
-			a = &actor{client: &client{scenario: y.scenario, name: s.client}, row: y.row,
-				sessions: map[string]session{}, known: map[string]string{"me": s.client}}
-			y.actors[s.client] = a
-		}
-		a.line(s)
+		y.actor(s.client).line(s)
 		return
 	}
 	switch s.verb {

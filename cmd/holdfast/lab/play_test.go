@@ -68,6 +68,37 @@ func TestMatches(t *testing.T) {
 	}
 }
 
+// A session of SQL says what it cannot do.
+func TestSQLPlayNotFollowed(t *testing.T) {
+	l, err := New(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const lost = "error: the connection is lost"
+	for play, want := range map[string]string{
+		"A blocks> SELECT 1":                                                       "no command of SQLite keeps a client waiting",
+		"A is cut off: by a storm\nA> SELECT 1":                                    "can only crash",
+		"A> SELECT 1\nA crashes: here\nA> SELECT 1 → 1":                            `the answer is "` + lost,
+		"A> SELECT id FROM t → 1":                                                  `the answer is "no row"`,
+		"lab> INSERT INTO t VALUES (1)\nA> INSERT INTO t VALUES (1), (2) → 2 rows": `the answer is "error: duplicate key"`,
+		"A> INSERT INTO t VALUES (1), (2) → 2 rows\nA> SELECT id, NULL FROM t → x": `the answer is "[1, NULL] [2, NULL]"`,
+	} {
+		r := Row{ID: "test", Store: SQLite, job: stock, Class: "S1", Acquire: "SELECT 1", Release: "SELECT 1", Play: play,
+			Setup: []string{"CREATE TABLE t (id INTEGER PRIMARY KEY)"}, sound: func(*scenario) {}}
+		r.prepare()
+		err := l.Run(t.Context(), []Row{r}, func(o *Outcome) error {
+			if o.Unsound.Err == nil || !strings.Contains(o.Unsound.Err.Error(), want) {
+				t.Errorf("%q: %v; want %q", play, o.Unsound.Err, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // No text breaks the parsers.
 func FuzzPlay(f *testing.F) {
 	f.Add("A locks up to x\nB> GET R → {x}\n12s later: y")

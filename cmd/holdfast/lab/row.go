@@ -14,10 +14,11 @@ import (
 // Row is an algorithm of the lab, with the order of events that breaks it. It is data, with Play, or
 // code.
 type Row struct {
-	ID      string // its name on the command line
-	Store   Store  // the kind of its server
-	Title   string // what it is, in a few words
-	Acquire string // its commands; a program if the row is data
+	ID      string   // its name on the command line
+	Store   Store    // the kind of its server
+	Title   string   // what it is, in a few words
+	Setup   []string // commands that come first, such as those that create tables
+	Acquire string   // its commands; a program if the row is data
 	Release string
 	Renew   string        // its commands, if the row is data and renews
 	Share   string        // the acquire of readers, if the row is data and has them
@@ -46,7 +47,7 @@ type Row struct {
 func Rows() []Row {
 	var all []Row
 	for _, family := range [][]Row{setnxRows, credentialRows, setRows, habitRows, renewalRows, semaphoreRows, serverRows,
-		redlockRows, pollRows} {
+		redlockRows, pollRows, mySQLRows, postgresRows, sqliteRows} {
 		all = append(all, family...)
 	}
 	for i := range all {
@@ -69,7 +70,8 @@ func (r *Row) prepare() {
 		*to = parseProgram(*text)
 		*text = strings.Join(slices.Collect(lines(*text)), "; ") // for readers
 	}
-	r.unsound = perform(r)
+	own := *r // the caller may change its slice of rows
+	r.unsound = perform(&own)
 }
 
 // permits is how many clients may have the lock at a time.

@@ -35,12 +35,8 @@ type Server struct {
 // Start starts a server with more lines of configuration, such as those of Follow. ctx bounds the
 // start only. Errors: driver.ErrUnavailable, with what to install if redis-server is missing.
 func Start(ctx context.Context, lines ...string) (*Server, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil,
-			fmt.Errorf(
-				"%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
-					"Fedora: dnf install redis; macOS: brew install redis), or name a server with --store redis://HOST",
-				driver.ErrUnavailable)
+	if err := redisMissing(); err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "holdfast-lab")
 	if err != nil {
@@ -64,6 +60,17 @@ func Start(ctx context.Context, lines ...string) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// redisMissing says what must be installed.
+func redisMissing() error {
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		return nil
+	}
+	return fmt.Errorf(
+		"%w: the lab needs redis-server, which is not in PATH: install it (Debian, Ubuntu: apt-get install redis-server; "+
+			"Fedora: dnf install redis; macOS: brew install redis), or name a server with --store redis://HOST",
+		driver.ErrUnavailable)
 }
 
 // start starts the process and waits until it answers to the password.

@@ -88,7 +88,7 @@ func cutOff(p *scenario) {
 	h := w.granted(p)
 	h.watch()
 	seen, _ := p.reads("B", h.Token())
-	a.link.heal()
+	a.net.heal()
 	p.rec.add(
 		Event{Lane: "A", Kind: Fault,
 			Text: "has its network back: its delayed requests arrive now, and it continues its work as if nothing had happened"},

@@ -60,14 +60,15 @@ func TestPageEscapes(t *testing.T) {
 // No text of an outcome has the password of the server, whatever a server or a client says.
 func TestOutcomeHasNoPassword(t *testing.T) {
 	const canary = "c4nary-of-the-lab"
-	l := &Lab{url: "redis://locker:" + canary + "@127.0.0.1:1"}
+	h := &redisHost{url: "redis://locker:" + canary + "@127.0.0.1:1"}
+	l := &Lab{}
 	o := &Outcome{Row: Row{ID: "hand-made", Class: history.S1}}
 	says := func(p *scenario) {
 		p.rec.add(Event{Lane: "A", Kind: Does, Text: "HELLO 3 AUTH locker " + canary,
 			Answer: "ERR unknown command 'AUTH', with args beginning with: '" + canary + "'"})
-		p.failf("dial %s: no", l.url)
+		p.failf("dial %s: no", h.url)
 	}
-	o.Unsound, o.Sound = l.part(t.Context(), o.Row, "u:", says), l.part(t.Context(), o.Row, "h:", says)
+	o.Unsound, o.Sound = l.part(t.Context(), h, o.Row, "u:", nil, says), l.part(t.Context(), h, o.Row, "h:", nil, says)
 	o.judge()
 	var b bytes.Buffer
 	if err := WriteHTML(&b, []*Outcome{o}); err != nil {
