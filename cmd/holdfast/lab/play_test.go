@@ -82,7 +82,7 @@ func TestSQLPlayNotFollowed(t *testing.T) {
 		"A> SELECT 1\nA crashes: here\nA> SELECT 1 → 1":                            `the answer is "` + lost,
 		"A> SELECT id FROM t → 1":                                                  `the answer is "no row"`,
 		"lab> INSERT INTO t VALUES (1)\nA> INSERT INTO t VALUES (1), (2) → 2 rows": `the answer is "error: duplicate key"`,
-		"A> INSERT INTO t VALUES (1), (2) → 2 rows\nA> SELECT id, NULL FROM t → x": `the answer is "[1, NULL] [2, NULL]"`,
+		"A> INSERT INTO t VALUES (1), (2) → 2 rows\nA> SELECT id, NULL FROM t → x": `"[1, NULL] [2, NULL]"`,
 	} {
 		r := Row{ID: "test", Store: SQLite, job: stock, Class: "S1", Acquire: "SELECT 1", Release: "SELECT 1", Play: play,
 			Setup: []string{"CREATE TABLE t (id INTEGER PRIMARY KEY)"}, sound: func(*scenario) {}}
