@@ -91,7 +91,8 @@ func startMariaDB(ctx context.Context) (host, error) {
 		if err != nil {
 			return err
 		}
-		return h.serve(ctx, append(argv, "--skip-networking", "--socket="+h.socket, "--default-time-zone=+00:00"),
+		return h.serve(ctx, append(argv, "--skip-networking", "--socket="+h.socket, "--default-time-zone=+00:00",
+			"--loose-innodb-flush-method=nosync"), // the data need not survive a crash of the machine
 			func() error { return mariadb.Greets("unix", h.socket) })
 	})
 }
@@ -131,8 +132,11 @@ func startSQL(kind *sqlKind, user string, start func(*sqlHost) error) (host, err
 	}
 	if err != nil {
 		h.Close()
-		return nil, fmt.Errorf("%w: %s cannot be started: %w: %s", driver.ErrUnavailable, kind.name, err,
-			strings.TrimSpace(h.run.Output(2000)))
+		err = fmt.Errorf("%w: %s cannot be started: %w", driver.ErrUnavailable, kind.name, err)
+		if printed := strings.TrimSpace(h.run.Output(2000)); printed != "" {
+			err = fmt.Errorf("%w: %s", err, printed)
+		}
+		return nil, err
 	}
 	return h, nil
 }
