@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -131,11 +132,17 @@ func (a *actor) fault(s statement) {
 		a.rec.add(Event{Lane: a.name, Kind: Does, Text: a.plain(command), Answer: "waits"})
 		answer := make(chan reply, 1)
 		a.blocked = answer
+		waits, answered := context.WithCancel(a.ctx)
 		go func() {
+			defer answered()
 			text, err := x.send(a.ctx, command)
 			answer <- reply{text, err}
 		}()
-		a.must(x.blocked(a.ctx))
+		err := x.blocked(waits)
+		if err != nil && len(answer) > 0 {
+			a.failf("%s: the server does not keep %s waiting: it answers %q", s.line, a.name, (<-answer).text)
+		}
+		a.must(err)
 	case "gets":
 		if a.blocked == nil {
 			a.failf("%s: %s waits for no answer", s.line, a.name)

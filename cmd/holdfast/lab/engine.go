@@ -34,7 +34,7 @@ type session interface {
 	// that begins with "error".
 	send(ctx context.Context, command string) (answer string, err error)
 
-	// blocked returns when the server keeps the last command waiting.
+	// blocked returns when the server keeps the last command waiting. ctx ends with the answer.
 	blocked(ctx context.Context) error
 
 	// set changes the network of the connection.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
@@ -28,6 +27,8 @@ type sqlHost struct {
 
 	mu sync.Mutex // one database at a time: they are copies of one template
 	n  int
+
+	polls sync.Mutex
 }
 
 // sqlEngine is a database of its own. Commands are SQL. The word 'R' is the name of the lock; that
@@ -144,7 +145,6 @@ type sqlSession struct {
 	db     *sql.DB
 	conn   *sql.Conn
 	id     string // at the server
-	busy   atomic.Bool
 	fault  error
 }
 
@@ -183,8 +183,6 @@ func (s *sqlSession) send(ctx context.Context, command string) (string, error) {
 	if s.fault != nil {
 		return "", s.fault
 	}
-	s.busy.Store(true)
-	defer s.busy.Store(false)
 	text, err := ask(ctx, s.conn, serverWide(command, s.prefix))
 	switch {
 	case err == nil:
@@ -203,23 +201,30 @@ func (s *sqlSession) blocked(ctx context.Context) error {
 	if s.e.waits == "" {
 		return fmt.Errorf("%w: no command of %s keeps a client waiting", driver.ErrInvalid, s.e.name)
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		n, err := ask(ctx, s.e.admin, strings.ReplaceAll(s.e.waits, "ID", s.id))
-		switch {
-		case err != nil:
+		n, err := s.e.host.poll(ctx, s.e.admin, strings.ReplaceAll(s.e.waits, "ID", s.id))
+		if err != nil || n != "0" {
 			return err
-		case n != "0":
-			return nil
-		case !s.busy.Load():
-			return fmt.Errorf("%w: the server does not keep the command waiting", driver.ErrRefused)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	}
+}
+
+// poll asks a question that is asked again until the answer is not 0, and pauses after that. The
+// server may keep an answer as long as anybody asks, so only one row asks at a time.
+func (h *sqlHost) poll(ctx context.Context, c asker, question string) (string, error) {
+	h.polls.Lock()
+	defer h.polls.Unlock()
+	n, err := ask(ctx, c, question)
+	if err != nil || n != "0" {
+		return n, err
+	}
+	t := time.NewTimer(h.kind.pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return n, nil
+	case <-ctx.Done():
+		return n, ctx.Err()
 	}
 }
 

@@ -90,9 +90,9 @@ var mySQLRows = []Row{
 			A locks
 			A thinks: works on something else
 			B asks
-			B blocks> SELECT GET_LOCK('R', 50)
-			B gets → 1
-			lab: the server has closed A's connection. In real time: nothing is skipped here
+			lab: B waits for the lock, in real time: nothing is skipped here
+			B> SELECT GET_LOCK('R', 50) → 1
+			lab: the server has closed A's connection
 			B holds
 			A writes
 			A releases

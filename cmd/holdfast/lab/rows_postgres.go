@@ -136,9 +136,9 @@ var postgresRows = []Row{
 			A thinks: calls another service, and sends no statement meanwhile
 			B asks
 			B> BEGIN → OK
-			B blocks> SELECT name FROM locks WHERE name = 'R' FOR UPDATE
-			B gets → R
-			lab: the server has ended A's transaction. In real time: nothing is skipped here
+			lab: B waits for the row, in real time: nothing is skipped here
+			B> SELECT name FROM locks WHERE name = 'R' FOR UPDATE → R
+			lab: the server has ended A's transaction
 			B holds
 			A writes
 			A releases

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -26,6 +27,7 @@ type sqlKind struct {
 	before  []string
 	id      string             // the session's ID at the server
 	waits   string             // 0 if the session ID waits for no lock
+	pause   time.Duration      // after each time that waits is asked
 	held    string             // the locks that connections have
 	left    string             // the microseconds until expires_at
 	earlier string             // expires_at, so many microseconds earlier
@@ -44,6 +46,7 @@ var postgresKind = &sqlKind{
 	create:  "CREATE DATABASE",
 	id:      "SELECT pg_backend_pid()",
 	waits:   "SELECT COUNT(*) FROM pg_stat_activity WHERE pid = ID AND state = 'active' AND wait_event_type = 'Lock'",
+	pause:   5 * time.Millisecond,
 	held:    "SELECT 'advisory locks: ' || COUNT(*) FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()",
 	left:    "(EXTRACT(EPOCH FROM expires_at - clock_timestamp()) * 1000000)",
 	earlier: "expires_at - interval '%d microseconds'",
@@ -95,6 +98,7 @@ var mySQLKind = &sqlKind{
 	id:     "SELECT CONNECTION_ID()",
 	waits: "SELECT (SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = ID AND trx_state = 'LOCK WAIT')" +
 		" + (SELECT COUNT(*) FROM information_schema.processlist WHERE id = ID AND state = 'User lock')",
+	pause:   150 * time.Millisecond, // innodb_trx is a copy, which is renewed if nobody reads it for 100 ms
 	held:    "SELECT IF(IS_USED_LOCK('R') IS NULL, 'no connection has the lock', 'a connection has the lock')",
 	left:    "TIMESTAMPDIFF(MICROSECOND, NOW(6), expires_at)",
 	earlier: "expires_at - INTERVAL %d MICROSECOND",
