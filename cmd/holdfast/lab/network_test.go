@@ -63,8 +63,13 @@ func TestRelayed(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	n.heal()
-	if text := <-got; text != "late" {
-		t.Errorf("the server got %q after the cut", text)
+	select {
+	case text := <-got:
+		if text != "late" {
+			t.Errorf("the server got %q after the cut", text)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the server got nothing after the cut")
 	}
 	n.set(dead)
 	if c, err := n.dial(t.Context(), "", ""); err == nil {
