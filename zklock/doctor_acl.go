@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/doctor"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // manyFolders bounds for how many folders below the root ACLs are read.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // diagnose returns the findings, and a text with those that are not fine: code, count and severity.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // Credentials returns what is needed to join, and to end, the ZooKeeper session of a driver's

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // decode reverses folder below the root.

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-lock/holdfast"
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // limit is how long a test waits for an event that must happen; a slow machine needs much of it.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // holder describes a contender. It returns nil if the node could not be read. left is how long a

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // A removal was interrupted, so the remains of a latch are no live latch. All participants then set

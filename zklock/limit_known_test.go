@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // Curator's permits are in use, and its folder has no limit. The first client of holdfast sets the

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/driver"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // The last step of SetLimit, or of SetCount, comes after the name has been taken in another way. It

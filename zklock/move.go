@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // A grant moves to a node of another role or of another session in one step. The step creates the

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // explainOps is explain for the operators' session: its end does not mean that the backend is

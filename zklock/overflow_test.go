@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast/driver"
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // forged starts a server whose folders have had so many children. The server keeps these folders

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // A semaphore has the form of Curator's InterProcessSemaphoreV2. The folder "locks" has a lock. The

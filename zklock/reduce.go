@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // Reduce deletes all but the first n nodes of a grant of permits, in one step. Each node is a permit,

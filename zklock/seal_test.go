@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 	"github.com/holdfast-lock/holdfast/zklock"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
 )
 
 // A change of the node in front hands the lock over. So only its holder may change the node. If the

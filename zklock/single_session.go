@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // flat returns the path of a name's node with protocol Single. All nodes are directly below the

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/driver"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // Config says where the locks are, and how to connect.

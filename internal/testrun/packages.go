@@ -27,7 +27,7 @@ type pkg struct {
 // started last, it would run alone at the end. Wrong figures cost only time.
 var longest = map[string]int{
 	"tests/redislock": 310, "cmd/holdfast": 280, "sqllock/mysql": 230, "sqllock/postgres": 220, "sqllock/sqlite": 200,
-	"zklock": 200, "tests/quorum": 170, "tests/faults": 110, "zklock/internal/zk": 100,
+	"zklock": 200, "tests/quorum": 170, "tests/faults": 110, "internal/zk": 100,
 	"interop": 80, "model": 70, "open": 60, "bench": 60, "cmd/holdfast/torture": 60, "tests/release": 60,
 	"cmd/holdfast/verify": 60, "cmd/holdfast/mutant": 50, "internal/testenv": 40, "internal/doctest": 50,
 	"internal/archtest": 40, "tests/fence": 40, "tests/sqllock": 40, "drivertest": 40, "tests/torture": 30,

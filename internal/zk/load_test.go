@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 func TestManyCallsInFlight(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // armed has a watch of each kind, set on nodes under dir: data on d, exists on e (missing), child

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 // A session moves to another server in time, with its nodes and watches.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/internal/testenv"
-	"github.com/holdfast-lock/holdfast/zklock/internal/zk"
+	"github.com/holdfast-lock/holdfast/internal/zk"
 )
 
 func contextOf(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
