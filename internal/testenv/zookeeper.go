@@ -1,13 +1,8 @@
 package testenv
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/x509"
-	"encoding/binary"
 	"encoding/pem"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,10 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-const zooKeeperPackages = "default-jre-headless, libzookeeper-java, libslf4j-java and libnetty-java " +
-	"(Debian: apt-get install --no-install-recommends default-jre-headless libzookeeper-java libslf4j-java libnetty-java)"
+	"github.com/holdfast-lock/holdfast/internal/servers/zookeeper"
+)
 
 // ZooKeeperServer is a ZooKeeper server of one test, with a data folder of its own.
 type ZooKeeperServer struct{ server }
@@ -44,66 +38,25 @@ func ZooKeeperTLS(t testing.TB, settings ...string) *ZooKeeperServer {
 // newZooKeeper prepares a server. Later settings override earlier ones.
 func newZooKeeper(t testing.TB, certs *Certs, settings []string) *ZooKeeperServer {
 	t.Helper()
-	needs(t, "java", zooKeeperPackages)
+	needs(t, "java", zookeeper.Packages)
 	dir := t.TempDir()
 	z := &ZooKeeperServer{server{Addr: freeAddr(t), TLS: certs, t: t, what: "the ZooKeeper server", data: dir}}
 	z.ready = func() error { _, err := z.mode(); return err }
-	host, port, _ := net.SplitHostPort(z.Addr)
-	config := []string{
-		"tickTime=100", "dataDir=" + dir, "maxClientCnxns=0", "admin.enableServer=false",
-		"4lw.commands.whitelist=*", "initLimit=20", "syncLimit=10",
-	}
-	if certs == nil {
-		config = append(config, "clientPort="+port, "clientPortAddress="+host)
-	} else {
+	at := zookeeper.At(z.Addr)
+	if certs != nil {
+		host, port, _ := net.SplitHostPort(z.Addr)
 		key, trust := pemStores(t, certs)
-		config = append(config, "secureClientPort="+port, "secureClientPortAddress="+host,
+		at = []string{"secureClientPort=" + port, "secureClientPortAddress=" + host,
 			"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-			"ssl.keyStore.location="+key, "ssl.keyStore.type=PEM",
-			"ssl.trustStore.location="+trust, "ssl.trustStore.type=PEM", "ssl.clientAuth=need")
+			"ssl.keyStore.location=" + key, "ssl.keyStore.type=PEM",
+			"ssl.trustStore.location=" + trust, "ssl.trustStore.type=PEM", "ssl.clientAuth=need"}
 	}
-	java := []string{
-		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
-		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false",
-		"-Dznode.container.checkIntervalMs=500", "-Dzookeeper.electionPortBindRetry=100",
+	var err error
+	if z.argv, err = zookeeper.Command(dir, append(at, settings...)...); err != nil {
+		t.Fatalf("%v; this test needs %s", err, zookeeper.Packages)
 	}
-	for _, s := range settings {
-		if strings.HasPrefix(s, "-D") {
-			java = append(java, s)
-		} else {
-			config = append(config, s)
-		}
-	}
-	file := filepath.Join(dir, "zoo.cfg")
-	must(t, os.WriteFile(file, []byte(strings.Join(config, "\n")+"\n"), 0o600))
-	z.argv = append(append([]string{"java"}, java...), "-cp", zooKeeperJars(t),
-		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	t.Cleanup(z.Kill)
 	return z
-}
-
-// zooKeeperJars returns the class path. The manifest of Debian's zookeeper.jar names its
-// dependencies, except for the parts of Netty. A missing jar fails the test.
-// HOLDFAST_TEST_ZOOKEEPER is the class path of another release of ZooKeeper.
-func zooKeeperJars(t testing.TB) string {
-	t.Helper()
-	if other := os.Getenv("HOLDFAST_TEST_ZOOKEEPER"); other != "" {
-		return other
-	}
-	const folder = "/usr/share/java"
-	names := []string{"zookeeper", "slf4j-simple"}
-	for _, part := range []string{"buffer", "codec", "common", "handler", "resolver", "transport",
-		"transport-native-epoll", "transport-native-unix-common"} {
-		names = append(names, "netty-"+part)
-	}
-	for i, n := range names {
-		names[i] = filepath.Join(folder, n+".jar")
-		if _, err := os.Stat(names[i]); err != nil {
-			t.Fatalf("%v; this test needs %s", err, zooKeeperPackages)
-		}
-	}
-	return strings.Join(names, ":")
 }
 
 // pemStores writes the certificate and the authority in the form that ZooKeeper reads.
@@ -140,11 +93,7 @@ func (z *ZooKeeperServer) Word(word string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
-	if _, err := io.WriteString(c, word); err != nil {
-		return "", err
-	}
-	b, err := io.ReadAll(c)
-	return string(b), err
+	return zookeeper.Word(c, word)
 }
 
 // Shell runs a command of ZooKeeper's own shell ("ls /") and returns the last line of its output.
@@ -165,7 +114,9 @@ func (z *ZooKeeperServer) Tree(path string) []string {
 // shell runs a command of ZooKeeper's own shell and returns the lines of its output.
 func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 	z.t.Helper()
-	cmd := exec.Command("java", append([]string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", zooKeeperJars(z.t),
+	jars, err := zookeeper.Jars()
+	must(z.t, err)
+	cmd := exec.Command("java", append([]string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", jars,
 		"org.apache.zookeeper.ZooKeeperMain", "-server", z.Addr}, command...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -182,12 +133,12 @@ func (z *ZooKeeperServer) shell(command ...string) (lines []string) {
 
 // mode returns "standalone", "leader" or "follower"; an error means that the server does not serve.
 func (z *ZooKeeperServer) mode() (string, error) {
-	reply, err := z.Word("srvr")
-	if _, mode, ok := strings.Cut(reply, "Mode: "); ok {
-		mode, _, _ = strings.Cut(mode, "\n")
-		return mode, nil
+	c, err := z.dial()
+	if err != nil {
+		return "", err
 	}
-	return "", cmp.Or(err, fmt.Errorf("srvr: %q", reply))
+	defer func() { _ = c.Close() }()
+	return zookeeper.Mode(c)
 }
 
 // Expire ends a session as its own client could: it joins the session with its password, and closes
@@ -212,24 +163,5 @@ func (z *ZooKeeperServer) closeSession(id int64, password []byte) (alive bool, e
 		return false, err
 	}
 	defer func() { _ = c.Close() }()
-	send := func(values ...any) {
-		var b bytes.Buffer
-		for _, v := range values {
-			_ = binary.Write(&b, binary.BigEndian, v) // a buffer returns no errors
-		}
-		_, werr := c.Write(b.Bytes())
-		err = cmp.Or(err, werr)
-	}
-	// Length; protocol, last transaction, timeout, session, password.
-	send(int32(28+len(password)), int32(0), int64(0), int32(1000), id, int32(len(password)), password)
-	reply := make([]byte, 20)
-	if _, rerr := io.ReadFull(c, reply); rerr != nil {
-		return false, cmp.Or(err, rerr)
-	}
-	if int64(binary.BigEndian.Uint64(reply[12:])) != id {
-		return false, nil
-	}
-	send(int32(8), int32(1), int32(-11)) // the header of closeSession
-	_, _ = io.Copy(io.Discard, c)        // the server closes the connection
-	return true, err
+	return zookeeper.CloseSession(c, id, password)
 }
