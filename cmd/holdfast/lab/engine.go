@@ -34,7 +34,8 @@ type session interface {
 	// that begins with "error".
 	send(ctx context.Context, command string) (answer string, err error)
 
-	// blocked returns when the server keeps the last command waiting. ctx ends with the answer.
+	// blocked returns when the server keeps the last command waiting. ctx ends with the answer; then its
+	// cause is the error.
 	blocked(ctx context.Context) error
 
 	// set changes the network of the connection.

@@ -203,7 +203,12 @@ func (s *sqlSession) blocked(ctx context.Context) error {
 	}
 	for {
 		n, err := s.e.host.poll(ctx, s.e.admin, strings.ReplaceAll(s.e.waits, "ID", s.id))
-		if err != nil || n != "0" {
+		switch {
+		case err == nil && n != "0":
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return err
 		}
 	}

@@ -164,7 +164,8 @@ func (g *grant) watch() {
 		defer close(g.end)
 		<-g.ctx.Done()
 		if cause := context.Cause(g.ctx); errors.Is(cause, holdfast.ErrLost) {
-			u.rec.add(Event{Lane: u.name, Kind: Thinks, Text: "the context of its lease is cancelled: " + cause.Error()},
+			text := u.plain("the context of its lease is cancelled: " + cause.Error())
+			u.rec.add(Event{Lane: u.name, Kind: Thinks, Text: text},
 				history.Event{Kind: history.Lost, Client: u.name, ID: g.id, Name: u.job.lock, Token: g.Token()})
 		}
 	}()
@@ -193,9 +194,9 @@ func (g *grant) releases() error {
 		Result: history.Accepted}
 	switch {
 	case errors.Is(err, holdfast.ErrLost):
-		e.Text, e.Kind, formal.Result = "Release → "+err.Error(), Refused, history.Rejected
+		e.Text, e.Kind, formal.Result = u.plain("Release → "+err.Error()), Refused, history.Rejected
 	case err != nil:
-		e.Text, formal.Result = "Release → "+err.Error(), history.Unknown
+		e.Text, formal.Result = u.plain("Release → "+err.Error()), history.Unknown
 	}
 	switch {
 	case err == nil: // nothing to show
@@ -217,6 +218,8 @@ func (u *user) dies(why string) {
 
 // queued is a waiting call of Lock.
 type queued struct {
+	id      string // of the attempt
+	call    string
 	done    chan struct{} // closed when it has ended
 	grant   *grant
 	failure any // the panic that ended it, as from must
@@ -227,24 +230,30 @@ func (u *user) waits() *queued { return u.waitsFor(driver.Exclusive) }
 
 // waitsFor is waits for a lock in this mode.
 func (u *user) waitsFor(m driver.Mode) *queued {
-	q := &queued{done: make(chan struct{})}
-	id := u.begins(history.Event{Wait: true, Mode: m})
-	call, lock := "Lock", u.c.Mutex(u.job.lock).Lock
+	q := u.asks(m)
+	select {
+	case <-u.waiting:
+		u.rec.add(Event{Lane: u.name, Kind: Does, Text: q.call, Answer: "waits in the queue"},
+			history.Event{Kind: history.Queued, Client: u.name, ID: q.id, Name: u.job.lock})
+	case <-q.done: // the machine was so slow that the lock was free by then
+	}
+	return q
+}
+
+// asks starts a Lock.
+func (u *user) asks(m driver.Mode) *queued {
+	q := &queued{done: make(chan struct{}), id: u.begins(history.Event{Wait: true, Mode: m})}
+	id, call, lock := q.id, "Lock", u.c.Mutex(u.job.lock).Lock
 	if rw := u.c.RWMutex(u.job.lock); m == driver.Shared {
 		call, lock = "RLock", rw.RLock
 	}
+	q.call = call
 	go func() {
 		defer close(q.done)
 		defer func() { q.failure = recover() }()
 		l, err := lock(u.ctx)
 		q.grant = u.result(call, id, l, err, 0)
 	}()
-	select {
-	case <-u.waiting:
-		u.rec.add(Event{Lane: u.name, Kind: Does, Text: call, Answer: "waits in the queue"},
-			history.Event{Kind: history.Queued, Client: u.name, ID: id, Name: u.job.lock})
-	case <-q.done: // the machine was so slow that the lock was free by then
-	}
 	return q
 }
 

@@ -39,6 +39,7 @@ const (
 	stalling                // the next request is withheld; later ones pass
 	stalled                 // the state after that
 	losingMessages          // messages are lost
+	lateAnswers             // answers are withheld until the network heals; only of a relay
 )
 
 func newLink(conn redislock.Conn, seen func(keys []string)) *link {

@@ -68,6 +68,10 @@ func (n *relayed) set(m linkMode) {
 		n.ends = n.relay.Begin(relay.Impairment{Mode: relay.Hold | relay.Keep})
 	case dead:
 		n.ends = n.relay.Begin(relay.Impairment{Mode: relay.Refuse})
+	case losing: // all answers until the network heals: a relay does not know a request
+		n.ends = n.relay.Begin(relay.Impairment{Mode: relay.DropReplies})
+	case lateAnswers:
+		n.ends = n.relay.Begin(relay.Impairment{Mode: relay.HoldReplies | relay.Keep})
 	}
 	n.mode = m
 }

@@ -54,6 +54,7 @@ import (
 //	A/2> COMMAND → ANSWER          the same on another connection of A
 //	A blocks> COMMAND              the server must keep A waiting for the answer
 //	A gets → ANSWER                the answer to that command
+//	A still waits                  the server has not answered it
 //	A is cut off: WHY              no request arrives until "A is back: TEXT"
 //	A loses an answer: WHY         the next command takes effect, and its answer is lost
 //	A fails once: WHY              the next command does not arrive
@@ -84,7 +85,7 @@ var (
 		`loses an answer|fails once|remembers \w+|uses [A-Z]'s connection): (.+)$`)
 	stepForm  = regexp.MustCompile(`^([A-Z]) (locks|goes on|unlocks|releases|renews)(?: up to (.+))?$`)
 	plainForm = regexp.MustCompile(`^([A-Z]) (locks shared|unshares|is refused|waits|queues|tries again|` +
-		`tries again in vain|renews in vain|reads|writes|works|asks|holds)$`)
+		`tries again in vain|renews in vain|reads|writes|works|asks|holds|still waits)$`)
 )
 
 // parsePlay reads a play. The error names the line that has none of the forms.

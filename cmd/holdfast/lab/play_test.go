@@ -70,33 +70,16 @@ func TestMatches(t *testing.T) {
 
 // A session of SQL says what it cannot do.
 func TestSQLPlayNotFollowed(t *testing.T) {
-	l, err := New(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	const insert = "A> INSERT INTO t VALUES (1), (2) → 2 rows"
-	for play, want := range map[string]string{
-		"A blocks> SELECT 1":                            "no command of SQLite keeps a client",
-		"A is cut off: by a storm\nA> SELECT 1":         "can only crash",
-		"A> SELECT 1\nA crashes: here\nA> SELECT 1 → 1": "error: the connection is lost",
-		"A> SELECT id FROM t → 1":                       "no row",
-		"lab> INSERT INTO t VALUES (1)\n" + insert:      "error: duplicate key",
-		insert + "\nA> SELECT id, NULL FROM t → x":      "[1, NULL] [2, NULL]",
-	} {
-		r := Row{ID: "test", Store: SQLite, job: stock, Class: "S1", Acquire: "SELECT 1", Release: "SELECT 1", Play: play,
-			Setup: []string{"CREATE TABLE t (id INTEGER PRIMARY KEY)"}, sound: func(*scenario) {}}
-		r.prepare()
-		err := l.Run(t.Context(), []Row{r}, func(o *Outcome) error {
-			if o.Unsound.Err == nil || !strings.Contains(o.Unsound.Err.Error(), want) {
-				t.Errorf("%q: %v; want %q", play, o.Unsound.Err, want)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	const lost = "error: the connection is lost"
+	notFollowed(t, Row{Store: SQLite, Acquire: "SELECT 1", Release: "SELECT 1",
+		Setup: []string{"CREATE TABLE t (id INTEGER PRIMARY KEY)"}}, map[string]string{
+		"A blocks> SELECT 1":                                                       "no command of SQLite keeps a client",
+		"A is cut off: by a storm\nA> SELECT 1":                                    "can only crash",
+		"A> SELECT 1\nA crashes: here\nA> SELECT 1 → 1":                            `the answer is "` + lost,
+		"A> SELECT id FROM t → 1":                                                  `the answer is "no row"`,
+		"lab> INSERT INTO t VALUES (1)\nA> INSERT INTO t VALUES (1), (2) → 2 rows": `the answer is "error: duplicate key"`,
+		"A> INSERT INTO t VALUES (1), (2) → 2 rows\nA> SELECT id, NULL FROM t → x": `"[1, NULL] [2, NULL]"`,
+	})
 }
 
 // No text breaks the parsers.
@@ -116,13 +99,7 @@ func FuzzPlay(f *testing.F) {
 
 // A run that does not follow its play ends with an error that names the line.
 func TestPlayNotFollowed(t *testing.T) {
-	l, err := New(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	n := 0
-	for play, want := range map[string]string{
+	notFollowed(t, Row{Store: Redis, Acquire: "SET R {me} NX PX 10000 → OK", Release: "DEL R"}, map[string]string{
 		"A> SET R 1 → nil":      `A> SET R 1 → nil: the answer is "OK"`,
 		"A locks\nB locks":      "B did not get the lock",
 		"A is refused":          "A was not refused",
@@ -131,19 +108,67 @@ func TestPlayNotFollowed(t *testing.T) {
 		"A gets → 1":            "A waits for no answer",
 		"A blocks> GET R":       "keeps a client waiting",
 		"A> script: none R":     `there is no "script: none R"`,
-	} {
-		n++
-		r := Row{ID: fmt.Sprint("test", n), Store: Redis, job: stock, Class: "S1", Acquire: "SET R {me} NX PX 10000 → OK",
-			Release: "DEL R", Lease: lease, Play: play, sound: func(*scenario) {}}
-		r.prepare()
-		err := l.Run(t.Context(), []Row{r}, func(o *Outcome) error {
-			if o.Unsound.Err == nil || !strings.Contains(o.Unsound.Err.Error(), want) {
-				t.Errorf("%q: %v; want %q", play, o.Unsound.Err, want)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+		"A still waits":         "A waits for no answer",
+	})
+}
+
+// A program that runs again remembers the new answer.
+func TestRemembersAgain(t *testing.T) {
+	notFollowed(t, Row{Store: Redis, Acquire: "INCR R → as {n}\nGET R → {n}", Release: "GET R"}, map[string]string{
+		"A locks\nA unlocks\nA locks\nA> GET R → 3": `the answer is "2"`, // so A has got as far as that
+	})
+}
+
+// On ZooKeeper also: an event that has come, an answer to nobody, a session that lives.
+func TestZooKeeperPlayNotFollowed(t *testing.T) {
+	const (
+		back    = "A locks\nA is cut off: x\n9s later: x\nA is back: x\n"
+		watched = "A> create /R → OK\nA> watch /R → exists\n"
+	)
+	notFollowed(t, Row{Store: ZooKeeper, Acquire: "create -e /R {me} → OK", Release: "delete /R"}, map[string]string{
+		"A> create /R → no":    `the answer is "OK"`,
+		"A> get /R → x":        `the answer is "error: no node"`,
+		"A> create /R/n/n → x": `the answer is "error: no node"`,
+		"A locks\nB locks":     "B did not get the lock",
+		"A> fly /R":            `no command "fly"`,
+		"A> ls":                "ls has no path",
+		"A blocks> await /R":   "no watch was set",
+		"A locks\nA is cut off: x\nA> get /R → A":                             `the answer is "no answer"`,
+		"A locks\nA loses an answer: x\nA> get /R → A":                        `the answer is "no answer"`,
+		"A locks\nA is cut off: x\n9s later: x\nB locks":                      "B did not get the lock",
+		"A locks\n9m later: x\nB locks":                                       "B did not get the lock",
+		"A locks\nA is cut off: x\n10s later: x\nA is back: x\nA> get /R → A": `the answer is "error: session expired"`,
+		back + "A is cut off: x\n9s later: x\nA is back: x\nA> get /R → B":    `the answer is "A"`,
+		watched + "B> delete /R\nA blocks> await /R":                          "deleted",
+		watched + "A blocks> await /R\nB> set /R x\nA still waits":            "changed",
+		watched + "A blocks> await /R":                                        "still waits for an answer at the end",
+	})
+}
+
+// notFollowed runs a row with each of the plays, which must end with the error.
+func notFollowed(t *testing.T, r Row, plays map[string]string) {
+	t.Helper()
+	l, err := New(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var rows []Row
+	for play := range plays {
+		one := r
+		one.ID, one.job, one.Class, one.Lease = fmt.Sprint("test", len(rows)), stock, "S1", lease
+		one.Play, one.sound = play, func(*scenario) {}
+		one.prepare()
+		rows = append(rows, one)
+	}
+	err = l.Run(t.Context(), rows, func(o *Outcome) error {
+		want := plays[o.Row.Play]
+		if o.Unsound.Err == nil || !strings.Contains(o.Unsound.Err.Error(), want) {
+			t.Errorf("%q: %v; want %q", o.Row.Play, o.Unsound.Err, want)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

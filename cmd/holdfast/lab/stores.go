@@ -34,6 +34,8 @@ var starters = map[Store]starter{
 	MySQL:    {mariaDBMissing, startMariaDB},
 	Postgres: {postgresMissing, startPostgres},
 	SQLite:   {func() error { return nil }, startSQLite},
+
+	ZooKeeper: {zooKeeperMissing, startZooKeeper},
 }
 
 // redisHost is a Redis server: the lab's own, or the user's.
