@@ -23,9 +23,9 @@ that breaks it. Then run holdfast in the same order of events.
   holdfast lab run all --html lab.html    write all timelines as one page
   holdfast lab run setpx-del --svg a.svg  draw one of them
 
-The lab starts its own servers, which only this user can reach, and ends them: redis-server,
-MariaDB and PostgreSQL, each if an algorithm needs it. Algorithms whose server is not installed are
-left out. With --store redis://... the algorithms on Redis that need only one server, and do not
+The lab starts its own servers, each if an algorithm needs it, and ends them: redis-server, MariaDB
+and PostgreSQL, which only this user can reach, and ZooKeeper, which all users of this machine can
+reach meanwhile. Algorithms whose server is not installed are left out. With --store redis://... the algorithms on Redis that need only one server, and do not
 kill it, use that server, and those of other stores are left out. They write under a prefix of
 their own (hf:lab:...), set an expiry on every key, and remove their keys. The lab ignores
 HOLDFAST_URL.`
@@ -114,11 +114,11 @@ const aboutLabRun = `Run algorithms of the lab, and holdfast in the same order o
 
 A timeline has a column for each client. The second column shows which clients believe that they
 hold the lock, with an exclamation mark if these are too many. The lab skips time instead of
-waiting: it shortens the leases at the server, and the timeline shows that. Findings
-have the classes of package history: S1 the store granted a lock again inside a lease, S2 a
-client claimed it beyond its lease, S3 an update was lost, S5 more permits than the limit, L1 a
-lock stays taken after its holder's death, L2 a waiter is forgotten, L4 something is left over;
-cost is about polling.
+waiting: it shortens the leases at the server, or ends sessions, and the timeline shows that.
+Findings have the classes of package history: S1 the store granted a lock again inside a lease, S2
+a client claimed it beyond its lease, S3 an update was lost, S4 a fencing token is not larger than
+an earlier one, S5 more permits than the limit, L1 a lock stays taken after its holder's death, L2
+a waiter is forgotten, L3 a waiter is overtaken, L4 something is left over; cost is about waiting.
 
 Exit codes: 0 if every algorithm broke as documented and holdfast survived; 1 if not. Otherwise
 as for every command: 69 the store cannot be reached, or the server of an algorithm that you named
@@ -240,6 +240,7 @@ type labRateJSON struct {
 	WindowMS  int64   `json:"window_ms"`
 	PerSecond float64 `json:"per_second"`
 	Unserved  int     `json:"unserved,omitempty"`
+	HandOver  bool    `json:"hand_over,omitempty"` // the requests are those of one release
 }
 
 type labEventJSON struct {
@@ -257,7 +258,7 @@ func toLabPartJSON(p *lab.Part) labPartJSON {
 		out.Found = append(out.Found, labFoundJSON{string(f.Class), f.Promise, f.Text, f.Count, f.Excepted})
 	}
 	if r := p.Rate; r != nil {
-		out.Rate = &labRateJSON{r.Waiters, r.Requests, r.Window.Milliseconds(), r.PerSecond(), r.Unserved}
+		out.Rate = &labRateJSON{r.Waiters, r.Requests, r.Window.Milliseconds(), r.PerSecond(), r.Unserved, r.HandOver}
 	}
 	if p.Err != nil {
 		out.Error = p.Err.Error()

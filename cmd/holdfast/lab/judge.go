@@ -80,19 +80,28 @@ func (o *Outcome) judge() {
 		o.Survived = !o.Sound.violated()
 	}
 	if o.Row.Class == Cost && o.Unsound.Err == nil && o.Sound.Err == nil {
-		o.Broke = o.Unsound.Rate.PerSecond() > o.Sound.Rate.PerSecond() || o.Unsound.Rate.Unserved > o.Sound.Rate.Unserved
+		o.Broke = o.Unsound.Rate.exceeds(o.Sound.Rate)
 		o.Unsound.Found = append(o.Unsound.Found, Found{Class: Cost,
 			Promise: "waiting costs few requests, and ends with the lock",
 			Text:    o.Unsound.Rate.String() + "; with holdfast " + o.Sound.Rate.String(), Count: 1})
 	}
 }
 
-// Rate is the cost of waiting.
+// Rate is the cost of waiting, or of the end of a wait.
 type Rate struct {
 	Waiters  int
 	Requests int           // requests of the waiters to the server, in Window
 	Window   time.Duration // the measured time
 	Unserved int           // waiters that left without the lock
+	HandOver bool          // Window is that of one release: Requests count, and not how many a second
+}
+
+// exceeds reports whether the cost is higher than another.
+func (r *Rate) exceeds(other *Rate) bool {
+	if r.HandOver {
+		return r.Requests > other.Requests
+	}
+	return r.PerSecond() > other.PerSecond() || r.Unserved > other.Unserved
 }
 
 // PerSecond returns the number of requests a second.
@@ -105,6 +114,9 @@ func (r *Rate) PerSecond() float64 {
 
 // String returns the rate in one line.
 func (r *Rate) String() string {
+	if r.HandOver {
+		return fmt.Sprintf("%d requests for one hand-over, with %d waiters", r.Requests, r.Waiters)
+	}
 	s := fmt.Sprintf("%d requests in %v from %d waiters (%.0f a second)", r.Requests, r.Window.Round(time.Millisecond),
 		r.Waiters, r.PerSecond())
 	if r.Unserved > 0 {

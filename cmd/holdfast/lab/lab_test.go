@@ -228,8 +228,10 @@ func TestRunnable(t *testing.T) {
 	defer s.Close()
 	t.Setenv("PATH", t.TempDir()) // programs of PostgreSQL are found elsewhere, too
 	for url, want := range map[string]map[lab.Store]string{
-		"":      {lab.Redis: "apt-get install redis-server", lab.MySQL: "apt-get install mariadb-server"},
-		s.URL(): {lab.MySQL: "without --store", lab.Postgres: "without --store", lab.SQLite: "without --store"},
+		"": {lab.Redis: "apt-get install redis-server", lab.MySQL: "apt-get install mariadb-server",
+			lab.ZooKeeper: "libzookeeper-java"},
+		s.URL(): {lab.MySQL: "without --store", lab.Postgres: "without --store", lab.SQLite: "without --store",
+			lab.ZooKeeper: "without --store"},
 	} {
 		l, err := lab.New(t.Context(), url)
 		if err != nil {

@@ -47,7 +47,8 @@ type Row struct {
 func Rows() []Row {
 	var all []Row
 	for _, family := range [][]Row{setnxRows, credentialRows, setRows, habitRows, renewalRows, semaphoreRows, serverRows,
-		redlockRows, pollRows, mySQLRows, postgresRows, sqliteRows} {
+		redlockRows, pollRows, mySQLRows, postgresRows, sqliteRows, zkQueueRows, zkNodeRows,
+		zkCostRows} {
 		all = append(all, family...)
 	}
 	for i := range all {

@@ -19,7 +19,7 @@ const (
 // Legend explains the result of Text.
 const Legend = `Each client has a column. The second column lists the clients that believe they hold the lock; ! marks too many of them.
   * reads or writes the guarded resource    # is refused    × something fails    · the lab shows or does
-The lab skips time: it shortens the leases at the server instead of waiting. holdfast's runs are in real time.
+The lab skips time: it shortens or ends the leases at the server instead of waiting. holdfast's runs are in real time.
 `
 
 // eventMark separates the events in a text, for Steps.
